@@ -105,7 +105,12 @@ fn a_file_arrives_whole_under_its_name_and_only_then() {
     let folder = Folder::new("arrives");
     let (file, out) = (folder.filled("sent", 3_000_000), folder.file("out"));
     let (mut process, to) = receiver(&folder, &out);
-    let output = send(&to, &file, &["--alg", "copa:delta=0.25"]);
+    let qlog = folder.file("qlog");
+    let output = send(
+        &to,
+        &file,
+        &["--alg", "copa:delta=0.25", "--qlog", qlog.to_str().expect("UTF-8")],
+    );
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -128,6 +133,24 @@ fn a_file_arrives_whole_under_its_name_and_only_then() {
     assert!(process.0.wait().expect("it ends").success());
     assert!(fs::read(&out).expect("it arrived") == fs::read(&file).expect("it is there"));
     assert!(!folder.file("out.part").exists());
+    // Records behind a separator each (RFC 7464), with the windows that the algorithm set.
+    let text = fs::read_to_string(qlog.join("client-1.sqlog")).expect("UTF-8");
+    let records: Vec<Value> = text
+        .split('\u{1e}')
+        .skip(1)
+        .map(|record| serde_json::from_str(record).expect("JSON"))
+        .collect();
+    assert_eq!(records[0]["serialization_format"], "application/qlog+json-seq");
+    let windows = records
+        .iter()
+        .filter(|record| record["data"]["congestion_window"].is_number())
+        .count();
+    assert!(windows > 5, "{windows} windows in {} records", records.len());
+    refused(
+        &send(&to, &file, &["--qlog", "/proc/none"]),
+        1,
+        &["no qlog in /proc/none"],
+    );
 
     // What is there is not replaced.
     let again = ccplane()

@@ -18,6 +18,7 @@ fn options() -> Options {
         window: 8 << 20,
         idle_timeout: Some(Duration::from_secs(5)),
         max_rate: None,
+        qlog: None,
         accepted: Congestion::Native(Native::Cubic),
     }
 }

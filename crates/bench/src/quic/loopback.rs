@@ -82,6 +82,7 @@ fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
         window: 8 << 20,
         idle_timeout: Some(Duration::from_secs(5)),
         max_rate: Some(LIMIT),
+        qlog: None,
         accepted: Congestion::Native(Native::Cubic),
     };
     let server = Host::listen(options(), &identity).map_err(|why| failed(&why))?;

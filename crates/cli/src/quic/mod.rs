@@ -4,6 +4,7 @@ mod recv;
 mod send;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use ccplane_files::Hash;
 use ccplane_quic::host::{Congestion, HostError, Native, Options};
@@ -41,6 +42,9 @@ struct CommonArgs {
     /// Give up when the other side is silent for so long.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     timeout: Duration,
+    /// Write a qlog of each connection into this folder: windows, rates, RTTs, losses. qvis draws it.
+    #[arg(long, value_name = "DIR")]
+    qlog: Option<PathBuf>,
 }
 
 /// The stacks that this command was built with.
@@ -73,6 +77,7 @@ impl CommonArgs {
             window: window as usize,
             idle_timeout: Some(self.timeout),
             max_rate,
+            qlog: self.qlog.clone(),
             accepted: Congestion::Native(Native::Cubic),
         })
     }

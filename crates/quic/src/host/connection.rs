@@ -8,6 +8,7 @@ use noq_proto::{
 };
 
 use super::Stats;
+use super::qlog::Qlog;
 
 /// The error code with which a connection that is not needed any more is closed.
 const DONE: VarInt = VarInt::from_u32(0);
@@ -29,6 +30,7 @@ pub(super) struct Connection {
     pub failure: Option<ConnectionError>,
     /// Its owner has no more to do with it: it lives until the peer knows.
     pub removed: bool,
+    pub log: Option<Qlog>,
 }
 
 impl Connection {
@@ -44,6 +46,7 @@ impl Connection {
             read_all: false,
             failure: None,
             removed: false,
+            log: None,
         }
     }
 
@@ -127,6 +130,17 @@ impl Connection {
         if !self.state.is_closed() {
             self.state
                 .close(now, if well { DONE } else { GIVEN_UP }, Default::default());
+        }
+    }
+
+    /// Notes in its log what changed, where it has one.
+    pub fn note(&mut self, now: Instant) {
+        if self.log.as_ref().is_none_or(|log| !log.is_due(now)) {
+            return;
+        }
+        let stats = self.stats();
+        if let Some(log) = &mut self.log {
+            log.note(now, &stats);
         }
     }
 

@@ -7,12 +7,14 @@
 mod congestion;
 mod connection;
 mod identity;
+mod qlog;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,8 +24,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use noq_proto::{
-    ClientConfig, ConnectError, ConnectionError, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig, FourTuple,
-    IdleTimeout, Incoming, ServerConfig, Transmit, TransportConfig, VarInt,
+    ClientConfig, ConnectError, Connection as State, ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint,
+    Endpoint, EndpointConfig, FourTuple, IdleTimeout, Incoming, ServerConfig, Transmit, TransportConfig, VarInt,
 };
 
 use crate::PlaneError;
@@ -31,6 +33,7 @@ use crate::PlaneError;
 pub use congestion::{Congestion, Native, UnknownNative};
 use connection::Connection;
 pub use identity::{BadFingerprint, Fingerprint, Identity, IdentityError};
+use qlog::Qlog;
 
 /// Datagrams in one system call: what noq's own driver has. More would be made at once although an acknowledgement may come meanwhile.
 const BATCH: usize = 10;
@@ -50,6 +53,8 @@ pub struct Options {
     pub idle_timeout: Option<Duration>,
     /// The stack's own limit on what a connection sends, whatever decides its window; nothing is no limit.
     pub max_rate: Option<Rate>,
+    /// A folder for a qlog of each connection, `client-N.sqlog` or `server-N.sqlog`; made where it is not there.
+    pub qlog: Option<PathBuf>,
     /// What decides the windows of connections that it accepts.
     pub accepted: Congestion,
 }
@@ -71,6 +76,14 @@ pub enum HostError {
     Socket {
         /// What was tried.
         what: &'static str,
+        /// Why.
+        why: io::Error,
+    },
+    /// A log cannot be made.
+    #[error("no qlog in {folder}: {why}")]
+    Log {
+        /// The folder.
+        folder: PathBuf,
         /// Why.
         why: io::Error,
     },
@@ -179,7 +192,7 @@ impl Host {
         config.transport_config(Arc::new(transport(&self.options, congestion)?));
         let begun = self.endpoint.connect(Instant::now(), config, to, identity::NAME);
         let (handle, state) = begun.map_err(|why| HostError::Connect { to, why })?;
-        Ok(self.keep(Connection::new(handle, state, true)))
+        self.keep(handle, state, true)
     }
 
     /// The next connection that a peer has opened.
@@ -260,11 +273,20 @@ impl Host {
         self.connections.get_mut(&id)
     }
 
-    fn keep(&mut self, connection: Connection) -> u64 {
+    fn keep(&mut self, handle: ConnectionHandle, state: State, client: bool) -> Result<u64, HostError> {
         let id = self.next;
         self.next += 1;
+        let mut connection = Connection::new(handle, state, client);
+        if let Some(folder) = &self.options.qlog {
+            let name = format!("{}-{id}", if client { "client" } else { "server" });
+            let log = Qlog::create(folder, &name, client, Instant::now());
+            connection.log = Some(log.map_err(|why| HostError::Log {
+                folder: folder.clone(),
+                why,
+            })?);
+        }
         self.connections.insert(id, connection);
-        id
+        Ok(id)
     }
 
     fn work(&mut self) -> Result<bool, HostError> {
@@ -280,6 +302,7 @@ impl Host {
                 }
             }
             connection.events();
+            connection.note(now);
         }
         busy |= self.transmit(now)?;
         self.connections
@@ -321,7 +344,7 @@ impl Host {
     fn accept(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
         match self.endpoint.accept(incoming, now, &mut self.answer, None) {
             Ok((handle, state)) => {
-                let id = self.keep(Connection::new(handle, state, false));
+                let id = self.keep(handle, state, false)?;
                 self.accepted.push_back(id);
                 Ok(())
             }

@@ -85,6 +85,7 @@ impl<'r> QuicEnds<'r> {
             window: (plan.buffer / 2).clamp(1 << 20, 1 << 29),
             idle_timeout: None,
             max_rate: None,
+            qlog: None,
             // What accepts sends back under the same control where it is the stack's own, else under Cubic, as everywhere.
             accepted: match &congestion {
                 Congestion::Native(native) => Congestion::Native(*native),

@@ -1,0 +1,101 @@
+//! A qlog of a connection: what its control does, as records of JSON behind a separator each (RFC 7464), which qvis draws.
+//!
+//! It has the schema of draft-ietf-quic-qlog-main-schema and the events of draft-ietf-quic-qlog-quic-events, both version 14 drafts:
+//! `recovery:metrics_updated` with what changed, at most one a millisecond. In a namespace of our own `ccplane:packets_lost` counts losses
+//! since the record before, as noq tells a driver no more than that. A file that cannot be written any more ends there, and disturbs nothing.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use ccplane_units::Duration;
+use serde_json::{Map, Value, json};
+
+use super::Stats;
+
+/// Between two records of a connection. A busy one changes its window with each acknowledgement: more records would cost more than they tell.
+const EVERY: Duration = Duration::from_millis(1);
+
+/// The log of one connection.
+pub(super) struct Qlog {
+    out: Option<BufWriter<File>>,
+    begun: Instant,
+    last: Duration,
+    seen: Stats,
+}
+
+impl Qlog {
+    /// A file of its own in the folder, which is made where it is not there.
+    pub fn create(folder: &Path, name: &str, client: bool, begun: Instant) -> io::Result<Qlog> {
+        DirBuilder::new().recursive(true).create(folder)?;
+        let mut log = Qlog {
+            out: Some(BufWriter::new(File::create(folder.join(format!("{name}.sqlog")))?)),
+            begun,
+            last: Duration::ZERO,
+            seen: Stats::default(),
+        };
+        let vantage = if client { "client" } else { "server" };
+        log.record(&json!({
+            "file_schema": "urn:ietf:params:qlog:file:sequential",
+            "serialization_format": "application/qlog+json-seq",
+            "title": "ccplane",
+            "trace": {
+                "vantage_point": { "type": vantage },
+                "event_schemas": ["urn:ietf:params:qlog:events:quic-14"],
+                "common_fields": { "time_format": "relative_to_epoch", "reference_time": { "clock_type": "monotonic", "epoch": "unknown" } },
+            },
+        }));
+        Ok(log)
+    }
+
+    /// Whether it is time for another look.
+    pub fn is_due(&self, now: Instant) -> bool {
+        let at = Duration::from(now.saturating_duration_since(self.begun));
+        self.out.is_some() && (at.saturating_sub(self.last) >= EVERY || self.last == Duration::ZERO)
+    }
+
+    /// Notes what changed since the last look.
+    pub fn note(&mut self, now: Instant, stats: &Stats) {
+        let at = Duration::from(now.saturating_duration_since(self.begun));
+        self.last = at;
+        let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
+        let (seen, mut data) = (self.seen, Map::new());
+        let mut changed = |key: &str, differs: bool, value: Value| {
+            if differs {
+                data.insert(key.to_owned(), value);
+            }
+        };
+        changed("smoothed_rtt", stats.srtt != seen.srtt, ms(stats.srtt).into());
+        changed("congestion_window", stats.cwnd != seen.cwnd, stats.cwnd.into());
+        let known = |ssthresh: Option<u64>| ssthresh.filter(|bytes| *bytes != u64::MAX);
+        let ssthresh = known(stats.ssthresh);
+        changed(
+            "ssthresh",
+            ssthresh.is_some() && ssthresh != known(seen.ssthresh),
+            ssthresh.into(),
+        );
+        let rate = stats.pacing_rate;
+        // Bits a second.
+        changed(
+            "pacing_rate",
+            rate.is_some() && rate != seen.pacing_rate,
+            rate.map(|rate| rate.saturating_mul(8)).into(),
+        );
+        if !data.is_empty() {
+            self.record(&json!({ "time": ms(at), "name": "recovery:metrics_updated", "data": data }));
+        }
+        if stats.lost > seen.lost {
+            let data = json!({ "packets": stats.lost - seen.lost });
+            self.record(&json!({ "time": ms(at), "name": "ccplane:packets_lost", "data": data }));
+        }
+        self.seen = *stats;
+    }
+
+    fn record(&mut self, record: &Value) {
+        let Some(out) = &mut self.out else { return };
+        if writeln!(out, "\u{1e}{record}").is_err() {
+            self.out = None;
+        }
+    }
+}
