@@ -1,0 +1,145 @@
+//! Programs in C, compiled against the headers and linked with the library, under AddressSanitizer and UBSan where the compiler has them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ccplane_agent::{Agent, Options};
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_sim::{Congestion, FlowSpec, LinkSpec, SimOptions, Simulation, SteerOptions, topology};
+use ccplane_units::{Duration, Rate, Time};
+
+fn home() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn compiler() -> Command {
+    let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]);
+    compiler.arg("-I").arg(home().join("include"));
+    compiler
+}
+
+/// Whether there is a compiler; without one the tests say so, or fail where nothing may be skipped.
+fn has_compiler() -> bool {
+    let there = compiler().arg("--version").output().is_ok();
+    if !there {
+        eprintln!("SKIPPED: no C compiler: apt-get install gcc, or set CC");
+        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "no C compiler");
+    }
+    there
+}
+
+/// Compiles a program of this name, source and the library, and gives its path; nothing without a compiler.
+fn program(name: &str, source: &str) -> Option<PathBuf> {
+    if !has_compiler() {
+        return None;
+    }
+    let source = home().join(source);
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Beside the tests lies what was built with them.
+    let library = std::env::current_exe().expect("it runs").with_file_name("libccplane_capi.a");
+    let compile = |sanitized: bool| {
+        let mut compiler = compiler();
+        if sanitized {
+            compiler.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+        }
+        compiler
+            .arg(&source)
+            .arg(&library)
+            .args(["-lpthread", "-ldl", "-lm", "-o"])
+            .arg(&to);
+        compiler.output().expect("a compiler is there")
+    };
+    if !compile(true).status.success() {
+        eprintln!("without sanitizers, which the compiler lacks");
+        let said = compile(false);
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+    Some(to)
+}
+
+/// Runs it to its end; what it says.
+fn run(program: &Path, words: &[&str]) -> String {
+    let said = Command::new(program).args(words).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&said.stderr);
+    assert!(
+        said.status.success(),
+        "{} {words:?}: {}\n{errors}",
+        program.display(),
+        said.status
+    );
+    String::from_utf8(said.stdout).expect("a text")
+}
+
+/// The number behind `"name": ` in a line of JSON.
+fn number(json: &str, name: &str) -> f64 {
+    let (_, rest) = json
+        .split_once(&format!("\"{name}\": "))
+        .unwrap_or_else(|| panic!("{name} in {json}"));
+    let end = rest.find([',', '}']).unwrap_or(rest.len());
+    rest[..end].trim().parse().expect("a number")
+}
+
+const SECONDS: u64 = 10;
+
+/// What the same algorithm gets through the same link in the simulator, Mbit/s.
+fn simulated(name: &str) -> f64 {
+    let rtt = Duration::from_millis(20);
+    let access = LinkSpec::new(Rate::from_bits_per_sec(1_000_000_000), Duration::ZERO);
+    let link = LinkSpec::new(Rate::from_bits_per_sec(24_000_000), rtt / 2);
+    let queue = "droptail:1bdp".parse().expect("a queue");
+    let network = topology::dumbbell(1, &access, link.clone().with_queue(queue, rtt), link).expect("small");
+    let [from, to] = ["left1", "right1"].map(|node| network.node(node).expect("a node of the topology"));
+    let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
+    let mut agent = Agent::new(Options::default());
+    let algorithm = Registry::builtin()
+        .by_name(name, &Parameters::new())
+        .expect("it is there");
+    agent.add_boxed(algorithm).expect("it compiles");
+    let agent = sim.host_agent(agent, SteerOptions::default());
+    let spec = FlowSpec::new(from, to).under(Congestion::Steered(agent, name.into()));
+    let flow = sim.add_flow(spec).expect("a path");
+    sim.run_until(Time::from_micros(SECONDS * 1_000_000)).expect("no stall");
+    let received = sim.flow(flow).expect("it is there").received;
+    received as f64 * 8.0 / SECONDS as f64 / 1e6
+}
+
+/// The example has loss detection, retransmission and pacing of its own, and its packets go through sockets. Its time is virtual here.
+#[test]
+fn algorithms_fill_a_link_behind_a_transport_in_c_as_they_do_behind_ours() {
+    let Some(udp) = program("udp", "../../examples/c/udp.c") else {
+        return;
+    };
+    for name in ["reno", "cubic", "bbr", "copa"] {
+        let said = run(&udp, &[name, "--seconds", &SECONDS.to_string()]);
+        let (goodput, ours) = (number(&said, "goodput_mbit"), simulated(name));
+        println!(
+            "{name}: {:.3} of the simulator's {ours:.2} Mbit/s; {said}",
+            goodput / ours
+        );
+        assert!(
+            (0.8..=1.25).contains(&(goodput / ours)),
+            "{goodput} beside {ours}: {said}"
+        );
+        assert!(goodput > 0.85 * 24.0, "{said}");
+        assert_eq!(
+            (number(&said, "fallbacks"), number(&said, "corrupt")),
+            (0.0, 0.0),
+            "{said}"
+        );
+        assert!(number(&said, "reports") > 100.0, "{said}");
+    }
+}
+
+/// And with the algorithm in a thread, in real time, for a moment.
+#[test]
+fn the_example_runs_in_real_time() {
+    let Some(udp) = program("udp-real", "../../examples/c/udp.c") else {
+        return;
+    };
+    let said = run(&udp, &["cubic", "--seconds", "1", "--mbit", "8", "--real"]);
+    assert!(
+        number(&said, "goodput_mbit") > 2.0 && number(&said, "corrupt") == 0.0,
+        "{said}"
+    );
+}
