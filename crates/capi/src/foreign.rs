@@ -82,7 +82,7 @@ unsafe fn said<T: Struct>(of: *const T) -> Result<usize, Code> {
 /// # Safety
 /// `of` is null, or so many bytes can be read there as its first field says, for as long as the reference lives.
 #[inline(always)]
-pub(crate) unsafe fn view<'a, T: Struct>(of: *const T, room: &'a mut MaybeUninit<T>) -> Result<&'a T, Code> {
+pub(crate) unsafe fn view<T: Struct>(of: *const T, room: &mut MaybeUninit<T>) -> Result<&T, Code> {
     // SAFETY: the caller's word.
     let size = unsafe { said(of) }?;
     if size == size_of::<T>() {

@@ -15,6 +15,7 @@ mod handle;
 mod plane;
 mod types;
 
+pub use ccp::*;
 pub use functions::*;
 pub use handle::ccplane_datapath;
 pub use types::*;

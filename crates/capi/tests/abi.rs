@@ -1,9 +1,11 @@
 //! The functions of `ccplane.h` as C calls them: what is right, and everything that a caller can do wrong.
 
 use std::ffi::{CStr, CString, c_int};
+use std::os::fd::BorrowedFd;
 use std::ptr::{null, null_mut};
 
 use ccplane_capi::*;
+use nix::poll::{PollFd, PollFlags, poll};
 
 const EVERYTHING: u64 = 255;
 const MSS: u64 = 1_448;
@@ -188,13 +190,11 @@ fn an_algorithm_in_its_own_thread_is_heard_through_the_descriptor() {
     // SAFETY: a datapath.
     let fd = unsafe { ccplane_fd(datapath) };
     assert!(fd >= 0);
-    let mut waited = [nix_poll(fd)];
-    // SAFETY: one of one.
-    assert_eq!(
-        unsafe { poll(waited.as_mut_ptr(), 1, 5_000) },
-        1,
-        "the algorithm sets its program"
-    );
+    // SAFETY: it is open as long as its datapath.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let mut waited = [PollFd::new(fd, PollFlags::POLLIN)];
+    let woken = poll(&mut waited, 5_000_u16);
+    assert_eq!(woken, Ok(1), "the algorithm sets its program");
     #[expect(clippy::disallowed_methods, reason = "what the thread says comes in real time")]
     std::thread::sleep(std::time::Duration::from_millis(20));
     turn(datapath, 2);
@@ -211,22 +211,6 @@ fn an_algorithm_in_its_own_thread_is_heard_through_the_descriptor() {
     assert_eq!(allocated.count_total, 0);
     assert!(stats(datapath).reports > 100);
     assert_eq!(close(datapath), CCPLANE_OK);
-}
-
-#[repr(C)]
-struct PollFd {
-    fd: c_int,
-    events: i16,
-    revents: i16,
-}
-
-fn nix_poll(fd: c_int) -> PollFd {
-    let (events, revents) = (1, 0);
-    PollFd { fd, events, revents }
-}
-
-unsafe extern "C" {
-    fn poll(fds: *mut PollFd, count: std::ffi::c_ulong, timeout: c_int) -> c_int;
 }
 
 #[test]

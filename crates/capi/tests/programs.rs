@@ -5,8 +5,10 @@ use std::process::Command;
 
 use ccplane_agent::{Agent, Options};
 use ccplane_algorithms::{Parameters, Registry};
+use ccplane_lang::Limits;
 use ccplane_sim::{Congestion, FlowSpec, LinkSpec, SimOptions, Simulation, SteerOptions, topology};
 use ccplane_units::{Duration, Rate, Time};
+use ccplane_wire::v1;
 
 fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -37,7 +39,9 @@ fn program(name: &str, source: &str) -> Option<PathBuf> {
     let source = home().join(source);
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Beside the tests lies what was built with them.
-    let library = std::env::current_exe().expect("it runs").with_file_name("libccplane_capi.a");
+    let library = std::env::current_exe()
+        .expect("it runs")
+        .with_file_name("libccplane_capi.a");
     let compile = |sanitized: bool| {
         let mut compiler = compiler();
         if sanitized {
@@ -142,4 +146,62 @@ fn the_example_runs_in_real_time() {
         number(&said, "goodput_mbit") > 2.0 && number(&said, "corrupt") == 0.0,
         "{said}"
     );
+}
+
+#[test]
+fn calls_in_any_order_and_structs_of_any_size_read_no_byte_too_many() {
+    let Some(native) = program("native", "tests/c/native.c") else {
+        return;
+    };
+    let said = run(&native, &[]);
+    assert!(
+        number(&said, "outcomes") > 1_000.0 && number(&said, "reports") > 100.0,
+        "{said}"
+    );
+}
+
+/// A program of the reference's kind: a fold, a report at a loss and after a time, a window and a rate that the agent sets.
+const FOLD: &str = "
+(def (Report (volatile acked 0) (volatile loss 0) (volatile timeout false) (volatile rtt +infinity)) (reportTime 5000) (cap 100))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.loss (+ Report.loss Ack.lost_pkts_sample))
+    (:= Report.timeout Flow.was_timeout) (:= Report.rtt (min Report.rtt Flow.rtt_sample_us)) (fallthrough))
+(when (|| Report.timeout (> Report.loss 0)) (:= Cwnd (* cap 1460)) (report) (:= Micros 0))
+(when (> Micros reportTime) (:= Rate (/ Report.acked 3)) (report) (:= Micros 0))";
+
+/// What a version-1 agent says: two programs, one of them set on a connection with a value, updates of values, window and rate.
+fn an_agents_words() -> Vec<u8> {
+    let compiled = |source| ccplane_lang::compile(source, &Limits::default()).expect("it compiles");
+    let fold = compiled(FOLD);
+    let other = compiled("(def (Report (volatile x 0))) (when true (:= Report.x (/ Ack.bytes_acked 2)) (report))");
+    let mut words = Vec::new();
+    v1::install(&mut words, 2, other.code()).expect("CCP can say it");
+    v1::install(&mut words, 1, fold.code()).expect("CCP can say it");
+    let set = |target, value| ccplane_datapath::Update { target, value };
+    let control = |at: u8| ccplane_datapath::Target::Var(4 + at);
+    v1::change_program(&mut words, 1, 2, other.code(), &[]).expect("no value");
+    v1::change_program(&mut words, 1, 1, fold.code(), &[set(control(0), 3_000)]).expect("a control variable");
+    let all = [
+        set(control(1), 200),
+        set(ccplane_datapath::Target::Cwnd, 29_200),
+        set(ccplane_datapath::Target::Rate, 1 << 20),
+    ];
+    v1::update_fields(&mut words, 1, Some(fold.code()), &all).expect("all can be set");
+    words
+}
+
+/// Every byte of every message changed, and every message cut at every length: refused and counted, nothing read or written beside, and
+/// the datapath goes on.
+#[test]
+fn a_datapath_of_the_reference_survives_whatever_its_agent_says() {
+    let Some(dropin) = program("dropin", "tests/c/dropin.c") else {
+        return;
+    };
+    let words = Path::new(env!("CARGO_TARGET_TMPDIR")).join("an-agents-words");
+    std::fs::write(&words, an_agents_words()).expect("it can be written");
+    let said = run(&dropin, &[words.to_str().expect("a path")]);
+    println!("{said}");
+    assert!(number(&said, "tried") > 5_000.0, "{said}");
+    for reason in ["malformed", "programs", "updates", "unknown", "logged"] {
+        assert!(number(&said, reason) > 0.0, "{reason}: {said}");
+    }
 }
