@@ -2,8 +2,13 @@
 
 use std::ffi::{CStr, CString, c_int};
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use ccplane_agent::link::{Clock, Local, Waiting, serve};
+use ccplane_agent::{Agent, Options};
+use ccplane_algorithms::{Parameters, Registry};
 use ccplane_capi::*;
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -467,4 +472,57 @@ fn every_code_has_words() {
     // SAFETY: as above.
     let version = unsafe { CStr::from_ptr(ccplane_version()) };
     assert_eq!(version.to_str(), Ok(env!("CARGO_PKG_VERSION")));
+}
+
+/// An agent of another process, as far as the datapath can tell.
+fn serving(path: &Path, stop: &AtomicBool) {
+    let mut agent = Agent::new(Options::default());
+    let reno = Registry::builtin().by_name("reno", &Parameters::new()).unwrap();
+    agent.add_boxed(reno).unwrap();
+    let mut link = Local::bind(path).unwrap();
+    serve(&mut agent, &mut [&mut link], Waiting::default(), stop).unwrap();
+}
+
+#[test]
+fn an_agent_elsewhere_steers_and_may_go_and_come_back() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("agent-{}", std::process::id()));
+    let address = CString::new(format!("unix:{}", path.display())).unwrap();
+    let mut options = options(c"", 0);
+    (options.agent, options.algorithm) = (address.as_ptr(), null());
+    options.fallback_after_ns = 200_000_000;
+    // Opened once the agent is there; then what the flow runs, in real time, until it is as wanted.
+    let (mut datapath, mut flow, begun) = (null_mut::<ccplane_datapath>(), 0, Clock::new());
+    let mut until = |what: &str, wanted: &dyn Fn(u32, u64) -> bool| {
+        for _ in 0..10_000 {
+            #[expect(clippy::disallowed_methods, reason = "the agent is in a thread of its own")]
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            if datapath.is_null() {
+                let Ok(opened) = open(&options) else { continue };
+                datapath = opened;
+                flow = flow_of(datapath, begun.now().as_nanos());
+            }
+            let now = begun.now().as_nanos();
+            turn(datapath, now);
+            let done = ack(datapath, flow, &transport(now, 10 * MSS), 1);
+            if wanted(done.flags, done.cwnd) {
+                return datapath;
+            }
+        }
+        panic!("never {what}");
+    };
+    let mut opened = null_mut();
+    for round in 0..2 {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| serving(&path, &stop));
+            until("steered", &|flags, cwnd| {
+                flags & CCPLANE_FALLBACK == 0 && cwnd == 11 * MSS
+            });
+            stop.store(true, Ordering::Relaxed);
+        });
+        opened = until("on the fallback", &|flags, _| flags & CCPLANE_FALLBACK != 0);
+        assert_eq!(stats(opened).fallbacks, round + 1);
+        let _ = std::fs::remove_file(&path);
+    }
+    assert_eq!(close(opened), CCPLANE_OK);
 }

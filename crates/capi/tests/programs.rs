@@ -205,3 +205,57 @@ fn a_datapath_of_the_reference_survives_whatever_its_agent_says() {
         assert!(number(&said, reason) > 0.0, "{reason}: {said}");
     }
 }
+
+/// Runs a line of shell; what it says. An error where it fails.
+fn shell(line: &str) {
+    let said = Command::new("sh").args(["-ec", line]).output().expect("a shell");
+    let errors = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.success(), "{line}\n{errors}");
+}
+
+fn has_tool(name: &str) -> bool {
+    Command::new(name).arg("--version").output().is_ok()
+}
+
+const CMAKE: &str = "cmake_minimum_required(VERSION 3.13)
+project(uses C)
+find_package(ccplane 0.1 REQUIRED)
+add_executable(native native.c)
+target_link_libraries(native ccplane::ccplane)
+add_executable(dropin dropin.c)
+target_link_libraries(dropin ccplane::libccp)
+add_executable(fixed native.c)
+target_link_libraries(fixed ccplane::static)
+";
+
+/// What is installed is found by -lccp, pkg-config and CMake, and runs.
+#[test]
+fn what_is_installed_is_found_as_people_look_for_it() {
+    if !has_compiler() {
+        return;
+    }
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+    let _ = std::fs::remove_dir_all(&to);
+    let built = std::env::current_exe().expect("it runs");
+    let built = built.parent().expect("in a directory").display();
+    let (home, to) = (home().display(), to.display());
+    std::fs::create_dir_all(format!("{to}/cmake")).expect("it can be made");
+    std::fs::write(format!("{to}/words"), an_agents_words()).expect("it can be written");
+    std::fs::write(format!("{to}/cmake/CMakeLists.txt"), CMAKE).expect("it can be written");
+    shell(&format!("{home}/../../scripts/install-c {to} {built}"));
+    let cc = "${CC:-cc} -std=c11";
+    shell(&format!(
+        "{cc} -I {to}/include/ccplane {home}/tests/c/dropin.c -L {to}/lib/ccplane -lccp -Wl,-rpath,{to}/lib -o {to}/dropin; {to}/dropin {to}/words"
+    ));
+    if has_tool("pkg-config") {
+        shell(&format!(
+            "export PKG_CONFIG_PATH={to}/lib/pkgconfig; {cc} {home}/../../examples/c/udp.c $(pkg-config --cflags --libs ccplane) \
+             -Wl,-rpath,{to}/lib -o {to}/udp; {to}/udp reno --seconds 0.1; pkg-config --exists ccplane-libccp"
+        ));
+    }
+    if has_tool("cmake") {
+        shell(&format!(
+            "cd {to}/cmake; cp {home}/tests/c/*.c .; cmake -DCMAKE_PREFIX_PATH={to} . ; cmake --build . ; ./native; ./fixed; ./dropin {to}/words"
+        ));
+    }
+}
