@@ -33,10 +33,13 @@ fn has_compiler() -> bool {
 
 /// Compiles a program of this name, source and the library, and gives its path; nothing without a compiler.
 fn program(name: &str, source: &str) -> Option<PathBuf> {
+    program_of(name, &[source], &[])
+}
+
+fn program_of(name: &str, sources: &[&str], flags: &[&str]) -> Option<PathBuf> {
     if !has_compiler() {
         return None;
     }
-    let source = home().join(source);
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Beside the tests lies what was built with them.
     let library = std::env::current_exe()
@@ -48,10 +51,9 @@ fn program(name: &str, source: &str) -> Option<PathBuf> {
             compiler.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
         }
         compiler
-            .arg(&source)
-            .arg(&library)
-            .args(["-lpthread", "-ldl", "-lm", "-o"])
-            .arg(&to);
+            .args(flags)
+            .args(sources.iter().map(|source| home().join(source)));
+        compiler.arg(&library).args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&to);
         compiler.output().expect("a compiler is there")
     };
     if !compile(true).status.success() {
@@ -206,7 +208,25 @@ fn a_datapath_of_the_reference_survives_whatever_its_agent_says() {
     }
 }
 
-/// Runs a line of shell; what it says. An error where it fails.
+/// The example for picoquic is compiled against declarations of our own, and driven by a stand-in. It is not run with picoquic here.
+#[test]
+fn the_picoquic_example_compiles_and_follows_its_algorithm() {
+    let sources = ["../../examples/picoquic/ccplane_cc.c", "tests/c/picoquic/drive.c"];
+    let headers = format!("-I{}/tests/c/picoquic", home().display());
+    let Some(picoquic) = program_of("picoquic", &sources, &[&headers]) else {
+        return;
+    };
+    for name in ["reno", "cubic", "bbr", "copa", "dx"] {
+        let said = run(&picoquic, &[name]);
+        println!("{name}: {said}");
+        assert!(number(&said, "most") > 20.0 * 1440.0, "{name}: {said}");
+        if ["reno", "cubic"].contains(&name) {
+            assert!(number(&said, "least") < number(&said, "most") / 2.0, "{name}: {said}");
+        }
+    }
+}
+
+/// Runs a line of shell. A failure is one of the test.
 fn shell(line: &str) {
     let said = Command::new("sh").args(["-ec", line]).output().expect("a shell");
     let errors = String::from_utf8_lossy(&said.stderr);
