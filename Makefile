@@ -5,7 +5,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 RUN = --alg reno,cubic --vs native:reno,native:cubic --rate 96mbit --rtt 20ms --queue droptail:1bdp --duration 15s
 
-.PHONY: run build test lint fuzz package python clean
+.PHONY: run build test lint fuzz package python install-c clean
 
 run: build
 	cargo run --release --locked --quiet -- run $(RUN)
@@ -44,6 +44,12 @@ package:
 python:
 	@scripts/setup
 	scripts/python build
+
+# The C library, its headers, pkg-config and CMake files: make install-c PREFIX=/usr/local
+PREFIX = /usr/local
+install-c:
+	@scripts/setup
+	scripts/install-c $(PREFIX)
 
 clean:
 	cargo clean

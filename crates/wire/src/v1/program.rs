@@ -131,6 +131,11 @@ pub struct Install<'a> {
 }
 
 impl<'a> Install<'a> {
+    /// How many instructions it has, with those that define its variables.
+    pub fn instructions(&self) -> usize {
+        self.instrs.len()
+    }
+
     /// A number by what the program is, whatever its agent calls it; never 0. An agent numbers its programs anew when it
     /// starts, so that its numbers tell nothing to a datapath that lives on.
     pub fn identity(&self) -> u32 {

@@ -1,0 +1,181 @@
+//! A connection: its flow, and the messages that it makes. Safe Rust: the calls hand over what they read from C.
+
+use std::ffi::c_int;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use ::ccplane_datapath::{Command, Flow, MAX_VARS, Outcome, Signals, Transport, Update};
+use ccplane_units::Time;
+use ccplane_wire::{Updates, v1};
+
+use super::layout::{ccp_datapath_info, ccp_primitives, code};
+use super::shared::{Shared, Table};
+
+/// Bytes of the longest report.
+const LONGEST: usize = 16 + 8 * MAX_VARS;
+
+/// What the library keeps of a connection.
+pub(crate) struct Connection {
+    flow: Flow<MAX_VARS>,
+    /// Where its program is, once it has one.
+    table: usize,
+    /// The agent was told of it.
+    pub announced: bool,
+    /// Room for its messages, taken while one is on its way.
+    room: Vec<u8>,
+}
+
+/// What an invocation asks for.
+pub(crate) struct Asked {
+    pub outcome: Outcome,
+    /// A report, and the program that made it. Give it back with [`Connection::sent`].
+    pub report: Option<(Vec<u8>, u32)>,
+}
+
+impl Connection {
+    pub fn new(now: Time, init_cwnd: u32) -> Connection {
+        Connection {
+            flow: Flow::new(now, u64::from(init_cwnd)),
+            table: 0,
+            announced: false,
+            room: Vec::with_capacity(LONGEST),
+        }
+    }
+
+    /// The number of its program.
+    pub fn program(&self) -> Option<u32> {
+        self.flow.program_uid()
+    }
+
+    pub fn faults(&self) -> u32 {
+        self.flow.faults()
+    }
+
+    /// Runs its program on what the datapath measured.
+    pub fn invoke(&mut self, now: Time, index: u16, prims: &ccp_primitives, shared: &Shared) -> Result<Asked, c_int> {
+        let program = self.flow.program_uid().ok_or(code::PROG_IS_NULL)?;
+        let table = shared.table(self.table).ok_or(code::PROG_IS_NULL)?;
+        let transport = Transport {
+            cwnd: prims.snd_cwnd.into(),
+            rate: prims.snd_rate,
+            ssthresh: u64::MAX,
+            now,
+        };
+        let outcome = self.flow.on_ack(&transport, &signals(prims), table);
+        let mut report = None;
+        if outcome.report.is_some() {
+            let mut message = std::mem::take(&mut self.room);
+            message.clear();
+            // One without fields would say that the connection ended. A program of this size always fits.
+            let fields = self.flow.report(table);
+            if !fields.is_empty() && v1::measure(&mut message, index.into(), program, fields).is_ok() {
+                report = Some((message, program));
+            } else {
+                self.room = message;
+                self.flow.report_queued(table);
+            }
+        }
+        Ok(Asked { outcome, report })
+    }
+
+    /// A report left, or was not taken: then its values stay, and it is offered again.
+    pub fn sent(&mut self, (message, program): (Vec<u8>, u32), left: bool, shared: &Shared) {
+        self.room = message;
+        // The agent may have answered already, with another program.
+        if left
+            && self.flow.program_uid() == Some(program)
+            && let Some(table) = shared.table(self.table)
+        {
+            self.flow.report_queued(table);
+        }
+    }
+
+    /// Sets values of its program, window or rate, from the next invocation on.
+    pub fn update(&mut self, now: Time, updates: v1::RawUpdates<'_>, shared: &mut Shared) -> Result<(), c_int> {
+        let program = self.flow.program_uid();
+        let table = program.and_then(|_| shared.table(self.table));
+        let applied = match table {
+            Some(table) => decode(updates, program.and_then(|uid| table.get(uid)))
+                .and_then(|updates| self.apply(now, &Command::Update(updates.as_slice()), table)),
+            None => Err(code::UPDATE_INVALID_REG_TYPE),
+        };
+        applied.inspect_err(|_| shared.counts.updates += 1)
+    }
+
+    /// Sets its program, and values with it.
+    pub fn change(
+        &mut self,
+        now: Time,
+        uid: u32,
+        updates: v1::RawUpdates<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), c_int> {
+        let place = shared.place_of(uid);
+        let Some((place, table)) = place.and_then(|place| Some((place, shared.table(place)?))) else {
+            shared.counts.unknown += 1;
+            return Err(code::PROG_NOT_FOUND);
+        };
+        let applied = decode(updates, table.get(uid)).and_then(|updates| {
+            let updates = updates.as_slice();
+            self.apply(now, &Command::SetProgram { uid, updates }, table)
+        });
+        if applied.is_ok() {
+            self.table = place;
+        }
+        applied.inspect_err(|_| shared.counts.updates += 1)
+    }
+
+    fn apply(&mut self, now: Time, command: &Command<'_>, table: &Table) -> Result<(), c_int> {
+        self.flow
+            .apply(now, command, table)
+            .map_err(|_| code::UPDATE_INVALID_REG_TYPE)
+    }
+}
+
+fn decode(updates: v1::RawUpdates<'_>, program: Option<&::ccplane_datapath::Program>) -> Result<Updates, c_int> {
+    let read = |update: v1::RawUpdate| -> Result<Update, c_int> {
+        update.decode(program).map_err(|_| code::UPDATE_INVALID_REG_TYPE)
+    };
+    updates.iter().map(read).collect()
+}
+
+fn signals(prims: &ccp_primitives) -> Signals {
+    Signals {
+        bytes_acked: prims.bytes_acked.into(),
+        bytes_misordered: prims.bytes_misordered.into(),
+        ecn_bytes: prims.ecn_bytes.into(),
+        ecn_packets: prims.ecn_packets.into(),
+        lost_pkts_sample: prims.lost_pkts_sample.into(),
+        packets_acked: prims.packets_acked.into(),
+        packets_misordered: prims.packets_misordered.into(),
+        bytes_in_flight: prims.bytes_in_flight.into(),
+        bytes_pending: prims.bytes_pending.into(),
+        packets_in_flight: prims.packets_in_flight.into(),
+        rate_incoming: prims.rate_incoming,
+        rate_outgoing: prims.rate_outgoing,
+        rtt_sample_us: prims.rtt_sample_us,
+        was_timeout: u64::from(prims.was_timeout != 0),
+        ..Signals::default()
+    }
+}
+
+/// The CREATE of a connection. Its name is cut where the message has no room for it, and left out where it is no text.
+pub(crate) fn create(index: u16, info: &ccp_datapath_info) -> Vec<u8> {
+    let name: Vec<u8> = info.congAlg.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+    let name = name.get(..v1::ALGORITHM - 1).unwrap_or(&name);
+    // The address' bytes stand as the caller has them. A port that is none says nothing to anybody.
+    let address = |ip: u32, port: u32| {
+        let ip = Ipv4Addr::from(ip.to_le_bytes());
+        SocketAddr::new(ip.into(), u16::try_from(port).unwrap_or(0))
+    };
+    let create = v1::Create {
+        init_cwnd: info.init_cwnd,
+        mss: info.mss,
+        source: address(info.src_ip, info.src_port),
+        destination: address(info.dst_ip, info.dst_port),
+        algorithm: std::str::from_utf8(name).unwrap_or_default(),
+    };
+    let mut message = Vec::with_capacity(v1::CREATE);
+    // It is IPv4, and the name has room.
+    let _ = v1::create(&mut message, index.into(), &create);
+    message
+}

@@ -1,0 +1,519 @@
+//! The calls of `ccp.h`. The structs are the caller's memory, and its callbacks may call back: nothing of them is borrowed while one runs.
+//!
+//! As in the reference, calls for one datapath have to be serialised by the caller, and memory of connections begins as zeros.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use ccplane_units::Time;
+use ccplane_wire::v1;
+
+use super::connection::{Connection, create};
+use super::layout::{ccp_connection, ccp_counts, ccp_datapath, ccp_datapath_info, code};
+use super::shared::Shared;
+use crate::foreign::guarded;
+use crate::types::CCPLANE_EPANIC;
+
+/// A CREATE that was not taken is sent again after this, µs.
+const CREATE_AGAIN_US: u64 = 100_000;
+
+const INFO: c_int = 2;
+const WARN: c_int = 3;
+
+/// Begins a datapath, and tells the agent so. `datapath` is filled in as `ccp.h` says.
+///
+/// # Safety
+/// `datapath` is null or one that is filled in; it and its connections stay where they are until [`ccp_free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccp_init(datapath: *mut ccp_datapath, id: u32) -> c_int {
+    // SAFETY: the caller's word.
+    status(|| unsafe {
+        let filled = datapath.as_ref().is_some_and(|dp| {
+            let calls = dp.set_cwnd.is_some() && dp.set_rate_abs.is_some() && dp.send_msg.is_some();
+            let clock = dp.now.is_some() && dp.since_usecs.is_some() && dp.after_usecs.is_some();
+            let sizes = dp.max_connections > 0 && dp.max_programs > 0 && dp.fto_us > 0;
+            calls && clock && sizes && !dp.ccp_active_connections.is_null()
+        });
+        if !filled {
+            return Err(code::MISSING_ARG);
+        }
+        let shared = Box::new(Shared::new((*datapath).max_programs));
+        (*datapath).programs = Box::into_raw(shared).cast();
+        (*datapath).log = (*datapath).log.or(Some(silent));
+        (*datapath).time_zero = (*datapath).now.map_or(0, |now| now());
+        (*datapath).last_msg_sent = 0;
+        (*datapath)._in_fallback = 0;
+        let mut ready = Vec::new();
+        v1::ready(&mut ready, id);
+        if send(datapath, &ready) < 0 {
+            log(
+                datapath,
+                WARN,
+                "the agent was not told of this datapath: send_msg failed",
+            );
+        }
+        Ok(())
+    })
+}
+
+/// Ends a datapath, and what is left of its connections.
+///
+/// # Safety
+/// `datapath` is null or of [`ccp_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccp_free(datapath: *mut ccp_datapath) {
+    // SAFETY: the caller's word; what was boxed in `ccp_init` and `ccp_connection_start` is unboxed once, since its place is null then.
+    status(|| unsafe {
+        lives(datapath)?;
+        for place in 0..places(datapath) {
+            let conn = (*datapath).ccp_active_connections.add(place);
+            if usize::from((*conn).index) == place + 1 {
+                drop(take_state(conn));
+                (*conn).index = 0;
+            }
+        }
+        drop(Box::from_raw((*datapath).programs.cast::<Shared>()));
+        (*datapath).programs = std::ptr::null_mut();
+        Ok(())
+    });
+}
+
+/// A connection begins; null where no place is free. The agent is told, now or at a later [`ccp_invoke`].
+///
+/// # Safety
+/// `datapath` is null or of [`ccp_init`], `flow_info` null or there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccp_connection_start(
+    datapath: *mut ccp_datapath,
+    r#impl: *mut c_void,
+    flow_info: *mut ccp_datapath_info,
+) -> *mut ccp_connection {
+    // SAFETY: the caller's word. A place belongs to who changed its index from 0.
+    let start = || unsafe {
+        lives(datapath).ok()?;
+        let info = *flow_info.as_ref()?;
+        let place = (0..places(datapath)).find(|place| {
+            let index = &raw mut (*(*datapath).ccp_active_connections.add(*place)).index;
+            let taken =
+                AtomicU16::from_ptr(index).compare_exchange(0, *place as u16 + 1, Ordering::AcqRel, Ordering::Relaxed);
+            taken.is_ok()
+        })?;
+        let conn = (*datapath).ccp_active_connections.add(place);
+        let state = Box::new(Connection::new(time(datapath), info.init_cwnd));
+        (*conn).last_create_msg_sent = 0;
+        (*conn).prims = Default::default();
+        (*conn).flow_info = info;
+        (*conn).state = Box::into_raw(state).cast();
+        (*conn).impl_ = r#impl;
+        (*conn).datapath = datapath;
+        announce(datapath, conn);
+        Some(conn)
+    };
+    guarded(start, None).unwrap_or(std::ptr::null_mut())
+}
+
+/// A connection ends. The agent is told.
+///
+/// # Safety
+/// `datapath` is null or of [`ccp_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccp_connection_free(datapath: *mut ccp_datapath, sid: u16) {
+    // SAFETY: the caller's word.
+    status(|| unsafe {
+        let conn = lookup(datapath, sid.into())?;
+        if let Some(state) = take_state(conn) {
+            shared_of(datapath)?.counts.faults += u64::from(state.faults());
+        }
+        let mut closed = Vec::new();
+        // Without fields it is short, and always fits.
+        let _ = v1::measure(&mut closed, sid.into(), 0, &[]);
+        send(datapath, &closed);
+        AtomicU16::from_ptr(&raw mut (*conn).index).store(0, Ordering::Release);
+        Ok(())
+    });
+}
+
+/// The connection of this number; null where there is none.
+///
+/// # Safety
+/// `datapath` is null or of [`ccp_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccp_connection_lookup(datapath: *mut ccp_datapath, sid: u16) -> *mut ccp_connection {
+    // SAFETY: the caller's word.
+    guarded(|| unsafe { lookup(datapath, sid.into()) }, Err(CCPLANE_EPANIC)).unwrap_or(std::ptr::null_mut())
+}
+
+/// What the caller keeps with a connection.
+///
+/// # Safety
+/// `conn` is null or of [`ccp_connection_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccp_get_impl(conn: *mut ccp_connection) -> *mut c_void {
+    // SAFETY: the caller's word.
+    unsafe { conn.as_ref() }.map_or(std::ptr::null_mut(), |conn| conn.impl_)
+}
+
+/// Keeps something with a connection.
+///
+/// # Safety
+/// `conn` is null or of [`ccp_connection_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccp_set_impl(conn: *mut ccp_connection, ptr: *mut c_void) {
+    // SAFETY: the caller's word.
+    if let Some(conn) = unsafe { conn.as_mut() } {
+        conn.impl_ = ptr;
+    }
+}
+
+/// A message of the agent. What is wrong with it is refused as a whole, counted, and said in the code.
+///
+/// # Safety
+/// `datapath` is null or of [`ccp_init`], `buf` null or so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccp_read_msg(datapath: *mut ccp_datapath, buf: *mut c_char, bufsize: c_int) -> c_int {
+    // SAFETY: the caller's word.
+    status(|| unsafe {
+        lives(datapath)?;
+        if buf.is_null() {
+            return Err(code::NULL_ARG);
+        }
+        let size = usize::try_from(bufsize).map_err(|_| code::BUFSIZE_NEGATIVE)?;
+        let bytes = std::slice::from_raw_parts(buf.cast::<u8>(), size);
+        let heard = hear(datapath, bytes);
+        let counts = &mut shared_of(datapath)?.counts;
+        counts.messages += 1;
+        if let Err(code) = heard {
+            counts.refused += 1;
+            let refused = counts.refused;
+            // An agent that sends nothing else does not fill the log.
+            if refused.is_power_of_two() {
+                let words = format!("a message of the agent was refused: {code}; {refused} so far");
+                log(datapath, WARN, &words);
+            }
+        }
+        heard
+    })
+}
+
+/// An ACK or a timeout: runs the connection's program on `conn->prims`.
+///
+/// # Safety
+/// `conn` is null or of [`ccp_connection_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
+    // SAFETY: the caller's word.
+    status(|| unsafe {
+        if conn.is_null() {
+            return Err(code::NULL_ARG);
+        }
+        let datapath = (*conn).datapath;
+        if datapath.is_null() {
+            return Err(code::CONNECTION_NOT_INITIALIZED);
+        }
+        lives(datapath)?;
+        if timed_out(datapath) {
+            return Err(code::FALLBACK_TIMED_OUT);
+        }
+        let now = time(datapath);
+        let state = (*conn).state.cast::<Connection>().as_mut().ok_or(code::PRIV_IS_NULL)?;
+        if !state.announced {
+            announce(datapath, conn);
+            return Ok(());
+        }
+        let asked = state.invoke(now, (*conn).index, &(*conn).prims, shared_of(datapath)?)?;
+        // Callbacks from here on: nothing is borrowed.
+        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        if let (Some(cwnd), Some(set)) = (asked.outcome.cwnd, (*datapath).set_cwnd) {
+            set(conn, narrow(cwnd));
+        }
+        if let (Some(rate), Some(set)) = (asked.outcome.rate, (*datapath).set_rate_abs) {
+            set(conn, narrow(rate));
+        }
+        if let Some(report) = asked.report {
+            let sent = send(datapath, &report.0);
+            // The callback may have ended either of them.
+            let shared = shared_of(datapath)?;
+            let count = if sent < 0 {
+                &mut shared.counts.reports_kept
+            } else {
+                &mut shared.counts.reports
+            };
+            *count += 1;
+            if let Some(state) = (*conn).state.cast::<Connection>().as_mut() {
+                state.sent(report, sent >= 0, shared);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What was heard from the agent, and what of it was refused. Not of the reference.
+///
+/// # Safety
+/// `datapath` is null or of [`ccp_init`], `counts` null or a place for them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccp_get_counts(datapath: *mut ccp_datapath, counts: *mut ccp_counts) -> c_int {
+    // SAFETY: the caller's word.
+    status(|| unsafe {
+        let shared = shared_of(datapath)?;
+        *counts.as_mut().ok_or(code::NULL_ARG)? = shared.counts;
+        Ok(())
+    })
+}
+
+/// A message could not be sent: from now on `fto_us` counts.
+///
+/// # Safety
+/// `datapath` is null or of [`ccp_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _update_fto_timer(datapath: *mut ccp_datapath) {
+    // SAFETY: the caller's word.
+    status(|| unsafe {
+        lives(datapath)?;
+        if (*datapath).last_msg_sent == 0 {
+            (*datapath).last_msg_sent = (*datapath).now.map_or(0, |now| now());
+        }
+        Ok(())
+    });
+}
+
+/// Whether it has counted down.
+///
+/// # Safety
+/// `datapath` is null or of [`ccp_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _check_fto(datapath: *mut ccp_datapath) -> bool {
+    // SAFETY: the caller's word.
+    guarded(|| unsafe { lives(datapath).is_ok() && timed_out(datapath) }, false)
+}
+
+/// The agent was heard.
+///
+/// # Safety
+/// `datapath` is null or of [`ccp_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _turn_off_fto_timer(datapath: *mut ccp_datapath) {
+    // SAFETY: the caller's word.
+    status(|| unsafe {
+        lives(datapath)?;
+        if (*datapath)._in_fallback != 0 {
+            log(datapath, INFO, "the agent is heard again");
+        }
+        (*datapath)._in_fallback = 0;
+        (*datapath).last_msg_sent = 0;
+        Ok(())
+    });
+}
+
+fn status(body: impl FnOnce() -> Result<(), c_int>) -> c_int {
+    match guarded(body, Err(CCPLANE_EPANIC)) {
+        Ok(()) => code::OK,
+        Err(code) => code,
+    }
+}
+
+/// What its connections have in common.
+///
+/// # Safety
+/// `datapath` is null or of [`ccp_init`], and nobody else has what this gives while it is used.
+unsafe fn shared_of<'a>(datapath: *mut ccp_datapath) -> Result<&'a mut Shared, c_int> {
+    if datapath.is_null() {
+        return Err(code::NULL_ARG);
+    }
+    // SAFETY: the caller's word: null, or boxed by `ccp_init`.
+    unsafe { (*datapath).programs.cast::<Shared>().as_mut() }.ok_or(code::PROG_IS_NULL)
+}
+
+/// An error where it was not begun, or was ended.
+///
+/// # Safety
+/// `datapath` is null or of [`ccp_init`].
+unsafe fn lives(datapath: *mut ccp_datapath) -> Result<(), c_int> {
+    // SAFETY: the caller's word.
+    match unsafe { datapath.as_ref() } {
+        None => Err(code::NULL_ARG),
+        Some(dp) if dp.programs.is_null() => Err(code::PROG_IS_NULL),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Places for connections: their numbers have 16 bits, and 0 is none.
+///
+/// # Safety
+/// `datapath` is of [`ccp_init`].
+unsafe fn places(datapath: *mut ccp_datapath) -> usize {
+    // SAFETY: the caller's word.
+    unsafe { (*datapath).max_connections }.min(usize::from(u16::MAX) - 1)
+}
+
+/// # Safety
+/// `datapath` is null or of [`ccp_init`].
+unsafe fn lookup(datapath: *mut ccp_datapath, sid: u32) -> Result<*mut ccp_connection, c_int> {
+    // SAFETY: the caller's word; the place is one of its places.
+    unsafe {
+        lives(datapath)?;
+        let place = (sid as usize).checked_sub(1).filter(|place| *place < places(datapath));
+        let conn = (*datapath)
+            .ccp_active_connections
+            .add(place.ok_or(code::UNKNOWN_CONNECTION)?);
+        let lives = u32::from((*conn).index) == sid && !(*conn).state.is_null();
+        lives.then_some(conn).ok_or(code::UNKNOWN_CONNECTION)
+    }
+}
+
+/// # Safety
+/// `conn` is a place for a connection.
+unsafe fn take_state(conn: *mut ccp_connection) -> Option<Box<Connection>> {
+    // SAFETY: it is null, or was boxed by `ccp_connection_start`, and is null from now on.
+    unsafe {
+        let state = std::mem::replace(&mut (*conn).state, std::ptr::null_mut());
+        (!state.is_null()).then(|| Box::from_raw(state.cast::<Connection>()))
+    }
+}
+
+/// Time since [`ccp_init`].
+///
+/// # Safety
+/// `datapath` is of [`ccp_init`].
+unsafe fn time(datapath: *mut ccp_datapath) -> Time {
+    // SAFETY: the caller's word.
+    unsafe {
+        let zero = (*datapath).time_zero;
+        Time::from_micros((*datapath).since_usecs.map_or(0, |since| since(zero)))
+    }
+}
+
+/// # Safety
+/// `datapath` is of [`ccp_init`].
+unsafe fn timed_out(datapath: *mut ccp_datapath) -> bool {
+    // SAFETY: the caller's word.
+    unsafe {
+        let since = (*datapath).last_msg_sent;
+        let out = since != 0
+            && (*datapath)
+                .since_usecs
+                .is_some_and(|passed| passed(since) > (*datapath).fto_us);
+        if out && (*datapath)._in_fallback == 0 {
+            (*datapath)._in_fallback = 1;
+            log(
+                datapath,
+                WARN,
+                "the agent takes no messages: ccp_invoke does nothing until it is heard again",
+            );
+        }
+        out
+    }
+}
+
+/// Gives a message to the caller's `send_msg`. Nothing may be borrowed: it may call back.
+///
+/// # Safety
+/// `datapath` is of [`ccp_init`].
+unsafe fn send(datapath: *mut ccp_datapath, message: &[u8]) -> c_int {
+    // SAFETY: the caller's word. The callback takes a `char *` for want of `const`, as in the reference.
+    unsafe {
+        let Some(send) = (*datapath).send_msg else {
+            return code::MISSING_ARG;
+        };
+        let sent = send(datapath, message.as_ptr().cast_mut().cast(), message.len() as c_int);
+        if sent < 0 {
+            _update_fto_timer(datapath);
+        }
+        sent
+    }
+}
+
+/// Tells the agent of a connection, unless that was tried a moment ago.
+///
+/// # Safety
+/// Both are alive.
+unsafe fn announce(datapath: *mut ccp_datapath, conn: *mut ccp_connection) {
+    // SAFETY: the caller's word.
+    unsafe {
+        let last = (*conn).last_create_msg_sent;
+        let passed = (*datapath).since_usecs.map_or(0, |since| since(last));
+        if last != 0 && passed < CREATE_AGAIN_US {
+            return;
+        }
+        (*conn).last_create_msg_sent = (*datapath).now.map_or(0, |now| now());
+        let sent = send(datapath, &create((*conn).index, &(*conn).flow_info));
+        if let Some(state) = (*conn).state.cast::<Connection>().as_mut() {
+            state.announced |= sent >= 0;
+        }
+    }
+}
+
+/// Takes the first message of these bytes, as the reference does.
+///
+/// # Safety
+/// `datapath` is of [`ccp_init`].
+unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(), c_int> {
+    // SAFETY: the caller's word.
+    let shared = unsafe { shared_of(datapath) }?;
+    let message = first(bytes).inspect_err(|_| shared.counts.malformed += 1)?;
+    // SAFETY: the caller's word. It logs, and the log is a callback: what is borrowed is borrowed anew.
+    let (shared, now) = unsafe {
+        _turn_off_fto_timer(datapath);
+        let now = time(datapath);
+        (shared_of(datapath)?, now)
+    };
+    // SAFETY: the caller's word; a connection's state and what is shared are two things.
+    let state = |sid: u32| unsafe {
+        let conn = lookup(datapath, sid)?;
+        (*conn)
+            .state
+            .cast::<Connection>()
+            .as_mut()
+            .ok_or(code::UNKNOWN_CONNECTION)
+    };
+    let known = |sid: u32, counts: &mut ccp_counts| state(sid).inspect_err(|_| counts.unknown += 1);
+    match message {
+        v1::Message::Install(install) => {
+            // SAFETY: the caller's word.
+            let places = unsafe { places(datapath) } as u32;
+            let runs = |uid| (1..=places).any(|sid| state(sid).is_ok_and(|state| state.program() == Some(uid)));
+            shared.install(&install, runs)
+        }
+        v1::Message::UpdateField { flow, updates } => known(flow, &mut shared.counts)?.update(now, updates, shared),
+        v1::Message::ChangeProgram { flow, program, updates } => {
+            known(flow, &mut shared.counts)?.change(now, program, updates, shared)
+        }
+        // `first` lets no other pass.
+        _ => Err(code::READ_INVALID_HEADER_TYPE),
+    }
+}
+
+/// The first message of these bytes, its lengths checked.
+fn first(bytes: &[u8]) -> Result<v1::Message<'_>, c_int> {
+    let &[k0, k1, l0, l1, ..] = bytes else {
+        return Err(code::BUFSIZE_TOO_SMALL);
+    };
+    let wrong = match u16::from_le_bytes([k0, k1]) {
+        2 => code::INSTALL_TYPE_MISMATCH,
+        3 => code::UPDATE_TYPE_MISMATCH,
+        4 => code::CHANGE_TYPE_MISMATCH,
+        _ => return Err(code::READ_INVALID_HEADER_TYPE),
+    };
+    let length = usize::from(u16::from_le_bytes([l0, l1]));
+    if length > v1::MAX_MESSAGE {
+        return Err(code::MSG_TOO_LONG);
+    }
+    let message = bytes.get(..length).ok_or(code::BUFSIZE_TOO_SMALL)?;
+    match v1::messages(message).next() {
+        Some(Ok(message)) => Ok(message),
+        _ => Err(wrong),
+    }
+}
+
+unsafe extern "C" fn silent(_: *mut ccp_datapath, _: c_int, _: *const c_char, _: c_int) {}
+
+/// # Safety
+/// `datapath` is of [`ccp_init`]. Nothing may be borrowed: the callback may call back.
+unsafe fn log(datapath: *mut ccp_datapath, level: c_int, words: &str) {
+    let Ok(words) = CString::new(words) else { return };
+    // SAFETY: the caller's word.
+    if let Some(log) = unsafe { (*datapath).log } {
+        // SAFETY: as above.
+        unsafe { log(datapath, level, words.as_ptr(), words.count_bytes() as c_int) };
+    }
+}

@@ -1,0 +1,113 @@
+//! What the connections of a datapath have in common: the agent's programs, and what was refused of what it said.
+
+use std::ffi::c_int;
+
+use ::ccplane_datapath::{Capabilities, Compat, Limits, Program, ProgramTable};
+use ccplane_agent::ccp_datapath as what_ccp_has;
+use ccplane_units::Duration;
+use ccplane_wire::{WireError, v1};
+
+use super::layout::{ccp_counts, code};
+
+/// Programs of one table. A table is 90 kB, and is made when the one before is full.
+const PLACES: usize = 8;
+/// Programs at most, whatever the caller allows: an agent that installs without end fills no memory.
+const MOST: usize = 1024;
+/// Instructions at most: the reference counts them in a byte and loops for ever at 256.
+const MOST_INSTRS: usize = 255;
+
+/// A table of programs.
+pub(crate) type Table = ProgramTable<PLACES>;
+
+/// Programs, by the agent's numbers, and counts.
+pub(crate) struct Shared {
+    tables: Vec<Box<Table>>,
+    most: usize,
+    /// Numbers of what an agent before this one installed, oldest first. They make room where there is none.
+    old: Vec<u32>,
+    pub counts: ccp_counts,
+}
+
+impl Shared {
+    pub fn new(max_programs: usize) -> Shared {
+        Shared {
+            tables: Vec::new(),
+            most: max_programs.min(MOST),
+            old: Vec::new(),
+            counts: ccp_counts::default(),
+        }
+    }
+
+    /// The place of the table that has this program. It stays there while a connection runs it.
+    pub fn place_of(&self, uid: u32) -> Option<usize> {
+        self.tables.iter().position(|table| table.get(uid).is_some())
+    }
+
+    /// The table at a place.
+    #[inline]
+    pub fn table(&self, place: usize) -> Option<&Table> {
+        self.tables.get(place).map(|table| &**table)
+    }
+
+    /// Installs a program in place of the one of its number. `runs` says whether a connection runs one.
+    pub fn install(&mut self, install: &v1::program::Install<'_>, runs: impl Fn(u32) -> bool) -> Result<(), c_int> {
+        let program = self.decode(install).inspect_err(|_| self.counts.programs += 1)?;
+        let uid = program.uid();
+        // An agent that starts counts from 1: what is there is of one before.
+        if uid == 1 {
+            self.old = self.programs().map(Program::uid).collect();
+        }
+        self.old.retain(|old| *old != uid);
+        if self.place_of(uid).is_none() && self.programs().count() >= self.most {
+            let unused = self.old.iter().position(|old| !runs(*old));
+            let unused = unused.map(|place| self.old.remove(place));
+            let Some(unused) = unused else {
+                self.counts.table_full += 1;
+                return Err(code::PROG_TABLE_FULL);
+            };
+            for table in &mut self.tables {
+                table.remove(unused);
+            }
+        }
+        let table = self.table_for(uid);
+        table.install(program).map_err(|_| {
+            self.counts.programs += 1;
+            code::READ_REG_NOT_ALLOWED
+        })
+    }
+
+    fn decode(&self, install: &v1::program::Install<'_>) -> Result<Program, c_int> {
+        if install.instructions() > MOST_INSTRS {
+            return Err(code::INSTALL_TOO_MANY_INSTR);
+        }
+        install.decode().map_err(|why| match why {
+            WireError::Unknown { what: "operation", .. } => code::READ_INVALID_OP,
+            WireError::Unknown { .. } => code::READ_REG_NOT_ALLOWED,
+            WireError::Program(_) | WireError::TooLong { .. } => code::INSTALL_TOO_MANY_EXPR,
+            _ => code::INSTALL_TYPE_MISMATCH,
+        })
+    }
+
+    fn programs(&self) -> impl Iterator<Item = &Program> {
+        self.tables.iter().flat_map(|table| table.programs())
+    }
+
+    /// The table that has this number, or room for it.
+    fn table_for(&mut self, uid: u32) -> &mut Table {
+        let room = || self.tables.iter().position(|table| table.programs().count() < PLACES);
+        let place = self.place_of(uid).or_else(room).unwrap_or_else(|| {
+            // The reference never falls back by silence, and knows no owner's limits.
+            let limits = Limits {
+                min_cwnd: 0,
+                max_cwnd: u64::MAX,
+                max_rate: u64::MAX,
+                fallback_after: Duration::MAX,
+            };
+            let capabilities: Capabilities = what_ccp_has(0).capabilities;
+            self.tables
+                .push(Box::new(Table::with_compat(limits, capabilities, Compat::Libccp)));
+            self.tables.len() - 1
+        });
+        &mut self.tables[place]
+    }
+}

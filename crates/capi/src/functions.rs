@@ -1,0 +1,421 @@
+//! The functions of `ccplane.h`. Each looks at what it was given, calls the plane, and gives a code back.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::mem::{MaybeUninit, offset_of};
+
+use ::ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
+use ccplane_agent::FlowInfo;
+use ccplane_units::{Bytes, Duration, Rate, Time};
+
+use crate::foreign::{Code, Room, call, guarded, text, view};
+use crate::handle::{Entered, ccplane_datapath};
+use crate::plane::{Plane, Wanted, address};
+use crate::types::*;
+
+/// Every capability of the header.
+const ALL: u64 = 255;
+
+/// Opens a datapath: starts the algorithm's thread, or connects to an agent. Null where that was not possible: `error` says why, unless it is
+/// null itself.
+///
+/// # Safety
+/// Both structs are null or as large as they say, their texts end with a 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccplane_open(
+    options: *const ccplane_options,
+    error: *mut ccplane_error,
+) -> *mut ccplane_datapath {
+    // SAFETY: the caller's word.
+    let open = || unsafe { open(options) };
+    match guarded(open, Err((CCPLANE_EPANIC, String::new()))) {
+        Ok(plane) => ccplane_datapath::new(plane),
+        Err((code, why)) => {
+            // SAFETY: the caller's word.
+            if let Ok(room) = unsafe { Room::at(error) } {
+                let why = if why.is_empty() {
+                    words(code).to_string_lossy().into_owned()
+                } else {
+                    why
+                };
+                room.fill(&said(code, &why));
+            }
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// A flow begins: `*flow` is its number, which is never 0.
+///
+/// # Safety
+/// `datapath` is null or of ccplane_open, `info` null or as large as it says, `flow` null or a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccplane_flow_open(
+    datapath: *mut ccplane_datapath,
+    now_ns: u64,
+    info: *const ccplane_flow_info,
+    flow: *mut u64,
+) -> c_int {
+    call(|| {
+        let mut room = MaybeUninit::uninit();
+        // SAFETY: the caller's word.
+        let (mut plane, info) = unsafe { (Entered::enter(datapath)?, view(info, &mut room)?) };
+        if flow.is_null() {
+            return Err(CCPLANE_ENULL);
+        }
+        // SAFETY: the caller's word.
+        let info = unsafe { flow_info(info) }?;
+        let number = plane.open_flow(Time::from_nanos(now_ns), info)?;
+        // SAFETY: not null, and a place for a number by the caller's word; it need not be aligned.
+        unsafe { flow.write_unaligned(number) };
+        Ok(())
+    })
+}
+
+/// An ACK or a timeout: call it for each of them, once. Takes no lock that another thread holds, and allocates nothing.
+///
+/// # Safety
+/// `datapath` is null or of ccplane_open, the structs null or as large as they say.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccplane_on_ack(
+    datapath: *mut ccplane_datapath,
+    flow: u64,
+    transport: *const ccplane_transport,
+    signals: *const ccplane_signals,
+    outcome: *mut ccplane_outcome,
+) -> c_int {
+    call(|| {
+        let (mut room, mut more) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: the caller's word.
+        let (transport, signals, to, mut plane) = unsafe {
+            (
+                view(transport, &mut room)?,
+                view(signals, &mut more)?,
+                Room::at(outcome)?,
+                Entered::enter(datapath)?,
+            )
+        };
+        let transport = transport_of(transport);
+        let outcome = plane.on_ack(flow, &transport, signals_of(signals))?;
+        to.fill(&outcome_of(&transport, &outcome));
+        Ok(())
+    })
+}
+
+/// A flow's deadline has come. Calling it early, or twice, does no harm.
+///
+/// # Safety
+/// As ccplane_on_ack.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccplane_on_deadline(
+    datapath: *mut ccplane_datapath,
+    flow: u64,
+    transport: *const ccplane_transport,
+    outcome: *mut ccplane_outcome,
+) -> c_int {
+    call(|| {
+        let mut room = MaybeUninit::uninit();
+        // SAFETY: the caller's word.
+        let (transport, to, mut plane) = unsafe {
+            (
+                view(transport, &mut room)?,
+                Room::at(outcome)?,
+                Entered::enter(datapath)?,
+            )
+        };
+        let transport = transport_of(transport);
+        let outcome = plane.on_deadline(flow, &transport)?;
+        to.fill(&outcome_of(&transport, &outcome));
+        Ok(())
+    })
+}
+
+/// When to call ccplane_on_deadline for a flow, if no ACK comes before, ns; of flow 0: when to call ccplane_turn at the latest. UINT64_MAX:
+/// never, also where there is no such flow.
+///
+/// # Safety
+/// `datapath` is null or of ccplane_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccplane_next_deadline(datapath: *mut ccplane_datapath, flow: u64) -> u64 {
+    let next = || {
+        // SAFETY: the caller's word.
+        let mut plane = unsafe { Entered::enter(datapath) }?;
+        plane.next_deadline(flow)
+    };
+    match guarded(next, Err(CCPLANE_EPANIC)) {
+        Ok(Some(due)) => due.as_nanos(),
+        Ok(None) | Err(_) => u64::MAX,
+    }
+}
+
+/// Takes what the agent said, and sends it what waits. Call it when ccplane_fd is readable, when ccplane_next_deadline of flow 0 has come, and
+/// at least three times within `fallback_after_ns`: it is how the agent is heard to live.
+///
+/// # Safety
+/// `datapath` is null or of ccplane_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccplane_turn(datapath: *mut ccplane_datapath, now_ns: u64) -> c_int {
+    call(|| {
+        // SAFETY: the caller's word.
+        let mut plane = unsafe { Entered::enter(datapath) }?;
+        plane.turn(Time::from_nanos(now_ns));
+        Ok(())
+    })
+}
+
+/// What to wait on for ccplane_turn: readable when the agent said something. Ask again after every turn, since a new connection to an agent
+/// has another. Do not read it, or close it.
+///
+/// # Safety
+/// `datapath` is null or of ccplane_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccplane_fd(datapath: *mut ccplane_datapath) -> c_int {
+    // SAFETY: the caller's word.
+    let fd = || unsafe { Entered::enter(datapath) }.map(|plane| plane.fd());
+    match guarded(fd, Err(CCPLANE_EPANIC)) {
+        Ok(fd) => fd.unwrap_or(CCPLANE_ENOFD),
+        Err(code) => code,
+    }
+}
+
+/// A flow ends, of which so many bytes were acknowledged and so many packets lost; 0 where that is not counted.
+///
+/// # Safety
+/// `datapath` is null or of ccplane_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccplane_flow_close(
+    datapath: *mut ccplane_datapath,
+    now_ns: u64,
+    flow: u64,
+    bytes_acked: u64,
+    packets_lost: u64,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's word.
+        let mut plane = unsafe { Entered::enter(datapath) }?;
+        plane.close_flow(Time::from_nanos(now_ns), flow, Bytes::new(bytes_acked), packets_lost)
+    })
+}
+
+/// What a datapath has done so far.
+///
+/// # Safety
+/// `datapath` is null or of ccplane_open, `stats` null or as large as it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccplane_get_stats(datapath: *mut ccplane_datapath, stats: *mut ccplane_stats) -> c_int {
+    call(|| {
+        // SAFETY: the caller's word.
+        let (room, plane) = unsafe { (Room::at(stats)?, Entered::enter(datapath)?) };
+        let done = plane.stats();
+        room.fill(&ccplane_stats {
+            size: 0,
+            opened: done.opened,
+            closed: done.closed,
+            reports: done.reports,
+            fallbacks: done.fallbacks,
+        });
+        Ok(())
+    })
+}
+
+/// Closes a datapath and what is left of its flows, and ends its thread. Calls with it are CCPLANE_ECLOSED from then on.
+///
+/// # Safety
+/// `datapath` is null or of ccplane_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ccplane_close(datapath: *mut ccplane_datapath) -> c_int {
+    call(|| {
+        // SAFETY: the caller's word.
+        drop(unsafe { Entered::enter(datapath) }?.close());
+        Ok(())
+    })
+}
+
+/// A code in words. Never null.
+#[unsafe(no_mangle)]
+pub extern "C" fn ccplane_strerror(code: c_int) -> *const c_char {
+    words(code).as_ptr()
+}
+
+/// The version of the library, `0.1.0`.
+#[unsafe(no_mangle)]
+pub extern "C" fn ccplane_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+fn words(code: Code) -> &'static CStr {
+    match code {
+        CCPLANE_OK => c"done",
+        CCPLANE_ENULL => c"a pointer is null that must not be",
+        CCPLANE_ESIZE => {
+            c"a struct's size is not set, too small, or of a newer header with something set that this library does not have"
+        }
+        CCPLANE_ECLOSED => c"the datapath was closed",
+        CCPLANE_EBUSY => c"another thread is in a call for this datapath: one at a time may be",
+        CCPLANE_ENOFLOW => c"there is no such flow: it was closed, or never opened",
+        CCPLANE_EVALUE => c"a value that cannot be: a text that is not UTF-8, an address, a flag, limits that contradict each other",
+        CCPLANE_EALGORITHM => c"there is no such algorithm, or not with these parameters",
+        CCPLANE_ECAPABILITY => c"the algorithm needs what the datapath does not say that it can do",
+        CCPLANE_EAGENT => c"no agent is there, or there is no way to one",
+        CCPLANE_ESYSTEM => c"the system gives no thread or descriptor",
+        CCPLANE_ENOFD => c"there is nothing to wait on: the algorithm runs in the caller's thread",
+        CCPLANE_EFULL => c"there is no room for another flow",
+        CCPLANE_EPANIC => c"a mistake of ccplane's: what it wrote to standard error belongs in a report",
+        _ => c"no code of ccplane's",
+    }
+}
+
+/// # Safety
+/// As [`ccplane_open`].
+unsafe fn open(options: *const ccplane_options) -> Result<Plane, (Code, String)> {
+    let plain = |code: Code| (code, String::new());
+    let mut room = MaybeUninit::uninit();
+    // SAFETY: the caller's word.
+    let options = unsafe { view(options, &mut room) }.map_err(plain)?;
+    // SAFETY: the caller's word.
+    let (algorithm, agent) = unsafe { (text(options.algorithm), text(options.agent)) };
+    let or = |value: u64, default: u64| if value == 0 { default } else { value };
+    let default = Limits::default();
+    let limits = Limits {
+        min_cwnd: or(options.min_cwnd, default.min_cwnd),
+        max_cwnd: or(options.max_cwnd, default.max_cwnd),
+        max_rate: or(options.max_rate, default.max_rate),
+        fallback_after: Duration::from_nanos(or(options.fallback_after_ns, default.fallback_after.as_nanos())),
+    };
+    let wrong = |why: &str| Err((CCPLANE_EVALUE, why.to_owned()));
+    if limits.min_cwnd > limits.max_cwnd {
+        return wrong("min_cwnd is above max_cwnd");
+    }
+    if options.flags & !CCPLANE_SAME_THREAD != 0 || options.capabilities & !ALL != 0 {
+        return wrong(
+            "a flag or a capability that this library does not know: it is older than the header, or the struct was not set to 0",
+        );
+    }
+    if options.capabilities & CCPLANE_CAN_CWND == 0 {
+        return wrong("a datapath sets a window at least: CCPLANE_CAN_CWND is missing in capabilities");
+    }
+    let wanted = Wanted {
+        algorithm: algorithm.map_err(plain)?,
+        agent: agent.map_err(plain)?,
+        capabilities: Capabilities(options.capabilities),
+        same_thread: options.flags & CCPLANE_SAME_THREAD != 0,
+        limits,
+    };
+    Plane::open(&wanted).map_err(|why| (why.code, why.to_string()))
+}
+
+fn said(code: Code, why: &str) -> ccplane_error {
+    let mut error = ccplane_error {
+        size: 0,
+        code: code.into(),
+        message: [0; 496],
+    };
+    // The last byte stays 0, and no character is cut.
+    let most = error.message.len() - 1;
+    let end = (0..=most.min(why.len()))
+        .rev()
+        .find(|end| why.is_char_boundary(*end))
+        .unwrap_or(0);
+    for (to, from) in error.message.iter_mut().zip(&why.as_bytes()[..end]) {
+        *to = *from as c_char;
+    }
+    error
+}
+
+/// # Safety
+/// Its texts end with a 0.
+unsafe fn flow_info(info: &ccplane_flow_info) -> Result<FlowInfo, Code> {
+    if info.mss == 0 || info.mss > 1 << 20 || info.live > 1 {
+        return Err(CCPLANE_EVALUE);
+    }
+    let cwnd = Bytes::new(if info.init_cwnd == 0 {
+        10 * info.mss
+    } else {
+        info.init_cwnd
+    });
+    // SAFETY: the caller's word.
+    let (local, peer) = unsafe { (text(info.local)?, text(info.peer)?) };
+    Ok(FlowInfo {
+        algorithm: String::new(),
+        init_cwnd: cwnd,
+        mss: Bytes::new(info.mss),
+        local: address(local)?,
+        peer: address(peer)?,
+        cwnd,
+        ssthresh: Bytes::new(if info.ssthresh == 0 { u64::MAX } else { info.ssthresh }),
+        rate: Rate::from_bytes_per_sec(info.rate),
+        srtt: Duration::from_nanos(info.srtt_ns),
+        live: info.live == 1,
+    })
+}
+
+#[inline(always)]
+fn transport_of(transport: &ccplane_transport) -> Transport {
+    Transport {
+        cwnd: transport.cwnd,
+        rate: transport.rate,
+        ssthresh: transport.ssthresh,
+        now: Time::from_nanos(transport.now_ns),
+    }
+}
+
+const _: () = {
+    assert!(size_of::<ccplane_signals>() == size_of::<usize>() + size_of::<Signals>());
+    macro_rules! same {
+        ($($field:ident),*) => { $(
+            assert!(offset_of!(ccplane_signals, $field) == size_of::<usize>() + offset_of!(Signals, $field));
+        )* };
+    }
+    same!(
+        bytes_acked,
+        bytes_misordered,
+        ecn_bytes,
+        ecn_packets,
+        lost_pkts_sample,
+        packets_acked,
+        packets_misordered
+    );
+    same!(
+        bytes_in_flight,
+        bytes_pending,
+        packets_in_flight,
+        rate_incoming,
+        rate_outgoing,
+        rtt_sample_us,
+        was_timeout
+    );
+    same!(srtt_us, min_rtt_us, mss, app_limited, in_recovery, undone, cwnd_limited);
+    same!(
+        owd_ns,
+        rtt_ns,
+        min_owd_ns,
+        min_rtt_ns,
+        queue_delay_ns,
+        queue_delay_valid
+    );
+};
+
+/// The signals in C's struct are laid out as the engine's own: nothing is copied.
+#[inline(always)]
+fn signals_of(signals: &ccplane_signals) -> &Signals {
+    // SAFETY: after the size lie as many bytes as Signals has, of the same fields in the same order, as is checked above; all are `u64`.
+    unsafe { &*(&raw const signals.bytes_acked).cast::<Signals>() }
+}
+
+#[inline(always)]
+fn outcome_of(transport: &Transport, outcome: &Outcome) -> ccplane_outcome {
+    let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+    ccplane_outcome {
+        size: 0,
+        flags: flag(outcome.cwnd.is_some(), CCPLANE_CWND)
+            | flag(outcome.rate.is_some(), CCPLANE_RATE)
+            | flag(outcome.ssthresh.is_some(), CCPLANE_SSTHRESH)
+            | flag(outcome.limited, CCPLANE_LIMITED)
+            | flag(outcome.fallback, CCPLANE_FALLBACK)
+            | flag(outcome.report.is_some(), CCPLANE_REPORTED),
+        reserved: 0,
+        cwnd: outcome.cwnd.unwrap_or(transport.cwnd),
+        rate: outcome.rate.unwrap_or(transport.rate),
+        ssthresh: outcome.ssthresh.unwrap_or(transport.ssthresh),
+    }
+}

@@ -1,0 +1,370 @@
+//! What the functions of the header call: the flows of a program, and the algorithm that steers them, in this process or elsewhere.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use ccplane_agent::datapath::{Brought, Here, Local, Served, Shared, There, Way, beside};
+use ccplane_agent::link::{AgentAddress, Waiting, serve};
+use ccplane_agent::{Agent, DynAlgorithm, FlowInfo, Options, Tables};
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
+use ccplane_units::{Bytes, Duration, Rate, Time};
+
+use crate::foreign::Code;
+use crate::types::*;
+
+/// Flows at once at most: their numbers have 32 bits for the place.
+const MOST_FLOWS: usize = u32::MAX as usize;
+
+/// A thread in a callback of its algorithm is waited for so long when its datapath is closed. It is left alone then, and ends with the process.
+const LONGEST_END: Duration = Duration::from_millis(100);
+
+/// How a plane is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub algorithm: Option<&'a str>,
+    pub agent: Option<&'a str>,
+    pub capabilities: Capabilities,
+    pub same_thread: bool,
+    pub limits: Limits,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub(crate) struct Failure {
+    pub code: Code,
+    why: String,
+}
+
+fn failed(code: Code, why: impl ToString) -> Failure {
+    let why = why.to_string();
+    Failure { code, why }
+}
+
+/// A datapath and its flows.
+pub(crate) struct Plane {
+    shared: Shared<Box<dyn Way>>,
+    flows: Vec<Place>,
+    free: Vec<u32>,
+    /// What flows ask for.
+    asks_for: String,
+    /// Sends reports at once. An agent of the same thread waits for the next turn instead: it would run within the call of an ACK.
+    prompt: bool,
+    stats: Stats,
+    agent: Option<Beside>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stats {
+    pub opened: u64,
+    pub closed: u64,
+    pub reports: u64,
+    pub fallbacks: u64,
+}
+
+/// A place for a flow, and how often it was taken: a number of an earlier flow is none of this one's.
+struct Place {
+    generation: u32,
+    flow: Option<Local<Kept>>,
+}
+
+/// What is kept with a flow.
+struct Kept {
+    info: FlowInfo,
+    fallback: bool,
+}
+
+/// The algorithm's thread.
+struct Beside {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Plane {
+    /// Opens one. Where an agent is asked for, it has to be there.
+    pub fn open(wanted: &Wanted<'_>) -> Result<Plane, Failure> {
+        let asks_for = match (wanted.agent, wanted.algorithm) {
+            (Some(_), Some(algorithm)) => algorithm.to_owned(),
+            _ => String::new(),
+        };
+        let (way, agent): (Box<dyn Way>, _) = match (wanted.agent, wanted.algorithm) {
+            (Some(address), _) => (Box::new(there(address, &asks_for)?), None),
+            (None, None) => {
+                return Err(failed(
+                    CCPLANE_EALGORITHM,
+                    "name an algorithm, or where an agent serves: both are null",
+                ));
+            }
+            (None, Some(algorithm)) => {
+                let agent = agent_of(algorithm, wanted.capabilities)?;
+                if wanted.same_thread {
+                    (Box::new(Here::new(agent)), None)
+                } else {
+                    let (way, served) = beside().map_err(|why| failed(CCPLANE_ESYSTEM, why))?;
+                    let beside = Beside::start(agent, served).map_err(|why| failed(CCPLANE_ESYSTEM, why))?;
+                    (Box::new(way), Some(beside))
+                }
+            }
+        };
+        let tables = Tables::new(wanted.limits, wanted.capabilities);
+        let mut plane = Plane {
+            shared: Shared::new(std::process::id(), "c", tables, way),
+            flows: Vec::new(),
+            free: Vec::new(),
+            asks_for,
+            prompt: !wanted.same_thread || wanted.agent.is_some(),
+            stats: Stats::default(),
+            agent,
+        };
+        plane.announce(Time::ZERO);
+        plane.shared.way.flush(Time::ZERO);
+        Ok(plane)
+    }
+
+    /// A flow begins. Its number is never 0, and no other flow ever has it.
+    pub fn open_flow(&mut self, now: Time, mut info: FlowInfo) -> Result<u64, Code> {
+        info.algorithm.clone_from(&self.asks_for);
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.flows.len() < MOST_FLOWS => {
+                self.flows.push(Place {
+                    generation: 0,
+                    flow: None,
+                });
+                (self.flows.len() - 1) as u32
+            }
+            None => return Err(CCPLANE_EFULL),
+        };
+        let place = &mut self.flows[index as usize];
+        place.generation += 1;
+        let number = u64::from(place.generation) << 32 | u64::from(index);
+        let kept = Kept {
+            info: info.clone(),
+            fallback: false,
+        };
+        place.flow = Some(self.shared.open(now, number, info, kept));
+        self.stats.opened += 1;
+        self.shared.way.flush(now);
+        Ok(number)
+    }
+
+    /// A flow ends.
+    pub fn close_flow(&mut self, now: Time, number: u64, acked: Bytes, lost: u64) -> Result<(), Code> {
+        let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
+        self.shared.close(now, number, flow, acked, lost);
+        self.shared.way.flush(now);
+        let index = number as u32;
+        let place = &mut self.flows[index as usize];
+        place.flow = None;
+        // A place whose generations are used up is not taken again.
+        if place.generation < u32::MAX {
+            self.free.push(index);
+        }
+        self.stats.closed += 1;
+        Ok(())
+    }
+
+    /// An ACK or a timeout. Allocates nothing, unless an agent of the same thread has more reports waiting than ever before.
+    #[inline]
+    pub fn on_ack(&mut self, number: u64, transport: &Transport, signals: &Signals) -> Result<Outcome, Code> {
+        let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
+        let outcome = self.shared.lend(number, flow).on_ack(transport, signals);
+        flow.beside.note(transport, &outcome, &mut self.stats);
+        self.after(transport.now, &outcome);
+        Ok(outcome)
+    }
+
+    /// A flow's deadline has come.
+    pub fn on_deadline(&mut self, number: u64, transport: &Transport) -> Result<Outcome, Code> {
+        let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
+        let outcome = self.shared.lend(number, flow).on_deadline(transport);
+        flow.beside.note(transport, &outcome, &mut self.stats);
+        self.after(transport.now, &outcome);
+        Ok(outcome)
+    }
+
+    /// When a flow's deadline is; of 0, when the next turn is due at the latest.
+    pub fn next_deadline(&mut self, number: u64) -> Result<Option<Time>, Code> {
+        if number == 0 {
+            return Ok(self.shared.way.next_deadline());
+        }
+        let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
+        Ok(flow.flow().next_deadline())
+    }
+
+    /// Takes what the agent said, and sends what is to be sent.
+    pub fn turn(&mut self, now: Time) {
+        self.shared.way.look(now);
+        while let Some(brought) = self.shared.way.bring(now) {
+            match brought {
+                Brought::Agent => self.announce(now),
+                Brought::Command(command) => {
+                    let flows = &mut self.flows;
+                    self.shared.take(now, &command, |number| find(flows, number));
+                }
+            }
+        }
+        self.shared.way.flush(now);
+    }
+
+    /// What to wait on for a turn.
+    pub fn fd(&self) -> Option<RawFd> {
+        self.shared.way.as_fd().map(|fd| fd.as_raw_fd())
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    #[inline(always)]
+    fn after(&mut self, now: Time, outcome: &Outcome) {
+        if outcome.report.is_some() {
+            self.stats.reports += 1;
+            if self.prompt {
+                self.shared.way.flush(now);
+            }
+        }
+    }
+
+    fn announce(&mut self, now: Time) {
+        let flows = self.flows.iter().enumerate().filter_map(|(index, place)| {
+            let number = u64::from(place.generation) << 32 | index as u64;
+            Some((number, place.flow.as_ref()?.beside.info.clone()))
+        });
+        self.shared.announce(now, flows);
+    }
+}
+
+#[inline(always)]
+fn find(flows: &mut [Place], number: u64) -> Option<&mut Local<Kept>> {
+    let place = flows.get_mut(number as u32 as usize)?;
+    if u64::from(place.generation) != number >> 32 {
+        return None;
+    }
+    place.flow.as_mut()
+}
+
+impl Kept {
+    /// An agent that comes later is told of the flow as it is then.
+    #[inline(always)]
+    fn note(&mut self, transport: &Transport, outcome: &Outcome, stats: &mut Stats) {
+        self.info.cwnd = Bytes::new(outcome.cwnd.unwrap_or(transport.cwnd));
+        self.info.ssthresh = Bytes::new(outcome.ssthresh.unwrap_or(transport.ssthresh));
+        self.info.rate = Rate::from_bytes_per_sec(outcome.rate.unwrap_or(transport.rate));
+        if outcome.fallback != self.fallback {
+            self.fallback = outcome.fallback;
+            stats.fallbacks += u64::from(outcome.fallback);
+        }
+    }
+}
+
+fn there(address: &str, asks_for: &str) -> Result<There, Failure> {
+    let address: AgentAddress = address.parse().map_err(|why| failed(CCPLANE_EVALUE, why))?;
+    There::connect(address.remote(asks_for, None), Time::ZERO).map_err(|why| failed(CCPLANE_EAGENT, why))
+}
+
+/// An agent of this one algorithm: `cubic`, `cubic:report=10ms`, `./mine.ccp:gain=2`.
+fn agent_of(text: &str, capabilities: Capabilities) -> Result<Agent, Failure> {
+    let unknown = |why: &dyn ToString| failed(CCPLANE_EALGORITHM, why.to_string());
+    let mut parts = text.trim().split(':');
+    let name = parts.next().unwrap_or_default();
+    let mut parameters = Parameters::new();
+    for part in parts {
+        let (key, value) = part
+            .split_once('=')
+            .ok_or_else(|| unknown(&format!("`{part}` is not of the form name=value")))?;
+        parameters = parameters.with(key.trim(), value.trim());
+    }
+    let registry = Registry::builtin().with_files(|path| std::fs::read_to_string(path));
+    let algorithm = registry.by_name(name, &parameters).map_err(|why| unknown(&why))?;
+    can_run(&*algorithm, capabilities)?;
+    let mut agent = Agent::new(Options::default());
+    agent.add_boxed(algorithm).map_err(|why| unknown(&why))?;
+    Ok(agent)
+}
+
+fn can_run(algorithm: &dyn DynAlgorithm, capabilities: Capabilities) -> Result<(), Failure> {
+    let missing = algorithm.needs().missing_from(capabilities);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = missing.names().collect();
+    let why = format!(
+        "{} needs {}, which the datapath does not say that it can do (ccplane_options.capabilities)",
+        algorithm.name(),
+        names.join(", ")
+    );
+    Err(failed(CCPLANE_ECAPABILITY, why))
+}
+
+impl Beside {
+    fn start(mut agent: Agent, mut served: Served) -> std::io::Result<Beside> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let body = move || {
+            // It has all the time between two reports: no need to look without sleeping.
+            let waiting = Waiting { spin: Duration::ZERO };
+            if let Err(why) = serve(&mut agent, &mut [&mut served], waiting, &stopped) {
+                tracing::error!("the algorithm's thread ended, its flows fall back to NewReno: {why}");
+            }
+        };
+        let thread = thread::Builder::new().name("ccplane-agent".to_owned()).spawn(body)?;
+        Ok(Beside {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Plane {
+    /// The thread ends when its datapath is gone: that goes first. A library that is unloaded leaves no thread in it.
+    fn drop(&mut self) {
+        let Some(mut beside) = self.agent.take() else { return };
+        beside.stop.store(true, Ordering::Relaxed);
+        // The way wakes the thread as it is dropped.
+        self.shared.way = Box::new(Gone);
+        let Some(thread) = beside.thread.take() else { return };
+        let step = Duration::from_millis(1);
+        let mut waited = Duration::ZERO;
+        while !thread.is_finished() && waited < LONGEST_END {
+            #[expect(clippy::disallowed_methods, reason = "the driver of the algorithm's thread")]
+            thread::sleep(std::time::Duration::from_nanos(step.as_nanos()));
+            waited = waited + step;
+        }
+        if thread.is_finished() {
+            // A panic in there was shown when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A way that leads nowhere, of a datapath that is being closed.
+struct Gone;
+
+impl Way for Gone {
+    fn report(&mut self, _now: Time, _report: &ccplane_wire::Event<'_>) -> bool {
+        false
+    }
+
+    fn tell(&mut self, _now: Time, _event: ccplane_wire::Event<'static>) {}
+
+    fn bring(&mut self, _now: Time) -> Option<Brought> {
+        None
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+/// A flow's address as it is written, unspecified where there is none.
+pub(crate) fn address(text: Option<&str>) -> Result<SocketAddr, Code> {
+    match text {
+        None => Ok(FlowInfo::default().local),
+        Some(text) => text.parse().map_err(|_| CCPLANE_EVALUE),
+    }
+}

@@ -1,0 +1,281 @@
+//! Programs in C, compiled against the headers and linked with the library, under AddressSanitizer and UBSan where the compiler has them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ccplane_agent::{Agent, Options};
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_lang::Limits;
+use ccplane_sim::{Congestion, FlowSpec, LinkSpec, SimOptions, Simulation, SteerOptions, topology};
+use ccplane_units::{Duration, Rate, Time};
+use ccplane_wire::v1;
+
+fn home() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn compiler() -> Command {
+    let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]);
+    compiler.arg("-I").arg(home().join("include"));
+    compiler
+}
+
+/// Whether there is a compiler; without one the tests say so, or fail where nothing may be skipped.
+fn has_compiler() -> bool {
+    let there = compiler().arg("--version").output().is_ok();
+    if !there {
+        eprintln!("SKIPPED: no C compiler: apt-get install gcc, or set CC");
+        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "no C compiler");
+    }
+    there
+}
+
+/// Compiles a program of this name, source and the library, and gives its path; nothing without a compiler.
+fn program(name: &str, source: &str) -> Option<PathBuf> {
+    program_of(name, &[source], &[])
+}
+
+fn program_of(name: &str, sources: &[&str], flags: &[&str]) -> Option<PathBuf> {
+    if !has_compiler() {
+        return None;
+    }
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Beside the tests lies what was built with them.
+    let library = std::env::current_exe()
+        .expect("it runs")
+        .with_file_name("libccplane_capi.a");
+    let compile = |sanitized: bool| {
+        let mut compiler = compiler();
+        if sanitized {
+            compiler.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+        }
+        compiler
+            .args(flags)
+            .args(sources.iter().map(|source| home().join(source)));
+        compiler.arg(&library).args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&to);
+        compiler.output().expect("a compiler is there")
+    };
+    if !compile(true).status.success() {
+        eprintln!("without sanitizers, which the compiler lacks");
+        let said = compile(false);
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+    Some(to)
+}
+
+/// Runs it to its end; what it says.
+fn run(program: &Path, words: &[&str]) -> String {
+    let said = Command::new(program).args(words).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&said.stderr);
+    assert!(
+        said.status.success(),
+        "{} {words:?}: {}\n{errors}",
+        program.display(),
+        said.status
+    );
+    String::from_utf8(said.stdout).expect("a text")
+}
+
+/// The number behind `"name": ` in a line of JSON.
+fn number(json: &str, name: &str) -> f64 {
+    let (_, rest) = json
+        .split_once(&format!("\"{name}\": "))
+        .unwrap_or_else(|| panic!("{name} in {json}"));
+    let end = rest.find([',', '}']).unwrap_or(rest.len());
+    rest[..end].trim().parse().expect("a number")
+}
+
+const SECONDS: u64 = 10;
+
+/// What the same algorithm gets through the same link in the simulator, Mbit/s.
+fn simulated(name: &str) -> f64 {
+    let rtt = Duration::from_millis(20);
+    let access = LinkSpec::new(Rate::from_bits_per_sec(1_000_000_000), Duration::ZERO);
+    let link = LinkSpec::new(Rate::from_bits_per_sec(24_000_000), rtt / 2);
+    let queue = "droptail:1bdp".parse().expect("a queue");
+    let network = topology::dumbbell(1, &access, link.clone().with_queue(queue, rtt), link).expect("small");
+    let [from, to] = ["left1", "right1"].map(|node| network.node(node).expect("a node of the topology"));
+    let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
+    let mut agent = Agent::new(Options::default());
+    let algorithm = Registry::builtin()
+        .by_name(name, &Parameters::new())
+        .expect("it is there");
+    agent.add_boxed(algorithm).expect("it compiles");
+    let agent = sim.host_agent(agent, SteerOptions::default());
+    let spec = FlowSpec::new(from, to).under(Congestion::Steered(agent, name.into()));
+    let flow = sim.add_flow(spec).expect("a path");
+    sim.run_until(Time::from_micros(SECONDS * 1_000_000)).expect("no stall");
+    let received = sim.flow(flow).expect("it is there").received;
+    received as f64 * 8.0 / SECONDS as f64 / 1e6
+}
+
+/// The example has loss detection, retransmission and pacing of its own, and its packets go through sockets. Its time is virtual here.
+#[test]
+fn algorithms_fill_a_link_behind_a_transport_in_c_as_they_do_behind_ours() {
+    let Some(udp) = program("udp", "../../examples/c/udp.c") else {
+        return;
+    };
+    for name in ["reno", "cubic", "bbr", "copa"] {
+        let said = run(&udp, &[name, "--seconds", &SECONDS.to_string()]);
+        let (goodput, ours) = (number(&said, "goodput_mbit"), simulated(name));
+        println!(
+            "{name}: {:.3} of the simulator's {ours:.2} Mbit/s; {said}",
+            goodput / ours
+        );
+        assert!(
+            (0.8..=1.25).contains(&(goodput / ours)),
+            "{goodput} beside {ours}: {said}"
+        );
+        assert!(goodput > 0.85 * 24.0, "{said}");
+        assert_eq!(
+            (number(&said, "fallbacks"), number(&said, "corrupt")),
+            (0.0, 0.0),
+            "{said}"
+        );
+        assert!(number(&said, "reports") > 100.0, "{said}");
+    }
+}
+
+/// And with the algorithm in a thread, in real time, for a moment.
+#[test]
+fn the_example_runs_in_real_time() {
+    let Some(udp) = program("udp-real", "../../examples/c/udp.c") else {
+        return;
+    };
+    let said = run(&udp, &["cubic", "--seconds", "1", "--mbit", "8", "--real"]);
+    assert!(
+        number(&said, "goodput_mbit") > 2.0 && number(&said, "corrupt") == 0.0,
+        "{said}"
+    );
+}
+
+#[test]
+fn calls_in_any_order_and_structs_of_any_size_read_no_byte_too_many() {
+    let Some(native) = program("native", "tests/c/native.c") else {
+        return;
+    };
+    let said = run(&native, &[]);
+    assert!(
+        number(&said, "outcomes") > 1_000.0 && number(&said, "reports") > 100.0,
+        "{said}"
+    );
+}
+
+/// A program of the reference's kind: a fold, a report at a loss and after a time, a window and a rate that the agent sets.
+const FOLD: &str = "
+(def (Report (volatile acked 0) (volatile loss 0) (volatile timeout false) (volatile rtt +infinity)) (reportTime 5000) (cap 100))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.loss (+ Report.loss Ack.lost_pkts_sample))
+    (:= Report.timeout Flow.was_timeout) (:= Report.rtt (min Report.rtt Flow.rtt_sample_us)) (fallthrough))
+(when (|| Report.timeout (> Report.loss 0)) (:= Cwnd (* cap 1460)) (report) (:= Micros 0))
+(when (> Micros reportTime) (:= Rate (/ Report.acked 3)) (report) (:= Micros 0))";
+
+/// What a version-1 agent says: two programs, one of them set on a connection with a value, updates of values, window and rate.
+fn an_agents_words() -> Vec<u8> {
+    let compiled = |source| ccplane_lang::compile(source, &Limits::default()).expect("it compiles");
+    let fold = compiled(FOLD);
+    let other = compiled("(def (Report (volatile x 0))) (when true (:= Report.x (/ Ack.bytes_acked 2)) (report))");
+    let mut words = Vec::new();
+    v1::install(&mut words, 2, other.code()).expect("CCP can say it");
+    v1::install(&mut words, 1, fold.code()).expect("CCP can say it");
+    let set = |target, value| ccplane_datapath::Update { target, value };
+    let control = |at: u8| ccplane_datapath::Target::Var(4 + at);
+    v1::change_program(&mut words, 1, 2, other.code(), &[]).expect("no value");
+    v1::change_program(&mut words, 1, 1, fold.code(), &[set(control(0), 3_000)]).expect("a control variable");
+    let all = [
+        set(control(1), 200),
+        set(ccplane_datapath::Target::Cwnd, 29_200),
+        set(ccplane_datapath::Target::Rate, 1 << 20),
+    ];
+    v1::update_fields(&mut words, 1, Some(fold.code()), &all).expect("all can be set");
+    words
+}
+
+/// Every byte of every message changed, and every message cut at every length: refused and counted, nothing read or written beside, and
+/// the datapath goes on.
+#[test]
+fn a_datapath_of_the_reference_survives_whatever_its_agent_says() {
+    let Some(dropin) = program("dropin", "tests/c/dropin.c") else {
+        return;
+    };
+    let words = Path::new(env!("CARGO_TARGET_TMPDIR")).join("an-agents-words");
+    std::fs::write(&words, an_agents_words()).expect("it can be written");
+    let said = run(&dropin, &[words.to_str().expect("a path")]);
+    println!("{said}");
+    assert!(number(&said, "tried") > 5_000.0, "{said}");
+    for reason in ["malformed", "programs", "updates", "unknown", "logged"] {
+        assert!(number(&said, reason) > 0.0, "{reason}: {said}");
+    }
+}
+
+/// The example for picoquic is compiled against declarations of our own, and driven by a stand-in. It is not run with picoquic here.
+#[test]
+fn the_picoquic_example_compiles_and_follows_its_algorithm() {
+    let sources = ["../../examples/picoquic/ccplane_cc.c", "tests/c/picoquic/drive.c"];
+    let headers = format!("-I{}/tests/c/picoquic", home().display());
+    let Some(picoquic) = program_of("picoquic", &sources, &[&headers]) else {
+        return;
+    };
+    for name in ["reno", "cubic", "bbr", "copa", "dx"] {
+        let said = run(&picoquic, &[name]);
+        println!("{name}: {said}");
+        assert!(number(&said, "most") > 20.0 * 1440.0, "{name}: {said}");
+        if ["reno", "cubic"].contains(&name) {
+            assert!(number(&said, "least") < number(&said, "most") / 2.0, "{name}: {said}");
+        }
+    }
+}
+
+/// Runs a line of shell. A failure is one of the test.
+fn shell(line: &str) {
+    let said = Command::new("sh").args(["-ec", line]).output().expect("a shell");
+    let errors = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.success(), "{line}\n{errors}");
+}
+
+fn has_tool(name: &str) -> bool {
+    Command::new(name).arg("--version").output().is_ok()
+}
+
+const CMAKE: &str = "cmake_minimum_required(VERSION 3.13)
+project(uses C)
+find_package(ccplane 0.1 REQUIRED)
+add_executable(native native.c)
+target_link_libraries(native ccplane::ccplane)
+add_executable(dropin dropin.c)
+target_link_libraries(dropin ccplane::libccp)
+add_executable(fixed native.c)
+target_link_libraries(fixed ccplane::static)
+";
+
+/// What is installed is found by -lccp, pkg-config and CMake, and runs.
+#[test]
+fn what_is_installed_is_found_as_people_look_for_it() {
+    if !has_compiler() {
+        return;
+    }
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+    let _ = std::fs::remove_dir_all(&to);
+    let built = std::env::current_exe().expect("it runs");
+    let built = built.parent().expect("in a directory").display();
+    let (home, to) = (home().display(), to.display());
+    std::fs::create_dir_all(format!("{to}/cmake")).expect("it can be made");
+    std::fs::write(format!("{to}/words"), an_agents_words()).expect("it can be written");
+    std::fs::write(format!("{to}/cmake/CMakeLists.txt"), CMAKE).expect("it can be written");
+    shell(&format!("{home}/../../scripts/install-c {to} {built}"));
+    let cc = "${CC:-cc} -std=c11";
+    shell(&format!(
+        "{cc} -I {to}/include/ccplane {home}/tests/c/dropin.c -L {to}/lib/ccplane -lccp -Wl,-rpath,{to}/lib -o {to}/dropin; {to}/dropin {to}/words"
+    ));
+    if has_tool("pkg-config") {
+        shell(&format!(
+            "export PKG_CONFIG_PATH={to}/lib/pkgconfig; {cc} {home}/../../examples/c/udp.c $(pkg-config --cflags --libs ccplane) \
+             -Wl,-rpath,{to}/lib -o {to}/udp; {to}/udp reno --seconds 0.1; pkg-config --exists ccplane-libccp"
+        ));
+    }
+    if has_tool("cmake") {
+        shell(&format!(
+            "cd {to}/cmake; cp {home}/tests/c/*.c .; cmake -DCMAKE_PREFIX_PATH={to} . ; cmake --build . ; ./native; ./fixed; ./dropin {to}/words"
+        ));
+    }
+}
