@@ -24,7 +24,7 @@ use crate::real::drive::place;
 use crate::result::TcpInfo;
 
 /// What is written where the contents do not matter.
-const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 pub(super) struct QuicEnds<'r> {
     emulator: &'r Emulator,
