@@ -17,9 +17,9 @@ use std::time::Instant;
 
 use ccplane_agent::datapath::{Datapath, Shared, There, Way, beside};
 use ccplane_agent::link::{AgentAddress, Waiting, serve};
-use ccplane_agent::{Agent, DynAlgorithm, Options, Tables};
+use ccplane_agent::{Agent, DynAlgorithm, FlowInfo, Options, Tables};
 use ccplane_datapath::{Limits, Outcome, Signals, Transport};
-use ccplane_units::{Bytes, Duration, Time};
+use ccplane_units::{Bytes, Duration, Rate, Time};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{Path, PlaneError, Stack};
@@ -290,10 +290,14 @@ impl Steered {
                     return Outcome::default();
                 };
                 let mut datapath = inner.locked();
-                let outcome = datapath
-                    .flow(flow)
-                    .map(|mut lent| lent.on_ack(transport, signals))
-                    .unwrap_or_default();
+                let outcome = match datapath.flow(flow) {
+                    Some(mut lent) => {
+                        let outcome = lent.on_ack(transport, signals);
+                        note(lent.beside(), transport, signals, &outcome);
+                        outcome
+                    }
+                    None => Outcome::default(),
+                };
                 // A report that left wakes the agent; without one this costs nothing.
                 datapath.flush(transport.now);
                 fallback = outcome.fallback;
@@ -304,6 +308,14 @@ impl Steered {
         }
         self.fallback = fallback;
     }
+}
+
+/// How a flow does, for an agent that is new to it.
+fn note(info: &mut FlowInfo, transport: &Transport, signals: &Signals, outcome: &Outcome) {
+    info.cwnd = Bytes::new(outcome.cwnd.unwrap_or(transport.cwnd));
+    info.ssthresh = Bytes::new(outcome.ssthresh.unwrap_or(transport.ssthresh));
+    info.rate = Rate::from_bytes_per_sec(outcome.rate.unwrap_or(transport.rate));
+    info.srtt = Duration::from_micros(signals.srtt_us);
 }
 
 impl Drop for Steered {
@@ -321,5 +333,64 @@ impl Drop for Steered {
         drop(datapath);
         inner.reports.fetch_add(reports, Ordering::Relaxed);
         inner.closed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_agent::datapath::Brought;
+    use ccplane_wire::Event;
+
+    use super::*;
+
+    /// A way on which an agent appears when it is told to, and everything is overheard.
+    #[derive(Clone, Default)]
+    struct Overheard(Arc<Mutex<(bool, Vec<FlowInfo>)>>);
+
+    impl Way for Overheard {
+        fn report(&mut self, _now: Time, _report: &Event<'_>) -> bool {
+            true
+        }
+
+        fn tell(&mut self, _now: Time, event: Event<'static>) {
+            if let Event::FlowOpened { info, .. } = event {
+                self.0.lock().unwrap().1.push(info);
+            }
+        }
+
+        fn bring(&mut self, _now: Time) -> Option<Brought> {
+            std::mem::take(&mut self.0.lock().unwrap().0).then_some(Brought::Agent)
+        }
+
+        fn next_deadline(&self) -> Option<Time> {
+            None
+        }
+    }
+
+    #[test]
+    fn an_agent_that_comes_later_is_told_of_the_window_as_it_is() {
+        let (way, epoch) = (Overheard::default(), Instant::now());
+        let plane = Plane::driven(Stack::Noq, Box::new(way.clone()), Limits::default(), epoch);
+        let mut steered = Steered::new(&plane, epoch, 1_200);
+        // Nobody steers it: from half a second on it is NewReno's, in slow start.
+        for number in 0..200u64 {
+            let sent = Time::from_micros(number * 10_000);
+            let now = sent + Duration::from_millis(5);
+            steered.path_mut().sent(sent, number, 1_200);
+            steered.path_mut().limited_by_window();
+            steered.path_mut().acked(now, number, sent);
+            steered.open(now);
+            steered.end_of_event(now, false);
+        }
+        assert!(steered.in_fallback() && plane.stats().fallbacks == 1);
+        way.0.lock().unwrap().0 = true;
+        plane.turn(epoch);
+        let told = way.0.lock().unwrap().1.clone();
+        let (first, later) = (&told[0], &told[1]);
+        assert!(!first.live && later.live && later.cwnd > first.cwnd, "{told:?}");
+        assert_eq!(
+            (later.cwnd.get(), later.srtt),
+            (steered.path().window(), Duration::from_millis(5))
+        );
     }
 }
