@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use ccplane_agent::Agent;
 use ccplane_bench::peers::{self, Against};
-use ccplane_bench::{Error, Figures, agent, arena, capi, control_loop, datapath, dx, emu, gateway, kernel, sim, transport};
+use ccplane_bench::{
+    Error, Figures, agent, arena, capi, control_loop, datapath, dx, emu, gateway, kernel, sim, transport,
+};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_report::Provenance;
