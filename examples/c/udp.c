@@ -18,8 +18,7 @@
 #include <unistd.h>
 
 enum {
-    PAYLOAD = 1200,          // bytes in a packet, after its header
-    OVERHEAD = 28 + 24,      // of IPv4, UDP and the header
+    PAYLOAD = 1448,          // bytes in a packet after its header: 1500 with it, UDP and IPv4
     RING = 1 << 14,          // packets that may be under way
     LEAST_WINDOW = 2,        // packets (RFC 9002, 7.2)
     REORDERING = 3,          // later packets that arrive before one is taken for lost (RFC 9002, 6.1.1)
@@ -521,9 +520,12 @@ int main(int argc, char **argv) {
     check(ccplane_get_stats(s.plane, &stats));
     check(ccplane_close(s.plane));
     qsort(waits, waited, sizeof *waits, by_value);
-    printf("{\"algorithm\": \"%s\", \"goodput_mbit\": %.3f, \"queue_median_ms\": %.3f, \"sent\": %llu, \"lost\": %llu, \"dropped\": %llu, "
+    double sum = 0;
+    for (uint64_t n = 0; n < waited; n++) sum += (double)waits[n];
+    printf("{\"algorithm\": \"%s\", \"goodput_mbit\": %.3f, \"queue_median_ms\": %.3f, \"queue_mean_ms\": %.3f, \"sent\": %llu, \"lost\": %llu, \"dropped\": %llu, "
            "\"reports\": %llu, \"fallbacks\": %llu, \"corrupt\": %llu}\n",
         algorithm, (double)(receiver.arrived * MSS) * 8 / seconds / 1e6, waited ? (double)waits[waited / 2] / MS : 0,
+        waited ? sum / (double)waited / MS : 0,
         (unsigned long long)s.sent_packets, (unsigned long long)s.lost_packets, (unsigned long long)forth.dropped,
         (unsigned long long)stats.reports, (unsigned long long)(stats.fallbacks + fallen), (unsigned long long)receiver.corrupt);
     free(forth.held);

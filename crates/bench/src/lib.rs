@@ -1,11 +1,13 @@
 //! Every benchmark: what ccplane costs, measured here and now, beside the reference.
 //!
 //! A module is a command of `ccplane bench`. Its `run` gives [`Figures`]: a table with aims and references, or one JSON object.
-//! `linux::bench` alone stays where it is, as it plays the kernel's side of the datapath's own memory.
+//! `linux::bench` stays where it is, as it plays the kernel's side of the datapath's own memory, and so does `capi::bench`, which calls the
+//! functions that C calls.
 #![forbid(unsafe_code)]
 
 pub mod agent;
 pub mod arena;
+pub mod capi;
 pub mod control_loop;
 pub mod datapath;
 pub mod dx;

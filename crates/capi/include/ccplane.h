@@ -277,7 +277,7 @@ int ccplane_flow_open(struct ccplane_datapath *datapath,
                       const struct ccplane_flow_info *info,
                       uint64_t *flow);
 
-// An ACK or a timeout: call it for each of them, once. Takes no lock that another thread holds, and allocates nothing.
+// An ACK or a timeout: call it for each of them, once. It does not wait for the algorithm, and allocates nothing.
 int ccplane_on_ack(struct ccplane_datapath *datapath,
                    uint64_t flow,
                    const struct ccplane_transport *transport,

@@ -133,13 +133,20 @@ impl<T: Struct> Room<T> {
     /// Fills as much of it as there is. Its size stays as the caller said it.
     #[inline(always)]
     pub fn fill(self, value: &T) {
-        let length = self.size.min(size_of::<T>()) - size_of::<usize>();
-        let from = (&raw const *value).cast::<u8>();
-        // SAFETY: by the word given to `at` and the checks there, `size` bytes can be written at `to`; `value` has at least `length`
-        // after its first field, and is a local of ours.
-        unsafe {
-            let to = self.to.cast::<u8>().add(size_of::<usize>());
-            to.copy_from_nonoverlapping(from.add(size_of::<usize>()), length);
+        let copy = |bytes: usize| {
+            let from = (&raw const *value).cast::<u8>();
+            // SAFETY: by the word given to `at` and the checks there, `size` bytes can be written at `to`; `value` has as many, and is a
+            // local of ours. The first field is left out on both sides.
+            unsafe {
+                let to = self.to.cast::<u8>().add(size_of::<usize>());
+                to.copy_from_nonoverlapping(from.add(size_of::<usize>()), bytes - size_of::<usize>());
+            }
+        };
+        // A length that the compiler knows takes a few moves, and no call.
+        if self.size == size_of::<T>() {
+            copy(size_of::<T>());
+        } else {
+            copy(self.size.min(size_of::<T>()));
         }
     }
 }

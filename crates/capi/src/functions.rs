@@ -71,7 +71,7 @@ pub unsafe extern "C" fn ccplane_flow_open(
     })
 }
 
-/// An ACK or a timeout: call it for each of them, once. Takes no lock that another thread holds, and allocates nothing.
+/// An ACK or a timeout: call it for each of them, once. It does not wait for the algorithm, and allocates nothing.
 ///
 /// # Safety
 /// `datapath` is null or of ccplane_open, the structs null or as large as they say.

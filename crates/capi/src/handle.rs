@@ -1,6 +1,6 @@
 //! What C has of a datapath: a pointer that is checked at every call.
 //!
-//! It is never freed, so that a call with a closed one is an error rather than undefined: 16 bytes stay for each datapath that was opened.
+//! It is never freed, so that a call with a closed one is an error rather than undefined: some 24 bytes stay for each datapath that was opened.
 //! One call at a time has it. A second thread is refused rather than made to wait.
 
 use std::cell::UnsafeCell;

@@ -8,6 +8,8 @@
 //! caller owes, and what is checked instead of trusted.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+#[doc(hidden)]
+pub mod bench;
 mod ccp;
 mod foreign;
 mod functions;

@@ -110,19 +110,28 @@ impl Plane {
                 }
             }
         };
-        let tables = Tables::new(wanted.limits, wanted.capabilities);
+        let mut plane = Plane::through(way, wanted.limits, wanted.capabilities);
+        plane.asks_for = asks_for;
+        plane.prompt = !wanted.same_thread || wanted.agent.is_some();
+        plane.agent = agent;
+        Ok(plane)
+    }
+
+    /// One whose agent is at the end of this way, in the same thread.
+    pub fn through(way: Box<dyn Way>, limits: Limits, capabilities: Capabilities) -> Plane {
+        let tables = Tables::new(limits, capabilities);
         let mut plane = Plane {
             shared: Shared::new(std::process::id(), "c", tables, way),
             flows: Vec::new(),
             free: Vec::new(),
-            asks_for,
-            prompt: !wanted.same_thread || wanted.agent.is_some(),
+            asks_for: String::new(),
+            prompt: false,
             stats: Stats::default(),
-            agent,
+            agent: None,
         };
         plane.announce(Time::ZERO);
         plane.shared.way.flush(Time::ZERO);
-        Ok(plane)
+        plane
     }
 
     /// A flow begins. Its number is never 0, and no other flow ever has it.

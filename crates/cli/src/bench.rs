@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use ccplane_agent::Agent;
 use ccplane_bench::peers::{self, Against};
 use ccplane_bench::{
-    Error, Figures, agent, arena, control_loop, datapath, dx, emu, gateway, kernel, quic, sim, transport,
+    Error, Figures, agent, arena, capi, control_loop, datapath, dx, emu, gateway, kernel, quic, sim, transport,
 };
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
@@ -28,6 +28,8 @@ use crate::run::{self, command_line, percent_bar};
 pub enum BenchCommand {
     /// The engine: ns an ACK, bytes a flow, µs a compilation.
     Datapath,
+    /// The functions of ccplane.h and of libccp: ns an ACK.
+    Capi,
     /// The control loop: report to algorithm to update and back, in µs.
     ControlLoop(AgainstArgs),
     /// The agent: reports and updates a second over the Unix link.
@@ -156,6 +158,7 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
     let provenance = Provenance::now(crate::build(), command_line(), quick);
     let figures = match command {
         BenchCommand::Datapath => datapath::run().map_err(failure)?,
+        BenchCommand::Capi => capi::run().map_err(failure)?,
         BenchCommand::ControlLoop(args) => {
             let lacks = doctor::require(&[Need::KernelTcp]).err().map(|lacks| lacks.to_string());
             control_loop::run(&args.against(), lacks).map_err(failure)?

@@ -4,7 +4,10 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 
+use ccplane_agent::{Agent, CcpDatapath, DatapathId, Options};
+use ccplane_algorithms::{Parameters, Registry};
 use ccplane_lang::Limits;
+use ccplane_units::Time;
 use ccplane_wire::v1;
 
 use super::layout::code;
@@ -435,6 +438,61 @@ fn a_connection_that_was_not_announced_is_announced_later() {
     CLOCK.set(CLOCK.get() + 100_000);
     assert_eq!(invoke(conn, 1), code::OK);
     assert_eq!(host.seen().sent.len(), sent + 1);
+}
+
+/// Our own agent, as it serves CCP's datapaths: the messages of both go through bytes.
+#[test]
+fn our_agent_steers_a_connection_by_messages_of_version_1() {
+    let mut host = Host::new(1, 10);
+    let mut agent = Agent::new(Options::default());
+    let reno = Registry::builtin()
+        .by_name("reno", &Parameters::new())
+        .expect("it is there");
+    agent.add_boxed(reno).expect("it compiles");
+    let mut link = CcpDatapath::new(DatapathId(0));
+    let conn = host.start();
+    let mut exchange = |host: &mut Host| {
+        let now = Time::from_micros(CLOCK.get());
+        for message in std::mem::take(&mut host.seen().sent) {
+            link.handle(now, &message, &mut agent)
+                .expect("it is one of a datapath's");
+        }
+        while let Some((_, command)) = agent.poll() {
+            let mut out = Vec::new();
+            link.command(now, &command, &mut agent, &mut out);
+            if !out.is_empty() {
+                assert_eq!(host.say(&out), code::OK, "{command:?}");
+            }
+        }
+    };
+    exchange(&mut host);
+    let mut ack = |host: &mut Host, lost: u32| {
+        CLOCK.set(CLOCK.get() + 1_000);
+        // SAFETY: a connection.
+        let code = unsafe {
+            let window = host.seen().cwnd.last().copied().unwrap_or(14_600);
+            (*conn).prims = ccp_primitives {
+                bytes_acked: 1_460,
+                packets_acked: 1,
+                lost_pkts_sample: lost,
+                rtt_sample_us: 20_000,
+                packets_in_flight: window / 1_460,
+                bytes_in_flight: window,
+                snd_cwnd: window,
+                ..Default::default()
+            };
+            ccp_invoke(conn)
+        };
+        assert_eq!(code, code::OK);
+        exchange(host);
+        host.seen().cwnd.last().copied().unwrap_or(14_600)
+    };
+    let grown = (0..200).fold(0, |_, _| ack(&mut host, 0));
+    assert!(grown > 100_000, "slow start: {grown}");
+    ack(&mut host, 1);
+    let reduced = (0..3).fold(0, |_, _| ack(&mut host, 0));
+    assert!((grown / 3..grown * 2 / 3).contains(&reduced), "{reduced} after {grown}");
+    assert_eq!(host.counts().refused, 0);
 }
 
 #[test]

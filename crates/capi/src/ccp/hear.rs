@@ -1,0 +1,71 @@
+//! A message of the agent: read, checked, and done or refused as a whole.
+
+use std::ffi::c_int;
+
+use ccplane_wire::v1;
+
+use super::connection::Connection;
+use super::functions::{_turn_off_fto_timer, lookup, places, shared_of, time};
+use super::layout::{ccp_counts, ccp_datapath, code};
+
+/// Takes the first message of these bytes, as the reference does. What is refused is counted by its reason.
+///
+/// # Safety
+/// `datapath` is of [`ccp_init`].
+pub(super) unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(), c_int> {
+    // SAFETY: the caller's word.
+    let shared = unsafe { shared_of(datapath) }?;
+    let message = first(bytes).inspect_err(|_| shared.counts.malformed += 1)?;
+    // SAFETY: the caller's word. It logs, and the log is a callback: what is borrowed is borrowed anew.
+    let (shared, now) = unsafe {
+        _turn_off_fto_timer(datapath);
+        let now = time(datapath);
+        (shared_of(datapath)?, now)
+    };
+    // SAFETY: the caller's word; a connection's state and what is shared are two things.
+    let state = |sid: u32| unsafe {
+        let conn = lookup(datapath, sid)?;
+        (*conn)
+            .state
+            .cast::<Connection>()
+            .as_mut()
+            .ok_or(code::UNKNOWN_CONNECTION)
+    };
+    let known = |sid: u32, counts: &mut ccp_counts| state(sid).inspect_err(|_| counts.unknown += 1);
+    match message {
+        v1::Message::Install(install) => {
+            // SAFETY: the caller's word.
+            let places = unsafe { places(datapath) } as u32;
+            let runs = |uid| (1..=places).any(|sid| state(sid).is_ok_and(|state| state.program() == Some(uid)));
+            shared.install(&install, runs)
+        }
+        v1::Message::UpdateField { flow, updates } => known(flow, &mut shared.counts)?.update(now, updates, shared),
+        v1::Message::ChangeProgram { flow, program, updates } => {
+            known(flow, &mut shared.counts)?.change(now, program, updates, shared)
+        }
+        // `first` lets no other pass.
+        _ => Err(code::READ_INVALID_HEADER_TYPE),
+    }
+}
+
+/// The first message of these bytes, its lengths checked.
+fn first(bytes: &[u8]) -> Result<v1::Message<'_>, c_int> {
+    let &[k0, k1, l0, l1, ..] = bytes else {
+        return Err(code::BUFSIZE_TOO_SMALL);
+    };
+    let wrong = match u16::from_le_bytes([k0, k1]) {
+        2 => code::INSTALL_TYPE_MISMATCH,
+        3 => code::UPDATE_TYPE_MISMATCH,
+        4 => code::CHANGE_TYPE_MISMATCH,
+        _ => return Err(code::READ_INVALID_HEADER_TYPE),
+    };
+    let length = usize::from(u16::from_le_bytes([l0, l1]));
+    if length > v1::MAX_MESSAGE {
+        return Err(code::MSG_TOO_LONG);
+    }
+    let message = bytes.get(..length).ok_or(code::BUFSIZE_TOO_SMALL)?;
+    match v1::messages(message).next() {
+        Some(Ok(message)) => Ok(message),
+        _ => Err(wrong),
+    }
+}
