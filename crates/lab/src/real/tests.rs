@@ -593,10 +593,11 @@ fn quic_carries_the_same_workloads() {
     }
 }
 
+/// The short flows begin within 2 s. One whose first packet is lost asks again after a second.
 fn carries_the_same_workloads(over: Over) {
     let _turn = registers();
     let scenario = read(
-        "contenders = [\"native:cubic\"]\nduration = \"3s\"\n\
+        "contenders = [\"native:cubic\"]\nduration = \"6s\"\n\
          [topology.dumbbell]\npairs = 3\nrate = \"24mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"\n\
          [[workload]]\nname = \"lasting\"\nalgorithm = \"reno\"\nbulk = {}\n\
          [[workload]]\nname = \"poisson\"\nstop = \"2s\"\npoisson = { rate = \"2mbit\", sizes = { fixed = \"20kB\" } }\n\
