@@ -10,6 +10,13 @@ use ccplane_sim::{Congestion, FlowSpec, LinkSpec, SimOptions, Simulation, SteerO
 use ccplane_units::{Duration, Rate, Time};
 use ccplane_wire::v1;
 
+/// A folder of these tests alone: the one that cargo gives is every crate's.
+fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
 fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -40,7 +47,7 @@ fn program_of(name: &str, sources: &[&str], flags: &[&str]) -> Option<PathBuf> {
     if !has_compiler() {
         return None;
     }
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let to = folder().join(name);
     // Beside the tests lies what was built with them.
     let library = std::env::current_exe()
         .expect("it runs")
@@ -206,7 +213,7 @@ fn a_datapath_of_the_reference_survives_whatever_its_agent_says() {
     let Some(dropin) = program("dropin", "tests/c/dropin.c") else {
         return;
     };
-    let words = Path::new(env!("CARGO_TARGET_TMPDIR")).join("an-agents-words");
+    let words = folder().join("an-agents-words");
     std::fs::write(&words, an_agents_words()).expect("it can be written");
     let said = run(&dropin, &[words.to_str().expect("a path")]);
     println!("{said}");
@@ -262,7 +269,7 @@ fn what_is_installed_is_found_as_people_look_for_it() {
     if !has_compiler() {
         return;
     }
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+    let to = folder().join("installed");
     let _ = std::fs::remove_dir_all(&to);
     let built = std::env::current_exe().expect("it runs");
     let built = built.parent().expect("in a directory").display();
