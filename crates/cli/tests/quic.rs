@@ -215,6 +215,43 @@ fn what_is_not_whole_is_not_kept() {
     assert!(!out.exists() && !folder.file("out.part").exists());
 }
 
+/// Whoever comes first with a byte has the file; others, and who says nothing, disturb nothing.
+#[test]
+fn a_file_is_one_transfers() {
+    let folder = Folder::new("one");
+    let (file, other) = (folder.filled("sent", 20_000_000), folder.file("other"));
+    fs::write(&other, vec![9; 1_000_000]).expect("room on the disk");
+    let out = folder.file("out");
+    let (mut process, to) = receiver(&folder, &out);
+    // It opens a connection, and has nothing to send until it is gone.
+    let silent = ccplane()
+        .args(["quic", "send", &to, "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map(Running)
+        .expect("it starts");
+    let first = ccplane()
+        .args(["quic", "send", &to])
+        .arg(&file)
+        .args(["--max-rate", "80mbit"])
+        .spawn()
+        .map(Running);
+    let mut first = first.expect("it starts");
+    eventually("it has begun", || folder.file("out.part").exists());
+    drop(silent);
+    let second = send(&to, &other, &[]);
+    assert_eq!(
+        second.status.code(),
+        Some(1),
+        "{}",
+        String::from_utf8_lossy(&second.stderr)
+    );
+    assert!(first.0.wait().expect("it ends").success());
+    assert!(process.0.wait().expect("it ends").success());
+    assert!(fs::read(&out).expect("it arrived") == fs::read(&file).expect("it is there"));
+}
+
 fn agent(socket: &Path) -> Running {
     let process = ccplane()
         .args(["agent", "--alg", "cubic", "--unix"])

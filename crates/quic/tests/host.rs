@@ -19,6 +19,7 @@ fn options() -> Options {
         idle_timeout: Some(Duration::from_secs(5)),
         max_rate: None,
         qlog: None,
+        most: 1_000,
         accepted: Congestion::Native(Native::Cubic),
     }
 }

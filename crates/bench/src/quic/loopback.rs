@@ -83,6 +83,7 @@ fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
         idle_timeout: Some(Duration::from_secs(5)),
         max_rate: Some(LIMIT),
         qlog: None,
+        most: 1,
         accepted: Congestion::Native(Native::Cubic),
     };
     let server = Host::listen(options(), &identity).map_err(|why| failed(&why))?;

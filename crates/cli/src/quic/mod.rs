@@ -63,7 +63,7 @@ impl StackArg {
 }
 
 impl CommonArgs {
-    fn options(&self, local: SocketAddr, max_rate: Option<Rate>) -> Result<Options, Failure> {
+    fn options(&self, local: SocketAddr, most: usize, max_rate: Option<Rate>) -> Result<Options, Failure> {
         let window = self.window.get();
         if !(1 << 16..=1 << 30).contains(&window) {
             let text = format!("--window {window} is out of range");
@@ -78,6 +78,7 @@ impl CommonArgs {
             idle_timeout: Some(self.timeout),
             max_rate,
             qlog: self.qlog.clone(),
+            most,
             accepted: Congestion::Native(Native::Cubic),
         })
     }

@@ -15,6 +15,9 @@ use crate::exit::{Failure, Kind};
 use crate::interrupt;
 use crate::transfer::hex;
 
+/// Connections at a time. With fewer, strangers who say nothing keep others out sooner; each may hold twice the window.
+const MOST: usize = 16;
+
 /// Where to listen, and where to put what comes.
 #[derive(Args)]
 pub struct RecvArgs {
@@ -42,7 +45,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let once = args.once || !is_device(&args.out);
     refuse_existing(args)?;
     let identity = Identity::load(&identity_file(args)?).map_err(|why| Failure::new(Kind::Usage, why))?;
-    let mut host = Host::listen(args.common.options(args.listen, None)?, &identity).map_err(failed)?;
+    let mut host = Host::listen(args.common.options(args.listen, MOST, None)?, &identity).map_err(failed)?;
     let stop = interrupt::flag()?;
     let (local, fingerprint) = (host.local(), identity.fingerprint());
     // Standard output may be what is received.
@@ -71,22 +74,38 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         }
         host.turn(LOOK_EVERY).map_err(failed)?;
         while let Some(id) = host.accepted() {
-            // Before its handshake it is nobody: what is stored waits for its first byte.
             transfers.push(Transfer::new(id));
         }
-        let mut ended = None;
-        transfers.retain_mut(|transfer| match transfer.step(&mut host, args) {
-            Ok(None) => true,
-            Ok(Some((bytes, hash))) => {
-                print(bytes, &hash, args, json);
-                ended = Some(Ok(()));
-                false
-            }
-            Err(why) => {
+        let (mut ended, mut first) = (None, transfers.iter().find(|one| one.has_begun()).map(|one| one.id));
+        transfers.retain_mut(|transfer| {
+            // A file and standard output are one transfer's: that of the first byte.
+            if once && first.is_some_and(|first| first != transfer.id) {
                 host.close(transfer.id, false);
-                ended = Some(Err(why));
-                false
+                return false;
             }
+            let outcome = transfer.step(&mut host, args);
+            if transfer.has_begun() {
+                first = Some(transfer.id);
+            }
+            let well = match outcome {
+                Ok(None) => return true,
+                Ok(Some((bytes, hash))) => {
+                    print(bytes, &hash, args, json);
+                    ended = Some(Ok(()));
+                    true
+                }
+                // Who has sent nothing is nobody.
+                Err(why) if transfer.has_begun() => {
+                    ended = Some(Err(why));
+                    false
+                }
+                Err(why) => {
+                    tracing::info!("a connection that brought nothing ended: {why}");
+                    false
+                }
+            };
+            host.close(transfer.id, well);
+            false
         });
         match ended {
             Some(outcome) if once => {
@@ -94,7 +113,9 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                 host.turn(LOOK_EVERY).map_err(failed)?;
                 return outcome;
             }
-            Some(Err(why)) => drop(why.report(json)),
+            Some(Err(why)) => {
+                why.report(json);
+            }
             _ => {}
         }
     }
@@ -120,13 +141,15 @@ impl Transfer {
         }
     }
 
+    /// Something of it is stored.
+    fn has_begun(&self) -> bool {
+        self.sink.is_some()
+    }
+
     /// Takes what has come; what there is of it once everything is stored and the sender has the receipt.
     fn step(&mut self, host: &mut Host, args: &RecvArgs) -> Result<Option<(u64, Hash)>, Failure> {
         if let Some(hash) = self.receipt {
             let over = host.has_sent_all(self.id) || host.failure(self.id).is_some();
-            if over {
-                host.close(self.id, true);
-            }
             return Ok(over.then_some((self.bytes, hash)));
         }
         let (mut outcome, hasher, bytes) = (Ok(()), &mut self.hasher, &mut self.bytes);

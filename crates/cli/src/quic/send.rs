@@ -63,7 +63,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     let (to, trusted) = receiver(args)?;
     let congestion = congestion(args, registry)?;
     let (mut source, length) = source(&args.file)?;
-    let mut host = Host::bind(args.common.options(any(to), args.max_rate)?).map_err(failed)?;
+    let mut host = Host::bind(args.common.options(any(to), 1, args.max_rate)?).map_err(failed)?;
     let stop = interrupt::flag()?;
     let begun = (Instant::now(), cpu_seconds());
     let id = host.connect(to, trusted, &congestion).map_err(failed)?;

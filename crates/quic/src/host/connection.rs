@@ -161,10 +161,7 @@ impl Connection {
             pacing_rate: metrics.pacing_rate,
             mtu,
             sent: path.sent_packets,
-            sent_bytes: path.udp_tx.bytes,
             lost: path.lost_packets - path.lost_plpmtud_probes.min(path.lost_packets),
-            reductions: path.congestion_events,
-            spurious: path.spurious_congestion_events,
         }
     }
 }

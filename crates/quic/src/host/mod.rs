@@ -7,25 +7,26 @@
 mod congestion;
 mod connection;
 mod identity;
+mod line;
 mod qlog;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ccplane_transport::udp::{Inbox, Marks, Socket, passes};
+use ccplane_transport::udp::{Inbox, Socket, passes};
 use ccplane_units::{Duration, Rate};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use noq_proto::{
     ClientConfig, ConnectError, Connection as State, ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint,
-    Endpoint, EndpointConfig, FourTuple, IdleTimeout, Incoming, ServerConfig, Transmit, TransportConfig, VarInt,
+    Endpoint, EndpointConfig, FourTuple, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt,
 };
 
 use crate::PlaneError;
@@ -33,14 +34,11 @@ use crate::PlaneError;
 pub use congestion::{Congestion, Native, UnknownNative};
 use connection::Connection;
 pub use identity::{BadFingerprint, Fingerprint, Identity, IdentityError};
+use line::Line;
 use qlog::Qlog;
 
-/// Datagrams in one system call: what noq's own driver has. More would be made at once although an acknowledgement may come meanwhile.
-const BATCH: usize = 10;
 /// Batches of one connection before the others have their turn.
 const BATCHES: usize = 32;
-/// Connections that may wait to be accepted.
-const WAITING: usize = 1 << 16;
 
 /// How a host is set up.
 #[derive(Debug)]
@@ -55,6 +53,8 @@ pub struct Options {
     pub max_rate: Option<Rate>,
     /// A folder for a qlog of each connection, `client-N.sqlog` or `server-N.sqlog`; made where it is not there.
     pub qlog: Option<PathBuf>,
+    /// Connections at once at most; one more is refused. Each may hold twice the window.
+    pub most: usize,
     /// What decides the windows of connections that it accepts.
     pub accepted: Congestion,
 }
@@ -116,30 +116,23 @@ pub struct Stats {
     pub pacing_rate: Option<u64>,
     /// The largest UDP payload, bytes.
     pub mtu: u16,
-    /// Packets sent, and bytes of UDP payload.
+    /// Packets sent.
     pub sent: u64,
-    /// UDP payload sent, bytes.
-    pub sent_bytes: u64,
     /// Packets lost, without probes for the MTU.
     pub lost: u64,
-    /// Congestion events.
-    pub reductions: u64,
-    /// Those that noq took back.
-    pub spurious: u64,
 }
 
 /// A socket and its connections.
 pub struct Host {
     options: Options,
     endpoint: Endpoint,
-    socket: Socket,
+    line: Line,
     inbox: Inbox,
     connections: BTreeMap<u64, Connection>,
+    /// The numbers of connections by noq's handles.
+    numbers: HashMap<ConnectionHandle, u64>,
     next: u64,
     accepted: VecDeque<u64>,
-    /// What the socket had no room for.
-    unsent: Option<(Transmit, Vec<u8>)>,
-    buffer: Vec<u8>,
     /// Answers of the endpoint itself.
     answer: Vec<u8>,
 }
@@ -154,31 +147,36 @@ impl Host {
     pub fn listen(options: Options, identity: &Identity) -> Result<Host, HostError> {
         let mut config = ServerConfig::with_crypto(Arc::new(identity.server()?));
         config.transport_config(Arc::new(transport(&options, &options.accepted)?));
-        config.max_incoming(WAITING);
+        config.max_incoming(options.most);
         Host::new(options, Some(config))
     }
 
     fn new(options: Options, server: Option<ServerConfig>) -> Result<Host, HostError> {
+        if let Some(folder) = &options.qlog {
+            fs::create_dir_all(folder).map_err(|why| HostError::Log {
+                folder: folder.clone(),
+                why,
+            })?;
+        }
         let address = options.local;
         let socket = Socket::bind(address).map_err(|why| HostError::Bind { address, why })?;
         let endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), server.map(Arc::new), true);
         Ok(Host {
             options,
             endpoint,
-            socket,
+            line: Line::new(socket),
             inbox: Inbox::new(),
             connections: BTreeMap::new(),
+            numbers: HashMap::new(),
             next: 1,
             accepted: VecDeque::new(),
-            unsent: None,
-            buffer: Vec::new(),
             answer: Vec::new(),
         })
     }
 
     /// Where it is bound.
     pub fn local(&self) -> SocketAddr {
-        self.socket.local()
+        self.line.socket.local()
     }
 
     /// Begins a connection to a host of this fingerprint, or to whoever is there. Whether it comes to be is seen later.
@@ -192,7 +190,7 @@ impl Host {
         config.transport_config(Arc::new(transport(&self.options, congestion)?));
         let begun = self.endpoint.connect(Instant::now(), config, to, identity::NAME);
         let (handle, state) = begun.map_err(|why| HostError::Connect { to, why })?;
-        self.keep(handle, state, true)
+        Ok(self.keep(handle, state, true))
     }
 
     /// The next connection that a peer has opened.
@@ -273,20 +271,20 @@ impl Host {
         self.connections.get_mut(&id)
     }
 
-    fn keep(&mut self, handle: ConnectionHandle, state: State, client: bool) -> Result<u64, HostError> {
+    fn keep(&mut self, handle: ConnectionHandle, state: State, client: bool) -> u64 {
         let id = self.next;
         self.next += 1;
         let mut connection = Connection::new(handle, state, client);
         if let Some(folder) = &self.options.qlog {
             let name = format!("{}-{id}", if client { "client" } else { "server" });
-            let log = Qlog::create(folder, &name, client, Instant::now());
-            connection.log = Some(log.map_err(|why| HostError::Log {
-                folder: folder.clone(),
-                why,
-            })?);
+            // A connection goes on without its log.
+            connection.log = Qlog::create(folder, &name, client, Instant::now())
+                .inspect_err(|why| tracing::warn!("no qlog {name} in {}: {why}", folder.display()))
+                .ok();
         }
+        self.numbers.insert(handle, id);
         self.connections.insert(id, connection);
-        Ok(id)
+        id
     }
 
     fn work(&mut self) -> Result<bool, HostError> {
@@ -305,128 +303,95 @@ impl Host {
             connection.note(now);
         }
         busy |= self.transmit(now)?;
-        self.connections
-            .retain(|_, connection| !(connection.removed && connection.state.is_drained()));
+        let numbers = &mut self.numbers;
+        self.connections.retain(|_, connection| {
+            let over = connection.removed && connection.state.is_drained();
+            if over {
+                numbers.remove(&connection.handle);
+            }
+            !over
+        });
         Ok(busy)
     }
 
     fn receive(&mut self) -> Result<bool, HostError> {
-        let failed = |why| HostError::Socket { what: "receive", why };
-        let mut arrived = Vec::new();
-        match self.socket.receive(&mut self.inbox) {
-            Ok(received) => received.each(|from, ecn, data| arrived.push((from, ecn, data.to_vec()))),
-            Err(why) if passes(&why) => {}
-            Err(why) => return Err(failed(why)),
-        }
+        let Host {
+            endpoint,
+            line,
+            inbox,
+            connections,
+            numbers,
+            answer,
+            ..
+        } = self;
         let now = Instant::now();
-        for (from, ecn, data) in &arrived {
-            let path = FourTuple::from_remote(*from);
-            self.answer.clear();
-            let ecn = EcnCodepoint::from_bits(*ecn);
-            match self
-                .endpoint
-                .handle(now, path, ecn, data.as_slice().into(), &mut self.answer)
-            {
+        let (mut any, mut calls, mut answers) = (false, Vec::new(), Vec::new());
+        let received = match line.socket.receive(inbox) {
+            Ok(received) => received,
+            Err(why) if passes(&why) => return Ok(false),
+            Err(why) => return Err(HostError::Socket { what: "receive", why }),
+        };
+        received.each(|from, ecn, data| {
+            any = true;
+            let (path, ecn) = (FourTuple::from_remote(from), EcnCodepoint::from_bits(ecn));
+            answer.clear();
+            match endpoint.handle(now, path, ecn, (&*data).into(), answer) {
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    let known = self.connections.values_mut().find(|known| known.handle == handle);
+                    let known = numbers.get(&handle).and_then(|id| connections.get_mut(id));
                     if let Some(connection) = known {
                         connection.state.handle_event(event);
                     }
                 }
-                Some(DatagramEvent::NewConnection(incoming)) => self.accept(incoming, now)?,
-                Some(DatagramEvent::Response(transmit)) => self.respond(&transmit)?,
+                Some(DatagramEvent::NewConnection(incoming)) => calls.push(incoming),
+                Some(DatagramEvent::Response(transmit)) => answers.push((transmit, std::mem::take(answer))),
                 None => {}
             }
+        });
+        for (transmit, contents) in &answers {
+            self.line.respond(transmit, contents)?;
         }
-        Ok(!arrived.is_empty())
-    }
-
-    fn accept(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
-        match self.endpoint.accept(incoming, now, &mut self.answer, None) {
-            Ok((handle, state)) => {
-                let id = self.keep(handle, state, false)?;
-                self.accepted.push_back(id);
-                Ok(())
-            }
-            Err(refused) => match refused.response {
-                Some(transmit) => self.respond(&transmit),
-                None => Ok(()),
-            },
-        }
-    }
-
-    /// An answer that no connection is needed for; the next one may pass where this does not.
-    fn respond(&mut self, transmit: &Transmit) -> Result<(), HostError> {
-        let contents = self.answer.get(..transmit.size).unwrap_or_default();
-        match self
-            .socket
-            .send(transmit.destination, contents, contents.len(), Marks::default())
-        {
-            Ok(_) => Ok(()),
-            Err(why) if passes(&why) || why.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(why) => Err(HostError::Socket { what: "send", why }),
-        }
-    }
-
-    fn transmit(&mut self, now: Instant) -> Result<bool, HostError> {
-        if let Some((transmit, contents)) = self.unsent.take()
-            && !self.send(transmit, contents)?
-        {
-            return Ok(false);
-        }
-        let most = NonZeroUsize::new(self.socket.batch().min(BATCH)).unwrap_or(NonZeroUsize::MIN);
-        let mut any = false;
-        let ids: Vec<u64> = self.connections.keys().copied().collect();
-        for id in ids {
-            for _ in 0..BATCHES {
-                let mut buffer = std::mem::take(&mut self.buffer);
-                buffer.clear();
-                let next = self
-                    .connections
-                    .get_mut(&id)
-                    .and_then(|c| c.state.poll_transmit(now, most, &mut buffer));
-                let Some(transmit) = next else {
-                    self.buffer = buffer;
-                    break;
-                };
-                any = true;
-                if !self.send(transmit, buffer)? {
-                    return Ok(any);
-                }
-            }
+        for incoming in calls {
+            self.accept(incoming, now)?;
         }
         Ok(any)
     }
 
-    /// Sends a batch; false where the socket has no room: then it waits for that.
-    fn send(&mut self, transmit: Transmit, mut contents: Vec<u8>) -> Result<bool, HostError> {
-        contents.truncate(transmit.size);
-        let size = transmit.segment_size.unwrap_or(transmit.size).max(1);
-        let ecn = transmit.ecn.map_or(0, |ecn| ecn as u8);
-        let marks = Marks { ecn, dscp: 0 };
-        let whole = contents.len();
-        match self.socket.send(transmit.destination, &contents, size, marks) {
-            Ok(taken) if taken * size < whole => {
-                contents.drain(..taken * size);
-                let size = contents.len();
-                self.unsent = Some((Transmit { size, ..transmit }, contents));
-                Ok(false)
+    fn accept(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
+        self.answer.clear();
+        let answer = if self.connections.len() >= self.options.most {
+            Some(self.endpoint.refuse(incoming, &mut self.answer))
+        } else {
+            match self.endpoint.accept(incoming, now, &mut self.answer, None) {
+                Ok((handle, state)) => {
+                    let id = self.keep(handle, state, false);
+                    self.accepted.push_back(id);
+                    None
+                }
+                Err(refused) => refused.response,
             }
-            Ok(_) => {
-                self.buffer = contents;
-                Ok(true)
-            }
-            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
-                self.unsent = Some((transmit, contents));
-                Ok(false)
-            }
-            // It is lost, as in the network; a probe for the MTU may be too long for this host already.
-            Err(why) if passes(&why) || why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => {
-                self.buffer = contents;
-                Ok(true)
-            }
-            Err(why) => Err(HostError::Socket { what: "send", why }),
+        };
+        match answer {
+            Some(transmit) => self.line.respond(&transmit, &self.answer),
+            None => Ok(()),
         }
+    }
+
+    fn transmit(&mut self, now: Instant) -> Result<bool, HostError> {
+        if !self.line.resume()? {
+            return Ok(false);
+        }
+        let mut any = false;
+        for connection in self.connections.values_mut() {
+            for _ in 0..BATCHES {
+                let next = |most, contents: &mut Vec<u8>| connection.state.poll_transmit(now, most, contents);
+                match self.line.send(next)? {
+                    None => break,
+                    Some(true) => any = true,
+                    Some(false) => return Ok(true),
+                }
+            }
+        }
+        Ok(any)
     }
 
     fn wait_all(hosts: &mut [Host], longest: Duration) -> Result<(), HostError> {
@@ -440,13 +405,13 @@ impl Host {
         };
         let next = hosts.iter().filter_map(due).min();
         let longest = next.map_or(longest, |next| longest.min(next.saturating_duration_since(now).into()));
-        let events = |host: &Host| match host.unsent {
-            Some(_) => PollFlags::POLLIN | PollFlags::POLLOUT,
-            None => PollFlags::POLLIN,
+        let events = |host: &Host| match host.line.is_blocked() {
+            true => PollFlags::POLLIN | PollFlags::POLLOUT,
+            false => PollFlags::POLLIN,
         };
         let mut fds: Vec<PollFd<'_>> = hosts
             .iter()
-            .map(|host| PollFd::new(host.socket.as_fd(), events(host)))
+            .map(|host| PollFd::new(host.line.socket.as_fd(), events(host)))
             .collect();
         let timeout = TimeSpec::from_duration(std::time::Duration::from_nanos(longest.as_nanos()));
         match ppoll(&mut fds, Some(timeout), None) {

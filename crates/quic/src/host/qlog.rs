@@ -4,7 +4,7 @@
 //! `recovery:metrics_updated` with what changed, at most one a millisecond. In a namespace of our own `ccplane:packets_lost` counts losses
 //! since the record before, as noq tells a driver no more than that. A file that cannot be written any more ends there, and disturbs nothing.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
@@ -26,9 +26,8 @@ pub(super) struct Qlog {
 }
 
 impl Qlog {
-    /// A file of its own in the folder, which is made where it is not there.
+    /// A file of its own in the folder.
     pub fn create(folder: &Path, name: &str, client: bool, begun: Instant) -> io::Result<Qlog> {
-        DirBuilder::new().recursive(true).create(folder)?;
         let mut log = Qlog {
             out: Some(BufWriter::new(File::create(folder.join(format!("{name}.sqlog")))?)),
             begun,

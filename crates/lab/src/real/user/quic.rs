@@ -23,6 +23,8 @@ use crate::real::RealPlan;
 use crate::real::drive::place;
 use crate::result::TcpInfo;
 
+/// Connections that a host takes at a time, as the other transports do.
+const MOST: usize = 1 << 16;
 /// What is written where the contents do not matter.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -86,6 +88,7 @@ impl<'r> QuicEnds<'r> {
             idle_timeout: None,
             max_rate: None,
             qlog: None,
+            most: MOST,
             // What accepts sends back under the same control where it is the stack's own, else under Cubic, as everywhere.
             accepted: match &congestion {
                 Congestion::Native(native) => Congestion::Native(*native),

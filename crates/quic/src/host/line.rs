@@ -1,0 +1,100 @@
+//! The socket of a host as what leaves sees it: batches, and one that waits for room.
+
+use std::io;
+use std::num::NonZeroUsize;
+
+use ccplane_transport::udp::{Marks, Socket, passes};
+use nix::errno::Errno;
+use noq_proto::Transmit;
+
+use super::HostError;
+
+/// Datagrams in one system call: what noq's own driver has. More would be made at once although an acknowledgement may come meanwhile.
+const BATCH: usize = 10;
+
+pub(super) struct Line {
+    pub socket: Socket,
+    /// What the socket had no room for.
+    unsent: Option<(Transmit, Vec<u8>)>,
+    buffer: Vec<u8>,
+}
+
+impl Line {
+    pub fn new(socket: Socket) -> Line {
+        Line {
+            socket,
+            unsent: None,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Something waits for room.
+    pub fn is_blocked(&self) -> bool {
+        self.unsent.is_some()
+    }
+
+    /// Sends what waited for room; false while there is none.
+    pub fn resume(&mut self) -> Result<bool, HostError> {
+        match self.unsent.take() {
+            Some((transmit, contents)) => self.give(transmit, contents),
+            None => Ok(true),
+        }
+    }
+
+    /// Sends the next batch of a connection; nothing where it has none. False where the socket has no room: then the batch waits for that.
+    pub fn send(
+        &mut self,
+        next: impl FnOnce(NonZeroUsize, &mut Vec<u8>) -> Option<Transmit>,
+    ) -> Result<Option<bool>, HostError> {
+        let most = NonZeroUsize::new(self.socket.batch().min(BATCH)).unwrap_or(NonZeroUsize::MIN);
+        let mut contents = std::mem::take(&mut self.buffer);
+        contents.clear();
+        match next(most, &mut contents) {
+            Some(transmit) => self.give(transmit, contents).map(Some),
+            None => {
+                self.buffer = contents;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Sends an answer that belongs to no connection. The next one may pass where this does not.
+    pub fn respond(&mut self, transmit: &Transmit, contents: &[u8]) -> Result<(), HostError> {
+        let contents = contents.get(..transmit.size).unwrap_or(contents);
+        let size = contents.len().max(1);
+        match self.socket.send(transmit.destination, contents, size, Marks::default()) {
+            Ok(_) => Ok(()),
+            Err(why) if passes(&why) || why.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(why) => Err(HostError::Socket { what: "send", why }),
+        }
+    }
+
+    fn give(&mut self, transmit: Transmit, mut contents: Vec<u8>) -> Result<bool, HostError> {
+        contents.truncate(transmit.size);
+        let size = transmit.segment_size.unwrap_or(transmit.size).max(1);
+        let marks = Marks {
+            ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
+            dscp: 0,
+        };
+        match self.socket.send(transmit.destination, &contents, size, marks) {
+            Ok(taken) if taken * size < contents.len() => {
+                contents.drain(..taken * size);
+                let size = contents.len();
+                self.unsent = Some((Transmit { size, ..transmit }, contents));
+                Ok(false)
+            }
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                self.unsent = Some((transmit, contents));
+                Ok(false)
+            }
+            // It is lost, as in the network; a probe for the MTU may be too long for this host already.
+            Err(why) if !passes(&why) && why.raw_os_error() != Some(Errno::EMSGSIZE as i32) => {
+                Err(HostError::Socket { what: "send", why })
+            }
+            Ok(_) | Err(_) => {
+                self.buffer = contents;
+                Ok(true)
+            }
+        }
+    }
+}
