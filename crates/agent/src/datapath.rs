@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use ccplane_datapath::{Flow, Outcome, ProgramTable, Signals, Transport, Urgency};
-use ccplane_units::{Bytes, Time};
+use ccplane_units::{Bytes, Rate, Time};
 use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats};
 
 pub use beside::{Beside, Served, beside};
@@ -252,6 +252,13 @@ impl<T> Local<T> {
     pub fn flow(&self) -> &Flow<MAX_VARS> {
         &self.flow
     }
+}
+
+/// Notes what a call of a flow came to in what a new agent is told of it.
+pub fn note(info: &mut FlowInfo, transport: &Transport, outcome: &Outcome) {
+    info.cwnd = Bytes::new(outcome.cwnd.unwrap_or(transport.cwnd));
+    info.ssthresh = Bytes::new(outcome.ssthresh.unwrap_or(transport.ssthresh));
+    info.rate = Rate::from_bytes_per_sec(outcome.rate.unwrap_or(transport.rate));
 }
 
 /// A flow lent to one call of its transport, with its programs and the way of its reports.

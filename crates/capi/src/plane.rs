@@ -2,16 +2,13 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 
-use ccplane_agent::datapath::{Brought, Here, Local, Served, Shared, There, Way, beside};
-use ccplane_agent::link::{AgentAddress, Waiting, serve};
+use ccplane_agent::datapath::{Brought, Here, Local, Shared, There, Way, beside, note};
+use ccplane_agent::link::{AgentAddress, AgentThread};
 use ccplane_agent::{Agent, DynAlgorithm, FlowInfo, Options, Tables};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
-use ccplane_units::{Bytes, Duration, Rate, Time};
+use ccplane_units::{Bytes, Duration, Time};
 
 use crate::foreign::Code;
 use crate::types::*;
@@ -55,7 +52,7 @@ pub(crate) struct Plane {
     /// Sends reports at once. An agent of the same thread waits for the next turn instead: it would run within the call of an ACK.
     prompt: bool,
     stats: Stats,
-    agent: Option<Beside>,
+    agent: Option<AgentThread>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,12 +73,6 @@ struct Place {
 struct Kept {
     info: FlowInfo,
     fallback: bool,
-}
-
-/// The algorithm's thread.
-struct Beside {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Plane {
@@ -105,8 +96,8 @@ impl Plane {
                     (Box::new(Here::new(agent)), None)
                 } else {
                     let (way, served) = beside().map_err(|why| failed(CCPLANE_ESYSTEM, why))?;
-                    let beside = Beside::start(agent, served).map_err(|why| failed(CCPLANE_ESYSTEM, why))?;
-                    (Box::new(way), Some(beside))
+                    let thread = AgentThread::start("ccplane-agent", agent, served);
+                    (Box::new(way), Some(thread.map_err(|why| failed(CCPLANE_ESYSTEM, why))?))
                 }
             }
         };
@@ -261,9 +252,7 @@ impl Kept {
     /// An agent that comes later is told of the flow as it is then.
     #[inline(always)]
     fn note(&mut self, transport: &Transport, outcome: &Outcome, stats: &mut Stats) {
-        self.info.cwnd = Bytes::new(outcome.cwnd.unwrap_or(transport.cwnd));
-        self.info.ssthresh = Bytes::new(outcome.ssthresh.unwrap_or(transport.ssthresh));
-        self.info.rate = Rate::from_bytes_per_sec(outcome.rate.unwrap_or(transport.rate));
+        note(&mut self.info, transport, outcome);
         if outcome.fallback != self.fallback {
             self.fallback = outcome.fallback;
             stats.fallbacks += u64::from(outcome.fallback);
@@ -310,44 +299,13 @@ fn can_run(algorithm: &dyn DynAlgorithm, capabilities: Capabilities) -> Result<(
     Err(failed(CCPLANE_ECAPABILITY, why))
 }
 
-impl Beside {
-    fn start(mut agent: Agent, mut served: Served) -> std::io::Result<Beside> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let body = move || {
-            // It has all the time between two reports: no need to look without sleeping.
-            let waiting = Waiting { spin: Duration::ZERO };
-            if let Err(why) = serve(&mut agent, &mut [&mut served], waiting, &stopped) {
-                tracing::error!("the algorithm's thread ended, its flows fall back to NewReno: {why}");
-            }
-        };
-        let thread = thread::Builder::new().name("ccplane-agent".to_owned()).spawn(body)?;
-        Ok(Beside {
-            stop,
-            thread: Some(thread),
-        })
-    }
-}
-
 impl Drop for Plane {
     /// The thread ends when its datapath is gone: that goes first. A library that is unloaded leaves no thread in it.
     fn drop(&mut self) {
-        let Some(mut beside) = self.agent.take() else { return };
-        beside.stop.store(true, Ordering::Relaxed);
+        let Some(thread) = self.agent.take() else { return };
         // The way wakes the thread as it is dropped.
         self.shared.way = Box::new(Gone);
-        let Some(thread) = beside.thread.take() else { return };
-        let step = Duration::from_millis(1);
-        let mut waited = Duration::ZERO;
-        while !thread.is_finished() && waited < LONGEST_END {
-            #[expect(clippy::disallowed_methods, reason = "the driver of the algorithm's thread")]
-            thread::sleep(std::time::Duration::from_nanos(step.as_nanos()));
-            waited = waited + step;
-        }
-        if thread.is_finished() {
-            // A panic in there was shown when it happened.
-            let _ = thread.join();
-        }
+        thread.end(LONGEST_END);
     }
 }
 

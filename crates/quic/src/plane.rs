@@ -10,16 +10,16 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Instant;
 
-use ccplane_agent::datapath::{Datapath, Shared, There, Way, beside};
-use ccplane_agent::link::{AgentAddress, Waiting, serve};
-use ccplane_agent::{Agent, DynAlgorithm, FlowInfo, Options, Tables};
+use ccplane_agent::datapath::{Datapath, Shared, There, Way, beside, note};
+use ccplane_agent::link::{AgentAddress, AgentThread};
+use ccplane_agent::{Agent, DynAlgorithm, Options, Tables};
 use ccplane_datapath::{Limits, Outcome, Signals, Transport};
-use ccplane_units::{Bytes, Duration, Rate, Time};
+use ccplane_units::{Bytes, Duration, Time};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{Path, PlaneError, Stack};
@@ -33,7 +33,6 @@ pub struct Plane(Arc<Inner>);
 
 struct Inner {
     stack: Stack,
-    limits: Limits,
     epoch: Instant,
     datapath: Mutex<Datapath<Box<dyn Way>>>,
     next: AtomicU64,
@@ -41,14 +40,14 @@ struct Inner {
     closed: AtomicU64,
     reports: AtomicU64,
     fallbacks: AtomicU64,
-    /// Of the algorithm's thread.
-    stop: Arc<AtomicBool>,
+    /// The algorithm's. It ends with this.
+    _thread: Option<AgentThread>,
 }
 
 /// What a plane has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaneStats {
-    /// Paths that were steered, and those of them that have ended.
+    /// Paths that were steered.
     pub opened: u64,
     /// Of them, those that have ended.
     pub closed: u64,
@@ -64,17 +63,9 @@ impl Plane {
         stack.can_run(&*algorithm)?;
         let mut agent = Agent::new(Options::default());
         agent.add_boxed(algorithm)?;
-        let (way, mut served) = beside()?;
-        let plane = Plane::driven(stack, Box::new(way), limits, Instant::now());
-        let stop = Arc::clone(&plane.0.stop);
-        let body = move || {
-            // It has all the time between two reports: no need to look without sleeping.
-            let waiting = Waiting { spin: Duration::ZERO };
-            if let Err(why) = serve(&mut agent, &mut [&mut served], waiting, &stop) {
-                tracing::error!("the algorithm's thread ended, its paths fall back to NewReno: {why}");
-            }
-        };
-        thread::Builder::new().name("ccplane-agent".to_owned()).spawn(body)?;
+        let (way, served) = beside()?;
+        let thread = AgentThread::start("ccplane-agent", agent, served)?;
+        let plane = Plane::new(stack, Box::new(way), limits, Instant::now(), Some(thread));
         plane.pump()?;
         Ok(plane)
     }
@@ -98,11 +89,14 @@ impl Plane {
     /// A plane without threads, whose owner calls [`turn`](Plane::turn): for virtual time, with an agent
     /// [`Here`](ccplane_agent::datapath::Here). Time counts from `epoch`.
     pub fn driven(stack: Stack, way: Box<dyn Way>, limits: Limits, epoch: Instant) -> Plane {
+        Plane::new(stack, way, limits, epoch, None)
+    }
+
+    fn new(stack: Stack, way: Box<dyn Way>, limits: Limits, epoch: Instant, thread: Option<AgentThread>) -> Plane {
         let tables = Tables::new(limits, stack.capabilities());
         let shared = Shared::new(std::process::id(), stack.name(), tables, way);
         Plane(Arc::new(Inner {
             stack,
-            limits,
             epoch,
             datapath: Mutex::new(Datapath::new(Time::ZERO, shared)),
             next: AtomicU64::new(1),
@@ -110,7 +104,7 @@ impl Plane {
             closed: AtomicU64::new(0),
             reports: AtomicU64::new(0),
             fallbacks: AtomicU64::new(0),
-            stop: Arc::default(),
+            _thread: thread,
         }))
     }
 
@@ -133,11 +127,6 @@ impl Plane {
     /// The stack whose paths it steers.
     pub fn stack(&self) -> Stack {
         self.0.stack
-    }
-
-    /// Its owner's limits.
-    pub fn limits(&self) -> &Limits {
-        &self.0.limits
     }
 
     /// A moment of the stack's clock as the paths' time.
@@ -168,13 +157,6 @@ impl Inner {
     /// The datapath, also where a thread panicked while it had it: a call leaves a flow whole or does not touch it.
     fn locked(&self) -> MutexGuard<'_, Datapath<Box<dyn Way>>> {
         self.datapath.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Inner {
-    /// A thread whose callback never returns is left alone: it ends with the process.
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -293,7 +275,9 @@ impl Steered {
                 let outcome = match datapath.flow(flow) {
                     Some(mut lent) => {
                         let outcome = lent.on_ack(transport, signals);
-                        note(lent.beside(), transport, signals, &outcome);
+                        let info = lent.beside();
+                        note(info, transport, &outcome);
+                        info.srtt = Duration::from_micros(signals.srtt_us);
                         outcome
                     }
                     None => Outcome::default(),
@@ -308,14 +292,6 @@ impl Steered {
         }
         self.fallback = fallback;
     }
-}
-
-/// How a flow does, for an agent that is new to it.
-fn note(info: &mut FlowInfo, transport: &Transport, signals: &Signals, outcome: &Outcome) {
-    info.cwnd = Bytes::new(outcome.cwnd.unwrap_or(transport.cwnd));
-    info.ssthresh = Bytes::new(outcome.ssthresh.unwrap_or(transport.ssthresh));
-    info.rate = Rate::from_bytes_per_sec(outcome.rate.unwrap_or(transport.rate));
-    info.srtt = Duration::from_micros(signals.srtt_us);
 }
 
 impl Drop for Steered {
@@ -338,6 +314,7 @@ impl Drop for Steered {
 
 #[cfg(test)]
 mod tests {
+    use ccplane_agent::FlowInfo;
     use ccplane_agent::datapath::Brought;
     use ccplane_wire::Event;
 

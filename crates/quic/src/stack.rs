@@ -21,9 +21,6 @@ const ALL: Capabilities = Capabilities::CWND
     .with(Capabilities::RECOVERY);
 
 impl Stack {
-    /// Every stack.
-    pub const ALL: [Stack; 2] = [Stack::Noq, Stack::Quinn];
-
     /// An error where the algorithm needs what the stack lacks.
     pub fn can_run(self, algorithm: &dyn DynAlgorithm) -> Result<(), PlaneError> {
         let missing = algorithm.needs().missing_from(self.capabilities());

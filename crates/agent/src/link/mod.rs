@@ -13,6 +13,7 @@ mod remote;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod thread;
 mod uplink;
 mod warning;
 
@@ -22,6 +23,7 @@ pub use foreign::CcpUplink;
 pub use local::Local;
 pub use offered::{Offered, offers};
 pub use remote::{AgentAddress, BadAddress, Remote, Sent};
+pub use thread::AgentThread;
 pub use uplink::Uplink;
 
 use std::os::fd::BorrowedFd;

@@ -4,15 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 
 use ccplane_agent::datapath::{Beside, Datapath, Lent, Served, Shared, Way, beside};
-use ccplane_agent::link::{Link, Waiting, serve};
+use ccplane_agent::link::{AgentThread, Link};
 use ccplane_agent::{Agent, DatapathId, DynAlgorithm, FlowId, FlowInfo, Options, Tables};
 use ccplane_datapath::Limits;
-use ccplane_units::{Bytes, Duration, Time};
+use ccplane_units::{Bytes, Time};
 use ccplane_wire::Command;
 use nix::poll::PollFlags;
 
@@ -26,8 +24,8 @@ type Said = Arc<Mutex<BTreeMap<u64, Vec<(&'static str, f64)>>>>;
 pub(crate) struct Steering {
     datapath: Datapath<Beside>,
     said: Said,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    /// It ends with this.
+    _thread: AgentThread,
 }
 
 impl Steering {
@@ -50,30 +48,17 @@ impl Steering {
         agent.add_boxed(algorithm).map_err(|why| failed(why.to_string()))?;
         let (way, served) = beside()?;
         let said = Said::default();
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut link = Overheard {
+        let link = Overheard {
             served,
             said: Arc::clone(&said),
             id: DatapathId(0),
         };
-        let stopped = Arc::clone(&stop);
-        let body = move || {
-            // It has all the time between two reports: no need to look without sleeping.
-            let waiting = Waiting { spin: Duration::ZERO };
-            if let Err(why) = serve(&mut agent, &mut [&mut link], waiting, &stopped) {
-                tracing::error!("an algorithm's thread ended, its bundles are open: {why}");
-            }
-        };
-        let thread = thread::Builder::new()
-            .name("gateway-agent".to_owned())
-            .spawn(body)
-            .map_err(|why| failed(why.to_string()))?;
+        let thread = AgentThread::start("gateway-agent", agent, link).map_err(|why| failed(why.to_string()))?;
         let tables = Tables::new(Limits::default(), CAPABILITIES);
         Ok(Steering {
             datapath: Datapath::new(now, Shared::new(std::process::id(), "gateway", tables, way)),
             said,
-            stop,
-            thread: Some(thread),
+            _thread: thread,
         })
     }
 
@@ -111,17 +96,6 @@ impl Steering {
     /// What to wait on for orders.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.datapath.way().as_fd()
-    }
-}
-
-impl Drop for Steering {
-    /// A thread whose callback never returns is left alone: it ends with the process.
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take().filter(JoinHandle::is_finished) {
-            // A panic in there was shown when it happened.
-            let _ = thread.join();
-        }
     }
 }
 
