@@ -32,6 +32,9 @@ pub struct ArenaArgs {
     /// Also show every link, and the file of a run on the worst.
     #[arg(long)]
     explain: bool,
+    /// Processor time of a candidate that is a Python file, for the gate and again for the score; with --suite full ten times as much.
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    cpu: Duration,
     /// Be the process of a candidate, with so much processor time, s.
     #[arg(long, hide = true, value_name = "SECONDS")]
     apart: Option<u64>,
@@ -70,9 +73,6 @@ struct HowArgs {
     /// Threads; without it as many as there are CPUs. The result does not depend on it.
     #[arg(long)]
     threads: Option<usize>,
-    /// Processor time of a candidate that is a Python file, for the gate and again for the score; with --suite full ten times as much.
-    #[arg(long, value_name = "DURATION", default_value = "60s")]
-    cpu: Duration,
     /// Let candidates that are Python files do what this user may, in this process. Without it each has one of its own, which cannot write
     /// files, run programs or use the network, and has 512 MB.
     #[arg(long)]
@@ -105,9 +105,9 @@ impl HowArgs {
         }
     }
 
-    /// Processes for Python files.
-    fn apart(&self, registry: &Registry) -> Processes {
-        let seconds = self.cpu.as_nanos().div_ceil(1_000_000_000).max(1);
+    /// Processes for Python files, each with so much processor time.
+    fn apart(&self, cpu: Duration, registry: &Registry) -> Processes {
+        let seconds = cpu.as_nanos().div_ceil(1_000_000_000).max(1);
         Processes {
             python: registry.python().filter(|_| !self.trusted).map(Path::to_owned),
             seconds: if self.suite == SuiteArg::Full {
@@ -130,6 +130,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     let ArenaArgs {
         command,
         candidates,
+        cpu,
         how,
         ..
     } = args;
@@ -139,7 +140,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     if let (Some(seconds), [candidate]) = (args.apart, candidates.as_slice()) {
         return apart::serve(candidate, seconds, registry).map(|()| 0);
     }
-    let apart = how.apart(registry);
+    let apart = how.apart(*cpu, registry);
     let options = how.options(candidates);
     let shown = Shown {
         bar: percent_bar(),
