@@ -10,7 +10,7 @@ use ccplane_agent::link::AgentAddress;
 use ccplane_emu::Timing;
 use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
-use ccplane_lab::{Contender, Error, Kernel, Options, Place, Progress, Quic, RemoteAgent, Sim, Udp, files};
+use ccplane_lab::{Contender, Error, Options, Over, Packets, Place, Progress, RemoteAgent, Sim, files};
 use ccplane_qdisc::LossModel;
 use ccplane_report::Provenance;
 use ccplane_units::{Duration, Rate};
@@ -113,6 +113,18 @@ enum Datapath {
     Quic,
 }
 
+impl Datapath {
+    /// What carries real packets; nothing in the simulator.
+    fn over(self) -> Option<Over> {
+        match self {
+            Datapath::Sim => None,
+            Datapath::Linux => Some(Over::Tcp),
+            Datapath::Udp => Some(Over::Udp),
+            Datapath::Quic => Some(Over::Quic),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TransportArg {
     Plain,
@@ -147,21 +159,12 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let out = results::folder(args.out.as_deref(), args.force)?;
     let timing = args.timing.into();
     let drawn_starts = args.repeats.is_some();
-    let place: Box<dyn Place> = match datapath {
-        Datapath::Sim => Box::new(Sim {
+    let place: Box<dyn Place> = match datapath.over() {
+        None => Box::new(Sim {
             packet_logs: args.pcap.then(|| out.join("packets")),
         }),
-        Datapath::Linux => Box::new(Kernel {
-            timing,
-            agent,
-            drawn_starts,
-        }),
-        Datapath::Udp => Box::new(Udp {
-            timing,
-            agent,
-            drawn_starts,
-        }),
-        Datapath::Quic => Box::new(Quic {
+        Some(over) => Box::new(Packets {
+            over,
             timing,
             agent,
             drawn_starts,

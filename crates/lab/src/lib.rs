@@ -46,7 +46,7 @@ pub use contender::wants;
 pub use diag::{Diag, TcpInfo};
 pub use error::Error;
 pub use figures::longest_stall;
-pub use packets::{Kernel, MTU, Quic, RemoteAgent, Udp, waited_us};
+pub use packets::{MTU, Over, Packets, RemoteAgent, waited_us};
 pub use progress::{Progress, Quiet, Step};
 pub use run::{Options, Place, Prepared, run};
 pub use scenario::{BadContender, Contender, suggestions};

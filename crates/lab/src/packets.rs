@@ -19,7 +19,7 @@ use crate::heard::Heard;
 use crate::machine::{Machine, Watch};
 use crate::metrics;
 use crate::progress::Progress;
-use crate::real::{self, Controls, Layout, Over, RealPlan, Recorded, Sites, apart, could_carry, refuses};
+use crate::real::{self, Controls, Layout, RealPlan, Recorded, Sites, apart, could_carry, refuses};
 use crate::record::{LinkRecord, Record, Told};
 use crate::result::{ContenderResult, HostFigures, Setup};
 use crate::run::{Place, Prepared};
@@ -55,9 +55,22 @@ pub struct RemoteAgent {
     pub silence: Option<Duration>,
 }
 
-/// Kernel TCP.
-#[derive(Clone, Debug, Default)]
-pub struct Kernel {
+/// What carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The kernel's TCP.
+    Tcp,
+    /// ccplane's transport over UDP; with RC3's second loop where the scenario's `[transport]` has it.
+    Udp,
+    /// QUIC, by noq.
+    Quic,
+}
+
+/// Real packets.
+#[derive(Clone, Debug)]
+pub struct Packets {
+    /// What carries the bytes.
+    pub over: Over,
     /// How the emulator waits for a packet's time.
     pub timing: Timing,
     /// Who runs ccplane's algorithms; without it this process does.
@@ -67,76 +80,21 @@ pub struct Kernel {
     pub drawn_starts: bool,
 }
 
-/// ccplane's transport over UDP; with RC3's second loop where the scenario's `[transport]` has it.
-#[derive(Clone, Debug, Default)]
-pub struct Udp {
-    /// How the emulator waits for a packet's time.
-    pub timing: Timing,
-    /// Who runs ccplane's algorithms; without it this process does.
-    pub agent: Option<RemoteAgent>,
-    /// Whether each workload begins up to a round trip late, as drawn from the run's seed. For several runs: flows that always meet at
-    /// the same moments would be one run, told several times. Without it the flows begin as they do in the simulator.
-    pub drawn_starts: bool,
+impl Packets {
+    /// As they come: algorithms in this process, flows that begin on time.
+    pub fn over(over: Over) -> Packets {
+        Packets {
+            over,
+            timing: Timing::default(),
+            agent: None,
+            drawn_starts: false,
+        }
+    }
 }
 
-/// QUIC, by noq.
-#[derive(Clone, Debug, Default)]
-pub struct Quic {
-    /// How the emulator waits for a packet's time.
-    pub timing: Timing,
-    /// Who runs ccplane's algorithms; without it this process does.
-    pub agent: Option<RemoteAgent>,
-    /// As [`Udp::drawn_starts`].
-    pub drawn_starts: bool,
-}
-
-impl Place for Kernel {
+impl Place for Packets {
     fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
-        let path = Path::of(
-            scenario,
-            registry,
-            Over::Tcp,
-            self.timing,
-            self.agent.as_ref(),
-            self.drawn_starts,
-        )?;
-        Ok(Box::new(path))
-    }
-
-    fn is_real(&self) -> bool {
-        true
-    }
-}
-
-impl Place for Udp {
-    fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
-        let path = Path::of(
-            scenario,
-            registry,
-            Over::Udp,
-            self.timing,
-            self.agent.as_ref(),
-            self.drawn_starts,
-        )?;
-        Ok(Box::new(path))
-    }
-
-    fn is_real(&self) -> bool {
-        true
-    }
-}
-
-impl Place for Quic {
-    fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
-        let path = Path::of(
-            scenario,
-            registry,
-            Over::Quic,
-            self.timing,
-            self.agent.as_ref(),
-            self.drawn_starts,
-        )?;
-        Ok(Box::new(path))
+        Ok(Box::new(Path::of(scenario, registry, self)?))
     }
 
     fn is_real(&self) -> bool {
@@ -148,10 +106,7 @@ impl Place for Quic {
 struct Path<'s> {
     scenario: &'s Scenario,
     registry: &'s Registry,
-    over: Over,
-    timing: Timing,
-    agent: Option<&'s RemoteAgent>,
-    drawn_starts: bool,
+    packets: &'s Packets,
     network: Network,
     layout: Layout,
     /// Without a queue, there and back.
@@ -161,14 +116,8 @@ struct Path<'s> {
 
 impl<'s> Path<'s> {
     /// Everything that can be wrong is found here, before anything is made.
-    fn of(
-        scenario: &'s Scenario,
-        registry: &'s Registry,
-        over: Over,
-        timing: Timing,
-        agent: Option<&'s RemoteAgent>,
-        drawn_starts: bool,
-    ) -> Result<Path<'s>, Error> {
+    fn of(scenario: &'s Scenario, registry: &'s Registry, packets: &'s Packets) -> Result<Path<'s>, Error> {
+        let (over, agent) = (packets.over, packets.agent.as_ref());
         let own = scenario
             .workloads
             .iter()
@@ -212,10 +161,7 @@ impl<'s> Path<'s> {
         Ok(Path {
             scenario,
             registry,
-            over,
-            timing,
-            agent,
-            drawn_starts,
+            packets,
             network,
             layout,
             rtt,
@@ -242,14 +188,14 @@ impl<'s> Path<'s> {
             forward,
             reverse,
             mtu: MTU,
-            timing: self.timing,
+            timing: self.packets.timing,
             ..Config::default()
         }
     }
 
     /// What a run with this seed does.
     fn plan(&self, contender: Option<&Contender>, seed: u64, controls: &Controls) -> Result<RealPlan, Error> {
-        let wants = |contender: &Contender| match (self.agent, controls.wants(contender, self.registry)) {
+        let wants = |contender: &Contender| match (&self.packets.agent, controls.wants(contender, self.registry)) {
             // An agent in another process may have what is not known here.
             (Some(_), wants) => Ok(wants.unwrap_or_default()),
             (None, wants) => wants,
@@ -263,7 +209,7 @@ impl<'s> Path<'s> {
             buffer(&self.setup),
             wants,
         )?;
-        if self.drawn_starts {
+        if self.packets.drawn_starts {
             for (workload, stream) in plan.workloads.iter_mut().zip(STARTS..) {
                 let drawn = Pcg64::new(u128::from(seed), stream).next_u64();
                 workload.spec.start += Duration::from_nanos(drawn % self.rtt.as_nanos().max(1));
@@ -293,7 +239,7 @@ impl<'s> Path<'s> {
             .filter_map(|workload| workload.algorithm.as_ref());
         // Who steers bundles is no congestion control of the kernel's.
         let hosts = self.scenario.hosts_of_bundles().or(contender);
-        let mut controls = Controls::start(hosts.into_iter().chain(own), self.registry, self.agent)?;
+        let mut controls = Controls::start(hosts.into_iter().chain(own), self.registry, self.packets.agent.as_ref())?;
         let bpf = controls.all().next().is_some();
         let plan = self.plan(contender, seed, &controls)?;
         let emulator = Emulator::start(self.config(seed)).map_err(|error| Error::from_emulator(error, bpf))?;
@@ -372,8 +318,14 @@ impl<'s> Path<'s> {
         let mut shown = Shown::new(self.scenario.duration, progress);
         let tail = self.scenario.transport.tail;
         let look = |gone, received| shown.look(gone, received);
-        let (recorded, second_loop) =
-            real::user::run(&emulator, &plan, self.registry, self.agent, (self.over, tail), look)?;
+        let (recorded, second_loop) = real::user::run(
+            &emulator,
+            &plan,
+            self.registry,
+            self.packets.agent.as_ref(),
+            (self.packets.over, tail),
+            look,
+        )?;
         let (after, machine) = (Reading::now(None), watch.finish());
         let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;
         if progress.cancelled() {
@@ -449,7 +401,7 @@ impl Prepared for Path<'_> {
     }
 
     fn run(&self, contender: Option<&Contender>, seed: u64, progress: &dyn Progress) -> Result<ContenderResult, Error> {
-        match self.over {
+        match self.packets.over {
             Over::Tcp => self.over_tcp(contender, seed, progress),
             Over::Udp | Over::Quic => self.in_user_space(contender, seed, progress),
         }

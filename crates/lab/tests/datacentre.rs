@@ -6,7 +6,7 @@ mod common;
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Kernel, Options, Quiet, run};
+use ccplane_lab::{Options, Over, Packets, Quiet, run};
 
 use ccplane_units::{Duration, Rate};
 use common::simulate;
@@ -315,7 +315,14 @@ fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
         .with_flows(2)
         .sampled(Duration::from_millis(10));
     let options = Options::once(1, "ccplane run");
-    let result = run(&Kernel::default(), &scenario, &Registry::builtin(), &options, &Quiet).unwrap();
+    let result = run(
+        &Packets::over(Over::Tcp),
+        &scenario,
+        &Registry::builtin(),
+        &options,
+        &Quiet,
+    )
+    .unwrap();
     let c = &result.contenders[0];
     let f = &c.figures;
     println!(

@@ -9,7 +9,7 @@ use ccplane_algorithms::Registry;
 use ccplane_emu::Timing;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Kernel, Options, Quiet, run};
+use ccplane_lab::{Options, Over, Packets, Quiet, run};
 use ccplane_qdisc::QueueSpec;
 use ccplane_units::{Duration, Rate};
 use common::simulate;
@@ -32,9 +32,9 @@ fn on_the_kernel(setting: Setting, contender: &str) -> ContenderResult {
     );
     let length = Duration::from_secs(setting.seconds);
     let scenario = Scenario::over(contenders, rate, rtt, QueueSpec::ONE_BDP, length).sampled(Duration::from_millis(10));
-    let place = Kernel {
+    let place = Packets {
         timing: setting.timing,
-        ..Kernel::default()
+        ..Packets::over(Over::Tcp)
     };
     let options = Options::once(1, "ccplane run");
     run(&place, &scenario, &Registry::builtin(), &options, &Quiet)

@@ -9,7 +9,7 @@ use std::path::Path;
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::{Error, Kernel, Options, Place, Quiet, Sim, run};
+use ccplane_lab::{Error, Options, Over, Packets, Place, Quiet, Sim, run};
 use host::{registers, steers};
 
 /// Words of a scenario, and what takes their place to make it short.
@@ -89,7 +89,7 @@ fn scenarios_run_on_kernel_tcp_as_in_the_simulator() {
     ];
     for (file, contender, replace) in scenarios {
         let scenario = shipped(file, contender, replace);
-        let (real, simulated) = (at(&Kernel::default(), &scenario), at(&Sim::default(), &scenario));
+        let (real, simulated) = (at(&Packets::over(Over::Tcp), &scenario), at(&Sim::default(), &scenario));
         let goodputs = [&real, &simulated].map(|result| result.figures.goodput_mbit);
         let drops = [&real, &simulated].map(|result| result.figures.queue_drops);
         let done = [&real, &simulated].map(|result| {
@@ -156,7 +156,7 @@ fn the_other_scenarios_are_refused_with_the_reason() {
         ("19-graph.toml", "native:reno", "there is one bottleneck"),
     ] {
         let scenario = shipped(file, contender, &[]);
-        match Kernel::default().prepare(&scenario, &Registry::builtin()) {
+        match Packets::over(Over::Tcp).prepare(&scenario, &Registry::builtin()) {
             Err(Error::NotOnLinux { parts, .. }) => {
                 assert!(parts.iter().any(|part| part.contains(reason)), "{file}: {parts:?}");
             }

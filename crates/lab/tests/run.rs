@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Error, Kernel, Options, Place, Quiet, Udp, files, report};
+use ccplane_lab::{Error, Options, Over, Packets, Place, Quiet, files, report};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_transport::Tail;
 use ccplane_units::{Duration, Rate};
@@ -25,7 +25,7 @@ fn scenario(contenders: &[&str]) -> Scenario {
 }
 
 fn run(scenario: &Scenario) -> Result<RunResult, Error> {
-    run_on(&Kernel::default(), scenario)
+    run_on(&Packets::over(Over::Tcp), scenario)
 }
 
 fn run_on(place: &dyn Place, scenario: &Scenario) -> Result<RunResult, Error> {
@@ -67,7 +67,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
         .with_bottleneck(|link| link.queue = queue);
     for second_loop in [false, true] {
         scenario.transport.tail = second_loop.then(Tail::default);
-        let result = run_on(&Udp::default(), &scenario).unwrap();
+        let result = run_on(&Packets::over(Over::Udp), &scenario).unwrap();
         for c in &result.contenders {
             let f = &c.figures;
             assert!(f.goodput_mbit > 14.0 && f.goodput_mbit < 24.0, "{}: {f:?}", c.label);
@@ -90,7 +90,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
             assert_eq!(page.contains("<h2>Second loop</h2>"), second_loop);
         }
     }
-    let unknown = run_on(&Udp::default(), &self::scenario(&["native:vegas"]));
+    let unknown = run_on(&Packets::over(Over::Udp), &self::scenario(&["native:vegas"]));
     assert!(matches!(unknown, Err(Error::UnknownControl { .. })));
     assert_eq!(left_behind(), Vec::<String>::new());
 }
@@ -209,7 +209,7 @@ fn an_interrupted_run_says_so_and_leaves_nothing() {
     let options = Options::once(7, "ccplane run");
     let scenario = scenario(&["native:reno"]);
     let error = ccplane_lab::run(
-        &Kernel::default(),
+        &Packets::over(Over::Tcp),
         &scenario,
         &Registry::builtin(),
         &options,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Error, Kernel, Options, Place, Quiet, Udp, run};
+use ccplane_lab::{Error, Options, Over, Packets, Place, Quiet, run};
 use host::{privileged, registers};
 
 /// Site `n`'s nodes and wires, at either side.
@@ -45,7 +45,14 @@ fn sites(count: usize, top: &str, workloads: &str) -> Scenario {
 
 fn on_kernel(scenario: &Scenario) -> Vec<ContenderResult> {
     let options = Options::once(1, "ccplane run sites.toml");
-    let result = run(&Kernel::default(), scenario, &Registry::builtin(), &options, &Quiet).unwrap();
+    let result = run(
+        &Packets::over(Over::Tcp),
+        scenario,
+        &Registry::builtin(),
+        &options,
+        &Quiet,
+    )
+    .unwrap();
     for contender in &result.contenders {
         println!("{}: {:?}", contender.label, contender.figures);
         println!("{:?}", contender.audit);
@@ -209,17 +216,17 @@ fn what_sites_cannot_do_is_refused_with_the_reason() {
         |from: &str, to: &str| format!("[[workload]]\nname = \"w\"\nfrom = \"{from}\"\nto = \"{to}\"\nbulk = {{}}\n");
     let top = "contenders = [\"bundler\"]\nduration = \"1s\"";
     assert_eq!(
-        refused(&Kernel::default(), &sites(1, top, &bulk("server1", "client1"))),
+        refused(&Packets::over(Over::Tcp), &sites(1, top, &bulk("server1", "client1"))),
         Vec::<String>::new()
     );
-    let over_udp = refused(&Udp::default(), &sites(1, top, &bulk("server1", "client1")));
+    let over_udp = refused(&Packets::over(Over::Udp), &sites(1, top, &bulk("server1", "client1")));
     assert!(over_udp[0].contains("--datapath linux"), "{over_udp:?}");
     for (count, workloads, reason) in [
         (1, bulk("server1", "guest"), "`server1` sends to `guest`"),
         (1, bulk("stranger", "client1"), "`stranger` sends to `client1`"),
         (2, bulk("server1", "client2"), "`server1` sends to `client2`"),
     ] {
-        let parts = refused(&Kernel::default(), &sites(count, top, &workloads));
+        let parts = refused(&Packets::over(Over::Tcp), &sites(count, top, &workloads));
         assert!(parts.len() == 1 && parts[0].contains(reason), "{parts:?}");
     }
     let with = |words: &str| {
@@ -237,7 +244,7 @@ fn what_sites_cannot_do_is_refused_with_the_reason() {
         ("by_hash = true", "`by_hash` of far1 -> near1"),
         ("queue = \"droptail:1bdp\"", "the queue needs the link's rate"),
     ] {
-        let parts = refused(&Kernel::default(), &with(words));
+        let parts = refused(&Packets::over(Over::Tcp), &with(words));
         assert!(
             parts.len() == 1 && parts[0].to_lowercase().contains(reason),
             "{parts:?}"

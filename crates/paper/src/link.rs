@@ -13,7 +13,7 @@ use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Kernel, Options as RunOptions, Place, Progress, Quiet, Sim, Step, run};
+use ccplane_lab::{Options as RunOptions, Over, Packets, Place, Progress, Quiet, Sim, Step, run};
 
 /// The bottleneck.
 #[derive(Clone, Debug)]
@@ -196,9 +196,9 @@ pub(super) fn on_kernel(
     for (index, one) in runs.iter().enumerate() {
         let (name, key) = file(one);
         let step = Step::begin(progress, index, runs.len(), &one.contender.to_string());
-        let place = Kernel {
+        let place = Packets {
             timing: Timing::Precise,
-            ..Kernel::default()
+            ..Packets::over(Over::Tcp)
         };
         let run = || one.run_on(&place, &step);
         summaries.push(parts.part(

@@ -2,7 +2,7 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Contender, Error, Kernel, Options as RunOptions, Quiet, run, waited_us};
+use ccplane_lab::{Contender, Error, Options as RunOptions, Over, Packets, Quiet, run, waited_us};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_units::Duration;
 
@@ -15,7 +15,7 @@ pub(super) fn in_turns(options: &Options, registry: &Registry, round: &mut Round
     let queue = QueueSpec::DropTail(Size::Bytes(QUEUE));
     let scenario = Scenario::over(contenders, RATE, RTT, queue, options.run);
     let once = RunOptions::once(1, "ccplane bench dx");
-    let result = run(&Kernel::default(), &scenario, registry, &once, &Quiet)?;
+    let result = run(&Packets::over(Over::Tcp), &scenario, registry, &once, &Quiet)?;
     let queue_us = |at: usize| {
         let figures = result.contenders.get(at).map(|c| &c.figures);
         figures.map_or(f64::NAN, |f| waited_us(f.delay_p50_ms, RATE))

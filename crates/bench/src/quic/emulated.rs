@@ -2,7 +2,7 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Contender, Kernel, Options as RunOptions, Place, Quic, Quiet, run as run_once};
+use ccplane_lab::{Contender, Options as RunOptions, Over, Packets, Place, Quiet, run as run_once};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_units::{Duration, Rate};
 
@@ -45,8 +45,8 @@ impl Who {
 
     fn place(self) -> Box<dyn Place> {
         match self {
-            Who::KernelCopa => Box::new(Kernel::default()),
-            _ => Box::new(Quic::default()),
+            Who::KernelCopa => Box::new(Packets::over(Over::Tcp)),
+            _ => Box::new(Packets::over(Over::Quic)),
         }
     }
 }

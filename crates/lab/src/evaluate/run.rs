@@ -9,7 +9,7 @@ use super::{Answer, Evaluation, Measured, Outcomes, Plan, QUESTIONS, Question, R
 use crate::contender::Contender;
 use crate::error::Error;
 use crate::jobs;
-use crate::packets::{self, Kernel};
+use crate::packets::{self, Over, Packets};
 use crate::parts::Parts;
 use crate::progress::{Pieces, Progress};
 use crate::run::{self, Place};
@@ -258,7 +258,7 @@ fn one(
     let once = run::Options::once(1, &options.command);
     let place: &dyn Place = match options.datapath {
         Datapath::Sim => &Sim::default(),
-        Datapath::Linux => &Kernel::default(),
+        Datapath::Linux => &Packets::over(Over::Tcp),
     };
     let result = run::run(place, &job.run.scenario, registry, &once, progress);
     let measured = match result {

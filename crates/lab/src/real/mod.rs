@@ -43,7 +43,7 @@ pub(crate) use controls::Controls;
 pub(crate) use events::{LinkEvent, could_carry};
 pub(crate) use hosts::Hosts;
 pub(crate) use layout::Layout;
-pub(crate) use refuses::{Over, apart, refuses};
+pub(crate) use refuses::{apart, refuses};
 pub(crate) use sites::Sites;
 
 /// What is to run.

@@ -10,21 +10,10 @@ use super::hosts::{Host, Hosts, MOST_HOSTS};
 use super::layout::Layout;
 use super::sites;
 use crate::contender::Contender;
-use crate::packets::MTU;
+use crate::packets::{MTU, Over};
 use crate::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
 use crate::sim::{Pairs, Plan};
 use crate::traffic;
-
-/// What carries the bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
-    /// The kernel's TCP.
-    Tcp,
-    /// ccplane's transport over UDP.
-    Udp,
-    /// QUIC.
-    Quic,
-}
 
 /// The emulator moves packets one by one: of full ones a core moves about this much. Beyond, the machine would be what is measured.
 const FASTEST: Rate = Rate::from_bits_per_sec(2_000_000_000);

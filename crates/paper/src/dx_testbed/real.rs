@@ -14,7 +14,7 @@ use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::traffic;
-use ccplane_lab::{Contender, Kernel};
+use ccplane_lab::{Contender, Over, Packets};
 use ccplane_lab::{Options as RunOptions, Progress, Step, run, waited_us};
 
 pub(crate) const CODED: Coded = Coded {
@@ -109,7 +109,7 @@ fn measure(options: &Options, registry: &Registry, progress: &dyn Progress) -> R
             let scenario = Scenario::over(contenders, link.rate, link.rtt, *queue, length).with_flows(SENDERS);
             let step = Step::begin(progress, index, of, &contender.to_string());
             let once = RunOptions::once(1, "ccplane paper dx-testbed --datapath linux");
-            let result = run(&Kernel::default(), &scenario, registry, &once, &step)?;
+            let result = run(&Packets::over(Over::Tcp), &scenario, registry, &once, &step)?;
             let contender = result.contenders.into_iter().next().ok_or(Error::NoContender)?;
             Ok(Real::of(contender, *queue, link))
         };

@@ -6,7 +6,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Error, Kernel, Options as RunOptions, Place, Progress, Quiet, Sim, Step};
+use ccplane_lab::{Error, Options as RunOptions, Over, Packets, Place, Progress, Quiet, Sim, Step};
 use ccplane_units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -142,10 +142,10 @@ pub(super) fn run_scenario(
 fn place(on: Datapath) -> Box<dyn Place> {
     match on {
         Datapath::Sim => Box::new(Sim::default()),
-        Datapath::Linux => Box::new(Kernel {
+        Datapath::Linux => Box::new(Packets {
             // Each repeat is a run of its own.
             drawn_starts: true,
-            ..Kernel::default()
+            ..Packets::over(Over::Tcp)
         }),
     }
 }
