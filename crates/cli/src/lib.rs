@@ -38,6 +38,7 @@ mod recv;
 mod results;
 mod run;
 mod send;
+mod steering;
 mod transfer;
 mod version1;
 

@@ -5,19 +5,17 @@ mod gather;
 mod stream;
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use ccplane_agent::datapath::{Here, There};
-use ccplane_agent::link::AgentAddress;
 use ccplane_agent::{Agent, Options as AgentOptions};
-use ccplane_datapath::{Capabilities, Limits};
+use ccplane_datapath::Capabilities;
 use ccplane_files::Hash;
 use ccplane_files::liveness::{Liveness, Verdict};
 use ccplane_files::wire::{Answer, Answers};
-use ccplane_lab::Contender;
 use ccplane_qdisc::marking::class_of;
 use ccplane_transport::crypto::Key;
 use ccplane_transport::udp::{Congestion, Delays, Host};
@@ -28,8 +26,8 @@ use indicatif::{HumanBytes, ProgressBar};
 use serde_json::json;
 
 use crate::attach::add;
-use crate::attach::remote::{ask, may_be_silent, names};
 use crate::exit::{Failure, Kind};
+use crate::steering::{Decides, SteerArgs, resolve};
 use crate::transfer::{TransferArgs, amount, bar, cpu_seconds, failed, hex, warn_without_key, why_no_answer};
 use crate::{Registry, interrupt};
 use gather::{Item, gather};
@@ -60,21 +58,8 @@ pub struct SendArgs {
     /// Make a file with a new key for --key of both sides, and do nothing else.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "key"])]
     make_key: Option<PathBuf>,
-    /// One of ccplane's algorithms, with parameters (`cubic:report=10ms`), or the transport's own: `native:reno`, `native:cubic`,
-    /// `native:dctcp`.
-    #[arg(long, value_name = "NAME", default_value = "cubic")]
-    alg: Contender,
-    /// Let an agent in another process run the algorithm: `unix:PATH`, or PATH alone, of a `ccplane agent --unix PATH`; `ccp:PATH` of
-    /// a CCP agent such as portus.
-    #[arg(long, value_name = "ADDRESS")]
-    agent: Option<AgentAddress>,
-    /// Owner's limit for a CCP agent, which has no heartbeats: it counts as silent this long after its last message. Without it, it
-    /// counts as alive while its socket is there.
-    #[arg(long, value_name = "TIME", requires = "agent")]
-    silence: Option<Duration>,
-    /// Owner's limit on packets with their headers: never faster, whatever is in control.
-    #[arg(long, value_name = "RATE")]
-    max_rate: Option<Rate>,
+    #[command(flatten)]
+    steer: SteerArgs,
     /// Send the end of the file at once as well, from its last byte backwards and in low priority, until both meet (RC3): on a long path
     /// with capacity to spare it is there in a fraction of the time. For a path whose queues serve low priority last, which
     /// `ccplane qdisc` sets up on Linux; where the marking gets lost, or ordinary packets are held up by it, it stops by itself.
@@ -98,11 +83,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
         }
         return Ok(());
     }
-    if args.max_rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
-        return Err(
-            Failure::text(Kind::Usage, "--max-rate 0 lets nothing through").hint("without it there is no limit")
-        );
-    }
+    args.steer.limits()?;
     let class = class_of(args.dscp);
     if args.rc3 && class != 0 {
         let text = format!(
@@ -113,7 +94,10 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
             .hint("leave --dscp out, or give one that marks no lower class: not 1, 3, 11 or 19"));
     }
     let items = gather(&args.files, args.bytes, args.transfer.key.is_some())?;
-    let to = resolve(args.to.as_deref().unwrap_or_default())?;
+    let to = resolve(
+        args.to.as_deref().unwrap_or_default(),
+        "HOST:PORT, such as 192.0.2.1:4790",
+    )?;
     warn_without_key(args.transfer.key.as_ref(), to);
     let stop = interrupt::flag()?;
     let done = transfer(args, registry, items, to, &stop)?;
@@ -155,9 +139,9 @@ fn transfer(
         (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
     };
     let mut options = args.transfer.options(any, Some(to), args.dscp)?;
-    options.config.max_rate = args.max_rate;
+    options.config.max_rate = args.steer.max_rate;
     options.config.tail = args.rc3.then(Tail::default);
-    let wants = match (ccplane_lab::wants(&args.alg, registry), &args.agent) {
+    let wants = match (ccplane_lab::wants(&args.steer.alg, registry), &args.steer.agent) {
         (Ok(wants), _) => wants,
         // An agent in another process may have what is not known here.
         (Err(_), Some(_)) => Capabilities::default(),
@@ -169,7 +153,7 @@ fn transfer(
     options.config.stamps = args.transfer.stamps.on(wants.contains(Capabilities::ONE_WAY_DELAY));
     let keyed = options.key.is_some();
     let mut host = Host::bind(options).map_err(failed)?;
-    let congestion = congestion(args, registry, &mut host)?;
+    let congestion = congestion(&args.steer, registry, &mut host)?;
     let mut stream = Stream::new(items, args.rc3, host.now())?;
     let total = stream.total();
     let bar = bar(total);
@@ -376,35 +360,22 @@ fn gone(to: SocketAddr, stream: &Stream, arrived: u64, why: &str) -> Failure {
 }
 
 /// Who decides the window; an agent is begun, or found.
-fn congestion(args: &SendArgs, registry: &Registry, host: &mut Host) -> Result<Congestion, Failure> {
-    let limits = Limits {
-        max_rate: args.max_rate.map_or(Limits::default().max_rate, Rate::bytes_per_sec),
-        ..Limits::default()
-    };
-    match (&args.alg, &args.agent) {
-        (Contender::Native { name }, None) => return native(name).map(Congestion::Native),
-        (Contender::Native { .. }, Some(_)) => {
-            return Err(Failure::text(
-                Kind::Usage,
-                "an agent runs ccplane's algorithms, not the transport's own",
-            )
-            .hint("--agent or --alg native:NAME, not both"));
-        }
-        (Contender::Ccplane { name, .. }, Some(address)) => {
-            may_be_silent(address, args.silence)?;
-            names(std::slice::from_ref(&args.alg), address)?;
-            ask(address, &[name], limits.fallback_after)?;
-            let remote = address.remote(name, args.silence);
+fn congestion(steer: &SteerArgs, registry: &Registry, host: &mut Host) -> Result<Congestion, Failure> {
+    let limits = steer.limits()?;
+    match steer.decides(&limits)? {
+        Decides::Native(name) => return native(name).map(Congestion::Native),
+        Decides::Agent(address, name) => {
+            let remote = address.remote(name, steer.silence);
             let link = There::connect(remote, host.now()).map_err(|e| Failure::new(Kind::Failed, e))?;
             host.steer(link, limits);
         }
-        (Contender::Ccplane { .. }, None) => {
+        Decides::Here => {
             let mut agent = Agent::new(AgentOptions::default());
-            add(&mut agent, &args.alg, registry)?;
+            add(&mut agent, &steer.alg, registry)?;
             host.steer(Here::new(agent), limits);
         }
     }
-    Ok(Congestion::Steered(args.alg.algorithm().to_owned()))
+    Ok(Congestion::Steered(steer.alg.algorithm().to_owned()))
 }
 
 /// The transport's own congestion control of that name.
@@ -412,14 +383,6 @@ pub fn native(name: &str) -> Result<Native, Failure> {
     name.parse().map_err(|e: UnknownNative| {
         Failure::new(Kind::Usage, e).hint("`ccplane algorithms` lists ccplane's, which take no `native:`")
     })
-}
-
-fn resolve(to: &str) -> Result<SocketAddr, Failure> {
-    let bad = |why: &dyn std::fmt::Display| {
-        Failure::text(Kind::Usage, format!("`{to}` is no address: {why}")).hint("HOST:PORT, such as 192.0.2.1:4790")
-    };
-    let mut found = to.to_socket_addrs().map_err(|e| bad(&e))?;
-    found.next().ok_or_else(|| bad(&"the name has no address"))
 }
 
 fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
@@ -434,7 +397,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     };
     if json {
         let object = json!({
-            "to": to.to_string(), "files": done.files, "bytes": bytes, "resumed_bytes": done.had, "blake3": hex(&done.hash), "alg": args.alg.to_string(),
+            "to": to.to_string(), "files": done.files, "bytes": bytes, "resumed_bytes": done.had, "blake3": hex(&done.hash), "alg": args.steer.alg.to_string(),
             "encrypted": args.transfer.key.is_some(), "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s,
             "mss": done.mss, "packet_bytes": done.packet, "retransmitted": stats.retransmitted, "lost": stats.lost, "timeouts": stats.timeouts,
             "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt), "cwnd": stats.cwnd,

@@ -3,15 +3,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use ccplane_agent::link::AgentAddress;
-use ccplane_datapath::Limits;
 use ccplane_files::Hash;
-use ccplane_lab::Contender;
 use ccplane_quic::host::{Congestion, Fingerprint, Host, Stats};
 use ccplane_quic::{Plane, PlaneError, PlaneStats, Stack};
 use ccplane_units::{Duration, Rate};
@@ -20,8 +17,8 @@ use serde_json::json;
 
 use super::{CommonArgs, LOOK_EVERY, PIECE, RECEIPT, any, failed};
 use crate::attach::make;
-use crate::attach::remote::{ask, may_be_silent, names};
 use crate::exit::{Failure, Kind};
+use crate::steering::{Decides, SteerArgs, resolve};
 use crate::transfer::{bar, cpu_seconds, hex};
 use crate::{Registry, interrupt};
 
@@ -37,20 +34,8 @@ pub struct SendArgs {
     /// The file; `-` for standard input.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// One of ccplane's algorithms, with parameters (`cubic:report=10ms`), or the stack's own: `native:reno`, `native:cubic`,
-    /// `native:bbr3`.
-    #[arg(long, value_name = "NAME", default_value = "cubic")]
-    alg: Contender,
-    /// Let an agent in another process run the algorithm: `unix:PATH`, or PATH alone, of a `ccplane agent --unix PATH`; `ccp:PATH` of
-    /// a CCP agent such as portus.
-    #[arg(long, value_name = "ADDRESS")]
-    agent: Option<AgentAddress>,
-    /// Owner's limit for a CCP agent, which has no heartbeats: it counts as silent this long after its last message.
-    #[arg(long, value_name = "TIME", requires = "agent")]
-    silence: Option<Duration>,
-    /// Owner's limit on UDP payload: never faster, whatever the algorithm says.
-    #[arg(long, value_name = "RATE")]
-    max_rate: Option<Rate>,
+    #[command(flatten)]
+    steer: SteerArgs,
     /// Send to a receiver on another host without its fingerprint. Whoever is on the way can then take its place.
     #[arg(long)]
     insecure: bool,
@@ -61,16 +46,15 @@ pub struct SendArgs {
 /// Runs the command.
 pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let (to, trusted) = receiver(args)?;
-    let congestion = congestion(args, registry)?;
+    let congestion = congestion(&args.steer, registry)?;
     let (mut source, length) = source(&args.file)?;
-    let mut host = Host::bind(args.common.options(any(to), 1, args.max_rate)?).map_err(failed)?;
+    let mut host = Host::bind(args.common.options(any(to), 1, args.steer.max_rate)?).map_err(failed)?;
     let stop = interrupt::flag()?;
     let begun = (Instant::now(), cpu_seconds());
     let id = host.connect(to, trusted, &congestion).map_err(failed)?;
     let outcome = carry(&mut host, id, to, &mut *source, length, &stop);
     let (seconds, cpu_s) = (begun.0.elapsed().as_secs_f64(), cpu_seconds() - begun.1);
     let stats = host.stats(id).unwrap_or_default();
-    let version = "1";
     host.close(id, outcome.is_ok());
     let farewell = Instant::now();
     while host.count() > 0 && farewell.elapsed() < FAREWELL {
@@ -90,7 +74,6 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
         cpu_s,
         stats,
         steered,
-        version,
     };
     print(args, to, &done, json);
     Ok(())
@@ -104,7 +87,6 @@ struct Done {
     cpu_s: f64,
     stats: Stats,
     steered: Option<PlaneStats>,
-    version: &'static str,
 }
 
 /// The address, and the fingerprint that belongs to it.
@@ -116,14 +98,7 @@ fn receiver(args: &SendArgs) -> Result<(SocketAddr, Option<Fingerprint>), Failur
     };
     let fingerprint = fingerprint.map(str::parse::<Fingerprint>).transpose();
     let fingerprint = fingerprint.map_err(|why| usage(why.to_string(), "the receiver prints the whole command"))?;
-    let bad = |why: &dyn std::fmt::Display| {
-        usage(
-            format!("`{address}` is no address: {why}"),
-            "HOST:PORT#FINGERPRINT, as `ccplane quic recv` prints it",
-        )
-    };
-    let mut found = address.to_socket_addrs().map_err(|why| bad(&why))?;
-    let to = found.next().ok_or_else(|| bad(&"the name has no address"))?;
+    let to = resolve(address, "HOST:PORT#FINGERPRINT, as `ccplane quic recv` prints it")?;
     if fingerprint.is_none() && !args.insecure && !to.ip().to_canonical().is_loopback() {
         return Err(usage(
             format!("{to} without a fingerprint: anybody on the way could take its place"),
@@ -134,15 +109,8 @@ fn receiver(args: &SendArgs) -> Result<(SocketAddr, Option<Fingerprint>), Failur
 }
 
 /// Who decides the window; an algorithm is begun, or an agent found.
-fn congestion(args: &SendArgs, registry: &Registry) -> Result<Congestion, Failure> {
-    if args.max_rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
-        let text = "--max-rate 0 lets nothing through";
-        return Err(Failure::text(Kind::Usage, text).hint("without it there is no limit"));
-    }
-    let limits = Limits {
-        max_rate: args.max_rate.map_or(u64::MAX, Rate::bytes_per_sec),
-        ..Limits::default()
-    };
+fn congestion(steer: &SteerArgs, registry: &Registry) -> Result<Congestion, Failure> {
+    let limits = steer.limits()?;
     let refused = |why: PlaneError| {
         let kind = match why {
             PlaneError::Missing { .. } | PlaneError::Algorithm(_) => Kind::Usage,
@@ -150,28 +118,15 @@ fn congestion(args: &SendArgs, registry: &Registry) -> Result<Congestion, Failur
         };
         Failure::new(kind, why)
     };
-    match (&args.alg, &args.agent) {
-        (Contender::Native { .. }, Some(_)) => {
-            let text = "an agent runs ccplane's algorithms, not the stack's own";
-            Err(Failure::text(Kind::Usage, text).hint("--agent or --alg native:NAME, not both"))
-        }
-        (Contender::Native { name }, None) => {
+    let plane = match steer.decides(&limits)? {
+        Decides::Native(name) => {
             let native = name.parse().map_err(|why| Failure::new(Kind::Usage, why))?;
-            Ok(Congestion::Native(native))
+            return Ok(Congestion::Native(native));
         }
-        (Contender::Ccplane { name, .. }, Some(address)) => {
-            may_be_silent(address, args.silence)?;
-            names(std::slice::from_ref(&args.alg), address)?;
-            ask(address, &[name], limits.fallback_after)?;
-            let plane = Plane::agent(Stack::Noq, address, name, args.silence, limits).map_err(refused)?;
-            Ok(Congestion::Steered(plane))
-        }
-        (Contender::Ccplane { .. }, None) => {
-            let algorithm = make(&args.alg, registry)?;
-            let plane = Plane::in_process(Stack::Noq, algorithm, limits).map_err(refused)?;
-            Ok(Congestion::Steered(plane))
-        }
-    }
+        Decides::Agent(address, name) => Plane::agent(Stack::Noq, address, name, steer.silence, limits),
+        Decides::Here => Plane::in_process(Stack::Noq, make(&steer.alg, registry)?, limits),
+    };
+    plane.map(Congestion::Steered).map_err(refused)
 }
 
 /// What to send, and how long it is, as far as that is known.
@@ -274,11 +229,11 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     let srtt_ms = stats.srtt.as_nanos() as f64 / 1e6;
     if json {
         let object = json!({
-            "to": to.to_string(), "files": 1, "bytes": bytes, "resumed_bytes": 0, "blake3": hex(&done.hash), "alg": args.alg.to_string(),
+            "to": to.to_string(), "files": 1, "bytes": bytes, "resumed_bytes": 0, "blake3": hex(&done.hash), "alg": args.steer.alg.to_string(),
             "encrypted": true, "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s, "mss": stats.mtu,
             "packet_bytes": stats.mtu + if to.is_ipv4() { 28 } else { 48 }, "retransmitted": stats.lost, "lost": stats.lost,
             "srtt_ms": srtt_ms, "cwnd": stats.cwnd, "pacing_rate_bytes_per_s": stats.pacing_rate,
-            "stack": args.common.stack.name(), "version": done.version,
+            "stack": args.common.stack.name(), "version": "1",
             "reports": done.steered.map(|steered| steered.reports), "fallbacks": done.steered.map(|steered| steered.fallbacks),
         });
         println!("{object}");

@@ -1,0 +1,84 @@
+//! Who decides the window of what a command sends, and how fast it may be: the same for `send` and `quic send`.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use ccplane_agent::link::AgentAddress;
+use ccplane_datapath::Limits;
+use ccplane_lab::Contender;
+use ccplane_units::{Duration, Rate};
+use clap::Args;
+
+use crate::attach::remote::{ask, may_be_silent, names};
+use crate::exit::{Failure, Kind};
+
+/// What both commands take.
+#[derive(Args)]
+pub struct SteerArgs {
+    /// One of ccplane's algorithms, with parameters (`cubic:report=10ms`), or the transport's own: `native:reno`, `native:cubic`,
+    /// `native:dctcp` of `send`, `native:bbr3` of `quic send`.
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub alg: Contender,
+    /// Let an agent in another process run the algorithm: `unix:PATH`, or PATH alone, of a `ccplane agent --unix PATH`; `ccp:PATH` of
+    /// a CCP agent such as portus.
+    #[arg(long, value_name = "ADDRESS")]
+    pub agent: Option<AgentAddress>,
+    /// Owner's limit for a CCP agent, which has no heartbeats: it counts as silent this long after its last message. Without it, it
+    /// counts as alive while its socket is there.
+    #[arg(long, value_name = "TIME", requires = "agent")]
+    pub silence: Option<Duration>,
+    /// Owner's limit: never faster, whatever is in control. Of packets with their headers, of UDP payload over QUIC.
+    #[arg(long, value_name = "RATE")]
+    pub max_rate: Option<Rate>,
+}
+
+/// Who decides.
+pub enum Decides<'a> {
+    /// The transport's own control of this name.
+    Native(&'a str),
+    /// An algorithm of this name, by an agent in another process, which has it.
+    Agent(&'a AgentAddress, &'a str),
+    /// An algorithm in this process.
+    Here,
+}
+
+impl SteerArgs {
+    /// The owner's limits.
+    pub fn limits(&self) -> Result<Limits, Failure> {
+        if self.max_rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
+            let text = "--max-rate 0 lets nothing through";
+            return Err(Failure::text(Kind::Usage, text).hint("without it there is no limit"));
+        }
+        let default = Limits::default();
+        Ok(Limits {
+            max_rate: self.max_rate.map_or(default.max_rate, Rate::bytes_per_sec),
+            ..default
+        })
+    }
+
+    /// Who decides; an agent is asked whether it has the algorithm.
+    pub fn decides(&self, limits: &Limits) -> Result<Decides<'_>, Failure> {
+        match (&self.alg, &self.agent) {
+            (Contender::Native { name }, None) => Ok(Decides::Native(name)),
+            (Contender::Native { .. }, Some(_)) => {
+                let text = "an agent runs ccplane's algorithms, not the transport's own";
+                Err(Failure::text(Kind::Usage, text).hint("--agent or --alg native:NAME, not both"))
+            }
+            (Contender::Ccplane { name, .. }, Some(address)) => {
+                may_be_silent(address, self.silence)?;
+                names(std::slice::from_ref(&self.alg), address)?;
+                ask(address, &[name], limits.fallback_after)?;
+                Ok(Decides::Agent(address, name))
+            }
+            (Contender::Ccplane { .. }, None) => Ok(Decides::Here),
+        }
+    }
+}
+
+/// The address of a receiver; `example`: how one is written.
+pub fn resolve(text: &str, example: &'static str) -> Result<SocketAddr, Failure> {
+    let bad = |why: &dyn std::fmt::Display| {
+        Failure::text(Kind::Usage, format!("`{text}` is no address: {why}")).hint(example)
+    };
+    let mut found = text.to_socket_addrs().map_err(|why| bad(&why))?;
+    found.next().ok_or_else(|| bad(&"the name has no address"))
+}
