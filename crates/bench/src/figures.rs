@@ -1,5 +1,6 @@
 //! What a benchmark found: figures with aims and references, as a table and as JSON.
 
+use ccplane_lab::stats::Ratio;
 use ccplane_report::{Aim, Provenance, Table, Verdict, provenance};
 use serde_json::{Map, Value};
 
@@ -79,6 +80,12 @@ impl Figures {
         });
         let last = self.rows.len() - 1;
         &mut self.rows[last]
+    }
+
+    /// Adds a ratio to what ran in turns with it, with its interval.
+    pub fn ratio(&mut self, key: impl Into<String>, ratio: Option<Ratio>, unit: &'static str) -> &mut Figure {
+        let (value, interval) = ratio.map_or((f64::NAN, None), |ratio| (ratio.value, ratio.interval));
+        self.add(key, value, unit).in_turns(interval)
     }
 
     /// The value of a figure.

@@ -184,9 +184,7 @@ fn add<T>(
             Who::Bare => "x bare",
             _ => "x wireguard-go",
         };
-        let value = ratio.map_or(f64::NAN, |ratio| ratio.value);
-        let figure = figures.add(format!("{key}_ratio_{}", other.suffix), value, units);
-        figure.in_turns(ratio.and_then(|ratio| ratio.interval));
+        let figure = figures.ratio(format!("{key}_ratio_{}", other.suffix), ratio, units);
         if other.who == Who::Bare {
             figure.aim(ratio_aim);
         }

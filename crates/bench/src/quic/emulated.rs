@@ -103,22 +103,32 @@ pub(super) fn run(
             "packets",
         );
     }
-    if let Some(ratio) = turns.ratio(Who::Cubic, Who::OwnCubic, |run| run.goodput) {
-        let figure = figures.add("noq_emu_ratio", ratio.value, "x noq's Cubic");
-        figure.in_turns(ratio.interval).at_least(0.99);
-    }
-    if let Some(ratio) = turns.ratio(Who::Cubic, Who::OwnCubic, |run| run.again) {
-        let figure = figures.add("noq_emu_retransmitted_ratio", ratio.value, "x noq's Cubic");
-        figure.in_turns(ratio.interval).at_most(1.0);
-    }
-    if let Some(ratio) = turns.ratio(Who::Bbr3, Who::OwnBbr3, |run| run.goodput) {
-        let figure = figures.add("noq_emu_bbr3_ratio", ratio.value, "x noq's BBR3");
-        figure.in_turns(ratio.interval);
-    }
-    if let Some(ratio) = turns.ratio(Who::Copa, Who::KernelCopa, |run| run.delay) {
-        let figure = figures.add("copa_delay_ratio_kernel", ratio.value, "x kernel TCP");
-        figure.in_turns(ratio.interval).at_most(1.2);
-    }
+    figures
+        .ratio(
+            "noq_emu_ratio",
+            turns.ratio(Who::Cubic, Who::OwnCubic, |run| run.goodput),
+            "x noq's Cubic",
+        )
+        .at_least(0.99);
+    figures
+        .ratio(
+            "noq_emu_retransmitted_ratio",
+            turns.ratio(Who::Cubic, Who::OwnCubic, |run| run.again),
+            "x noq's Cubic",
+        )
+        .at_most(1.0);
+    figures.ratio(
+        "noq_emu_bbr3_ratio",
+        turns.ratio(Who::Bbr3, Who::OwnBbr3, |run| run.goodput),
+        "x noq's BBR3",
+    );
+    figures
+        .ratio(
+            "copa_delay_ratio_kernel",
+            turns.ratio(Who::Copa, Who::KernelCopa, |run| run.delay),
+            "x kernel TCP",
+        )
+        .at_most(1.2);
     figures.note(format!(
         "behind a link: {RATE}, {RTT}, a queue of one BDP, {rounds} runs of {length} each in turns, one flow; delay: one way, mean of packets"
     ));

@@ -49,14 +49,20 @@ pub(super) fn run(
     for (key, who) in [("noq_cpu_s_per_gb_own", Who::Own), ("noq_cpu_s_per_gb", Who::Ours)] {
         figures.add(key, turns.median(who, |run| run.cpu_s_per_gb), "s/GB");
     }
-    if let Some(ratio) = turns.ratio(Who::Ours, Who::Own, |run| run.gbps) {
-        let figure = figures.add("noq_loopback_ratio", ratio.value, "x noq's Cubic");
-        figure.in_turns(ratio.interval).at_least(0.97);
-    }
-    if let Some(ratio) = turns.ratio(Who::Ours, Who::Own, |run| run.cpu_s_per_gb) {
-        let figure = figures.add("noq_cpu_ratio", ratio.value, "x noq's Cubic");
-        figure.in_turns(ratio.interval).at_most(1.03);
-    }
+    figures
+        .ratio(
+            "noq_loopback_ratio",
+            turns.ratio(Who::Ours, Who::Own, |run| run.gbps),
+            "x noq's Cubic",
+        )
+        .at_least(0.97);
+    figures
+        .ratio(
+            "noq_cpu_ratio",
+            turns.ratio(Who::Ours, Who::Own, |run| run.cpu_s_per_gb),
+            "x noq's Cubic",
+        )
+        .at_most(1.03);
     figures.note(format!(
         "loopback: one connection, both ends in one thread, {rounds} runs of {} each in turns, at most {LIMIT}: noq 1.4 ends faster ones \
          with \"too many gaps in stream buffer\" where packets are lost",

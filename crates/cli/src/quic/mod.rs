@@ -42,7 +42,7 @@ struct CommonArgs {
     /// Give up when the other side is silent for so long.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     timeout: Duration,
-    /// Write a qlog of each connection into this folder: windows, rates, RTTs, losses. qvis draws it.
+    /// Write a qlog of each connection into this folder: windows, rates, RTTs, losses.
     #[arg(long, value_name = "DIR")]
     qlog: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
-//! A qlog of a connection: what its control does, as records of JSON behind a separator each (RFC 7464), which qvis draws.
+//! A qlog of a connection: what its control does, as records of JSON behind a separator each (RFC 7464).
 //!
-//! It has the schema of draft-ietf-quic-qlog-main-schema and the events of draft-ietf-quic-qlog-quic-events, both version 14 drafts:
+//! It has the schema of draft-ietf-quic-qlog-main-schema, and of the events of draft-ietf-quic-qlog-quic-events-14
 //! `recovery:metrics_updated` with what changed, at most one a millisecond. In a namespace of our own `ccplane:packets_lost` counts losses
 //! since the record before, as noq tells a driver no more than that. A file that cannot be written any more ends there, and disturbs nothing.
 
