@@ -78,12 +78,13 @@ struct link {
 
 static void link_take(struct link *link, uint64_t now, const void *datagram, size_t length) {
     uint64_t size = length + 28, due = now, waits = 0;
+    uint64_t start = max_of(now, link->free);
+    bool full = link->rate && (start - now) * link->rate / SECOND + size > link->most;
+    if (full || link->count == RING) {
+        link->dropped++;
+        return;
+    }
     if (link->rate) {
-        uint64_t start = max_of(now, link->free);
-        if ((start - now) * link->rate / SECOND + size > link->most || link->count == RING) {
-            link->dropped++;
-            return;
-        }
         link->free = due = start + size * SECOND / link->rate;
         waits = start - now;
     }
