@@ -89,7 +89,8 @@ pub enum CodecError {
 
 /// Writes a segment's header to the front of `out`, of which `room` bytes may be used: SACK ranges that do not fit are
 /// left away, the oldest first. The bytes taken; `None` where even so it does not fit.
-#[inline]
+// Left to itself the compiler calls it: 20 instructions a packet.
+#[inline(always)]
 pub fn write(segment: &Segment, side: &mut Side, out: &mut [u8], room: usize) -> Option<usize> {
     let room = room.min(out.len());
     let mut flags = segment.flags & FLAGS;

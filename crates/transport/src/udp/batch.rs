@@ -65,7 +65,7 @@ impl Batch {
     /// Adds what was written there, `length` bytes. False where it does not belong to the same call: it waits behind the others
     /// until they are [sent](Batch::send), and nothing may be added before.
     pub fn add(&mut self, length: usize, to: SocketAddr, marks: Marks, said: Option<Time>) -> bool {
-        let same = self.to == Some(to) && self.marks == marks && !self.closed;
+        let same = self.to.is_some_and(|first| first == to) && self.marks == marks && !self.closed;
         let fits = length <= self.size && self.count < self.most && self.filled + length <= LARGEST;
         if self.is_empty() {
             (self.size, self.to, self.marks) = (length, Some(to), marks);

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use super::Host;
 use crate::udp::error::UdpError;
 use crate::udp::socket::Marks;
-use crate::{Kind, Segment, Side};
+use crate::{Kind, Side};
 
 /// Segments a connection sends before what has arrived is looked at again: a few of the kernel's batches. More, and
 /// acknowledgements wait while the burst grows; fewer, and each round of the loop does little.
@@ -50,15 +50,15 @@ impl Host {
         Ok(sent > 0)
     }
 
-    /// Sends the next segment of a connection in a class, if there is one.
+    /// Puts the next segment of a connection in a class into the batch, if there is one, and sends the batch first where it does not
+    /// belong to it. The connection is looked up once: twice took 20 instructions a packet more.
     #[inline]
     pub(super) fn transmit_one(&mut self, id: u64, class: u8, now: Time) -> Result<bool, UdpError> {
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return Ok(false);
+        };
         let mut side = Side::default();
-        let Some(segment) = self
-            .flows
-            .get_mut(&id)
-            .and_then(|flow| flow.transmit(now, class, &mut side))
-        else {
+        let Some(segment) = flow.transmit(now, class, &mut side) else {
             return Ok(false);
         };
         let marks = Marks {
@@ -68,13 +68,6 @@ impl Host {
                 low => marking::dscp_of(low),
             },
         };
-        self.send(id, &segment, &mut side, marks)?;
-        Ok(true)
-    }
-
-    /// Puts a segment into the batch, and sends the batch first where it does not belong to it.
-    fn send(&mut self, id: u64, segment: &Segment, side: &mut Side, marks: Marks) -> Result<(), UdpError> {
-        let Some(flow) = self.flows.get(&id) else { return Ok(()) };
         let mut said = None;
         if let Some(stamps) = &mut self.stamps
             && segment.kind == Kind::Data
@@ -86,17 +79,19 @@ impl Host {
             said = Some(side.t1);
         }
         if segment.kind == Kind::Open && segment.transmission > 1 {
-            return self.search(id, segment, side, marks);
+            self.search(id, &segment, &mut side, marks)?;
+            return Ok(true);
         }
-        let fill = |out: &mut [u8]| flow.fill(segment, out);
-        let Some((length, to)) = self.endpoint.write(id, segment, side, self.batch.room(), fill) else {
+        let fill = |out: &mut [u8]| flow.fill(&segment, out);
+        let room = self.batch.room();
+        let Some((length, to)) = self.endpoint.write(id, &segment, &mut side, room, fill) else {
             debug_assert!(false, "a segment that does not fit its datagram: {segment:?}");
-            return Ok(());
+            return Ok(true);
         };
         if !self.batch.add(length, to, marks, said) {
             self.flush()?;
         }
-        Ok(())
+        Ok(true)
     }
 
     pub(super) fn flush(&mut self) -> Result<(), UdpError> {
