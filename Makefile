@@ -31,6 +31,8 @@ lint:
 	cd python && cargo fmt --check && CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-../target} cargo clippy --locked -- -D warnings
 	python3 scripts/deps --self-test
 	python3 scripts/deps
+	python3 scripts/circles --self-test
+	python3 scripts/circles
 
 fuzz:
 	scripts/fuzz

@@ -6,7 +6,7 @@ use ccplane_qdisc::{Line, LineSpec};
 use ccplane_units::{Duration, Time};
 
 use crate::machine::Machine;
-use crate::packets::MTU;
+use crate::over::MTU;
 use crate::record::LinkRecord;
 use crate::result::{Audit, EmulatorAudit, Figures, Setup};
 

@@ -1,6 +1,5 @@
 //! [`Place`]s of real packets: kernel TCP, our transport over UDP, and QUIC, each through an emulated bottleneck that a run makes and removes.
 
-use ccplane_agent::link::AgentAddress;
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_emu::{Config, DEVICE, EmuReport, Emulator, LinkConfig, Timing, Way};
@@ -18,6 +17,7 @@ use crate::figures::{audit, capacity_course, link, mishaps};
 use crate::heard::Heard;
 use crate::machine::{Machine, Watch};
 use crate::metrics;
+use crate::over::{MTU, Over, RemoteAgent};
 use crate::progress::Progress;
 use crate::real::{self, Controls, Layout, RealPlan, Recorded, Sites, apart, could_carry, refuses};
 use crate::record::{LinkRecord, Record, Told};
@@ -29,42 +29,12 @@ use crate::stamped::Stamping;
 use crate::steer::Steered;
 use crate::traffic;
 
-/// The largest packet on the emulated path, IP header included.
-pub const MTU: u32 = 1500;
-
-/// For how long a full packet waited, µs, whose sojourn at a link of this rate was so many ms: what it takes on the wire itself is
-/// no queue.
-pub fn waited_us(sojourn_ms: f64, rate: Rate) -> f64 {
-    let wire_us = f64::from(MTU) * 1e6 / rate.bytes_per_sec() as f64;
-    (sojourn_ms * 1e3 - wire_us).max(0.0)
-}
-
 /// Fewer and no bin is whole; the smallest bin is 10 ms wide.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Throughput and delay are binned by the round-trip time, as the papers do, but not finer than this: below, a bin of
 /// a slow link holds a handful of packets.
 const NARROWEST_BIN: Duration = Duration::from_millis(10);
-
-/// An agent in another process.
-#[derive(Clone, Debug)]
-pub struct RemoteAgent {
-    /// Where it serves.
-    pub address: AgentAddress,
-    /// How long a CCP agent may say nothing; without it, as long as it is there.
-    pub silence: Option<Duration>,
-}
-
-/// What carries the bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
-    /// The kernel's TCP.
-    Tcp,
-    /// ccplane's transport over UDP; with RC3's second loop where the scenario's `[transport]` has it.
-    Udp,
-    /// QUIC, by noq.
-    Quic,
-}
 
 /// Real packets.
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ use nix::unistd::{Pid, gettid};
 
 use crate::error::Error;
 use crate::heard::{Heard, Listener};
-use crate::packets::RemoteAgent;
+use crate::over::RemoteAgent;
 
 /// A registered algorithm and the thread that runs it. It is unregistered when this is finished or dropped.
 pub struct Steered {

@@ -7,7 +7,7 @@ use ccplane_transport::MAX_CLASSES;
 use ccplane_units::{Bytes, Rate};
 use toml::Spanned;
 
-use crate::check::{Context, name};
+use crate::context::{Context, name};
 use crate::file;
 use crate::{Contender, Name, Problem};
 

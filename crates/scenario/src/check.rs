@@ -1,16 +1,13 @@
 //! From the file to the scenario: each quantity against what makes sense, and against those it must agree with.
 
-use std::io::ErrorKind;
-use std::sync::Arc;
-
-use ccplane_qdisc::{LineSpec, Piecewise, PiecewiseError, QueueSpec, Trace};
-use ccplane_units::{Bytes, Duration, Rate};
+use ccplane_units::{Bytes, Duration};
 use toml::Spanned;
 
+use crate::context::{Context, name};
 use crate::file::{self, File, Q, Word};
 use crate::{
-    Beside, Bundle, Cellular, Change, Contender, Ends, Event, Name, ReportOptions, Route, Scenario, Seeds, Until,
-    Workload, bundle, read_text, shipped, stamps, topology, transport, workloads,
+    Beside, Bundle, Change, Contender, Ends, Event, ReportOptions, Route, Scenario, Seeds, Until, Workload, bundle,
+    stamps, topology, transport, workloads,
 };
 use crate::{Problem, Source};
 
@@ -26,187 +23,6 @@ const COARSEST_SAMPLE: Duration = Duration::from_millis(20);
 const FINEST_SAMPLE: Duration = Duration::from_micros(10);
 /// A run of more looks than this is a mistake in units.
 const MOST_LOOKS: u64 = 1_000_000;
-
-/// What every check needs: the file, and where it stands.
-pub(crate) struct Context<'t> {
-    pub(crate) source: Source<'t>,
-    pub(crate) beside: Beside<'t>,
-    /// The payload of a full packet.
-    pub(crate) mss: u32,
-    /// The largest packet.
-    pub(crate) mtu: u32,
-}
-
-impl Context<'_> {
-    pub(crate) fn problem<T>(
-        &self,
-        at: &Spanned<T>,
-        message: impl Into<String>,
-        label: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Problem {
-        self.source.problem(at.span(), message, label, fix)
-    }
-
-    /// A file that the scenario refers to.
-    pub(crate) fn text_of(&self, word: &Word) -> Result<String, Problem> {
-        let (path, text) = match self.beside {
-            Beside::Folder(folder) => {
-                let path = folder.join(word.get_ref());
-                let text = read_text(&path);
-                (path, text)
-            }
-            Beside::Shipped => {
-                let text = shipped::beside(word.get_ref()).map(str::to_owned);
-                (word.get_ref().into(), text.ok_or_else(|| ErrorKind::NotFound.into()))
-            }
-        };
-        text.map_err(|error| {
-            self.problem(
-                word,
-                format!("{} cannot be read: {error}", path.display()),
-                "this file",
-                "a relative path counts from the scenario's folder",
-            )
-        })
-    }
-
-    /// A count from 1 to `most`.
-    pub(crate) fn count(&self, what: &str, value: &Spanned<u32>, most: u32) -> Result<u32, Problem> {
-        let n = *value.get_ref();
-        if (1..=most).contains(&n) {
-            return Ok(n);
-        }
-        Err(self.problem(value, format!("{what} is {n}"), "here", format!("give 1 to {most}")))
-    }
-
-    pub(crate) fn line(
-        &self,
-        rate: Option<&Q<Rate>>,
-        trace: Option<&Word>,
-        piecewise: Option<&Spanned<Vec<file::Step>>>,
-        cellular: Option<&Spanned<file::Cellular>>,
-    ) -> Result<(LineSpec, String), Problem> {
-        let one_only = |at: std::ops::Range<usize>| {
-            self.source.problem(
-                at,
-                "a link has one of `rate`, `trace`, `piecewise` and `cellular`",
-                "another one",
-                "remove all but one of them",
-            )
-        };
-        match (rate, trace, piecewise, cellular) {
-            (Some(rate), None, None, None) => {
-                let rate = rate.get_ref().0;
-                Ok((LineSpec::Constant(rate), rate.to_string()))
-            }
-            (None, Some(file), None, None) => {
-                let trace = Trace::parse(&self.text_of(file)?).map_err(|error| {
-                    self.problem(
-                        file,
-                        format!("{}: {error}", file.get_ref()),
-                        "this trace",
-                        "each line is a time in ms at which a packet of 1500 bytes may leave",
-                    )
-                })?;
-                Ok((LineSpec::Trace(Arc::new(trace)), file.get_ref().clone()))
-            }
-            (None, None, Some(steps), None) => self.piecewise(steps),
-            (None, None, None, Some(cellular)) => self.cellular(cellular),
-            (None, None, None, None) => Ok((LineSpec::Unlimited, "unlimited".to_owned())),
-            (_, Some(second), None, None) => Err(one_only(second.span())),
-            (_, _, Some(second), None) => Err(one_only(second.span())),
-            (_, _, _, Some(second)) => Err(one_only(second.span())),
-        }
-    }
-
-    fn cellular(&self, written: &Spanned<file::Cellular>) -> Result<(LineSpec, String), Problem> {
-        /// A packet for each: 60 Gbit, some hundred megabytes while they are read.
-        const MOST_OPPORTUNITIES: f64 = 5e6;
-        let w = written.get_ref();
-        let own = Cellular::default();
-        let cellular = Cellular {
-            mean: w.mean.get_ref().0,
-            length: w.length.as_ref().map_or(own.length, |length| length.get_ref().0),
-            seed: w.seed.unwrap_or(own.seed),
-        };
-        if let Some(length) = w
-            .length
-            .as_ref()
-            .filter(|length| length.get_ref().0 < Duration::from_secs(1))
-        {
-            return Err(self.problem(
-                length,
-                format!("a trace of {} has no mean worth the name", cellular.length),
-                "here",
-                "give at least 1s, better a minute",
-            ));
-        }
-        let opportunities = cellular.mean.bytes_per_sec() as f64 / 1_500.0 * cellular.length.as_secs_f64();
-        if opportunities > MOST_OPPORTUNITIES {
-            return Err(self.problem(
-                written,
-                format!(
-                    "{opportunities:.0} packets in {} are more than a trace can hold",
-                    cellular.length
-                ),
-                "here",
-                format!("give a shorter `length` or a lower `mean`: {MOST_OPPORTUNITIES:.0} packets are the most"),
-            ));
-        }
-        let line = cellular
-            .line()
-            .map_err(|error| self.problem(written, error.to_string(), "here", "give another `mean` or `length`"))?;
-        Ok((line, format!("cellular, {} on average", cellular.mean)))
-    }
-
-    fn piecewise(&self, steps: &Spanned<Vec<file::Step>>) -> Result<(LineSpec, String), Problem> {
-        let list: Vec<(Duration, Rate)> = steps
-            .get_ref()
-            .iter()
-            .map(|file::Step(at, rate)| (at.get_ref().0, rate.get_ref().0))
-            .collect();
-        let line = Piecewise::new(&list, None).map_err(|error| {
-            let step = match &error {
-                PiecewiseError::FirstNotAtZero { .. } => 1,
-                PiecewiseError::NotLater { step, .. } => *step,
-                _ => 0,
-            };
-            let step = step.checked_sub(1).and_then(|step| steps.get_ref().get(step));
-            let span = step.map_or(steps.span(), |file::Step(at, _)| at.span());
-            let text = error.to_string();
-            let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
-            self.source.problem(span, what, "here", fix)
-        })?;
-        let (first, last) = (list.first(), list.last());
-        let name = |step: Option<&(Duration, Rate)>| step.map_or(String::new(), |(_, rate)| rate.to_string());
-        Ok((
-            LineSpec::Piecewise(Arc::new(line)),
-            format!("{} … {}", name(first), name(last)),
-        ))
-    }
-
-    /// The queue of a link; without one, `fallback`, whose mistakes are those of what stands at `at`.
-    pub(crate) fn queue<T>(
-        &self,
-        word: Option<&Word>,
-        (fallback, at): (&str, &Spanned<T>),
-        line: &LineSpec,
-        rtt: Duration,
-    ) -> Result<QueueSpec, Problem> {
-        let text = word.map_or(fallback, |word| word.get_ref());
-        let span = word.map_or(at.span(), Spanned::span);
-        let bad = |error: &dyn std::fmt::Display| {
-            let text = error.to_string();
-            let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
-            self.source.problem(span.clone(), what, "this queue", fix)
-        };
-        let spec: QueueSpec = text.parse().map_err(|error| bad(&error))?;
-        spec.limit(line.mean_rate(), rtt, self.mtu)
-            .map_err(|error| bad(&error))?;
-        Ok(spec)
-    }
-}
 
 /// Checks a whole file.
 pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenario, Problem> {
@@ -267,13 +83,6 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
 fn topology_span(file: &File) -> std::ops::Range<usize> {
     let node = file.node.first().map(|node| node.name.span());
     file.topology.as_ref().map(Spanned::span).or(node).unwrap_or(0..0)
-}
-
-pub(crate) fn name(word: &Word) -> Name {
-    Name {
-        text: word.get_ref().clone(),
-        span: word.span(),
-    }
 }
 
 fn duration(context: &Context, written: &Q<Duration>) -> Result<Duration, Problem> {

@@ -11,6 +11,7 @@ mod bundle;
 mod cellular;
 mod check;
 mod contender;
+mod context;
 mod file;
 mod over;
 mod seeds;

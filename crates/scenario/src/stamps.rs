@@ -5,7 +5,7 @@ use std::str::FromStr;
 use ccplane_units::Duration;
 use toml::Spanned;
 
-use crate::check::{Context, name};
+use crate::context::{Context, name};
 use crate::file;
 use crate::{Name, Problem};
 

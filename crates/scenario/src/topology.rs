@@ -7,7 +7,7 @@ use ccplane_units::{Duration, Rate};
 use toml::Spanned;
 
 use crate::Problem;
-use crate::check::{Context, name};
+use crate::context::{Context, name};
 use crate::file::{self, File, Q, Word};
 use crate::{GraphLink, Link, Name, Node, Topology};
 

@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use crate::Problem;
 use crate::TransportOptions;
-use crate::check::Context;
+use crate::context::Context;
 use crate::file::{self, Q};
 
 /// Checks the table.

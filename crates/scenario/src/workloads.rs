@@ -6,7 +6,7 @@ use ccplane_workload::{Arrivals, Carrier, Duty, Pause, SizeTable, Workload as Se
 use toml::Spanned;
 
 use crate::Problem;
-use crate::check::{Context, name};
+use crate::context::{Context, name};
 use crate::file;
 use crate::{Kind, Name, Pairing, TraceFlow, Workload};
 

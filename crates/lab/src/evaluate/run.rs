@@ -9,7 +9,8 @@ use super::{Answer, Evaluation, Measured, Outcomes, Plan, QUESTIONS, Question, R
 use crate::contender::Contender;
 use crate::error::Error;
 use crate::jobs;
-use crate::packets::{self, Over, Packets};
+use crate::over::Over;
+use crate::packets::{self, Packets};
 use crate::parts::Parts;
 use crate::progress::{Pieces, Progress};
 use crate::run::{self, Place};

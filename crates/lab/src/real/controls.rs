@@ -7,7 +7,7 @@ use ccplane_linux::{Counters, Flows};
 use crate::contender::{Contender, read};
 use crate::error::Error;
 use crate::heard::{self, Heard};
-use crate::packets::RemoteAgent;
+use crate::over::RemoteAgent;
 use crate::steer::Steered;
 
 /// Registered algorithms. They are unregistered when this is finished or dropped.

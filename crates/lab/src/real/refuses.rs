@@ -10,7 +10,7 @@ use super::hosts::{Host, Hosts, MOST_HOSTS};
 use super::layout::Layout;
 use super::sites;
 use crate::contender::Contender;
-use crate::packets::{MTU, Over};
+use crate::over::{MTU, Over};
 use crate::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
 use crate::sim::{Pairs, Plan};
 use crate::traffic;

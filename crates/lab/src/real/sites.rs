@@ -24,7 +24,7 @@ use super::hosts::{Side, network};
 use super::layout::{Layout, Pair};
 use crate::contender::{Contender, read};
 use crate::error::Error;
-use crate::packets::MTU;
+use crate::over::MTU;
 use crate::result::{BundleChange, BundleFigures, BundleSample};
 use crate::scenario::{Bundle, Scenario};
 use crate::traffic::{monotonic_ns, wait_until};

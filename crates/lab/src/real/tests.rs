@@ -19,7 +19,7 @@ use ccplane_units::{Bytes, Duration, Time};
 use super::plan::link_events;
 use super::{Controls, Layout, RealPlan, Recorded, could_carry, refuses, tcp, user};
 use crate::contender::Contender;
-use crate::packets::Over;
+use crate::over::Over;
 use crate::record::WorkloadRecord;
 use crate::scenario::{Scenario, Topology};
 use crate::sim::Plan;

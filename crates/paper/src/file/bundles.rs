@@ -10,7 +10,7 @@ use ccplane_lab::scenario::{Scenario, Topology};
 use ccplane_units::Duration;
 
 use super::each::Of;
-use super::measure::Run;
+use super::seen::Run;
 use super::spans::{self, Part, Span};
 
 /// A bundle in a span: `all`, `60s..120s`, `cross`, `all of near`, `all of near -> far`.

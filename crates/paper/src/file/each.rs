@@ -9,8 +9,8 @@ use ccplane_sim::Workload as Sends;
 use ccplane_units::Duration;
 
 use super::bundles::Bundled;
-use super::measure::Run;
 use super::rates::rates;
+use super::seen::Run;
 use super::spans::Span;
 
 /// A kind of them; a measure's name is `name`, a statistic, `unit`.

@@ -1,22 +1,15 @@
 //! What a figure, a column or a line shows: a value that every run has, or one of the runs of all seeds taken together.
 
 use ccplane_lab::metrics::{self, Distribution};
-use ccplane_lab::result::{ContenderResult, Figures, Series, Totals};
+use ccplane_lab::result::{Figures, Series, Totals};
 use ccplane_lab::scenario::Scenario;
 use ccplane_units::Duration;
 
 use super::bundles::{self, BUNDLES, OfBundle};
 use super::each::{self, Each};
 use super::rates::{rates_over, variation};
+use super::seen::Run;
 use super::spans::Span;
-
-/// A run, as measures look at it.
-pub(super) struct Run<'r> {
-    pub scenario: &'r Scenario,
-    /// What a full packet takes to be sent at the bottleneck, µs.
-    pub packet_us: f64,
-    pub result: &'r ContenderResult,
-}
 
 /// A value of a run.
 #[derive(Clone, Debug)]

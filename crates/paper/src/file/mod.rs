@@ -8,6 +8,7 @@ mod measure;
 mod names;
 mod rates;
 mod run;
+mod seen;
 mod shown;
 mod spans;
 mod words;

@@ -4,7 +4,7 @@ use ccplane_lab::metrics::{self, Distribution};
 use ccplane_lab::result::Sample;
 use ccplane_units::Duration;
 
-use super::measure::Run;
+use super::seen::Run;
 
 /// The standard deviation of a flow's rates over their mean.
 pub(super) fn variation(rates: &[f64]) -> Option<f64> {

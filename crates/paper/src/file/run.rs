@@ -10,8 +10,8 @@ use ccplane_lab::{Error, Options as RunOptions, Over, Packets, Place, Progress, 
 use ccplane_units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
 
-use super::measure::{self, Measure};
-use super::{Paper, Point, X, rates, shown};
+use super::measure::Measure;
+use super::{Paper, Point, X, rates, seen, shown};
 use crate::simulations::{self, Job};
 use crate::{Coded, Datapath, Experiment, Options, Outcome};
 
@@ -158,7 +158,7 @@ impl One<'_> {
         let rate = Rate::from_bits_per_sec((result.setup.rate_mbit * 1e6).round() as u64);
         // A packet of the transport's usual size, unless the scenario has another.
         let packet = u64::from(scenario.transport.mss.map_or(1_500, |mss| mss + 52));
-        let run = measure::Run {
+        let run = seen::Run {
             scenario,
             packet_us: rate.time_for(Bytes::new(packet)).as_nanos() as f64 / 1e3,
             result: contender,

@@ -560,8 +560,8 @@ fn ran(scenario: &Scenario, seed: u64) -> RunResult {
 }
 
 /// As measures look at it.
-fn looked_at<'r>(scenario: &'r Scenario, result: &'r RunResult) -> measure::Run<'r> {
-    measure::Run {
+fn looked_at<'r>(scenario: &'r Scenario, result: &'r RunResult) -> seen::Run<'r> {
+    seen::Run {
         scenario,
         packet_us: 12_000.0 / result.setup.rate_mbit,
         result: &result.contenders[0],

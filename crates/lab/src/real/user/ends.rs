@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use super::NAME;
 use crate::error::Error;
 use crate::result::{SecondLoop, TcpInfo};
 
 /// One end of a connection: its host's place and its name there.
 pub(super) type End = (usize, u64);
+
+/// Bytes with which every stream begins: which flow it is. They count for nobody.
+pub(super) const NAME: usize = 4;
 
 /// How what a peer writes begins.
 pub(super) enum Begins {

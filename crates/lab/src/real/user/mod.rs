@@ -20,7 +20,7 @@ use ccplane_units::{Duration, Time};
 use ccplane_workload::Action;
 
 use self::datagrams::Datagrams;
-use self::ends::{Begins, End, Ends};
+use self::ends::{Begins, End, Ends, NAME};
 use self::quic::QuicEnds;
 pub(crate) use self::quic::native;
 use self::udp::UdpEnds;
@@ -29,15 +29,13 @@ use super::events::Events;
 use super::tcp::{alone, in_result};
 use super::{RealPlan, Recorded, hosts, socket};
 use crate::error::Error;
-use crate::packets::{Over, RemoteAgent};
+use crate::over::{Over, RemoteAgent};
 use crate::result::{Sample, SecondLoop};
 use crate::sends::{MOST_SAMPLED, Sends};
 use crate::traffic::monotonic_ns;
 
 /// How long nothing may happen before it looks around.
 const LOOK: Duration = Duration::from_millis(5);
-/// Bytes with which every stream begins: which flow it is. They count for nobody.
-pub(super) const NAME: usize = 4;
 
 /// Runs the plan over an emulator that was just started; see [`super::tcp::run`]. `tail` is RC3's second loop. Also what second loops did.
 pub(crate) fn run(

@@ -13,12 +13,11 @@ use ccplane_quic::{Plane, Stack};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use super::NAME;
-use super::ends::{Begins, End, Ends};
+use super::ends::{Begins, End, Ends, NAME};
 use crate::contender::{Contender, read};
 use crate::ends::inside;
 use crate::error::Error;
-use crate::packets::RemoteAgent;
+use crate::over::RemoteAgent;
 use crate::real::RealPlan;
 use crate::real::drive::place;
 use crate::result::TcpInfo;
