@@ -13,6 +13,8 @@ pub mod bench;
 mod ccp;
 mod foreign;
 mod functions;
+#[doc(hidden)]
+pub mod fuzz;
 mod handle;
 mod plane;
 mod types;
