@@ -29,10 +29,13 @@ lint:
 	cargo clippy -p ccplane-quic --no-default-features --locked -- -D warnings
 	cargo clippy -p ccplane-quic --no-default-features --features quinn --all-targets --locked -- -D warnings
 	cd python && cargo fmt --check && CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-../target} cargo clippy --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	python3 scripts/deps --self-test
 	python3 scripts/deps
 	python3 scripts/circles --self-test
 	python3 scripts/circles
+	python3 scripts/book --self-test
+	python3 scripts/book --check
 
 fuzz:
 	scripts/fuzz

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    ccplane_transport::endpoint::fuzz::endpoint(data);
+    ccplane_udp::endpoint::fuzz::endpoint(data);
 });

@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|datagram: &[u8]| ccplane_transport::measure::packet::any_bytes(datagram));
+fuzz_target!(|datagram: &[u8]| ccplane_meter::packet::any_bytes(datagram));

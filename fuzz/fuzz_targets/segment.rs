@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|datagram: &[u8]| ccplane_transport::codec::fuzz::segment(datagram));
+fuzz_target!(|datagram: &[u8]| ccplane_udp::codec::fuzz::segment(datagram));

@@ -154,7 +154,7 @@ impl WindowOptions {
     }
 }
 
-/// An algorithm made of a [`Law`].
+/// An algorithm made of a `Law`.
 pub struct LossBased<L> {
     law: L,
     options: WindowOptions,

@@ -21,7 +21,7 @@ pub enum Error {
     Kernel(#[from] ccplane_linux::LoadError),
     /// The transport's sockets.
     #[error(transparent)]
-    Udp(#[from] ccplane_transport::udp::UdpError),
+    Udp(#[from] ccplane_udp::UdpError),
     /// Namespaces and devices.
     #[error(transparent)]
     Host(#[from] ccplane_host::Error),

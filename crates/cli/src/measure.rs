@@ -7,11 +7,11 @@ use std::sync::mpsc;
 use std::{fs, io, thread};
 
 use ccplane_lab::measure::{self as lab, Findings, Setup};
+use ccplane_meter::packet::{HEADER, LONGEST};
+use ccplane_meter::{Counters, MeasureError, Measured, Plan, Service, measure, serve};
 use ccplane_report::Provenance;
-use ccplane_transport::crypto::Key;
-use ccplane_transport::measure::packet::{HEADER, LONGEST};
-use ccplane_transport::measure::{Counters, MeasureError, Measured, Plan, Service, measure, serve};
-use ccplane_transport::udp::{Stamping, UdpError};
+use ccplane_udp::crypto::Key;
+use ccplane_udp::{Stamping, UdpError};
 use ccplane_units::{Duration, Rate};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ccplane_transport::endpoint::Limits;
-use ccplane_transport::udp::Host;
+use ccplane_udp::Host;
+use ccplane_udp::endpoint::Limits;
 use ccplane_units::{Bytes, Duration};
 use clap::Args;
 use serde_json::json;

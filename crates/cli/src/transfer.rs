@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ccplane_files::Hash;
-use ccplane_transport::crypto::Key;
-use ccplane_transport::udp::{LARGEST, Options, Stamping, UdpError};
 use ccplane_transport::{Config, Native};
+use ccplane_udp::crypto::Key;
+use ccplane_udp::{LARGEST, Options, Stamping, UdpError};
 use ccplane_units::{Bytes, Duration};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};

@@ -68,7 +68,7 @@ fn percentiles(values: &[f64], statistic: impl Fn(&Distribution) -> Option<f64>)
 }
 
 /// The mean distance between the distributions of as many runs of either side: over every choice of `n` of both, or over
-/// [`CHOICES`] drawn ones.
+/// `CHOICES` drawn ones.
 pub fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     let n = ours.len().min(native.len()).min(half(native.len()));
     let mut random = Pcg64::new(2, STREAM);

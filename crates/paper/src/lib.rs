@@ -2,7 +2,7 @@
 //! the published set-up.
 //!
 //! Most can be said in a file ([`Paper`]): those of `papers/` are part of the program, and anybody's own runs like them. What a
-//! table of results cannot say is code, a file here for each figure; of some it is one half ([`Coded`]).
+//! table of results cannot say is code, a file here for each figure; of some it is one half (`Coded`).
 #![forbid(unsafe_code)]
 
 mod bundler;
@@ -66,7 +66,7 @@ pub struct Experiment<'p> {
     pub takes: &'p str,
     /// Where it can run; without a choice it runs on all of them.
     pub on: &'p [Datapath],
-    /// How often its full version makes every run on kernel TCP; `None` where [`Options::repeats`] does not change it.
+    /// How often its full version makes every run on kernel TCP; `None` where `Options::repeats` does not change it.
     pub repeats: Option<usize>,
     run: Run<'p>,
 }

@@ -5,20 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod acknowledge;
-pub mod codec;
 mod config;
 mod connection;
 mod control;
-#[cfg(feature = "udp")]
-pub mod crypto;
-#[cfg(feature = "udp")]
-pub mod endpoint;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod handshake;
-#[cfg(feature = "udp")]
-pub mod measure;
 mod native;
 mod number;
 mod pacing;
@@ -37,8 +30,6 @@ mod steered;
 mod tail;
 mod timeout;
 mod transmit;
-#[cfg(feature = "udp")]
-pub mod udp;
 
 pub use ccplane_datapath::{OneWay, Stamps};
 pub use ccplane_qdisc::Ecn;
@@ -49,6 +40,7 @@ pub use error::Failure;
 pub use native::{Cubic, Dctcp, Native, NewReno, Rcp, UnknownNative};
 pub use number::Number;
 pub use prr::Prr;
+pub use ranges::MOST_BYTES as MOST_RANGE_BYTES;
 pub use rate::{DeliveryRate, RateSample, Stamp};
 pub use receive::{MAX_CLASSES, TailArrivals};
 pub use rtt::Rtt;

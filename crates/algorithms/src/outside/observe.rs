@@ -26,7 +26,7 @@ pub struct Totals {
     pub cwnd: u64,
     /// Bytes in flight.
     pub in_flight: u64,
-    /// The least RTT of a while, µs; [`UNKNOWN`] before the first sample.
+    /// The least RTT of a while, µs; `UNKNOWN` before the first sample.
     pub base: u64,
     /// Payload of a full segment, bytes.
     pub mss: u64,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use ccplane_host::{Frame, Head, Joiner, LONGEST_FRAME, Tun};
-use ccplane_transport::udp::{Inbox, LARGEST, Marks, Socket};
+use ccplane_udp::{Inbox, LARGEST, Marks, Socket};
 use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::Error;

@@ -14,7 +14,7 @@ use ccplane_bundle::gateway::keys::PrivateKey;
 use ccplane_bundle::gateway::{Gateway, Makes};
 use ccplane_host::{Namespace, Offload, Tun};
 use ccplane_lab::wire;
-use ccplane_transport::udp::Socket;
+use ccplane_udp::Socket;
 use ccplane_units::Rate;
 
 use super::bare::Bare;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ccplane_transport::endpoint::{Arrival, Endpoint, Limits, mss};
 use ccplane_transport::{Config, Connection, Native, Side};
+use ccplane_udp::endpoint::{Arrival, Endpoint, Limits, mss};
 use ccplane_units::{Duration, Time};
 
 use super::{DATAGRAM, ROUND};

@@ -9,8 +9,8 @@ use std::time::Instant;
 use ccplane_lab::Diag;
 use ccplane_lab::cpu::process_ns;
 use ccplane_lab::traffic::{self, Plan};
-use ccplane_transport::udp::{Congestion, Host, Options, Stamping};
 use ccplane_transport::{Config, Native};
+use ccplane_udp::{Congestion, Host, Options, Stamping};
 use ccplane_units::Duration;
 
 use super::{DATAGRAM, RUN, Run};

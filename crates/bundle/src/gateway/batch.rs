@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ccplane_transport::udp::{LARGEST, Marks, Socket, passes};
+use ccplane_udp::{LARGEST, Marks, Socket, passes};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
@@ -145,7 +145,7 @@ mod tests {
         assert!(!batch.takes(to, Marks::default(), 51, 64), "longer");
         assert!(!batch.takes(to, Marks::default(), 50, 1), "enough");
         batch.flush(&sender).unwrap();
-        let mut inbox = ccplane_transport::udp::Inbox::new();
+        let mut inbox = ccplane_udp::Inbox::new();
         let mut found = Vec::new();
         while found.len() < 4 {
             let mut wait = [PollFd::new(receiver.as_fd(), PollFlags::POLLIN)];
@@ -166,7 +166,7 @@ mod tests {
         const MANY: usize = 200;
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
         let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
-        let mut inbox = ccplane_transport::udp::Inbox::new();
+        let mut inbox = ccplane_udp::Inbox::new();
         for marks in [Marks::default(), Marks { ecn: 2, dscp: 0 }, Marks { ecn: 2, dscp: 46 }] {
             let mut batch = Batch::new();
             for _ in 0..MANY {

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ccplane_host::{Offload, Route, Tun};
-use ccplane_transport::udp::Socket as Udp;
+use ccplane_udp::Socket as Udp;
 
 use super::config::{Change, Config, Peer, changes};
 use super::error::GatewayError;

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use ccplane_files::Hash;
 use ccplane_files::wire::{Answer, Frames, greeting};
-use ccplane_transport::udp::Host;
+use ccplane_udp::Host;
 use ccplane_units::{Duration, Time};
 use indicatif::ProgressBar;
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use ccplane_files::wire::{self, DATA_HEAD, MOST_DATA, What};
 use ccplane_files::{BLOCK, Hash, of_all};
-use ccplane_transport::udp::Host;
+use ccplane_udp::Host;
 use ccplane_units::{Duration, Time};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 

@@ -7,8 +7,8 @@
 pub mod envelope;
 mod page;
 
+use ccplane_meter::{Exchange, Measured, Tally};
 use ccplane_report::{Table, wrap};
-use ccplane_transport::measure::{Exchange, Measured, Tally};
 use serde_json::{Value, json};
 
 use envelope::{Clocks, Envelope, Point};

@@ -16,7 +16,7 @@ use ccplane_bundle::gateway::keys::PrivateKey;
 use ccplane_bundle::gateway::{Gateway, Makes, PeerReport};
 use ccplane_emu::Emulator;
 use ccplane_host::{InterfaceStats, Namespace, interface_stats};
-use ccplane_transport::udp::Socket;
+use ccplane_udp::Socket;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 

@@ -8,8 +8,8 @@ use std::thread;
 
 use ccplane_emu::{Config as EmuConfig, Emulator, LinkConfig, Timing};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
-use ccplane_transport::udp::{Congestion, Host, Options, Stamping};
 use ccplane_transport::{Config, Native, Tail};
+use ccplane_udp::{Congestion, Host, Options, Stamping};
 use ccplane_units::{Duration, Rate};
 
 use ccplane_lab::Error;
@@ -273,7 +273,7 @@ fn await_byte(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
 
 /// From the first byte written, on a connection that is open, to the answer; until one of those is set.
 fn time(host: &mut Host, to: SocketAddr, bytes: u64, stop: &[&AtomicBool]) -> io::Result<Duration> {
-    let failed = |why: ccplane_transport::udp::UdpError| io::Error::other(why);
+    let failed = |why: ccplane_udp::UdpError| io::Error::other(why);
     let id = host.connect(to, Congestion::Native(Native::cubic())).map_err(failed)?;
     let late = monotonic_ns() + PATIENCE.as_nanos();
     let mut begun = None;

@@ -3,7 +3,7 @@
 use std::io;
 use std::num::NonZeroUsize;
 
-use ccplane_transport::udp::{Marks, Socket, passes};
+use ccplane_udp::{Marks, Socket, passes};
 use nix::errno::Errno;
 use noq_proto::Transmit;
 

@@ -1,7 +1,7 @@
 //! noq's state machines on a UDP socket, run by whoever calls [`Host::turn`]: a connection has one stream, in both directions.
 //!
-//! It is what `ccplane quic` and experiments use, with any control, noq's own or a [`Plane`]'s. An application has a driver of its own,
-//! noq's for example, and needs nothing but [`Plane`].
+//! It is what `ccplane quic` and experiments use, with any control, noq's own or a [`Plane`](crate::Plane)'s. An application has a driver of its own,
+//! noq's for example, and needs nothing but [`Plane`](crate::Plane).
 #![expect(clippy::disallowed_methods, reason = "the driver of the connections' clock")]
 
 mod congestion;
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ccplane_transport::udp::{Inbox, Socket, passes};
+use ccplane_udp::{Inbox, Socket, passes};
 use ccplane_units::{Duration, Rate};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use ccplane_host::{Joiner, Tun, set_ecn};
 use ccplane_qdisc::Ecn;
-use ccplane_transport::udp::{Inbox, Marks, Socket, passes};
+use ccplane_udp::{Inbox, Marks, Socket, passes};
 use ccplane_units::{Duration, Time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use ccplane_host::{Frame, Head, Headers, LONGEST_FRAME, Packet as Kept, Store, Tun};
 use ccplane_qdisc::Packet;
-use ccplane_transport::udp::{Marks, Socket};
+use ccplane_udp::{Marks, Socket};
 use ccplane_units::{Duration, Time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};

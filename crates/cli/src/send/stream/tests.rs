@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 
 use ccplane_files::HASH;
 use ccplane_files::wire::{Entry, Event, Frames, What};
-use ccplane_transport::udp::{Congestion, DATAGRAM, Options, Stamping};
 use ccplane_transport::{Config, Native, Tail};
+use ccplane_udp::{Congestion, DATAGRAM, Options, Stamping};
 
 use super::*;
 

@@ -11,8 +11,8 @@ use ccplane_datapath::{Capabilities, Limits};
 use ccplane_emu::Emulator;
 use ccplane_linux::remote_algorithms;
 use ccplane_qdisc::Ecn;
-use ccplane_transport::udp::{Congestion, DATAGRAM, Host, Options, Stamping, UdpError};
 use ccplane_transport::{Config, Connection, Native, Phase, Stats, Tail};
+use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, UdpError};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use ccplane_host::{Frame, Headers};
-use ccplane_transport::udp::Marks;
+use ccplane_udp::Marks;
 use ccplane_units::Time;
 
 use super::{Lane, Sending, classify};

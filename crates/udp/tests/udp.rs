@@ -1,0 +1,592 @@
+//! The UDP driver over loopback: two hosts, each on its thread, and whoever else sends to them.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use ccplane_agent::datapath::{Brought, Way};
+use ccplane_datapath::Limits;
+use ccplane_transport::{Config, Failure, Native, State, Stats, Tail, TailStats, TailStop};
+use ccplane_udp::crypto::Key;
+use ccplane_udp::endpoint::overhead;
+use ccplane_udp::{Congestion, DATAGRAM, Host, Inbox, Marks, Options, Socket, Stamping};
+use ccplane_units::{Duration, Rate, Time};
+use ccplane_wire::Event;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+fn options(key: Option<u8>) -> Options {
+    Options {
+        local: "127.0.0.1:0".parse().unwrap(),
+        datagram: DATAGRAM,
+        window: 4 << 20,
+        key: key.map(|byte| Key::from_bytes([byte; 32])),
+        dscp: 0,
+        config: Config {
+            idle_timeout: Duration::from_secs(5),
+            open_retries: 1,
+            ..Config::default()
+        },
+        stamping: Stamping::Software,
+        link: None,
+        accepted: Native::cubic(),
+    }
+}
+
+const WAIT: Duration = Duration::from_millis(20);
+
+fn byte(seed: u8, at: u64) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ seed
+}
+
+/// A listening host, on a thread of its own, that says back how many bytes came and whether they were right.
+struct Server {
+    address: SocketAddr,
+    stop: std::sync::Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<Host>>,
+}
+
+impl Server {
+    fn start(options: Options) -> Server {
+        let mut host = Host::bind(options).unwrap();
+        host.listen(8).unwrap();
+        let address = host.local();
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            let mut live: Vec<(u64, u64, bool)> = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                host.turn(WAIT).unwrap();
+                while let Some(id) = host.accepted() {
+                    live.push((id, 0, false));
+                }
+                live.retain_mut(|(id, at, answered)| {
+                    let (first, second) = host.arrived(*id);
+                    let pieces = [first.to_vec(), second.to_vec()].concat();
+                    for (index, found) in pieces.iter().enumerate() {
+                        let place = *at + index as u64;
+                        // The first byte says which stream it is.
+                        assert!(place == 0 || *found == byte(0, place), "byte {place} is wrong");
+                    }
+                    *at += pieces.len() as u64;
+                    host.take(*id, pieces.len());
+                    let connection = host.connection(*id).unwrap();
+                    let (ended, over) = (connection.received_all(), connection.failure().is_some());
+                    if ended && !*answered {
+                        host.room(*id)[..8].copy_from_slice(&at.to_be_bytes());
+                        host.wrote(*id, 8);
+                        host.finish(*id);
+                        *answered = true;
+                    }
+                    let gone = over || host.connection(*id).unwrap().sent_all();
+                    if gone {
+                        host.remove(*id);
+                    }
+                    !gone
+                });
+            }
+            host
+        });
+        Server {
+            address,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn end(mut self) -> Host {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+/// Writes the stream on, as far as there is room, to `end`.
+fn feed(host: &mut Host, id: u64, at: &mut u64, end: u64) {
+    while *at < end {
+        let room = host.room(id);
+        let part = room.len().min((end - *at) as usize);
+        if part == 0 {
+            break;
+        }
+        for (index, place) in room[..part].iter_mut().enumerate() {
+            *place = byte(0, *at + index as u64);
+        }
+        host.wrote(id, part);
+        *at += part as u64;
+    }
+}
+
+/// Sends so many bytes, and waits for the answer.
+fn send(host: &mut Host, to: SocketAddr, bytes: u64, congestion: Congestion) -> Result<Stats, Failure> {
+    let id = host.connect(to, congestion).unwrap();
+    let (mut at, mut answer) = (0, Vec::new());
+    loop {
+        feed(host, id, &mut at, bytes);
+        if at == bytes {
+            host.finish(id);
+        }
+        host.turn(WAIT).unwrap();
+        let (first, second) = host.arrived(id);
+        answer.extend([first, second].concat());
+        host.take(id, answer.len());
+        let connection = host.connection(id).unwrap();
+        if let Some(why) = connection.failure() {
+            host.remove(id);
+            return Err(why);
+        }
+        if connection.received_all() {
+            assert_eq!(answer, bytes.to_be_bytes());
+            assert!(matches!(connection.state(), State::Open | State::Draining));
+            let stats = connection.stats();
+            host.turn(Duration::ZERO).unwrap();
+            host.remove(id);
+            return Ok(stats);
+        }
+    }
+}
+
+fn cubic() -> Congestion {
+    Congestion::Native(Native::cubic())
+}
+
+#[test]
+fn streams_of_many_lengths_arrive_with_and_without_a_key() {
+    // Without optimisation a sealed megabyte takes a second.
+    for (key, longest) in [(None, 20_000_000), (Some(7), 500_000)] {
+        let server = Server::start(options(key));
+        let mut client = Host::bind(options(key)).unwrap();
+        for bytes in [0, 1, 1000, 1400, 1401, 100_000, longest] {
+            let stats = send(&mut client, server.address, bytes, cubic()).unwrap();
+            assert_eq!(stats.acked, bytes, "{bytes} bytes, key {key:?}");
+            assert!(stats.srtt > Duration::ZERO);
+        }
+        let counters = server.end().counters();
+        assert_eq!((counters.malformed, counters.forged, counters.mismatched), (0, 0, 0));
+    }
+}
+
+/// Four hosts on one thread: two streams cross, and where nobody has anything to do nobody turns.
+#[test]
+fn several_hosts_share_a_thread() {
+    let mut hosts: Vec<Host> = (0..4).map(|_| Host::bind(options(None)).unwrap()).collect();
+    let mut ids = Vec::new();
+    for server in [0, 2] {
+        hosts[server].listen(1).unwrap();
+        let to = hosts[server].local();
+        ids.push(hosts[server + 1].connect(to, cubic()).unwrap());
+    }
+    let (mut sent, mut came) = ([0; 2], [0; 2]);
+    let mut accepted: [Option<u64>; 2] = [None; 2];
+    while came != [1_000_000; 2] {
+        Host::turn_all(&mut hosts, WAIT).unwrap();
+        for pair in 0..2 {
+            feed(&mut hosts[2 * pair + 1], ids[pair], &mut sent[pair], 1_000_000);
+            let server = &mut hosts[2 * pair];
+            accepted[pair] = accepted[pair].or_else(|| server.accepted());
+            if let Some(id) = accepted[pair] {
+                let (first, second) = server.arrived(id);
+                let count = first.len() + second.len();
+                came[pair] += count;
+                server.take(id, count);
+            }
+        }
+    }
+    // Acknowledgements are still under way, and then there is nothing.
+    let before = hosts[0].now();
+    let mut turns = 0;
+    while hosts[0].now().since(before) < Duration::from_millis(200) {
+        Host::turn_all(&mut hosts, WAIT).unwrap();
+        turns += 1;
+    }
+    assert!(turns < 60, "{turns} turns with nothing to do");
+}
+
+#[test]
+fn every_kind_of_datagram_carries_a_stream() {
+    type Change = fn(&mut Options);
+    let changes: [(&str, Change); 8] = [
+        ("small datagrams", |o| o.datagram = 600),
+        ("the largest datagrams", |o| o.datagram = 65_507),
+        ("a codepoint", |o| o.dscp = 46),
+        ("ECN", |o| o.config.ecn = ccplane_transport::Ecn::Ect0),
+        ("time stamps", |o| o.config.stamps = true),
+        ("pacing", |o| o.config.pacing = true),
+        ("the second loop", |o| o.config.tail = Some(Tail::default())),
+        ("the second loop with time stamps", |o| {
+            (o.config.tail, o.config.stamps) = (Some(Tail::default()), true);
+        }),
+    ];
+    for (what, change) in changes {
+        let mut changed = options(None);
+        change(&mut changed);
+        let server = Server::start(changed.clone());
+        let mut client = Host::bind(changed).unwrap();
+        let stats = send(&mut client, server.address, 3_000_000, cubic()).unwrap();
+        assert_eq!((stats.acked, stats.timeouts), (3_000_000, 0), "{what}");
+        server.end();
+    }
+}
+
+/// A path of 10 ms each way between a client and a server, which keeps the marking of packets or strips it, and counts datagrams by
+/// codepoint and whether they have any of ECN's bits.
+struct Relay {
+    address: SocketAddr,
+    stop: std::sync::Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<Vec<Marks>>>,
+}
+
+impl Relay {
+    fn start(server: SocketAddr, keeps: bool) -> Relay {
+        let here: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let ends = [Socket::bind(here).unwrap(), Socket::bind(here).unwrap()];
+        let address = ends[0].local();
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            let clock = ccplane_agent::link::Clock::new();
+            let (mut client, mut seen, mut inbox) = (None, Vec::new(), Inbox::new());
+            let mut waiting = std::collections::VecDeque::new();
+            while !stopped.load(Ordering::Relaxed) {
+                for (end, socket) in ends.iter().enumerate() {
+                    let due = clock.now() + Duration::from_millis(10);
+                    socket
+                        .receive_marked(&mut inbox)
+                        .unwrap()
+                        .each(|from, marks, _, datagram| {
+                            if end == 0 {
+                                client = Some(from);
+                                seen.push(marks);
+                            }
+                            waiting.push_back((due, 1 - end, marks, datagram.to_vec()));
+                        });
+                }
+                let now = clock.now();
+                while waiting.front().is_some_and(|(due, ..)| *due <= now) {
+                    let Some((_, end, marks, text)) = waiting.pop_front() else {
+                        break;
+                    };
+                    let to = if end == 1 { Some(server) } else { client };
+                    let marks = if keeps { marks } else { Marks { dscp: 0, ..marks } };
+                    // One that finds no room is lost, as on any path.
+                    let _ = ends[end].send(to.unwrap(), &text, text.len(), marks);
+                }
+                let wake = TimeSpec::from_duration(std::time::Duration::from_micros(200));
+                let mut fds = ends.each_ref().map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
+                ppoll(&mut fds, Some(wake), None).unwrap();
+            }
+            seen
+        });
+        Relay {
+            address,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn end(mut self) -> Vec<Marks> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+/// Sends 2 MB with the second loop over a relay; what the loop did, and how what was sent had been marked.
+fn second_loop(keeps: bool) -> (TailStats, Vec<Marks>) {
+    const BYTES: u64 = 2_000_000;
+    let server = Server::start(options(None));
+    let relay = Relay::start(server.address, keeps);
+    let mut looped = options(None);
+    (looped.config.tail, looped.config.ecn) = (Some(Tail::default()), ccplane_transport::Ecn::Ect0);
+    let mut client = Host::bind(looped).unwrap();
+    let id = client.connect(relay.address, cubic()).unwrap();
+    let mut at = 0;
+    feed(&mut client, id, &mut at, BYTES);
+    assert_eq!(at, BYTES);
+    client.finish(id);
+    while !client.connection(id).unwrap().received_all() {
+        client.turn(WAIT).unwrap();
+        let length = client.arrived(id).0.len();
+        client.take(id, length);
+        assert_eq!(client.connection(id).unwrap().failure(), None);
+    }
+    let connection = client.connection(id).unwrap();
+    assert_eq!(connection.stats().acked, BYTES);
+    let stats = *connection.tail_stats().expect("there was something for it");
+    client.remove(id);
+    server.end();
+    (stats, relay.end())
+}
+
+/// The server is not told of the second loop: it looks at the marks of what it gets as soon as there is any.
+#[test]
+fn the_second_loop_brings_the_tail_with_a_marking_for_each_of_its_levels_and_none_of_ecn() {
+    let (stats, seen) = second_loop(true);
+    assert_eq!(stats.stopped, None);
+    // 2 MB are some 1,400 segments: 40 from the end in class 1, 400 more in class 2, the rest in class 3.
+    assert!(
+        stats.sent[0] >= 40 && stats.sent[1] >= 300 && stats.sent[2] >= 500,
+        "{stats:?}"
+    );
+    assert!(stats.delivered_bytes > 1_000_000, "{stats:?}");
+    for (class, dscp) in [(1, 1), (2, 3), (3, 11)] {
+        let of_class: Vec<_> = seen.iter().filter(|marks| marks.dscp == dscp).collect();
+        let sent = stats.sent[class - 1];
+        assert!(
+            of_class.len() as u64 <= sent && of_class.len() as u64 >= sent * 9 / 10,
+            "class {class}"
+        );
+        assert!(of_class.iter().all(|marks| marks.ecn == 0), "class {class}");
+    }
+    assert!(seen.contains(&Marks { ecn: 2, dscp: 0 }));
+}
+
+#[test]
+fn the_second_loop_stops_where_its_marking_is_stripped_and_the_stream_arrives() {
+    let (stats, _) = second_loop(false);
+    assert!(matches!(stats.stopped, Some(TailStop::Marking { .. })), "{stats:?}");
+}
+
+/// The server is not told of stamps: it answers those that it sees. On loopback nothing waits for long.
+#[test]
+fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
+    for (stamping, key) in [
+        (Stamping::Off, None),
+        (Stamping::Software, None),
+        (Stamping::Software, Some(7)),
+        (Stamping::Hardware, None), // which loopback has none of
+    ] {
+        let what = format!("{stamping:?}, key {key:?}");
+        let bytes = if key.is_none() { 3_000_000 } else { 300_000 };
+        let server = Server::start(options(key));
+        let mut stamped = options(key);
+        (stamped.config.stamps, stamped.stamping) = (true, stamping);
+        // Below what loopback carries, so that what waits is the noise of the stack.
+        stamped.config.max_rate = Some(Rate::from_bits_per_sec(50_000_000));
+        let mut client = Host::bind(stamped).unwrap();
+        for round in 0..2 {
+            let id = client.connect(server.address, cubic()).unwrap();
+            let mut at = 0;
+            while client.stats(id).unwrap().acked < bytes {
+                feed(&mut client, id, &mut at, bytes);
+                client.turn(WAIT).unwrap();
+                assert!(client.connection(id).unwrap().failure().is_none(), "{what}");
+            }
+            let packets = u64::from(client.stats(id).unwrap().delivered);
+            let delays = client.delays(id).expect("samples");
+            // Some of the first are user space's: the kernel stamps for who asks, from then on.
+            assert!(
+                delays.count() * 10 >= packets * 9,
+                "{what}: {} of {packets}",
+                delays.count()
+            );
+            let median = delays.quantile(0.5).unwrap();
+            assert!(median < Duration::from_millis(5), "{what}: {median}");
+            eprintln!(
+                "{what}, round {round}: {packets} packets, median {median}, 99th {}",
+                delays.quantile(0.99).unwrap()
+            );
+            client.abort(id).unwrap();
+        }
+        assert!(
+            client.missed_departures() < 50,
+            "{what}: {}",
+            client.missed_departures()
+        );
+        server.end();
+    }
+}
+
+/// An agent that takes everything and says nothing.
+#[derive(Debug)]
+struct Mute;
+
+impl Way for Mute {
+    fn report(&mut self, _now: Time, _report: &Event<'_>) -> bool {
+        true
+    }
+
+    fn tell(&mut self, _now: Time, _event: Event<'static>) {}
+
+    fn bring(&mut self, _now: Time) -> Option<Brought> {
+        None
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+#[test]
+fn a_connection_whose_agent_is_silent_is_known_to_be_on_the_fallback() {
+    let server = Server::start(options(None));
+    let mut host = Host::bind(options(None)).unwrap();
+    let limits = Limits {
+        fallback_after: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    host.steer(Mute, limits);
+    let steered = host
+        .connect(server.address, Congestion::Steered("absent".to_owned()))
+        .unwrap();
+    let native = host.connect(server.address, cubic()).unwrap();
+    let mut at = 0;
+    for _ in 0..1_000 {
+        // Some bytes at a time, so that there are ACKs for longer than the agent may be silent.
+        let next = at + 20_000;
+        feed(&mut host, steered, &mut at, next);
+        host.turn(WAIT).unwrap();
+        if host.in_fallback(steered) == Some(true) {
+            break;
+        }
+    }
+    assert_eq!(host.in_fallback(steered), Some(true));
+    assert_eq!((host.in_fallback(native), host.in_fallback(7)), (None, None));
+    server.end();
+}
+
+#[test]
+fn ends_with_unlike_datagrams_agree_on_the_smaller() {
+    let mut small = options(None);
+    small.datagram = 700;
+    let server = Server::start(small);
+    let mut client = Host::bind(options(None)).unwrap();
+    let stats = send(&mut client, server.address, 1_000_000, cubic()).unwrap();
+    assert!(stats.delivered > 1_000_000 / 700, "{} packets", stats.delivered);
+    server.end();
+}
+
+#[test]
+fn ipv6_carries_a_stream() {
+    let mut v6 = options(None);
+    v6.local = "[::1]:0".parse().unwrap();
+    if UdpSocket::bind(v6.local).is_err() {
+        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "no IPv6 here");
+        return eprintln!("SKIPPED: ipv6_carries_a_stream: no IPv6 here");
+    }
+    let server = Server::start(v6.clone());
+    let mut client = Host::bind(v6).unwrap();
+    send(&mut client, server.address, 1_000_000, cubic()).unwrap();
+    server.end();
+}
+
+#[test]
+fn who_does_not_answer_is_told_from_who_refuses() {
+    let mut client = Host::bind(options(None)).unwrap();
+    // Somebody is there and says nothing; nobody is there and the kernel says so.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let failed = send(&mut client, silent.local_addr().unwrap(), 10, cubic()).unwrap_err();
+    assert!(matches!(failed, Failure::NoAnswer(_)), "{failed}");
+    assert!(client.trouble().is_none());
+    let mut hello = [0; 2048];
+    assert_eq!(
+        silent.recv(&mut hello).unwrap(),
+        DATAGRAM,
+        "a hello shows whether full datagrams pass"
+    );
+
+    let gone = silent.local_addr().unwrap();
+    drop(silent);
+    let failed = send(&mut client, gone, 10, cubic()).unwrap_err();
+    assert!(matches!(failed, Failure::NoAnswer(_)), "{failed}");
+    let trouble = client.trouble().unwrap();
+    assert_eq!(trouble.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+/// What a connection under a limit reaches in half a second and in the best tenth of a second of it, as parts of the limit, headers
+/// included: from a tenth of the stream on, so that slow start does not count.
+fn parts_of(limit: Rate) -> (f64, f64) {
+    let server = Server::start(options(None));
+    let mut limited = options(None);
+    limited.config.max_rate = Some(limit);
+    let mut client = Host::bind(limited).unwrap();
+    let id = client.connect(server.address, cubic()).unwrap();
+    let bytes = limit.bytes_in(Duration::from_millis(500)).get();
+    let mss = client.connection(id).unwrap().mss() as f64;
+    let header = f64::from(28 + overhead(false, false));
+    let part = |bytes: u64, time: Duration| {
+        let sent = bytes as f64 * (mss + header) / mss;
+        sent / limit.bytes_in(time).get() as f64
+    };
+    let (mut at, mut best) = (0, 0.0f64);
+    let mut marks: Vec<(Time, u64)> = Vec::new();
+    let all = loop {
+        feed(&mut client, id, &mut at, bytes);
+        client.turn(WAIT).unwrap();
+        let (stats, now) = (client.stats(id).unwrap(), client.now());
+        assert!(client.connection(id).unwrap().failure().is_none());
+        if stats.acked <= bytes / 10 {
+            continue;
+        }
+        let (begun, first) = *marks.first().unwrap_or(&(now, stats.acked));
+        let (since, acked) = *marks.last().unwrap_or(&(Time::ZERO, 0));
+        if now.since(since) >= Duration::from_millis(100) {
+            if !marks.is_empty() {
+                best = best.max(part(stats.acked - acked, now.since(since)));
+            }
+            marks.push((now, stats.acked));
+        }
+        if stats.acked == bytes {
+            break part(stats.acked - first, now.since(begun));
+        }
+    };
+    client.abort(id).unwrap();
+    server.end();
+    (all, best)
+}
+
+#[test]
+fn a_limit_is_kept_and_reached() {
+    for mbit in [100, 1000] {
+        let limit = Rate::from_bits_per_sec(mbit * 1_000_000);
+        // A machine that does something else meanwhile may be too slow, but never too fast.
+        let mut best = 0.0f64;
+        for _ in 0..40 {
+            let (all, part) = parts_of(limit);
+            assert!(all < 1.02, "{all:.3} of {mbit} Mbit/s");
+            best = best.max(part);
+            if best > 0.98 {
+                break;
+            }
+        }
+        assert!(best > 0.98, "{best:.3} of {mbit} Mbit/s at best");
+    }
+}
+
+#[test]
+fn a_packet_in_steady_state_allocates_nothing() {
+    for key in [None, Some(7)] {
+        let server = Server::start(options(key));
+        let mut client = Host::bind(options(key)).unwrap();
+        let id = client.connect(server.address, cubic()).unwrap();
+        let mut at = 0;
+        let mut send_until = |client: &mut Host, end: u64| {
+            while client.stats(id).unwrap().acked < end {
+                feed(client, id, &mut at, end);
+                client.turn(WAIT).unwrap();
+                assert!(client.connection(id).unwrap().failure().is_none());
+            }
+        };
+        // Until the window has filled the ring once, and all that grows has grown.
+        let (warm, measured) = if key.is_none() {
+            (12_000_000, 6_000_000)
+        } else {
+            (600_000, 300_000)
+        };
+        send_until(&mut client, warm);
+        // Where the machine does something else meanwhile a segment may seem lost, and its repair takes memory: again then.
+        let mut counts = Vec::new();
+        for round in 1..=8 {
+            let before = client.stats(id).unwrap().delivered;
+            let counted = allocation_counter::measure(|| send_until(&mut client, warm + round * measured));
+            let packets = client.stats(id).unwrap().delivered - before;
+            assert!(u64::from(packets) >= measured / 1500, "{packets} packets");
+            counts.push(counted.count_total);
+            // A ring that the window outgrows is made anew, twice as large: a few times in a connection's life.
+            if counted.count_total <= 4 {
+                break;
+            }
+        }
+        assert!(counts.last() <= Some(&4), "{counts:?} allocations a round, key {key:?}");
+        server.end();
+    }
+}
