@@ -1,7 +1,6 @@
 //! A connection: both halves of it, its life, and the verbs by which a driver runs it.
 //!
-//! The machinery is in the files beside this one: `transmit` (what leaves), `acknowledge` (what an ACK does), `receive`,
-//! `handshake`, `rack`, `recovery` with `prr`, `timeout`.
+//! The machinery is in the files beside this one: `send`, the sending half in parts, `receive`, `handshake`, and `tail`, the second loop.
 
 use std::sync::Arc;
 
@@ -11,14 +10,14 @@ use crate::config::Config;
 use crate::control::{Ack, Control, Event};
 use crate::error::Failure;
 use crate::number::Number;
-use crate::pacing::Pacer;
-use crate::rack::Rack;
-use crate::rate::DeliveryRate;
 use crate::receive::{MAX_CLASSES, Receiver};
-use crate::recovery::Repair;
-use crate::rtt::Rtt;
-use crate::scoreboard::Scoreboard;
 use crate::segment::{Kind, Segment, Side};
+use crate::send::flight::Flight;
+use crate::send::pacer::Pacer;
+use crate::send::rack::Rack;
+use crate::send::rate::DeliveryRate;
+use crate::send::recovery::Repair;
+use crate::send::rtt::Rtt;
 use crate::stats::Stats;
 use crate::tail::Low;
 
@@ -59,14 +58,7 @@ pub enum Phase {
 #[repr(C)]
 pub struct Connection {
     pub(crate) config: Arc<Config>,
-    pub(crate) board: Scoreboard,
-    /// Sent and not acknowledged: `una..next`. Cut from the stream and perhaps sent in a class above 0: `next..cut`.
-    pub(crate) una: Number,
-    pub(crate) next: Number,
-    pub(crate) cut: Number,
-    /// Of `una..next`, how many have arrived beyond the cumulative ACK, and how many wait to be sent again.
-    pub(crate) sacked: u32,
-    pub(crate) lost: u32,
+    pub(crate) flight: Flight,
     /// The window in packets.
     pub(crate) window: u32,
     /// So many full segments of new data may leave without another look (`allot`).
@@ -74,9 +66,8 @@ pub struct Connection {
     pub(crate) mss: u16,
     pub(crate) state: State,
     pub(crate) phase: Phase,
-    /// Where `una` and `cut` are in the stream, how much of it there is, and how much the peer takes, bytes.
-    pub(crate) una_offset: u64,
-    pub(crate) cut_offset: u64,
+    pub(crate) retransmitted: u32,
+    /// How much of the stream there is, and how much the peer takes, bytes.
     pub(crate) written: u64,
     pub(crate) limit: u64,
     /// The window and the threshold, bytes.
@@ -100,13 +91,7 @@ pub struct Connection {
     pub(crate) ce_packets: u32,
     pub(crate) ce_bytes: u32,
     pub(crate) low: Option<Box<Low>>,
-    /// Of those that have arrived, how many the second loop brought: they were never in flight. And how many are in flight
-    /// although the second loop has brought the same.
-    pub(crate) passed: u32,
-    pub(crate) echoes: u32,
     pub(crate) heard: Time,
-    pub(crate) retransmitted: u32,
-    pub(crate) lost_total: u32,
     pub(crate) timeouts: u16,
     /// Timeouts in a row.
     pub(crate) backoff: u8,
@@ -175,21 +160,12 @@ impl Connection {
         let window = u32::from(config.initial_window.max(1));
         Connection {
             config: Arc::clone(config),
-            board: Scoreboard::default(),
-            una: first,
-            next: first,
-            cut: first,
-            sacked: 0,
-            lost: 0,
-            passed: 0,
-            echoes: 0,
+            flight: Flight::new(first),
             window,
             quota: 0,
             mss,
             state,
             phase: Phase::Open,
-            una_offset: 0,
-            cut_offset: 0,
             written: 0,
             limit: 0,
             cwnd: u64::from(window) * u64::from(mss),
@@ -210,7 +186,6 @@ impl Connection {
             ce_bytes: 0,
             heard: now,
             retransmitted: 0,
-            lost_total: 0,
             timeouts: 0,
             backoff: 0,
             unanswered: 0,
@@ -345,7 +320,7 @@ impl Connection {
     /// Everything written is acknowledged, the end of the stream included.
     #[inline(always)]
     pub fn sent_all(&self) -> bool {
-        self.flags.fin_cut && self.una == self.cut
+        self.flags.fin_cut && self.flight.is_empty()
     }
 
     /// Bytes that arrived in order.
@@ -368,8 +343,8 @@ impl Connection {
     /// Gives back memory that is not needed now. A driver that keeps idle connections calls it once they are idle.
     pub fn shrink(&mut self) {
         self.receiver.shrink();
-        if self.una == self.cut {
-            self.board.free();
+        if self.flight.is_empty() {
+            self.flight.free();
             if self.phase == Phase::Open {
                 self.repair = None;
             }
@@ -380,7 +355,7 @@ impl Connection {
     /// What it takes in memory, bytes, its own size included.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Connection>()
-            + self.board.heap_bytes()
+            + self.flight.heap_bytes()
             + self.receiver.heap_bytes()
             + self.repair.as_ref().map_or(0, |repair| repair.heap_bytes())
             + self.low.as_ref().map_or(0, |low| low.heap_bytes())
@@ -422,32 +397,31 @@ impl Connection {
     /// Packets on their way, as far as is known.
     #[inline(always)]
     pub fn in_flight(&self) -> u32 {
-        let arrived = self.sacked.wrapping_sub(self.echoes);
-        self.outstanding().wrapping_sub(arrived).wrapping_sub(self.lost)
+        self.flight.in_flight()
     }
 
     /// Packets sent and not cumulatively acknowledged.
     #[inline(always)]
     pub fn outstanding(&self) -> u32 {
-        self.next.since(self.una)
+        self.flight.outstanding()
     }
 
     /// Everything before this number is acknowledged.
     #[inline(always)]
     pub fn una(&self) -> Number {
-        self.una
+        self.flight.una()
     }
 
     /// The number that the next new segment will have.
     #[inline(always)]
     pub fn next(&self) -> Number {
-        self.next
+        self.flight.next()
     }
 
     /// Bytes written and not cumulatively acknowledged.
     #[inline(always)]
     pub fn pending(&self) -> u64 {
-        self.written - self.una_offset
+        self.written - self.flight.una_offset()
     }
 
     /// When the peer was heard last.
@@ -547,7 +521,7 @@ impl Connection {
 
     /// Nothing is under way any more: what was kept for it goes, and only what time stamps have told stays, for figures at the end.
     fn free(&mut self) {
-        self.board.free();
+        self.flight.free();
         let stamps = self.repair.take().and_then(|repair| repair.stamps);
         if stamps.is_some() {
             self.repair_mut().stamps = stamps;

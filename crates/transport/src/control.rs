@@ -29,7 +29,7 @@ use ccplane_datapath::{Outcome, Signals, Transport};
 use ccplane_units::{Duration, Time};
 
 use crate::connection::Connection;
-use crate::rate::RateSample;
+use crate::send::rate::RateSample;
 
 /// Decides window, rate and threshold of one connection.
 pub trait Control {

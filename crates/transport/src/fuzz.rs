@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
 
-use crate::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Segment, Side, Tail};
+use crate::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Segment, Side, State, Tail};
 
 /// Bytes that a connection may take whatever happens: holes at the receiver and the sender, and a window of segments.
 const MOST_MEMORY: usize = 4 << 20;
@@ -86,6 +86,10 @@ pub fn transport(data: &[u8]) {
                 budget -= 1;
                 assert!(budget > 0, "it sends without end");
             }
+        }
+        // A closed connection has given its scoreboard back.
+        if connection.state() != State::Closed {
+            connection.flight.check();
         }
         assert!(
             connection.memory_bytes() < MOST_MEMORY,

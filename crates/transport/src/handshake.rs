@@ -33,7 +33,7 @@ impl Connection {
             self.mss = segment.length.max(least);
             self.set_cwnd(u64::from(self.config.initial_window.max(1)) * self.mss());
         }
-        self.limit = self.una_offset + u64::from(segment.window);
+        self.limit = self.flight.una_offset() + u64::from(segment.window);
     }
 
     /// The segment that the handshake, or an abort, has to send.
@@ -49,7 +49,7 @@ impl Connection {
             State::Opening => Kind::Open,
             State::Accepting => Kind::OpenReply,
             _ => {
-                segment.number = self.next;
+                segment.number = self.flight.next();
                 segment.length = 0;
                 return segment.kind = Kind::Abort;
             }
@@ -134,7 +134,7 @@ impl Connection {
         self.progress = now;
         self.sent = now;
         if self.config.jump_start {
-            let all = self.written.min(self.limit) - self.una_offset;
+            let all = self.written.min(self.limit) - self.flight.una_offset();
             self.set_cwnd(self.cwnd().max(all));
             self.ssthresh = self.cwnd();
         }

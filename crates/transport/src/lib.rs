@@ -4,7 +4,6 @@
 //! clock: a codec and a driver put bytes and sockets around it, the simulator carries the segments as they are.
 #![forbid(unsafe_code)]
 
-mod acknowledge;
 mod config;
 mod connection;
 mod control;
@@ -14,22 +13,14 @@ pub mod fuzz;
 mod handshake;
 mod native;
 mod number;
-mod pacing;
-mod prr;
-mod rack;
 mod ranges;
-mod rate;
 mod receive;
-mod recovery;
-mod rtt;
-mod scoreboard;
 mod segment;
+mod send;
 mod stamps;
 mod stats;
 mod steered;
 mod tail;
-mod timeout;
-mod transmit;
 
 pub use ccplane_datapath::{OneWay, Stamps};
 pub use ccplane_qdisc::Ecn;
@@ -39,12 +30,12 @@ pub use control::{Ack, Control, Event};
 pub use error::Failure;
 pub use native::{Cubic, Dctcp, Native, NewReno, Rcp, UnknownNative};
 pub use number::Number;
-pub use prr::Prr;
 pub use ranges::MOST_BYTES as MOST_RANGE_BYTES;
-pub use rate::{DeliveryRate, RateSample, Stamp};
 pub use receive::{MAX_CLASSES, TailArrivals};
-pub use rtt::Rtt;
 pub use segment::{Kind, MAX_RANGES, Range, Segment, Side};
+pub use send::prr::Prr;
+pub use send::rate::{DeliveryRate, RateSample, Stamp};
+pub use send::rtt::Rtt;
 pub use stats::Stats;
 pub use steered::CAPABILITIES;
 pub use tail::{TailStats, TailStop};

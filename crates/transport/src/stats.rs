@@ -47,11 +47,11 @@ impl Stats {
     pub(crate) fn of(connection: &Connection) -> Stats {
         Stats {
             written: connection.written,
-            sent: connection.cut_offset,
-            acked: connection.una_offset,
+            sent: connection.flight.cut_offset(),
+            acked: connection.flight.una_offset(),
             received: connection.receiver.offset,
             retransmitted: connection.retransmitted,
-            lost: connection.lost_total,
+            lost: connection.flight.lost_total(),
             timeouts: connection.timeouts,
             delivered: connection.rate.delivered(),
             marked: connection.ce_packets,

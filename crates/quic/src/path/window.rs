@@ -1,6 +1,6 @@
 //! The window of a path, and what a reduction does to it.
 //!
-//! The rules are those of ccplane's transport (`crates/transport/src/recovery.rs`) and of its datapath in Linux. A loss or a mark begins a
+//! The rules are those of ccplane's transport (`crates/transport/src/send/recovery.rs`) and of its datapath in Linux. A loss or a mark begins a
 //! reduction. The threshold is half the window until the control says another; proportional rate reduction (RFC 9937) leads the window
 //! there. After persistent congestion the window is the least at once (RFC 9002, 7.6.2). A reduction that proves spurious is undone.
 //! It ends as RFC 9002, 7.3.2 has it: when a packet that was sent since is acknowledged.

@@ -6,14 +6,14 @@ use super::{LEVELS, Low, TailStats, TailStop};
 use crate::connection::Connection;
 use crate::number::Number;
 use crate::receive::TailArrivals;
-use crate::scoreboard::Sent;
 use crate::segment::{Range, Segment, Side};
+use crate::send::flight::Sent;
 
 impl Connection {
     /// An ACK in a class above 0: it tells what of the tail arrived, and nothing else. No growth, no RTT, no loss. Where
     /// nothing is out in class 0, or everything has arrived, its cumulative part counts too, as no other ACK may come.
     pub(crate) fn take_tail(&mut self, segment: &Segment, side: &Side) {
-        let (una, next, cut) = (self.una, self.next, self.cut);
+        let (una, next, cut) = (self.flight.una(), self.flight.next(), self.flight.cut());
         if segment.ack.since(una) > cut.since(una) && !segment.ack.before(una) {
             return; // of something never sent
         }
@@ -35,8 +35,8 @@ impl Connection {
             self.settle(segment);
         }
         self.pass_arrived();
-        if self.una == self.next && self.una == segment.ack {
-            self.limit = self.limit.max(self.una_offset + u64::from(segment.window));
+        if self.flight.una() == self.flight.next() && self.flight.una() == segment.ack {
+            self.limit = self.limit.max(self.flight.una_offset() + u64::from(segment.window));
         }
     }
 
@@ -50,13 +50,12 @@ impl Connection {
         let (Some(repair), Some(low)) = (self.repair.as_deref_mut(), self.low.as_deref_mut()) else {
             return;
         };
-        let board = &mut self.board;
+        let flight = &mut self.flight;
         repair.sacked.insert(range, 0, |fresh| {
             let mut number = fresh.start;
             while number != fresh.end {
-                let sent = board.get_mut(number);
-                sent.set(Sent::SACKED);
-                low.brought(sent);
+                flight.on_sacked(number);
+                low.brought(flight.get(number));
                 number = number.plus(1);
             }
         });
@@ -64,30 +63,20 @@ impl Connection {
 
     /// Everything has arrived, and no ACK of class 0 need come to say so.
     fn settle(&mut self, segment: &Segment) {
-        while self.una != segment.ack {
-            let sent = self.step();
-            if let Some(low) = self.low.as_deref_mut()
+        let low = &mut self.low;
+        self.flight.settle(segment.ack, |sent| {
+            if let Some(low) = low.as_deref_mut()
                 && sent.transmission == 0
                 && !sent.is(Sent::SACKED)
             {
-                low.brought(&sent);
+                low.brought(sent);
             }
-        }
-        self.next = self.next.later(self.una);
-        (self.sacked, self.passed, self.lost) = (0, 0, 0);
+        });
         (self.flags.probing, self.flags.tail_probe) = (false, false);
         self.forget_echoes();
         if let Some(repair) = self.repair.as_deref_mut() {
             repair.sacked.forget_before(segment.ack);
         }
-    }
-
-    /// The first segment that was not acknowledged is.
-    fn step(&mut self) -> Sent {
-        let sent = *self.board.get(self.una);
-        self.una_offset = self.offset_of(&sent) + u64::from(sent.length);
-        self.una = self.una.plus(1);
-        sent
     }
 
     /// Counts the segment that is being answered, and sees in which class it came.
@@ -101,12 +90,12 @@ impl Connection {
         {
             low.stats.duplicates += 1;
         }
-        let echoed = segment.echo_transmission != 0 && segment.echo.within(self.una, self.cut);
+        let echoed = segment.echo_transmission != 0 && segment.echo.within(self.flight.una(), self.flight.cut());
         if echoed {
-            let sent = self.board.get_mut(segment.echo);
+            let sent = self.flight.get(segment.echo);
             if sent.is(Sent::TAIL) && !sent.is(Sent::CAME) && sent.transmission > 0 {
-                sent.set(Sent::CAME);
                 low.count(sent);
+                self.flight.came(segment.echo);
             }
         }
         if segment.echo_band == 1 && tail.is_some_and(|tail| tail.verify) && low.stats.stopped.is_none() {
@@ -127,12 +116,8 @@ impl Connection {
     /// `next` passes over segments of the tail that have arrived already.
     #[inline(always)]
     pub(crate) fn pass_arrived(&mut self) {
-        while self.next != self.cut && self.board.get(self.next).is(Sent::SACKED) {
-            self.next = self.next.plus(1);
-            self.sacked += 1;
-            self.passed += 1;
-        }
-        if self.passed != 0 {
+        self.flight.pass_arrived();
+        if self.flight.passed() != 0 {
             self.join_passed();
         }
     }
@@ -140,21 +125,10 @@ impl Connection {
     /// What class 0 need not send and follows what is acknowledged is as good as acknowledged.
     #[cold]
     fn join_passed(&mut self) {
-        let before = self.una;
-        while self.una != self.next {
-            let sent = self.board.get(self.una);
-            if sent.transmission != 0 || !sent.is(Sent::SACKED) {
-                break;
-            }
-            self.step();
-            self.sacked -= 1;
-            self.passed -= 1;
-        }
-        let una = self.una;
-        if una != before
+        if self.flight.join_passed()
             && let (Some(repair), Some(low)) = (self.repair.as_deref_mut(), self.low.as_deref_mut())
         {
-            repair.sacked.forget_before(una);
+            repair.sacked.forget_before(self.flight.una());
             low.stats.bumps += 1;
         }
     }
@@ -171,22 +145,33 @@ impl Connection {
             low.echoes.pop_front();
             met = (number == segment.echo).then_some((number, sent));
         }
-        self.echoes = low.echoes();
+        self.flight.set_echoes(low.echoes());
         met
     }
 
     /// When what is in flight although the same has arrived counts as lost.
     pub(crate) fn echoes_end(&self) -> Option<Time> {
-        let (_, last) = self.low.as_ref().filter(|_| self.echoes != 0)?.echoes.back()?;
+        let (_, last) = self.low.as_ref().filter(|_| self.flight.echoes() != 0)?.echoes.back()?;
         Some(last.at + self.rto())
     }
 
     pub(crate) fn forget_echoes(&mut self) {
-        self.echoes = 0;
+        self.flight.set_echoes(0);
         if let Some(low) = self.low.as_deref_mut() {
             low.echoes.clear();
         }
     }
+}
+
+/// What the acknowledgement of a segment of the tail is to the first loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cover {
+    /// The delivery of its own.
+    Delivered,
+    /// It never sent it.
+    Unsent,
+    /// The second loop's has arrived, and its own is still on its way.
+    Echo,
 }
 
 impl Low {
@@ -195,38 +180,27 @@ impl Low {
         self.sent.find(start).is_some_and(|range| !range.end.before(end))
     }
 
-    /// A cumulative ACK of class 0 covers a segment of the tail; whether that does not count as a delivery of the first loop's.
+    /// A cumulative ACK of class 0 covers a segment of the tail; `before`: class 0 has come to it. What that is to the first loop.
     #[cold]
     #[inline(never)]
-    pub fn cover(
-        low: &mut Option<Box<Low>>,
-        (sacked, passed, bumped): (&mut u32, &mut u32, &mut bool),
-        (number, sent): (Number, &Sent),
-        next: Number,
-        ack: &Segment,
-    ) -> bool {
-        let Some(low) = low.as_deref_mut() else { return false };
-        let before = number.before(next);
+    pub fn cover(low: &mut Option<Box<Low>>, (number, sent): (Number, &Sent), before: bool, ack: &Segment) -> Cover {
+        let Some(low) = low.as_deref_mut() else {
+            return Cover::Delivered;
+        };
         if sent.transmission == 0 && (sent.is(Sent::SACKED) || !before) {
-            // Never sent in class 0.
-            *bumped = true;
-            if before {
-                *sacked -= 1;
-                *passed -= 1;
-            } else if !sent.is(Sent::SACKED) {
+            if !before && !sent.is(Sent::SACKED) {
                 low.brought(sent);
             }
-            return true;
+            return Cover::Unsent;
         }
         if sent.is(Sent::ECHOED) {
-            *sacked -= 1;
-            return true;
+            return Cover::Echo;
         }
-        let echo = !sent.is(Sent::SACKED) && sent.is_echo(number, ack);
-        if echo {
+        if !sent.is(Sent::SACKED) && sent.is_echo(number, ack) {
             low.add_echo(number, *sent);
+            return Cover::Echo;
         }
-        echo
+        Cover::Delivered
     }
 
     /// A segment arrived by this loop alone.

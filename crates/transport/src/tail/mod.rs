@@ -19,7 +19,7 @@
 mod answered;
 mod verify;
 
-pub(crate) use answered::clip;
+pub(crate) use answered::{Cover, clip};
 pub use verify::TailStop;
 
 use std::collections::VecDeque;
@@ -32,9 +32,9 @@ use crate::config::Tail;
 use crate::connection::{Connection, State};
 use crate::number::Number;
 use crate::ranges::RangeSet;
-use crate::recovery::Undo;
-use crate::scoreboard::Sent;
 use crate::segment::{Range, Segment, Side};
+use crate::send::flight::Sent;
+use crate::send::recovery::Undo;
 
 /// Levels that are counted one by one.
 const LEVELS: usize = Tail::MOST_LEVELS as usize;
@@ -156,13 +156,14 @@ impl Connection {
         }
         let flying = self.low.as_ref().map_or(0, |low| u64::from(low.stats.flying));
         let start = match self.cuttable(tail) {
-            0 => self.offset_of(self.board.get(self.next_low()?)),
+            0 => self.flight.offset_of(self.flight.get(self.next_low()?)),
             segments => {
-                let beyond_window = self.cut.since(self.next) as u64 + segments > u64::from(self.window_room());
+                let beyond_window =
+                    self.flight.cut().since(self.flight.next()) as u64 + segments > u64::from(self.window_room());
                 if !beyond_window {
                     return None;
                 }
-                self.cut_offset + (segments - 1) * u64::from(self.mss)
+                self.flight.cut_offset() + (segments - 1) * u64::from(self.mss)
             }
         };
         let from_end = (self.written - start).div_ceil(u64::from(self.mss));
@@ -181,15 +182,15 @@ impl Connection {
         let mut at = low.at;
         loop {
             let number = at.previous();
-            if at.since(self.next) > self.cut.since(self.next)
-                || number.since(self.next) < self.window_room()
-                || at == self.next
+            if at.since(self.flight.next()) > self.flight.cut().since(self.flight.next())
+                || number.since(self.flight.next()) < self.window_room()
+                || at == self.flight.next()
             {
                 return None;
             }
             let passed = low.sent.find(number).or_else(|| sacked?.find(number));
             match passed {
-                Some(range) => at = range.start.later(self.next),
+                Some(range) => at = range.start.later(self.flight.next()),
                 None => return Some(number),
             }
         }
@@ -199,10 +200,14 @@ impl Connection {
     /// that is short waits while another short one is on its way (as Minshall's form of the Nagle algorithm has it), unless the
     /// stream ends with it: a stream that is written in small pieces is not to be sent in small segments.
     fn cuttable(&self, tail: &Tail) -> u64 {
-        let unsent = self.written - self.cut_offset;
+        let unsent = self.written - self.flight.cut_offset();
         let mss = u64::from(self.mss);
-        let room = self.limit.saturating_sub(self.cut_offset);
-        let ahead = u64::from(tail.ahead.min(MOST_CUT).saturating_sub(self.cut.since(self.una)));
+        let room = self.limit.saturating_sub(self.flight.cut_offset());
+        let ahead = u64::from(
+            tail.ahead
+                .min(MOST_CUT)
+                .saturating_sub(self.flight.cut().since(self.flight.una())),
+        );
         let full = unsent.min(room) / mss;
         let short = unsent <= room && !unsent.is_multiple_of(mss) && (self.flags.finishing || !self.short_flies());
         (full + u64::from(short)).min(ahead)
@@ -211,7 +216,9 @@ impl Connection {
     /// A short segment of the tail is on its way.
     fn short_flies(&self) -> bool {
         let short = self.low.as_ref().and_then(|low| low.short);
-        short.is_some_and(|short| short.within(self.next, self.cut) && !self.board.get(short).is(Sent::SACKED))
+        short.is_some_and(|short| {
+            short.within(self.flight.next(), self.flight.cut()) && !self.flight.get(short).is(Sent::SACKED)
+        })
     }
 
     /// The tail's next segment, where that is of the class.
@@ -226,11 +233,11 @@ impl Connection {
         for _ in 0..segments {
             self.cut_segment();
         }
-        let (cut, mss, next) = (self.cut, self.mss, self.next);
+        let (cut, mss, next) = (self.flight.cut(), self.mss, self.flight.next());
         if segments > 0 {
             let last = cut.previous();
-            let short = self.board.get(last).length < mss;
-            let una = self.una;
+            let short = self.flight.get(last).length < mss;
+            let una = self.flight.una();
             let low = self.low.get_or_insert_with(|| Box::new(Low::new(next)));
             low.at = cut;
             low.forget_before(una);
@@ -251,14 +258,11 @@ impl Connection {
             low.stats.stopped = Some(TailStop::Scattered);
         }
         let level = usize::from(segment.class - 1) & (LEVELS - 1);
-        let sent = self.board.get_mut(number);
-        sent.set(Sent::TAIL);
-        sent.level = level as u8;
+        let sent = self.flight.on_sent_below(number, level as u8);
         low.watch.sends(now, low.stats.flying == 0);
         low.stats.flying += 1;
         low.stats.sent[level] += 1;
         low.stats.sent_bytes[level] += u64::from(sent.length);
-        let sent = *sent;
         self.describe(now, number, &sent, segment, side);
         segment.transmission = 1;
         segment.ecn = Ecn::NotEct;
@@ -269,12 +273,10 @@ impl Connection {
         Some(())
     }
 
-    /// The first loop sends a segment that was sent here, as it is not known to have arrived, or as a probe.
+    /// The first loop sends a segment that was sent here, as it is not known to have arrived.
     #[cold]
-    pub(crate) fn overtake_tail(&mut self, arrived: bool) {
-        if arrived {
-            self.passed = self.passed.saturating_sub(1);
-        } else if let Some(low) = self.low.as_deref_mut() {
+    pub(crate) fn overtake_tail(&mut self) {
+        if let Some(low) = self.low.as_deref_mut() {
             low.stats.flying = low.stats.flying.saturating_sub(1);
         }
     }
@@ -282,7 +284,7 @@ impl Connection {
     /// Everything has arrived, by both loops: of the second only its figures stay. A late copy of what it sent would be taken for
     /// a retransmission in vain from now on, so no reduction of before is undone any more.
     pub(crate) fn release_low(&mut self) {
-        let Some(low) = self.low.as_deref_mut().filter(|_| self.echoes == 0) else {
+        let Some(low) = self.low.as_deref_mut().filter(|_| self.flight.echoes() == 0) else {
             return;
         };
         (low.sent, low.echoes) = (RangeSet::default(), VecDeque::new());

@@ -92,7 +92,12 @@ impl Connection {
     /// a burst of class 0 delays its own last packets, but not its first.
     #[cold]
     pub(crate) fn watch(&mut self, rtt: Duration, now: Time) {
-        let (una, next, without, srtt) = (self.una, self.next, self.rtt.least(), self.rtt.smoothed());
+        let (una, next, without, srtt) = (
+            self.flight.una(),
+            self.flight.next(),
+            self.rtt.least(),
+            self.rtt.smoothed(),
+        );
         let verify = self.config.tail.is_some_and(|tail| tail.verify);
         let Some(low) = self.low.as_deref_mut() else { return };
         // Also where it sends no more.

@@ -12,7 +12,7 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::rtt::Rtt;
+use crate::send::rtt::Rtt;
 
 /// Percent of cwnd/srtt, as Linux' `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`: in slow start room to double each round,
 /// after it enough that the window and not the pacing limits.

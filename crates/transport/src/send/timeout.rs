@@ -7,8 +7,8 @@ use crate::connection::{Connection, Phase, State};
 use crate::control::{Ack, Control};
 use crate::error::Failure;
 use crate::ranges::RangeSet;
-use crate::recovery::Repair;
-use crate::scoreboard::Sent;
+use crate::send::flight::Sent;
+use crate::send::recovery::Repair;
 
 impl Connection {
     /// Call it at [`Connection::next_timeout`]; earlier or twice does no harm. Afterwards there may be something to send.
@@ -50,7 +50,7 @@ impl Connection {
     /// The next time at which something is to be done in an open connection.
     fn due(&self) -> Time {
         let mut due = self.heard + self.config.idle_timeout;
-        if self.una != self.next {
+        if self.flight.una() != self.flight.next() {
             due = due.min(self.rto_at());
             if let Some(probe) = self.probe_at() {
                 due = due.min(probe);
@@ -74,8 +74,8 @@ impl Connection {
 
     /// Only the peer's closed window keeps data back, and no ACK is to come that could open it.
     pub(crate) fn is_blocked(&self) -> bool {
-        let closed = self.limit <= self.cut_offset && self.written > self.cut_offset;
-        closed && self.una == self.next && matches!(self.state, State::Open | State::Proving)
+        let closed = self.limit <= self.flight.cut_offset() && self.written > self.flight.cut_offset();
+        closed && self.flight.una() == self.flight.next() && matches!(self.state, State::Open | State::Proving)
     }
 
     /// RFC 6298, 5.7 for the handshake.
@@ -99,7 +99,7 @@ impl Connection {
             self.release_idle();
             return None;
         }
-        if self.una == self.next {
+        if self.flight.una() == self.flight.next() {
             if self.echoes_end().is_some_and(|end| end <= now) {
                 self.forget_echoes();
                 self.release_idle();
@@ -114,7 +114,7 @@ impl Connection {
         if self.probe_at().is_some_and(|at| at <= now) {
             self.flags.tail_probe = true;
             self.flags.probing = true;
-            let next = self.next;
+            let next = self.flight.next();
             let repair = self.repair_mut();
             (repair.probe, repair.probe_end) = (next, next);
             return None;
@@ -129,8 +129,8 @@ impl Connection {
 
     /// Memory that a connection at rest has no use for.
     fn release_idle(&mut self) {
-        if self.una == self.cut && self.written == self.cut_offset {
-            self.board.free();
+        if self.flight.is_empty() && self.written == self.flight.cut_offset() {
+            self.flight.free();
             self.release_low();
             let worth = |repair: &Repair| repair.reordering.seen || repair.stamps.is_some();
             if self.phase == Phase::Open && !self.repair.as_deref().is_some_and(worth) {
@@ -180,8 +180,11 @@ impl Connection {
             timeout: true,
             ..Ack::default()
         };
-        let first =
-            self.phase < Phase::Recovery || self.repair.as_ref().is_some_and(|repair| !self.una.before(repair.high));
+        let first = self.phase < Phase::Recovery
+            || self
+                .repair
+                .as_ref()
+                .is_some_and(|repair| !self.flight.una().before(repair.high));
         self.timeouts = self.timeouts.saturating_add(1);
         self.backoff = self.backoff.saturating_add(1);
         self.progress = now;
@@ -202,9 +205,9 @@ impl Connection {
     }
 
     fn lose_everything(&mut self) -> u32 {
-        let before = self.lost_total;
-        let next = self.next;
-        if self.board.get(self.una).is(Sent::SACKED) {
+        let before = self.flight.lost_total();
+        let next = self.flight.next();
+        if self.flight.get(self.flight.una()).is(Sent::SACKED) {
             self.disbelieve();
         }
         let repair = self.repair_mut();
@@ -212,9 +215,9 @@ impl Connection {
         repair.repeats.clear();
         repair.reorder_at = Time::MAX;
         repair.high = next;
-        let mut number = self.una;
+        let mut number = self.flight.una();
         while number != next {
-            let sent = self.board.get(number);
+            let sent = self.flight.get(number);
             if sent.is(Sent::LOST) {
                 self.repair_mut().queue.push_back(number);
             } else if !sent.is(Sent::SACKED) {
@@ -223,29 +226,19 @@ impl Connection {
             number = number.plus(1);
         }
         self.rack.judged(next);
-        self.lost_total.wrapping_sub(before)
+        self.flight.lost_total().wrapping_sub(before)
     }
 
     /// The peer had said that the first missing segment has arrived, and yet it does not acknowledge it: it may have thrown
     /// away what it had (RFC 2018, section 8). Nothing of what it said counts any more.
     #[cold]
     fn disbelieve(&mut self) {
-        let mut number = self.una;
-        while number != self.cut {
-            let passed = number.before(self.next);
-            let sent = self.board.get_mut(number);
-            if sent.is(Sent::SACKED)
-                && sent.transmission == 0
-                && let Some(low) = self.low.as_deref_mut()
-            {
+        let low = &mut self.low;
+        self.flight.disbelieve(|sent, passed| {
+            if let Some(low) = low.as_deref_mut() {
                 low.disbelieve(sent, passed);
             }
-            sent.clear(Sent::SACKED | Sent::ECHOED);
-            // What class 0 had passed over waits to be sent again, as what it had sent.
-            sent.transmission = sent.transmission.max(u8::from(passed));
-            number = number.plus(1);
-        }
-        (self.sacked, self.passed) = (0, 0);
+        });
         self.repair_mut().sacked = RangeSet::default();
     }
 

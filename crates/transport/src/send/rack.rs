@@ -8,7 +8,7 @@ use ccplane_units::{Duration, Time};
 
 use crate::connection::{Connection, Phase};
 use crate::number::Number;
-use crate::scoreboard::Sent;
+use crate::send::flight::Sent;
 
 /// What RACK remembers.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +115,9 @@ impl Connection {
     /// RFC 8985, 6.2 step 4.
     fn reordering_window(&self) -> Duration {
         let reordering = self.repair.as_ref().map(|repair| repair.reordering).unwrap_or_default();
-        if !reordering.seen && (self.phase >= Phase::Recovery || self.sacked - self.passed >= DUP_THRESHOLD) {
+        if !reordering.seen
+            && (self.phase >= Phase::Recovery || self.flight.sacked() - self.flight.passed() >= DUP_THRESHOLD)
+        {
             return Duration::ZERO;
         }
         (self.rtt.least() / 4 * (1 + u64::from(reordering.wider))).min(self.rtt.smoothed())
@@ -123,15 +125,15 @@ impl Connection {
 
     /// Marks what is lost by now, and notes when the next one will be. How many were marked.
     pub(crate) fn detect_losses(&mut self, now: Time) -> u32 {
-        let before = self.lost_total;
+        let before = self.flight.lost_total();
         let patience = self.rack.rtt + self.reordering_window();
         let mut reorder_at = Time::MAX;
-        if self.rack.cursor.before(self.una) {
-            self.rack.cursor = self.una;
+        if self.rack.cursor.before(self.flight.una()) {
+            self.rack.cursor = self.flight.una();
         }
-        while self.rack.cursor.before(self.next) {
+        while self.rack.cursor.before(self.flight.next()) {
             let number = self.rack.cursor;
-            let sent = *self.board.get(number);
+            let sent = *self.flight.get(number);
             if !sent.is(Sent::SACKED | Sent::LOST | Sent::REPEATED) {
                 if !self.rack.overtook(number, &sent) {
                     break;
@@ -145,8 +147,8 @@ impl Connection {
             self.rack.cursor = number.plus(1);
         }
         while let Some(number) = self.repair_mut().repeats.front().copied() {
-            if number.within(self.una, self.next) {
-                let sent = *self.board.get(number);
+            if number.within(self.flight.una(), self.flight.next()) {
+                let sent = *self.flight.get(number);
                 if sent.is(Sent::REPEATED) && !sent.is(Sent::SACKED | Sent::LOST) {
                     // At the same moment a repeated segment left after new ones of higher numbers.
                     if sent.at >= self.rack.at {
@@ -162,16 +164,12 @@ impl Connection {
             self.repair_mut().repeats.pop_front();
         }
         self.repair_mut().reorder_at = reorder_at;
-        self.lost_total.wrapping_sub(before)
+        self.flight.lost_total().wrapping_sub(before)
     }
 
     /// A segment is taken for lost.
     pub(crate) fn mark_lost(&mut self, number: Number) {
-        let sent = self.board.get_mut(number);
-        sent.clear(Sent::REPEATED);
-        sent.set(Sent::LOST);
-        self.lost += 1;
-        self.lost_total = self.lost_total.wrapping_add(1);
+        self.flight.on_lost(number);
         let repair = self.repair_mut();
         repair.queue.push_back(number);
         repair.undo.marks += 1;
@@ -182,17 +180,85 @@ impl Connection {
     pub(crate) fn probe_at(&self) -> Option<Time> {
         let allowed = self.phase == Phase::Open
             && !self.flags.probing
-            && self.sacked == self.passed
-            && self.lost == 0
+            && self.flight.sacked() == self.flight.passed()
+            && self.flight.lost() == 0
             && self.rtt.known();
         if !allowed {
             return None;
         }
-        let delay = if self.outstanding() - self.passed == 1 && self.config.ack_every > 1 {
+        let delay = if self.outstanding() - self.flight.passed() == 1 && self.config.ack_every > 1 {
             self.config.ack_delay
         } else {
             Duration::ZERO
         };
         Some(self.sent.max(self.progress) + self.rtt.smoothed() * 2 + delay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(20);
+
+    fn sent_at(ms: u64, transmission: u8) -> Sent {
+        let mut sent = Sent::default();
+        (sent.at, sent.transmission) = (Time::from_micros(1_000 * ms), transmission);
+        sent
+    }
+
+    fn rack() -> Rack {
+        Rack::new(Number(0))
+    }
+
+    /// RFC 8985, 6.2, step 2: RACK.segment is the most recently sent of those delivered, and among those sent at one moment the last.
+    #[test]
+    fn the_latest_sent_of_the_delivered_counts() {
+        let mut rack = rack();
+        let now = Time::from_micros(100_000);
+        rack.on_delivered(Number(5), &sent_at(60, 1), now, RTT, true);
+        rack.on_delivered(Number(3), &sent_at(50, 1), now, RTT, true);
+        assert_eq!((rack.at, rack.end), (Time::from_micros(60_000), Number(6)));
+        rack.on_delivered(Number(7), &sent_at(60, 1), now, RTT, true);
+        assert_eq!((rack.end, rack.rtt), (Number(8), Duration::from_millis(40)));
+    }
+
+    /// The same: a retransmission that is answered sooner than any round trip was not what is answered.
+    #[test]
+    fn an_answer_sooner_than_the_least_rtt_is_one_to_an_earlier_sending() {
+        let now = Time::from_micros(100_000);
+        let mut uncertain = rack();
+        uncertain.on_delivered(Number(5), &sent_at(95, 2), now, RTT, false);
+        assert_eq!(uncertain.at, Time::ZERO);
+        let mut certain = rack();
+        certain.on_delivered(Number(5), &sent_at(95, 2), now, RTT, true);
+        assert_eq!(certain.at, Time::from_micros(95_000));
+    }
+
+    /// Step 3: what was sent once and arrives behind a higher number was reordered; what was sent again says nothing of that.
+    #[test]
+    fn an_original_that_arrives_late_shows_reordering() {
+        let mut rack = rack();
+        let now = Time::from_micros(100_000);
+        assert!(!rack.on_delivered(Number(5), &sent_at(60, 1), now, RTT, true));
+        assert!(!rack.on_delivered(Number(3), &sent_at(80, 2), now, RTT, true));
+        assert!(rack.on_delivered(Number(4), &sent_at(60, 1), now, RTT, true));
+    }
+
+    /// Step 4: a DSACK widens the window, once a round; sixteen repairs without one make it narrow again.
+    #[test]
+    fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
+        let mut reordering = Reordering::default();
+        reordering.on_duplicate(Number(0), Number(10));
+        reordering.on_duplicate(Number(5), Number(15));
+        assert_eq!(reordering.wider, 1, "the same round");
+        reordering.on_duplicate(Number(10), Number(20));
+        assert_eq!(reordering.wider, 2);
+        for _ in 0..PERSIST - 1 {
+            reordering.end_of_recovery();
+        }
+        assert_eq!(reordering.wider, 2);
+        reordering.end_of_recovery();
+        assert_eq!(reordering.wider, 0);
     }
 }

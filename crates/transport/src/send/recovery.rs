@@ -16,10 +16,9 @@ use ccplane_units::Time;
 use crate::connection::{Connection, Phase};
 use crate::control::Ack;
 use crate::number::Number;
-use crate::prr::Prr;
-use crate::rack::Reordering;
 use crate::ranges::RangeSet;
-use crate::scoreboard::Sent;
+use crate::send::prr::Prr;
+use crate::send::rack::Reordering;
 use crate::stamps::Stamped;
 
 /// What a connection needs only when something goes wrong. Made at the first trouble, kept until the connection is idle.
@@ -92,14 +91,14 @@ impl Repair {
 
 impl Connection {
     pub(crate) fn repair_mut(&mut self) -> &mut Repair {
-        let next = self.next;
+        let next = self.flight.next();
         self.repair.get_or_insert_with(|| Box::new(Repair::new(next)))
     }
 
     /// A reduction begins. The control may say another threshold in the call that follows.
     #[cold]
     pub(crate) fn begin_reduction(&mut self, phase: Phase) {
-        let (cwnd, ssthresh, next) = (self.cwnd, self.ssthresh, self.next);
+        let (cwnd, ssthresh, next) = (self.cwnd, self.ssthresh, self.flight.next());
         let half = (cwnd / 2 / self.mss()).max(2) * self.mss();
         let repair = self.repair_mut();
         repair.undo.cwnd = cwnd;
@@ -119,7 +118,7 @@ impl Connection {
         let Some(repair) = self.repair.as_ref() else {
             return;
         };
-        if self.phase != Phase::Open && !self.una.before(repair.high) {
+        if self.phase != Phase::Open && !self.flight.una().before(repair.high) {
             self.end_repair();
         }
         let late_duplicates = self.phase == Phase::Open && repair_duplicates(&self.repair);
@@ -132,7 +131,7 @@ impl Connection {
                 self.begin_reduction(Phase::Recovery);
                 ack.reduces = true;
             }
-            let next = self.next;
+            let next = self.flight.next();
             self.phase = Phase::Recovery;
             self.repair_mut().high = next;
         }
@@ -166,19 +165,14 @@ impl Connection {
         };
         let undo = &repair.undo;
         let all_wrong = undo.marks > 0 && undo.wrong >= undo.marks;
-        let all_duplicates = undo.duplicates > 0 && undo.repeats == 0 && self.lost == 0;
+        let all_duplicates = undo.duplicates > 0 && undo.repeats == 0 && self.flight.lost() == 0;
         let early = undo.early && self.phase == Phase::Loss;
         if undo.cwnd == 0 || !(all_wrong || all_duplicates || early) {
             return;
         }
         let Undo { cwnd, ssthresh, .. } = std::mem::take(&mut repair.undo);
-        for number in repair.queue.drain(..) {
-            if number.within(self.una, self.next) {
-                self.board.get_mut(number).clear(Sent::LOST);
-            }
-        }
-        self.lost = 0;
-        self.rack.look_again(self.una);
+        self.flight.undo_losses(repair.queue.drain(..));
+        self.rack.look_again(self.flight.una());
         self.set_cwnd(cwnd.max(self.cwnd));
         self.ssthresh = self.ssthresh.max(ssthresh);
         self.phase = Phase::Open;
@@ -220,7 +214,7 @@ impl Connection {
         let seen = self.steered_cwnd();
         let least = self.mss() * 2;
         let flying = self.in_flight();
-        let outstanding = self.outstanding() - self.sacked;
+        let outstanding = self.outstanding() - self.flight.sacked();
         if let Some(ssthresh) = ssthresh {
             self.ssthresh = ssthresh.max(least);
         }

@@ -5,9 +5,8 @@
 
 use ccplane_units::Time;
 
-use crate::rate::{DeliveryRate, Stamp};
-
 use crate::number::Number;
+use crate::send::rate::{DeliveryRate, Stamp};
 
 /// One segment that was cut from the stream.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,7 +47,7 @@ impl Sent {
     /// Both loops sent it, the second's has arrived, and the first's is counted by itself ([`Low`](crate::tail::Low)).
     pub const ECHOED: u8 = 1 << 7;
 
-    pub fn new(offset: u64, length: u16, fin: bool) -> Sent {
+    pub(super) fn new(offset: u64, length: u16, fin: bool) -> Sent {
         Sent {
             offset: offset as u32,
             length,
@@ -64,18 +63,18 @@ impl Sent {
     }
 
     #[inline(always)]
-    pub fn set(&mut self, flags: u8) {
+    pub(super) fn set(&mut self, flags: u8) {
         self.flags |= flags;
     }
 
     #[inline(always)]
-    pub fn clear(&mut self, flags: u8) {
+    pub(super) fn clear(&mut self, flags: u8) {
         self.flags &= !flags;
     }
 
     /// It is sent now. `idle`: nothing else is in flight.
     #[inline(always)]
-    pub fn on_send(&mut self, rate: &mut DeliveryRate, now: Time, idle: bool) {
+    pub(super) fn on_send(&mut self, rate: &mut DeliveryRate, now: Time, idle: bool) {
         self.stamp = rate.on_send(now, idle);
         let limited = if rate.is_app_limited() { Sent::APP_LIMITED } else { 0 };
         self.flags = self.flags & !Sent::APP_LIMITED | limited;
@@ -90,12 +89,12 @@ impl Sent {
 
 /// The ring. Whoever looks a number up knows that it is between the first unacknowledged one and the last that was cut.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scoreboard(Box<[Sent]>);
+pub(super) struct Board(Box<[Sent]>);
 
 /// Places of the smallest ring.
 const LEAST: usize = 8;
 
-impl Scoreboard {
+impl Board {
     #[inline(always)]
     pub fn get(&self, number: Number) -> &Sent {
         &self.0[number.0 as usize & self.0.len().wrapping_sub(1)]
@@ -119,7 +118,7 @@ impl Scoreboard {
     #[cold]
     fn grow(&mut self, first: Number, held: u32) {
         let places = (self.0.len() * 2).max(LEAST);
-        let mut larger = Scoreboard(vec![Sent::default(); places].into_boxed_slice());
+        let mut larger = Board(vec![Sent::default(); places].into_boxed_slice());
         for n in 0..held {
             *larger.get_mut(first.plus(n)) = *self.get(first.plus(n));
         }

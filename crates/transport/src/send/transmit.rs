@@ -4,8 +4,8 @@ use ccplane_units::{Duration, Time};
 
 use crate::connection::{Connection, Phase, State};
 use crate::number::Number;
-use crate::scoreboard::Sent;
 use crate::segment::{Kind, Segment, Side};
+use crate::send::flight::Sent;
 
 impl Connection {
     /// Whether [`Connection::transmit`] has something to give in this class, now. Pacing may hold data back until
@@ -57,7 +57,7 @@ impl Connection {
     #[inline(always)]
     fn send_ack(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
         *segment = Segment::default();
-        segment.number = self.next;
+        segment.number = self.flight.next();
         self.receiver.acknowledge(now, segment, side, &self.config);
     }
 
@@ -65,22 +65,15 @@ impl Connection {
     #[inline(always)]
     fn send_full(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
         self.quota -= 1;
-        let number = self.next;
-        let mut sent = Sent::new(self.cut_offset, self.mss, false);
-        sent.at = now;
-        sent.transmission = 1;
-        sent.on_send(&mut self.rate, now, false);
-        self.board.push(self.una, number.since(self.una), sent);
+        let offset = self.flight.cut_offset();
+        let number = self.flight.on_sent_new(self.mss, now, &mut self.rate);
         *segment = Segment::default();
         segment.kind = Kind::Data;
         segment.number = number;
         segment.length = self.mss;
         segment.transmission = 1;
         segment.ecn = self.config.ecn;
-        segment.set_offset(self.cut_offset);
-        self.next = number.plus(1);
-        self.cut = self.next;
-        self.cut_offset += u64::from(self.mss);
+        segment.set_offset(offset);
         self.sent = now;
         if self.quota == 0 {
             self.note_usage();
@@ -101,11 +94,11 @@ impl Connection {
     pub(crate) fn allot(&mut self) {
         let out = self.outstanding();
         let room = self.window.saturating_sub(out);
-        let available = self.written.min(self.limit) - self.cut_offset;
-        let plain = self.sacked | self.lost | self.echoes == 0
+        let available = self.written.min(self.limit) - self.flight.cut_offset();
+        let plain = self.flight.is_plain()
             && self.state == State::Open
             && self.phase == Phase::Open
-            && self.next == self.cut
+            && self.flight.next() == self.flight.cut()
             && out != 0
             && self.pacer.rate() == 0
             && !self.config.stamps
@@ -134,10 +127,10 @@ impl Connection {
         } else if class != 0 && self.send_low(now, segment, side).is_some() {
             // It acknowledges what is owed in its class.
         } else if self.receiver.owes(class) {
-            segment.number = self.next;
+            segment.number = self.flight.next();
         } else if class == 0 && self.flags.window_probe {
             self.flags.window_probe = false;
-            segment.number = self.next;
+            segment.number = self.flight.next();
             segment.flags = Segment::PROBE;
         } else if class != 0 {
             return false;
@@ -158,41 +151,29 @@ impl Connection {
         if !matches!(self.state, State::Open | State::Proving) {
             return false;
         }
-        let probe = self.flags.tail_probe && self.una != self.next;
-        probe || (self.in_flight() < self.window && (self.lost != 0 || self.has_new()))
+        let probe = self.flags.tail_probe && self.flight.una() != self.flight.next();
+        probe || (self.in_flight() < self.window && (self.flight.lost() != 0 || self.has_new()))
     }
 
     /// There is new data that the peer takes, or the end of the stream to tell.
     #[inline(always)]
     fn has_new(&self) -> bool {
-        if self.next != self.cut {
-            return self.sent_end(self.next) <= self.limit;
+        if self.flight.next() != self.flight.cut() {
+            return self.flight.end_of(self.flight.next()) <= self.limit;
         }
-        let unsent = self.written - self.cut_offset;
+        let unsent = self.written - self.flight.cut_offset();
         if unsent == 0 {
             return self.flags.finishing && !self.flags.fin_cut;
         }
-        let room = self.limit - self.cut_offset;
+        let room = self.limit - self.flight.cut_offset();
         // A window of less than a segment is used only when nothing else would open it (RFC 9293, 3.8.6.2.1).
-        unsent.min(u64::from(self.mss)) <= room || (room > 0 && self.una == self.next)
-    }
-
-    /// Where the segment ends in the stream.
-    fn sent_end(&self, number: Number) -> u64 {
-        let sent = self.board.get(number);
-        self.offset_of(sent) + u64::from(sent.length)
-    }
-
-    /// Where the segment begins in the stream: the scoreboard keeps the low 32 bits.
-    #[inline(always)]
-    pub(crate) fn offset_of(&self, sent: &Sent) -> u64 {
-        self.una_offset + u64::from(sent.offset.wrapping_sub(self.una_offset as u32))
+        unsent.min(u64::from(self.mss)) <= room || (room > 0 && self.flight.una() == self.flight.next())
     }
 
     #[inline(always)]
     fn send_data(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
-        let idle = self.una == self.next;
-        let number = if self.lost != 0 || self.flags.tail_probe {
+        let idle = self.flight.is_idle();
+        let number = if self.flight.lost() != 0 || self.flags.tail_probe {
             self.choose()
         } else {
             None
@@ -203,28 +184,21 @@ impl Connection {
                 if idle {
                     self.wake(now);
                 }
-                let number = self.next;
-                if number == self.cut {
+                if self.flight.next() == self.flight.cut() {
                     self.cut_segment();
                 }
-                self.next = number.plus(1);
                 self.sent = now;
-                number
+                self.flight.take_next()
             }
         };
-        let sent = self.board.get_mut(number);
-        let fresh_tail = sent.is(Sent::TAIL) && sent.transmission == 0;
-        sent.on_send(&mut self.rate, now, idle);
-        sent.at = now;
-        sent.transmission = sent.transmission.saturating_add(1);
-        let sent = *sent;
-        if fresh_tail {
-            self.overtake_tail(sent.is(Sent::SACKED));
+        let sent = self.flight.on_sent(number, now, idle, &mut self.rate);
+        if sent.is(Sent::TAIL) && sent.transmission == 1 && !sent.is(Sent::SACKED) {
+            self.overtake_tail();
         }
         self.describe(now, number, &sent, segment, side);
         segment.ecn = self.config.ecn;
         self.pace(now, segment.length);
-        if self.next != self.cut {
+        if self.flight.next() != self.flight.cut() {
             self.pass_arrived();
         }
         self.note_usage();
@@ -246,7 +220,7 @@ impl Connection {
         segment.length = sent.length;
         segment.transmission = sent.transmission;
         segment.flags = if sent.is(Sent::FIN) { Segment::FIN } else { 0 };
-        segment.set_offset(self.offset_of(sent));
+        segment.set_offset(self.flight.offset_of(sent));
         if self.config.stamps {
             (side.t1, side.stamped) = (now, true);
             segment.flags |= Segment::SIDE;
@@ -256,14 +230,11 @@ impl Connection {
     /// Cuts the next segment from the stream.
     #[inline(always)]
     pub(crate) fn cut_segment(&mut self) {
-        let unsent = self.written - self.cut_offset;
-        let room = self.limit - self.cut_offset;
+        let unsent = self.written - self.flight.cut_offset();
+        let room = self.limit - self.flight.cut_offset();
         let length = unsent.min(u64::from(self.mss)).min(room) as u16;
         let fin = self.flags.finishing && u64::from(length) == unsent;
-        let held = self.cut.since(self.una);
-        self.board.push(self.una, held, Sent::new(self.cut_offset, length, fin));
-        self.cut = self.cut.plus(1);
-        self.cut_offset += u64::from(length);
+        self.flight.cut_segment(length, fin);
         self.flags.fin_cut |= fin;
     }
 
@@ -271,29 +242,28 @@ impl Connection {
     #[cold]
     #[inline(never)]
     fn choose(&mut self) -> Option<Number> {
-        let next = self.next;
+        let next = self.flight.next();
         let number = if self.flags.tail_probe {
             self.flags.tail_probe = false;
-            let fresh = self.lost == 0 && self.has_new();
+            let fresh = self.flight.lost() == 0 && self.has_new();
             let last = if fresh { None } else { Some(self.last_missing()) };
-            let last = last.filter(|last| last.within(self.una, next));
-            let probing = self.lost == 0;
+            let last = last.filter(|last| last.within(self.flight.una(), next));
+            let probing = self.flight.lost() == 0;
             self.flags.probing = probing;
             let repair = self.repair_mut();
             // New data moves the end by one.
             repair.probe_end = if fresh { next.plus(1) } else { next };
             repair.probe = last.unwrap_or(repair.probe_end);
-            if self.lost == 0 { last } else { self.next_lost() }
+            if self.flight.lost() == 0 {
+                last
+            } else {
+                self.next_lost()
+            }
         } else {
             self.next_lost()
         };
         let number = number?;
-        let sent = self.board.get_mut(number);
-        if sent.is(Sent::LOST) {
-            self.lost -= 1;
-        }
-        sent.clear(Sent::LOST);
-        sent.set(Sent::REPEATED);
+        self.flight.repeat(number);
         self.retransmitted = self.retransmitted.wrapping_add(1);
         let repair = self.repair_mut();
         repair.repeats.push_back(number);
@@ -303,20 +273,20 @@ impl Connection {
 
     /// The last segment sent that is not known to have arrived; the last sent, where there is none.
     fn last_missing(&self) -> Number {
-        let last = self.next.previous();
+        let last = self.flight.next().previous();
         let arrived = self.repair.as_ref().and_then(|repair| repair.sacked.find(last));
         match arrived.map(|range| range.start.previous()) {
-            Some(missing) if missing.within(self.una, self.next) => missing,
+            Some(missing) if missing.within(self.flight.una(), self.flight.next()) => missing,
             _ => last,
         }
     }
 
     fn next_lost(&mut self) -> Option<Number> {
-        let (una, next) = (self.una, self.next);
+        let (una, next) = (self.flight.una(), self.flight.next());
         let repair = self.repair.as_deref_mut()?;
         loop {
             let number = repair.queue.pop_front()?;
-            if number.within(una, next) && self.board.get(number).is(Sent::LOST) {
+            if number.within(una, next) && self.flight.get(number).is(Sent::LOST) {
                 return Some(number);
             }
         }
@@ -360,14 +330,21 @@ impl Connection {
     #[inline(always)]
     fn note_usage(&mut self) {
         let flying = self.in_flight();
-        let out = self.outstanding().wrapping_sub(self.passed).wrapping_add(self.echoes);
+        let out = self
+            .outstanding()
+            .wrapping_sub(self.flight.passed())
+            .wrapping_add(self.flight.echoes());
         let limited = flying >= self.window;
-        if limited || !self.una.before(self.usage_end) || (!self.flags.cwnd_limited && out > self.most_out) {
+        if limited || !self.flight.una().before(self.usage_end) || (!self.flags.cwnd_limited && out > self.most_out) {
             self.flags.cwnd_limited = limited;
             self.most_out = out;
-            self.usage_end = self.next;
+            self.usage_end = self.flight.next();
         }
-        if !limited && self.lost == 0 && self.written == self.cut_offset && self.next == self.cut {
+        if !limited
+            && self.flight.lost() == 0
+            && self.written == self.flight.cut_offset()
+            && self.flight.next() == self.flight.cut()
+        {
             self.rate.limit_by_application(flying);
         }
         if self.phase != Phase::Open {

@@ -9,11 +9,11 @@ use ccplane_units::{Duration, Time};
 use crate::connection::{Connection, Phase};
 use crate::control::{Ack, Control, Event};
 use crate::number::Number;
-use crate::rack::Rack;
-use crate::recovery::Undo;
-use crate::scoreboard::{Scoreboard, Sent};
 use crate::segment::{Kind, Range, Segment, Side};
-use crate::tail::{Low, clip};
+use crate::send::flight::{Flight, Sent};
+use crate::send::rack::Rack;
+use crate::send::recovery::Undo;
+use crate::tail::{Cover, Low, clip};
 
 impl Connection {
     /// Takes what the segment acknowledges; `arrived` is its stamp.
@@ -26,19 +26,19 @@ impl Connection {
         side: &Side,
         control: &mut impl Control,
     ) {
-        if self.una == self.next && segment.ack == self.una && !segment.has_side() && segment.class == 0 {
+        if self.flight.is_idle() && segment.ack == self.flight.una() && !segment.has_side() && segment.class == 0 {
             // Nothing is out: all that it can say is a window.
-            let limit = self.una_offset + u64::from(segment.window);
+            let limit = self.flight.una_offset() + u64::from(segment.window);
             if limit > self.limit {
                 self.limit = limit;
                 self.stir();
             }
             return;
         }
-        let advanced = segment.ack.since(self.una);
+        let advanced = segment.ack.since(self.flight.una());
         let marked = segment.ce_packets != self.ce_packets;
         let ordinary = self.phase == Phase::Open
-            && self.sacked | self.lost | self.echoes == 0
+            && self.flight.is_plain()
             && !self.flags.probing
             && !marked
             && advanced <= self.outstanding()
@@ -49,16 +49,15 @@ impl Connection {
         }
         let mut ack = Ack::default();
         if advanced != 0 {
-            let last = *self.board.get(segment.ack.previous());
+            let last = *self.flight.get(segment.ack.previous());
             if last.transmission != 1 || last.is(Sent::TAIL) {
                 return self.on_other_ack(now, arrived, segment, side, control);
             }
             let end = last.offset.wrapping_add(u32::from(last.length));
-            ack.bytes = u64::from(end.wrapping_sub(self.una_offset as u32));
+            ack.bytes = u64::from(end.wrapping_sub(self.flight.una_offset() as u32));
             ack.packets = advanced;
             ack.rtt = now.since(last.at);
-            self.una = segment.ack;
-            self.una_offset += ack.bytes;
+            self.flight.acknowledge(segment.ack, ack.bytes);
             self.progress = now;
             self.backoff = 0;
             self.rtt.sample(ack.rtt, now);
@@ -68,7 +67,7 @@ impl Connection {
             self.rack.furthest = segment.ack;
             self.rack.rtt = ack.rtt;
         }
-        self.limit = self.limit.max(self.una_offset + u64::from(segment.window));
+        self.limit = self.limit.max(self.flight.una_offset() + u64::from(segment.window));
         if self.low.is_some() && advanced != 0 {
             self.watch(ack.rtt, now);
         }
@@ -108,13 +107,13 @@ impl Connection {
 
     /// An ACK in its general form; `None` when it says nothing to the control.
     fn digest(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> Option<Ack> {
-        let (una, next) = (self.una, self.next);
+        let (una, next) = (self.flight.una(), self.flight.next());
         let advanced = segment.ack.since(una);
         if segment.class != 0 {
             self.take_tail(segment, side);
             return None;
         }
-        if advanced > self.cut.since(una) || (next.before(segment.ack) && !self.sent_low(next, segment.ack)) {
+        if advanced > self.flight.cut().since(una) || (next.before(segment.ack) && !self.sent_low(next, segment.ack)) {
             // Old, or of something never sent.
             return None;
         }
@@ -130,7 +129,7 @@ impl Connection {
         }
         let min_rtt = self.rtt.least();
         let phase = self.phase;
-        let met = if self.echoes != 0 {
+        let met = if self.flight.echoes() != 0 {
             self.take_echo(segment)
         } else {
             None
@@ -138,11 +137,10 @@ impl Connection {
         self.repair_mut();
         let repair = self.repair.as_deref_mut()?;
         let mut delivery = Delivery {
-            board: &mut self.board,
+            flight: &mut self.flight,
             rack: &mut self.rack,
             undo: &mut repair.undo,
             reordered: &mut repair.reordering.seen,
-            lost: &mut self.lost,
             echo: segment.echo,
             echo_transmission: segment.echo_transmission,
             after_timeout: phase == Phase::Loss,
@@ -162,78 +160,71 @@ impl Connection {
             });
         }
         // The cumulative ACK. It may cover segments of the tail that were never sent in class 0.
-        let (mut number, mut bumped) = (una, false);
-        while number != segment.ack {
-            let sent = *delivery.board.get(number);
-            let end = sent.offset.wrapping_add(u32::from(sent.length));
-            let bytes = u64::from(end.wrapping_sub(self.una_offset as u32));
-            self.una_offset += bytes;
+        let mut bumped = false;
+        while delivery.flight.una() != segment.ack {
+            let (number, begin) = (delivery.flight.una(), delivery.flight.una_offset());
+            let sent = delivery.flight.step();
             if sent.is(Sent::TAIL) {
-                let counts = (&mut self.sacked, &mut self.passed, &mut bumped);
-                let of_tail = Low::cover(&mut self.low, counts, (number, &sent), next, segment);
-                if of_tail {
-                    number = number.plus(1);
+                let cover = Low::cover(&mut self.low, (number, &sent), number.before(next), segment);
+                bumped |= cover == Cover::Unsent;
+                if cover != Cover::Delivered {
                     continue;
                 }
             }
-            ack.bytes += bytes;
-            if sent.is(Sent::SACKED) {
-                self.sacked -= 1;
-            } else {
+            ack.bytes += delivery.flight.una_offset() - begin;
+            if !sent.is(Sent::SACKED) {
                 ack.packets += 1;
                 delivery.take(number, true);
             }
-            number = number.plus(1);
         }
         if bumped && let Some(low) = self.low.as_deref_mut() {
             low.stats.bumps += 1;
         }
-        self.una = segment.ack;
-        self.next = next.later(segment.ack);
+        delivery.flight.catch_up();
         repair.sacked.forget_before(segment.ack);
         if segment.has_side() {
             for range in side.ranges() {
-                let Some(range) = clip(*range, self.una, self.cut) else {
+                let flight = &*delivery.flight;
+                let Some(range) = clip(*range, flight.una(), flight.cut()) else {
                     continue;
                 };
-                let beyond = self.next.later(range.start);
+                let beyond = flight.next().later(range.start);
                 if beyond.before(range.end) && !self.low.as_deref().is_some_and(|low| low.sent_all(beyond, range.end)) {
                     continue;
                 }
                 let (sacked, bytes, low) = (&mut ack.sacked, &mut ack.sacked_bytes, &mut self.low);
-                let arrived = &mut self.sacked;
                 repair.sacked.insert(range, 0, |fresh| {
                     let mut number = fresh.start;
                     while number != fresh.end {
-                        let sent = *delivery.board.get(number);
+                        let sent = *delivery.flight.get(number);
                         if number.before(next) && sent.is_echo(number, segment) {
-                            *arrived += 1;
-                            delivery.board.get_mut(number).set(Sent::ECHOED | Sent::CAME);
+                            delivery.flight.on_echoed(number);
                             if let Some(low) = low.as_deref_mut() {
                                 low.add_echo(number, sent);
                             }
-                        } else if number.before(next) {
-                            *sacked += 1;
-                            *bytes += u32::from(delivery.board.get(number).length);
-                            delivery.take(number, false);
-                        } else if let Some(low) = low.as_deref_mut() {
-                            low.brought(delivery.board.get(number));
+                        } else {
+                            if number.before(next) {
+                                *sacked += 1;
+                                *bytes += u32::from(sent.length);
+                                delivery.take(number, false);
+                            } else if let Some(low) = low.as_deref_mut() {
+                                low.brought(&sent);
+                            }
+                            delivery.flight.on_sacked(number);
                         }
-                        delivery.board.get_mut(number).set(Sent::SACKED);
                         number = number.plus(1);
                     }
                 });
             }
         }
         let latest = delivery.latest;
-        self.sacked += ack.sacked;
         if let Some(low) = &self.low {
-            self.echoes = low.echoes();
+            self.flight.set_echoes(low.echoes());
         }
         if let Some(duplicate) = side.duplicate().filter(|_| segment.has_side()) {
             self.on_duplicate(duplicate);
         }
-        self.limit = self.limit.max(self.una_offset + u64::from(segment.window));
+        self.limit = self.limit.max(self.flight.una_offset() + u64::from(segment.window));
         if ack.delivered() > 0 {
             self.progress = now;
             if advanced > 0 {
@@ -254,7 +245,7 @@ impl Connection {
         }
         self.pass_arrived();
         ack.reduces = self.judge_probe(segment, side);
-        if self.sacked > 0 || self.phase != Phase::Open {
+        if self.flight.sacked() > 0 || self.phase != Phase::Open {
             ack.lost = self.detect_losses(now);
         }
         self.judge(&mut ack);
@@ -284,7 +275,7 @@ impl Connection {
 
     /// A segment arrived twice. It counts where something was sent again; a network may duplicate too.
     fn on_duplicate(&mut self, duplicate: Range) {
-        let (una, next, probing) = (self.una, self.next, self.flags.probing);
+        let (una, next, probing) = (self.flight.una(), self.flight.next(), self.flags.probing);
         if let Some(low) = self.low.as_deref_mut().filter(|low| low.has_sent(duplicate.start)) {
             low.stats.duplicates += 1;
             return; // the loops have met: nothing was sent again in vain
@@ -306,7 +297,7 @@ impl Connection {
         let Some(repair) = self.repair.as_ref().filter(|_| self.flags.probing) else {
             return false;
         };
-        if self.una.before(repair.probe_end) {
+        if self.flight.una().before(repair.probe_end) {
             return false;
         }
         self.flags.probing = false;
@@ -319,11 +310,10 @@ impl Connection {
 
 /// What newly delivered segments change. One place for those of the cumulative ACK and those of SACK ranges.
 struct Delivery<'a> {
-    board: &'a mut Scoreboard,
+    flight: &'a mut Flight,
     rack: &'a mut Rack,
     undo: &'a mut Undo,
     reordered: &'a mut bool,
-    lost: &'a mut u32,
     echo: Number,
     echo_transmission: u8,
     after_timeout: bool,
@@ -343,7 +333,7 @@ struct Latest {
 
 impl Delivery<'_> {
     fn take(&mut self, number: Number, cumulative: bool) {
-        let sent = *self.board.get(number);
+        let sent = self.flight.on_delivered(number);
         let echoed = self.echo == number && self.echo_transmission != 0;
         let again = sent.transmission > 1;
         // Of one that was sent in both loops, the other may be the one that arrived.
@@ -351,14 +341,12 @@ impl Delivery<'_> {
         let certain = !again || (echoed && self.echo_transmission == sent.transmission);
         let earlier = echoed && self.echo_transmission < sent.transmission && sent.is(Sent::REPEATED);
         if sent.is(Sent::LOST) {
-            *self.lost -= 1;
             self.undo.wrong += 1;
             self.undo.early |= self.after_timeout && cumulative && echoed;
         } else if earlier {
             self.undo.wrong += 1;
             self.undo.early |= self.after_timeout && cumulative;
         }
-        self.board.get_mut(number).clear(Sent::LOST | Sent::REPEATED);
         if earlier {
             return; // when that transmission left is not known any more
         }

@@ -1,0 +1,412 @@
+//! What was cut from the stream and is not acknowledged: the scoreboard, its borders, and how much of it has arrived or is lost.
+//!
+//! Nobody else writes to any of these, so that a counter is always the number of segments that it counts ([`Flight::check`]).
+//!
+//! `una..next` was sent and is not cumulatively acknowledged. `next..cut` was cut from the stream; of it the second loop ([`tail`](crate::tail))
+//! may have sent some, which counts nowhere here until `next` comes to it.
+
+mod board;
+#[cfg(test)]
+mod tests;
+
+use ccplane_units::Time;
+
+use self::board::Board;
+pub(crate) use self::board::Sent;
+use super::rate::DeliveryRate;
+use crate::number::Number;
+
+/// The segments of a connection that are on their way. Its order in memory is that of the ordinary ACK's and sending's.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub(crate) struct Flight {
+    board: Board,
+    una: Number,
+    next: Number,
+    cut: Number,
+    /// Of `una..next`, how many have arrived beyond the cumulative ACK, and how many wait to be sent again.
+    sacked: u32,
+    lost: u32,
+    /// SACKed segments that only the second loop sent: they were never in flight.
+    passed: u32,
+    /// SACKed segments that the second loop brought while the first's own is still on its way: they are in flight.
+    echoes: u32,
+    /// How many segments were ever taken for lost, wrapping.
+    lost_total: u32,
+    /// Where `una` and `cut` are in the stream, bytes.
+    una_offset: u64,
+    cut_offset: u64,
+}
+
+impl Flight {
+    /// Nothing sent yet. The first segment will have this number.
+    pub fn new(first: Number) -> Flight {
+        Flight {
+            board: Board::default(),
+            una: first,
+            next: first,
+            cut: first,
+            sacked: 0,
+            lost: 0,
+            passed: 0,
+            echoes: 0,
+            lost_total: 0,
+            una_offset: 0,
+            cut_offset: 0,
+        }
+    }
+
+    /// Everything before it is acknowledged.
+    #[inline(always)]
+    pub fn una(&self) -> Number {
+        self.una
+    }
+
+    /// The first that class 0 has not sent, and will look at next.
+    #[inline(always)]
+    pub fn next(&self) -> Number {
+        self.next
+    }
+
+    /// The first that is not cut from the stream.
+    #[inline(always)]
+    pub fn cut(&self) -> Number {
+        self.cut
+    }
+
+    /// Where `una` is in the stream, bytes: so much is acknowledged.
+    #[inline(always)]
+    pub fn una_offset(&self) -> u64 {
+        self.una_offset
+    }
+
+    /// Where `cut` is in the stream, bytes: so much was ever cut.
+    #[inline(always)]
+    pub fn cut_offset(&self) -> u64 {
+        self.cut_offset
+    }
+
+    /// Of those sent, how many have arrived beyond the cumulative ACK.
+    #[inline(always)]
+    pub fn sacked(&self) -> u32 {
+        self.sacked
+    }
+
+    /// How many wait to be sent again.
+    #[inline(always)]
+    pub fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// SACKed segments that only the second loop sent.
+    #[inline(always)]
+    pub fn passed(&self) -> u32 {
+        self.passed
+    }
+
+    /// Segments in flight although the second loop has brought the same.
+    #[inline(always)]
+    pub fn echoes(&self) -> u32 {
+        self.echoes
+    }
+
+    /// How many were ever taken for lost, wrapping.
+    #[inline(always)]
+    pub fn lost_total(&self) -> u32 {
+        self.lost_total
+    }
+
+    /// Packets sent and not cumulatively acknowledged.
+    #[inline(always)]
+    pub fn outstanding(&self) -> u32 {
+        self.next.since(self.una)
+    }
+
+    /// Packets on their way, as far as is known (RFC 6675's pipe, with RACK's losses): neither arrived nor taken for lost.
+    #[inline(always)]
+    pub fn in_flight(&self) -> u32 {
+        let arrived = self.sacked.wrapping_sub(self.echoes);
+        self.outstanding().wrapping_sub(arrived).wrapping_sub(self.lost)
+    }
+
+    /// Nothing is SACKed, lost or in flight twice.
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        self.sacked | self.lost | self.echoes == 0
+    }
+
+    /// Nothing sent is unacknowledged.
+    #[inline(always)]
+    pub fn is_idle(&self) -> bool {
+        self.una == self.next
+    }
+
+    /// Everything that was cut is acknowledged.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.una == self.cut
+    }
+
+    /// A segment of `una..cut`.
+    #[inline(always)]
+    pub fn get(&self, number: Number) -> &Sent {
+        self.board.get(number)
+    }
+
+    /// Where a segment begins in the stream: the scoreboard keeps the low 32 bits.
+    #[inline(always)]
+    pub fn offset_of(&self, sent: &Sent) -> u64 {
+        self.una_offset + u64::from(sent.offset.wrapping_sub(self.una_offset as u32))
+    }
+
+    /// Where it ends in the stream.
+    pub fn end_of(&self, number: Number) -> u64 {
+        let sent = self.get(number);
+        self.offset_of(sent) + u64::from(sent.length)
+    }
+
+    /// The next segment is cut from the stream.
+    #[inline(always)]
+    pub fn cut_segment(&mut self, length: u16, fin: bool) {
+        let held = self.cut.since(self.una);
+        self.board.push(self.una, held, Sent::new(self.cut_offset, length, fin));
+        self.cut = self.cut.plus(1);
+        self.cut_offset += u64::from(length);
+    }
+
+    /// A new segment of so many bytes is cut and leaves, where nothing is cut ahead.
+    #[inline(always)]
+    pub fn on_sent_new(&mut self, length: u16, now: Time, rate: &mut DeliveryRate) -> Number {
+        debug_assert!(self.next == self.cut, "what was cut before leaves first");
+        let number = self.next;
+        let mut sent = Sent::new(self.cut_offset, length, false);
+        sent.at = now;
+        sent.transmission = 1;
+        sent.on_send(rate, now, false);
+        self.board.push(self.una, number.since(self.una), sent);
+        self.next = number.plus(1);
+        self.cut = self.next;
+        self.cut_offset += u64::from(length);
+        number
+    }
+
+    /// The number of the next new segment, which is to be sent now.
+    #[inline(always)]
+    pub fn take_next(&mut self) -> Number {
+        let number = self.next;
+        debug_assert!(number != self.cut && !self.get(number).is(Sent::SACKED));
+        self.next = number.plus(1);
+        number
+    }
+
+    /// A segment leaves in class 0, for the first time or again. `idle`: nothing else is in flight.
+    #[inline(always)]
+    pub fn on_sent(&mut self, number: Number, now: Time, idle: bool, rate: &mut DeliveryRate) -> Sent {
+        debug_assert!(number.within(self.una, self.next));
+        let sent = self.board.get_mut(number);
+        sent.on_send(rate, now, idle);
+        sent.at = now;
+        if sent.transmission == 0 && sent.is(Sent::SACKED) {
+            self.passed -= 1; // now it is in flight after all, as a probe
+        }
+        sent.transmission = sent.transmission.saturating_add(1);
+        *sent
+    }
+
+    /// A segment is to be sent again.
+    pub fn repeat(&mut self, number: Number) {
+        let sent = self.board.get_mut(number);
+        self.lost -= u32::from(sent.is(Sent::LOST));
+        sent.clear(Sent::LOST);
+        sent.set(Sent::REPEATED);
+    }
+
+    /// The second loop sends a segment.
+    pub fn on_sent_below(&mut self, number: Number, level: u8) -> Sent {
+        let sent = self.board.get_mut(number);
+        sent.set(Sent::TAIL);
+        sent.level = level;
+        *sent
+    }
+
+    /// What the second loop sent of a segment has arrived and is counted.
+    pub fn came(&mut self, number: Number) {
+        self.board.get_mut(number).set(Sent::CAME);
+    }
+
+    /// A segment is taken for lost.
+    pub fn on_lost(&mut self, number: Number) {
+        let sent = self.board.get_mut(number);
+        debug_assert!(!sent.is(Sent::SACKED | Sent::LOST));
+        sent.clear(Sent::REPEATED);
+        sent.set(Sent::LOST);
+        self.lost += 1;
+        self.lost_total = self.lost_total.wrapping_add(1);
+    }
+
+    /// None of these is lost after all, and so none is.
+    pub fn undo_losses(&mut self, marked: impl Iterator<Item = Number>) {
+        for number in marked {
+            if number.within(self.una, self.next) {
+                self.board.get_mut(number).clear(Sent::LOST);
+            }
+        }
+        self.lost = 0;
+    }
+
+    /// A segment is delivered: what it was before.
+    pub fn on_delivered(&mut self, number: Number) -> Sent {
+        let sent = self.board.get_mut(number);
+        let before = *sent;
+        self.lost -= u32::from(before.is(Sent::LOST));
+        sent.clear(Sent::LOST | Sent::REPEATED);
+        before
+    }
+
+    /// A segment has arrived beyond the cumulative ACK.
+    pub fn on_sacked(&mut self, number: Number) {
+        let sent = self.board.get_mut(number);
+        debug_assert!(!sent.is(Sent::SACKED | Sent::LOST));
+        sent.set(Sent::SACKED);
+        self.sacked += u32::from(number.before(self.next));
+    }
+
+    /// The same by the second loop, while the first's own is on its way.
+    pub fn on_echoed(&mut self, number: Number) {
+        self.board.get_mut(number).set(Sent::ECHOED | Sent::CAME);
+        self.on_sacked(number);
+    }
+
+    /// So many are in flight although the second loop has brought the same.
+    #[inline(always)]
+    pub fn set_echoes(&mut self, echoes: u32) {
+        self.echoes = echoes;
+    }
+
+    /// Everything before `ack` is acknowledged, which are so many bytes. For a flight that [is plain](Flight::is_plain).
+    #[inline(always)]
+    pub fn acknowledge(&mut self, ack: Number, bytes: u64) {
+        debug_assert!(self.is_plain() && ack.since(self.una) <= self.outstanding());
+        self.una = ack;
+        self.una_offset += bytes;
+    }
+
+    /// The first segment is acknowledged. [`Flight::catch_up`] has to follow, as `una` may go beyond `next`.
+    pub fn step(&mut self) -> Sent {
+        let sent = *self.get(self.una);
+        if sent.is(Sent::SACKED) && self.una.before(self.next) {
+            self.sacked -= 1;
+            self.passed -= u32::from(sent.transmission == 0);
+        }
+        self.una_offset = self.offset_of(&sent) + u64::from(sent.length);
+        self.una = self.una.plus(1);
+        sent
+    }
+
+    /// Class 0 does not send what is acknowledged.
+    pub fn catch_up(&mut self) {
+        self.next = self.next.later(self.una);
+    }
+
+    /// Everything before `ack` is acknowledged, whatever was thought of it; each segment is handed over.
+    pub fn settle(&mut self, ack: Number, mut each: impl FnMut(&Sent)) {
+        while self.una != ack {
+            each(&self.step());
+        }
+        self.catch_up();
+        (self.sacked, self.passed, self.lost) = (0, 0, 0);
+    }
+
+    /// `next` passes over segments that the second loop has brought already.
+    #[inline(always)]
+    pub fn pass_arrived(&mut self) {
+        while self.next != self.cut && self.get(self.next).is(Sent::SACKED) {
+            self.next = self.next.plus(1);
+            self.sacked += 1;
+            self.passed += 1;
+        }
+    }
+
+    /// What class 0 need not send and follows what is acknowledged is as good as acknowledged; whether there was any.
+    pub fn join_passed(&mut self) -> bool {
+        let before = self.una;
+        while self.una != self.next {
+            let sent = self.get(self.una);
+            if sent.transmission != 0 || !sent.is(Sent::SACKED) {
+                break;
+            }
+            self.step();
+        }
+        self.una != before
+    }
+
+    /// Nothing that the peer SACKed counts any more. What class 0 had passed over waits to be sent again, as what it had sent.
+    /// `each` is told of those that had been SACKed and that class 0 never sent, and whether it had passed over them.
+    pub fn disbelieve(&mut self, mut each: impl FnMut(&Sent, bool)) {
+        let mut number = self.una;
+        while number != self.cut {
+            let passed = number.before(self.next);
+            let sent = self.board.get_mut(number);
+            if sent.is(Sent::SACKED) && sent.transmission == 0 {
+                each(sent, passed);
+            }
+            sent.clear(Sent::SACKED | Sent::ECHOED);
+            sent.transmission = sent.transmission.max(u8::from(passed));
+            number = number.plus(1);
+        }
+        (self.sacked, self.passed) = (0, 0);
+    }
+
+    /// Gives memory back, where nothing is looked up any more.
+    pub fn free(&mut self) {
+        self.board.free();
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.board.heap_bytes()
+    }
+
+    /// What always holds: the borders are in order, the segments lie one after the other in the stream, and each counter is the number of
+    /// segments that it counts. It looks at every segment: for tests.
+    pub fn check(&self) {
+        let (una, next, cut) = (self.una, self.next, self.cut);
+        assert!(
+            next.since(una) <= cut.since(una),
+            "next {next:?} is not within {una:?}..{cut:?}"
+        );
+        let (mut sacked, mut lost, mut passed, mut offset) = (0, 0, 0, self.una_offset);
+        let mut number = una;
+        while number != cut {
+            let sent = self.get(number);
+            assert_eq!(
+                sent.offset, offset as u32,
+                "{number:?} does not begin where the one before it ends"
+            );
+            offset += u64::from(sent.length);
+            let both = sent.is(Sent::SACKED) && sent.is(Sent::LOST);
+            assert!(!both, "{number:?} has arrived and is lost");
+            if number.before(next) {
+                assert!(
+                    sent.transmission > 0 || sent.is(Sent::SACKED),
+                    "{number:?} was passed over and has not arrived"
+                );
+                sacked += u32::from(sent.is(Sent::SACKED));
+                passed += u32::from(sent.is(Sent::SACKED) && sent.transmission == 0);
+                lost += u32::from(sent.is(Sent::LOST));
+            } else {
+                assert!(
+                    sent.transmission == 0 && !sent.is(Sent::LOST),
+                    "{number:?} was sent by class 0"
+                );
+            }
+            number = number.plus(1);
+        }
+        assert_eq!(offset, self.cut_offset, "the end of what was cut");
+        assert_eq!(
+            (self.sacked, self.lost, self.passed),
+            (sacked, lost, passed),
+            "SACKed, lost, passed over"
+        );
+    }
+}

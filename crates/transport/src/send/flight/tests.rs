@@ -1,0 +1,179 @@
+//! A flight driven alone, as a sender would and as nobody would.
+
+use ccplane_units::{Duration, Time};
+use proptest::prelude::*;
+
+use super::*;
+
+/// A flight and the clock of whoever sends it.
+struct Alone {
+    flight: Flight,
+    rate: DeliveryRate,
+    now: Time,
+}
+
+impl Alone {
+    fn new() -> Alone {
+        Alone {
+            // Numbers go round soon.
+            flight: Flight::new(Number(u32::MAX - 20)),
+            rate: DeliveryRate::default(),
+            now: Time::ZERO,
+        }
+    }
+
+    fn send(&mut self, length: u16) -> Number {
+        self.now += Duration::from_micros(10);
+        self.flight.pass_arrived();
+        if self.flight.next() == self.flight.cut() {
+            return self.flight.on_sent_new(length, self.now, &mut self.rate);
+        }
+        let number = self.flight.take_next();
+        self.flight.on_sent(number, self.now, false, &mut self.rate);
+        number
+    }
+
+    fn again(&mut self, number: Number) {
+        self.flight.repeat(number);
+        self.flight.on_sent(number, self.now, false, &mut self.rate);
+    }
+
+    /// A SACK of one segment.
+    fn sack(&mut self, number: Number) {
+        if number.before(self.flight.next()) {
+            self.flight.on_delivered(number);
+        }
+        self.flight.on_sacked(number);
+        self.flight.pass_arrived();
+    }
+
+    /// A cumulative ACK of so many segments, at most of what was sent.
+    fn acknowledge(&mut self, segments: u32) {
+        let next = self.flight.next();
+        for _ in 0..segments {
+            let number = self.flight.una();
+            if self.flight.is_empty() || !number.before(next) && !self.flight.get(number).is(Sent::TAIL) {
+                break;
+            }
+            let sent = self.flight.step();
+            if number.before(next) && !sent.is(Sent::SACKED) {
+                self.flight.on_delivered(number);
+            }
+        }
+        self.flight.catch_up();
+        self.flight.pass_arrived();
+    }
+
+    /// So many are in flight as were sent by class 0 and have neither arrived nor been taken for lost.
+    fn check(&self) {
+        self.flight.check();
+        let sent = (0..self.flight.outstanding()).map(|n| self.flight.get(self.flight.una().plus(n)));
+        let flying = sent.filter(|sent| !sent.is(Sent::SACKED | Sent::LOST)).count();
+        assert_eq!(self.flight.in_flight() as usize, flying);
+    }
+}
+
+/// RFC 6675, section 4, pipe: what is SACKed or lost is not in flight, and a retransmission is.
+#[test]
+fn a_loss_leaves_the_flight_and_its_retransmission_joins_it() {
+    let mut alone = Alone::new();
+    let first = alone.send(100);
+    for _ in 0..4 {
+        alone.send(100);
+    }
+    alone.sack(first.plus(4));
+    alone.flight.on_lost(first);
+    assert_eq!(
+        (alone.flight.in_flight(), alone.flight.lost(), alone.flight.sacked()),
+        (3, 1, 1)
+    );
+    alone.again(first);
+    assert_eq!((alone.flight.in_flight(), alone.flight.lost()), (4, 0));
+    assert_eq!(alone.flight.lost_total(), 1);
+    alone.acknowledge(5);
+    assert!(alone.flight.is_empty() && alone.flight.is_plain());
+    assert_eq!(alone.flight.una_offset(), 500);
+}
+
+/// What only the second loop sent and has arrived was never in flight: `next` goes over it, and the cumulative ACK too.
+#[test]
+fn class_0_passes_over_what_the_second_loop_has_brought() {
+    let mut alone = Alone::new();
+    let first = alone.send(100);
+    for _ in 0..3 {
+        alone.flight.cut_segment(100, false);
+    }
+    for number in [first.plus(1), first.plus(2)] {
+        alone.flight.on_sent_below(number, 0);
+        alone.sack(number);
+    }
+    assert_eq!(alone.flight.next(), first.plus(3));
+    assert_eq!((alone.flight.in_flight(), alone.flight.passed()), (1, 2));
+    alone.acknowledge(1);
+    assert!(alone.flight.join_passed());
+    assert_eq!((alone.flight.una(), alone.flight.passed()), (first.plus(3), 0));
+    alone.check();
+}
+
+/// RFC 2018, section 8: a receiver may throw away what it had SACKed; it is in flight again until it is lost or acknowledged.
+#[test]
+fn what_is_not_believed_any_more_is_in_flight_again() {
+    let mut alone = Alone::new();
+    let first = alone.send(100);
+    alone.send(100);
+    alone.flight.cut_segment(100, false);
+    alone.flight.on_sent_below(first.plus(2), 0);
+    alone.sack(first.plus(2));
+    alone.sack(first.plus(1));
+    assert_eq!(alone.flight.in_flight(), 1);
+    let mut told = Vec::new();
+    alone
+        .flight
+        .disbelieve(|sent, passed| told.push((sent.transmission, passed)));
+    assert_eq!(told, [(0, true)]);
+    assert_eq!(
+        (alone.flight.in_flight(), alone.flight.sacked(), alone.flight.passed()),
+        (3, 0, 0)
+    );
+    alone.check();
+}
+
+proptest! {
+    /// In any order of what may happen, each counter is the number of segments that it counts.
+    #[test]
+    fn counters_are_what_they_count(events in prop::collection::vec((0_u8..10, 0_u32..64, 1_u16..1_500), 1..300)) {
+        let mut alone = Alone::new();
+        for (what, which, length) in events {
+            let held = alone.flight.cut().since(alone.flight.una());
+            let number = alone.flight.una().plus(which % held.max(1));
+            let sent = (held > 0).then(|| *alone.flight.get(number));
+            let out = sent.filter(|_| number.before(alone.flight.next()));
+            match (what, sent, out) {
+                (0, ..) => alone.flight.cut_segment(length, false),
+                (1..=3, ..) => {
+                    alone.send(length);
+                }
+                (4, _, Some(sent)) if !sent.is(Sent::SACKED | Sent::LOST) => alone.flight.on_lost(number),
+                (5, _, Some(sent)) if sent.is(Sent::LOST) => alone.again(number),
+                (6, Some(sent), out) if !sent.is(Sent::SACKED) => {
+                    if out.is_none() {
+                        alone.flight.on_sent_below(number, 1);
+                    }
+                    alone.sack(number);
+                }
+                (7, ..) => alone.acknowledge(which),
+                (8, ..) => {
+                    alone.flight.join_passed();
+                }
+                (9, ..) if which == 0 => alone.flight.disbelieve(|_, _| ()),
+                (9, ..) if which == 1 => {
+                    let all: Vec<Number> = (0..held).map(|n| alone.flight.una().plus(n)).collect();
+                    alone.flight.undo_losses(all.into_iter());
+                }
+                (9, ..) if which == 2 => alone.flight.settle(alone.flight.cut(), |_| ()),
+                _ => {}
+            }
+            alone.check();
+        }
+    }
+}
