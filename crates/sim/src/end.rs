@@ -114,7 +114,7 @@ impl End {
         spray: bool,
     ) -> Option<(u32, u32)> {
         let connection = self.connection.as_mut();
-        let connection = connection.filter(|connection| class != 0 || !connection.rests())?;
+        let connection = connection.filter(|connection| class != 0 || !connection.is_idle())?;
         let (id, packet, side) = packets.place();
         if !connection.transmit_into(now, class, &mut packet.segment, side) {
             return None;

@@ -99,7 +99,7 @@ pub struct Connection {
     pub(crate) unanswered: u8,
     pub(crate) failure: Option<Failure>,
     /// Nothing but acknowledgements waits in class 0.
-    pub(crate) quiet: bool,
+    pub(crate) idle: bool,
     pub(crate) flags: Flags,
 }
 
@@ -190,7 +190,7 @@ impl Connection {
             backoff: 0,
             unanswered: 0,
             failure: None,
-            quiet: false,
+            idle: false,
             flags: Flags::default(),
         }
     }
@@ -200,7 +200,7 @@ impl Connection {
     pub fn write(&mut self, bytes: u64) {
         if !self.flags.finishing && self.is_alive() {
             self.written = self.written.saturating_add(bytes).min(MOST_BYTES);
-            self.stir();
+            self.invalidate();
             if self.is_blocked() {
                 self.deadline = Time::ZERO; // from now on the closed window is to be probed
             }
@@ -211,7 +211,7 @@ impl Connection {
     pub fn finish(&mut self) {
         if !self.flags.finishing {
             self.flags.finishing = true;
-            self.stir();
+            self.invalidate();
         }
     }
 
@@ -439,7 +439,7 @@ impl Connection {
         if mss < self.mss {
             self.mss = mss.max(1);
             self.set_cwnd(self.cwnd);
-            self.stir();
+            self.invalidate();
         }
     }
 
@@ -447,7 +447,7 @@ impl Connection {
     pub fn probe(&mut self) {
         if matches!(self.state, State::Open | State::Draining) {
             self.flags.window_probe = true;
-            self.stir();
+            self.invalidate();
         }
     }
 
@@ -490,9 +490,9 @@ impl Connection {
         !matches!(self.state, State::Closed | State::Draining)
     }
 
-    /// There may be something to send.
-    pub(crate) fn stir(&mut self) {
-        (self.quota, self.quiet) = (0, false);
+    /// There may be something to send: what was found of that does not hold any more.
+    pub(crate) fn invalidate(&mut self) {
+        (self.quota, self.idle) = (0, false);
     }
 
     /// Where pacing is on, its rate follows the window.
@@ -511,7 +511,7 @@ impl Connection {
 
     pub(crate) fn close(&mut self) {
         self.state = State::Closed;
-        self.stir();
+        self.invalidate();
         self.deadline = Time::MAX;
         self.receiver.ack_at = Time::MAX;
         self.free();
@@ -553,7 +553,7 @@ impl Connection {
     fn drain(&mut self, now: Time) {
         if self.sent_all() && self.receiver.ended() {
             self.state = State::Draining;
-            self.stir();
+            self.invalidate();
             self.deadline = now + self.rto().max(self.config.initial_rto) * 3;
             self.receiver.ack_at = Time::MAX;
             self.free();

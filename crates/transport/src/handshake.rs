@@ -63,7 +63,7 @@ impl Connection {
     #[cold]
     #[inline(never)]
     pub(crate) fn on_rare(&mut self, now: Time, segment: &Segment) -> bool {
-        self.stir();
+        self.invalidate();
         if segment.class >= MAX_CLASSES {
             self.receiver.refuse();
             return false;

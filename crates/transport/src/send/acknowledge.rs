@@ -31,7 +31,7 @@ impl Connection {
             let limit = self.flight.una_offset() + u64::from(segment.window);
             if limit > self.limit {
                 self.limit = limit;
-                self.stir();
+                self.invalidate();
             }
             return;
         }

@@ -15,7 +15,7 @@ impl Connection {
     pub fn on_timeout(&mut self, now: Time, control: &mut impl Control) {
         self.receiver.on_timeout(now);
         if now >= self.deadline {
-            self.stir();
+            self.invalidate();
         }
         if now < self.deadline {
             return;

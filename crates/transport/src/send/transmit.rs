@@ -15,7 +15,7 @@ impl Connection {
         if class != 0 {
             return self.has_low(now, class);
         }
-        self.quota != 0 || self.receiver.owes(0) || (!self.quiet && self.has_other(now))
+        self.quota != 0 || self.receiver.owes(0) || (!self.idle && self.has_other(now))
     }
 
     fn has_other(&self, now: Time) -> bool {
@@ -31,8 +31,8 @@ impl Connection {
 
     /// Nothing leaves in class 0 before something else happens: a quick look, which does not see all such cases.
     #[inline(always)]
-    pub fn rests(&self) -> bool {
-        self.quota == 0 && self.quiet && !self.receiver.owes(0)
+    pub fn is_idle(&self) -> bool {
+        self.quota == 0 && self.idle && !self.receiver.owes(0)
     }
 
     /// [`transmit`](Connection::transmit) to where a driver keeps its segments; whether there is one. What stood there is
@@ -43,7 +43,7 @@ impl Connection {
             self.send_full(now, segment, side);
             return true;
         }
-        if class == 0 && self.quiet {
+        if class == 0 && self.idle {
             let owes = self.receiver.owes(0);
             if owes {
                 self.send_ack(now, segment, side);
@@ -77,14 +77,14 @@ impl Connection {
         self.sent = now;
         if self.quota == 0 {
             self.note_usage();
-            self.quiet = self.in_flight() >= self.window;
+            self.idle = self.in_flight() >= self.window;
         }
         self.receiver.acknowledge(now, segment, side, &self.config);
     }
 
     /// Something other than an acknowledgement waits in class 0, perhaps for pacing.
     #[inline(always)]
-    fn stirs(&self) -> bool {
+    fn can_send(&self) -> bool {
         self.flags.handshake || self.flags.window_probe || self.wants_to_send()
     }
 
@@ -111,7 +111,7 @@ impl Connection {
                 .unwrap_or(0),
             false => 0,
         };
-        self.quiet = self.quota == 0 && !self.stirs();
+        self.idle = self.quota == 0 && !self.can_send();
     }
 
     #[inline(never)]
@@ -135,7 +135,7 @@ impl Connection {
         } else if class != 0 {
             return false;
         } else {
-            self.quiet = !self.stirs();
+            self.idle = !self.can_send();
             return false;
         }
         if self.state == State::Proving {

@@ -244,7 +244,7 @@ impl Connection {
             if short {
                 low.short = Some(last);
             }
-            (self.quota, self.quiet) = (0, false);
+            (self.quota, self.idle) = (0, false);
         }
         let number = self.next_low()?;
         let low = self.low.as_deref_mut()?;
