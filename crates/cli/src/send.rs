@@ -17,7 +17,7 @@ use ccplane_files::Hash;
 use ccplane_files::liveness::{Liveness, Verdict};
 use ccplane_files::wire::{Answer, Answers};
 use ccplane_qdisc::marking::class_of;
-use ccplane_transport::{Ecn, Failure as Ended, Native, Stats, Tail, TailStats, UnknownNative};
+use ccplane_transport::{Ecn, Failure as Ended, Native, Rc3, Rc3Stats, Stats, UnknownNative};
 use ccplane_udp::crypto::Key;
 use ccplane_udp::{Congestion, Delays, Host};
 use ccplane_units::{Bytes, Duration, Rate};
@@ -123,7 +123,7 @@ struct Done {
     /// Acknowledgements without a sample, as the departure of what they answer was not known.
     departures_missed: u64,
     /// Of the second loop, where it was asked for: zeros where there was nothing left for it.
-    tail: Option<TailStats>,
+    rc3: Option<Rc3Stats>,
 }
 
 fn transfer(
@@ -140,7 +140,7 @@ fn transfer(
     };
     let mut options = args.transfer.options(any, Some(to), args.dscp)?;
     options.config.max_rate = args.steer.max_rate;
-    options.config.tail = args.rc3.then(Tail::default);
+    options.config.rc3 = args.rc3.then(Rc3::default);
     let wants = match (ccplane_lab::wants(&args.steer.alg, registry), &args.steer.agent) {
         (Ok(wants), _) => wants,
         // An agent in another process may have what is not known here.
@@ -175,9 +175,9 @@ fn transfer(
     let (Some(stats), Some(mss)) = (host.stats(id), host.connection(id).map(|c| c.mss())) else {
         unreachable!("nobody else removes it")
     };
-    let tail = args.rc3.then(|| {
-        let tail = host.connection(id).and_then(|connection| connection.tail_stats());
-        tail.copied().unwrap_or_default()
+    let rc3 = args.rc3.then(|| {
+        let rc3 = host.connection(id).and_then(|connection| connection.rc3_stats());
+        rc3.copied().unwrap_or_default()
     });
     let packet = host.packet(id).unwrap_or_default();
     let (delays, departures_missed) = (host.delays(id).cloned(), host.missed_departures());
@@ -197,7 +197,7 @@ fn transfer(
         packet,
         delays,
         departures_missed,
-        tail,
+        rc3,
     })
 }
 
@@ -404,10 +404,10 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
             "pacing_rate_bytes_per_s": (stats.pacing_rate != 0).then_some(stats.pacing_rate),
             "queue_delay_samples": done.delays.as_ref().map_or(0, Delays::count),
             "samples_dropped": stats.samples_dropped, "departures_missed": done.departures_missed,
-            "second_loop": done.tail.as_ref().map(|tail| json!({
-                "delivered_bytes": tail.delivered_bytes, "sent_bytes": tail.sent_bytes, "sent": tail.sent, "arrived": tail.arrived,
-                "missing": tail.missing(), "duplicates": tail.duplicates, "bumps": tail.bumps,
-                "stopped": tail.stopped.map(|why| why.to_string()),
+            "second_loop": done.rc3.as_ref().map(|rc3| json!({
+                "delivered_bytes": rc3.delivered_bytes, "sent_bytes": rc3.sent_bytes, "sent": rc3.sent, "arrived": rc3.arrived,
+                "missing": rc3.missing(), "duplicates": rc3.duplicates, "bumps": rc3.bumps,
+                "stopped": rc3.stopped.map(|why| why.to_string()),
             })),
             "queue_delay_p50_us": us(0.5), "queue_delay_p90_us": us(0.9), "queue_delay_p99_us": us(0.99),
         });
@@ -436,8 +436,8 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
                 delays.count()
             );
         }
-        if let Some(tail) = &done.tail {
-            println!("{}", second_loop(tail, *bytes));
+        if let Some(rc3) = &done.rc3 {
+            println!("{}", second_loop(rc3, *bytes));
         }
         if let Some(text) = no_samples(stats.samples_dropped, done.departures_missed) {
             println!("{text}");
@@ -446,21 +446,21 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
 }
 
 /// What the second loop brought, and why it stopped if it did.
-fn second_loop(tail: &TailStats, bytes: u64) -> String {
-    let sent: u64 = tail.sent.iter().sum();
+fn second_loop(rc3: &Rc3Stats, bytes: u64) -> String {
+    let sent: u64 = rc3.sent.iter().sum();
     let mut text = if sent == 0 {
         "second loop: there was nothing left for it".to_owned()
     } else {
-        let share = tail.delivered_bytes as f64 / bytes.max(1) as f64 * 100.0;
-        let missing: Vec<String> = tail.missing().iter().map(u64::to_string).collect();
+        let share = rc3.delivered_bytes as f64 / bytes.max(1) as f64 * 100.0;
+        let missing: Vec<String> = rc3.missing().iter().map(u64::to_string).collect();
         format!(
             "second loop: brought {} of {bytes} bytes ({share:.0} %), {} of {sent} segments arrived twice, not seen to arrive by level: {}",
-            tail.delivered_bytes,
-            tail.duplicates,
+            rc3.delivered_bytes,
+            rc3.duplicates,
             missing.join(", "),
         )
     };
-    if let Some(why) = &tail.stopped {
+    if let Some(why) = &rc3.stopped {
         text.push_str(&format!("; stopped: {why}"));
     }
     text
@@ -482,22 +482,22 @@ fn no_samples(impossible: u32, unknown: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_transport::TailStop;
+    use ccplane_transport::Rc3Stop;
 
     use super::*;
 
     #[test]
     fn what_the_second_loop_brought_is_told_with_the_reason_why_it_stopped() {
-        let mut tail = TailStats::default();
-        assert_eq!(second_loop(&tail, 100), "second loop: there was nothing left for it");
-        (tail.sent, tail.arrived) = ([40, 400, 9, 0], [40, 390, 0, 0]);
-        (tail.delivered_bytes, tail.duplicates) = (500_000, 7);
+        let mut rc3 = Rc3Stats::default();
+        assert_eq!(second_loop(&rc3, 100), "second loop: there was nothing left for it");
+        (rc3.sent, rc3.arrived) = ([40, 400, 9, 0], [40, 390, 0, 0]);
+        (rc3.delivered_bytes, rc3.duplicates) = (500_000, 7);
         assert_eq!(
-            second_loop(&tail, 1_000_000),
+            second_loop(&rc3, 1_000_000),
             "second loop: brought 500000 of 1000000 bytes (50 %), 7 of 449 segments arrived twice, not seen to arrive by level: 0, 10, 9, 0"
         );
-        tail.stopped = Some(TailStop::Marking { class: 2 });
-        let text = second_loop(&tail, 1_000_000);
+        rc3.stopped = Some(Rc3Stop::Marking { class: 2 });
+        let text = second_loop(&rc3, 1_000_000);
         assert!(text.contains("; stopped: the path does not keep the marking"), "{text}");
     }
 

@@ -122,7 +122,7 @@ impl<'s> Path<'s> {
         }
         let datapath = match over {
             Over::Tcp => "Linux TCP",
-            Over::Udp if scenario.transport.tail.is_none() => "ccplane's transport over UDP",
+            Over::Udp if scenario.transport.rc3.is_none() => "ccplane's transport over UDP",
             Over::Udp => "ccplane's transport over UDP, with RC3's second loop",
             Over::Quic => "QUIC (noq)",
         };
@@ -286,14 +286,14 @@ impl<'s> Path<'s> {
         let emulator = Emulator::start(self.config(seed)).map_err(|error| Error::from_emulator(error, false))?;
         let (before, watch) = (Reading::now(None), Watch::start());
         let mut shown = Shown::new(self.scenario.duration, progress);
-        let tail = self.scenario.transport.tail;
+        let rc3 = self.scenario.transport.rc3;
         let look = |gone, received| shown.look(gone, received);
         let (recorded, second_loop) = real::user::run(
             &emulator,
             &plan,
             self.registry,
             self.packets.agent.as_ref(),
-            (self.packets.over, tail),
+            (self.packets.over, rc3),
             look,
         )?;
         let (after, machine) = (Reading::now(None), watch.finish());

@@ -13,7 +13,7 @@ use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Error, Options, Over, Packets, Place, Quiet, files, report};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
-use ccplane_transport::Tail;
+use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Rate};
 use host::{privileged, registers, steers};
 
@@ -66,7 +66,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
         .with_flows(2)
         .with_bottleneck(|link| link.queue = queue);
     for second_loop in [false, true] {
-        scenario.transport.tail = second_loop.then(Tail::default);
+        scenario.transport.rc3 = second_loop.then(Rc3::default);
         let result = run_on(&Packets::over(Over::Udp), &scenario).unwrap();
         for c in &result.contenders {
             let f = &c.figures;
@@ -83,7 +83,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
             let told = f
                 .second_loop
                 .as_ref()
-                .map(|tail| (tail.flows, tail.sent_bytes > 1_000_000));
+                .map(|rc3| (rc3.flows, rc3.sent_bytes > 1_000_000));
             assert_eq!(told, second_loop.then_some((2, true)), "{}: {f:?}", c.label);
             let page = report::page(&result, &ccplane_report::Provenance::default());
             assert!(page.contains("over UDP"));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ccplane_sim::{Config, Congestion, Native, settings};
-use ccplane_transport::Tail;
+use ccplane_transport::Rc3;
 
 use super::rc3_theory::{PAYLOAD, WINDOW, WIRE};
 
@@ -95,24 +95,24 @@ impl Start {
             ack_every: 1,
             ..Config::clone(&settings())
         };
-        let with = |tail: Tail| Config {
-            tail: Some(tail),
+        let with = |rc3: Rc3| Config {
+            rc3: Some(rc3),
             ..own.clone()
         };
         match self {
             Start::Tcp | Start::Rcp | Start::High | Start::Low => own,
-            Start::Rc3 => with(Tail::default()),
-            Start::Levels(levels) => with(Tail {
+            Start::Rc3 => with(Rc3::default()),
+            Start::Levels(levels) => with(Rc3 {
                 levels,
-                ..Tail::default()
+                ..Rc3::default()
             }),
             Start::Paced => Config {
                 pacing: true,
-                ..with(Tail::default())
+                ..with(Rc3::default())
             },
-            Start::Blind => with(Tail {
+            Start::Blind => with(Rc3 {
                 verify: false,
-                ..Tail::default()
+                ..Rc3::default()
             }),
             Start::Jump => Config {
                 jump_start: true,

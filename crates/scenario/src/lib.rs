@@ -26,7 +26,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
-use ccplane_transport::Tail;
+use ccplane_transport::Rc3;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 pub use bundle::{Bundle, BundleClass};
@@ -413,7 +413,7 @@ pub struct TransportOptions {
     /// Smallest retransmission timeout.
     pub min_rto: Option<Duration>,
     /// RC3's second loop.
-    pub tail: Option<Tail>,
+    pub rc3: Option<Rc3>,
 }
 
 /// What the results show.

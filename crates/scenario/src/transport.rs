@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use ccplane_transport::Tail;
+use ccplane_transport::Rc3;
 use ccplane_units::Duration;
 use toml::Spanned;
 
@@ -38,23 +38,23 @@ pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<Tr
     }
     let levels = match &written.rc3_levels {
         Some(levels) => match u8::try_from(*levels.get_ref()) {
-            Ok(levels) if (1..=Tail::MOST_LEVELS).contains(&levels) => levels,
+            Ok(levels) if (1..=Rc3::MOST_LEVELS).contains(&levels) => levels,
             _ => {
                 return Err(context.problem(
                     levels,
                     format!("{} levels of priority for the second loop", levels.get_ref()),
                     "here",
-                    format!("give 1 to {}", Tail::MOST_LEVELS),
+                    format!("give 1 to {}", Rc3::MOST_LEVELS),
                 ));
             }
         },
-        None => Tail::default().levels,
+        None => Rc3::default().levels,
     };
     Ok(TransportOptions {
-        tail: written.rc3.then(|| Tail {
+        rc3: written.rc3.then(|| Rc3 {
             levels,
             verify: written.rc3_verify.as_ref().is_none_or(|verify| *verify.get_ref()),
-            ..Tail::default()
+            ..Rc3::default()
         }),
         mss,
         header_bytes: within(

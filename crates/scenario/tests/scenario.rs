@@ -332,11 +332,11 @@ fn transport(lines: &str) -> String {
 
 #[test]
 fn the_second_loop_has_its_levels_and_its_checks() {
-    let tail = |lines: &str| parse(&transport(lines)).unwrap().transport.tail;
-    assert_eq!(tail("rc3 = false"), None);
-    let usual = tail("rc3 = true").unwrap();
+    let rc3 = |lines: &str| parse(&transport(lines)).unwrap().transport.rc3;
+    assert_eq!(rc3("rc3 = false"), None);
+    let usual = rc3("rc3 = true").unwrap();
     assert_eq!((usual.levels, usual.verify), (4, true));
-    let own = tail("rc3 = true\nrc3_levels = 2\nrc3_verify = false").unwrap();
+    let own = rc3("rc3 = true\nrc3_levels = 2\nrc3_verify = false").unwrap();
     assert_eq!((own.levels, own.verify), (2, false));
 }
 
@@ -833,8 +833,8 @@ proptest! {
 
     #[test]
     fn no_scenario_with_holes_can_panic(from in 0usize..SMALL.len(), length in 0usize..20, by in "[ -~\n]{0,12}") {
-        if let (Some(head), Some(tail)) = (SMALL.get(..from), SMALL.get(from + length..)) {
-            let _ = parse(&format!("{head}{by}{tail}"));
+        if let (Some(head), Some(rc3)) = (SMALL.get(..from), SMALL.get(from + length..)) {
+            let _ = parse(&format!("{head}{by}{rc3}"));
         }
     }
 

@@ -50,11 +50,11 @@ impl End {
     /// Someone wants to know when all that was written has come.
     pub const AWAITS: u16 = 4;
     /// It may send in classes below class 0: the tail of its stream, and acknowledgements of the other end's.
-    pub const TAILED: u16 = 8;
+    pub const RC3: u16 = 8;
     /// Bits of the band in which its packets of class 0 go.
     pub const BAND: u16 = 7 << BAND_SHIFT;
     /// It may send in bands below the highest.
-    pub const LOW: u16 = End::TAILED | End::BAND;
+    pub const LOW: u16 = End::RC3 | End::BAND;
     /// Its flow is under RCP: packets carry stamps.
     pub const OFFERED: u16 = 1 << 15;
     /// It waits for its turn with something of a band below the highest: a flag for each class.

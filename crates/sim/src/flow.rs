@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Failure, Native, TailArrivals, TailStats};
+use ccplane_transport::{Config, Failure, Native, Rc3Arrivals, Rc3Stats};
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
@@ -192,7 +192,7 @@ pub const FLOW_BYTES: usize = 2 * size_of::<End>() + size_of::<Native>() + size_
 pub(crate) enum Rest {
     Waiting(Wanted),
     /// With what its second loop did, if it had one.
-    Over(FlowView, Option<Box<(TailStats, TailArrivals)>>),
+    Over(FlowView, Option<Box<(Rc3Stats, Rc3Arrivals)>>),
 }
 
 /// What a flow that has not begun is to be controlled by.

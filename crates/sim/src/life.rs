@@ -193,7 +193,7 @@ impl<T: Tracer> Simulation<T> {
         let offered =
             matches!(control.get(), Steer::Native(place) if matches!(world.natives.get(place), Some(Native::Rcp(_))));
         for end in [&mut sender, &mut receiver] {
-            end.set(End::TAILED, config.tail.is_some());
+            end.set(End::RC3, config.rc3.is_some());
             end.set(End::OFFERED, offered);
         }
         if bytes != u64::MAX {
@@ -251,11 +251,11 @@ impl World {
             return;
         }
         let view = self.flow_view(&self.flows[number as usize]);
-        let tail = self.tail(FlowId(number)).map(Box::new);
+        let rc3 = self.rc3(FlowId(number)).map(Box::new);
         let flow = &mut self.flows[number as usize];
         let failed = flow.bytes != u64::MAX && flow.finished == Time::MAX;
         self.unfinished -= u64::from(failed);
-        flow.rest = Some(Box::new(Rest::Over(view, tail)));
+        flow.rest = Some(Box::new(Rest::Over(view, rc3)));
         flow.ends = NONE;
         let app = flow.app;
         for place in [pair, pair + 1] {

@@ -1,6 +1,6 @@
 //! What can be seen of a simulation: its flows and links, what it counted, and the number that stands for all of it.
 
-use ccplane_transport::{Connection, Native, OneWay, TailArrivals, TailStats};
+use ccplane_transport::{Connection, Native, OneWay, Rc3Arrivals, Rc3Stats};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::app::AppId;
@@ -292,14 +292,14 @@ impl World {
     }
 
     /// What the second loop of a flow's sender did so far, and what of it came to the receiver. `None` where it never sent.
-    pub fn tail(&self, flow: FlowId) -> Option<(TailStats, TailArrivals)> {
+    pub fn rc3(&self, flow: FlowId) -> Option<(Rc3Stats, Rc3Arrivals)> {
         let flow = self.flows.get(flow.index())?;
-        if let Some(Rest::Over(_, tail)) = flow.rest.as_deref() {
-            return tail.as_deref().copied();
+        if let Some(Rest::Over(_, rc3)) = flow.rest.as_deref() {
+            return rc3.as_deref().copied();
         }
         let at = |e: u32| self.ends.get(e as usize)?.connection.as_ref();
-        let sent = at(flow.ends)?.tail_stats()?;
-        let arrivals = at(flow.ends.saturating_add(1)).and_then(|connection| connection.tail_arrivals());
+        let sent = at(flow.ends)?.rc3_stats()?;
+        let arrivals = at(flow.ends.saturating_add(1)).and_then(|connection| connection.rc3_arrivals());
         Some((*sent, arrivals.unwrap_or_default()))
     }
 }

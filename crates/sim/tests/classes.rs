@@ -6,7 +6,7 @@ use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
     Config, FlowId, FlowSpec, LinkId, LinkSpec, Network, NodeId, Seen, SimOptions, Simulation, Step, Tracer, settings,
 };
-use ccplane_transport::Tail;
+use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Rate, Time};
 
 /// A host whose own link, of 10 Mbit/s, is the bottleneck: 40 ms to a host far away, and back.
@@ -20,11 +20,11 @@ fn network(queue: QueueSpec) -> (Network, NodeId, NodeId, LinkId) {
 }
 
 /// A flow whose tail is sent in class 1.
-fn tailed(from: NodeId, to: NodeId, bytes: u64) -> FlowSpec {
+fn with_rc3(from: NodeId, to: NodeId, bytes: u64) -> FlowSpec {
     FlowSpec::new(from, to).bytes(bytes).with(Arc::new(Config {
-        tail: Some(Tail {
+        rc3: Some(Rc3 {
             levels: 1,
-            ..Tail::default()
+            ..Rc3::default()
         }),
         ..settings().as_ref().clone()
     }))
@@ -68,7 +68,7 @@ fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
         let (network, from, to, own) = network(queue.parse().expect("a queue"));
         let log = Log::default();
         let mut sim = Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
-        let long = sim.add_flow(tailed(from, to, 4_000_000)).expect("a path");
+        let long = sim.add_flow(with_rc3(from, to, 4_000_000)).expect("a path");
         // With another one, after a few round trips, something of class 0 always waits, until that is sent.
         let other = FlowSpec::new(from, to).bytes(2_000_000).at(ms(100));
         let other = sim.add_flow(other).expect("a path");
@@ -100,7 +100,7 @@ fn a_new_tail_does_not_slip_in_before_class_0() {
         let log = Log::default();
         let mut sim = Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
         sim.add_flow(FlowSpec::new(from, to).bytes(4_000_000)).expect("a path");
-        let new = sim.add_flow(tailed(from, to, 150_000).at(begins)).expect("a path");
+        let new = sim.add_flow(with_rc3(from, to, 150_000).at(begins)).expect("a path");
         sim.run_until(ms(1_000)).expect("no stall");
         assert_eq!(log.count(own, 1, begins, ms(1_000)), 0, "{begins:?}");
         assert!(log.count(own, 0, begins, ms(1_000)) > 300, "{begins:?}");
@@ -118,7 +118,7 @@ fn a_tail_is_done_sooner_where_the_link_is_free() {
         sim.flow(flow).and_then(|view| view.finished).expect("it is finished")
     };
     let plain = time(|from, to, bytes| FlowSpec::new(from, to).bytes(bytes));
-    let with_tail = time(tailed);
+    let with_tail = time(with_rc3);
     // 104 segments: slow start from 10 takes four rounds of 80 ms beside the handshake. With the tail one round does.
     let saved = plain.since(with_tail);
     assert!(saved >= Duration::from_millis(2 * 80), "{plain:?}, {with_tail:?}");

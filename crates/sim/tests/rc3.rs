@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    Config, Congestion, FlowId, FlowSpec, LinkSpec, Native, Network, NodeId, Remark, Seen, SimOptions, Simulation,
-    Step, Tail, TailStats, TailStop, Tracer, settings, topology,
+    Config, Congestion, FlowId, FlowSpec, LinkSpec, Native, Network, NodeId, Rc3, Rc3Stats, Rc3Stop, Remark, Seen,
+    SimOptions, Simulation, Step, Tracer, settings, topology,
 };
 use ccplane_transport::Kind;
 use ccplane_units::{Duration, Rate, Time};
@@ -24,15 +24,15 @@ fn queue(text: &str) -> QueueSpec {
 }
 
 /// With or without the second loop; every packet is acknowledged.
-fn transport(tail: Option<Tail>) -> Arc<Config> {
+fn transport(rc3: Option<Rc3>) -> Arc<Config> {
     Arc::new(Config {
-        tail,
+        rc3,
         ack_every: 1,
         ..settings().as_ref().clone()
     })
 }
 
-const RC3: Option<Tail> = Some(Tail {
+const RC3: Option<Rc3> = Some(Rc3 {
     levels: 4,
     first: 40,
     ahead: 1 << 17,
@@ -54,12 +54,12 @@ fn ends<T: Tracer>(sim: &Simulation<T>, pair: u32) -> (NodeId, NodeId) {
     (node(format!("left{pair}")), node(format!("right{pair}")))
 }
 
-fn add(sim: &mut Simulation, pair: u32, bytes: u64, at: Duration, tail: Option<Tail>) -> FlowId {
+fn add(sim: &mut Simulation, pair: u32, bytes: u64, at: Duration, rc3: Option<Rc3>) -> FlowId {
     let (from, to) = ends(sim, pair);
     let spec = FlowSpec::new(from, to)
         .bytes(bytes)
         .at(Time::ZERO + at)
-        .with(transport(tail));
+        .with(transport(rc3));
     sim.add_flow(spec.under(Congestion::Native(Native::new_reno())))
         .expect("a path")
 }
@@ -69,32 +69,32 @@ fn took(sim: &Simulation, flow: FlowId) -> Duration {
     view.finished.expect("it has finished").since(view.started)
 }
 
-fn tail_of(sim: &Simulation, flow: FlowId) -> TailStats {
-    sim.tail(flow).expect("it had one").0
+fn tail_of(sim: &Simulation, flow: FlowId) -> Rc3Stats {
+    sim.rc3(flow).expect("it had one").0
 }
 
 /// How long one flow takes alone.
-fn alone(rate: Rate, own: &str, remark: Remark, bytes: u64, tail: Option<Tail>) -> (Duration, Option<TailStats>) {
+fn alone(rate: Rate, own: &str, remark: Remark, bytes: u64, rc3: Option<Rc3>) -> (Duration, Option<Rc3Stats>) {
     let mut sim = Simulation::new(dumbbell(1, rate, own, remark), SimOptions::default()).expect("valid");
-    let flow = add(&mut sim, 1, bytes, Duration::ZERO, tail);
+    let flow = add(&mut sim, 1, bytes, Duration::ZERO, rc3);
     assert!(sim.run_flows(Time::ZERO + Duration::from_secs(600)).expect("no stall"));
     sim.run_until(sim.now() + Duration::from_secs(5)).expect("no stall");
     sim.check().expect("packets are conserved");
-    (took(&sim, flow), sim.tail(flow).map(|(sent, _)| sent))
+    (took(&sim, flow), sim.rc3(flow).map(|(sent, _)| sent))
 }
 
 /// The paper's flow of 1.46 MB over 20 ms: with the second loop a round and a half and its own length, as the model has it.
 #[test]
 fn a_flow_takes_a_round_trip_and_its_own_length() {
     for (rate, most) in [(mbit(10_000), 32), (mbit(1_000), 43)] {
-        let (with, tail) = alone(rate, "prio:5:shared:1bdp", Remark::KEEP, 1_460_000, RC3);
+        let (with, rc3) = alone(rate, "prio:5:shared:1bdp", Remark::KEEP, 1_460_000, RC3);
         let (without, _) = alone(rate, "prio:5:shared:1bdp", Remark::KEEP, 1_460_000, None);
         assert!(with >= ms(30) && with < ms(most), "{with:?}");
         assert!(without > ms(145), "{without:?}");
-        let tail = tail.expect("there was one");
-        assert_eq!((tail.stopped, tail.flying), (None, 0));
+        let rc3 = rc3.expect("there was one");
+        assert_eq!((rc3.stopped, rc3.flying), (None, 0));
         // Of what both loops sent it may be unknown whose came.
-        assert!(tail.missing().iter().sum::<u64>() <= tail.duplicates + 1, "{tail:?}");
+        assert!(rc3.missing().iter().sum::<u64>() <= rc3.duplicates + 1, "{rc3:?}");
     }
 }
 
@@ -112,9 +112,9 @@ fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
         network.duplex(b, to, link.clone().with_remark(behind), link);
         network
     };
-    let run = |own, behind, tail, bytes| {
+    let run = |own, behind, rc3, bytes| {
         let mut sim = Simulation::new(network(own, behind), SimOptions::default()).expect("valid");
-        let flow = add(&mut sim, 1, bytes, Duration::ZERO, tail);
+        let flow = add(&mut sim, 1, bytes, Duration::ZERO, rc3);
         assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
         took(&sim, flow)
     };
@@ -138,28 +138,28 @@ fn case_17_a_network_that_ignores_or_strips_priorities() {
     let rate = mbit(100);
     let bytes = 20_000_000;
     // A queue that does not look at classes. The stream is longer than what leaves in the first round trips.
-    let (_, tail) = alone(rate, "droptail:1bdp", Remark::KEEP, bytes, RC3);
-    let stopped = tail.and_then(|tail| tail.stopped);
+    let (_, rc3) = alone(rate, "droptail:1bdp", Remark::KEEP, bytes, RC3);
+    let stopped = rc3.and_then(|rc3| rc3.stopped);
     assert!(
-        matches!(stopped, Some(TailStop::Delay { with, without }) if with > without),
-        "{tail:?}"
+        matches!(stopped, Some(Rc3Stop::Delay { with, without }) if with > without),
+        "{rc3:?}"
     );
     // One that looks, behind a router that strips.
-    let (_, tail) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, RC3);
-    let tail = tail.expect("there was one");
-    assert!(matches!(tail.stopped, Some(TailStop::Marking { .. })), "{tail:?}");
+    let (_, rc3) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, RC3);
+    let rc3 = rc3.expect("there was one");
+    assert!(matches!(rc3.stopped, Some(Rc3Stop::Marking { .. })), "{rc3:?}");
     // Nobody looks: it goes on to the end.
-    let blind = RC3.map(|tail| Tail { verify: false, ..tail });
+    let blind = RC3.map(|rc3| Rc3 { verify: false, ..rc3 });
     let (_, blind) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, blind);
     let blind = blind.expect("there was one");
-    assert!(blind.stopped.is_none() && blind.sent.iter().sum::<u64>() >= tail.sent.iter().sum());
+    assert!(blind.stopped.is_none() && blind.sent.iter().sum::<u64>() >= rc3.sent.iter().sum());
     // All classes below the ordinary one made one of, or turned around: no harm to class 0, so it goes on, and the bytes arrive.
     for remark in [
         Remark::new([0, 1, 1, 1, 1, 1, 1, 1]),
         Remark::new([0, 4, 3, 2, 1, 5, 6, 7]),
     ] {
-        let (with, tail) = alone(rate, "prio:5:shared:4bdp", remark, 400_000, RC3);
-        assert_eq!(tail.and_then(|tail| tail.stopped), None);
+        let (with, rc3) = alone(rate, "prio:5:shared:4bdp", remark, 400_000, RC3);
+        assert_eq!(rc3.and_then(|rc3| rc3.stopped), None);
         assert!(with < ms(30 + 36), "{with:?}");
     }
 }
@@ -206,8 +206,8 @@ fn case_17_classes_count_from_the_flows_own_band() {
         let spec = FlowSpec::new(from, to).bytes(8_000_000).with(transport(RC3));
         let flow = sim.add_flow(spec.in_band(band)).expect("a path");
         assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
-        let (sent, arrived) = sim.tail(flow).expect("it had one");
-        let marking = matches!(sent.stopped, Some(TailStop::Marking { .. }));
+        let (sent, arrived) = sim.rc3(flow).expect("it had one");
+        let marking = matches!(sent.stopped, Some(Rc3Stop::Marking { .. }));
         assert_eq!(marking, strips, "band {band}: {sent:?}");
         assert!(strips || sent.stopped.is_none(), "band {band}: {sent:?}");
         assert!(sent.sent[3] > 0 || strips, "band {band}: {sent:?}");
@@ -227,7 +227,7 @@ fn case_17_classes_count_from_the_flows_own_band() {
 /// limits the harm.
 #[test]
 fn case_17_the_check_limits_the_harm_to_others() {
-    let harmed = |remark, tail| {
+    let harmed = |remark, rc3| {
         let mut network = Network::new();
         let (a, b) = (network.switch("a"), network.switch("b"));
         for pair in 1..=2 {
@@ -242,14 +242,14 @@ fn case_17_the_check_limits_the_harm_to_others() {
         let link = LinkSpec::new(mbit(100), ms(10)).with_queue(queue("prio:5:shared:1bdp"), ms(20));
         network.duplex(a, b, link.clone().with_remark(remark), link);
         let mut sim = Simulation::new(network, SimOptions::default()).expect("valid");
-        add(&mut sim, 1, 6_000_000, Duration::ZERO, tail);
+        add(&mut sim, 1, 6_000_000, Duration::ZERO, rc3);
         let shorts: Vec<FlowId> = (0..20)
             .map(|n| add(&mut sim, 2, 14_000, ms(40 + 8 * n), None))
             .collect();
         assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
         shorts.iter().map(|flow| took(&sim, *flow).as_micros()).sum::<u64>() / 20
     };
-    let blind = RC3.map(|tail| Tail { verify: false, ..tail });
+    let blind = RC3.map(|rc3| Rc3 { verify: false, ..rc3 });
     let [plain, kept, checked, unchecked] = [
         harmed(Remark::KEEP, None),
         harmed(Remark::KEEP, RC3),
@@ -266,30 +266,30 @@ fn case_17_the_check_limits_the_harm_to_others() {
 fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
     for own in ["prio:5:20p", "prio:5:shared:20p", "prio:5:shared:1bdp", "prio:5:1bdp"] {
         // The whole burst meets a link of a hundredth of its rate.
-        let (with, tail) = alone(mbit(100), own, Remark::KEEP, 3_000_000, RC3);
+        let (with, rc3) = alone(mbit(100), own, Remark::KEEP, 3_000_000, RC3);
         let (without, _) = alone(mbit(100), own, Remark::KEEP, 3_000_000, None);
         assert!(with <= without + ms(1), "{own}: {with:?} with, {without:?} without");
-        let tail = tail.expect("there was one");
+        let rc3 = rc3.expect("there was one");
         if own.ends_with("20p") {
-            assert!(tail.missing().iter().sum::<u64>() > 500, "{own}: {tail:?}");
+            assert!(rc3.missing().iter().sum::<u64>() > 500, "{own}: {rc3:?}");
         }
-        assert_eq!(tail.stopped, None, "{own}");
+        assert_eq!(rc3.stopped, None, "{own}");
     }
     // Class 0 fills the link: of the second loop hardly anything arrives, and class 0 is what it was.
-    let full = |tail| {
+    let full = |rc3| {
         let mut sim = Simulation::new(
             dumbbell(2, mbit(50), "prio:5:shared:1bdp", Remark::KEEP),
             SimOptions::default(),
         )
         .expect("valid");
         let long = add(&mut sim, 1, 40_000_000, Duration::ZERO, None);
-        let late = add(&mut sim, 2, 2_000_000, ms(1_000), tail);
+        let late = add(&mut sim, 2, 2_000_000, ms(1_000), rc3);
         assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
-        (took(&sim, long), took(&sim, late), sim.tail(late))
+        (took(&sim, long), took(&sim, late), sim.rc3(late))
     };
     let (long, _, _) = full(None);
-    let (beside, _, tail) = full(RC3);
-    let (sent, _) = tail.expect("there was one");
+    let (beside, _, rc3) = full(RC3);
+    let (sent, _) = rc3.expect("there was one");
     assert!(
         beside.as_micros().abs_diff(long.as_micros()) * 50 < long.as_micros(),
         "{beside:?}, {long:?}"
@@ -314,7 +314,7 @@ fn case_19_short_beside_long_and_plain_beside_rc3() {
     assert!(sent[0] >= 40 && sent[2] > sent[0], "{sent:?}");
     assert!(took(&sim, short) < ms(60), "{:?}", took(&sim, short));
 
-    let plain = |tail| {
+    let plain = |rc3| {
         let mut sim = Simulation::new(
             dumbbell(20, mbit(200), "prio:5:shared:1bdp", Remark::KEEP),
             SimOptions::default(),
@@ -322,7 +322,7 @@ fn case_19_short_beside_long_and_plain_beside_rc3() {
         .expect("valid");
         let others: Vec<FlowId> = (1..=20)
             .map(|n| {
-                let own = if n % 2 == 0 { tail } else { None };
+                let own = if n % 2 == 0 { rc3 } else { None };
                 add(&mut sim, n, 100_000 + u64::from(n) * 30_000, ms(u64::from(n) * 37), own)
             })
             .collect();

@@ -63,16 +63,16 @@ pub struct Config {
     pub restart_after_idle: bool,
     /// The second loop, which sends the tail of the stream outside of the window, in classes below the ordinary one; `None`:
     /// the stream goes in order, as ever.
-    pub tail: Option<Tail>,
+    pub rc3: Option<Rc3>,
     /// The number of the first segment, the same at both ends. Tests begin just below the wrap.
     #[doc(hidden)]
     pub first_number: u32,
 }
 
 /// The second loop (RC3, NSDI 2014): what is buffered goes out from its end backwards in classes below the ordinary one, until it
-/// meets what the first loop has sent from the front: see `tail`.
+/// meets what the first loop has sent from the front: see `rc3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tail {
+pub struct Rc3 {
     /// How many classes it uses, from class 1 on; 1 to 4, others are taken for the nearest. With one, long flows stand beside
     /// short ones there; each more keeps flows of ten times the size out of the way of the others (section 2 of the paper).
     pub levels: u8,
@@ -86,11 +86,11 @@ pub struct Tail {
     pub verify: bool,
 }
 
-impl Default for Tail {
+impl Default for Rc3 {
     /// The paper's levels, verified.
-    fn default() -> Tail {
-        Tail {
-            levels: Tail::MOST_LEVELS,
+    fn default() -> Rc3 {
+        Rc3 {
+            levels: Rc3::MOST_LEVELS,
             first: 40,
             ahead: 1 << 17,
             verify: true,
@@ -98,13 +98,13 @@ impl Default for Tail {
     }
 }
 
-impl Tail {
+impl Rc3 {
     /// As many levels as there can be, which the paper uses.
     pub const MOST_LEVELS: u8 = 4;
 
     /// The class of the segment at this place from the end; the last one's is 1.
     pub fn class_at(&self, place: u64) -> u8 {
-        let levels = self.levels.clamp(1, Tail::MOST_LEVELS);
+        let levels = self.levels.clamp(1, Rc3::MOST_LEVELS);
         let (mut class, mut share) = (1, u64::from(self.first));
         let mut reach = share;
         while class < levels && place > reach {
@@ -142,7 +142,7 @@ impl Default for Config {
             ecn: Ecn::NotEct,
             stamps: false,
             restart_after_idle: true,
-            tail: None,
+            rc3: None,
             first_number: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! A connection: both halves of it, its life, and the verbs by which a driver runs it.
 //!
-//! The machinery is in the files beside this one: `send`, the sending half in parts, `receive`, `handshake`, and `tail`, the second loop.
+//! The machinery is in the files beside this one: `send`, the sending half in parts, `receive`, `handshake`, and `rc3`, the second loop.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::control::{Ack, Control, Event};
 use crate::error::Failure;
 use crate::number::Number;
+use crate::rc3::Rc3Loop;
 use crate::receive::{MAX_CLASSES, Receiver};
 use crate::segment::{Kind, Segment, Side};
 use crate::send::flight::Flight;
@@ -19,7 +20,6 @@ use crate::send::rate::DeliveryRate;
 use crate::send::recovery::Repair;
 use crate::send::rtt::Rtt;
 use crate::stats::Stats;
-use crate::tail::Low;
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub struct Connection {
     /// What the peer had counted of CE at the last ACK.
     pub(crate) ce_packets: u32,
     pub(crate) ce_bytes: u32,
-    pub(crate) low: Option<Box<Low>>,
+    pub(crate) rc3: Option<Box<Rc3Loop>>,
     pub(crate) heard: Time,
     pub(crate) timeouts: u16,
     /// Timeouts in a row.
@@ -176,10 +176,10 @@ impl Connection {
             progress: now,
             sent: now,
             deadline: Time::MAX,
-            pacer: Pacer::new(config.max_bytes_per_sec(), config.tail.is_some()),
+            pacer: Pacer::new(config.max_bytes_per_sec(), config.rc3.is_some()),
             receiver: Receiver::new(config),
             repair: None,
-            low: None,
+            rc3: None,
             most_out: 0,
             usage_end: first,
             ce_packets: 0,
@@ -287,9 +287,9 @@ impl Connection {
 
     /// The same where class 0 is held back. The tail waits for the owner's limit alone.
     fn held_until(&self, now: Time) -> Option<Time> {
-        let low = self.pacer.next_low();
-        if low > now && self.tail_waits() {
-            return Some(low);
+        let next = self.pacer.next_low();
+        if next > now && self.rc3_waits() {
+            return Some(next);
         }
         self.wants_to_send().then_some(self.pacer.next)
     }
@@ -348,7 +348,7 @@ impl Connection {
             if self.phase == Phase::Open {
                 self.repair = None;
             }
-            self.release_low();
+            self.release_rc3();
         }
     }
 
@@ -358,7 +358,7 @@ impl Connection {
             + self.flight.heap_bytes()
             + self.receiver.heap_bytes()
             + self.repair.as_ref().map_or(0, |repair| repair.heap_bytes())
-            + self.low.as_ref().map_or(0, |low| low.heap_bytes())
+            + self.rc3.as_ref().map_or(0, |rc3| rc3.heap_bytes())
     }
 }
 
@@ -516,7 +516,7 @@ impl Connection {
         self.receiver.ack_at = Time::MAX;
         self.free();
         self.forget_echoes();
-        self.release_low();
+        self.release_rc3();
     }
 
     /// Nothing is under way any more: what was kept for it goes, and only what time stamps have told stays, for figures at the end.

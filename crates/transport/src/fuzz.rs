@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
 
-use crate::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Segment, Side, State, Tail};
+use crate::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Rc3, Segment, Side, State};
 
 /// Bytes that a connection may take whatever happens: holes at the receiver and the sender, and a window of segments.
 const MOST_MEMORY: usize = 4 << 20;
@@ -35,7 +35,7 @@ pub fn transport(data: &[u8]) {
     let mut input = Input(data);
     let choice = input.byte();
     let shape = input.byte();
-    let tail = Tail {
+    let rc3 = Rc3 {
         levels: shape & 7,
         first: u32::from(shape >> 3 & 3),
         ahead: if shape & 32 != 0 { 8 } else { 1 << 17 },
@@ -46,7 +46,7 @@ pub fn transport(data: &[u8]) {
         receive_buffer: if choice & 1 != 0 { 5_000 } else { 1 << 30 },
         discard: choice & 2 != 0,
         stamps: choice & 4 != 0,
-        tail: (choice & 8 != 0).then_some(tail),
+        rc3: (choice & 8 != 0).then_some(rc3),
         pacing: choice & 16 != 0,
         ecn: if choice & 32 != 0 { Ecn::Ect0 } else { Ecn::NotEct },
         first_number: u32::MAX - 5,

@@ -56,7 +56,7 @@ pub(crate) struct Receiver {
 
 /// What came out of the ordinary to the receiving half of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TailArrivals {
+pub struct Rc3Arrivals {
     /// Segments by the class that their sender meant; class 0 is not counted.
     pub arrived: [u64; MAX_CLASSES as usize],
     /// Of those, how many came in another class than their sender meant.
@@ -73,7 +73,7 @@ pub struct TailArrivals {
 /// What came in classes above 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct LowArrivals {
-    stats: TailArrivals,
+    stats: Rc3Arrivals,
     /// By class, of the segments that are to be answered: the latest, and the highest in the order of priority among the
     /// classes in which they came.
     echo: [Number; MAX_CLASSES as usize],
@@ -277,9 +277,9 @@ impl Receiver {
     }
 
     /// What came of the peer's second loop, and what was refused; `None` where nothing was.
-    pub fn tail_arrivals(&self) -> Option<TailArrivals> {
+    pub fn rc3_arrivals(&self) -> Option<Rc3Arrivals> {
         let held_bytes = self.beyond.as_ref().map_or(0, |beyond| beyond.held);
-        self.low.as_ref().map(|low| TailArrivals {
+        self.low.as_ref().map(|low| Rc3Arrivals {
             held_bytes,
             ..low.stats
         })

@@ -2,13 +2,13 @@
 
 mod wire;
 
-use ccplane_transport::{Config, Ecn, Failure, Kind, Native, Phase, Segment, State, Tail};
+use ccplane_transport::{Config, Ecn, Failure, Kind, Native, Phase, Rc3, Segment, State};
 use ccplane_units::{Duration, Time};
 use wire::{Bottleneck, Delay, Pair, ms, secs};
 
 const MSS: u64 = 1448;
 
-const ONE_LEVEL: Tail = Tail {
+const ONE_LEVEL: Rc3 = Rc3 {
     levels: 1,
     first: 40,
     ahead: 1 << 17,
@@ -310,7 +310,7 @@ fn samples_that_cannot_be_true_are_dropped_and_counted() {
 #[test]
 fn the_tail_goes_in_a_class_below() {
     let config = Config {
-        tail: Some(ONE_LEVEL),
+        rc3: Some(ONE_LEVEL),
         ..every_ack()
     };
     let path = |now: Time, _: usize, segment: &mut Segment, arrivals: &mut Vec<Time>| {
@@ -334,7 +334,10 @@ fn the_tail_goes_in_a_class_below() {
     // All of class 1 lost: as if there were none.
     let ends = [None, Some(ONE_LEVEL)].map(|tail| {
         let path = losing(|_, segment| segment.class == 1);
-        let config = Config { tail, ..every_ack() };
+        let config = Config {
+            rc3: tail,
+            ..every_ack()
+        };
         let mut pair = Pair::new(&config, reno(), path, [500 * MSS, 0]);
         while pair.received(1) < 500 * MSS {
             assert!(pair.step(secs(5)));

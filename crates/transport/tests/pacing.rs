@@ -3,7 +3,7 @@
 mod wire;
 
 use ccplane_datapath::Outcome;
-use ccplane_transport::{Config, Control, Event, Kind, Native, Segment, Tail};
+use ccplane_transport::{Config, Control, Event, Kind, Native, Rc3, Segment};
 use ccplane_units::{Duration, Rate, Time};
 use wire::{Delay, Pair, Path, ms, secs};
 
@@ -149,7 +149,7 @@ fn the_tail_does_not_keep_to_the_pace_of_class_0() {
     for quantum in [Duration::ZERO, QUANTUM] {
         let config = Config {
             pacing: true,
-            tail: Some(Tail::default()),
+            rc3: Some(Rc3::default()),
             ..limited(1000, quantum)
         };
         let rate = config.max_rate.unwrap();
@@ -182,9 +182,9 @@ fn the_tail_does_not_keep_to_the_pace_of_class_0() {
 #[test]
 fn the_tail_keeps_to_the_limit_and_leaves_last() {
     let config = Config {
-        tail: Some(Tail {
+        rc3: Some(Rc3 {
             levels: 1,
-            ..Tail::default()
+            ..Rc3::default()
         }),
         ..limited(10, QUANTUM)
     };

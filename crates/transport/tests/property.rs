@@ -5,7 +5,7 @@
 
 mod wire;
 
-use ccplane_transport::{Config, Ecn, MAX_CLASSES, Native, Segment, State, Tail};
+use ccplane_transport::{Config, Ecn, MAX_CLASSES, Native, Rc3, Segment, State};
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -77,14 +77,14 @@ fn pick<T: Copy>(random: &mut Pcg32, choices: &[T]) -> T {
     choices[random.next_u32() as usize % choices.len()]
 }
 
-const ONE_LEVEL: Tail = Tail {
+const ONE_LEVEL: Rc3 = Rc3 {
     levels: 1,
     first: 40,
     ahead: 1 << 17,
     verify: false,
 };
 /// Levels of 2 and 20 segments, and no more than 30 ahead.
-const SMALL: Tail = Tail {
+const SMALL: Rc3 = Rc3 {
     levels: 3,
     first: 2,
     ahead: 30,
@@ -106,7 +106,7 @@ fn schedule(number: u64) -> bool {
         max_rate: pick(r, &[None, None, Some(100_000), Some(10_000_000)]).map(Rate::from_bytes_per_sec),
         ecn: pick(r, &[Ecn::NotEct, Ecn::Ect0]),
         stamps: pick(r, &[true, false, false]),
-        tail: pick(r, &[None, None, Some(Tail::default()), Some(ONE_LEVEL), Some(SMALL)]),
+        rc3: pick(r, &[None, None, Some(Rc3::default()), Some(ONE_LEVEL), Some(SMALL)]),
         idle_timeout: Duration::from_secs(600),
         // Just below the wrap: half of the schedules cross it.
         first_number: u32::MAX - 20,

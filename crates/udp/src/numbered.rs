@@ -52,7 +52,7 @@ impl<T> Numbered<T> {
 
     /// How many are held.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 }

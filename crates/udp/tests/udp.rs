@@ -7,7 +7,7 @@ use std::thread;
 
 use ccplane_agent::datapath::{Brought, Way};
 use ccplane_datapath::Limits;
-use ccplane_transport::{Config, Failure, Native, State, Stats, Tail, TailStats, TailStop};
+use ccplane_transport::{Config, Failure, Native, Rc3, Rc3Stats, Rc3Stop, State, Stats};
 use ccplane_udp::crypto::Key;
 use ccplane_udp::endpoint::overhead;
 use ccplane_udp::{Congestion, DATAGRAM, Host, Inbox, Marks, Options, Socket, Stamping};
@@ -212,9 +212,9 @@ fn every_kind_of_datagram_carries_a_stream() {
         ("ECN", |o| o.config.ecn = ccplane_transport::Ecn::Ect0),
         ("time stamps", |o| o.config.stamps = true),
         ("pacing", |o| o.config.pacing = true),
-        ("the second loop", |o| o.config.tail = Some(Tail::default())),
+        ("the second loop", |o| o.config.rc3 = Some(Rc3::default())),
         ("the second loop with time stamps", |o| {
-            (o.config.tail, o.config.stamps) = (Some(Tail::default()), true);
+            (o.config.rc3, o.config.stamps) = (Some(Rc3::default()), true);
         }),
     ];
     for (what, change) in changes {
@@ -291,12 +291,12 @@ impl Relay {
 }
 
 /// Sends 2 MB with the second loop over a relay; what the loop did, and how what was sent had been marked.
-fn second_loop(keeps: bool) -> (TailStats, Vec<Marks>) {
+fn second_loop(keeps: bool) -> (Rc3Stats, Vec<Marks>) {
     const BYTES: u64 = 2_000_000;
     let server = Server::start(options(None));
     let relay = Relay::start(server.address, keeps);
     let mut looped = options(None);
-    (looped.config.tail, looped.config.ecn) = (Some(Tail::default()), ccplane_transport::Ecn::Ect0);
+    (looped.config.rc3, looped.config.ecn) = (Some(Rc3::default()), ccplane_transport::Ecn::Ect0);
     let mut client = Host::bind(looped).unwrap();
     let id = client.connect(relay.address, cubic()).unwrap();
     let mut at = 0;
@@ -311,7 +311,7 @@ fn second_loop(keeps: bool) -> (TailStats, Vec<Marks>) {
     }
     let connection = client.connection(id).unwrap();
     assert_eq!(connection.stats().acked, BYTES);
-    let stats = *connection.tail_stats().expect("there was something for it");
+    let stats = *connection.rc3_stats().expect("there was something for it");
     client.remove(id);
     server.end();
     (stats, relay.end())
@@ -343,7 +343,7 @@ fn the_second_loop_brings_the_tail_with_a_marking_for_each_of_its_levels_and_non
 #[test]
 fn the_second_loop_stops_where_its_marking_is_stripped_and_the_stream_arrives() {
     let (stats, _) = second_loop(false);
-    assert!(matches!(stats.stopped, Some(TailStop::Marking { .. })), "{stats:?}");
+    assert!(matches!(stats.stopped, Some(Rc3Stop::Marking { .. })), "{stats:?}");
 }
 
 /// The server is not told of stamps: it answers those that it sees. On loopback nothing waits for long.

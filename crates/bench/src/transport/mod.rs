@@ -3,7 +3,7 @@
 mod pair;
 mod sockets;
 
-use ccplane_transport::{Config, Tail};
+use ccplane_transport::{Config, Rc3};
 use ccplane_units::{Duration, Rate};
 
 use crate::rounds::Turns;
@@ -30,11 +30,11 @@ enum Way {
     /// Our transport as fast as it goes.
     Udp,
     /// The same with the second loop.
-    Tail,
+    Rc3,
     /// Under the limit.
     Limited,
     /// Under the limit with the second loop.
-    LimitedTail,
+    LimitedRc3,
     /// With the kernel's time stamps.
     Stamped,
     /// The kernel's TCP.
@@ -44,9 +44,9 @@ enum Way {
 impl Way {
     const ALL: [Way; 6] = [
         Way::Udp,
-        Way::Tail,
+        Way::Rc3,
         Way::Limited,
-        Way::LimitedTail,
+        Way::LimitedRc3,
         Way::Stamped,
         Way::Tcp,
     ];
@@ -54,8 +54,8 @@ impl Way {
     /// How our transport is set.
     fn config(self) -> Config {
         Config {
-            max_rate: matches!(self, Way::Limited | Way::LimitedTail).then_some(LIMIT),
-            tail: matches!(self, Way::Tail | Way::LimitedTail).then(Tail::default),
+            max_rate: matches!(self, Way::Limited | Way::LimitedRc3).then_some(LIMIT),
+            rc3: matches!(self, Way::Rc3 | Way::LimitedRc3).then(Rc3::default),
             stamps: self == Way::Stamped,
             ..Config::default()
         }
@@ -142,16 +142,16 @@ fn on_loopback(figures: &mut Figures) -> Result<(), Error> {
         .add("udp_stamped_cpu_s_per_gb", cpu(Way::Stamped), "s/GB")
         .beside(both_ends);
     figures
-        .add("udp_tail_gbps", gbps(Way::Tail), "Gbit/s")
+        .add("udp_tail_gbps", gbps(Way::Rc3), "Gbit/s")
         .beside("with the second loop");
     figures
-        .add("udp_tail_cpu_s_per_gb", cpu(Way::Tail), "s/GB")
+        .add("udp_tail_cpu_s_per_gb", cpu(Way::Rc3), "s/GB")
         .beside(both_ends);
     figures
-        .add("udp_tail_cpu_ratio", cpu(Way::Tail) / cpu(Way::Udp), "")
+        .add("udp_tail_cpu_ratio", cpu(Way::Rc3) / cpu(Way::Udp), "")
         .at_most(1.1)
         .beside("to that without, as fast as it goes");
-    let limited = cpu(Way::LimitedTail) / cpu(Way::Limited);
+    let limited = cpu(Way::LimitedRc3) / cpu(Way::Limited);
     figures
         .add("udp_limited_tail_cpu_ratio", limited, "")
         .at_most(1.1)

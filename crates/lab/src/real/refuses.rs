@@ -58,7 +58,7 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
     }
     let carried = TransportOptions {
         // The second loop is part of ccplane's transport.
-        tail: scenario.transport.tail.filter(|_| over == Over::Udp),
+        rc3: scenario.transport.rc3.filter(|_| over == Over::Udp),
         ..TransportOptions::default()
     };
     if scenario.transport != carried {

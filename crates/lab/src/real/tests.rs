@@ -127,8 +127,8 @@ fn in_user_space(scenario: &Scenario, over: Over) -> Ran {
     let plan = plan(scenario, scenario.contenders.first(), seed, buffer);
     let emulator = Emulator::start(config).unwrap();
     let run = user::run(&emulator, &plan, &Registry::builtin(), None, (over, None), |_, _| true);
-    let (recorded, tails) = run.unwrap();
-    assert!(tails.is_none());
+    let (recorded, loops) = run.unwrap();
+    assert!(loops.is_none());
     let report = emulator.finish().unwrap();
     sound(&recorded, &plan);
     Ran { recorded, report }

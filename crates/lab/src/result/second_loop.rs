@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_transport::TailStats;
+use ccplane_transport::Rc3Stats;
 use serde::{Deserialize, Serialize};
 
 /// What RC3's second loop did for all flows of a contender together.
@@ -25,15 +25,15 @@ pub struct SecondLoop {
 
 impl SecondLoop {
     /// Of flows whose transport has it: one that never sent by it has none to show.
-    pub(crate) fn of<'t>(flows: impl Iterator<Item = &'t TailStats>) -> SecondLoop {
+    pub(crate) fn of<'t>(flows: impl Iterator<Item = &'t Rc3Stats>) -> SecondLoop {
         let mut all = SecondLoop::default();
-        for tail in flows {
+        for rc3 in flows {
             all.flows += 1;
-            all.sent_bytes += tail.sent_bytes.iter().sum::<u64>();
-            all.delivered_bytes += tail.delivered_bytes;
-            all.duplicates += tail.duplicates;
-            all.missing += tail.missing().iter().sum::<u64>();
-            if let Some(why) = tail.stopped {
+            all.sent_bytes += rc3.sent_bytes.iter().sum::<u64>();
+            all.delivered_bytes += rc3.delivered_bytes;
+            all.duplicates += rc3.duplicates;
+            all.missing += rc3.missing().iter().sum::<u64>();
+            if let Some(why) = rc3.stopped {
                 *all.stopped.entry(why.kind().to_owned()).or_default() += 1;
             }
         }
@@ -86,7 +86,7 @@ mod reasons {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_transport::TailStop;
+    use ccplane_transport::Rc3Stop;
     use ccplane_units::Duration;
 
     use super::*;
@@ -94,17 +94,17 @@ mod tests {
     /// However many flows there are, and whatever each measured.
     #[test]
     fn stops_are_counted_by_their_kind() {
-        let tails: Vec<TailStats> = (0..1_000)
-            .map(|n| TailStats {
-                stopped: (n % 2 == 0).then_some(TailStop::Delay {
+        let loops: Vec<Rc3Stats> = (0..1_000)
+            .map(|n| Rc3Stats {
+                stopped: (n % 2 == 0).then_some(Rc3Stop::Delay {
                     with: Duration::from_millis(30 + n),
                     without: Duration::from_millis(20),
                 }),
                 delivered_bytes: n,
-                ..TailStats::default()
+                ..Rc3Stats::default()
             })
             .collect();
-        let all = SecondLoop::of(tails.iter());
+        let all = SecondLoop::of(loops.iter());
         assert_eq!(all.stopped, BTreeMap::from([("class 0 waits".to_owned(), 500)]));
         assert_eq!((all.flows, all.delivered_bytes), (1_000, 499_500));
     }

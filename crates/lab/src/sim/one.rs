@@ -235,7 +235,7 @@ impl Job<'_> {
         series.dropped_anywhere = Some(sim.counters().dropped);
         series.timeouts = Some(timeouts(sim, parts));
         figures.links = self.links(sim, span);
-        figures.second_loop = self.scenario.transport.tail.is_some().then(|| second_loop(sim, parts));
+        figures.second_loop = self.scenario.transport.rc3.is_some().then(|| second_loop(sim, parts));
         let reports_per_s = heard.as_ref().map(|heard| heard.count() as f64 / span.as_secs_f64());
         series.heard = heard.unwrap_or_default();
         let counters = sim.counters();
@@ -354,8 +354,8 @@ fn second_loop(sim: &World, parts: &[Part]) -> SecondLoop {
     let flows = sim
         .flows()
         .filter(|flow| sim.flow(*flow).is_some_and(|view| view.app.is_some_and(ours)));
-    let tails: Vec<_> = flows.filter_map(|flow| sim.tail(flow)).collect();
-    SecondLoop::of(tails.iter().map(|(sent, _)| sent))
+    let loops: Vec<_> = flows.filter_map(|flow| sim.rc3(flow)).collect();
+    SecondLoop::of(loops.iter().map(|(sent, _)| sent))
 }
 
 /// The congestion controls of a run: agents are made once for each algorithm.

@@ -398,7 +398,7 @@ fn config(options: &TransportOptions) -> Config {
         restart_after_idle: options.restart_after_idle.unwrap_or(own.restart_after_idle),
         initial_rto: options.initial_rto.unwrap_or(own.initial_rto),
         min_rto: options.min_rto.unwrap_or(own.min_rto),
-        tail: options.tail,
+        rc3: options.rc3,
         discard: true,
         ..own
     }

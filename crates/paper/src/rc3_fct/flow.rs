@@ -8,7 +8,7 @@ use std::thread;
 
 use ccplane_emu::{Config as EmuConfig, Emulator, LinkConfig, Timing};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
-use ccplane_transport::{Config, Native, Tail};
+use ccplane_transport::{Config, Native, Rc3};
 use ccplane_udp::{Congestion, Host, Options, Stamping};
 use ccplane_units::{Duration, Rate};
 
@@ -24,7 +24,7 @@ pub(super) enum Who {
     /// Our transport over UDP, under its own Cubic, with the second loop or without.
     Transport {
         /// Whether with it.
-        tail: bool,
+        rc3: bool,
     },
 }
 
@@ -33,8 +33,8 @@ impl Who {
     pub const ALL: [Who; 4] = [
         Who::Kernel("cubic"),
         Who::Kernel("reno"),
-        Who::Transport { tail: false },
-        Who::Transport { tail: true },
+        Who::Transport { rc3: false },
+        Who::Transport { rc3: true },
     ];
 
     /// In tables.
@@ -42,8 +42,8 @@ impl Who {
         match self {
             Who::Kernel("cubic") => "kernel\nCubic",
             Who::Kernel(_) => "kernel\nNewReno",
-            Who::Transport { tail: false } => "ours\nwithout",
-            Who::Transport { tail: true } => "ours\nRC3",
+            Who::Transport { rc3: false } => "ours\nwithout",
+            Who::Transport { rc3: true } => "ours\nRC3",
         }
     }
 
@@ -52,8 +52,8 @@ impl Who {
         match self {
             Who::Kernel("cubic") => "kernel_cubic",
             Who::Kernel(_) => "kernel_reno",
-            Who::Transport { tail: false } => "udp_tcp",
-            Who::Transport { tail: true } => "udp",
+            Who::Transport { rc3: false } => "udp_tcp",
+            Who::Transport { rc3: true } => "udp",
         }
     }
 
@@ -117,7 +117,7 @@ impl Testbed {
         let flow = |_| {
             let took = match self.who {
                 Who::Kernel(congestion) => self.over_tcp(congestion, bytes, stop),
-                Who::Transport { tail } => self.over_udp(tail, bytes, stop),
+                Who::Transport { rc3 } => self.over_udp(rc3, bytes, stop),
             };
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
@@ -180,7 +180,7 @@ impl Testbed {
         timed.map_err(broken)
     }
 
-    fn over_udp(&self, tail: bool, bytes: u64, stop: &AtomicBool) -> Result<Duration, Error> {
+    fn over_udp(&self, rc3: bool, bytes: u64, stop: &AtomicBool) -> Result<Duration, Error> {
         let bind = |namespace, local: SocketAddr| {
             let options = Options {
                 local,
@@ -190,7 +190,7 @@ impl Testbed {
                 key: None,
                 dscp: 0,
                 config: Config {
-                    tail: tail.then(Tail::default),
+                    rc3: rc3.then(Rc3::default),
                     // The longest path takes 2 s: an answer that is under way is not asked for again.
                     initial_rto: Duration::from_secs(5),
                     ..Config::default()

@@ -172,7 +172,7 @@ fn of(all: &[(Who, Took)], who: Who, size: usize) -> &[f64] {
 }
 
 fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
-    let (cubic, rc3) = (Who::Kernel("cubic"), Who::Transport { tail: true });
+    let (cubic, rc3) = (Who::Kernel("cubic"), Who::Transport { rc3: true });
     let mut rows = Vec::new();
     let mut worst: Option<f64> = None;
     for (size, bar) in setup.bars.iter().enumerate() {

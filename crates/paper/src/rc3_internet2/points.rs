@@ -1,6 +1,6 @@
 //! Which simulations there are: the baseline, and what is varied about it.
 
-use ccplane_transport::Tail;
+use ccplane_transport::Rc3;
 use ccplane_units::Duration;
 
 use super::super::rc3_who::Start;
@@ -134,7 +134,7 @@ pub(super) fn sweeps(quick: bool, measured: Duration) -> Vec<Point> {
     }
     if !quick {
         // The baseline itself: it is simulated once.
-        let all = Start::Levels(Tail::MOST_LEVELS);
+        let all = Start::Levels(Rc3::MOST_LEVELS);
         add("second loop", all.label(), all.key(), base);
         for start in [Start::Paced, Start::Blind] {
             add("second loop", start.label(), start.key(), of(start));

@@ -202,9 +202,9 @@ impl Job for Run {
                 group.push((bytes, took));
                 done.retransmitted += view.retransmitted;
                 done.timeouts += view.timeouts;
-                if let Some((tail, _)) = sim.tail(flow) {
-                    done.tail_bytes += tail.delivered_bytes;
-                    done.stopped += u64::from(tail.stopped.is_some());
+                if let Some((rc3, _)) = sim.rc3(flow) {
+                    done.tail_bytes += rc3.delivered_bytes;
+                    done.stopped += u64::from(rc3.stopped.is_some());
                 }
             }
         }

@@ -9,11 +9,11 @@ use ccplane_units::{Duration, Time};
 use crate::connection::{Connection, Phase};
 use crate::control::{Ack, Control, Event};
 use crate::number::Number;
+use crate::rc3::{Cover, Rc3Loop, clip};
 use crate::segment::{Kind, Range, Segment, Side};
 use crate::send::flight::{Flight, Sent};
 use crate::send::rack::Rack;
 use crate::send::recovery::Undo;
-use crate::tail::{Cover, Low, clip};
 
 impl Connection {
     /// Takes what the segment acknowledges; `arrived` is its stamp.
@@ -50,7 +50,7 @@ impl Connection {
         let mut ack = Ack::default();
         if advanced != 0 {
             let last = *self.flight.get(segment.ack.previous());
-            if last.transmission != 1 || last.is(Sent::TAIL) {
+            if last.transmission != 1 || last.is(Sent::RC3) {
                 return self.on_other_ack(now, arrived, segment, side, control);
             }
             let end = last.offset.wrapping_add(u32::from(last.length));
@@ -68,7 +68,7 @@ impl Connection {
             self.rack.rtt = ack.rtt;
         }
         self.limit = self.limit.max(self.flight.una_offset() + u64::from(segment.window));
-        if self.low.is_some() && advanced != 0 {
+        if self.rc3.is_some() && advanced != 0 {
             self.watch(ack.rtt, now);
         }
         if advanced != 0 {
@@ -110,10 +110,11 @@ impl Connection {
         let (una, next) = (self.flight.una(), self.flight.next());
         let advanced = segment.ack.since(una);
         if segment.class != 0 {
-            self.take_tail(segment, side);
+            self.take_rc3(segment, side);
             return None;
         }
-        if advanced > self.flight.cut().since(una) || (next.before(segment.ack) && !self.sent_low(next, segment.ack)) {
+        if advanced > self.flight.cut().since(una) || (next.before(segment.ack) && !self.sent_by_rc3(next, segment.ack))
+        {
             // Old, or of something never sent.
             return None;
         }
@@ -164,8 +165,8 @@ impl Connection {
         while delivery.flight.una() != segment.ack {
             let (number, begin) = (delivery.flight.una(), delivery.flight.una_offset());
             let sent = delivery.flight.step();
-            if sent.is(Sent::TAIL) {
-                let cover = Low::cover(&mut self.low, (number, &sent), number.before(next), segment);
+            if sent.is(Sent::RC3) {
+                let cover = Rc3Loop::cover(&mut self.rc3, (number, &sent), number.before(next), segment);
                 bumped |= cover == Cover::Unsent;
                 if cover != Cover::Delivered {
                     continue;
@@ -177,8 +178,8 @@ impl Connection {
                 delivery.take(number, true);
             }
         }
-        if bumped && let Some(low) = self.low.as_deref_mut() {
-            low.stats.bumps += 1;
+        if bumped && let Some(rc3) = self.rc3.as_deref_mut() {
+            rc3.stats.bumps += 1;
         }
         delivery.flight.catch_up();
         repair.sacked.forget_before(segment.ack);
@@ -189,26 +190,26 @@ impl Connection {
                     continue;
                 };
                 let beyond = flight.next().later(range.start);
-                if beyond.before(range.end) && !self.low.as_deref().is_some_and(|low| low.sent_all(beyond, range.end)) {
+                if beyond.before(range.end) && !self.rc3.as_deref().is_some_and(|rc3| rc3.sent_all(beyond, range.end)) {
                     continue;
                 }
-                let (sacked, bytes, low) = (&mut ack.sacked, &mut ack.sacked_bytes, &mut self.low);
+                let (sacked, bytes, rc3) = (&mut ack.sacked, &mut ack.sacked_bytes, &mut self.rc3);
                 repair.sacked.insert(range, 0, |fresh| {
                     let mut number = fresh.start;
                     while number != fresh.end {
                         let sent = *delivery.flight.get(number);
                         if number.before(next) && sent.is_echo(number, segment) {
                             delivery.flight.on_echoed(number);
-                            if let Some(low) = low.as_deref_mut() {
-                                low.add_echo(number, sent);
+                            if let Some(rc3) = rc3.as_deref_mut() {
+                                rc3.add_echo(number, sent);
                             }
                         } else {
                             if number.before(next) {
                                 *sacked += 1;
                                 *bytes += u32::from(sent.length);
                                 delivery.take(number, false);
-                            } else if let Some(low) = low.as_deref_mut() {
-                                low.brought(&sent);
+                            } else if let Some(rc3) = rc3.as_deref_mut() {
+                                rc3.brought(&sent);
                             }
                             delivery.flight.on_sacked(number);
                         }
@@ -218,8 +219,8 @@ impl Connection {
             }
         }
         let latest = delivery.latest;
-        if let Some(low) = &self.low {
-            self.flight.set_echoes(low.echoes());
+        if let Some(rc3) = &self.rc3 {
+            self.flight.set_echoes(rc3.echoes());
         }
         if let Some(duplicate) = side.duplicate().filter(|_| segment.has_side()) {
             self.on_duplicate(duplicate);
@@ -234,7 +235,7 @@ impl Connection {
                 if certain {
                     ack.rtt = now.since(sent.at);
                     self.rtt.sample(ack.rtt, now);
-                    if self.low.is_some() {
+                    if self.rc3.is_some() {
                         self.watch(ack.rtt, now);
                     }
                 }
@@ -276,8 +277,8 @@ impl Connection {
     /// A segment arrived twice. It counts where something was sent again; a network may duplicate too.
     fn on_duplicate(&mut self, duplicate: Range) {
         let (una, next, probing) = (self.flight.una(), self.flight.next(), self.flags.probing);
-        if let Some(low) = self.low.as_deref_mut().filter(|low| low.has_sent(duplicate.start)) {
-            low.stats.duplicates += 1;
+        if let Some(rc3) = self.rc3.as_deref_mut().filter(|rc3| rc3.has_sent(duplicate.start)) {
+            rc3.stats.duplicates += 1;
             return; // the loops have met: nothing was sent again in vain
         }
         let Some(repair) = self.repair.as_deref_mut() else {
@@ -337,7 +338,7 @@ impl Delivery<'_> {
         let echoed = self.echo == number && self.echo_transmission != 0;
         let again = sent.transmission > 1;
         // Of one that was sent in both loops, the other may be the one that arrived.
-        let again = again || sent.is(Sent::TAIL);
+        let again = again || sent.is(Sent::RC3);
         let certain = !again || (echoed && self.echo_transmission == sent.transmission);
         let earlier = echoed && self.echo_transmission < sent.transmission && sent.is(Sent::REPEATED);
         if sent.is(Sent::LOST) {

@@ -2,7 +2,7 @@
 //!
 //! Nobody else writes to any of these, so that a counter is always the number of segments that it counts ([`Flight::check`]).
 //!
-//! `una..next` was sent and is not cumulatively acknowledged. `next..cut` was cut from the stream; of it the second loop ([`tail`](crate::tail))
+//! `una..next` was sent and is not cumulatively acknowledged. `next..cut` was cut from the stream; of it the second loop ([`rc3`](crate::rc3))
 //! may have sent some, which counts nowhere here until `next` comes to it.
 
 mod board;
@@ -224,7 +224,7 @@ impl Flight {
     /// The second loop sends a segment.
     pub fn on_sent_below(&mut self, number: Number, level: u8) -> Sent {
         let sent = self.board.get_mut(number);
-        sent.set(Sent::TAIL);
+        sent.set(Sent::RC3);
         sent.level = level;
         *sent
     }

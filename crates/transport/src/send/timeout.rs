@@ -131,7 +131,7 @@ impl Connection {
     fn release_idle(&mut self) {
         if self.flight.is_empty() && self.written == self.flight.cut_offset() {
             self.flight.free();
-            self.release_low();
+            self.release_rc3();
             let worth = |repair: &Repair| repair.reordering.seen || repair.stamps.is_some();
             if self.phase == Phase::Open && !self.repair.as_deref().is_some_and(worth) {
                 self.repair = None;
@@ -233,10 +233,10 @@ impl Connection {
     /// away what it had (RFC 2018, section 8). Nothing of what it said counts any more.
     #[cold]
     fn disbelieve(&mut self) {
-        let low = &mut self.low;
+        let rc3 = &mut self.rc3;
         self.flight.disbelieve(|sent, passed| {
-            if let Some(low) = low.as_deref_mut() {
-                low.disbelieve(sent, passed);
+            if let Some(rc3) = rc3.as_deref_mut() {
+                rc3.disbelieve(sent, passed);
             }
         });
         self.repair_mut().sacked = RangeSet::default();

@@ -13,7 +13,7 @@ impl Connection {
     #[inline(always)]
     pub fn has(&self, now: Time, class: u8) -> bool {
         if class != 0 {
-            return self.has_low(now, class);
+            return self.has_below(now, class);
         }
         self.quota != 0 || self.receiver.owes(0) || (!self.idle && self.has_other(now))
     }
@@ -124,7 +124,7 @@ impl Connection {
         } else if self.flags.handshake && class == 0 {
             self.send_handshake(now, segment);
             return true;
-        } else if class != 0 && self.send_low(now, segment, side).is_some() {
+        } else if class != 0 && self.send_rc3(now, segment, side).is_some() {
             // It acknowledges what is owed in its class.
         } else if self.receiver.owes(class) {
             segment.number = self.flight.next();
@@ -192,8 +192,8 @@ impl Connection {
             }
         };
         let sent = self.flight.on_sent(number, now, idle, &mut self.rate);
-        if sent.is(Sent::TAIL) && sent.transmission == 1 && !sent.is(Sent::SACKED) {
-            self.overtake_tail();
+        if sent.is(Sent::RC3) && sent.transmission == 1 && !sent.is(Sent::SACKED) {
+            self.overtake_rc3();
         }
         self.describe(now, number, &sent, segment, side);
         segment.ecn = self.config.ecn;

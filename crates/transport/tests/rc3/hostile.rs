@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Segment, Side, TailStop};
+use ccplane_transport::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Rc3Stop, Segment, Side};
 use ccplane_units::Time;
 
 use super::wire::{Pair, ms, secs};
@@ -90,9 +90,9 @@ fn everything_is_said_to_have_come_in_class_0() {
         arrivals.push(now + ms(10));
     };
     let pair = run(&rc3(), reno(), strip, 3_000 * MSS);
-    let tail = pair.connection(0).tail_stats().expect("there was one");
+    let tail = pair.connection(0).rc3_stats().expect("there was one");
     assert!(
-        matches!(tail.stopped, Some(TailStop::Marking { class: 1..=4 })),
+        matches!(tail.stopped, Some(Rc3Stop::Marking { class: 1..=4 })),
         "{tail:?}"
     );
     assert!(
@@ -115,17 +115,17 @@ fn everything_is_said_to_have_come_in_class_0() {
     );
     // Where nobody is to look, it goes on.
     let blind = Config {
-        tail: Some(ccplane_transport::Tail {
+        rc3: Some(ccplane_transport::Rc3 {
             verify: false,
-            ..ccplane_transport::Tail::default()
+            ..ccplane_transport::Rc3::default()
         }),
         ..rc3()
     };
     let pair = run(&blind, reno(), strip, 300 * MSS);
-    assert_eq!(pair.connection(0).tail_stats().and_then(|tail| tail.stopped), None);
+    assert_eq!(pair.connection(0).rc3_stats().and_then(|tail| tail.stopped), None);
     assert!(
         pair.connection(1)
-            .tail_arrivals()
+            .rc3_arrivals()
             .is_some_and(|arrived| arrived.remarked > 200)
     );
 }
@@ -153,7 +153,7 @@ fn everything_is_sent_in_the_highest_or_no_class() {
         answered += answers.len();
     }
     assert_eq!(answered, 25_000);
-    assert_eq!(server.tail_arrivals().map(|arrived| arrived.refused), Some(25_000));
+    assert_eq!(server.rc3_arrivals().map(|arrived| arrived.refused), Some(25_000));
     // 16,384 ranges of 24 bytes, with room to grow: more are as good as lost.
     assert!(server.memory_bytes() < before + (1 << 20), "{}", server.memory_bytes());
 }
@@ -180,11 +180,11 @@ fn a_flood_beyond_the_window() {
         }
     };
     flood(&mut server, &mut control, 1..10_000);
-    let arrived = server.tail_arrivals().expect("something came");
+    let arrived = server.rc3_arrivals().expect("something came");
     // Segment 49 is the last that fits; the first is missing.
     assert_eq!((arrived.refused, arrived.held_bytes), (10_000 - 50, 49 * MSS));
     assert_eq!(server.readable(), 0);
     flood(&mut server, &mut control, 0..1);
     assert_eq!(server.readable(), 50 * MSS);
-    assert_eq!(server.tail_arrivals().map(|arrived| arrived.held_bytes), Some(0));
+    assert_eq!(server.rc3_arrivals().map(|arrived| arrived.held_bytes), Some(0));
 }

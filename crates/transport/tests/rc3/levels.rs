@@ -1,6 +1,6 @@
 //! What the second loop sends, and in which class.
 
-use ccplane_transport::{Config, Connection, Kind, Native, Number, Segment, Side, Tail, TailStop};
+use ccplane_transport::{Config, Connection, Kind, Native, Number, Rc3, Rc3Stop, Segment, Side};
 use ccplane_units::Time;
 
 use super::wire::{Delay, Pair, ms, secs};
@@ -11,7 +11,7 @@ fn case_01_what_fits_the_initial_window_is_as_without_it() {
     for bytes in [1, MSS, FIRST * MSS - 1, FIRST * MSS] {
         let [with, without] = [rc3(), plain()].map(|config| run(&config, reno(), Delay(ms(10)), bytes));
         assert_eq!(with.log, without.log, "{bytes} bytes");
-        assert_eq!(with.connection(0).tail_stats(), None);
+        assert_eq!(with.connection(0).rc3_stats(), None);
         assert_eq!(with.connection(0).memory_bytes(), without.connection(0).memory_bytes());
     }
 }
@@ -21,7 +21,7 @@ fn case_01_what_fits_the_initial_window_is_as_without_it() {
 fn case_01_pacing_does_not_let_the_second_loop_have_the_initial_window() {
     let config = Config { pacing: true, ..rc3() };
     let pair = run(&config, reno(), Delay(ms(10)), FIRST * MSS);
-    assert_eq!(pair.connection(0).tail_stats(), None);
+    assert_eq!(pair.connection(0).rc3_stats(), None);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn case_02_one_packet_more_than_the_initial_window() {
     assert_eq!(*at, Time::ZERO + ms(20), "with the initial window");
     // The request, the answer, and one way: as a flow of the initial window.
     assert_eq!(
-        pair.connection(0).tail_stats().map(|tail| tail.delivered_bytes),
+        pair.connection(0).rc3_stats().map(|tail| tail.delivered_bytes),
         Some(MSS)
     );
 }
@@ -74,9 +74,9 @@ fn case_03_edges_of_the_levels() {
 
 #[test]
 fn case_03_fewer_levels_and_other_sizes() {
-    let one = Tail {
+    let one = Rc3 {
         levels: 1,
-        ..Tail::default()
+        ..Rc3::default()
     };
     assert!(
         [1, 40, 41, 5_000]
@@ -84,20 +84,20 @@ fn case_03_fewer_levels_and_other_sizes() {
             .iter()
             .all(|class| *class == 1)
     );
-    let two = Tail {
+    let two = Rc3 {
         levels: 2,
         first: 3,
-        ..Tail::default()
+        ..Rc3::default()
     };
     assert_eq!(
         [3, 4, 33, 34, u64::MAX].map(|place| two.class_at(place)),
         [1, 2, 2, 2, 2]
     );
     // Whatever is written there, nothing is of class 0 or above those that there are.
-    let odd = |levels, first| Tail {
+    let odd = |levels, first| Rc3 {
         levels,
         first,
-        ..Tail::default()
+        ..Rc3::default()
     };
     assert_eq!(
         [odd(0, 40), odd(9, 0), odd(255, u32::MAX)].map(|tail| tail.class_at(u64::MAX)),
@@ -149,7 +149,7 @@ fn case_12_the_peers_window_limits_the_tail() {
     }
     assert_eq!(pair.received(1), 200 * MSS);
     assert_eq!(
-        pair.connection(1).tail_arrivals().map(|arrived| arrived.refused),
+        pair.connection(1).rc3_arrivals().map(|arrived| arrived.refused),
         Some(0)
     );
     assert!(
@@ -198,7 +198,7 @@ fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
     assert_eq!(numbers.len(), 1_000, "each once");
     let of = |class| low.iter().filter(|segment| segment.class == class).count();
     assert_eq!([of(1), of(2), of(3), of(4)], [40, 400, 560, 0]);
-    assert_eq!(client.tail_stats().map(|tail| tail.sent), Some([40, 400, 560, 0]));
+    assert_eq!(client.rc3_stats().map(|tail| tail.sent), Some([40, 400, 560, 0]));
 }
 
 /// Small writes do not become small packets: one that is short is on its way at a time, and once it has arrived another may
@@ -242,7 +242,7 @@ fn case_13_very_many_bursts() {
     }
     pair.run(Time::ZERO + ms(30 * (bursts + 1)));
     let sender = pair.connection(0);
-    let tail = sender.tail_stats().expect("there was one");
+    let tail = sender.rc3_stats().expect("there was one");
     assert_eq!((tail.sent, tail.stopped), ([2 * bursts, 0, 0, 0], None));
     assert_eq!(tail.delivered_bytes, 2 * bursts * MSS);
     assert!(sender.memory_bytes() < 80_000, "{} bytes", sender.memory_bytes());
@@ -262,7 +262,7 @@ fn case_13_a_connection_at_rest_remembers_no_bursts() {
     pair.run(Time::ZERO + ms(30 * 200 + 500));
     let sender = pair.connection(0);
     assert!(sender.memory_bytes() < 1_500, "{} bytes", sender.memory_bytes());
-    assert_eq!(sender.tail_stats().map(|tail| tail.sent), Some([2 * 199, 0, 0, 0]));
+    assert_eq!(sender.rc3_stats().map(|tail| tail.sent), Some([2 * 199, 0, 0, 0]));
 }
 
 /// So does one whose driver wants memory back, however soon.
@@ -285,7 +285,7 @@ fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
     assert!(client.memory_bytes() > 5_000, "{} bytes", client.memory_bytes());
     client.shrink();
     assert!(client.memory_bytes() < 1_500, "{} bytes", client.memory_bytes());
-    assert_eq!(client.tail_stats().map(|tail| tail.sent), Some([2 * 500, 0, 0, 0]));
+    assert_eq!(client.rc3_stats().map(|tail| tail.sent), Some([2 * 500, 0, 0, 0]));
 }
 
 /// A round trip later everything before `next` is acknowledged in class 0.
@@ -301,7 +301,7 @@ fn answer(client: &mut Connection, now: &mut Time, next: u32) {
 fn scattered() -> (Connection, Time) {
     let (mut client, _, now) = open(rc3(), FIRST * MSS);
     all(&mut client, now);
-    while client.tail_stats().is_none_or(|tail| tail.stopped.is_none()) {
+    while client.rc3_stats().is_none_or(|tail| tail.stopped.is_none()) {
         client.write(3 * MSS);
         let class = client.classes(now).trailing_zeros() as u8;
         client
@@ -347,8 +347,8 @@ fn case_13_more_pieces_than_are_remembered() {
         let class = client.classes(now).trailing_zeros() as u8;
         let last = client.transmit(now, class, &mut Side::default());
         assert!(last.is_some_and(|segment| segment.class > 0), "piece {piece}");
-        if let Some(why) = client.tail_stats().and_then(|tail| tail.stopped) {
-            assert_eq!((why, piece), (TailStop::Scattered, 1 << 14));
+        if let Some(why) = client.rc3_stats().and_then(|tail| tail.stopped) {
+            assert_eq!((why, piece), (Rc3Stop::Scattered, 1 << 14));
             break;
         }
     }

@@ -6,7 +6,7 @@ use ccplane_units::Time;
 use super::wire::{Delay, Pair, ms, secs};
 use super::{FIRST, MSS, count, lanes, nothing, rc3, reno, run, sent};
 
-/// Both ends have a tail: data of either acknowledges the other's of its class.
+/// Both ends have a rc3: data of either acknowledges the other's of its class.
 #[test]
 fn case_21_both_directions_at_once() {
     let config = Config {
@@ -29,7 +29,7 @@ fn case_21_both_directions_at_once() {
         assert_eq!((stats.retransmitted, stats.timeouts), (0, 0));
         assert!(
             pair.connection(end)
-                .tail_stats()
+                .rc3_stats()
                 .is_some_and(|tail| tail.delivered_bytes > 100 * MSS)
         );
     }
@@ -113,7 +113,7 @@ fn case_24_the_path_changes() {
     // Full packets of the tail do not fit; its last, short one does.
     let lose = |_: usize, s: &Segment| s.class != 0 && u64::from(s.length) == MSS;
     let pair = run(&rc3(), reno(), lanes(ms(10), lose), 300 * MSS + 1);
-    let tail = pair.connection(0).tail_stats().expect("there was one");
+    let tail = pair.connection(0).rc3_stats().expect("there was one");
     assert_eq!(tail.arrived.iter().sum::<u64>(), 1);
     assert_eq!(pair.connection(0).stats().retransmitted, 0);
     // Another address is the driver's matter: the connection knows none.
@@ -137,7 +137,7 @@ fn case_25_memory_and_acknowledgements_of_the_receiver() {
             break;
         }
         if let Some(receiver) = &pair.ends[1].connection {
-            let held = receiver.tail_arrivals().map_or(0, |arrived| arrived.held_bytes);
+            let held = receiver.rc3_arrivals().map_or(0, |arrived| arrived.held_bytes);
             assert!(held <= buffer);
             most = most.max(receiver.memory_bytes());
         }
@@ -169,7 +169,7 @@ fn case_25_a_receiver_with_little_memory() {
         assert_eq!(pair.received(1), bytes, "a buffer of {buffer}");
         assert!(
             pair.connection(1)
-                .tail_arrivals()
+                .rc3_arrivals()
                 .is_none_or(|arrived| arrived.refused == 0)
         );
     }
@@ -184,8 +184,8 @@ fn case_26_waste() {
         pair.run(secs(1));
         let low_sent: Vec<Segment> = sent(&pair).iter().map(|(_, s)| *s).filter(|s| s.class != 0).collect();
         let dropped = low_sent.iter().filter(|s| s.number.0.is_multiple_of(every)).count() as u64;
-        let tail = *pair.connection(0).tail_stats().expect("there was one");
-        let arrived = pair.connection(1).tail_arrivals().expect("something came");
+        let tail = *pair.connection(0).rc3_stats().expect("there was one");
+        let arrived = pair.connection(1).rc3_arrivals().expect("something came");
         assert_eq!(tail.sent.iter().sum::<u64>(), low_sent.len() as u64);
         assert_eq!(arrived.arrived.iter().sum::<u64>(), low_sent.len() as u64 - dropped);
         let both: Vec<_> = low_sent

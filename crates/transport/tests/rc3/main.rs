@@ -22,7 +22,7 @@ mod wire;
 use std::sync::Arc;
 
 use ccplane_datapath::Outcome;
-use ccplane_transport::{Config, Connection, Control, Event, Kind, Native, Segment, Side, Tail};
+use ccplane_transport::{Config, Connection, Control, Event, Kind, Native, Rc3, Segment, Side};
 use ccplane_units::{Duration, Time};
 use wire::{Pair, Path, ms, secs};
 
@@ -41,7 +41,7 @@ fn plain() -> Config {
 
 fn rc3() -> Config {
     Config {
-        tail: Some(Tail::default()),
+        rc3: Some(Rc3::default()),
         ..plain()
     }
 }

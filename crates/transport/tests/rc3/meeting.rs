@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Kind, Native, Number, Phase, Range, Segment, Side, TailStop};
+use ccplane_transport::{Config, Connection, Kind, Native, Number, Phase, Range, Rc3Stop, Segment, Side};
 use ccplane_units::{Duration, Time};
 
 use super::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
@@ -16,7 +16,7 @@ fn case_05_both_loops_send_the_same_segment() {
         let mut pair = run(&rc3(), control, lanes(ms(13), nothing), 500 * MSS);
         pair.run(secs(1));
         let stats = pair.connection(0).stats();
-        let tail = pair.connection(0).tail_stats().expect("there was one");
+        let tail = pair.connection(0).rc3_stats().expect("there was one");
         assert!(tail.duplicates > 10, "{tail:?}");
         assert_eq!((stats.retransmitted, stats.lost, stats.timeouts), (0, 0, 0));
         assert_eq!(stats.ssthresh, u64::MAX);
@@ -70,7 +70,7 @@ fn case_05_what_came_of_both_loops_by_the_second() {
         for tell in tell {
             tell(&mut client, now + ms(9));
         }
-        let tail = client.tail_stats().expect("there was one");
+        let tail = client.rc3_stats().expect("there was one");
         assert_eq!(tail.arrived.iter().sum::<u64>(), 4, "order {order}");
         assert_eq!(tail.delivered_bytes, 0, "order {order}");
     }
@@ -117,7 +117,7 @@ fn case_05_a_meeting_in_a_repair_undoes_nothing() {
     }
     let stats = pair.connection(0).stats();
     assert!(reduced && stats.retransmitted == 1, "{stats:?}");
-    assert!(pair.connection(0).tail_stats().is_some_and(|tail| tail.duplicates > 0));
+    assert!(pair.connection(0).rc3_stats().is_some_and(|tail| tail.duplicates > 0));
     assert_eq!(stats.ssthresh, 5 * MSS, "the reduction stands");
 }
 
@@ -147,7 +147,7 @@ fn case_06_the_bump() {
     // With a hole it leads up to that, and from there to the end. Nothing else says what has arrived.
     let lose = |from: usize, s: &Segment| s.class != 0 && (from == 1 || (50..53).contains(&s.number.0));
     let late = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS);
-    let tail = late.connection(0).tail_stats().expect("there was one");
+    let tail = late.connection(0).rc3_stats().expect("there was one");
     assert_eq!(tail.bumps, 2, "{tail:?}");
     assert_eq!(late.connection(0).stats().retransmitted, 0);
     assert_eq!(count(&late, 0), FIRST + 3);
@@ -168,7 +168,7 @@ fn case_07_all_of_it_is_lost() {
             assert_eq!(first, sent(&without), "{bytes} bytes");
             assert_eq!(with.now, without.now);
             assert_eq!(with.connection(0).cwnd(), without.connection(0).cwnd());
-            let tail = with.connection(0).tail_stats().expect("there was one");
+            let tail = with.connection(0).rc3_stats().expect("there was one");
             assert_eq!((tail.flying, tail.delivered_bytes, tail.arrived), (0, 0, [0; 4]));
         }
     }
@@ -188,7 +188,7 @@ fn case_08_holes_in_the_tail() {
             .collect();
         let expected: Vec<u32> = (0..FIRST as u32).chain(missing.clone()).collect();
         assert_eq!(of_first, expected);
-        let tail = pair.connection(0).tail_stats().expect("there was one");
+        let tail = pair.connection(0).rc3_stats().expect("there was one");
         assert_eq!(tail.missing().iter().sum::<u64>(), u64::from(hole));
         assert_eq!(tail.delivered_bytes, (190 - u64::from(hole)) * MSS);
     }
@@ -309,7 +309,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
         let (mut client, _, mut now) = open(rc3(), 100 * MSS);
         all(&mut client, now);
         let figures = |client: &Connection| {
-            let tail = client.tail_stats().expect("there was one");
+            let tail = client.rc3_stats().expect("there was one");
             let arrived = tail.arrived.iter().sum::<u64>();
             (tail.flying, arrived, tail.delivered_bytes)
         };
@@ -339,11 +339,11 @@ fn case_11_memory_that_is_given_back_forgets_nothing_of_the_tail() {
     now += ms(20);
     let tell = |client: &mut Connection| acknowledge(client, now, 1, (0, 99), std::slice::from_ref(&(50..100)));
     tell(&mut client);
-    let before = *client.tail_stats().expect("there was one");
+    let before = *client.rc3_stats().expect("there was one");
     assert_eq!(before.delivered_bytes, 50 * MSS);
     client.shrink();
     tell(&mut client);
-    assert_eq!(client.tail_stats(), Some(&before));
+    assert_eq!(client.rc3_stats(), Some(&before));
 }
 
 #[test]
@@ -500,7 +500,7 @@ fn case_17_a_small_window_that_waits_behind_its_tail() {
     let link = Bottleneck::new(1_250_000, ms(10), u64::MAX);
     let stopped = in_pieces(&config, link);
     assert!(
-        matches!(stopped, Some(TailStop::Delay { with, without }) if with > ms(40) && without < ms(25)),
+        matches!(stopped, Some(Rc3Stop::Delay { with, without }) if with > ms(40) && without < ms(25)),
         "{stopped:?}"
     );
     // Where they do not meet, the tail goes on.
@@ -509,7 +509,7 @@ fn case_17_a_small_window_that_waits_behind_its_tail() {
 }
 
 /// A piece of 60 segments every 50 ms, forty times, in a fixed window: why the second loop stopped.
-fn in_pieces(config: &Config, path: impl Path) -> Option<TailStop> {
+fn in_pieces(config: &Config, path: impl Path) -> Option<Rc3Stop> {
     let mut pair = Pair::new(config, [Fixed, Fixed], path, [0, 0]);
     pair.ends[0].finishes = false;
     for piece in 1..=40 {
@@ -518,5 +518,5 @@ fn in_pieces(config: &Config, path: impl Path) -> Option<TailStop> {
     }
     let sender = pair.connection(0);
     assert_eq!(sender.window(), 4);
-    sender.tail_stats().expect("there was one").stopped
+    sender.rc3_stats().expect("there was one").stopped
 }

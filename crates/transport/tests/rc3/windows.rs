@@ -7,11 +7,11 @@
 //!
 //! The runs are compared until the first loop passes over a segment that it knows to have arrived: from there on it sends others than
 //! the one that was not told, and so loses others. How the window fares where both loops meet has cases of its own, without losses
-//! (`meeting.rs`, 15). `Tail::verify` is off, as a second loop that stops in one run sends less than in the other.
+//! (`meeting.rs`, 15). `Rc3::verify` is off, as a second loop that stops in one run sends less than in the other.
 
 use std::collections::BTreeMap;
 
-use ccplane_transport::{Config, Ecn, Kind, Native, Number, Segment, Tail};
+use ccplane_transport::{Config, Ecn, Kind, Native, Number, Rc3, Segment};
 use ccplane_units::{Duration, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -131,10 +131,10 @@ fn schedule(number: u64) -> (usize, usize) {
         ecn: pick(r, &[Ecn::NotEct, Ecn::Ect0]),
         stamps: pick(r, &[true, false, false]),
         first_number: pick(r, &[0, u32::MAX - 50]),
-        tail: Some(Tail {
+        rc3: Some(Rc3 {
             ahead: pick(r, &[30, 200, 1 << 17]),
             verify: false,
-            ..Tail::default()
+            ..Rc3::default()
         }),
         ..plain()
     };

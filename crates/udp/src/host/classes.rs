@@ -170,9 +170,9 @@ mod tests {
     use crate::flow::Congestion;
     use crate::host::{DATAGRAM, Options};
     use crate::stamped::Stamping;
-    use ccplane_transport::{Config, Native, Tail};
+    use ccplane_transport::{Config, Native, Rc3};
 
-    fn host(tail: Option<Tail>) -> Host {
+    fn host(rc3: Option<Rc3>) -> Host {
         Host::bind(Options {
             local: "127.0.0.1:0".parse().unwrap(),
             datagram: DATAGRAM,
@@ -182,7 +182,7 @@ mod tests {
             stamping: Stamping::Off,
             link: None,
             config: Config {
-                tail,
+                rc3,
                 ..Config::default()
             },
             accepted: Native::cubic(),
@@ -196,8 +196,8 @@ mod tests {
     fn lower_classes_cost_nothing_once_who_sent_in_them_is_gone() {
         let mut server = host(None);
         server.listen(3).unwrap();
-        let mut open = |tail| {
-            let mut client = host(tail);
+        let mut open = |rc3| {
+            let mut client = host(rc3);
             let id = client
                 .connect(server.local(), Congestion::Native(Native::cubic()))
                 .unwrap();
@@ -220,10 +220,10 @@ mod tests {
             (client, accepted)
         };
         let (_one, plain) = open(None);
-        let (_two, tailed) = open(Some(Tail::default()));
-        let (_three, other) = open(Some(Tail::default()));
+        let (_two, with_rc3) = open(Some(Rc3::default()));
+        let (_three, other) = open(Some(Rc3::default()));
         let pays = |server: &Host| (server.classes.in_use, server.classes.reads_marks);
-        for (gone, still) in [(tailed, true), (other, false), (plain, false)] {
+        for (gone, still) in [(with_rc3, true), (other, false), (plain, false)] {
             assert!(server.connection(gone).is_some());
             server.remove(gone);
             assert_eq!(pays(&server), (still, still));
@@ -233,12 +233,12 @@ mod tests {
     /// What was held back may be gone before the look is due: the connection has ended, class 0 has sent it, the socket's buffer is full.
     #[test]
     fn a_look_that_nobody_waits_for_wakes_nobody() {
-        for (tail, blocked) in [
+        for (rc3, blocked) in [
             (None, false),
-            (Some(Tail::default()), false),
-            (Some(Tail::default()), true),
+            (Some(Rc3::default()), false),
+            (Some(Rc3::default()), true),
         ] {
-            let mut host = host(tail);
+            let mut host = host(rc3);
             host.classes.ahead.hold(host.now());
             while host.classes.ahead.look().is_some_and(|look| host.now() < look) {}
             host.blocked = blocked;

@@ -137,7 +137,7 @@ impl Host {
             kernel = Some(Box::new(HostStamps::new(clock, options.link)));
         }
         let batch = Batch::new(socket.batch());
-        let classes = Classes::new(&socket, config.tail.is_some());
+        let classes = Classes::new(&socket, config.rc3.is_some());
         Ok(Host {
             socket,
             clock,

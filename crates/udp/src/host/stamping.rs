@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::flow::Congestion;
     use crate::host::{DATAGRAM, Options};
-    use ccplane_transport::{Config, MAX_CLASSES, Native, Tail};
+    use ccplane_transport::{Config, MAX_CLASSES, Native, Rc3};
 
     fn host(stamps: bool) -> Host {
         Host::bind(Options {
@@ -112,7 +112,7 @@ mod tests {
             stamping: Stamping::Software,
             link: None,
             config: Config {
-                tail: Some(Tail::default()),
+                rc3: Some(Rc3::default()),
                 stamps,
                 ..Config::default()
             },

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use ccplane_files::HASH;
 use ccplane_files::wire::{Entry, Event, Frames, What};
-use ccplane_transport::{Config, Native, Tail};
+use ccplane_transport::{Config, Native, Rc3};
 use ccplane_udp::{Congestion, DATAGRAM, Options, Stamping};
 
 use super::*;
@@ -65,7 +65,7 @@ fn connecting() -> (Host, u64, UdpSocket) {
         key: None,
         dscp: 0,
         config: Config {
-            tail: Some(Tail::default()),
+            rc3: Some(Rc3::default()),
             ..Config::default()
         },
         stamping: Stamping::Off,

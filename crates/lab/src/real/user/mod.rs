@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use ccplane_algorithms::Registry;
 use ccplane_emu::Emulator;
-use ccplane_transport::Tail;
+use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::Action;
 
@@ -37,13 +37,13 @@ use crate::traffic::monotonic_ns;
 /// How long nothing may happen before it looks around.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Runs the plan over an emulator that was just started; see [`super::tcp::run`]. `tail` is RC3's second loop. Also what second loops did.
+/// Runs the plan over an emulator that was just started; see [`super::tcp::run`]. `rc3` is RC3's second loop. Also what second loops did.
 pub(crate) fn run(
     emulator: &Emulator,
     plan: &RealPlan,
     registry: &Registry,
     agent: Option<&RemoteAgent>,
-    (over, tail): (Over, Option<Tail>),
+    (over, rc3): (Over, Option<Rc3>),
     look: impl FnMut(Duration, u64) -> bool,
 ) -> Result<(Recorded, Option<SecondLoop>), Error> {
     match over {
@@ -55,8 +55,8 @@ pub(crate) fn run(
             look,
         ),
         Over::Tcp | Over::Udp => {
-            let ends = UdpEnds::new(emulator, plan, registry, agent, tail);
-            drive(emulator, plan, ends, tail, look)
+            let ends = UdpEnds::new(emulator, plan, registry, agent, rc3);
+            drive(emulator, plan, ends, rc3, look)
         }
     }
 }
@@ -65,7 +65,7 @@ fn drive<E: Ends>(
     emulator: &Emulator,
     plan: &RealPlan,
     ends: E,
-    tail: Option<Tail>,
+    rc3: Option<Rc3>,
     mut look: impl FnMut(Duration, u64) -> bool,
 ) -> Result<(Recorded, Option<SecondLoop>), Error> {
     socket::allow_many_files();
@@ -83,7 +83,7 @@ fn drive<E: Ends>(
         nameless: Vec::new(),
         sampled: Vec::new(),
         total: 0,
-        tails: SecondLoop::default(),
+        second_loops: SecondLoop::default(),
         started_ns: monotonic_ns(),
     };
     loops.run(&mut look)?;
@@ -98,7 +98,7 @@ fn drive<E: Ends>(
             .records(plan, elapsed_ns, sampled, courses, &alone(emulator)),
         senders,
     };
-    Ok((recorded, tail.map(|_| loops.tails)))
+    Ok((recorded, rc3.map(|_| loops.second_loops)))
 }
 
 /// A connection that lives.
@@ -134,7 +134,7 @@ struct Loop<'r, E> {
     /// Flows that are looked at: the flow, its workload, its sender, what was seen.
     sampled: Vec<(u32, usize, SocketAddr, Vec<Sample>)>,
     total: u64,
-    tails: SecondLoop,
+    second_loops: SecondLoop,
     started_ns: u64,
 }
 
@@ -237,8 +237,8 @@ impl<E: Ends> Loop<'_, E> {
         if let Some(flow) = self.account.flow_mut(live.flow) {
             flow.retransmitted = self.ends.retransmitted(live.opener).unwrap_or(flow.retransmitted);
         }
-        let tail = self.ends.second_loop(live.opener);
-        self.tails = [&self.tails, &tail].into_iter().sum();
+        let rc3 = self.ends.second_loop(live.opener);
+        self.second_loops = [&self.second_loops, &rc3].into_iter().sum();
     }
 
     fn sample(&mut self, now: Time) {

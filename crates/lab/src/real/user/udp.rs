@@ -11,7 +11,7 @@ use ccplane_datapath::{Capabilities, Limits};
 use ccplane_emu::Emulator;
 use ccplane_linux::remote_algorithms;
 use ccplane_qdisc::Ecn;
-use ccplane_transport::{Config, Connection, Native, Phase, Stats, Tail};
+use ccplane_transport::{Config, Connection, Native, Phase, Rc3, Stats};
 use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, UdpError};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
@@ -34,7 +34,7 @@ pub(super) struct UdpEnds<'r> {
     plan: &'r RealPlan,
     registry: &'r Registry,
     agent: Option<&'r RemoteAgent>,
-    tail: Option<Tail>,
+    rc3: Option<Rc3>,
     hosts: Vec<Host>,
     /// By host, the first workload of its algorithm, and whether it accepts.
     places: HashMap<(NodeId, usize, bool), (usize, Congestion)>,
@@ -47,14 +47,14 @@ impl<'r> UdpEnds<'r> {
         plan: &'r RealPlan,
         registry: &'r Registry,
         agent: Option<&'r RemoteAgent>,
-        tail: Option<Tail>,
+        rc3: Option<Rc3>,
     ) -> UdpEnds<'r> {
         UdpEnds {
             emulator,
             plan,
             registry,
             agent,
-            tail,
+            rc3,
             hosts: Vec::new(),
             places: HashMap::new(),
         }
@@ -112,7 +112,7 @@ impl<'r> UdpEnds<'r> {
                 false => Ecn::NotEct,
             },
             stamps,
-            tail: self.tail,
+            rc3: self.rc3,
             ..Config::default()
         };
         Options {
@@ -258,7 +258,7 @@ impl Ends for UdpEnds<'_> {
     fn second_loop(&self, end: End) -> SecondLoop {
         SecondLoop::of(
             self.connection(end)
-                .and_then(|connection| connection.tail_stats())
+                .and_then(|connection| connection.rc3_stats())
                 .into_iter(),
         )
     }

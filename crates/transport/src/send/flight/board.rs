@@ -41,10 +41,10 @@ impl Sent {
     /// Sent when the application limited sending.
     pub const APP_LIMITED: u8 = 1 << 4;
     /// Sent in a class above 0.
-    pub const TAIL: u8 = 1 << 5;
+    pub const RC3: u8 = 1 << 5;
     /// It was sent in both, and what was sent in the class above 0 has arrived and is counted.
     pub const CAME: u8 = 1 << 6;
-    /// Both loops sent it, the second's has arrived, and the first's is counted by itself ([`Low`](crate::tail::Low)).
+    /// Both loops sent it, the second's has arrived, and the first's is counted by itself ([`Rc3Loop`](crate::rc3::Rc3Loop)).
     pub const ECHOED: u8 = 1 << 7;
 
     pub(super) fn new(offset: u64, length: u16, fin: bool) -> Sent {

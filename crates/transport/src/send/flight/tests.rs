@@ -52,7 +52,7 @@ impl Alone {
         let next = self.flight.next();
         for _ in 0..segments {
             let number = self.flight.una();
-            if self.flight.is_empty() || !number.before(next) && !self.flight.get(number).is(Sent::TAIL) {
+            if self.flight.is_empty() || !number.before(next) && !self.flight.get(number).is(Sent::RC3) {
                 break;
             }
             let sent = self.flight.step();

@@ -9,7 +9,7 @@ use crate::ranges::MOST as MOST_RANGES;
 /// Why the second loop of a connection stopped, for good; the flow goes on with the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum TailStop {
+pub enum Rc3Stop {
     /// The path does not keep the marking.
     #[error(
         "the path does not keep the marking: what was sent in class {class} arrived in class 0; ask for DSCP to be kept, or send without the second loop"
@@ -34,13 +34,13 @@ pub enum TailStop {
     Scattered,
 }
 
-impl TailStop {
+impl Rc3Stop {
     /// In two words, without what was measured: for counting.
     pub fn kind(self) -> &'static str {
         match self {
-            TailStop::Marking { .. } => "marking lost",
-            TailStop::Delay { .. } => "class 0 waits",
-            TailStop::Scattered => "too scattered",
+            Rc3Stop::Marking { .. } => "marking lost",
+            Rc3Stop::Delay { .. } => "class 0 waits",
+            Rc3Stop::Scattered => "too scattered",
         }
     }
 }
@@ -98,15 +98,15 @@ impl Connection {
             self.rtt.least(),
             self.rtt.smoothed(),
         );
-        let verify = self.config.tail.is_some_and(|tail| tail.verify);
-        let Some(low) = self.low.as_deref_mut() else { return };
+        let verify = self.config.rc3.is_some_and(|rc3| rc3.verify);
+        let Some(rc3) = self.rc3.as_deref_mut() else { return };
         // Also where it sends no more.
-        low.forget_before(una);
-        if !verify || low.stats.stopped.is_some() {
+        rc3.forget_before(una);
+        if !verify || rc3.stats.stopped.is_some() {
             return;
         }
         let left = Time::from_nanos(now.as_nanos().saturating_sub(rtt.as_nanos()));
-        let watch = &mut low.watch;
+        let watch = &mut rc3.watch;
         if left > watch.first && left <= watch.last + srtt && watch.last > Time::ZERO {
             watch.least = watch.least.min(rtt);
             watch.samples += 1;
@@ -121,7 +121,7 @@ impl Connection {
         let with = watch.least;
         (watch.least, watch.samples) = (Duration::MAX, 0);
         if with > without + (without / 4).max(HARM) {
-            low.stats.stopped = Some(TailStop::Delay { with, without });
+            rc3.stats.stopped = Some(Rc3Stop::Delay { with, without });
         }
     }
 }

@@ -14,13 +14,13 @@
 //!
 //! A segment's level is its place from the end of what is buffered. Where the application writes little by little, every
 //! piece would be near the end and a long flow would have it all in class 1; so a segment's place is no less than the number
-//! of segments of this flow that are on their way here, and a flow never has more than [`Tail::first`] of them in class 1.
+//! of segments of this flow that are on their way here, and a flow never has more than [`Rc3::first`] of them in class 1.
 
 mod answered;
 mod verify;
 
 pub(crate) use answered::{Cover, clip};
-pub use verify::TailStop;
+pub use verify::Rc3Stop;
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ use ccplane_qdisc::Ecn;
 use ccplane_units::Time;
 
 use self::verify::Watch;
-use crate::config::Tail;
+use crate::config::Rc3;
 use crate::connection::{Connection, State};
 use crate::number::Number;
 use crate::ranges::RangeSet;
@@ -37,11 +37,11 @@ use crate::send::flight::Sent;
 use crate::send::recovery::Undo;
 
 /// Levels that are counted one by one.
-const LEVELS: usize = Tail::MOST_LEVELS as usize;
+const LEVELS: usize = Rc3::MOST_LEVELS as usize;
 
 /// What the second loop of one connection did, as the sender knows it. `[0]` is level 1, which is class 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TailStats {
+pub struct Rc3Stats {
     /// Segments that it sent, by level.
     pub sent: [u64; LEVELS],
     /// Bytes of payload in them.
@@ -58,10 +58,10 @@ pub struct TailStats {
     /// How often the first loop came to what was acknowledged already, and went on behind it without having sent it.
     pub bumps: u32,
     /// Why it stopped, if it did.
-    pub stopped: Option<TailStop>,
+    pub stopped: Option<Rc3Stop>,
 }
 
-impl TailStats {
+impl Rc3Stats {
     /// Segments of each level that are not known to have arrived; those that are still on their way count as well.
     pub fn missing(&self) -> [u64; LEVELS] {
         let mut missing = self.sent;
@@ -74,7 +74,7 @@ impl TailStats {
 
 /// The second loop of a connection, from the first segment that it sends.
 #[derive(Clone, Debug)]
-pub(crate) struct Low {
+pub(crate) struct Rc3Loop {
     /// It goes on with the last segment before this that it did not send and that has not arrived.
     at: Number,
     /// What it sent.
@@ -84,18 +84,18 @@ pub(crate) struct Low {
     /// What class 0 has on its way although the same has arrived, in the order of sending.
     echoes: VecDeque<(Number, Sent)>,
     watch: Watch,
-    pub stats: TailStats,
+    pub stats: Rc3Stats,
 }
 
-impl Low {
-    fn new(next: Number) -> Low {
-        Low {
+impl Rc3Loop {
+    fn new(next: Number) -> Rc3Loop {
+        Rc3Loop {
             at: next,
             sent: RangeSet::default(),
             short: None,
             echoes: VecDeque::new(),
             watch: Watch::new(next),
-            stats: TailStats::default(),
+            stats: Rc3Stats::default(),
         }
     }
 
@@ -108,7 +108,7 @@ impl Low {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        size_of::<Low>() + self.sent.heap_bytes() + self.echoes.capacity() * size_of::<(Number, Sent)>()
+        size_of::<Rc3Loop>() + self.sent.heap_bytes() + self.echoes.capacity() * size_of::<(Number, Sent)>()
     }
 }
 
@@ -117,46 +117,46 @@ impl Connection {
     /// one at a time.
     #[inline]
     pub fn classes(&self, now: Time) -> u8 {
-        let tail = match self.config.tail {
-            Some(tail) => self.tail_class(now, &tail).map_or(0, |class| 1 << class),
+        let rc3 = match self.config.rc3 {
+            Some(rc3) => self.rc3_class(now, &rc3).map_or(0, |class| 1 << class),
             None => 0,
         };
-        self.receiver.owed_low() | tail | u8::from(self.has(now, 0))
+        self.receiver.owed_low() | rc3 | u8::from(self.has(now, 0))
     }
 
     #[cold]
-    pub(crate) fn has_low(&self, now: Time, class: u8) -> bool {
+    pub(crate) fn has_below(&self, now: Time, class: u8) -> bool {
         self.receiver.owes(class)
             || self
                 .config
-                .tail
-                .is_some_and(|tail| self.tail_class(now, &tail) == Some(class))
+                .rc3
+                .is_some_and(|rc3| self.rc3_class(now, &rc3) == Some(class))
     }
 
     /// There is something of the tail to send. Pacing apart.
-    pub(crate) fn tail_waits(&self) -> bool {
-        self.config.tail.is_some_and(|tail| self.next_place(&tail).is_some())
+    pub(crate) fn rc3_waits(&self) -> bool {
+        self.config.rc3.is_some_and(|rc3| self.next_place(&rc3).is_some())
     }
 
     /// The class of the tail's next segment, if that may leave now.
-    fn tail_class(&self, now: Time, tail: &Tail) -> Option<u8> {
+    fn rc3_class(&self, now: Time, rc3: &Rc3) -> Option<u8> {
         // It is paced only by the owner's limit: to use what class 0 leaves is what it is for.
         if self.pacer.next_low() > now {
             return None;
         }
-        self.next_place(tail).map(|place| tail.class_at(place))
+        self.next_place(rc3).map(|place| rc3.class_at(place))
     }
 
     /// How far from the end of what is buffered the tail's next segment is, or would be once it is cut; the last one's place
     /// is 1.
-    fn next_place(&self, tail: &Tail) -> Option<u64> {
-        let stopped = self.low.as_ref().is_some_and(|low| low.stats.stopped.is_some());
+    fn next_place(&self, rc3: &Rc3) -> Option<u64> {
+        let stopped = self.rc3.as_ref().is_some_and(|rc3| rc3.stats.stopped.is_some());
         if stopped || !matches!(self.state, State::Open | State::Proving) {
             return None;
         }
-        let flying = self.low.as_ref().map_or(0, |low| u64::from(low.stats.flying));
-        let start = match self.cuttable(tail) {
-            0 => self.flight.offset_of(self.flight.get(self.next_low()?)),
+        let flying = self.rc3.as_ref().map_or(0, |rc3| u64::from(rc3.stats.flying));
+        let start = match self.cuttable(rc3) {
+            0 => self.flight.offset_of(self.flight.get(self.next_rc3()?)),
             segments => {
                 let beyond_window =
                     self.flight.cut().since(self.flight.next()) as u64 + segments > u64::from(self.window_room());
@@ -176,10 +176,10 @@ impl Connection {
     }
 
     /// The tail's next segment of those that were cut.
-    fn next_low(&self) -> Option<Number> {
-        let low = self.low.as_deref()?;
+    fn next_rc3(&self) -> Option<Number> {
+        let rc3 = self.rc3.as_deref()?;
         let sacked = self.repair.as_ref().map(|repair| &repair.sacked);
-        let mut at = low.at;
+        let mut at = rc3.at;
         loop {
             let number = at.previous();
             if at.since(self.flight.next()) > self.flight.cut().since(self.flight.next())
@@ -188,7 +188,7 @@ impl Connection {
             {
                 return None;
             }
-            let passed = low.sent.find(number).or_else(|| sacked?.find(number));
+            let passed = rc3.sent.find(number).or_else(|| sacked?.find(number));
             match passed {
                 Some(range) => at = range.start.later(self.flight.next()),
                 None => return Some(number),
@@ -196,15 +196,15 @@ impl Connection {
         }
     }
 
-    /// Into how many segments what was not cut yet can be cut now: what the peer takes, up to [`Tail::ahead`]. A last one
+    /// Into how many segments what was not cut yet can be cut now: what the peer takes, up to [`Rc3::ahead`]. A last one
     /// that is short waits while another short one is on its way (as Minshall's form of the Nagle algorithm has it), unless the
     /// stream ends with it: a stream that is written in small pieces is not to be sent in small segments.
-    fn cuttable(&self, tail: &Tail) -> u64 {
+    fn cuttable(&self, rc3: &Rc3) -> u64 {
         let unsent = self.written - self.flight.cut_offset();
         let mss = u64::from(self.mss);
         let room = self.limit.saturating_sub(self.flight.cut_offset());
         let ahead = u64::from(
-            tail.ahead
+            rc3.ahead
                 .min(MOST_CUT)
                 .saturating_sub(self.flight.cut().since(self.flight.una())),
         );
@@ -215,7 +215,7 @@ impl Connection {
 
     /// A short segment of the tail is on its way.
     fn short_flies(&self) -> bool {
-        let short = self.low.as_ref().and_then(|low| low.short);
+        let short = self.rc3.as_ref().and_then(|rc3| rc3.short);
         short.is_some_and(|short| {
             short.within(self.flight.next(), self.flight.cut()) && !self.flight.get(short).is(Sent::SACKED)
         })
@@ -224,12 +224,12 @@ impl Connection {
     /// The tail's next segment, where that is of the class.
     #[cold]
     #[inline(never)]
-    pub(crate) fn send_low(&mut self, now: Time, segment: &mut Segment, side: &mut Side) -> Option<()> {
-        let tail = self.config.tail?;
-        if self.tail_class(now, &tail) != Some(segment.class) {
+    pub(crate) fn send_rc3(&mut self, now: Time, segment: &mut Segment, side: &mut Side) -> Option<()> {
+        let rc3 = self.config.rc3?;
+        if self.rc3_class(now, &rc3) != Some(segment.class) {
             return None;
         }
-        let segments = self.cuttable(&tail);
+        let segments = self.cuttable(&rc3);
         for _ in 0..segments {
             self.cut_segment();
         }
@@ -238,31 +238,31 @@ impl Connection {
             let last = cut.previous();
             let short = self.flight.get(last).length < mss;
             let una = self.flight.una();
-            let low = self.low.get_or_insert_with(|| Box::new(Low::new(next)));
-            low.at = cut;
-            low.forget_before(una);
+            let rc3 = self.rc3.get_or_insert_with(|| Box::new(Rc3Loop::new(next)));
+            rc3.at = cut;
+            rc3.forget_before(una);
             if short {
-                low.short = Some(last);
+                rc3.short = Some(last);
             }
             (self.quota, self.idle) = (0, false);
         }
-        let number = self.next_low()?;
-        let low = self.low.as_deref_mut()?;
+        let number = self.next_rc3()?;
+        let rc3 = self.rc3.as_deref_mut()?;
         let range = Range {
             start: number,
             end: number.plus(1),
         };
-        low.sent.insert(range, 0, |_| ());
-        low.at = number;
-        if low.sent.is_full() {
-            low.stats.stopped = Some(TailStop::Scattered);
+        rc3.sent.insert(range, 0, |_| ());
+        rc3.at = number;
+        if rc3.sent.is_full() {
+            rc3.stats.stopped = Some(Rc3Stop::Scattered);
         }
         let level = usize::from(segment.class - 1) & (LEVELS - 1);
         let sent = self.flight.on_sent_below(number, level as u8);
-        low.watch.sends(now, low.stats.flying == 0);
-        low.stats.flying += 1;
-        low.stats.sent[level] += 1;
-        low.stats.sent_bytes[level] += u64::from(sent.length);
+        rc3.watch.sends(now, rc3.stats.flying == 0);
+        rc3.stats.flying += 1;
+        rc3.stats.sent[level] += 1;
+        rc3.stats.sent_bytes[level] += u64::from(sent.length);
         self.describe(now, number, &sent, segment, side);
         segment.transmission = 1;
         segment.ecn = Ecn::NotEct;
@@ -275,26 +275,26 @@ impl Connection {
 
     /// The first loop sends a segment that was sent here, as it is not known to have arrived.
     #[cold]
-    pub(crate) fn overtake_tail(&mut self) {
-        if let Some(low) = self.low.as_deref_mut() {
-            low.stats.flying = low.stats.flying.saturating_sub(1);
+    pub(crate) fn overtake_rc3(&mut self) {
+        if let Some(rc3) = self.rc3.as_deref_mut() {
+            rc3.stats.flying = rc3.stats.flying.saturating_sub(1);
         }
     }
 
     /// Everything has arrived, by both loops: of the second only its figures stay. A late copy of what it sent would be taken for
     /// a retransmission in vain from now on, so no reduction of before is undone any more.
-    pub(crate) fn release_low(&mut self) {
-        let Some(low) = self.low.as_deref_mut().filter(|_| self.flight.echoes() == 0) else {
+    pub(crate) fn release_rc3(&mut self) {
+        let Some(rc3) = self.rc3.as_deref_mut().filter(|_| self.flight.echoes() == 0) else {
             return;
         };
-        (low.sent, low.echoes) = (RangeSet::default(), VecDeque::new());
+        (rc3.sent, rc3.echoes) = (RangeSet::default(), VecDeque::new());
         if let Some(repair) = self.repair.as_deref_mut() {
             repair.undo = Undo::default();
         }
     }
 }
 
-/// Most segments that are cut ahead, whatever [`Tail::ahead`] says: 2^20 of them take 32 MB.
+/// Most segments that are cut ahead, whatever [`Rc3::ahead`] says: 2^20 of them take 32 MB.
 const MOST_CUT: u32 = 1 << 20;
 
 /// Of so many segments before the first that is not acknowledged it is still known whether they were sent here: a copy that comes

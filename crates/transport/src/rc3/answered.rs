@@ -2,17 +2,17 @@
 
 use ccplane_units::Time;
 
-use super::{LEVELS, Low, TailStats, TailStop};
+use super::{LEVELS, Rc3Loop, Rc3Stats, Rc3Stop};
 use crate::connection::Connection;
 use crate::number::Number;
-use crate::receive::TailArrivals;
+use crate::receive::Rc3Arrivals;
 use crate::segment::{Range, Segment, Side};
 use crate::send::flight::Sent;
 
 impl Connection {
     /// An ACK in a class above 0: it tells what of the tail arrived, and nothing else. No growth, no RTT, no loss. Where
     /// nothing is out in class 0, or everything has arrived, its cumulative part counts too, as no other ACK may come.
-    pub(crate) fn take_tail(&mut self, segment: &Segment, side: &Side) {
+    pub(crate) fn take_rc3(&mut self, segment: &Segment, side: &Side) {
         let (una, next, cut) = (self.flight.una(), self.flight.next(), self.flight.cut());
         if segment.ack.since(una) > cut.since(una) && !segment.ack.before(una) {
             return; // of something never sent
@@ -26,12 +26,12 @@ impl Connection {
             };
             let ranges = if segment.has_side() { side.ranges() } else { &[] };
             for range in ranges.iter().copied().chain([covered]) {
-                if let Some(range) = clip(range, next, cut).filter(|range| self.sent_low(range.start, range.end)) {
-                    self.arrived_low(range);
+                if let Some(range) = clip(range, next, cut).filter(|range| self.sent_by_rc3(range.start, range.end)) {
+                    self.arrived_by_rc3(range);
                 }
             }
         }
-        if segment.ack == cut && self.flags.fin_cut && (next == cut || self.sent_low(next, cut)) {
+        if segment.ack == cut && self.flags.fin_cut && (next == cut || self.sent_by_rc3(next, cut)) {
             self.settle(segment);
         }
         self.pass_arrived();
@@ -41,13 +41,13 @@ impl Connection {
     }
 
     /// All of these segments were sent by the second loop: an honest peer says nothing of others from `next` on.
-    pub(crate) fn sent_low(&self, start: Number, end: Number) -> bool {
-        self.low.as_deref().is_some_and(|low| low.sent_all(start, end))
+    pub(crate) fn sent_by_rc3(&self, start: Number, end: Number) -> bool {
+        self.rc3.as_deref().is_some_and(|rc3| rc3.sent_all(start, end))
     }
 
     /// Segments that the first loop has not sent have arrived.
-    fn arrived_low(&mut self, range: Range) {
-        let (Some(repair), Some(low)) = (self.repair.as_deref_mut(), self.low.as_deref_mut()) else {
+    fn arrived_by_rc3(&mut self, range: Range) {
+        let (Some(repair), Some(rc3)) = (self.repair.as_deref_mut(), self.rc3.as_deref_mut()) else {
             return;
         };
         let flight = &mut self.flight;
@@ -55,7 +55,7 @@ impl Connection {
             let mut number = fresh.start;
             while number != fresh.end {
                 flight.on_sacked(number);
-                low.brought(flight.get(number));
+                rc3.brought(flight.get(number));
                 number = number.plus(1);
             }
         });
@@ -63,13 +63,13 @@ impl Connection {
 
     /// Everything has arrived, and no ACK of class 0 need come to say so.
     fn settle(&mut self, segment: &Segment) {
-        let low = &mut self.low;
+        let rc3 = &mut self.rc3;
         self.flight.settle(segment.ack, |sent| {
-            if let Some(low) = low.as_deref_mut()
+            if let Some(rc3) = rc3.as_deref_mut()
                 && sent.transmission == 0
                 && !sent.is(Sent::SACKED)
             {
-                low.brought(sent);
+                rc3.brought(sent);
             }
         });
         (self.flags.probing, self.flags.tail_probe) = (false, false);
@@ -81,36 +81,36 @@ impl Connection {
 
     /// Counts the segment that is being answered, and sees in which class it came.
     fn note_answer(&mut self, segment: &Segment, side: &Side) {
-        let tail = self.config.tail;
-        let Some(low) = self.low.as_deref_mut() else { return };
+        let verify = self.config.rc3.is_some_and(|rc3| rc3.verify);
+        let Some(rc3) = self.rc3.as_deref_mut() else { return };
         if segment.has_side()
             && side
                 .duplicate()
-                .is_some_and(|range| low.sent.find(range.start).is_some())
+                .is_some_and(|range| rc3.sent.find(range.start).is_some())
         {
-            low.stats.duplicates += 1;
+            rc3.stats.duplicates += 1;
         }
         let echoed = segment.echo_transmission != 0 && segment.echo.within(self.flight.una(), self.flight.cut());
         if echoed {
             let sent = self.flight.get(segment.echo);
-            if sent.is(Sent::TAIL) && !sent.is(Sent::CAME) && sent.transmission > 0 {
-                low.count(sent);
+            if sent.is(Sent::RC3) && !sent.is(Sent::CAME) && sent.transmission > 0 {
+                rc3.count(sent);
                 self.flight.came(segment.echo);
             }
         }
-        if segment.echo_band == 1 && tail.is_some_and(|tail| tail.verify) && low.stats.stopped.is_none() {
-            low.stats.stopped = Some(TailStop::Marking { class: segment.class });
+        if segment.echo_band == 1 && verify && rc3.stats.stopped.is_none() {
+            rc3.stats.stopped = Some(Rc3Stop::Marking { class: segment.class });
         }
     }
 
     /// What the second loop did; `None` where it never sent.
-    pub fn tail_stats(&self) -> Option<&TailStats> {
-        self.low.as_ref().map(|low| &low.stats)
+    pub fn rc3_stats(&self) -> Option<&Rc3Stats> {
+        self.rc3.as_ref().map(|rc3| &rc3.stats)
     }
 
     /// What came of the peer's second loop; `None` where nothing did.
-    pub fn tail_arrivals(&self) -> Option<TailArrivals> {
-        self.receiver.tail_arrivals()
+    pub fn rc3_arrivals(&self) -> Option<Rc3Arrivals> {
+        self.receiver.rc3_arrivals()
     }
 
     /// `next` passes over segments of the tail that have arrived already.
@@ -126,39 +126,39 @@ impl Connection {
     #[cold]
     fn join_passed(&mut self) {
         if self.flight.join_passed()
-            && let (Some(repair), Some(low)) = (self.repair.as_deref_mut(), self.low.as_deref_mut())
+            && let (Some(repair), Some(rc3)) = (self.repair.as_deref_mut(), self.rc3.as_deref_mut())
         {
             repair.sacked.forget_before(self.flight.una());
-            low.stats.bumps += 1;
+            rc3.stats.bumps += 1;
         }
     }
 
     /// The segment of class 0 that is being answered, if the second loop had brought the same. Those sent before it are no
     /// longer in flight: their answers, or they, are lost.
     pub(crate) fn take_echo(&mut self, segment: &Segment) -> Option<(Number, Sent)> {
-        let low = self.low.as_deref_mut()?;
+        let rc3 = self.rc3.as_deref_mut()?;
         let mut met = None;
-        while let Some((number, sent)) = low.echoes.front().copied() {
+        while let Some((number, sent)) = rc3.echoes.front().copied() {
             if segment.echo.before(number) || segment.echo_transmission != 1 {
                 break;
             }
-            low.echoes.pop_front();
+            rc3.echoes.pop_front();
             met = (number == segment.echo).then_some((number, sent));
         }
-        self.flight.set_echoes(low.echoes());
+        self.flight.set_echoes(rc3.echoes());
         met
     }
 
     /// When what is in flight although the same has arrived counts as lost.
     pub(crate) fn echoes_end(&self) -> Option<Time> {
-        let (_, last) = self.low.as_ref().filter(|_| self.flight.echoes() != 0)?.echoes.back()?;
+        let (_, last) = self.rc3.as_ref().filter(|_| self.flight.echoes() != 0)?.echoes.back()?;
         Some(last.at + self.rto())
     }
 
     pub(crate) fn forget_echoes(&mut self) {
         self.flight.set_echoes(0);
-        if let Some(low) = self.low.as_deref_mut() {
-            low.echoes.clear();
+        if let Some(rc3) = self.rc3.as_deref_mut() {
+            rc3.echoes.clear();
         }
     }
 }
@@ -174,7 +174,7 @@ pub(crate) enum Cover {
     Echo,
 }
 
-impl Low {
+impl Rc3Loop {
     /// All of these segments were sent here, at any time not long ago.
     pub fn sent_all(&self, start: Number, end: Number) -> bool {
         self.sent.find(start).is_some_and(|range| !range.end.before(end))
@@ -183,13 +183,18 @@ impl Low {
     /// A cumulative ACK of class 0 covers a segment of the tail; `before`: class 0 has come to it. What that is to the first loop.
     #[cold]
     #[inline(never)]
-    pub fn cover(low: &mut Option<Box<Low>>, (number, sent): (Number, &Sent), before: bool, ack: &Segment) -> Cover {
-        let Some(low) = low.as_deref_mut() else {
+    pub fn cover(
+        rc3: &mut Option<Box<Rc3Loop>>,
+        (number, sent): (Number, &Sent),
+        before: bool,
+        ack: &Segment,
+    ) -> Cover {
+        let Some(rc3) = rc3.as_deref_mut() else {
             return Cover::Delivered;
         };
         if sent.transmission == 0 && (sent.is(Sent::SACKED) || !before) {
             if !before && !sent.is(Sent::SACKED) {
-                low.brought(sent);
+                rc3.brought(sent);
             }
             return Cover::Unsent;
         }
@@ -197,7 +202,7 @@ impl Low {
             return Cover::Echo;
         }
         if !sent.is(Sent::SACKED) && sent.is_echo(number, ack) {
-            low.add_echo(number, *sent);
+            rc3.add_echo(number, *sent);
             return Cover::Echo;
         }
         Cover::Delivered
@@ -248,7 +253,7 @@ impl Sent {
     /// The ACK of class 0 covers this segment by what the second loop brought: what the first sent is younger than what is
     /// being answered.
     pub fn is_echo(&self, number: Number, ack: &Segment) -> bool {
-        self.is(Sent::TAIL) && self.transmission == 1 && !self.is(Sent::LOST) && ack.echo.before(number)
+        self.is(Sent::RC3) && self.transmission == 1 && !self.is(Sent::LOST) && ack.echo.before(number)
     }
 }
 
