@@ -38,7 +38,7 @@ use crate::namespace;
 use crate::ring::Ring;
 
 /// Built by `bpf/build.sh`.
-static OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/stamp.bpf.o");
+static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/stamp.bpf.o");
 
 /// Bytes of the ring of arrivals: a second of full packets at 1 Gbit/s.
 const RING: usize = 1 << 22;

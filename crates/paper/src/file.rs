@@ -372,7 +372,7 @@ impl Paper {
 
 macro_rules! embedded {
     ($($file:literal,)*) => {
-        &[$(($file, include_str!(concat!("../../../../papers/", $file)))),*]
+        &[$(($file, include_str!(concat!("../../../papers/", $file)))),*]
     };
 }
 

@@ -64,7 +64,7 @@ impl Step {
             Step::RoundTrip => "(>= Micros Flow.srtt_us)".to_owned(),
             Step::Report => "(|| (> Ack.lost_pkts_sample 0) Flow.was_timeout (>= Micros Flow.srtt_us))".to_owned(),
         };
-        include_str!("outside.ccp").replace("(when DECIDE", &format!("(when {decide}"))
+        include_str!("outside/outside.ccp").replace("(when DECIDE", &format!("(when {decide}"))
     }
 }
 
