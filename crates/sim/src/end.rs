@@ -49,7 +49,7 @@ impl End {
     pub const READS: u16 = 2;
     /// Someone wants to know when all that was written has come.
     pub const AWAITS: u16 = 4;
-    /// It may send in classes below class 0: the tail of its stream, and acknowledgements of the other end's.
+    /// It may send in classes below class 0: what RC3 sends of its stream, and acknowledgements of the other end's.
     pub const RC3: u16 = 8;
     /// Bits of the band in which its packets of class 0 go.
     pub const BAND: u16 = 7 << BAND_SHIFT;
@@ -114,7 +114,7 @@ impl End {
         spray: bool,
     ) -> Option<(u32, u32)> {
         let connection = self.connection.as_mut();
-        let connection = connection.filter(|connection| class != 0 || !connection.is_idle())?;
+        let connection = connection.filter(|connection| class != 0 || !connection.nothing_waits())?;
         let (id, packet, side) = packets.place();
         if !connection.transmit_into(now, class, &mut packet.segment, side) {
             return None;

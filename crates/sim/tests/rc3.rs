@@ -69,7 +69,7 @@ fn took(sim: &Simulation, flow: FlowId) -> Duration {
     view.finished.expect("it has finished").since(view.started)
 }
 
-fn tail_of(sim: &Simulation, flow: FlowId) -> Rc3Stats {
+fn rc3_of(sim: &Simulation, flow: FlowId) -> Rc3Stats {
     sim.rc3(flow).expect("it had one").0
 }
 
@@ -309,8 +309,8 @@ fn case_19_short_beside_long_and_plain_beside_rc3() {
     let long = add(&mut sim, 1, 30_000_000, Duration::ZERO, RC3);
     let short = add(&mut sim, 2, 70_000, ms(60), RC3);
     assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
-    assert_eq!(tail_of(&sim, short).sent[1..], [0, 0, 0]);
-    let sent = tail_of(&sim, long).sent;
+    assert_eq!(rc3_of(&sim, short).sent[1..], [0, 0, 0]);
+    let sent = rc3_of(&sim, long).sent;
     assert!(sent[0] >= 40 && sent[2] > sent[0], "{sent:?}");
     assert!(took(&sim, short) < ms(60), "{:?}", took(&sim, short));
 

@@ -70,7 +70,7 @@ pub struct Config {
 }
 
 /// The second loop (RC3, NSDI 2014): what is buffered goes out from its end backwards in classes below the ordinary one, until it
-/// meets what the first loop has sent from the front: see `rc3`.
+/// meets what the first loop has sent from the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rc3 {
     /// How many classes it uses, from class 1 on; 1 to 4, others are taken for the nearest. With one, long flows stand beside

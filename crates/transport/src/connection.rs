@@ -99,7 +99,7 @@ pub struct Connection {
     pub(crate) unanswered: u8,
     pub(crate) failure: Option<Failure>,
     /// Nothing but acknowledgements waits in class 0.
-    pub(crate) idle: bool,
+    pub(crate) nothing_waits: bool,
     pub(crate) flags: Flags,
 }
 
@@ -190,7 +190,7 @@ impl Connection {
             backoff: 0,
             unanswered: 0,
             failure: None,
-            idle: false,
+            nothing_waits: false,
             flags: Flags::default(),
         }
     }
@@ -285,7 +285,7 @@ impl Connection {
         }
     }
 
-    /// The same where class 0 is held back. The tail waits for the owner's limit alone.
+    /// The same where class 0 is held back. RC3 waits for the owner's limit alone.
     fn held_until(&self, now: Time) -> Option<Time> {
         let next = self.pacer.next_low();
         if next > now && self.rc3_waits() {
@@ -492,7 +492,7 @@ impl Connection {
 
     /// There may be something to send: what was found of that does not hold any more.
     pub(crate) fn invalidate(&mut self) {
-        (self.quota, self.idle) = (0, false);
+        (self.quota, self.nothing_waits) = (0, false);
     }
 
     /// Where pacing is on, its rate follows the window.

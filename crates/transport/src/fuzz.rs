@@ -90,6 +90,8 @@ pub fn transport(data: &[u8]) {
         // A closed connection has given its scoreboard back.
         if connection.state() != State::Closed {
             connection.flight.check();
+            let echoes = connection.rc3.as_ref().map_or(0, |rc3| rc3.echoes());
+            assert_eq!(connection.flight.echoes(), echoes);
         }
         assert!(
             connection.memory_bytes() < MOST_MEMORY,

@@ -1,6 +1,6 @@
-//! The second loop (RC3: R. Mittal et al., "Recursively Cautious Congestion Control", NSDI 2014).
+//! RC3, the second loop (R. Mittal et al., "Recursively Cautious Congestion Control", NSDI 2014).
 //!
-//! While the first loop, with its window, sends from the front in class 0, this one sends what is buffered from its end
+//! While the first loop, with its window, sends from the front in class 0, this one sends the tail, what is buffered, from its end
 //! backwards in classes below, without window, timer or retransmission, until both meet. Queues let a lower class pass only
 //! when nothing of a higher one waits, so it takes only what is spare.
 //!
@@ -244,7 +244,7 @@ impl Connection {
             if short {
                 rc3.short = Some(last);
             }
-            (self.quota, self.idle) = (0, false);
+            self.invalidate();
         }
         let number = self.next_rc3()?;
         let rc3 = self.rc3.as_deref_mut()?;

@@ -35,7 +35,7 @@ pub(crate) struct Receiver {
     /// Data that arrived with CE, wrapping.
     ce_packets: u32,
     ce_bytes: u32,
-    /// The number after the stream's last, when `fin_known`.
+    /// The number after the stream's last, when `end_known`.
     end: Number,
     /// Segments that arrived since the last acknowledgement.
     pending: u8,

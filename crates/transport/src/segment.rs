@@ -1,6 +1,6 @@
 //! What two ends say to each other: [`Segment`] in every packet, [`Side`] in those that carry SACK ranges or time stamps.
 //!
-//! Segments are typed and have no payload. A codec puts bytes around them (`codec`), the simulator carries them as they are.
+//! Segments are typed and have no payload. A codec puts bytes around them (`ccplane-udp`'s), the simulator carries them as they are.
 
 use ccplane_qdisc::Ecn;
 use ccplane_units::Time;

@@ -75,7 +75,7 @@ pub(super) struct Done {
     pub retransmitted: u64,
     pub timeouts: u64,
     /// Bytes that their second loops brought, and how many of those loops stopped because of what the path does.
-    pub tail_bytes: u64,
+    pub rc3_bytes: u64,
     pub stopped: u64,
 }
 
@@ -203,7 +203,7 @@ impl Job for Run {
                 done.retransmitted += view.retransmitted;
                 done.timeouts += view.timeouts;
                 if let Some((rc3, _)) = sim.rc3(flow) {
-                    done.tail_bytes += rc3.delivered_bytes;
+                    done.rc3_bytes += rc3.delivered_bytes;
                     done.stopped += u64::from(rc3.stopped.is_some());
                 }
             }

@@ -84,7 +84,7 @@ impl Connection {
             self.tell(now, ack, control);
         }
         self.allot();
-        // What is told of the tail leaves the timers as class 0 has put them.
+        // What is told of RC3 leaves the timers as class 0 has put them.
         if segment.class == 0 {
             self.rearm();
         }
@@ -160,7 +160,7 @@ impl Connection {
                 certain: true,
             });
         }
-        // The cumulative ACK. It may cover segments of the tail that were never sent in class 0.
+        // The cumulative ACK. It may cover segments that only RC3 sent.
         let mut bumped = false;
         while delivery.flight.una() != segment.ack {
             let (number, begin) = (delivery.flight.una(), delivery.flight.una_offset());
@@ -289,7 +289,7 @@ impl Connection {
             return;
         }
         repair.undo.repeats = repair.undo.repeats.saturating_sub(length);
-        repair.undo.duplicates += length;
+        repair.undo.duplicates = repair.undo.duplicates.saturating_add(length);
         repair.reordering.on_duplicate(una, next);
     }
 

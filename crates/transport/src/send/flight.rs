@@ -2,8 +2,8 @@
 //!
 //! Nobody else writes to any of these, so that a counter is always the number of segments that it counts ([`Flight::check`]).
 //!
-//! `una..next` was sent and is not cumulatively acknowledged. `next..cut` was cut from the stream; of it the second loop ([`rc3`](crate::rc3))
-//! may have sent some, which counts nowhere here until `next` comes to it.
+//! `una..next` was sent, or passed over as RC3 has brought it, and is not cumulatively acknowledged. `next..cut` was cut from the stream; what
+//! [RC3](crate::rc3) has sent of it counts nowhere here until `next` comes to it.
 
 mod board;
 #[cfg(test)]
@@ -27,9 +27,9 @@ pub(crate) struct Flight {
     /// Of `una..next`, how many have arrived beyond the cumulative ACK, and how many wait to be sent again.
     sacked: u32,
     lost: u32,
-    /// SACKed segments that only the second loop sent: they were never in flight.
+    /// Of `sacked`, those that only RC3 sent: they were never in flight.
     passed: u32,
-    /// SACKed segments that the second loop brought while the first's own is still on its way: they are in flight.
+    /// Segments that RC3 brought, SACKed or acknowledged, while class 0's own is still on its way: that is in flight.
     echoes: u32,
     /// How many segments were ever taken for lost, wrapping.
     lost_total: u32,
@@ -98,13 +98,13 @@ impl Flight {
         self.lost
     }
 
-    /// SACKed segments that only the second loop sent.
+    /// Of those SACKed, how many only RC3 sent.
     #[inline(always)]
     pub fn passed(&self) -> u32 {
         self.passed
     }
 
-    /// Segments in flight although the second loop has brought the same.
+    /// Segments in flight although RC3 has brought the same.
     #[inline(always)]
     pub fn echoes(&self) -> u32 {
         self.echoes
@@ -207,7 +207,7 @@ impl Flight {
         sent.on_send(rate, now, idle);
         sent.at = now;
         if sent.transmission == 0 && sent.is(Sent::SACKED) {
-            self.passed -= 1; // now it is in flight after all, as a probe
+            self.passed -= 1; // now class 0 has sent it too, as a probe
         }
         sent.transmission = sent.transmission.saturating_add(1);
         *sent
@@ -221,7 +221,7 @@ impl Flight {
         sent.set(Sent::REPEATED);
     }
 
-    /// The second loop sends a segment.
+    /// RC3 sends a segment.
     pub fn on_sent_below(&mut self, number: Number, level: u8) -> Sent {
         let sent = self.board.get_mut(number);
         sent.set(Sent::RC3);
@@ -229,7 +229,7 @@ impl Flight {
         *sent
     }
 
-    /// What the second loop sent of a segment has arrived and is counted.
+    /// What RC3 sent of a segment has arrived and is counted.
     pub fn came(&mut self, number: Number) {
         self.board.get_mut(number).set(Sent::CAME);
     }
@@ -244,7 +244,7 @@ impl Flight {
         self.lost_total = self.lost_total.wrapping_add(1);
     }
 
-    /// None of these is lost after all, and so none is.
+    /// None of the lost segments is lost after all; `marked` has all of them.
     pub fn undo_losses(&mut self, marked: impl Iterator<Item = Number>) {
         for number in marked {
             if number.within(self.una, self.next) {
@@ -254,7 +254,7 @@ impl Flight {
         self.lost = 0;
     }
 
-    /// A segment is delivered: what it was before.
+    /// A segment of class 0 is delivered, or was just [stepped over](Flight::step): what it was before.
     pub fn on_delivered(&mut self, number: Number) -> Sent {
         let sent = self.board.get_mut(number);
         let before = *sent;
@@ -263,7 +263,7 @@ impl Flight {
         before
     }
 
-    /// A segment has arrived beyond the cumulative ACK.
+    /// A segment has arrived beyond the cumulative ACK. One that class 0 sent was [delivered](Flight::on_delivered) before.
     pub fn on_sacked(&mut self, number: Number) {
         let sent = self.board.get_mut(number);
         debug_assert!(!sent.is(Sent::SACKED | Sent::LOST));
@@ -271,13 +271,13 @@ impl Flight {
         self.sacked += u32::from(number.before(self.next));
     }
 
-    /// The same by the second loop, while the first's own is on its way.
+    /// The same by RC3, while class 0's own is on its way.
     pub fn on_echoed(&mut self, number: Number) {
         self.board.get_mut(number).set(Sent::ECHOED | Sent::CAME);
         self.on_sacked(number);
     }
 
-    /// So many are in flight although the second loop has brought the same.
+    /// So many are in flight although RC3 has brought the same.
     #[inline(always)]
     pub fn set_echoes(&mut self, echoes: u32) {
         self.echoes = echoes;
@@ -317,7 +317,7 @@ impl Flight {
         (self.sacked, self.passed, self.lost) = (0, 0, 0);
     }
 
-    /// `next` passes over segments that the second loop has brought already.
+    /// `next` passes over segments that RC3 has brought already.
     #[inline(always)]
     pub fn pass_arrived(&mut self) {
         while self.next != self.cut && self.get(self.next).is(Sent::SACKED) {

@@ -15,7 +15,7 @@ impl Connection {
         if class != 0 {
             return self.has_below(now, class);
         }
-        self.quota != 0 || self.receiver.owes(0) || (!self.idle && self.has_other(now))
+        self.quota != 0 || self.receiver.owes(0) || (!self.nothing_waits && self.has_other(now))
     }
 
     fn has_other(&self, now: Time) -> bool {
@@ -31,8 +31,8 @@ impl Connection {
 
     /// Nothing leaves in class 0 before something else happens: a quick look, which does not see all such cases.
     #[inline(always)]
-    pub fn is_idle(&self) -> bool {
-        self.quota == 0 && self.idle && !self.receiver.owes(0)
+    pub fn nothing_waits(&self) -> bool {
+        self.quota == 0 && self.nothing_waits && !self.receiver.owes(0)
     }
 
     /// [`transmit`](Connection::transmit) to where a driver keeps its segments; whether there is one. What stood there is
@@ -43,7 +43,7 @@ impl Connection {
             self.send_full(now, segment, side);
             return true;
         }
-        if class == 0 && self.idle {
+        if class == 0 && self.nothing_waits {
             let owes = self.receiver.owes(0);
             if owes {
                 self.send_ack(now, segment, side);
@@ -77,7 +77,7 @@ impl Connection {
         self.sent = now;
         if self.quota == 0 {
             self.note_usage();
-            self.idle = self.in_flight() >= self.window;
+            self.nothing_waits = self.in_flight() >= self.window;
         }
         self.receiver.acknowledge(now, segment, side, &self.config);
     }
@@ -111,7 +111,7 @@ impl Connection {
                 .unwrap_or(0),
             false => 0,
         };
-        self.idle = self.quota == 0 && !self.can_send();
+        self.nothing_waits = self.quota == 0 && !self.can_send();
     }
 
     #[inline(never)]
@@ -135,7 +135,7 @@ impl Connection {
         } else if class != 0 {
             return false;
         } else {
-            self.idle = !self.can_send();
+            self.nothing_waits = !self.can_send();
             return false;
         }
         if self.state == State::Proving {

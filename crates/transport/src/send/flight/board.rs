@@ -23,7 +23,7 @@ pub(crate) struct Sent {
     /// How often it was sent in class 0.
     pub transmission: u8,
     flags: u8,
-    /// Of the tail: in which of its levels it was sent, from 0 on.
+    /// Where RC3 sent it: in which of its levels, from 0 on.
     pub level: u8,
 }
 
@@ -87,7 +87,7 @@ impl Sent {
     }
 }
 
-/// The ring. Whoever looks a number up knows that it is between the first unacknowledged one and the last that was cut.
+/// The ring. Whoever looks a number up knows that it was cut, and not acknowledged before this call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Board(Box<[Sent]>);
 

@@ -95,9 +95,9 @@ fn a_loss_leaves_the_flight_and_its_retransmission_joins_it() {
     assert_eq!(alone.flight.una_offset(), 500);
 }
 
-/// What only the second loop sent and has arrived was never in flight: `next` goes over it, and the cumulative ACK too.
+/// What only RC3 sent and has arrived was never in flight: `next` goes over it, and the cumulative ACK too.
 #[test]
-fn class_0_passes_over_what_the_second_loop_has_brought() {
+fn class_0_passes_over_what_rc3_has_brought() {
     let mut alone = Alone::new();
     let first = alone.send(100);
     for _ in 0..3 {
@@ -141,7 +141,7 @@ fn what_is_not_believed_any_more_is_in_flight_again() {
 proptest! {
     /// In any order of what may happen, each counter is the number of segments that it counts.
     #[test]
-    fn counters_are_what_they_count(events in prop::collection::vec((0_u8..10, 0_u32..64, 1_u16..1_500), 1..300)) {
+    fn counters_are_what_they_count(events in prop::collection::vec((0_u8..12, 0_u32..64, 1_u16..1_500), 1..300)) {
         let mut alone = Alone::new();
         for (what, which, length) in events {
             let held = alone.flight.cut().since(alone.flight.una());
@@ -169,6 +169,11 @@ proptest! {
                 (9, ..) if which == 1 => {
                     let all: Vec<Number> = (0..held).map(|n| alone.flight.una().plus(n)).collect();
                     alone.flight.undo_losses(all.into_iter());
+                }
+                (10, _, Some(sent)) if sent.is(Sent::SACKED) => alone.again(number),
+                (11, _, Some(sent)) if !sent.is(Sent::SACKED | Sent::LOST) => {
+                    alone.flight.on_echoed(number);
+                    alone.flight.pass_arrived();
                 }
                 (9, ..) if which == 2 => alone.flight.settle(alone.flight.cut(), |_| ()),
                 _ => {}
