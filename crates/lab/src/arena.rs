@@ -4,78 +4,28 @@
 //! that are drawn from ranges, alone, two of its own and beside Cubic; each figure is set beside the best of the baselines on the same link.
 //! The same seed gives the same links and the same bytes. Whoever tunes on the published links is told by `held_out` ones what that is worth.
 
+mod asked;
 mod explain;
 mod gate;
 mod pool;
 mod score;
+mod standing;
+mod suspect;
 
 use ccplane_algorithms::Registry;
-use serde::Serialize;
 
 use crate::contender::{self, Contender};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::sim;
 
+pub use asked::{Options, Suite};
 pub use explain::{Explained, InForce, Look, Row, Worst, explain};
 pub use gate::Check;
+use pool::Pool;
 pub use pool::{Apart, Outcome, simulate};
-use pool::{Outcomes, Pool};
 pub use score::{LinkScore, Parts, Score, WEIGHTS};
-
-/// How thoroughly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Suite {
-    /// Only whether it may be let on a network: under a second of a processor.
-    Gate,
-    /// The gate, and a score on six links: some seconds.
-    Quick,
-    /// The same on twenty links, and for three times as long.
-    Full,
-}
-
-impl Suite {
-    fn links(self) -> usize {
-        match self {
-            Suite::Gate => 0,
-            Suite::Quick => 6,
-            Suite::Full => 20,
-        }
-    }
-}
-
-/// Whom to score, and how.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The candidates.
-    pub candidates: Vec<Contender>,
-    /// Each figure is set beside the best of these.
-    pub against: Vec<Contender>,
-    /// How thoroughly.
-    pub suite: Suite,
-    /// The links are drawn from this, instead of the published ones.
-    pub held_out: Option<u64>,
-    /// Threads of the simulator.
-    pub threads: usize,
-}
-
-/// How a candidate did.
-#[derive(Clone, Debug, Serialize)]
-pub struct Standing {
-    /// The algorithm with its parameters.
-    pub candidate: String,
-    /// 0 to 1, or a little more where it is better than every baseline; 0 for what fails the gate. Absent where only the gate was asked for.
-    pub score: Option<f64>,
-    /// Whether it passed.
-    pub gate_passed: bool,
-    /// Why it did not, a sentence each.
-    pub reasons: Vec<String>,
-    /// The checks.
-    pub gate: Vec<Check>,
-    /// What the score is made of; absent where there is none.
-    #[serde(flatten)]
-    pub parts: Option<Score>,
-}
+pub use standing::Standing;
 
 /// Everybody's standing, in the order of the candidates. One that cannot be made, that panics, or that fails in a process of its own, fails
 /// the gate; what else goes wrong is an error.
@@ -153,13 +103,6 @@ pub fn run(
         }
     }
     Ok(standings)
-}
-
-impl Standing {
-    fn fails(&mut self, why: String) {
-        self.gate_passed = false;
-        self.reasons.push(why);
-    }
 }
 
 /// The standing of a candidate before it has run.

@@ -15,40 +15,21 @@ mod measured;
 mod own;
 mod page;
 mod path;
+mod question;
 mod ranges;
 mod run;
 mod sketch;
 mod sweep;
 
-use ccplane_report::chart::Chart;
-use ccplane_report::{Table, wrap};
-use serde::Serialize;
+use ccplane_report::wrap;
 use serde_json::{Value, json};
-
-use crate::contender::Contender;
-use crate::scenario::Scenario;
 
 pub use measured::Measured;
 pub use page::page;
+pub(crate) use question::Run;
+pub use question::{Answer, Question, Setting, Verdict};
 pub use run::{Datapath, Options, run};
 pub(crate) use sketch::Sketch;
-
-/// What is asked.
-#[derive(Debug)]
-pub struct Question {
-    /// What the command line calls it.
-    pub name: &'static str,
-    /// What is asked, in a few words.
-    pub title: &'static str,
-    /// What is done to find out, for a reader of the page.
-    pub about: &'static str,
-    /// Where the question comes from.
-    pub source: &'static str,
-    /// What passes, what is a caution, what fails; and why there.
-    pub criterion: &'static str,
-    plan: fn(&Setting) -> Plan,
-    judge: fn(&Setting, &Outcomes) -> Answer,
-}
 
 /// Every question, in the order of the page.
 pub const QUESTIONS: &[Question] = &[
@@ -78,131 +59,6 @@ pub const QUESTIONS: &[Question] = &[
 /// The question of that name.
 pub fn by_name(name: &str) -> Option<&'static Question> {
     QUESTIONS.iter().find(|question| question.name == name)
-}
-
-/// Who is asked, and how thoroughly.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    /// The algorithm with its parameters.
-    pub algorithm: Contender,
-    /// Shorter and fewer runs, to see where an algorithm stands while it is written.
-    pub quick: bool,
-    /// BBR, where the registry has it.
-    bbr: Option<Contender>,
-}
-
-impl Setting {
-    /// The first where there is time, the second with `quick`.
-    fn pick<T>(&self, full: T, quick: T) -> T {
-        if self.quick { quick } else { full }
-    }
-
-    /// The algorithm as a scenario names it.
-    fn name(&self) -> String {
-        self.algorithm.to_string()
-    }
-}
-
-/// The runs of a question.
-enum Plan {
-    /// These.
-    Runs(Vec<Run>),
-    /// There is nobody to ask it against.
-    Cannot(String),
-}
-
-/// One run.
-pub(crate) struct Run {
-    /// How its judge finds it; also the name of its file of a run that was interrupted.
-    pub(crate) key: String,
-    pub(crate) scenario: Scenario,
-}
-
-/// What became of a question's runs.
-struct Outcomes(Vec<(String, Measured)>);
-
-impl Outcomes {
-    /// The run of that key. The judge asks for what its own plan named.
-    fn of(&self, key: &str) -> &Measured {
-        static NOTHING: std::sync::LazyLock<Measured> = std::sync::LazyLock::new(Measured::default);
-        let found = self.0.iter().find(|(known, _)| known == key);
-        debug_assert!(found.is_some(), "no plan has {key}");
-        found.map_or(&NOTHING, |(_, measured)| measured)
-    }
-}
-
-/// How an algorithm did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// It meets the criterion.
-    Pass,
-    /// Worse than what is in use, within bounds; read the figures before deploying it where this matters.
-    Caution,
-    /// It would hurt others, or not work, where this matters.
-    Fail,
-    /// The question could not be asked, and the finding says why.
-    Unanswered,
-}
-
-impl Verdict {
-    /// As the page and the table have it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Verdict::Pass => "pass",
-            Verdict::Caution => "caution",
-            Verdict::Fail => "fail",
-            Verdict::Unanswered => "unanswered",
-        }
-    }
-
-    /// By a figure of which more is better.
-    fn at_least(value: f64, pass: f64, caution: f64) -> Verdict {
-        if value >= pass {
-            Verdict::Pass
-        } else if value >= caution {
-            Verdict::Caution
-        } else {
-            Verdict::Fail
-        }
-    }
-
-    /// By a figure of which less is better.
-    fn at_most(value: f64, pass: f64, caution: f64) -> Verdict {
-        Verdict::at_least(-value, -pass, -caution)
-    }
-
-    /// At worst a caution.
-    fn no_worse_than_caution(self) -> Verdict {
-        self.min(Verdict::Caution)
-    }
-}
-
-/// The answer to a question.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// How it did.
-    pub verdict: Verdict,
-    /// What was found, in a sentence or two with its figures.
-    pub finding: String,
-    /// The figures that a script reads, by name; units are in the names. One that is not finite is null in JSON.
-    pub figures: Vec<(String, f64)>,
-    /// The figures in a table.
-    pub table: Table,
-    /// The picture.
-    pub charts: Vec<Chart>,
-}
-
-impl Answer {
-    fn unanswered(finding: String) -> Answer {
-        Answer {
-            verdict: Verdict::Unanswered,
-            finding,
-            figures: Vec::new(),
-            table: Table::default(),
-            charts: Vec::new(),
-        }
-    }
 }
 
 /// All answers about one algorithm.
@@ -305,6 +161,7 @@ fn round(value: f64, digits: u32) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::question::{Outcomes, Plan};
     use super::*;
 
     #[test]

@@ -12,14 +12,14 @@ mod shown;
 use ccplane_algorithms::Registry;
 use ccplane_units::Duration;
 
-use self::run::{Both, Done, Run};
+use self::run::{NAME, Results, Run};
 use super::rc3_who::Start;
 use super::{Datapath, Experiment, Options, Outcome, simulations};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "rc3-internet2",
+    name: NAME,
     title: "Completion times over Internet-2 at 30 % load, and what they depend on",
     source: "Mittal et al., Recursively Cautious Congestion Control, NSDI 2014, sections 4 and 5.2; set-up as in the authors' published scripts",
     takes: "45 minutes on a core and a half; 2 minutes on two with --quick",
@@ -58,29 +58,4 @@ fn internet2(options: &Options, _registry: &Registry, progress: &dyn Progress) -
     let done = simulations::run(&jobs, options.threads, &options.parts(), progress)?;
     let results = Results(jobs.iter().zip(&done).collect());
     shown::findings(&results, &plan).finish(&EXPERIMENT, options)
-}
-
-/// What was simulated.
-struct Results<'a>(Vec<(&'a Run, &'a Done)>);
-
-impl Results<'_> {
-    fn done(&self, run: Run) -> Option<&Done> {
-        self.0.iter().find(|(job, _)| **job == run).map(|(_, done)| *done)
-    }
-
-    /// All its flows beside those of plain TCP.
-    fn both(&self, run: Run) -> Both {
-        match self.done(run.plain()).zip(self.done(run)) {
-            Some((plain, done)) => Both::of(&plain.all(), &done.all()),
-            None => Both::default(),
-        }
-    }
-
-    /// The same of one group.
-    fn both_of(&self, run: Run, group: usize) -> Both {
-        match self.done(run.plain()).zip(self.done(run)) {
-            Some((plain, done)) => Both::of(plain.group(group), done.group(group)),
-            None => Both::default(),
-        }
-    }
 }

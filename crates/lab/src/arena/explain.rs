@@ -7,7 +7,10 @@ use ccplane_algorithms::Registry;
 use ccplane_lang::TextAlgorithm;
 use serde::Serialize;
 
-use super::{Options, Standing, gate, score};
+use super::asked::Options;
+use super::standing::Standing;
+use super::suspect::{Judged, Suspect};
+use super::{gate, score};
 use crate::contender::Contender;
 use crate::error::Error;
 use crate::evaluate::Run;
@@ -86,33 +89,6 @@ pub struct InForce {
     pub line: Option<usize>,
     /// How often it ran in the event.
     pub times: u64,
-}
-
-/// What a run is judged by: in which two runs are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judged {
-    /// The flow's goodput, the more the better.
-    Goodput,
-    /// The link's queueing delay, the less the better.
-    Delay,
-    /// Segments sent again.
-    Loss,
-    /// Goodput of the Cubic that was there before.
-    Other,
-    /// How far the goodputs of its two flows are apart.
-    Share,
-}
-
-/// The run that is looked at, and how.
-pub(super) struct Suspect {
-    pub place: String,
-    pub figure: String,
-    pub run: Run,
-    pub baseline: Contender,
-    pub beside: Run,
-    pub judged: Judged,
-    /// From this share of the run on.
-    pub from: f64,
 }
 
 /// Scores a candidate, and looks into its worst run: of the checks of the gate that it failed, or of the links.

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::explain::{Judged, Suspect};
-use super::{Outcomes, Standing};
+use super::pool::Outcomes;
+use super::standing::Standing;
+use super::suspect::{Judged, Suspect};
 use crate::contender::Contender;
 use crate::evaluate::{Run, Sketch};
 

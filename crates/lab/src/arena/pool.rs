@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ccplane_algorithms::Registry;
 
-use super::Options;
+use super::asked::Options;
 use crate::contender::Contender;
 use crate::error::Error;
 use crate::evaluate::{Measured, Run};

@@ -4,8 +4,10 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 use serde::Serialize;
 
-use super::explain::{Judged, Suspect};
-use super::{Options, Outcomes, Standing, Suite};
+use super::asked::{Options, Suite};
+use super::pool::Outcomes;
+use super::standing::Standing;
+use super::suspect::{Judged, Suspect};
 use crate::contender::Contender;
 use crate::evaluate::{Measured, Run, Sketch};
 

@@ -1,8 +1,9 @@
 //! Queues that manage themselves, and marks.
 
+use super::measured::Measured;
+use super::question::{Plan, Question, Verdict};
 use super::sketch::{RATE, RTT, Sketch};
 use super::sweep::{self, CUBIC, Case, Sweep, least, ratio};
-use super::{Measured, Plan, Question, Verdict};
 
 /// Queue disciplines with and without ECN.
 pub(super) const AQM: Question = Question {

@@ -3,8 +3,8 @@
 use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, Line};
 
+use super::question::{Answer, Outcomes, Plan, Question, Setting, Verdict};
 use super::sketch::{RATE, RTT, Sketch, word};
-use super::{Answer, Outcomes, Plan, Question, Setting, Verdict};
 
 /// One flow and up to ten BDP of buffer.
 pub(super) const BUFFERBLOAT: Question = Question {

@@ -8,8 +8,8 @@ use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, Line};
 
 use super::measured::mean;
+use super::question::{Answer, Outcomes, Plan, Question, Setting, Verdict};
 use super::sketch::{RATE, RTT, Sketch, word};
-use super::{Answer, Outcomes, Plan, Question, Setting, Verdict};
 
 /// Beside Cubic.
 pub(super) const CUBIC: Question = Question {

@@ -3,9 +3,10 @@
 use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, Line};
 
+use super::measured::Measured;
+use super::question::{Answer, Outcomes, Plan, Question, Setting, Verdict};
 use super::sketch::{RATE, RTT, Sketch};
 use super::sweep::{self, CUBIC, Case, Pair, Sweep, both, ratio};
-use super::{Answer, Measured, Outcomes, Plan, Question, Setting, Verdict};
 
 /// The first seconds.
 pub(super) const START_UP: Question = Question {

@@ -2,9 +2,10 @@
 
 use ccplane_report::chart::Axis;
 
+use super::measured::Measured;
+use super::question::{Plan, Question, Setting, Verdict};
 use super::sketch::{RATE, RTT, Sketch, word};
 use super::sweep::{self, CUBIC, Case, RENO, Sweep, least, ratio};
-use super::{Measured, Plan, Question, Setting, Verdict};
 
 /// Random loss from 0 to 10 %.
 pub(super) const RANDOM: Question = Question {

@@ -3,10 +3,11 @@
 use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, Line};
 
+use super::measured::Measured;
 use super::measured::mean;
+use super::question::{Answer, Outcomes, Plan, Question, Setting, Verdict};
 use super::sketch::{RATE, RTT, Sketch};
 use super::sweep::{self, Case, RENO, Sweep, ratio};
-use super::{Answer, Measured, Outcomes, Plan, Question, Setting, Verdict};
 use crate::metrics;
 
 /// Many flows of itself.

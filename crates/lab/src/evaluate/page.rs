@@ -5,7 +5,8 @@ use std::fmt::Write;
 use ccplane_report::html::{definitions, escape, note, warning};
 use ccplane_report::{Page, Provenance, chart};
 
-use super::{Answer, Evaluation, Question, Verdict};
+use super::Evaluation;
+use super::question::{Answer, Question, Verdict};
 
 /// Verdicts as coloured words, and the overview, whose cells are sentences.
 const STYLE: &str = "\

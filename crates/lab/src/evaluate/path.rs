@@ -2,9 +2,10 @@
 
 use ccplane_report::chart::Axis;
 
+use super::measured::Measured;
+use super::question::{Plan, Question, Verdict};
 use super::sketch::{RATE, RTT, Sketch};
 use super::sweep::{self, CUBIC, Case, Pair, Sweep, least, ratio};
-use super::{Measured, Plan, Question, Verdict};
 
 /// Packets that overtake each other.
 pub(super) const REORDERING: Question = Question {

@@ -2,9 +2,10 @@
 
 use ccplane_report::chart::Axis;
 
+use super::measured::Measured;
+use super::question::{Answer, Outcomes, Plan, Question, Setting, Verdict};
 use super::sketch::Sketch;
 use super::sweep::{self, CUBIC, Case, Sweep, least, ratio};
-use super::{Answer, Measured, Outcomes, Plan, Question, Setting, Verdict};
 
 /// Round-trip times.
 pub(super) const DELAYS: Question = Question {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_units::Duration;
 
-use super::{Answer, Evaluation, Measured, Outcomes, Plan, QUESTIONS, Question, Run, Setting, Verdict};
+use super::measured::Measured;
+use super::question::{Answer, Outcomes, Plan, Question, Run, Setting, Verdict};
+use super::{Evaluation, QUESTIONS};
 use crate::contender::Contender;
 use crate::error::Error;
 use crate::jobs;

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 use std::path::Path;
 
-use super::Run;
+use super::question::Run;
 use crate::scenario::Scenario;
 
 /// The standard link: CCP's.

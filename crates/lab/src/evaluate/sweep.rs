@@ -3,8 +3,9 @@
 use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, Line};
 
+use super::measured::Measured;
+use super::question::{Answer, Outcomes, Run, Setting, Verdict};
 use super::sketch::Sketch;
-use super::{Answer, Measured, Outcomes, Run, Setting, Verdict};
 
 /// One place.
 #[derive(Clone, Debug)]

@@ -8,6 +8,9 @@ use super::super::rc3_theory::{ELEVEN, MOST_PACKETS, Means, PAYLOAD, WIRE, reduc
 use super::super::rc3_who::{Control, Start, shared};
 use super::super::simulations::{self, Job};
 use super::net::{Net, Queues};
+
+/// The experiment's name.
+pub(super) const NAME: &str = "rc3-internet2";
 use ccplane_lab::Error;
 use ccplane_lab::metrics::Distribution;
 
@@ -155,7 +158,7 @@ impl Job for Run {
     }
 
     fn run(&self) -> Result<Done, Error> {
-        let broken = simulations::broken(&self.name(), self.seed, super::EXPERIMENT.name);
+        let broken = simulations::broken(&self.name(), self.seed, NAME);
         let (network, pairs) = self.net.build(self.queues()).map_err(&broken)?;
         let hosts = network.hosts().count() as u64;
         let mut sim = Simulation::new(network, SimOptions::seeded(self.seed)).map_err(&broken)?;
@@ -302,6 +305,31 @@ impl Both {
             (bytes, of.len(), of.saved())
         };
         sizes.into_iter().map(one).collect()
+    }
+}
+
+/// What was simulated.
+pub(super) struct Results<'a>(pub Vec<(&'a Run, &'a Done)>);
+
+impl Results<'_> {
+    pub fn done(&self, run: Run) -> Option<&Done> {
+        self.0.iter().find(|(job, _)| **job == run).map(|(_, done)| *done)
+    }
+
+    /// All its flows beside those of plain TCP.
+    pub fn both(&self, run: Run) -> Both {
+        match self.done(run.plain()).zip(self.done(run)) {
+            Some((plain, done)) => Both::of(&plain.all(), &done.all()),
+            None => Both::default(),
+        }
+    }
+
+    /// The same of one group.
+    pub fn both_of(&self, run: Run, group: usize) -> Both {
+        match self.done(run.plain()).zip(self.done(run)) {
+            Some((plain, done)) => Both::of(plain.group(group), done.group(group)),
+            None => Both::default(),
+        }
     }
 }
 

@@ -5,9 +5,8 @@ use ccplane_report::chart::{Axis, Chart, Line};
 
 use super::super::page::{Findings, cell};
 use super::super::rc3_theory::{AUTHORS, ELEVEN, PAYLOAD, Path, continuous, expected};
-use super::Results;
 use super::points::Point;
-use super::run::{Both, Run};
+use super::run::{Both, Done, Results, Run};
 
 /// What there is to show.
 pub(super) struct Plan {
@@ -118,7 +117,7 @@ fn harm(findings: &mut Findings, results: &Results, plan: &Plan) {
             findings.figure(format!("{key}_harm_plain_p99_pct"), tail);
         }
         let done = results.done(run);
-        let count = |of: fn(&super::Done) -> u64| done.map_or("–".into(), |done| of(done).to_string());
+        let count = |of: fn(&Done) -> u64| done.map_or("–".into(), |done| of(done).to_string());
         vec![
             what.to_owned(),
             cell(rc3.saved(), 1),
