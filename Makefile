@@ -24,6 +24,7 @@ test:
 	scripts/qemu
 
 lint:
+	@scripts/setup test
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p ccplane-quic --no-default-features --locked -- -D warnings

@@ -86,7 +86,8 @@ pub fn run() -> Result<Figures, Error> {
         Ok(instructions) => {
             figures
                 .add("instructions_per_hop", instructions, "")
-                .beside("htsim 1147, ns-3 46812");
+                .beside("htsim 1147, ns-3 46812")
+                .at_most(450.0);
         }
         Err(why) => figures.note(format!("no instructions_per_hop: {why}")),
     }
