@@ -20,9 +20,9 @@ use libbpf_rs::{MapCore, ObjectBuilder, ProgramInput};
 use crate::clock;
 use crate::error::LoadError;
 use crate::kernel::Kernel;
-use crate::layout::{self, LIVE, PENDING, Slot};
-use crate::load::{AlgorithmSpec, Options};
-use crate::memory::{Access, Plain, Shared};
+use crate::map::layout::{self, LIVE, PENDING, Slot};
+use crate::map::memory::{Access, Plain, Shared};
+use crate::registration::load::{AlgorithmSpec, Options};
 
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/loop.bpf.o");
 

@@ -1,17 +1,25 @@
 //! A checked program to eBPF, with the same result bit for bit as the interpreter of `ccplane-datapath`.
 //!
-//! A pad of the BPF object takes the code ([`crate::pad`]); what does not fit runs in the object's interpreter. Both
+//! A pad of the BPF object takes the code ([`crate::codegen::pad`]); what does not fit runs in the object's interpreter. Both
 //! start from the same flat list of steps.
+
+pub(crate) mod asm;
+mod emit;
+#[cfg(test)]
+mod oracle;
+#[cfg(test)]
+mod oracle_kernel;
+pub(crate) mod pad;
 
 use std::fmt::Write as _;
 
 use ccplane_datapath::{Instr, Op, Program, reg};
 
-use crate::asm::{Insn, longest_path};
-use crate::emit::emit;
+use crate::codegen::asm::{Insn, longest_path};
+use crate::codegen::emit::emit;
 
-/// Room of a pad for a program: `CCP_PAD_INSNS` in `bpf/layout.h` less what [`crate::pad`] adds.
-pub const ROOM: usize = 2048 - crate::pad::OVERHEAD;
+/// Room of a pad for a program: `CCP_PAD_INSNS` in `bpf/layout.h` less what [`crate::codegen::pad`] adds.
+pub const ROOM: usize = 2048 - crate::codegen::pad::OVERHEAD;
 
 /// A program that does not fit the room there is for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -174,7 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::oracle::{self, Outcome, Registers, reference};
+    use crate::codegen::oracle::{self, Outcome, Registers, reference};
 
     /// Runs generated code in a user-space machine.
     fn run(code: &[Insn], regs: &mut Registers) -> Outcome {

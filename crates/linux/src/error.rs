@@ -1,6 +1,6 @@
 //! Why kernel TCP could not be steered: what, where, the kernel's own reason, and the likely fix.
 
-use crate::pad::PadError;
+use crate::codegen::pad::PadError;
 
 /// Why an algorithm could not be registered, adopted or detached.
 #[derive(Debug, thiserror::Error)]

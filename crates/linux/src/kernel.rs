@@ -13,13 +13,13 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::clock;
 use crate::error::LoadError;
-use crate::holder::Holder;
-use crate::layout::{self, PROGRAMS, Slot};
-use crate::load::{self, AlgorithmSpec, Loaded, Options};
-use crate::lock::NameLock;
-use crate::memory::{Access, Shared};
-use crate::registered::Registered;
-use crate::table::{FlowView, Flows};
+use crate::map::layout::{self, PROGRAMS, Slot};
+use crate::map::memory::{Access, Shared};
+use crate::map::table::{FlowView, Flows};
+use crate::registration::holder::Holder;
+use crate::registration::load::{self, AlgorithmSpec, Loaded, Options};
+use crate::registration::lock::NameLock;
+use crate::registration::registered::Registered;
 
 /// What the kernel datapath does for every algorithm. [`Capabilities::ONE_WAY_DELAY`] too, where registrations read time
 /// stamps ([`Options::stamps`]), and [`Capabilities::TIMERS`] for algorithms that want them ([`AlgorithmSpec::wants`]):
@@ -89,8 +89,8 @@ impl Kernel {
                 return Err(LoadError::BadName(spec.kernel_name.clone()));
             }
             let lock = NameLock::take(&spec.kernel_name)?;
-            crate::pin::refuse_attached(&spec.kernel_name)?;
-            crate::pin::remove_leftover(&spec.kernel_name)?;
+            crate::registration::pin::refuse_attached(&spec.kernel_name)?;
+            crate::registration::pin::remove_leftover(&spec.kernel_name)?;
             let Loaded {
                 mut link,
                 object,
@@ -99,7 +99,12 @@ impl Kernel {
                 features,
             } = load::load(spec, options)?;
             let pins = match options.pin {
-                true => Some(crate::pin::pin(&spec.kernel_name, &mut link, &object, features.links)?),
+                true => Some(crate::registration::pin::pin(
+                    &spec.kernel_name,
+                    &mut link,
+                    &object,
+                    features.links,
+                )?),
                 false => None,
             };
             let places = std::array::from_fn(|place| pads.get(place).cloned().flatten());
@@ -123,7 +128,7 @@ impl Kernel {
         let mut kernel = Kernel::empty(*limits)?;
         for spec in algorithms {
             let lock = NameLock::take(&spec.kernel_name)?;
-            let (path, memory) = crate::pin::open(&spec.kernel_name, Access::Write)?;
+            let (path, memory) = crate::registration::pin::open(&spec.kernel_name, Access::Write)?;
             load::set_limits(memory.plane(), limits);
             let places = std::array::from_fn(|place| {
                 let tag = memory.programs[place].tag.load(Acquire);
@@ -241,7 +246,7 @@ impl Kernel {
             false => self.set_reader(layout::READER_IDLE),
         }
         // A report that looked at the reader's state just before it changed wakes nobody: the short sleep's end finds it.
-        let wait = |timeout| crate::memory::epoll_wait(&self.epoll.0, timeout);
+        let wait = |timeout| crate::map::memory::epoll_wait(&self.epoll.0, timeout);
         if !self.has_work(busy) && !wait(short) && !busy && !self.has_work(busy) {
             wait(timeout.saturating_sub(short));
         }
@@ -332,7 +337,7 @@ impl Kernel {
     }
 
     /// The mapped tables of its algorithms.
-    pub(crate) fn tables(&self) -> impl Iterator<Item = &crate::table::Table> {
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &crate::map::table::Table> {
         self.algorithms.iter().map(|algorithm| &algorithm.memory.table)
     }
 
@@ -344,9 +349,13 @@ impl Kernel {
 
     /// Counters by algorithm: its name, its kernel name, its counts.
     pub fn counters(&self) -> impl Iterator<Item = (&str, &str, Counters)> {
-        self.algorithms
-            .iter()
-            .map(|a| (&*a.spec.name, &*a.spec.kernel_name, crate::counters::of(&a.memory)))
+        self.algorithms.iter().map(|a| {
+            (
+                &*a.spec.name,
+                &*a.spec.kernel_name,
+                crate::registration::counters::of(&a.memory),
+            )
+        })
     }
 
     /// True when new flows run program `uid` as generated code, not in the interpreter. A program that is installed later

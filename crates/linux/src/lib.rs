@@ -8,59 +8,36 @@
 //!
 //! `bpf/` has the kernel's side, prebuilt: users need no clang.
 
-mod arms;
-pub mod asm;
 pub mod bench;
 mod clock;
 pub mod codegen;
-mod counters;
 mod drive;
-mod emit;
 mod error;
-mod holder;
 mod kernel;
-mod layout;
-mod load;
-mod lock;
-mod log;
-mod memory;
+mod map;
 mod namespace;
-#[cfg(test)]
-mod oracle;
-#[cfg(test)]
-mod oracle_kernel;
-#[cfg(test)]
-mod oracle_stamps;
 mod owner;
-pub mod pad;
-mod pin;
-mod places;
 mod privilege;
-mod programs;
-mod registered;
+mod registration;
 mod relay;
-mod remote;
-mod ring;
 pub mod select;
 mod socket;
 pub mod stamp;
-mod table;
 #[cfg(test)]
 mod testing;
-mod totals;
 
-pub use arms::{Arm, Arms};
 pub use drive::{Observer, run_agent, run_agent_unprivileged};
 pub use error::LoadError;
 pub use kernel::{CAPABILITIES, Counters, Kernel};
-pub use load::{AlgorithmSpec, KernelFeatures, Options, most_flows};
-pub use lock::abandon_name;
+pub use map::table::{FlowView, Flows};
+pub use map::totals::{BUCKETS, Histogram, RATES, RTTS, TIMES, Totals};
 pub use owner::Owner;
-pub use pin::{Observed, Presence, attached, detach, observe, presence};
-pub use places::{Places, choose_places};
 pub use privilege::{drop_capabilities, keep_capabilities, keep_net_admin, no_new_privileges};
+pub use registration::load::{AlgorithmSpec, KernelFeatures, Options, most_flows};
+pub use registration::lock::abandon_name;
+pub use registration::pin::{Observed, Presence, attached, detach, observe, presence};
+pub use registration::places::{Places, choose_places};
+pub use registration::remote::{RemoteError, remote_algorithms};
 pub use relay::{run_relay, run_relay_unprivileged};
-pub use remote::{RemoteError, remote_algorithms};
+pub use select::arms::{Arm, Arms};
 pub use socket::wake_reader_at;
-pub use table::{FlowView, Flows};
-pub use totals::{BUCKETS, Histogram, RATES, RTTS, TIMES, Totals};

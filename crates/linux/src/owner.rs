@@ -3,7 +3,7 @@
 use ccplane_datapath::Limits;
 
 use crate::kernel::Kernel;
-use crate::table::Table;
+use crate::map::table::Table;
 
 /// Changes what an owner may change while the algorithms run, also while one hangs.
 #[derive(Clone)]
@@ -14,7 +14,7 @@ impl Owner {
     /// were told of it when they began.
     pub fn set_limits(&self, limits: &Limits) {
         for table in &self.0 {
-            crate::load::set_window_and_rate(table.plane(), limits);
+            crate::registration::load::set_window_and_rate(table.plane(), limits);
         }
     }
 }

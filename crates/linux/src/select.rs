@@ -6,6 +6,8 @@
 //!
 //! Several choices may hold at once ([`replace`]): the first that takes a connection has it.
 
+pub(crate) mod arms;
+
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -17,18 +19,18 @@ use std::str::FromStr;
 
 use libbpf_rs::{Iter, Link, Object, ObjectBuilder, ProgramMut};
 
-use crate::arms::{Arms, NO_ARM};
 use crate::error::LoadError;
-use crate::log::{Listener, verifier_reason};
 use crate::namespace;
-use crate::pin::{mount_bpffs, remove_link};
+use crate::registration::log::{Listener, verifier_reason};
+use crate::registration::pin::{mount_bpffs, remove_link};
+use crate::select::arms::{Arms, NO_ARM};
 
 /// Built by `bpf/build.sh`.
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/select.bpf.o");
 
 /// Where choices are pinned, as `NAME-NUMBER` by the congestion control chosen. Names of congestion controls have no `-`.
 fn pins() -> PathBuf {
-    crate::places::bpffs().join("ccplane/select")
+    crate::registration::places::bpffs().join("ccplane/select")
 }
 
 /// Connections to be steered: all conditions hold together.

@@ -12,6 +12,8 @@
 
 mod device;
 mod netlink;
+#[cfg(test)]
+mod oracle;
 mod pins;
 mod plane;
 
@@ -31,11 +33,11 @@ use self::device::Device;
 use self::pins::{Pins, Slot};
 use self::plane::{DEVICES, NAMES, NAMESPACES, Plane};
 use crate::error::LoadError;
-use crate::load::{failure, map_fd};
-use crate::log::Listener;
-use crate::memory::{Access, Plain, Shared};
+use crate::map::memory::{Access, Plain, Shared};
+use crate::map::ring::Ring;
 use crate::namespace;
-use crate::ring::Ring;
+use crate::registration::load::{failure, map_fd};
+use crate::registration::log::Listener;
 
 /// Built by `bpf/build.sh`.
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/stamp.bpf.o");

@@ -13,8 +13,8 @@ use super::{Datapath, Echo, WARM_UP};
 use crate::clock;
 use crate::error::LoadError;
 use crate::kernel::Kernel;
-use crate::layout;
-use crate::load::{AlgorithmSpec, Options};
+use crate::map::layout;
+use crate::registration::load::{AlgorithmSpec, Options};
 use crate::relay::Relay;
 
 /// Nanoseconds from a report in the ring to its answer in the table; medians.

@@ -13,15 +13,15 @@ use super::device::{Hook, Place};
 use super::plane::{DeviceNote, Plane};
 use super::{StampCounters, Storage};
 use crate::error::LoadError;
-use crate::layout::LAYOUT;
-use crate::load::map_fd;
-use crate::memory::{Access, Shared};
+use crate::map::layout::LAYOUT;
+use crate::map::memory::{Access, Shared};
 use crate::namespace;
-use crate::pin::{bpf, entries, mount_bpffs, names, of_all_layouts, remove_link};
+use crate::registration::load::map_fd;
+use crate::registration::pin::{bpf, entries, mount_bpffs, names, of_all_layouts, remove_link};
 
 /// By layout, and then by the congestion control that wants them.
 fn pins() -> PathBuf {
-    crate::places::bpffs().join("ccplane/stamps")
+    crate::registration::places::bpffs().join("ccplane/stamps")
 }
 
 const PLANE: &str = "plane";

@@ -72,7 +72,7 @@ pub(crate) fn verifier_reason(log: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asm::{Assembler, Reg};
+    use crate::codegen::asm::{Assembler, Reg};
     use crate::testing::{cannot_load, skip};
 
     /// A real refusal by this kernel's verifier: a pad that reads through a register that was never set.
@@ -81,10 +81,10 @@ mod tests {
         if let Some(reason) = cannot_load() {
             return skip("the_verifiers_own_words_come_through", &reason);
         }
-        let mut bytes = include_bytes!("../bpf/prebuilt/probe.bpf.o").to_vec();
+        let mut bytes = include_bytes!("../../bpf/prebuilt/probe.bpf.o").to_vec();
         let mut wild = Assembler::default();
         wild.load(Reg::R3, Reg::R2, 0);
-        crate::pad::patch(&mut bytes, 0, &wild.finish()).expect("there is room");
+        crate::codegen::pad::patch(&mut bytes, 0, &wild.finish()).expect("there is room");
         let listener = Listener::new();
         let open = libbpf_rs::ObjectBuilder::default()
             .open_memory(&bytes)

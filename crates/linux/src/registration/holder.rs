@@ -15,9 +15,9 @@ use libbpf_rs::{Link, Object};
 use crate::clock;
 use crate::codegen;
 use crate::error::LoadError;
-use crate::layout::Slot;
-use crate::load::{self, AlgorithmSpec, KernelFeatures, Options, Pads};
-use crate::memory::{Access, Shared};
+use crate::map::layout::Slot;
+use crate::map::memory::{Access, Shared};
+use crate::registration::load::{self, AlgorithmSpec, KernelFeatures, Options, Pads};
 
 /// A held registration, and its programs' way to the thread that compiles them.
 pub(crate) struct Holder {

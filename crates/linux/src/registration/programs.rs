@@ -5,7 +5,7 @@ use std::sync::atomic::fence;
 
 use ccplane_datapath::{MAX_VARS, Program};
 
-use crate::layout::{CODE, ProgramSlot, VARS};
+use crate::map::layout::{CODE, ProgramSlot, VARS};
 
 const _: () = assert!(MAX_VARS <= VARS);
 

@@ -10,7 +10,7 @@ use ccplane_units::Duration;
 use ccplane_wire::DatapathInfo;
 
 use crate::kernel::CAPABILITIES;
-use crate::load::AlgorithmSpec;
+use crate::registration::load::AlgorithmSpec;
 
 /// How long a CCP agent's reports that are not urgent may wait: as those of ccplane's algorithms that say nothing.
 const LATENCY: Duration = Duration::from_millis(1);
@@ -105,7 +105,7 @@ fn offered(path: &Path, names: &[&str], fallback_after: Duration) -> Result<Vec<
 }
 
 fn is_ours(kernel_name: &str) -> bool {
-    kernel_name.starts_with("ccp_") && crate::load::valid_name(kernel_name)
+    kernel_name.starts_with("ccp_") && crate::registration::load::valid_name(kernel_name)
 }
 
 fn spec(offered: &Offered) -> AlgorithmSpec {

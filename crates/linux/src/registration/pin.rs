@@ -10,11 +10,11 @@ use ccplane_units::Time;
 
 use crate::error::LoadError;
 use crate::kernel::Counters;
-use crate::layout::LAYOUT;
-use crate::load::Memory;
-use crate::memory::Access;
-use crate::places::bpffs;
-use crate::table::FlowView;
+use crate::map::layout::LAYOUT;
+use crate::map::memory::Access;
+use crate::map::table::FlowView;
+use crate::registration::load::Memory;
+use crate::registration::places::bpffs;
 
 const LINK: &str = "link";
 /// Maps by the names of their pins and in the object.
@@ -162,12 +162,12 @@ impl Observed {
 
     /// Its counters.
     pub fn counters(&self) -> Counters {
-        crate::counters::of(&self.memory)
+        crate::registration::counters::of(&self.memory)
     }
 
     /// What its flows did that ended.
     pub fn ended(&self) -> crate::Totals {
-        crate::totals::of(self.memory.plane())
+        crate::map::totals::of(self.memory.plane())
     }
 
     /// How long its agent has given no sign of life.
@@ -305,7 +305,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
         remove_pins(&directory);
         remove_leftover(&name)?;
         // The lock file of an agent that was killed; one that lives keeps it.
-        drop(crate::lock::NameLock::take(&name));
+        drop(crate::registration::lock::NameLock::take(&name));
         removed.push(name);
     }
     for path in [root(), bpffs().join("ccplane")] {

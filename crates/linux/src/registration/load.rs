@@ -8,17 +8,18 @@ use ccplane_units::Duration;
 use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
 use libbpf_rs::{AsRawLibbpf, Btf, Link, MapCore, MapMut, Object, ObjectBuilder, OpenObject, ReferencesType};
 
+use crate::codegen::pad;
 use crate::error::LoadError;
-use crate::layout::{self, PADS, PROGRAMS, Plane, ProgramSlot, Slot, ops};
-use crate::log::{Listener, verifier_reason};
-use crate::memory::{Access, Shared};
-use crate::ring::Ring;
+use crate::map::layout::{self, PADS, PROGRAMS, Plane, ProgramSlot, Slot, ops};
+use crate::map::memory::{Access, Shared};
+use crate::map::ring::Ring;
+use crate::map::table::Table;
+use crate::registration::log::{Listener, verifier_reason};
 use crate::stamp::Storage;
-use crate::table::Table;
-use crate::{clock, codegen, pad};
+use crate::{clock, codegen};
 
 /// Built by `bpf/build.sh`, which also checks that it is what the sources make.
-static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/ccplane.bpf.o");
+static OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/ccplane.bpf.o");
 
 /// `BPF_F_LINK`: the registration hangs on a link, and goes with it.
 const F_LINK: u32 = 1 << 13;
@@ -421,7 +422,7 @@ fn prepare(memory: &Memory, pads: &Pads, spec: &AlgorithmSpec, options: &Options
     set_limits(plane, &options.limits);
     for (slot, program) in memory.programs.iter().zip(pads) {
         if let Some(program) = program {
-            crate::programs::write(slot, program, &[]);
+            crate::registration::programs::write(slot, program, &[]);
         }
     }
 }

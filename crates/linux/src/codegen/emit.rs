@@ -11,8 +11,8 @@
 
 use ccplane_datapath::{Instr, Op, reg};
 
-use crate::asm::{Alu, Assembler, Cond, Insn, Label, Operand, Reg};
 use crate::codegen::Step;
+use crate::codegen::asm::{Alu, Assembler, Cond, Insn, Label, Operand, Reg};
 
 /// Where `struct fold_ctx` counts faults: behind the 128 registers.
 const FAULTS: i16 = 128 * 8;

@@ -5,12 +5,13 @@ use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
+use crate::codegen::oracle::{self, Outcome, Registers, reference};
+use crate::codegen::pad;
 use crate::codegen::{self, compile, interpreter_code, listing};
-use crate::layout::{PADS, ProgramSlot};
-use crate::oracle::{self, Outcome, Registers, reference};
-use crate::{pad, testing};
+use crate::map::layout::{PADS, ProgramSlot};
+use crate::testing;
 
-const OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/probe.bpf.o");
+const OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/probe.bpf.o");
 /// `PROBES` in `bpf/probe.bpf.c`: register files in one go.
 const PROBES: usize = 64;
 const PROGRAMS: usize = 60;
@@ -128,10 +129,10 @@ fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
     const BATCHES: usize = 10_000_usize.div_ceil(PROBES);
     let mut runner = TestRunner::deterministic();
     for text in [
-        include_str!("../../algorithms/text/reno.ccp"),
-        include_str!("../../algorithms/text/copa.ccp"),
-        include_str!("../../algorithms/text/cubic.ccp"),
-        include_str!("../../algorithms/text/vegas.ccp"),
+        include_str!("../../../algorithms/text/reno.ccp"),
+        include_str!("../../../algorithms/text/copa.ccp"),
+        include_str!("../../../algorithms/text/cubic.ccp"),
+        include_str!("../../../algorithms/text/vegas.ccp"),
     ] {
         let text = ccplane_lang::TextAlgorithm::read(text).unwrap_or_else(|why| panic!("{why}"));
         let program = text.program(&[]).expect("defaults are values");

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::kernel::Counters;
-use crate::layout::{CpuCounters, Plane};
-use crate::load::Memory;
+use crate::map::layout::{CpuCounters, Plane};
+use crate::registration::load::Memory;
 
 /// All CPUs together, and how many of the live flows are not in the table.
 pub(crate) fn of(memory: &Memory) -> Counters {

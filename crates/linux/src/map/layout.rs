@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-use crate::totals::BUCKETS;
+use crate::map::totals::BUCKETS;
 
 /// Part of the path of pinned objects, those of time stamps too: an agent never adopts memory that it would misread. `CCP_LAYOUT`.
 pub const LAYOUT: u32 = 5;
@@ -235,7 +235,7 @@ mod tests {
     /// The same structures on both sides: the sizes that the object's own type information states.
     #[test]
     fn the_object_has_this_layout() {
-        let object = include_bytes!("../bpf/prebuilt/ccplane.bpf.o");
+        let object = include_bytes!("../../bpf/prebuilt/ccplane.bpf.o");
         let open = ObjectBuilder::default().open_memory(object).expect("it is an object");
         let mut seen = 0;
         for map in open.maps() {

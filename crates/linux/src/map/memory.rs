@@ -19,11 +19,11 @@ pub struct Shared<T> {
 pub unsafe trait Plain {}
 
 // SAFETY: integers and atomics only; the plain integers among them are private padding that nobody reads.
-unsafe impl Plain for crate::layout::Slot {}
+unsafe impl Plain for crate::map::layout::Slot {}
 // SAFETY: as above.
-unsafe impl Plain for crate::layout::Plane {}
+unsafe impl Plain for crate::map::layout::Plane {}
 // SAFETY: as above.
-unsafe impl Plain for crate::layout::ProgramSlot {}
+unsafe impl Plain for crate::map::layout::ProgramSlot {}
 
 /// What this process may do with shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

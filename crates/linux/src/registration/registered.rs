@@ -9,12 +9,12 @@ use ccplane_units::{Bytes, Time};
 use ccplane_wire::{Event, FlowStats, Refusal};
 
 use crate::clock;
-use crate::holder::Holder;
-use crate::layout::{self, PADS, PROGRAMS, Record, Slot};
-use crate::load::{AlgorithmSpec, Memory};
-use crate::lock::NameLock;
-use crate::programs;
-use crate::table::{Words, number};
+use crate::map::layout::{self, PADS, PROGRAMS, Record, Slot};
+use crate::map::table::{Words, number};
+use crate::registration::holder::Holder;
+use crate::registration::load::{AlgorithmSpec, Memory};
+use crate::registration::lock::NameLock;
+use crate::registration::programs;
 
 /// Records in a batch: enough to make its costs vanish, few enough that the ring has room while the agent works.
 const BATCH: usize = 256;
@@ -70,7 +70,7 @@ impl Registered {
         plane.heartbeat_ns.store(clock::now().as_nanos(), SeqCst);
         plane.agent.fetch_add(1, SeqCst);
         self.memory.ring.skip();
-        self.close_lost = crate::counters::close_lost(self.memory.plane());
+        self.close_lost = crate::registration::counters::close_lost(self.memory.plane());
         let live: Vec<(usize, u32)> = self.memory.table.live().collect();
         let opened = live.into_iter().map(|(slot, generation)| {
             let entry = &self.memory.table[slot];
@@ -120,7 +120,7 @@ impl Registered {
 
     /// Flows that ended while the ring was full.
     fn find_lost_closings(&mut self, index: usize, sink: &mut impl FnMut(Vec<Event<'_>>)) {
-        let lost = crate::counters::close_lost(self.memory.plane());
+        let lost = crate::registration::counters::close_lost(self.memory.plane());
         if lost == self.close_lost {
             return;
         }

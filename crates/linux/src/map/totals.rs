@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ccplane_units::{Bytes, Duration, Rate};
 
-use crate::layout::{CpuTotals, Plane};
+use crate::map::layout::{CpuTotals, Plane};
 
 /// Buckets of a histogram. `CCP_BUCKETS`.
 pub const BUCKETS: usize = 20;

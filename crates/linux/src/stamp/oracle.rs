@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 
 use crate::testing;
 
-const OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/one_way.bpf.o");
+const OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/one_way.bpf.o");
 /// `EXCHANGES` in `bpf/one_way.bpf.c`.
 const BATCH: usize = 64;
 const INFINITY: u64 = 0xffff_ffff;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::error::LoadError;
-use crate::places::state;
+use crate::registration::places::state;
 
 /// How often a file may vanish between opening and locking it, because its last holder went.
 const RETRIES: usize = 100;

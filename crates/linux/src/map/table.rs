@@ -8,8 +8,8 @@ use ccplane_datapath::{Target, Update};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use ccplane_wire::FlowInfo;
 
-use crate::layout::{self, Control, LIVE, PENDING, Plane, STEP, Shown, Slot, VARS, WRITING};
-use crate::memory::Shared;
+use crate::map::layout::{self, Control, LIVE, PENDING, Plane, STEP, Shown, Slot, VARS, WRITING};
+use crate::map::memory::Shared;
 
 /// A flow as its datapath shows it at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]

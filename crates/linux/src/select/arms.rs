@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Read};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object};
 
 use crate::error::LoadError;
+use crate::map::totals::Totals;
 use crate::select::{self, SelectError};
-use crate::totals::Totals;
 
 /// Entries of the map. `ARMS`.
 const ENTRIES: usize = 64;

@@ -8,7 +8,7 @@
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSymbol};
 
-use crate::asm::Insn;
+use crate::codegen::asm::Insn;
 
 /// Slots of a pad that generated code cannot have: `r0 = 0`, the jump, and the place it jumps to.
 pub const OVERHEAD: usize = 3;
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::codegen::ROOM;
 
-    static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/ccplane.bpf.o");
+    static OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/ccplane.bpf.o");
 
     /// Slots that differ from the shipped object's.
     fn changed(object: &[u8]) -> Vec<[u8; SLOT]> {

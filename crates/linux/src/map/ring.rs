@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::layout::{REC_URGENT, Record};
-use crate::memory::{Access, map_pages, unmap_pages};
+use crate::map::layout::{REC_URGENT, Record};
+use crate::map::memory::{Access, map_pages, unmap_pages};
 
 /// The kernel marks a record that is being written, and one that was given up.
 const BUSY: u32 = 1 << 31;

@@ -1,0 +1,12 @@
+//! Registered algorithms: loading the BPF objects, holding a registration in the kernel, pinning it, and taking it over.
+
+pub(crate) mod counters;
+pub(crate) mod holder;
+pub(crate) mod load;
+pub(crate) mod lock;
+pub(crate) mod log;
+pub(crate) mod pin;
+pub(crate) mod places;
+pub(crate) mod programs;
+pub(crate) mod registered;
+pub(crate) mod remote;
