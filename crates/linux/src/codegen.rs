@@ -1,6 +1,6 @@
 //! A checked program to eBPF, with the same result bit for bit as the interpreter of `ccplane-datapath`.
 //!
-//! A pad of the BPF object takes the code ([`crate::codegen::pad`]); what does not fit runs in the object's interpreter. Both
+//! A pad of the BPF object takes the code (`pad`); what does not fit runs in the object's interpreter. Both
 //! start from the same flat list of steps.
 
 pub(crate) mod asm;
@@ -18,7 +18,7 @@ use ccplane_datapath::{Instr, Op, Program, reg};
 use crate::codegen::asm::{Insn, longest_path};
 use crate::codegen::emit::emit;
 
-/// Room of a pad for a program: `CCP_PAD_INSNS` in `bpf/layout.h` less what [`crate::codegen::pad`] adds.
+/// Room of a pad for a program: `CCP_PAD_INSNS` in `bpf/layout.h` less what `pad` adds.
 pub const ROOM: usize = 2048 - crate::codegen::pad::OVERHEAD;
 
 /// A program that does not fit the room there is for it.
