@@ -1,6 +1,7 @@
 //! What was cut from the stream and is not acknowledged: the scoreboard, its borders, and how much of it has arrived or is lost.
 //!
-//! Nobody else writes to any of these, so that a counter is always the number of segments that it counts ([`Flight::check`]).
+//! Nobody else writes to any of these, so that a counter is always the number of segments that it counts ([`Flight::check`]). Only `echoes`
+//! comes from [RC3](crate::rc3), which has their list.
 //!
 //! `una..next` was sent, or passed over as RC3 has brought it, and is not cumulatively acknowledged. `next..cut` was cut from the stream; what
 //! [RC3](crate::rc3) has sent of it counts nowhere here until `next` comes to it.
@@ -314,7 +315,7 @@ impl Flight {
             each(&self.step());
         }
         self.catch_up();
-        (self.sacked, self.passed, self.lost) = (0, 0, 0);
+        self.lost = 0; // `step` counts what was SACKed, not what was lost
     }
 
     /// `next` passes over segments that RC3 has brought already.
