@@ -28,8 +28,8 @@ use crate::run::{self, command_line, percent_bar};
 pub enum BenchCommand {
     /// The engine: ns an ACK, bytes a flow, µs a compilation.
     Datapath,
-    /// The functions of ccplane.h and of libccp: ns an ACK.
-    Capi,
+    /// The functions of ccplane.h and of libccp: ns an ACK; a transport in C beside ours.
+    Capi(CapiArgs),
     /// The control loop: report to algorithm to update and back, in µs.
     ControlLoop(AgainstArgs),
     /// The agent: reports and updates a second over the Unix link.
@@ -55,6 +55,14 @@ pub enum BenchCommand {
     /// The other end of `control-loop` and `agent`.
     #[command(hide = true)]
     Peer(PeerArgs),
+}
+
+/// Where a transport in C is.
+#[derive(Args)]
+pub struct CapiArgs {
+    /// A program built of examples/c/udp.c: its goodput and delay behind an emulated link are set beside our transport's.
+    #[arg(long, value_name = "PATH")]
+    udp: Option<PathBuf>,
 }
 
 /// Where the reference's agent is.
@@ -158,7 +166,7 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
     let provenance = Provenance::now(crate::build(), command_line(), quick);
     let figures = match command {
         BenchCommand::Datapath => datapath::run().map_err(failure)?,
-        BenchCommand::Capi => capi::run().map_err(failure)?,
+        BenchCommand::Capi(CapiArgs { udp }) => capi::run(udp.as_deref(), registry).map_err(failure)?,
         BenchCommand::ControlLoop(args) => {
             let lacks = doctor::require(&[Need::KernelTcp]).err().map(|lacks| lacks.to_string());
             control_loop::run(&args.against(), lacks).map_err(failure)?

@@ -200,7 +200,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("gateway pass", &[("", "ccplane gateway pass site-b")]),
     ("gateway control", &[("", "ccplane gateway control site-b")]),
     ("bench datapath", &[("", "ccplane bench datapath --json")]),
-    ("bench capi", &[("", "ccplane bench capi --json")]),
+    (
+        "bench capi",
+        &[
+            ("", "ccplane bench capi --json"),
+            ("and a transport in C beside ours", "ccplane bench capi --udp ./udp"),
+        ],
+    ),
     ("bench control-loop", &[("", "ccplane bench control-loop")]),
     ("bench agent", &[("", "ccplane bench agent")]),
     ("bench kernel", &[("", "ccplane bench kernel")]),
