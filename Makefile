@@ -18,7 +18,8 @@ build:
 test:
 	@scripts/setup test
 	cargo test --workspace --locked
-	cargo test -p ccplane-quic --features quinn --test quinn --locked
+	cargo test -p ccplane-quic --features host-quinn,host-s2n --test quinn --test s2n --test host --locked
+	cargo test -p ccplane-quic --features s2n --lib s2n --locked
 	scripts/python test
 	crates/linux/bpf/build.sh --check
 	scripts/qemu
@@ -29,6 +30,8 @@ lint:
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p ccplane-quic --no-default-features --locked -- -D warnings
 	cargo clippy -p ccplane-quic --no-default-features --features quinn --all-targets --locked -- -D warnings
+	cargo clippy -p ccplane-quic --no-default-features --features s2n --all-targets --locked -- -D warnings
+	cargo clippy -p ccplane-quic --features host-quinn,host-s2n --all-targets --locked -- -D warnings
 	cd python && cargo fmt --check && CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-../target} cargo clippy --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	python3 scripts/deps --self-test

@@ -156,6 +156,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "to this host, steered by an agent in another process",
                 "ccplane quic send 127.0.0.1:4791 big.iso --alg cubic --agent unix:/run/ccplane.sock",
             ),
+            (
+                "by s2n-quic, where it is built in",
+                "ccplane quic send 127.0.0.1:4791 big.iso --alg dctcp --stack s2n",
+            ),
         ],
     ),
     (

@@ -7,7 +7,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ccplane_files::Hash;
-use ccplane_quic::host::{Congestion, HostError, Native, Options};
+use ccplane_quic::Stack;
+use ccplane_quic::host::{Congestion, HostError, Options, built_in};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -47,23 +48,36 @@ struct CommonArgs {
     qlog: Option<PathBuf>,
 }
 
-/// The stacks that this command was built with.
+/// QUIC stacks. A command may be built without some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum StackArg {
     /// noq, n0's successor of quinn.
     Noq,
-}
-
-impl StackArg {
-    fn name(self) -> &'static str {
-        match self {
-            StackArg::Noq => "noq",
-        }
-    }
+    /// quinn, where it is built in (feature `quinn`).
+    Quinn,
+    /// s2n-quic, where it is built in (feature `s2n`).
+    S2n,
 }
 
 impl CommonArgs {
-    fn options(&self, local: SocketAddr, most: usize, max_rate: Option<Rate>) -> Result<Options, Failure> {
+    /// The stack, if it is built in.
+    fn stack(&self) -> Result<Stack, Failure> {
+        let stack = match self.stack {
+            StackArg::Noq => Stack::Noq,
+            StackArg::Quinn => Stack::Quinn,
+            StackArg::S2n => Stack::S2n,
+        };
+        is_built_in(stack)?;
+        Ok(stack)
+    }
+
+    fn options(
+        &self,
+        local: SocketAddr,
+        most: usize,
+        max_rate: Option<Rate>,
+        congestion: Congestion,
+    ) -> Result<Options, Failure> {
         let window = self.window.get();
         if !(1 << 16..=1 << 30).contains(&window) {
             let text = format!("--window {window} is out of range");
@@ -73,13 +87,14 @@ impl CommonArgs {
             return Err(Failure::text(Kind::Usage, "--timeout is too short").hint("1 s at least"));
         }
         Ok(Options {
+            stack: self.stack()?,
             local,
             window: window as usize,
             idle_timeout: Some(self.timeout),
             max_rate,
             qlog: self.qlog.clone(),
             most,
-            accepted: Congestion::Native(Native::Cubic),
+            congestion,
         })
     }
 }
@@ -92,8 +107,20 @@ pub fn run(command: &QuicCommand, registry: &Registry, json: bool) -> Result<(),
     }
 }
 
+/// A stack that is not in this command is refused by its feature.
+pub fn is_built_in(stack: Stack) -> Result<(), Failure> {
+    built_in(stack).map_err(failed)
+}
+
 fn failed(why: HostError) -> Failure {
-    Failure::new(Kind::Failed, why)
+    match why {
+        HostError::NotBuiltIn { feature, .. } => Failure::new(Kind::Usage, why).hint(format!(
+            "build the command with it: `cargo build --release --features {feature}`"
+        )),
+        HostError::NoLimit { .. } => Failure::new(Kind::Usage, why)
+            .hint("`--stack noq`, or an algorithm of ccplane's, which keeps to --max-rate"),
+        why => Failure::new(Kind::Failed, why),
+    }
 }
 
 /// Any address of the family of `peer`.

@@ -12,8 +12,10 @@ use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
 use ccplane_lab::{Contender, Error, Options, Over, Packets, Place, Progress, RemoteAgent, Sim, files};
 use ccplane_qdisc::LossModel;
+use ccplane_quic::Stack;
 use ccplane_report::Provenance;
 use ccplane_units::{Duration, Rate};
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -101,16 +103,12 @@ pub struct RunArgs {
 }
 
 /// Where packets run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Datapath {
-    /// The discrete-event simulator, in virtual time.
     Sim,
-    /// This host's kernel TCP behind an emulated link, in real time, as root.
     Linux,
-    /// ccplane's own transport over UDP behind an emulated link, in real time, as root.
     Udp,
-    /// QUIC (noq) behind an emulated link, in real time, as root.
-    Quic,
+    Quic(Stack),
 }
 
 impl Datapath {
@@ -120,8 +118,42 @@ impl Datapath {
             Datapath::Sim => None,
             Datapath::Linux => Some(Over::Tcp),
             Datapath::Udp => Some(Over::Udp),
-            Datapath::Quic => Some(Over::Quic),
+            Datapath::Quic(stack) => Some(Over::Quic(stack)),
         }
+    }
+}
+
+impl ValueEnum for Datapath {
+    fn value_variants<'a>() -> &'a [Datapath] {
+        &[
+            Datapath::Sim,
+            Datapath::Linux,
+            Datapath::Udp,
+            Datapath::Quic(Stack::Noq),
+            Datapath::Quic(Stack::Quinn),
+            Datapath::Quic(Stack::S2n),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self {
+            Datapath::Sim => ("sim", "The discrete-event simulator, in virtual time"),
+            Datapath::Linux => (
+                "linux",
+                "This host's kernel TCP behind an emulated link, in real time, as root",
+            ),
+            Datapath::Udp => (
+                "udp",
+                "ccplane's own transport over UDP behind an emulated link, in real time, as root",
+            ),
+            Datapath::Quic(Stack::Noq) => ("quic", "QUIC by noq behind an emulated link, in real time, as root"),
+            Datapath::Quic(Stack::Quinn) => (
+                "quic:quinn",
+                "The same by quinn, where it is built in (feature `quinn`)",
+            ),
+            Datapath::Quic(Stack::S2n) => ("quic:s2n", "The same by s2n-quic, where it is built in (feature `s2n`)"),
+        };
+        Some(PossibleValue::new(name).help(help))
     }
 }
 
@@ -217,6 +249,9 @@ fn datapath(args: &RunArgs) -> Result<Datapath, Failure> {
         None if second_loop => Datapath::Udp,
         None => Datapath::Linux,
     });
+    if let Datapath::Quic(stack) = datapath {
+        crate::quic::is_built_in(stack)?;
+    }
     let usage = |what, hint| Err(Failure::text(Kind::Usage, what).hint(hint));
     if args.agent.is_some() && datapath == Datapath::Sim {
         return usage(
@@ -224,7 +259,7 @@ fn datapath(args: &RunArgs) -> Result<Datapath, Failure> {
             "add `--datapath linux`, `udp` or `quic`",
         );
     }
-    if second_loop && matches!(datapath, Datapath::Linux | Datapath::Quic) {
+    if second_loop && matches!(datapath, Datapath::Linux | Datapath::Quic(_)) {
         return usage(
             "kernel TCP and QUIC have no second loop, which `--transport rc3` asks for",
             "`--datapath udp` has it on real packets, `--datapath sim` in the simulator",
@@ -277,7 +312,7 @@ fn needs(datapath: Datapath, scenario: &Scenario) -> &'static [doctor::Need] {
     match datapath {
         Datapath::Sim => &[],
         Datapath::Linux if steers => &[doctor::Need::Emulator, doctor::Need::KernelTcp],
-        Datapath::Linux | Datapath::Udp | Datapath::Quic => &[doctor::Need::Emulator],
+        Datapath::Linux | Datapath::Udp | Datapath::Quic(_) => &[doctor::Need::Emulator],
     }
 }
 

@@ -195,6 +195,47 @@ fn a_receiver_of_another_fingerprint_gets_nothing() {
     assert!(!folder.file("out").exists());
 }
 
+/// Every stack sends to noq's receiver where it is built in, and is refused by its feature elsewhere.
+#[test]
+fn other_stacks_send_where_they_are_built_in() {
+    let folder = Folder::new("stacks");
+    let file = folder.filled("sent", 2_000_000);
+    for (stack, name, built) in [
+        ("quinn", "quinn", cfg!(feature = "quinn")),
+        ("s2n", "s2n-quic", cfg!(feature = "s2n")),
+    ] {
+        let out = folder.file(stack);
+        let (mut process, to) = receiver(&folder, &out);
+        let output = send(&to, &file, &["--stack", stack, "--alg", "cubic"]);
+        if built {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{stack}: {said}");
+            let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            assert_eq!(
+                (&told["stack"], &told["fallbacks"]),
+                (&name.into(), &0.into()),
+                "{told}"
+            );
+            assert!(told["reports"].as_u64().is_some_and(|reports| reports > 0), "{told}");
+            assert!(told["cwnd"].as_u64().is_some_and(|cwnd| cwnd > 0), "{told}");
+            assert!(process.0.wait().expect("it ends").success());
+            assert!(fs::read(&out).expect("it arrived") == fs::read(&file).expect("it is there"));
+            let (_, to) = receiver(&folder, &folder.file("never"));
+            let limited = ["--stack", stack, "--alg", "native:cubic", "--max-rate", "1mbit"];
+            refused(&send(&to, &file, &limited), 2, &["no limit of its own", "--stack noq"]);
+        } else {
+            let feature = format!("`--features {stack}`");
+            refused(&output, 2, &["not built in", &format!("the feature `{stack}`")]);
+            let datapath = format!("quic:{stack}");
+            let output = ccplane()
+                .args(["run", "--alg", "cubic", "--datapath", &datapath])
+                .output()
+                .expect("it starts");
+            refused(&output, 2, &["not built in", feature.trim_matches('`')]);
+        }
+    }
+}
+
 /// Cut off in the middle, the file has not come to be.
 #[test]
 fn what_is_not_whole_is_not_kept() {

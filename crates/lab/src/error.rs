@@ -40,12 +40,15 @@ pub enum Error {
         /// What may have been meant.
         near: Vec<String>,
     },
-    /// noq has no such congestion control of its own.
+    /// A QUIC stack has no such congestion control of its own.
     #[error("native:{0}")]
     UnknownOfQuic(#[from] ccplane_quic::host::UnknownNative),
     /// An algorithm that a QUIC stack cannot run, or an agent that is not there.
     #[error(transparent)]
     Quic(#[from] ccplane_quic::PlaneError),
+    /// A QUIC stack that is not built in, for example.
+    #[error(transparent)]
+    QuicHost(#[from] ccplane_quic::host::HostError),
     /// There is no such question.
     #[error("there is no question `{name}`; there are {}{}", .known.join(", "), hint(.near))]
     UnknownQuestion {

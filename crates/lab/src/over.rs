@@ -1,6 +1,7 @@
 //! What real packets go over, whoever runs them.
 
 use ccplane_agent::link::AgentAddress;
+use ccplane_quic::Stack;
 use ccplane_units::{Duration, Rate};
 
 /// The largest packet on the emulated path, IP header included.
@@ -29,6 +30,6 @@ pub enum Over {
     Tcp,
     /// ccplane's transport over UDP; with RC3's second loop where the scenario's `[transport]` has it.
     Udp,
-    /// QUIC, by noq.
-    Quic,
+    /// QUIC, by one of its stacks.
+    Quic(Stack),
 }

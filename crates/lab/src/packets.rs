@@ -5,6 +5,7 @@ use ccplane_datapath::Capabilities;
 use ccplane_emu::{Config, DEVICE, EmuReport, Emulator, LinkConfig, Timing, Way};
 use ccplane_linux::Counters;
 use ccplane_quic::Stack;
+use ccplane_quic::host::{Native, built_in};
 use ccplane_units::{Bytes, Duration, Rate};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -100,6 +101,9 @@ impl<'s> Path<'s> {
         if let Topology::Dumbbell { bottleneck, back, .. } = &scenario.topology {
             check(scenario, bottleneck, bottleneck.delay + *back)?;
         }
+        if let Over::Quic(stack) = over {
+            built_in(stack)?;
+        }
         let layout = layout(scenario, over)?;
         let rtt = layout.rtt();
         check(scenario, layout.forward(), rtt)?;
@@ -124,7 +128,9 @@ impl<'s> Path<'s> {
             Over::Tcp => "Linux TCP",
             Over::Udp if scenario.transport.rc3.is_none() => "ccplane's transport over UDP",
             Over::Udp => "ccplane's transport over UDP, with RC3's second loop",
-            Over::Quic => "QUIC (noq)",
+            Over::Quic(Stack::Noq) => "QUIC (noq)",
+            Over::Quic(Stack::Quinn) => "QUIC (quinn)",
+            Over::Quic(Stack::S2n) => "QUIC (s2n-quic)",
         };
         let mut setup = sim::setup(scenario, &network, datapath, rtt.max(NARROWEST_BIN));
         setup.socket_buffer_bytes = (over == Over::Tcp).then(|| buffer(&setup));
@@ -373,7 +379,7 @@ impl Prepared for Path<'_> {
     fn run(&self, contender: Option<&Contender>, seed: u64, progress: &dyn Progress) -> Result<ContenderResult, Error> {
         match self.packets.over {
             Over::Tcp => self.over_tcp(contender, seed, progress),
-            Over::Udp | Over::Quic => self.in_user_space(contender, seed, progress),
+            Over::Udp | Over::Quic(_) => self.in_user_space(contender, seed, progress),
         }
     }
 }
@@ -473,17 +479,19 @@ fn check(scenario: &Scenario, link: &Link, rtt: Duration) -> Result<(), Error> {
 
 /// Whether there is such an algorithm.
 fn known(contender: &Contender, over: Over, registry: &Registry, agent: Option<&RemoteAgent>) -> Result<(), Error> {
+    if let (Contender::Native { name }, Over::Quic(stack)) = (contender, over) {
+        return Ok(Native::of(stack, name).map(drop)?);
+    }
     match contender {
         // An agent in another process knows what it has.
         Contender::Ccplane { .. } if agent.is_some() => Ok(()),
         Contender::Ccplane { name, parameters } => {
             let algorithm = registry.by_name(name, &read(parameters))?;
-            if over == Over::Quic {
-                Stack::Noq.can_run(&*algorithm)?;
+            if let Over::Quic(stack) = over {
+                stack.can_run(&*algorithm)?;
             }
             Ok(())
         }
-        Contender::Native { name } if over == Over::Quic => real::user::native(name).map(drop),
         Contender::Native { name } if over == Over::Udp => sim::native(name).map(drop),
         Contender::Native { name } if traffic::exists(name) => Ok(()),
         Contender::Native { name } => {

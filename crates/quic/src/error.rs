@@ -9,9 +9,7 @@ use ccplane_agent::{AddError, LinkError};
 #[non_exhaustive]
 pub enum PlaneError {
     /// The algorithm asks for what the stack cannot do.
-    #[error(
-        "{algorithm} needs {missing}, which {stack}'s congestion-control hook does not have; ccplane's other datapaths do: kernel TCP, UDP, the simulator"
-    )]
+    #[error("{algorithm} needs {missing}, which {stack}'s congestion-control hook does not have; {instead}")]
     Missing {
         /// Its name.
         algorithm: String,
@@ -19,6 +17,8 @@ pub enum PlaneError {
         missing: String,
         /// The stack's name.
         stack: &'static str,
+        /// What has it: other stacks, or the other datapaths.
+        instead: String,
     },
     /// The algorithm is none: its programs do not compile, for example.
     #[error("the algorithm cannot be used: {0}")]

@@ -67,6 +67,19 @@ pub fn quic_path(data: &[u8]) {
                     told += u64::from(u16::MAX);
                 }
             }
+            205 => {
+                if let Some(packet) = chosen.and_then(|at| sent.get(at)) {
+                    let rest = path.acked_no_later(now, packet.number, packet.at, i64::from(which) * 40);
+                    assert!(rest <= 0 && rest > -i64::from(u16::MAX), "{rest}");
+                    told += u64::from(which) * 40 + u64::from(u16::MAX);
+                }
+            }
+            206 => {
+                if let Some(packet) = chosen.and_then(|at| sent.get(at)) {
+                    path.lost_no_later(now, packet.number, packet.at);
+                }
+            }
+            207 => path.dropped(u64::from(which) * 40),
             192..=194 => path.marked(which.into(), u64::from(which) * 1_000),
             195 => path.marked(u32::MAX, u64::MAX),
             196 => path.persistent(),

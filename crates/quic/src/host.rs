@@ -1,68 +1,75 @@
-//! noq's state machines on a UDP socket, run by whoever calls [`Host::turn`]: a connection has one stream, in both directions.
+//! QUIC connections on a UDP socket, run by whoever calls [`Host::turn`]: a connection has one stream, in both directions.
 //!
-//! It is what `ccplane quic` and experiments use, with any control, noq's own or a [`Plane`](crate::Plane)'s. An application has a driver of its own,
-//! noq's for example, and needs nothing but [`Plane`](crate::Plane).
-#![expect(clippy::disallowed_methods, reason = "the driver of the connections' clock")]
+//! It is what `ccplane quic` and experiments use, on any stack that is built in, with any control: the stack's own, or a
+//! [`Plane`](crate::Plane)'s. An application has a driver of its own, noq's for example, and needs nothing but [`Plane`](crate::Plane).
+#![expect(clippy::disallowed_methods, reason = "it waits for deadlines of a clock")]
 
 mod congestion;
-mod connection;
 mod identity;
-mod line;
+mod noq;
 mod qlog;
+#[cfg(feature = "host-runtime")]
+mod runtime;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
-use ccplane_udp::{Inbox, Socket, passes};
 use ccplane_units::{Duration, Rate};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use noq_proto::{
-    ClientConfig, ConnectError, Connection as State, ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint,
-    Endpoint, EndpointConfig, FourTuple, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt,
-};
 
-use crate::PlaneError;
+use crate::{PlaneError, Stack};
 
 pub use congestion::{Congestion, Native, UnknownNative};
-use connection::Connection;
 pub use identity::{BadFingerprint, Fingerprint, Identity, IdentityError};
-use line::Line;
-use qlog::Qlog;
-
-/// Batches of one connection before the others have their turn.
-const BATCHES: usize = 32;
 
 /// How a host is set up.
 #[derive(Debug)]
 pub struct Options {
+    /// The QUIC stack; see [`built_in`].
+    pub stack: Stack,
     /// Where to bind.
     pub local: SocketAddr,
     /// Bytes under way that a connection has room for, at either end.
     pub window: usize,
     /// How long a peer may be silent; for ever where there is none.
     pub idle_timeout: Option<Duration>,
-    /// The stack's own limit on what a connection sends, whatever decides its window; nothing is no limit.
+    /// The stack's own limit on what a connection sends, whatever decides its window; nothing is no limit. noq alone has one.
     pub max_rate: Option<Rate>,
     /// A folder for a qlog of each connection, `client-N.sqlog` or `server-N.sqlog`; made where it is not there.
     pub qlog: Option<PathBuf>,
     /// Connections at once at most; one more is refused. Each may hold twice the window.
     pub most: usize,
-    /// What decides the windows of connections that it accepts.
-    pub accepted: Congestion,
+    /// What decides the windows of its connections, whoever opened them.
+    pub congestion: Congestion,
 }
 
 /// Why a host cannot be made, or go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
+    /// The stack is not in this build.
+    #[error("{stack} is not built in: it needs the feature `{feature}`")]
+    NotBuiltIn {
+        /// Its name.
+        stack: &'static str,
+        /// The feature of the command that brings it.
+        feature: &'static str,
+    },
+    /// The stack has no such control of its own.
+    #[error(transparent)]
+    Native(#[from] UnknownNative),
+    /// The stack has no limit of its own.
+    #[error("{stack} has no limit of its own on what a connection sends: noq has")]
+    NoLimit {
+        /// Its name.
+        stack: &'static str,
+    },
     /// The socket could not be made.
     #[error("no UDP socket at {address}: {why}")]
     Bind {
@@ -93,17 +100,25 @@ pub enum HostError {
     /// The plane is of another stack.
     #[error(transparent)]
     Plane(#[from] PlaneError),
+    /// The stack cannot begin.
+    #[error("{stack} cannot begin: {why}")]
+    Start {
+        /// Its name.
+        stack: &'static str,
+        /// Why.
+        why: String,
+    },
     /// No connection can be begun there.
     #[error("no connection to {to}: {why}")]
     Connect {
         /// Where to.
         to: SocketAddr,
         /// Why.
-        why: ConnectError,
+        why: String,
     },
 }
 
-/// A connection in figures.
+/// A connection in figures. What its stack does not tell is zero, or nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Smoothed RTT.
@@ -112,7 +127,7 @@ pub struct Stats {
     pub cwnd: u64,
     /// The slow-start threshold, bytes; nothing where the control has none.
     pub ssthresh: Option<u64>,
-    /// The ordered pacing rate, bytes/s; nothing where noq paces by itself.
+    /// The ordered pacing rate, bytes/s; nothing where the stack paces by itself, or does not say.
     pub pacing_rate: Option<u64>,
     /// The largest UDP payload, bytes.
     pub mtu: u16,
@@ -122,134 +137,153 @@ pub struct Stats {
     pub lost: u64,
 }
 
-/// A socket and its connections.
-pub struct Host {
-    options: Options,
-    endpoint: Endpoint,
-    line: Line,
-    inbox: Inbox,
-    connections: BTreeMap<u64, Connection>,
-    /// The numbers of connections by noq's handles.
-    numbers: HashMap<ConnectionHandle, u64>,
-    next: u64,
-    accepted: VecDeque<u64>,
-    /// Answers of the endpoint itself.
-    answer: Vec<u8>,
+/// Whether a host can be made of this stack; else an error that names the feature.
+pub fn built_in(stack: Stack) -> Result<(), HostError> {
+    let (is, feature) = match stack {
+        Stack::Noq => (true, "noq"),
+        Stack::Quinn => (cfg!(feature = "host-quinn"), "quinn"),
+        Stack::S2n => (cfg!(feature = "host-s2n"), "s2n"),
+    };
+    let stack = stack.name();
+    if is {
+        Ok(())
+    } else {
+        Err(HostError::NotBuiltIn { stack, feature })
+    }
 }
 
+/// The error code with which a connection is closed that is not needed any more, or that its application gives up.
+const fn code(well: bool) -> u32 {
+    if well { 0 } else { 1 }
+}
+
+/// Which side of its connections a host is on.
+enum Side<'i> {
+    Opens(Option<Fingerprint>),
+    Accepts(&'i Identity),
+}
+
+/// Why a host that listens opens no connection.
+const LISTENS: &str = "this host accepts connections";
+
+/// A socket and its connections, of one stack.
+trait Driver: Send {
+    fn local(&self) -> SocketAddr;
+    fn connect(&mut self, to: SocketAddr) -> Result<u64, HostError>;
+    fn accepted(&mut self) -> Option<u64>;
+    fn write(&mut self, id: u64, bytes: &[u8]) -> usize;
+    fn finish(&mut self, id: u64);
+    fn read(&mut self, id: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize;
+    fn has_sent_all(&self, id: u64) -> bool;
+    fn has_read_all(&self, id: u64) -> bool;
+    fn is_connected(&self, id: u64) -> bool;
+    fn failure(&self, id: u64) -> Option<&str>;
+    fn stats(&mut self, id: u64) -> Option<Stats>;
+    fn close(&mut self, id: u64, well: bool);
+    fn count(&self) -> usize;
+    /// Runs once through everything, without waiting; whether there was anything to do.
+    fn work(&mut self) -> Result<bool, HostError>;
+    /// What ends the wait for more to do: an event, or a moment.
+    fn awaits(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>);
+}
+
+/// A socket and its connections.
+pub struct Host(Box<dyn Driver>);
+
 impl Host {
-    /// A host that opens connections.
-    pub fn bind(options: Options) -> Result<Host, HostError> {
-        Host::new(options, None)
+    /// A host that opens connections to hosts of this fingerprint, or to whoever is there.
+    pub fn bind(options: Options, trusted: Option<Fingerprint>) -> Result<Host, HostError> {
+        Host::new(options, &Side::Opens(trusted))
     }
 
-    /// A host that accepts them too, under this identity.
+    /// A host that accepts them, under this identity.
     pub fn listen(options: Options, identity: &Identity) -> Result<Host, HostError> {
-        let mut config = ServerConfig::with_crypto(Arc::new(identity.server()?));
-        config.transport_config(Arc::new(transport(&options, &options.accepted)?));
-        config.max_incoming(options.most);
-        Host::new(options, Some(config))
+        Host::new(options, &Side::Accepts(identity))
     }
 
-    fn new(options: Options, server: Option<ServerConfig>) -> Result<Host, HostError> {
+    fn new(options: Options, side: &Side<'_>) -> Result<Host, HostError> {
+        built_in(options.stack)?;
         if let Some(folder) = &options.qlog {
             fs::create_dir_all(folder).map_err(|why| HostError::Log {
                 folder: folder.clone(),
                 why,
             })?;
         }
-        let address = options.local;
-        let socket = Socket::bind(address).map_err(|why| HostError::Bind { address, why })?;
-        let endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), server.map(Arc::new), true);
-        Ok(Host {
-            options,
-            endpoint,
-            line: Line::new(socket),
-            inbox: Inbox::new(),
-            connections: BTreeMap::new(),
-            numbers: HashMap::new(),
-            next: 1,
-            accepted: VecDeque::new(),
-            answer: Vec::new(),
-        })
+        let driver: Box<dyn Driver> = match options.stack {
+            Stack::Noq => Box::new(noq::Noq::new(options, side)?),
+            #[cfg(feature = "host-quinn")]
+            Stack::Quinn => Box::new(runtime::quinn::host(options, side)?),
+            #[cfg(feature = "host-s2n")]
+            Stack::S2n => Box::new(runtime::s2n::host(options, side)?),
+            #[cfg(not(all(feature = "host-quinn", feature = "host-s2n")))]
+            _ => unreachable!("it is built in"),
+        };
+        Ok(Host(driver))
     }
 
     /// Where it is bound.
     pub fn local(&self) -> SocketAddr {
-        self.line.socket.local()
+        self.0.local()
     }
 
-    /// Begins a connection to a host of this fingerprint, or to whoever is there. Whether it comes to be is seen later.
-    pub fn connect(
-        &mut self,
-        to: SocketAddr,
-        trusted: Option<Fingerprint>,
-        congestion: &Congestion,
-    ) -> Result<u64, HostError> {
-        let mut config = ClientConfig::new(Arc::new(identity::client(trusted)?));
-        config.transport_config(Arc::new(transport(&self.options, congestion)?));
-        let begun = self.endpoint.connect(Instant::now(), config, to, identity::NAME);
-        let (handle, state) = begun.map_err(|why| HostError::Connect { to, why })?;
-        Ok(self.keep(handle, state, true))
+    /// Begins a connection. Whether it comes to be is seen later.
+    pub fn connect(&mut self, to: SocketAddr) -> Result<u64, HostError> {
+        self.0.connect(to)
     }
 
     /// The next connection that a peer has opened.
     pub fn accepted(&mut self) -> Option<u64> {
-        self.accepted.pop_front()
+        self.0.accepted()
     }
 
     /// Writes to a connection's stream as much as there is room for; how much.
     pub fn write(&mut self, id: u64, bytes: &[u8]) -> usize {
-        self.of(id).map_or(0, |connection| connection.write(bytes))
+        self.0.write(id, bytes)
     }
 
     /// The stream ends with what was written.
     pub fn finish(&mut self, id: u64) {
-        if let Some(connection) = self.of(id) {
-            connection.finish();
-        }
+        self.0.finish(id);
     }
 
     /// Reads what has arrived, `most` bytes at most; how many.
-    pub fn read(&mut self, id: u64, most: usize, take: impl FnMut(&[u8])) -> usize {
-        self.of(id).map_or(0, |connection| connection.read(most, take))
+    pub fn read(&mut self, id: u64, most: usize, mut take: impl FnMut(&[u8])) -> usize {
+        self.0.read(id, most, &mut take)
     }
 
     /// Everything that was written, and the stream's end, is acknowledged.
     pub fn has_sent_all(&self, id: u64) -> bool {
-        self.connections.get(&id).is_some_and(Connection::has_sent_all)
+        self.0.has_sent_all(id)
     }
 
     /// Everything that the peer wrote was read, and its end.
     pub fn has_read_all(&self, id: u64) -> bool {
-        self.connections.get(&id).is_some_and(Connection::has_read_all)
+        self.0.has_read_all(id)
     }
 
     /// Its handshake is over.
     pub fn is_connected(&self, id: u64) -> bool {
-        self.connections.get(&id).is_some_and(|connection| connection.connected)
+        self.0.is_connected(id)
     }
 
     /// Why it ended early, if it did.
-    pub fn failure(&self, id: u64) -> Option<&ConnectionError> {
-        self.connections.get(&id)?.failure.as_ref()
+    pub fn failure(&self, id: u64) -> Option<&str> {
+        self.0.failure(id)
     }
 
     /// A connection in figures.
     pub fn stats(&mut self, id: u64) -> Option<Stats> {
-        self.of(id).map(Connection::stats)
+        self.0.stats(id)
     }
 
     /// Ends a connection: `well`, or given up. The peer is told at the next turns.
     pub fn close(&mut self, id: u64, well: bool) {
-        if let Some(connection) = self.connections.get_mut(&id) {
-            connection.close(Instant::now(), well);
-        }
+        self.0.close(id, well);
     }
 
     /// Connections that live, those included whose peer is still to hear of their end.
     pub fn count(&self) -> usize {
-        self.connections.len()
+        self.0.count()
     }
 
     /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to do it waits for the next
@@ -262,156 +296,19 @@ impl Host {
     pub fn turn_all(hosts: &mut [Host], longest: Duration) -> Result<(), HostError> {
         let mut busy = false;
         for host in hosts.iter_mut() {
-            busy |= host.work()?;
+            busy |= host.0.work()?;
         }
         if busy { Ok(()) } else { Host::wait_all(hosts, longest) }
     }
 
-    fn of(&mut self, id: u64) -> Option<&mut Connection> {
-        self.connections.get_mut(&id)
-    }
-
-    fn keep(&mut self, handle: ConnectionHandle, state: State, client: bool) -> u64 {
-        let id = self.next;
-        self.next += 1;
-        let mut connection = Connection::new(handle, state, client);
-        if let Some(folder) = &self.options.qlog {
-            let name = format!("{}-{id}", if client { "client" } else { "server" });
-            // A connection goes on without its log.
-            connection.log = Qlog::create(folder, &name, client, Instant::now())
-                .inspect_err(|why| tracing::warn!("no qlog {name} in {}: {why}", folder.display()))
-                .ok();
-        }
-        self.numbers.insert(handle, id);
-        self.connections.insert(id, connection);
-        id
-    }
-
-    fn work(&mut self) -> Result<bool, HostError> {
-        let mut busy = self.receive()?;
+    fn wait_all(hosts: &[Host], longest: Duration) -> Result<(), HostError> {
+        let awaited: Vec<_> = hosts.iter().map(|host| host.0.awaits()).collect();
+        let next = awaited.iter().filter_map(|(_, _, due)| *due).min();
         let now = Instant::now();
-        for connection in self.connections.values_mut() {
-            if connection.state.poll_timeout().is_some_and(|due| due <= now) {
-                connection.state.handle_timeout(now);
-            }
-            while let Some(event) = connection.state.poll_endpoint_events() {
-                if let Some(event) = self.endpoint.handle_event(connection.handle, event) {
-                    connection.state.handle_event(event);
-                }
-            }
-            connection.events();
-            connection.note(now);
-        }
-        busy |= self.transmit(now)?;
-        let numbers = &mut self.numbers;
-        self.connections.retain(|_, connection| {
-            let over = connection.removed && connection.state.is_drained();
-            if over {
-                numbers.remove(&connection.handle);
-            }
-            !over
-        });
-        Ok(busy)
-    }
-
-    fn receive(&mut self) -> Result<bool, HostError> {
-        let Host {
-            endpoint,
-            line,
-            inbox,
-            connections,
-            numbers,
-            answer,
-            ..
-        } = self;
-        let now = Instant::now();
-        let (mut any, mut calls, mut answers) = (false, Vec::new(), Vec::new());
-        let received = match line.socket.receive(inbox) {
-            Ok(received) => received,
-            Err(why) if passes(&why) => return Ok(false),
-            Err(why) => return Err(HostError::Socket { what: "receive", why }),
-        };
-        received.each(|from, ecn, data| {
-            any = true;
-            let (path, ecn) = (FourTuple::from_remote(from), EcnCodepoint::from_bits(ecn));
-            answer.clear();
-            match endpoint.handle(now, path, ecn, (&*data).into(), answer) {
-                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    let known = numbers.get(&handle).and_then(|id| connections.get_mut(id));
-                    if let Some(connection) = known {
-                        connection.state.handle_event(event);
-                    }
-                }
-                Some(DatagramEvent::NewConnection(incoming)) => calls.push(incoming),
-                Some(DatagramEvent::Response(transmit)) => answers.push((transmit, std::mem::take(answer))),
-                None => {}
-            }
-        });
-        for (transmit, contents) in &answers {
-            self.line.respond(transmit, contents)?;
-        }
-        for incoming in calls {
-            self.accept(incoming, now)?;
-        }
-        Ok(any)
-    }
-
-    fn accept(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
-        self.answer.clear();
-        let answer = if self.connections.len() >= self.options.most {
-            Some(self.endpoint.refuse(incoming, &mut self.answer))
-        } else {
-            match self.endpoint.accept(incoming, now, &mut self.answer, None) {
-                Ok((handle, state)) => {
-                    let id = self.keep(handle, state, false);
-                    self.accepted.push_back(id);
-                    None
-                }
-                Err(refused) => refused.response,
-            }
-        };
-        match answer {
-            Some(transmit) => self.line.respond(&transmit, &self.answer),
-            None => Ok(()),
-        }
-    }
-
-    fn transmit(&mut self, now: Instant) -> Result<bool, HostError> {
-        if !self.line.resume()? {
-            return Ok(false);
-        }
-        let mut any = false;
-        for connection in self.connections.values_mut() {
-            for _ in 0..BATCHES {
-                let next = |most, contents: &mut Vec<u8>| connection.state.poll_transmit(now, most, contents);
-                match self.line.send(next)? {
-                    None => break,
-                    Some(true) => any = true,
-                    Some(false) => return Ok(true),
-                }
-            }
-        }
-        Ok(any)
-    }
-
-    fn wait_all(hosts: &mut [Host], longest: Duration) -> Result<(), HostError> {
-        let now = Instant::now();
-        let due = |host: &Host| {
-            let timers = host
-                .connections
-                .values()
-                .filter_map(|connection| connection.state.poll_timeout());
-            timers.min()
-        };
-        let next = hosts.iter().filter_map(due).min();
         let longest = next.map_or(longest, |next| longest.min(next.saturating_duration_since(now).into()));
-        let events = |host: &Host| match host.line.is_blocked() {
-            true => PollFlags::POLLIN | PollFlags::POLLOUT,
-            false => PollFlags::POLLIN,
-        };
-        let mut fds: Vec<PollFd<'_>> = hosts
+        let mut fds: Vec<PollFd<'_>> = awaited
             .iter()
-            .map(|host| PollFd::new(host.line.socket.as_fd(), events(host)))
+            .map(|(fd, events, _)| PollFd::new(*fd, *events))
             .collect();
         let timeout = TimeSpec::from_duration(std::time::Duration::from_nanos(longest.as_nanos()));
         match ppoll(&mut fds, Some(timeout), None) {
@@ -422,24 +319,4 @@ impl Host {
             }),
         }
     }
-}
-
-fn transport(options: &Options, congestion: &Congestion) -> Result<TransportConfig, PlaneError> {
-    let mut config = TransportConfig::default();
-    let window = u32::try_from(options.window).unwrap_or(u32::MAX >> 2);
-    config
-        .stream_receive_window(VarInt::from_u32(window))
-        .receive_window(VarInt::from_u32(window))
-        .send_window(window.into())
-        .datagram_receive_buffer_size(None)
-        .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .max_concurrent_bidi_streams(VarInt::from_u32(1));
-    let timeout = options.idle_timeout.and_then(|idle| {
-        let idle = std::time::Duration::from_nanos(idle.as_nanos());
-        IdleTimeout::try_from(idle).ok()
-    });
-    config.max_idle_timeout(timeout);
-    config.max_outgoing_bytes_per_second(options.max_rate.map(Rate::bytes_per_sec));
-    congestion.put_into(&mut config)?;
-    Ok(config)
 }

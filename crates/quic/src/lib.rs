@@ -30,6 +30,8 @@ mod path;
 mod plane;
 #[cfg(feature = "quinn")]
 mod quinn;
+#[cfg(feature = "s2n")]
+mod s2n;
 mod stack;
 
 pub use ccplane_agent::link::AgentAddress;

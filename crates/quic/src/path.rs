@@ -273,6 +273,44 @@ impl Path {
         }
     }
 
+    /// An acknowledgement brought so many bytes, of packets that are no newer than this one, which left at `sent`: the newest that are
+    /// outstanding, of a stack that tells no others. What they have more (negative) or fewer bytes than were told, for the next call.
+    pub fn acked_no_later(&mut self, now: Time, number: u64, sent: Time, bytes: i64) -> i64 {
+        self.advance(now);
+        let mut left = bytes;
+        while left > 0 {
+            let edge = self.packets.edge();
+            let Some(settled) = self.packets.acked_no_later(number, sent) else {
+                self.strays += 1;
+                return 0;
+            };
+            left -= i64::try_from(settled.bytes.max(1)).unwrap_or(i64::MAX);
+            self.gather(&settled, edge);
+        }
+        left
+    }
+
+    /// The stack takes this packet for lost, which left at `sent`. Where an earlier acknowledgement was believed to be its own, that was the
+    /// one of an older packet: the newest of those that are outstanding is the lost one.
+    pub fn lost_no_later(&mut self, now: Time, number: u64, sent: Time) {
+        self.advance(now);
+        match self.packets.lost_no_later(number, sent) {
+            Some((order, _)) => self.note_lost(order),
+            None => self.strays += 1,
+        }
+    }
+
+    /// The stack has dropped so many bytes, as with the keys of the handshake, and they were not lost: the oldest.
+    pub fn dropped(&mut self, bytes: u64) {
+        let mut left = bytes;
+        while left > 0 {
+            let Some((_, size)) = self.packets.oldest_dropped() else {
+                return;
+            };
+            left = left.saturating_sub(size.max(1));
+        }
+    }
+
     /// The stack takes a packet for lost.
     pub fn lost(&mut self, now: Time, number: u64, bytes: u16) {
         self.advance(now);

@@ -12,6 +12,8 @@ pub enum Stack {
     Noq,
     /// quinn: it paces by itself, at 1.25 windows an RTT, and says of losses only how many bytes there were.
     Quinn,
+    /// s2n-quic: a control for each endpoint. It counts marks, and of an acknowledgement it says the newest packet and how many bytes.
+    S2n,
 }
 
 /// What every stack can, with what [`Path`](crate::Path) adds to it.
@@ -21,6 +23,9 @@ const ALL: Capabilities = Capabilities::CWND
     .with(Capabilities::RECOVERY);
 
 impl Stack {
+    /// All of them.
+    pub const ALL: [Stack; 3] = [Stack::Noq, Stack::Quinn, Stack::S2n];
+
     /// An error where the algorithm needs what the stack lacks.
     pub fn can_run(self, algorithm: &dyn DynAlgorithm) -> Result<(), PlaneError> {
         let missing = algorithm.needs().missing_from(self.capabilities());
@@ -32,6 +37,7 @@ impl Stack {
             algorithm: algorithm.name().to_owned(),
             missing: names.join(", "),
             stack: self.name(),
+            instead: Stack::with(algorithm.needs()),
         })
     }
 
@@ -40,6 +46,7 @@ impl Stack {
         match self {
             Stack::Noq => "noq",
             Stack::Quinn => "quinn",
+            Stack::S2n => "s2n-quic",
         }
     }
 
@@ -48,6 +55,20 @@ impl Stack {
         match self {
             Stack::Noq => ALL.with(Capabilities::PACING),
             Stack::Quinn => ALL,
+            Stack::S2n => ALL.with(Capabilities::PACING).with(Capabilities::ECN),
+        }
+    }
+
+    /// What runs an algorithm of these needs instead, for people.
+    fn with(needs: Capabilities) -> String {
+        let can = |stack: &Stack| needs.missing_from(stack.capabilities()).is_empty();
+        let names: Vec<&str> = Stack::ALL.into_iter().filter(can).map(Stack::name).collect();
+        match names.as_slice() {
+            [] => "no QUIC stack has it; ccplane's other datapaths do: kernel TCP, UDP, the simulator".to_owned(),
+            names => format!(
+                "{} can run it, and so do kernel TCP, UDP and the simulator",
+                names.join(" or ")
+            ),
         }
     }
 }

@@ -5,28 +5,49 @@
 use std::time::{Duration as Real, Instant};
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_quic::host::{Congestion, Host, Identity, Native, Options};
+use ccplane_quic::host::{Congestion, Host, Identity, Native, Options, built_in};
 use ccplane_quic::{Limits, Plane, Stack};
-use ccplane_units::Duration;
+use ccplane_units::{Duration, Rate};
 
 const SOON: Duration = Duration::from_millis(20);
 const LATE: Real = Real::from_secs(60);
 
-fn options() -> Options {
+fn options(congestion: Congestion) -> Options {
     Options {
+        stack: match &congestion {
+            Congestion::Steered(plane) => plane.stack(),
+            Congestion::Native(_) => Stack::Noq,
+        },
         local: ([127, 0, 0, 1], 0).into(),
         window: 8 << 20,
         idle_timeout: Some(Duration::from_secs(5)),
         max_rate: None,
         qlog: None,
         most: 1_000,
-        accepted: Congestion::Native(Native::Cubic),
+        congestion,
     }
 }
 
-fn plane(name: &str) -> Plane {
+/// Two hosts of a stack: one that listens, under the stack's own Cubic, and one that sends.
+fn pair(identity: &Identity, stack: Stack, congestion: &Congestion) -> [Host; 2] {
+    let of = |congestion| Options {
+        stack,
+        ..options(congestion)
+    };
+    [
+        Host::listen(of(Congestion::Native(Native::Cubic)), identity).unwrap(),
+        Host::bind(of(congestion.clone()), Some(identity.fingerprint())).unwrap(),
+    ]
+}
+
+fn plane(stack: Stack, name: &str) -> Plane {
     let algorithm = Registry::builtin().by_name(name, &Parameters::default()).unwrap();
-    Plane::in_process(Stack::Noq, algorithm, Limits::default()).unwrap()
+    Plane::in_process(stack, algorithm, Limits::default()).unwrap()
+}
+
+/// The stacks that are built in.
+fn stacks() -> impl Iterator<Item = Stack> {
+    Stack::ALL.into_iter().filter(|stack| built_in(*stack).is_ok())
 }
 
 /// The byte at a place of the pattern that is sent.
@@ -35,11 +56,9 @@ fn pattern(place: u64) -> u8 {
 }
 
 /// Sends so many bytes from the second host to the first, on as many connections as wanted.
-fn carry(hosts: &mut [Host; 2], identity: &Identity, congestion: &Congestion, bytes: u64, connections: usize) {
+fn carry(hosts: &mut [Host; 2], bytes: u64, connections: usize) {
     let to = hosts[0].local();
-    let ids: Vec<u64> = (0..connections)
-        .map(|_| hosts[1].connect(to, Some(identity.fingerprint()), congestion).unwrap())
-        .collect();
+    let ids: Vec<u64> = (0..connections).map(|_| hosts[1].connect(to).unwrap()).collect();
     let (mut written, mut taken) = (vec![0u64; connections], vec![0u64; connections]);
     let mut accepted = Vec::new();
     let late = Instant::now() + LATE;
@@ -80,57 +99,114 @@ fn carry(hosts: &mut [Host; 2], identity: &Identity, congestion: &Congestion, by
 #[test]
 fn what_is_sent_arrives_whoever_decides_the_window() {
     let identity = Identity::new().unwrap();
-    for congestion in [
-        Congestion::Native(Native::NewReno),
-        Congestion::Native(Native::Bbr3),
-        Congestion::Steered(plane("cubic")),
-        Congestion::Steered(plane("copa")),
-        Congestion::Steered(plane("bbr3")),
-    ] {
-        let mut hosts = [
-            Host::listen(options(), &identity).unwrap(),
-            Host::bind(options()).unwrap(),
-        ];
-        carry(&mut hosts, &identity, &congestion, 5_000_000, 1);
-        if let Congestion::Steered(plane) = &congestion {
-            let stats = plane.stats();
-            assert_eq!((stats.opened, stats.closed), (1, 1));
-            assert!(stats.reports > 0, "{stats:?}");
+    let of = |stack: Stack, natives: &[Native], names: &[&str]| {
+        let natives = natives.iter().copied().map(Congestion::Native);
+        let steered = names.iter().map(|name| Congestion::Steered(plane(stack, name)));
+        natives.chain(steered).collect::<Vec<Congestion>>()
+    };
+    for stack in stacks() {
+        let all = match stack {
+            Stack::Noq => of(stack, &[Native::NewReno, Native::Bbr3], &["cubic", "copa", "bbr3"]),
+            Stack::Quinn => of(stack, &[Native::NewReno, Native::Bbr], &["cubic", "reno"]),
+            Stack::S2n => of(stack, &[Native::Cubic, Native::Bbr2], &["cubic", "copa", "dctcp"]),
+        };
+        for congestion in all {
+            let mut hosts = pair(&identity, stack, &congestion);
+            carry(&mut hosts, 5_000_000, 1);
+            drop(hosts);
+            if let Congestion::Steered(plane) = &congestion {
+                ends(plane, 1);
+                assert!(plane.stats().reports > 0, "{stack:?}: {:?}", plane.stats());
+            }
         }
     }
+}
+
+/// So many flows were opened, and all of them end.
+fn ends(plane: &Plane, flows: u64) {
+    let late = Instant::now() + LATE;
+    while plane.stats().closed < flows && Instant::now() < late {
+        std::thread::sleep(Real::from_millis(10));
+    }
+    let stats = plane.stats();
+    assert_eq!((stats.opened, stats.closed), (flows, flows), "{stats:?}");
 }
 
 #[test]
 fn a_hundred_connections_open_and_close_as_many_flows() {
     let identity = Identity::new().unwrap();
-    let plane = plane("reno");
-    let mut hosts = [
-        Host::listen(options(), &identity).unwrap(),
-        Host::bind(options()).unwrap(),
-    ];
-    carry(&mut hosts, &identity, &Congestion::Steered(plane.clone()), 50_000, 100);
-    let stats = plane.stats();
-    assert_eq!((stats.opened, stats.closed), (100, 100), "{stats:?}");
+    for stack in stacks() {
+        let plane = plane(stack, "reno");
+        let mut hosts = pair(&identity, stack, &Congestion::Steered(plane.clone()));
+        carry(&mut hosts, 50_000, 100);
+        drop(hosts);
+        ends(&plane, 100);
+    }
 }
 
 #[test]
 fn a_server_of_another_fingerprint_is_refused() {
     let (identity, other) = (Identity::new().unwrap(), Identity::new().unwrap());
-    let mut hosts = [
-        Host::listen(options(), &identity).unwrap(),
-        Host::bind(options()).unwrap(),
-    ];
-    let to = hosts[0].local();
-    let id = hosts[1]
-        .connect(to, Some(other.fingerprint()), &Congestion::Native(Native::Cubic))
-        .unwrap();
-    let late = Instant::now() + LATE;
-    while hosts[1].failure(id).is_none() {
-        assert!(Instant::now() < late && !hosts[1].is_connected(id));
-        Host::turn_all(&mut hosts, SOON).unwrap();
+    for stack in stacks() {
+        let congestion = Congestion::Native(Native::Cubic);
+        let [listening, _] = pair(&identity, stack, &congestion);
+        let [_, opening] = pair(&other, stack, &congestion);
+        let mut hosts = [listening, opening];
+        let to = hosts[0].local();
+        let id = hosts[1].connect(to).unwrap();
+        let late = Instant::now() + LATE;
+        while hosts[1].failure(id).is_none() {
+            assert!(Instant::now() < late && !hosts[1].is_connected(id), "{stack:?}");
+            Host::turn_all(&mut hosts, SOON).unwrap();
+        }
+        let why = hosts[1].failure(id).unwrap();
+        assert!(why.contains("certificate"), "{stack:?}: {why}");
     }
-    let why = hosts[1].failure(id).unwrap().to_string();
-    assert!(why.contains("certificate"), "{why}");
+}
+
+#[test]
+fn what_a_stack_cannot_do_is_refused_by_its_name() {
+    let identity = Identity::new().unwrap();
+    for stack in Stack::ALL {
+        let feature = match built_in(stack) {
+            Ok(()) => continue,
+            Err(why) => why.to_string(),
+        };
+        let options = Options {
+            stack,
+            ..options(Congestion::Native(Native::Cubic))
+        };
+        let why = Host::listen(options, &identity).err().unwrap().to_string();
+        assert!(
+            why == feature && why.contains("feature `") && why.contains(stack.name()),
+            "{why}"
+        );
+    }
+    for stack in stacks() {
+        let native = if stack == Stack::Noq {
+            Native::Bbr2
+        } else {
+            Native::Bbr3
+        };
+        let wanted = Options {
+            stack,
+            ..options(Congestion::Native(native))
+        };
+        let why = Host::listen(wanted, &identity).err().unwrap().to_string();
+        assert!(why.contains(stack.name()) && why.contains("it has"), "{why}");
+        let limited = Options {
+            stack,
+            max_rate: Some(Rate::from_bits_per_sec(1_000_000)),
+            ..options(Congestion::Native(Native::Cubic))
+        };
+        match Host::bind(limited, None) {
+            Ok(_) => assert_eq!(stack, Stack::Noq),
+            Err(why) => assert!(why.to_string().contains("no limit of its own"), "{why}"),
+        }
+        let listening = &mut pair(&identity, stack, &Congestion::Native(Native::Cubic))[0];
+        let why = listening.connect(listening.local()).unwrap_err().to_string();
+        assert!(why.contains("accepts connections"), "{why}");
+    }
 }
 
 #[test]
@@ -144,7 +220,7 @@ fn the_threads_of_a_plane_end_with_it() {
             })
             .count()
     };
-    let plane = plane("cubic");
+    let plane = plane(Stack::Noq, "cubic");
     assert!(threads() > 0);
     drop(plane);
     let late = Instant::now() + LATE;

@@ -2,8 +2,10 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
+use ccplane_lab::stats::{distance, distance_within};
 use ccplane_lab::{Contender, Options as RunOptions, Over, Packets, Place, Quiet, run as run_once};
 use ccplane_qdisc::{QueueSpec, Size};
+use ccplane_quic::Stack;
 use ccplane_units::{Duration, Rate};
 
 use super::Options;
@@ -46,7 +48,7 @@ impl Who {
     fn place(self) -> Box<dyn Place> {
         match self {
             Who::KernelCopa => Box::new(Packets::over(Over::Tcp)),
-            _ => Box::new(Packets::over(Over::Quic)),
+            _ => Box::new(Packets::over(Over::Quic(Stack::Noq))),
         }
     }
 }
@@ -55,6 +57,8 @@ struct Run {
     goodput: f64,
     delay: f64,
     again: f64,
+    /// What the link delivered in each bin, Mbit/s.
+    throughput: Vec<f64>,
 }
 
 pub(super) fn run(
@@ -80,6 +84,10 @@ pub(super) fn run(
             goodput: told.map_or(f64::NAN, |figures| figures.goodput_mbit),
             delay: told.map_or(f64::NAN, |figures| figures.delay_mean_ms),
             again: told.map_or(f64::NAN, |figures| figures.retransmissions as f64),
+            throughput: result
+                .contenders
+                .first()
+                .map_or_else(Vec::new, |contender| contender.series.throughput_mbit.clone()),
         })
     })?;
     let kinds = [
@@ -129,8 +137,51 @@ pub(super) fn run(
             "x kernel TCP",
         )
         .at_most(1.2);
+    let throughput = |who| -> Vec<Vec<f64>> { turns.of(who).iter().map(|run| run.throughput.clone()).collect() };
+    alike(figures, "cubic", &throughput(Who::Cubic), &throughput(Who::OwnCubic));
+    alike(figures, "bbr3", &throughput(Who::Bbr3), &throughput(Who::OwnBbr3));
     figures.note(format!(
         "behind a link: {RATE}, {RTT}, a queue of one BDP, {rounds} runs of {length} each in turns, one flow; delay: one way, mean of packets"
     ));
     Ok(())
+}
+
+/// How far the distributions of throughput are apart, ours and noq's own: the mean Kolmogorov-Smirnov distance between as many runs of either,
+/// over every choice of them, beside that of noq's own runs to each other, as in `paper ccp-fidelity`. Two runs of either are needed.
+fn alike(figures: &mut Figures, name: &str, ours: &[Vec<f64>], own: &[Vec<f64>]) {
+    if ours.len() < 2 || own.len() < 2 {
+        return;
+    }
+    let Some((apart, floor)) = distance(ours, own).zip(distance_within(own)) else {
+        return;
+    };
+    figures.add(format!("noq_emu_ks_throughput_{name}_own"), floor, "KS distance");
+    figures
+        .add(format!("noq_emu_ks_throughput_{name}"), apart, "KS distance")
+        .at_most((1.5 * floor).max(0.05));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(mean: f64) -> Vec<Vec<f64>> {
+        let bin = |run: u32, bin: u32| mean + f64::from((run * 7 + bin * 13) % 10) / 10.0;
+        (0..4).map(|run| (0..100).map(|at| bin(run, at)).collect()).collect()
+    }
+
+    #[test]
+    fn runs_that_are_alike_are_no_further_apart_than_the_stacks_own() {
+        let mut figures = Figures::default();
+        alike(&mut figures, "same", &runs(90.0), &runs(90.0));
+        alike(&mut figures, "other", &runs(80.0), &runs(90.0));
+        let of = |key: &str| figures.get(key).unwrap();
+        assert!(of("noq_emu_ks_throughput_same") <= 0.05, "{figures:?}");
+        assert_eq!(of("noq_emu_ks_throughput_other"), 1.0, "nothing is in common");
+        assert!(of("noq_emu_ks_throughput_other_own") <= 0.05);
+        // One run of each says nothing of distributions.
+        let mut few = Figures::default();
+        alike(&mut few, "few", &runs(90.0)[..1], &runs(90.0)[..1]);
+        assert_eq!(few.get("noq_emu_ks_throughput_few"), None);
+    }
 }

@@ -83,22 +83,21 @@ fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
         }
     };
     let identity = Identity::new().map_err(|why| failed(&why))?;
-    let options = || HostOptions {
+    let options = |congestion| HostOptions {
+        stack: Stack::Noq,
         local: ([127, 0, 0, 1], 0).into(),
         window: 8 << 20,
         idle_timeout: Some(Duration::from_secs(5)),
         max_rate: Some(LIMIT),
         qlog: None,
         most: 1,
-        accepted: Congestion::Native(Native::Cubic),
+        congestion,
     };
-    let server = Host::listen(options(), &identity).map_err(|why| failed(&why))?;
-    let client = Host::bind(options()).map_err(|why| failed(&why))?;
+    let server = Host::listen(options(Congestion::Native(Native::Cubic)), &identity).map_err(|why| failed(&why))?;
+    let client = Host::bind(options(congestion), Some(identity.fingerprint())).map_err(|why| failed(&why))?;
     let to = server.local();
     let mut hosts = [server, client];
-    let id = hosts[1]
-        .connect(to, Some(identity.fingerprint()), &congestion)
-        .map_err(|why| failed(&why))?;
+    let id = hosts[1].connect(to).map_err(|why| failed(&why))?;
     let (mut arriving, mut received, mut begun) = (None, 0u64, None);
     let length = std::time::Duration::from_nanos(length.as_nanos());
     loop {

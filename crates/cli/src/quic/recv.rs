@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ccplane_files::Hash;
-use ccplane_quic::host::{Host, Identity};
+use ccplane_quic::Stack;
+use ccplane_quic::host::{Congestion, Host, Identity, Native};
 use clap::Args;
 use serde_json::json;
 
@@ -45,7 +46,11 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let once = args.once || !is_device(&args.out);
     refuse_existing(args)?;
     let identity = Identity::load(&identity_file(args)?).map_err(|why| Failure::new(Kind::Usage, why))?;
-    let mut host = Host::listen(args.common.options(args.listen, MOST, None)?, &identity).map_err(failed)?;
+    let options = args
+        .common
+        .options(args.listen, MOST, None, Congestion::Native(Native::Cubic))?;
+    let stack = options.stack;
+    let mut host = Host::listen(options, &identity).map_err(failed)?;
     let stop = interrupt::flag()?;
     let (local, fingerprint) = (host.local(), identity.fingerprint());
     // Standard output may be what is received.
@@ -90,7 +95,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
             let well = match outcome {
                 Ok(None) => return true,
                 Ok(Some((bytes, hash))) => {
-                    print(bytes, &hash, args, json);
+                    print(bytes, &hash, args, stack, json);
                     ended = Some(Ok(()));
                     true
                 }
@@ -291,10 +296,11 @@ fn reached(local: SocketAddr) -> String {
     format!("{}:{}", name.as_deref().map_or("HOST", str::trim), local.port())
 }
 
-fn print(bytes: u64, hash: &Hash, args: &RecvArgs, json: bool) {
+fn print(bytes: u64, hash: &Hash, args: &RecvArgs, stack: Stack, json: bool) {
     let out = args.out.display().to_string();
     let text = if json {
-        let object = json!({ "out": out, "bytes": bytes, "blake3": hex(hash), "encrypted": true, "stack": args.common.stack.name() });
+        let object =
+            json!({ "out": out, "bytes": bytes, "blake3": hex(hash), "encrypted": true, "stack": stack.name() });
         object.to_string()
     } else {
         format!("{out}: {bytes} bytes, hash {}", &hex(hash)[..16])

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use ccplane_files::Hash;
-use ccplane_quic::host::{Congestion, Fingerprint, Host, Stats};
+use ccplane_quic::host::{Congestion, Fingerprint, Host, Native, Stats};
 use ccplane_quic::{Plane, PlaneError, PlaneStats, Stack};
 use ccplane_units::{Duration, Rate};
 use clap::Args;
@@ -46,12 +46,17 @@ pub struct SendArgs {
 /// Runs the command.
 pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let (to, trusted) = receiver(args)?;
-    let congestion = congestion(&args.steer, registry)?;
+    let stack = args.common.stack()?;
+    let congestion = congestion(stack, &args.steer, registry)?;
     let (mut source, length) = source(&args.file)?;
-    let mut host = Host::bind(args.common.options(any(to), 1, args.steer.max_rate)?).map_err(failed)?;
+    // A plane keeps to the owner's limits itself, on stacks that have none of their own.
+    let steered = matches!(congestion, Congestion::Steered(_));
+    let own = args.steer.max_rate.filter(|_| stack == Stack::Noq || !steered);
+    let options = args.common.options(any(to), 1, own, congestion.clone())?;
+    let mut host = Host::bind(options, trusted).map_err(failed)?;
     let stop = interrupt::flag()?;
     let begun = (Instant::now(), cpu_seconds());
-    let id = host.connect(to, trusted, &congestion).map_err(failed)?;
+    let id = host.connect(to).map_err(failed)?;
     let outcome = carry(&mut host, id, to, &mut *source, length, &stop);
     let (seconds, cpu_s) = (begun.0.elapsed().as_secs_f64(), cpu_seconds() - begun.1);
     let stats = host.stats(id).unwrap_or_default();
@@ -68,6 +73,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     };
     let (bytes, hash) = outcome?;
     let done = Done {
+        stack,
         bytes,
         hash,
         seconds,
@@ -81,6 +87,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
 
 /// A transfer that succeeded.
 struct Done {
+    stack: Stack,
     bytes: u64,
     hash: Hash,
     seconds: f64,
@@ -109,7 +116,7 @@ fn receiver(args: &SendArgs) -> Result<(SocketAddr, Option<Fingerprint>), Failur
 }
 
 /// Who decides the window; an algorithm is begun, or an agent found.
-fn congestion(steer: &SteerArgs, registry: &Registry) -> Result<Congestion, Failure> {
+fn congestion(stack: Stack, steer: &SteerArgs, registry: &Registry) -> Result<Congestion, Failure> {
     let limits = steer.limits()?;
     let refused = |why: PlaneError| {
         let kind = match why {
@@ -120,11 +127,11 @@ fn congestion(steer: &SteerArgs, registry: &Registry) -> Result<Congestion, Fail
     };
     let plane = match steer.decides(&limits)? {
         Decides::Native(name) => {
-            let native = name.parse().map_err(|why| Failure::new(Kind::Usage, why))?;
+            let native = Native::of(stack, name).map_err(|why| Failure::new(Kind::Usage, why))?;
             return Ok(Congestion::Native(native));
         }
-        Decides::Agent(address, name) => Plane::agent(Stack::Noq, address, name, steer.silence, limits),
-        Decides::Here => Plane::in_process(Stack::Noq, make(&steer.alg, registry)?, limits),
+        Decides::Agent(address, name) => Plane::agent(stack, address, name, steer.silence, limits),
+        Decides::Here => Plane::in_process(stack, make(&steer.alg, registry)?, limits),
     };
     plane.map(Congestion::Steered).map_err(refused)
 }
@@ -163,7 +170,7 @@ fn carry(
             return Err(Failure::text(Kind::Failed, "interrupted"));
         }
         if let Some(why) = host.failure(id) {
-            return Err(lost(host.is_connected(id), to, &why.to_string()));
+            return Err(lost(host.is_connected(id), to, why));
         }
         while host.is_connected(id) && !ended {
             if place == filled {
@@ -233,7 +240,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
             "encrypted": true, "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s, "mss": stats.mtu,
             "packet_bytes": stats.mtu + if to.is_ipv4() { 28 } else { 48 }, "retransmitted": stats.lost, "lost": stats.lost,
             "srtt_ms": srtt_ms, "cwnd": stats.cwnd, "pacing_rate_bytes_per_s": stats.pacing_rate,
-            "stack": args.common.stack.name(), "version": "1",
+            "stack": done.stack.name(), "version": "1",
             "reports": done.steered.map(|steered| steered.reports), "fallbacks": done.steered.map(|steered| steered.fallbacks),
         });
         println!("{object}");

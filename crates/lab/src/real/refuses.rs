@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ccplane_qdisc::LineSpec;
+use ccplane_quic::host::Native;
 use ccplane_units::Rate;
 use ccplane_workload::{Carrier, NodeId, Pairs as SimPairs, Workload as Sends};
 
@@ -236,8 +237,8 @@ fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
                     "native:{name}: ccplane's transport has no such congestion control"
                 ));
             }
-            Over::Quic => {
-                if let Err(why) = super::user::native(name) {
+            Over::Quic(stack) => {
+                if let Err(why) = Native::of(stack, name) {
                     parts.push(why.to_string());
                 }
             }

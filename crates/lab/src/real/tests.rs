@@ -12,6 +12,8 @@ use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_emu::{Config as EmuConfig, EmuReport, Emulator, LinkConfig};
 use ccplane_qdisc::LineSpec;
+use ccplane_quic::Stack;
+use ccplane_quic::host::built_in;
 use ccplane_sim::{Congestion, Native, SimOptions, Simulation};
 use ccplane_transport::Config;
 use ccplane_units::{Bytes, Duration, Time};
@@ -590,7 +592,9 @@ fn our_transport_carries_the_same_workloads() {
 #[test]
 fn quic_carries_the_same_workloads() {
     if privileged("quic_carries_the_same_workloads") {
-        carries_the_same_workloads(Over::Quic);
+        for stack in Stack::ALL.into_iter().filter(|stack| built_in(*stack).is_ok()) {
+            carries_the_same_workloads(Over::Quic(stack));
+        }
     }
 }
 

@@ -22,7 +22,6 @@ use ccplane_workload::Action;
 use self::datagrams::Datagrams;
 use self::ends::{Begins, End, Ends, NAME};
 use self::quic::QuicEnds;
-pub(crate) use self::quic::native;
 use self::udp::UdpEnds;
 use super::drive::{Account, Courses, Opening, Sampled, place};
 use super::events::Events;
@@ -47,13 +46,10 @@ pub(crate) fn run(
     look: impl FnMut(Duration, u64) -> bool,
 ) -> Result<(Recorded, Option<SecondLoop>), Error> {
     match over {
-        Over::Quic => drive(
-            emulator,
-            plan,
-            QuicEnds::new(emulator, plan, registry, agent)?,
-            None,
-            look,
-        ),
+        Over::Quic(stack) => {
+            let ends = QuicEnds::new(stack, emulator, plan, registry, agent)?;
+            drive(emulator, plan, ends, None, look)
+        }
         Over::Tcp | Over::Udp => {
             let ends = UdpEnds::new(emulator, plan, registry, agent, rc3);
             drive(emulator, plan, ends, rc3, look)

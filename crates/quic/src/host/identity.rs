@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
@@ -138,18 +137,18 @@ impl Identity {
     }
 
     /// TLS as a server.
-    pub(super) fn server(&self) -> Result<QuicServerConfig, IdentityError> {
+    pub(super) fn server(&self) -> Result<rustls::ServerConfig, IdentityError> {
         let mut config = rustls::ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_no_client_auth()
             .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        QuicServerConfig::try_from(config).map_err(|why| rustls::Error::General(why.to_string()).into())
+        Ok(config)
     }
 }
 
 /// TLS as a client that believes this fingerprint, or anybody where there is none.
-pub(super) fn client(trusted: Option<Fingerprint>) -> Result<QuicClientConfig, IdentityError> {
+pub(super) fn client(trusted: Option<Fingerprint>) -> Result<rustls::ClientConfig, IdentityError> {
     let provider = provider();
     let pinned = Arc::new(Pinned {
         trusted,
@@ -161,7 +160,7 @@ pub(super) fn client(trusted: Option<Fingerprint>) -> Result<QuicClientConfig, I
         .with_custom_certificate_verifier(pinned)
         .with_no_client_auth();
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    QuicClientConfig::try_from(config).map_err(|why| rustls::Error::General(why.to_string()).into())
+    Ok(config)
 }
 
 fn provider() -> Arc<CryptoProvider> {

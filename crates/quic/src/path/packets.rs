@@ -118,6 +118,17 @@ impl Packets {
     /// Acknowledges the packet of this number that left at this time; nothing where there is none, or it was acknowledged before.
     pub fn acked(&mut self, number: u64, at: Time) -> Option<Settled> {
         let place = self.find_at(number, at)?;
+        self.acked_at(place)
+    }
+
+    /// Acknowledges the newest packet that is outstanding and no newer than that of this number, which left at this time; nothing where there
+    /// is none. For stacks that tell the newest packet of an acknowledgement, and how many bytes it brought.
+    pub fn acked_no_later(&mut self, number: u64, at: Time) -> Option<Settled> {
+        let place = self.outstanding_no_later(number, at)?;
+        self.acked_at(place)
+    }
+
+    fn acked_at(&mut self, place: usize) -> Option<Settled> {
         let call = self.call;
         let order = self.first + place as u64;
         let packet = self.ring.get_mut(place)?;
@@ -154,26 +165,30 @@ impl Packets {
 
     /// Marks the oldest outstanding packet lost, if it left no later than this: its order and size.
     pub fn oldest_lost(&mut self, until: Time) -> Option<(u64, u64)> {
-        let from = (self.edge - self.first) as usize;
-        let out = |packet: &Packet| packet.state == State::Outstanding;
-        let place = from + self.ring.iter().skip(from).position(out)?;
-        let packet = self.ring.get_mut(place).filter(|packet| packet.at <= until)?;
-        packet.state = State::Lost;
-        let bytes = packet.bytes;
-        self.leave(bytes);
-        Some((self.first + place as u64, bytes.into()))
+        let place = self.oldest_outstanding()?;
+        let left = self.ring.get(place)?.at;
+        if left > until {
+            return None;
+        }
+        self.settle_at(place, State::Lost)
+    }
+
+    /// Marks the newest packet lost that is outstanding and no newer than that of this number, which left at this time: its order and size.
+    pub fn lost_no_later(&mut self, number: u64, at: Time) -> Option<(u64, u64)> {
+        let place = self.outstanding_no_later(number, at)?;
+        self.settle_at(place, State::Lost)
+    }
+
+    /// The stack has dropped the oldest outstanding packet: its order and size.
+    pub fn oldest_dropped(&mut self) -> Option<(u64, u64)> {
+        let place = self.oldest_outstanding()?;
+        self.settle_at(place, State::Forgotten)
     }
 
     /// Marks a packet lost; its order. The stacks do not say when it left, so that its size has to do.
     pub fn lost(&mut self, number: u64, bytes: u16) -> Option<u64> {
         let place = self.find_sized(number, bytes)?;
-        let packet = self.ring.get_mut(place)?;
-        if packet.state != State::Outstanding {
-            return None;
-        }
-        packet.state = State::Lost;
-        self.leave(bytes);
-        Some(self.first + place as u64)
+        self.settle_at(place, State::Lost).map(|(order, _)| order)
     }
 
     /// Ends a call: moves the edge over what has settled. What left before `forget` and is still outstanding was dropped by the
@@ -219,6 +234,36 @@ impl Packets {
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         self.ring.capacity() * size_of::<Packet>()
+    }
+
+    /// An outstanding packet flies no longer: its order and size.
+    fn settle_at(&mut self, place: usize, state: State) -> Option<(u64, u64)> {
+        let packet = self
+            .ring
+            .get_mut(place)
+            .filter(|packet| packet.state == State::Outstanding)?;
+        packet.state = state;
+        let bytes = packet.bytes;
+        self.leave(bytes);
+        Some((self.first + place as u64, bytes.into()))
+    }
+
+    fn oldest_outstanding(&self) -> Option<usize> {
+        let from = (self.edge - self.first) as usize;
+        let out = |packet: &Packet| packet.state == State::Outstanding;
+        Some(from + self.ring.iter().skip(from).position(out)?)
+    }
+
+    /// The newest that is outstanding and no newer than the packet of this number, which left at this time. Where that is gone, everything
+    /// before it has settled.
+    fn outstanding_no_later(&self, number: u64, at: Time) -> Option<usize> {
+        let newest = self.find_at(number, at)?;
+        let from = (self.edge - self.first) as usize;
+        (from..=newest).rev().find(|place| {
+            self.ring
+                .get(*place)
+                .is_some_and(|packet| packet.state == State::Outstanding)
+        })
     }
 
     fn leave(&mut self, bytes: u16) {

@@ -1,4 +1,4 @@
-//! QUIC, by noq: a socket for each host and algorithm, made where a flow first needs it. What runs an algorithm is one for all hosts.
+//! QUIC, by one of its stacks: a socket for each host and algorithm, made where a flow first needs it. What runs an algorithm is one for all hosts.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,6 +28,7 @@ const MOST: usize = 1 << 16;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 pub(super) struct QuicEnds<'r> {
+    stack: Stack,
     emulator: &'r Emulator,
     plan: &'r RealPlan,
     registry: &'r Registry,
@@ -45,6 +46,7 @@ pub(super) struct QuicEnds<'r> {
 impl<'r> QuicEnds<'r> {
     /// None are made yet.
     pub fn new(
+        stack: Stack,
         emulator: &'r Emulator,
         plan: &'r RealPlan,
         registry: &'r Registry,
@@ -52,6 +54,7 @@ impl<'r> QuicEnds<'r> {
     ) -> Result<QuicEnds<'r>, Error> {
         let identity = Identity::new().map_err(|why| broken(why.into()))?;
         Ok(QuicEnds {
+            stack,
             emulator,
             plan,
             registry,
@@ -64,8 +67,8 @@ impl<'r> QuicEnds<'r> {
         })
     }
 
-    /// The host of a workload's algorithm at a node, and what controls connections that it opens.
-    fn host(&mut self, workload: usize, node: NodeId, accepts: bool) -> Result<(usize, Congestion), Error> {
+    /// The host of a workload's algorithm at a node.
+    fn host(&mut self, workload: usize, node: NodeId, accepts: bool) -> Result<usize, Error> {
         let (plan, emulator) = (self.plan, self.emulator);
         let wanted = plan.workloads.get(workload).ok_or(Error::NoContender)?;
         let contender = wanted.contender.as_ref().ok_or(Error::NoContender)?;
@@ -74,13 +77,14 @@ impl<'r> QuicEnds<'r> {
             .iter()
             .position(|other| other.contender == wanted.contender);
         let same = same.unwrap_or(workload);
-        let congestion = self.control(same, contender)?;
         let key = (node, same, accepts);
         if let Some(at) = self.places.get(&key) {
-            return Ok((*at, congestion));
+            return Ok(*at);
         }
+        let congestion = self.control(same, contender)?;
         let host = place(plan, node)?;
         let options = Options {
+            stack: self.stack,
             local: SocketAddr::new(host.address, 0),
             // A connection has memory for this at either end; the socket buffer of TCP counts everything twice.
             window: (plan.buffer / 2).clamp(1 << 20, 1 << 29),
@@ -89,9 +93,9 @@ impl<'r> QuicEnds<'r> {
             qlog: None,
             most: MOST,
             // What accepts sends back under the same control where it is the stack's own, else under Cubic, as everywhere.
-            accepted: match &congestion {
-                Congestion::Native(native) => Congestion::Native(*native),
-                Congestion::Steered(_) => Congestion::Native(Native::Cubic),
+            congestion: match congestion {
+                Congestion::Steered(_) if accepts => Congestion::Native(Native::Cubic),
+                congestion => congestion,
             },
         };
         let identity = &self.identity;
@@ -99,7 +103,7 @@ impl<'r> QuicEnds<'r> {
             let bound = if accepts {
                 Host::listen(options, identity)
             } else {
-                Host::bind(options)
+                Host::bind(options, Some(identity.fingerprint()))
             };
             bound.map_err(io::Error::other)
         };
@@ -107,25 +111,25 @@ impl<'r> QuicEnds<'r> {
         let at = self.hosts.len();
         self.hosts.push(bound);
         self.places.insert(key, at);
-        Ok((at, congestion))
+        Ok(at)
     }
 
-    /// Who decides windows: an algorithm in a thread of its own, an agent in another process, or noq itself.
+    /// Who decides windows: an algorithm in a thread of its own, an agent in another process, or the stack itself.
     fn control(&mut self, workload: usize, contender: &Contender) -> Result<Congestion, Error> {
         if let Some(known) = self.controls.get(&workload) {
             return Ok(known.clone());
         }
-        let limits = Limits::default();
+        let (stack, limits) = (self.stack, Limits::default());
         let control = match (contender, self.agent) {
-            (Contender::Native { name }, _) => Congestion::Native(native(name)?),
+            (Contender::Native { name }, _) => Congestion::Native(Native::of(stack, name)?),
             (Contender::Ccplane { name, parameters }, None) => {
                 let algorithm = self.registry.by_name(name, &read(parameters))?;
-                Congestion::Steered(Plane::in_process(Stack::Noq, algorithm, limits)?)
+                Congestion::Steered(Plane::in_process(stack, algorithm, limits)?)
             }
             (Contender::Ccplane { name, .. }, Some(agent)) => {
                 // An agent serves a flow whose algorithm it lacks by the first that it has.
                 remote_algorithms(&agent.address, &[name], limits.fallback_after)?;
-                Congestion::Steered(Plane::agent(Stack::Noq, &agent.address, name, agent.silence, limits)?)
+                Congestion::Steered(Plane::agent(stack, &agent.address, name, agent.silence, limits)?)
             }
         };
         self.controls.insert(workload, control.clone());
@@ -135,12 +139,11 @@ impl<'r> QuicEnds<'r> {
 
 impl Ends for QuicEnds<'_> {
     fn connect(&mut self, workload: usize, from: NodeId, to: NodeId) -> Result<(End, SocketAddr), Error> {
-        let (server, _) = self.host(workload, to, true)?;
-        let (client, congestion) = self.host(workload, from, false)?;
+        let server = self.host(workload, to, true)?;
+        let client = self.host(workload, from, false)?;
         let peer = self.hosts.get(server).map(Host::local).ok_or(Error::NoContender)?;
-        let fingerprint = self.identity.fingerprint();
         let host = self.hosts.get_mut(client).ok_or(Error::NoContender)?;
-        let id = host.connect(peer, Some(fingerprint), &congestion).map_err(broken)?;
+        let id = host.connect(peer).map_err(broken)?;
         Ok(((client, id), host.local()))
     }
 
@@ -222,17 +225,12 @@ impl Ends for QuicEnds<'_> {
     }
 }
 
-/// noq's own congestion control of that name.
-pub(crate) fn native(name: &str) -> Result<Native, Error> {
-    Ok(name.parse()?)
-}
-
 /// A socket that works no more spoils every flow.
 fn broken(error: HostError) -> Error {
     Error::traffic("send over the path", "")(io::Error::other(error))
 }
 
-/// In the terms of Linux TCP; what noq does not tell is 0.
+/// In the terms of Linux TCP; what the stack does not tell is 0.
 fn tcp(stats: &Stats) -> TcpInfo {
     let mss = u64::from(stats.mtu).max(1);
     let packets = |bytes: u64| u32::try_from(bytes / mss).unwrap_or(u32::MAX);

@@ -1,19 +1,11 @@
-//! One connection of a [`Host`](super::Host): its one stream in both directions.
+//! One connection of a [`Noq`](super::Noq): its one stream in both directions.
 
 use std::time::Instant;
 
-use noq_proto::{
-    Connection as State, ConnectionError, ConnectionHandle, Dir, Event, PathId, ReadError, StreamEvent, StreamId,
-    VarInt,
-};
+use noq_proto::{Connection as State, ConnectionHandle, Dir, Event, PathId, ReadError, StreamEvent, StreamId, VarInt};
 
-use super::Stats;
-use super::qlog::Qlog;
-
-/// The error code with which a connection that is not needed any more is closed.
-const DONE: VarInt = VarInt::from_u32(0);
-/// And one that its application gives up.
-const GIVEN_UP: VarInt = VarInt::from_u32(1);
+use crate::host::qlog::Qlog;
+use crate::host::{Stats, code};
 
 pub(super) struct Connection {
     pub handle: ConnectionHandle,
@@ -27,7 +19,7 @@ pub(super) struct Connection {
     sent_all: bool,
     /// Everything that the peer wrote was read, and its end.
     read_all: bool,
-    pub failure: Option<ConnectionError>,
+    pub failure: Option<String>,
     /// Its owner has no more to do with it: it lives until the peer knows.
     pub removed: bool,
     pub log: Option<Qlog>,
@@ -55,7 +47,9 @@ impl Connection {
         while let Some(event) = self.state.poll() {
             match event {
                 Event::Connected => self.connected = true,
-                Event::ConnectionLost { reason } => self.failure = self.failure.take().or(Some(reason)),
+                Event::ConnectionLost { reason } => {
+                    self.failure = self.failure.take().or_else(|| Some(reason.to_string()))
+                }
                 Event::Stream(StreamEvent::Finished { id }) if Some(id) == self.stream => self.sent_all = true,
                 _ => {}
             }
@@ -128,8 +122,7 @@ impl Connection {
     pub fn close(&mut self, now: Instant, well: bool) {
         self.removed = true;
         if !self.state.is_closed() {
-            self.state
-                .close(now, if well { DONE } else { GIVEN_UP }, Default::default());
+            self.state.close(now, VarInt::from_u32(code(well)), Default::default());
         }
     }
 

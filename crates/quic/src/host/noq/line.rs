@@ -7,7 +7,7 @@ use ccplane_udp::{Marks, Socket, passes};
 use nix::errno::Errno;
 use noq_proto::Transmit;
 
-use super::HostError;
+use crate::host::HostError;
 
 /// Datagrams in one system call: what noq's own driver has. More would be made at once although an acknowledgement may come meanwhile.
 const BATCH: usize = 10;

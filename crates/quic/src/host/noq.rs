@@ -1,0 +1,320 @@
+//! noq's state machines on a UDP socket, run by whoever calls.
+#![expect(clippy::disallowed_methods, reason = "the driver of the connections' clock")]
+
+mod connection;
+mod line;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ccplane_udp::{Inbox, Socket, passes};
+use ccplane_units::Rate;
+use nix::poll::PollFlags;
+use noq_proto::congestion::{Bbr3Config, CubicConfig, NewRenoConfig};
+use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use noq_proto::{
+    ClientConfig, Connection as State, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig,
+    FourTuple, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt,
+};
+
+use super::identity;
+use super::qlog::Qlog;
+use super::{Congestion, Driver, HostError, LISTENS, Native, Options, Side, Stats};
+use crate::Stack;
+
+use connection::Connection;
+use line::Line;
+
+/// Batches of one connection before the others have their turn.
+const BATCHES: usize = 32;
+
+/// A socket and its connections.
+pub(super) struct Noq {
+    options: Options,
+    endpoint: Endpoint,
+    /// For connections that it opens.
+    client: Option<ClientConfig>,
+    line: Line,
+    inbox: Inbox,
+    connections: BTreeMap<u64, Connection>,
+    /// The numbers of connections by noq's handles.
+    numbers: HashMap<ConnectionHandle, u64>,
+    next: u64,
+    accepted: VecDeque<u64>,
+    /// Answers of the endpoint itself.
+    answer: Vec<u8>,
+}
+
+impl Noq {
+    pub fn new(options: Options, side: &Side<'_>) -> Result<Noq, HostError> {
+        let transport = Arc::new(transport(&options)?);
+        let (mut client, mut server) = (None, None);
+        match side {
+            Side::Opens(trusted) => {
+                let crypto = QuicClientConfig::try_from(identity::client(*trusted)?).map_err(unusable)?;
+                let mut config = ClientConfig::new(Arc::new(crypto));
+                config.transport_config(transport);
+                client = Some(config);
+            }
+            Side::Accepts(identity) => {
+                let crypto = QuicServerConfig::try_from(identity.server()?).map_err(unusable)?;
+                let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+                config.transport_config(transport);
+                config.max_incoming(options.most);
+                server = Some(Arc::new(config));
+            }
+        }
+        let address = options.local;
+        let socket = Socket::bind(address).map_err(|why| HostError::Bind { address, why })?;
+        Ok(Noq {
+            options,
+            client,
+            endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), server, true),
+            line: Line::new(socket),
+            inbox: Inbox::new(),
+            connections: BTreeMap::new(),
+            numbers: HashMap::new(),
+            next: 1,
+            accepted: VecDeque::new(),
+            answer: Vec::new(),
+        })
+    }
+
+    fn of(&mut self, id: u64) -> Option<&mut Connection> {
+        self.connections.get_mut(&id)
+    }
+
+    fn keep(&mut self, handle: ConnectionHandle, state: State, client: bool) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let mut connection = Connection::new(handle, state, client);
+        if let Some(folder) = &self.options.qlog {
+            let name = format!("{}-{id}", if client { "client" } else { "server" });
+            // A connection goes on without its log.
+            connection.log = Qlog::create(folder, &name, client, Instant::now())
+                .inspect_err(|why| tracing::warn!("no qlog {name} in {}: {why}", folder.display()))
+                .ok();
+        }
+        self.numbers.insert(handle, id);
+        self.connections.insert(id, connection);
+        id
+    }
+
+    fn receive(&mut self) -> Result<bool, HostError> {
+        let Noq {
+            endpoint,
+            line,
+            inbox,
+            connections,
+            numbers,
+            answer,
+            ..
+        } = self;
+        let now = Instant::now();
+        let (mut any, mut calls, mut answers) = (false, Vec::new(), Vec::new());
+        let received = match line.socket.receive(inbox) {
+            Ok(received) => received,
+            Err(why) if passes(&why) => return Ok(false),
+            Err(why) => return Err(HostError::Socket { what: "receive", why }),
+        };
+        received.each(|from, ecn, data| {
+            any = true;
+            let (path, ecn) = (FourTuple::from_remote(from), EcnCodepoint::from_bits(ecn));
+            answer.clear();
+            match endpoint.handle(now, path, ecn, (&*data).into(), answer) {
+                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                    let known = numbers.get(&handle).and_then(|id| connections.get_mut(id));
+                    if let Some(connection) = known {
+                        connection.state.handle_event(event);
+                    }
+                }
+                Some(DatagramEvent::NewConnection(incoming)) => calls.push(incoming),
+                Some(DatagramEvent::Response(transmit)) => answers.push((transmit, std::mem::take(answer))),
+                None => {}
+            }
+        });
+        for (transmit, contents) in &answers {
+            self.line.respond(transmit, contents)?;
+        }
+        for incoming in calls {
+            self.accept(incoming, now)?;
+        }
+        Ok(any)
+    }
+
+    fn accept(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
+        self.answer.clear();
+        let answer = if self.connections.len() >= self.options.most {
+            Some(self.endpoint.refuse(incoming, &mut self.answer))
+        } else {
+            match self.endpoint.accept(incoming, now, &mut self.answer, None) {
+                Ok((handle, state)) => {
+                    let id = self.keep(handle, state, false);
+                    self.accepted.push_back(id);
+                    None
+                }
+                Err(refused) => refused.response,
+            }
+        };
+        match answer {
+            Some(transmit) => self.line.respond(&transmit, &self.answer),
+            None => Ok(()),
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) -> Result<bool, HostError> {
+        if !self.line.resume()? {
+            return Ok(false);
+        }
+        let mut any = false;
+        for connection in self.connections.values_mut() {
+            for _ in 0..BATCHES {
+                let next = |most, contents: &mut Vec<u8>| connection.state.poll_transmit(now, most, contents);
+                match self.line.send(next)? {
+                    None => break,
+                    Some(true) => any = true,
+                    Some(false) => return Ok(true),
+                }
+            }
+        }
+        Ok(any)
+    }
+}
+
+impl Driver for Noq {
+    fn local(&self) -> SocketAddr {
+        self.line.socket.local()
+    }
+
+    fn connect(&mut self, to: SocketAddr) -> Result<u64, HostError> {
+        let failed = |why: String| HostError::Connect { to, why };
+        let config = self.client.clone().ok_or_else(|| failed(LISTENS.to_owned()))?;
+        let begun = self.endpoint.connect(Instant::now(), config, to, identity::NAME);
+        let (handle, state) = begun.map_err(|why| failed(why.to_string()))?;
+        Ok(self.keep(handle, state, true))
+    }
+
+    fn accepted(&mut self) -> Option<u64> {
+        self.accepted.pop_front()
+    }
+
+    fn write(&mut self, id: u64, bytes: &[u8]) -> usize {
+        self.of(id).map_or(0, |connection| connection.write(bytes))
+    }
+
+    fn finish(&mut self, id: u64) {
+        if let Some(connection) = self.of(id) {
+            connection.finish();
+        }
+    }
+
+    fn read(&mut self, id: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
+        self.of(id).map_or(0, |connection| connection.read(most, take))
+    }
+
+    fn has_sent_all(&self, id: u64) -> bool {
+        self.connections.get(&id).is_some_and(Connection::has_sent_all)
+    }
+
+    fn has_read_all(&self, id: u64) -> bool {
+        self.connections.get(&id).is_some_and(Connection::has_read_all)
+    }
+
+    fn is_connected(&self, id: u64) -> bool {
+        self.connections.get(&id).is_some_and(|connection| connection.connected)
+    }
+
+    fn failure(&self, id: u64) -> Option<&str> {
+        self.connections.get(&id)?.failure.as_deref()
+    }
+
+    fn stats(&mut self, id: u64) -> Option<Stats> {
+        self.of(id).map(Connection::stats)
+    }
+
+    fn close(&mut self, id: u64, well: bool) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.close(Instant::now(), well);
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn work(&mut self) -> Result<bool, HostError> {
+        let mut busy = self.receive()?;
+        let now = Instant::now();
+        for connection in self.connections.values_mut() {
+            if connection.state.poll_timeout().is_some_and(|due| due <= now) {
+                connection.state.handle_timeout(now);
+            }
+            while let Some(event) = connection.state.poll_endpoint_events() {
+                if let Some(event) = self.endpoint.handle_event(connection.handle, event) {
+                    connection.state.handle_event(event);
+                }
+            }
+            connection.events();
+            connection.note(now);
+        }
+        busy |= self.transmit(now)?;
+        let numbers = &mut self.numbers;
+        self.connections.retain(|_, connection| {
+            let over = connection.removed && connection.state.is_drained();
+            if over {
+                numbers.remove(&connection.handle);
+            }
+            !over
+        });
+        Ok(busy)
+    }
+
+    fn awaits(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>) {
+        let events = match self.line.is_blocked() {
+            true => PollFlags::POLLIN | PollFlags::POLLOUT,
+            false => PollFlags::POLLIN,
+        };
+        let timers = self
+            .connections
+            .values()
+            .filter_map(|connection| connection.state.poll_timeout());
+        (self.line.socket.as_fd(), events, timers.min())
+    }
+}
+
+fn transport(options: &Options) -> Result<TransportConfig, HostError> {
+    let mut config = TransportConfig::default();
+    let window = u32::try_from(options.window).unwrap_or(u32::MAX >> 2);
+    config
+        .stream_receive_window(VarInt::from_u32(window))
+        .receive_window(VarInt::from_u32(window))
+        .send_window(window.into())
+        .datagram_receive_buffer_size(None)
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .max_concurrent_bidi_streams(VarInt::from_u32(1));
+    let timeout = options.idle_timeout.and_then(|idle| {
+        let idle = std::time::Duration::from_nanos(idle.as_nanos());
+        IdleTimeout::try_from(idle).ok()
+    });
+    config.max_idle_timeout(timeout);
+    config.max_outgoing_bytes_per_second(options.max_rate.map(Rate::bytes_per_sec));
+    match &options.congestion {
+        Congestion::Steered(plane) => config.congestion_controller_factory(plane.noq()?),
+        Congestion::Native(Native::NewReno) => config.congestion_controller_factory(Arc::new(NewRenoConfig::default())),
+        Congestion::Native(Native::Cubic) => config.congestion_controller_factory(Arc::new(CubicConfig::default())),
+        Congestion::Native(Native::Bbr3) => config.congestion_controller_factory(Arc::new(Bbr3Config::default())),
+        Congestion::Native(other) => return Err(other.not_of(Stack::Noq).into()),
+    };
+    Ok(config)
+}
+
+/// TLS that QUIC cannot use: without TLS 1.3's first cipher suite.
+fn unusable(why: impl std::fmt::Display) -> HostError {
+    HostError::Start {
+        stack: Stack::Noq.name(),
+        why: why.to_string(),
+    }
+}

@@ -1,0 +1,153 @@
+//! quinn, by its own driver.
+
+use std::future::Future;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use ::quinn::congestion::{BbrConfig, CubicConfig, NewRenoConfig};
+use ::quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use ::quinn::{
+    ClientConfig, Connection, EndpointConfig, IdleTimeout, RecvStream, SendStream, ServerConfig, TokioRuntime,
+    TransportConfig, VarInt,
+};
+
+use super::{Endpoint, Figures, Link, Runtime, Sending};
+use crate::Stack;
+use crate::host::{Congestion, HostError, Native, Options, Side, Stats, identity};
+
+/// A host whose connections are quinn's.
+pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
+    let transport = Arc::new(transport(&options)?);
+    let (mut client, mut server) = (None, None);
+    match side {
+        Side::Opens(trusted) => {
+            let crypto = QuicClientConfig::try_from(identity::client(*trusted)?).map_err(unusable)?;
+            let mut config = ClientConfig::new(Arc::new(crypto));
+            config.transport_config(transport);
+            client = Some(config);
+        }
+        Side::Accepts(identity) => {
+            let crypto = QuicServerConfig::try_from(identity.server()?).map_err(unusable)?;
+            let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+            config.transport_config(transport);
+            config.max_incoming(options.most);
+            server = Some(config);
+        }
+    }
+    Runtime::start(&options, client.is_some(), move |socket: UdpSocket| {
+        let accepts = server.is_some();
+        let runtime = Arc::new(TokioRuntime);
+        let mut endpoint = ::quinn::Endpoint::new(EndpointConfig::default(), server, socket, runtime)
+            .map_err(|why| why.to_string())?;
+        if let Some(client) = client {
+            endpoint.set_default_client_config(client);
+        }
+        Ok(Quinn { endpoint, accepts })
+    })
+}
+
+struct Quinn {
+    endpoint: ::quinn::Endpoint,
+    accepts: bool,
+}
+
+impl Endpoint for Quinn {
+    type Link = Connection;
+
+    fn connect(&self, to: SocketAddr) -> impl Future<Output = Result<Connection, String>> + 'static {
+        let connecting = self.endpoint.connect(to, identity::NAME);
+        async move {
+            let connecting = connecting.map_err(|why| why.to_string())?;
+            connecting.await.map_err(|why| why.to_string())
+        }
+    }
+
+    async fn accept(&mut self) -> Option<impl Future<Output = Result<Connection, String>> + 'static> {
+        if !self.accepts {
+            std::future::pending::<()>().await;
+        }
+        let incoming = self.endpoint.accept().await?;
+        Some(async move { incoming.await.map_err(|why| why.to_string()) })
+    }
+
+    async fn settle(&mut self) {
+        self.endpoint.wait_idle().await;
+    }
+}
+
+impl Link for Connection {
+    type Sending = SendStream;
+    type Receiving = RecvStream;
+
+    async fn stream(&mut self, client: bool) -> Result<(SendStream, RecvStream), String> {
+        let stream = if client {
+            self.open_bi().await
+        } else {
+            self.accept_bi().await
+        };
+        stream.map_err(|why| why.to_string())
+    }
+
+    fn figures(&self) -> Figures {
+        let connection = self.clone();
+        Arc::new(move || {
+            let path = connection.stats().path;
+            Stats {
+                srtt: path.rtt.into(),
+                cwnd: path.cwnd,
+                ssthresh: None,
+                pacing_rate: None,
+                mtu: path.current_mtu,
+                sent: path.sent_packets,
+                lost: path.lost_packets,
+            }
+        })
+    }
+
+    fn close(&self, code: u32) {
+        Connection::close(self, VarInt::from_u32(code), &[]);
+    }
+}
+
+impl Sending for SendStream {
+    async fn finish(&mut self) -> Result<(), String> {
+        SendStream::finish(self).map_err(|why| why.to_string())?;
+        match self.stopped().await {
+            Ok(None) => Ok(()),
+            Ok(Some(code)) => Err(format!("the peer stopped the stream: {code}")),
+            Err(why) => Err(why.to_string()),
+        }
+    }
+}
+
+fn transport(options: &Options) -> Result<TransportConfig, HostError> {
+    let mut config = TransportConfig::default();
+    let window = u32::try_from(options.window).unwrap_or(u32::MAX >> 2);
+    config
+        .stream_receive_window(VarInt::from_u32(window))
+        .receive_window(VarInt::from_u32(window))
+        .send_window(window.into())
+        .datagram_receive_buffer_size(None)
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .max_concurrent_bidi_streams(VarInt::from_u32(1));
+    let timeout = options
+        .idle_timeout
+        .and_then(|idle| IdleTimeout::try_from(idle.to_std()).ok());
+    config.max_idle_timeout(timeout);
+    match &options.congestion {
+        Congestion::Steered(plane) => config.congestion_controller_factory(plane.quinn()?),
+        Congestion::Native(Native::NewReno) => config.congestion_controller_factory(Arc::new(NewRenoConfig::default())),
+        Congestion::Native(Native::Cubic) => config.congestion_controller_factory(Arc::new(CubicConfig::default())),
+        Congestion::Native(Native::Bbr) => config.congestion_controller_factory(Arc::new(BbrConfig::default())),
+        Congestion::Native(other) => return Err(other.not_of(Stack::Quinn).into()),
+    };
+    Ok(config)
+}
+
+/// TLS that QUIC cannot use: without TLS 1.3's first cipher suite.
+fn unusable(why: impl std::fmt::Display) -> HostError {
+    HostError::Start {
+        stack: Stack::Quinn.name(),
+        why: why.to_string(),
+    }
+}

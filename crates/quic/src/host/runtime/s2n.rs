@@ -1,0 +1,239 @@
+//! s2n-quic, by its own driver.
+
+use std::future::Future;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use s2n_quic::client::Connect;
+use s2n_quic::connection::Handle;
+use s2n_quic::provider::congestion_controller::{Bbr, Cubic, Endpoint as Controls};
+use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events};
+use s2n_quic::provider::limits::Limits;
+use s2n_quic::provider::{io, tls};
+use s2n_quic::stream::{ReceiveStream, SendStream};
+use s2n_quic::{Client, Connection, Server};
+
+use super::{Endpoint, Figures, Link, Runtime, Sending};
+use crate::Stack;
+use crate::host::{Congestion, HostError, Native, Options, Side, Stats, identity};
+
+/// A host whose connections are s2n-quic's.
+pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
+    match options.congestion.clone() {
+        Congestion::Steered(plane) => with(&options, side, plane.s2n()?),
+        Congestion::Native(Native::Cubic) => with(&options, side, Cubic::default()),
+        Congestion::Native(Native::Bbr2) => with(&options, side, Bbr::default()),
+        Congestion::Native(other) => Err(other.not_of(Stack::S2n).into()),
+    }
+}
+
+fn with(options: &Options, side: &Side<'_>, control: impl Controls) -> Result<Runtime, HostError> {
+    let limits = limits(options).map_err(cannot)?;
+    match side {
+        Side::Opens(trusted) => {
+            let tls = tls::rustls::Client::from(identity::client(*trusted)?);
+            Runtime::start(options, true, move |socket| {
+                let client = Client::builder().with_tls(tls).map_err(text)?;
+                let client = client.with_io(line(socket)?).map_err(text)?;
+                let client = client.with_limits(limits).map_err(text)?;
+                let client = client.with_event(Meter).map_err(text)?;
+                let client = client.with_congestion_controller(control).map_err(text)?;
+                client.start().map(S2n::Opens).map_err(text)
+            })
+        }
+        Side::Accepts(identity) => {
+            let tls = tls::rustls::Server::from(identity.server()?);
+            Runtime::start(options, false, move |socket| {
+                let server = Server::builder().with_tls(tls).map_err(text)?;
+                let server = server.with_io(line(socket)?).map_err(text)?;
+                let server = server.with_limits(limits).map_err(text)?;
+                let server = server.with_event(Meter).map_err(text)?;
+                let server = server.with_congestion_controller(control).map_err(text)?;
+                server.start().map(S2n::Accepts).map_err(text)
+            })
+        }
+    }
+}
+
+fn line(socket: UdpSocket) -> Result<io::tokio::Provider, String> {
+    let handle = tokio::runtime::Handle::current();
+    let line = io::tokio::Builder::default()
+        .with_handle(handle)
+        .with_rx_socket(socket)
+        .map_err(text)?;
+    line.build().map_err(text)
+}
+
+fn limits(options: &Options) -> Result<Limits, String> {
+    let window = options.window as u64;
+    let idle = options.idle_timeout.map_or(Duration::ZERO, |idle| idle.to_std());
+    let limits = Limits::new().with_data_window(window).map_err(text)?;
+    let limits = limits.with_bidirectional_local_data_window(window).map_err(text)?;
+    let limits = limits.with_bidirectional_remote_data_window(window).map_err(text)?;
+    let limits = limits
+        .with_max_send_buffer_size(options.window.try_into().unwrap_or(u32::MAX))
+        .map_err(text)?;
+    let limits = limits.with_max_open_remote_bidirectional_streams(1).map_err(text)?;
+    let limits = limits.with_max_open_remote_unidirectional_streams(0).map_err(text)?;
+    // Zero is none (RFC 9000, 18.2).
+    limits.with_max_idle_timeout(idle).map_err(text)
+}
+
+enum S2n {
+    Opens(Client),
+    Accepts(Server),
+}
+
+impl Endpoint for S2n {
+    type Link = One;
+
+    fn connect(&self, to: SocketAddr) -> impl Future<Output = Result<One, String>> + 'static {
+        let attempt = match self {
+            S2n::Opens(client) => Ok(client.connect(Connect::new(to).with_server_name(identity::NAME))),
+            S2n::Accepts(_) => Err("it accepts connections".to_owned()),
+        };
+        async move { One::new(attempt?.await.map_err(text)?) }
+    }
+
+    async fn accept(&mut self) -> Option<impl Future<Output = Result<One, String>> + 'static> {
+        let connection = match self {
+            S2n::Opens(_) => std::future::pending().await,
+            S2n::Accepts(server) => server.accept().await?,
+        };
+        Some(async move { One::new(connection) })
+    }
+
+    async fn settle(&mut self) {
+        match self {
+            // An error is of one of its connections.
+            S2n::Opens(client) => drop(client.wait_idle().await),
+            // It has nothing to wait for: what was closed leaves with its next turn.
+            S2n::Accepts(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+/// A connection, and what is counted of it.
+struct One {
+    connection: Connection,
+    handle: Handle,
+    counts: Arc<Counts>,
+}
+
+impl One {
+    fn new(connection: Connection) -> Result<One, String> {
+        let handle = connection.handle();
+        let counts = handle
+            .query_event_context(|counts: &Arc<Counts>| Arc::clone(counts))
+            .map_err(text)?;
+        Ok(One {
+            connection,
+            handle,
+            counts,
+        })
+    }
+}
+
+impl Link for One {
+    type Sending = SendStream;
+    type Receiving = ReceiveStream;
+
+    async fn stream(&mut self, client: bool) -> Result<(SendStream, ReceiveStream), String> {
+        let stream = if client {
+            self.connection.open_bidirectional_stream().await.map_err(text)?
+        } else {
+            let opened = self.connection.accept_bidirectional_stream().await.map_err(text)?;
+            opened.ok_or_else(|| "the peer closed the connection".to_owned())?
+        };
+        let (receiving, sending) = stream.split();
+        Ok((sending, receiving))
+    }
+
+    fn figures(&self) -> Figures {
+        let counts = Arc::clone(&self.counts);
+        Arc::new(move || counts.read())
+    }
+
+    fn close(&self, code: u32) {
+        self.handle.close(code.into());
+    }
+}
+
+impl Sending for SendStream {
+    async fn finish(&mut self) -> Result<(), String> {
+        self.close().await.map_err(text)
+    }
+}
+
+/// Counts what happens on each connection.
+struct Meter;
+
+#[derive(Default)]
+struct Counts {
+    srtt_ns: AtomicU64,
+    cwnd: AtomicU64,
+    mtu: AtomicU64,
+    sent: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl Counts {
+    fn read(&self) -> Stats {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Stats {
+            srtt: ccplane_units::Duration::from_nanos(of(&self.srtt_ns)),
+            cwnd: of(&self.cwnd),
+            ssthresh: None,
+            pacing_rate: None,
+            mtu: u16::try_from(of(&self.mtu)).unwrap_or(u16::MAX),
+            sent: of(&self.sent),
+            lost: of(&self.lost),
+        }
+    }
+}
+
+impl Subscriber for Meter {
+    type ConnectionContext = Arc<Counts>;
+
+    fn create_connection_context(&mut self, _meta: &ConnectionMeta, _info: &ConnectionInfo) -> Arc<Counts> {
+        Arc::default()
+    }
+
+    fn on_packet_sent(&mut self, counts: &mut Arc<Counts>, _: &ConnectionMeta, _: &events::PacketSent) {
+        counts.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_packet_lost(&mut self, counts: &mut Arc<Counts>, _: &ConnectionMeta, event: &events::PacketLost<'_>) {
+        if !event.is_mtu_probe {
+            counts.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn on_recovery_metrics(
+        &mut self,
+        counts: &mut Arc<Counts>,
+        _: &ConnectionMeta,
+        event: &events::RecoveryMetrics<'_>,
+    ) {
+        let srtt = u64::try_from(event.smoothed_rtt.as_nanos()).unwrap_or(u64::MAX);
+        counts.srtt_ns.store(srtt, Ordering::Relaxed);
+        counts.cwnd.store(event.congestion_window.into(), Ordering::Relaxed);
+    }
+
+    fn on_mtu_updated(&mut self, counts: &mut Arc<Counts>, _: &ConnectionMeta, event: &events::MtuUpdated) {
+        counts.mtu.store(event.mtu.into(), Ordering::Relaxed);
+    }
+}
+
+fn text(why: impl std::fmt::Display) -> String {
+    why.to_string()
+}
+
+fn cannot(why: String) -> HostError {
+    HostError::Start {
+        stack: Stack::S2n.name(),
+        why,
+    }
+}

@@ -1,0 +1,122 @@
+//! ccplane's algorithms behind s2n-quic, over loopback.
+#![cfg(feature = "s2n")]
+#![expect(clippy::disallowed_methods, reason = "a test of pacing has a clock")]
+
+use std::time::Instant;
+
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_quic::{Limits, Plane, PlaneError, Stack};
+use s2n_quic::client::Connect;
+use s2n_quic::{Client, Server};
+
+fn plane(stack: Stack, name: &str, parameters: &Parameters) -> Result<Plane, PlaneError> {
+    let algorithm = Registry::builtin().by_name(name, parameters).unwrap();
+    Plane::in_process(stack, algorithm, Limits::default())
+}
+
+/// Sends so much from a server that the plane steers.
+async fn carry(plane: &Plane, bytes: usize) {
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (certificate, private) = (key.cert.der().to_vec(), key.signing_key.serialize_der());
+    let mut server = Server::builder()
+        .with_tls((&*certificate, &*private))
+        .unwrap()
+        .with_io("127.0.0.1:0")
+        .unwrap()
+        .with_congestion_controller(plane.s2n().unwrap())
+        .unwrap()
+        .start()
+        .unwrap();
+    let address = server.local_addr().unwrap();
+    let sending = tokio::spawn(async move {
+        let mut connection = server.accept().await.unwrap();
+        let mut stream = connection.open_send_stream().await.unwrap();
+        stream.send(vec![7; bytes].into()).await.unwrap();
+        stream.close().await.unwrap();
+    });
+    let client = Client::builder()
+        .with_tls(&*certificate)
+        .unwrap()
+        .with_io("127.0.0.1:0")
+        .unwrap()
+        .start()
+        .unwrap();
+    let to = Connect::new(address).with_server_name("localhost");
+    let mut connection = client.connect(to).await.unwrap();
+    let mut stream = connection.accept_receive_stream().await.unwrap().unwrap();
+    let mut arrived = 0;
+    while let Some(chunk) = stream.receive().await.unwrap() {
+        assert!(chunk.iter().all(|byte| *byte == 7));
+        arrived += chunk.len();
+    }
+    assert_eq!(arrived, bytes);
+    sending.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_sent_arrives_under_every_kind_of_algorithm() {
+    for name in ["cubic", "reno", "copa", "bbr3", "dctcp"] {
+        let plane = plane(Stack::S2n, name, &Parameters::default()).unwrap();
+        carry(&plane, 5_000_000).await;
+        let stats = plane.stats();
+        println!("{name}: {stats:?}");
+        assert!(
+            stats.opened == 1 && stats.reports > 0 && stats.fallbacks == 0,
+            "{name}: {stats:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_ordered_rate_is_kept() {
+    let parameters = Parameters::new().with("rate", "40mbit").with("cwnd", "500p");
+    let plane = plane(Stack::S2n, "constant", &parameters).unwrap();
+    let begun = Instant::now();
+    carry(&plane, 5_000_000).await;
+    // A second for the stream alone, at that rate.
+    let seconds = begun.elapsed().as_secs_f64();
+    assert!((0.95..3.0).contains(&seconds), "{seconds:.3} s");
+}
+
+#[tokio::test]
+async fn a_window_of_all_that_64_bits_hold_stays_within_32() {
+    let parameters = Parameters::new().with("cwnd", "18446744073709551615");
+    let plane = plane(Stack::S2n, "constant", &parameters).unwrap();
+    carry(&plane, 5_000_000).await;
+    assert_eq!(plane.stats().opened, 1);
+}
+
+#[tokio::test]
+async fn flows_end_with_their_connections() {
+    let plane = plane(Stack::S2n, "cubic", &Parameters::default()).unwrap();
+    for _ in 0..5 {
+        carry(&plane, 100_000).await;
+    }
+    let late = Instant::now() + std::time::Duration::from_secs(20);
+    while plane.stats().closed < 5 && Instant::now() < late {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let stats = plane.stats();
+    assert_eq!((stats.opened, stats.closed), (5, 5), "{stats:?}");
+}
+
+#[test]
+fn a_plane_of_another_stack_is_refused_by_name() {
+    let of_noq = plane(Stack::Noq, "cubic", &Parameters::default()).unwrap();
+    let why = of_noq.s2n().err().unwrap().to_string();
+    assert!(why.contains("made for noq") && why.contains("s2n-quic"), "{why}");
+}
+
+/// What a stack lacks is named with a stack that has it.
+#[test]
+fn what_another_stack_cannot_do_is_refused_with_one_that_can() {
+    let refused = |stack, name| plane(stack, name, &Parameters::default()).unwrap_err().to_string();
+    let why = refused(Stack::Noq, "dctcp");
+    for part in ["dctcp", "ECN counts", "noq", "s2n-quic can run it"] {
+        assert!(why.contains(part), "{why}");
+    }
+    let why = refused(Stack::Quinn, "bbr");
+    for part in ["bbr", "pacing", "quinn", "noq or s2n-quic can run it"] {
+        assert!(why.contains(part), "{why}");
+    }
+}
