@@ -21,14 +21,14 @@ use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
 use crate::dice::{Dice, scatter};
-use crate::nimbus::{Capacity, DelayMode, Fourier, HEIGHT, Mode, Reading, WIDE};
+use crate::nimbus::{Capacity, DelayMode, Fourier, HEIGHT, INTERVAL, Mode, Reading, WIDE, WINDOW};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 use election::{Election, LISTENS, Role};
 pub use flow::Flow;
 use flow::{BEFORE, Tick};
 use law::FLOOR;
-use passage::Passage;
+use passage::{LATELY, Passage};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "bundler",
@@ -184,7 +184,9 @@ impl Bundler {
             Mode::Delay => NARROW,
             Mode::Competitive => WIDE,
         };
-        let reading = flow.detector.read_within(&mut self.fourier, capacity, frequency, width);
+        let reading = flow
+            .detector
+            .read_within(&mut self.fourier, capacity, frequency, width, WINDOW);
         if let Some(reading) = reading {
             let shows = flow.election.pulsing(now) >= FULL && !flow.election.is_foreign();
             let shown = match reading.capacity {
@@ -210,10 +212,18 @@ impl Bundler {
         let Some(reading) = reading.filter(|_| flow.passage.mode() == Mode::Competitive) else {
             return;
         };
-        // The window is of its own tone alone, and of nobody else's.
-        let ripe = flow.election.pulsing(tick.now) >= FULL && !flow.election.is_foreign();
         let capacity = flow.capacity(tick);
-        if Passage::is_over(&reading) || (ripe && flow.passage.leaves(&reading, capacity, count)) {
+        // All of these samples are of its own tone, and of nobody else's.
+        let ripe = flow.election.pulsing(tick.now) >= INTERVAL * LATELY as u64 && !flow.election.is_foreign();
+        let frequency = flow.election.frequency(Mode::Competitive);
+        let lately = match ripe {
+            true => flow
+                .detector
+                .read_within(&mut self.fourier, capacity, frequency, WIDE, LATELY),
+            false => None,
+        };
+        let leaves = lately.is_some_and(|lately| flow.passage.leaves(&reading, &lately, capacity, count));
+        if leaves || Passage::is_over(&reading) {
             flow.change(tick, Mode::Delay, self.law);
         }
     }
@@ -302,7 +312,14 @@ impl Bundler {
         control.gauge("eta", flow.passage.answer());
         control.gauge("cross", flow.need.cross() * capacity);
         control.gauge("capacity", capacity);
-        control.gauge("target", if passes { self.target } else { flow.aim(capacity) });
+        control.gauge(
+            "target",
+            if passes {
+                self.target
+            } else {
+                flow.aim(tick.now, capacity)
+            },
+        );
     }
 }
 

@@ -176,14 +176,26 @@ impl Flow {
             self.unread += 1;
         }
         let capacity = self.capacity(tick);
-        let (cross, aim) = (self.cross(tick, capacity) / capacity, self.aim(capacity));
+        let (cross, aim) = (self.cross(tick, capacity) / capacity, self.most(capacity));
         self.need.seen(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
     }
 
-    /// The queue that the law aims at, seconds.
-    pub(super) fn aim(&self, capacity: f64) -> f64 {
+    /// Nobody is there, so that no pulse needs a queue. A transport's own flow has the queue that it always had.
+    fn alone(&self, now: Time) -> bool {
+        !self.own && self.election.role() == Role::Watcher && !self.need.pulses(now)
+    }
+
+    /// The queue that the law aims at now, seconds.
+    pub(super) fn aim(&self, now: Time, capacity: f64) -> f64 {
         let base = self.path.base();
-        self.law.aim(base, Law::bounds(capacity, self.mss, base))
+        self.law
+            .aim(base, Law::bounds(capacity, self.mss, base, self.alone(now)))
+    }
+
+    /// The most that it ever aims at, by which a queue is too long, seconds.
+    fn most(&self, capacity: f64) -> f64 {
+        let base = self.path.base();
+        self.law.aim(base, Law::bounds(capacity, self.mss, base, false))
     }
 
     /// The rate of the delay mode from what was measured, bytes/s.
@@ -199,7 +211,7 @@ impl Flow {
             base: self.path.base(),
             acked: tick.acked,
             mss: self.mss,
-            aim: Law::bounds(capacity, self.mss, self.path.base()),
+            aim: Law::bounds(capacity, self.mss, self.path.base(), self.alone(tick.now)),
         };
         let lost = tick.lost * self.mss;
         self.rate = self.law.rate(&seen, tick.elapsed, lost, tick.limited, self.rate);
@@ -231,7 +243,7 @@ impl Flow {
             self.law.hold(least, tick.rtt);
         }
         let queue = if hinders { self.queueing(tick) } else { 0.0 };
-        self.passage.seen(tick.now, queue, self.aim(capacity), wants_less);
+        self.passage.seen(tick.now, queue, self.most(capacity), wants_less);
     }
 
     /// What the pulse adds now, bytes/s.

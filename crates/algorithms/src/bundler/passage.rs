@@ -31,6 +31,9 @@ const NOBODY: f64 = 0.03;
 const STANDS_OUT: f64 = 3.0;
 /// What of R is in ẑ, below which nobody answers. ACK clocks have 0.5 to 1.5, a constant rate 0 to 0.1, Poisson arrivals up to 0.3.
 const NO_ANSWER: f64 = 0.3;
+/// Samples in which an answer is looked for: 3.2 s, in which those who went are not for long. In 2.56 s noise looks like no answer more
+/// often, and 5.12 s kept the answers of who had gone for as long.
+pub(super) const LATELY: usize = 320;
 /// Weight of a new answer for each sample interval: one second's average (as η's in the reference).
 const GAIN: f64 = 0.01;
 
@@ -87,9 +90,10 @@ impl Passage {
     }
 
     /// In passing: a reading of a window in which this bundle pulsed all the time, `count` samples after the last. Whether it is to leave.
-    pub fn leaves(&mut self, reading: &Reading, capacity: f64, count: u32) -> bool {
-        let answer = if reading.prominence >= STANDS_OUT {
-            reading.answer.min(1.0)
+    /// `lately` is one of [`LATELY`] samples.
+    pub fn leaves(&mut self, reading: &Reading, lately: &Reading, capacity: f64, count: u32) -> bool {
+        let answer = if lately.prominence >= STANDS_OUT {
+            lately.answer.min(1.0)
         } else {
             1.0
         };
@@ -131,7 +135,7 @@ mod tests {
     /// When it leaves, in tenths of a second, of so many.
     fn leaves(reading: Reading, tenths: u32) -> Option<u32> {
         let mut passage = Passage::of(Mode::Competitive);
-        (1..=tenths).find(|_| passage.leaves(&reading, MU, 10))
+        (1..=tenths).find(|_| passage.leaves(&reading, &reading, MU, 10))
     }
 
     #[test]

@@ -353,23 +353,23 @@ fn the_program_moves_the_rate_by_the_queue_and_its_change() {
     assert_eq!(script.transport.rate, 6_000_000);
     tick(&mut script, 60_000, 60_000);
     assert_eq!(script.transport.rate, 6_000_000);
-    // 6,000 bytes more: 10 for each of the change, and a tenth of each a tick.
-    tick(&mut script, 60_000, 66_000);
-    assert_eq!(script.transport.rate, 6_060_600);
+    // 6,000 bytes more: 10 for each of the change, and a fifth of each a tick.
     tick(&mut script, 60_000, 66_000);
     assert_eq!(script.transport.rate, 6_061_200);
+    tick(&mut script, 60_000, 66_000);
+    assert_eq!(script.transport.rate, 6_062_400);
     tick(&mut script, 60_000, 60_000);
-    assert_eq!(script.transport.rate, 6_001_200);
+    assert_eq!(script.transport.rate, 6_002_400);
     tick(&mut script, 60_000, 54_000);
-    assert_eq!(script.transport.rate, 5_940_600);
+    assert_eq!(script.transport.rate, 5_941_200);
     // At a bound it stays, and comes back at once.
     for (pending, rate) in [
         (10_000_000, 12_000_000),
         (10_000_000, 12_000_000),
         // It shrinks by less than it is too long.
         (9_990_000, 12_000_000),
-        // And here by more: 979,000 up for the length and 1,400,000 down for the change, from the bound at once.
-        (9_850_000, 11_579_000),
+        // And here by more: 1,938,000 up for the length and 2,400,000 down for the change, from the bound at once.
+        (9_750_000, 11_538_000),
         (0, 125_000),
         (0, 125_000),
         (60_000, 725_000),

@@ -159,16 +159,25 @@ impl Detector {
     /// Looks at the window, given the capacity µ that is assumed, bytes/s, and the frequency of the pulse, Hz. `None` until
     /// the window is full.
     pub fn read(&self, fourier: &mut Fourier, capacity: f64, frequency: f64) -> Option<Reading> {
-        self.read_within(fourier, capacity, frequency, WIDE)
+        self.read_within(fourier, capacity, frequency, WIDE, WINDOW)
     }
 
-    /// The same where the pulse counts within so many Hz of its frequency: less than [`WIDE`] where others pulse near it.
-    pub fn read_within(&self, fourier: &mut Fourier, capacity: f64, frequency: f64, width: f64) -> Option<Reading> {
-        if !self.is_full() || capacity.is_nan() || capacity <= 0.0 {
+    /// The same of the last so many samples alone, where the pulse counts within so many Hz of its frequency: less than [`WIDE`] where others
+    /// pulse near it.
+    pub fn read_within(
+        &self,
+        fourier: &mut Fourier,
+        capacity: f64,
+        frequency: f64,
+        width: f64,
+        last: usize,
+    ) -> Option<Reading> {
+        let last = last.clamp(1, WINDOW);
+        if self.filled < last || capacity.is_nan() || capacity <= 0.0 {
             return None;
         }
-        let samples = || self.samples[self.next..].iter().chain(&self.samples[..self.next]);
-        let spectra = fourier.transform(samples().copied(), WINDOW, capacity);
+        let samples = || (1..=last).rev().map(|ago| self.ago(ago));
+        let spectra = fourier.transform(samples(), last, capacity);
 
         let pulse = band(frequency - width, frequency + width);
         let beside = band(frequency + 1.5, 2.0 * frequency - 0.5);
@@ -181,17 +190,17 @@ impl Detector {
         }
         // The mean of the last so many.
         let cross = |count: usize| {
-            let each = samples().skip(WINDOW - count);
+            let each = samples().skip(last - count);
             let each = each.map(|s| f64::from(s.sent / s.received) - f64::from(s.sent) / capacity);
             each.sum::<f64>() / count as f64 * capacity
         };
         Some(Reading {
             eta,
-            cross: cross(WINDOW / 4),
-            standing: cross(WINDOW),
+            cross: cross(last.min(WINDOW / 4)),
+            standing: cross(last),
             answer,
             prominence: over(out_at_pulse, spectra.peak(Part::Received, &beside)),
-            busy: busy(samples().copied()),
+            busy: busy(samples()),
             busy_now: busy((1..=NOW).map(|ago| self.ago(ago))),
             capacity: self.capacity(&spectra, capacity, &pulse, &beside),
         })

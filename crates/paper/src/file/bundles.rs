@@ -28,6 +28,8 @@ pub(super) enum OfBundle {
     Share(u8, Bundled),
     /// Mean time that the box' queue is long while the mode is one of these, ms.
     Queue(&'static [u8], Bundled),
+    /// Mean time that the box' queue is long at the link's capacity, as the algorithm knows it, while it lets traffic pass, ms.
+    QueueOfLink(Bundled),
     /// A quantile of the RTT above its least, ms.
     Network(f64, Bundled),
     /// From a workload's start to when it lets traffic pass, s; where it does not, to the workload's stop.
@@ -46,7 +48,7 @@ pub(super) enum OfBundle {
 type Reads = fn(&str) -> Option<OfBundle>;
 
 /// All of them, with an example of what stands in brackets.
-pub(super) static BUNDLES: [(&str, &str, Reads); 12] = [
+pub(super) static BUNDLES: [(&str, &str, Reads); 13] = [
     ("open_share", "all", |text| {
         Some(OfBundle::Share(OPEN, Bundled::read(text)))
     }),
@@ -61,6 +63,9 @@ pub(super) static BUNDLES: [(&str, &str, Reads); 12] = [
     }),
     ("passing_queue_ms", "all", |text| {
         Some(OfBundle::Queue(&[PASSING], Bundled::read(text)))
+    }),
+    ("passing_queue_of_link_ms", "all", |text| {
+        Some(OfBundle::QueueOfLink(Bundled::read(text)))
     }),
     ("network_queue_p50_ms", "all", |text| {
         Some(OfBundle::Network(0.5, Bundled::read(text)))
@@ -206,6 +211,7 @@ impl OfBundle {
         match self {
             OfBundle::Share(_, bundled)
             | OfBundle::Queue(_, bundled)
+            | OfBundle::QueueOfLink(bundled)
             | OfBundle::Network(_, bundled)
             | OfBundle::Detect(bundled)
             | OfBundle::Resume(bundled, _)
@@ -259,6 +265,12 @@ impl OfBundle {
                 let samples = bundled.samples(run)?.iter();
                 let queues = samples.filter(|sample| modes.contains(&sample.mode));
                 Distribution::new(queues.filter_map(BundleSample::box_queue_ms)).mean()
+            }
+            OfBundle::QueueOfLink(_) => {
+                let samples = bundled.samples(run)?.iter();
+                let known = samples.filter(|sample| sample.mode == PASSING && sample.capacity_mbit > 0.0);
+                let queues = known.map(|sample| sample.waiting_bytes as f64 * 8.0 / 1e3 / sample.capacity_mbit);
+                Distribution::new(queues).mean()
             }
             OfBundle::Network(share, _) => {
                 let queues = bundled.samples(run)?.iter().filter_map(BundleSample::network_queue_ms);
@@ -374,6 +386,7 @@ mod tests {
                 at_ns: second * 1_000_000_000,
                 mode: if passes { PASSING } else { DELAY },
                 limit_mbit: 8.0,
+                capacity_mbit: 16.0,
                 waiting_bytes: if passes { 20_000 } else { 10_000 },
                 rtt_ms: 50.0 + second as f64,
                 min_rtt_ms: 50.0,
@@ -448,6 +461,11 @@ mod tests {
         assert_eq!(
             (of("passing_queue_ms(all)"), of("box_queue_ms(cross)")),
             (Some(20.0), Some(15.0))
+        );
+        assert_eq!(
+            of("passing_queue_of_link_ms(all)"),
+            Some(10.0),
+            "the link has twice the rate"
         );
         assert_eq!(of("passing_queue_ms(after cross)"), None);
         assert_eq!(of("network_queue_p50_ms(10s..20s)"), Some(14.0));
