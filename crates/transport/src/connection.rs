@@ -154,7 +154,7 @@ impl Connection {
         Some(connection)
     }
 
-    fn new(config: &Arc<Config>, state: State, now: Time) -> Connection {
+    pub(crate) fn new(config: &Arc<Config>, state: State, now: Time) -> Connection {
         let first = Number(config.first_number);
         let mss = config.mss.max(1);
         let window = u32::from(config.initial_window.max(1));
@@ -532,6 +532,7 @@ impl Connection {
     #[inline]
     pub(crate) fn set_cwnd(&mut self, cwnd: u64) {
         let mss = u32::from(self.mss);
+        debug_assert!(mss > 0, "the constructor, `take_terms` and `narrow` keep it above 0");
         self.window = match u32::try_from(cwnd) {
             Ok(cwnd) => (cwnd / mss).max(1),
             Err(_) => u32::try_from(cwnd / u64::from(mss)).unwrap_or(u32::MAX),

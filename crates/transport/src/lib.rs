@@ -4,6 +4,8 @@
 //! clock: a codec and a driver put bytes and sockets around it, the simulator carries the segments as they are.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod alone;
 mod config;
 mod connection;
 mod control;

@@ -19,7 +19,6 @@
 mod answered;
 mod verify;
 
-pub(crate) use answered::{Cover, clip};
 pub use verify::Rc3Stop;
 
 use std::collections::VecDeque;

@@ -4,15 +4,59 @@ use ccplane_units::Time;
 
 use super::{LEVELS, Rc3Loop, Rc3Stats, Rc3Stop};
 use crate::connection::Connection;
+use crate::control::Ack;
 use crate::number::Number;
 use crate::receive::Rc3Arrivals;
 use crate::segment::{Range, Segment, Side};
-use crate::send::flight::Sent;
+use crate::send::acknowledge::{Told, clip};
+use crate::send::flight::{Flight, Sent};
+
+/// The two calls at which an acknowledgement meets RC3.
+impl Connection {
+    /// The first, before anything is taken from it: what it tells class 0; `None` where that is nothing.
+    pub(crate) fn hear(&mut self, segment: &Segment, side: &Side) -> Option<Told> {
+        if segment.class != 0 {
+            self.take_rc3(segment, side);
+            return None;
+        }
+        let mut told = Told::read(segment, side, &self.flight, |start, end| self.sent_by_rc3(start, end))?;
+        if let (Some(duplicate), Some(rc3)) = (told.duplicate, self.rc3.as_deref_mut())
+            && rc3.sent.find(duplicate.start).is_some()
+        {
+            // The loops have met: nothing was sent again in vain.
+            rc3.stats.duplicates += 1;
+            told.duplicate = None;
+        }
+        if self.flight.echoes() != 0 {
+            told.answered = self.take_echo(segment);
+        }
+        Some(told)
+    }
+
+    /// The second: class 0 takes what it is told, but for the segments that RC3 brought.
+    pub(crate) fn deliver(&mut self, now: Time, segment: &Segment, told: &Told, ack: &mut Ack) {
+        let Some(mut rc3) = self.rc3.take() else {
+            self.take(now, segment, told, ack, |_, _, _| false);
+            return;
+        };
+        let mut bumped = false;
+        let sampled = self.take(now, segment, told, ack, |flight, number, sent| {
+            sent.is(Sent::RC3) && rc3.claims(flight, (number, sent), segment, &mut bumped)
+        });
+        rc3.stats.bumps += u32::from(bumped);
+        self.flight.set_echoes(rc3.echoes());
+        self.rc3 = Some(rc3);
+        if sampled {
+            self.watch(ack.rtt, now);
+        }
+        self.pass_arrived();
+    }
+}
 
 impl Connection {
     /// An ACK in a class above 0: it tells what of the tail arrived, and nothing else. No growth, no RTT, no loss. Where
     /// nothing is out in class 0, or everything has arrived, its cumulative part counts too, as no other ACK may come.
-    pub(crate) fn take_rc3(&mut self, segment: &Segment, side: &Side) {
+    fn take_rc3(&mut self, segment: &Segment, side: &Side) {
         let (una, next, cut) = (self.flight.una(), self.flight.next(), self.flight.cut());
         if segment.ack.since(una) > cut.since(una) && !segment.ack.before(una) {
             return; // of something never sent
@@ -41,7 +85,7 @@ impl Connection {
     }
 
     /// All of these segments were sent by the second loop: an honest peer says nothing of others from `next` on.
-    pub(crate) fn sent_by_rc3(&self, start: Number, end: Number) -> bool {
+    fn sent_by_rc3(&self, start: Number, end: Number) -> bool {
         self.rc3.as_deref().is_some_and(|rc3| rc3.sent_all(start, end))
     }
 
@@ -135,8 +179,12 @@ impl Connection {
 
     /// The segment of class 0 that is being answered, if the second loop had brought the same. Those sent before it are no
     /// longer in flight: their answers, or they, are lost.
-    pub(crate) fn take_echo(&mut self, segment: &Segment) -> Option<(Number, Sent)> {
+    fn take_echo(&mut self, segment: &Segment) -> Option<(Number, Sent)> {
         let rc3 = self.rc3.as_deref_mut()?;
+        debug_assert!(
+            self.flight.echoes() == rc3.echoes(),
+            "the flight counts what the list holds"
+        );
         let mut met = None;
         while let Some((number, sent)) = rc3.echoes.front().copied() {
             if segment.echo.before(number) || segment.echo_transmission != 1 {
@@ -163,49 +211,45 @@ impl Connection {
     }
 }
 
-/// What the acknowledgement of a segment of the tail is to the first loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cover {
-    /// The delivery of its own.
-    Delivered,
-    /// It never sent it.
-    Unsent,
-    /// The second loop's has arrived, and its own is still on its way.
-    Echo,
-}
-
 impl Rc3Loop {
     /// All of these segments were sent here, at any time not long ago.
     pub fn sent_all(&self, start: Number, end: Number) -> bool {
         self.sent.find(start).is_some_and(|range| !range.end.before(end))
     }
 
-    /// A cumulative ACK of class 0 covers a segment of the tail; `before`: class 0 has come to it. What that is to the first loop.
+    /// An ACK of class 0 newly covers a segment of the tail; true where that is no delivery of what class 0 sent. A segment that the
+    /// cumulative ACK covers has left the flight already, one in a range has not.
     #[cold]
     #[inline(never)]
-    pub fn cover(
-        rc3: &mut Option<Box<Rc3Loop>>,
+    fn claims(
+        &mut self,
+        flight: &mut Flight,
         (number, sent): (Number, &Sent),
-        before: bool,
         ack: &Segment,
-    ) -> Cover {
-        let Some(rc3) = rc3.as_deref_mut() else {
-            return Cover::Delivered;
-        };
-        if sent.transmission == 0 && (sent.is(Sent::SACKED) || !before) {
-            if !before && !sent.is(Sent::SACKED) {
-                rc3.brought(sent);
+        bumped: &mut bool,
+    ) -> bool {
+        let (cumulative, seen) = (number.before(flight.una()), sent.is(Sent::SACKED));
+        let before = number.before(flight.next());
+        if sent.transmission == 0 && (seen || !before) {
+            // Class 0 never sent it.
+            if !seen {
+                self.brought(sent);
             }
-            return Cover::Unsent;
+            *bumped |= cumulative;
+            return true;
         }
         if sent.is(Sent::ECHOED) {
-            return Cover::Echo;
+            return true;
         }
-        if !sent.is(Sent::SACKED) && sent.is_echo(number, ack) {
-            rc3.add_echo(number, *sent);
-            return Cover::Echo;
+        if !seen && sent.is_echo(number, ack) {
+            // What the second loop sent has arrived, and class 0's own is still on its way.
+            if !cumulative {
+                flight.on_echoed(number);
+            }
+            self.add_echo(number, *sent);
+            return true;
         }
-        Cover::Delivered
+        false
     }
 
     /// A segment arrived by this loop alone.
@@ -242,11 +286,6 @@ impl Rc3Loop {
         let place = self.echoes.partition_point(|(other, _)| other.before(number));
         self.echoes.insert(place, (number, sent));
     }
-
-    /// Whether the segment was sent here, at any time not long ago.
-    pub fn has_sent(&self, number: Number) -> bool {
-        self.sent.find(number).is_some()
-    }
 }
 
 impl Sent {
@@ -255,16 +294,4 @@ impl Sent {
     pub fn is_echo(&self, number: Number, ack: &Segment) -> bool {
         self.is(Sent::RC3) && self.transmission == 1 && !self.is(Sent::LOST) && ack.echo.before(number)
     }
-}
-
-/// The part of `range` within `from..to`, if it is a range of numbers that could have been sent.
-pub(crate) fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
-    let room = to.since(from);
-    let length = range.end.since(range.start);
-    let end = range.end.since(from);
-    if length == 0 || length > 1 << 30 || end == 0 || end > room {
-        return None;
-    }
-    let start = if range.start.before(from) { from } else { range.start };
-    Some(Range { start, end: range.end })
 }

@@ -216,6 +216,7 @@ impl Flight {
 
     /// A segment is to be sent again.
     pub fn repeat(&mut self, number: Number) {
+        debug_assert!(number.within(self.una, self.next));
         let sent = self.board.get_mut(number);
         self.lost -= u32::from(sent.is(Sent::LOST));
         sent.clear(Sent::LOST);
@@ -224,6 +225,7 @@ impl Flight {
 
     /// RC3 sends a segment.
     pub fn on_sent_below(&mut self, number: Number, level: u8) -> Sent {
+        debug_assert!(number.within(self.una, self.cut));
         let sent = self.board.get_mut(number);
         sent.set(Sent::RC3);
         sent.level = level;
@@ -272,10 +274,11 @@ impl Flight {
         self.sacked += u32::from(number.before(self.next));
     }
 
-    /// The same by RC3, while class 0's own is on its way.
+    /// What arrives beyond the cumulative ACK is what RC3 sent, and class 0's own is on its way. [`Flight::on_sacked`] follows.
     pub fn on_echoed(&mut self, number: Number) {
-        self.board.get_mut(number).set(Sent::ECHOED | Sent::CAME);
-        self.on_sacked(number);
+        let sent = self.board.get_mut(number);
+        debug_assert!(sent.is(Sent::RC3) && !sent.is(Sent::SACKED));
+        sent.set(Sent::ECHOED | Sent::CAME);
     }
 
     /// So many are in flight although RC3 has brought the same.
@@ -294,6 +297,7 @@ impl Flight {
 
     /// The first segment is acknowledged. [`Flight::catch_up`] has to follow, as `una` may go beyond `next`.
     pub fn step(&mut self) -> Sent {
+        debug_assert!(self.una != self.cut, "only what was cut is acknowledged");
         let sent = *self.get(self.una);
         if sent.is(Sent::SACKED) && self.una.before(self.next) {
             self.sacked -= 1;
