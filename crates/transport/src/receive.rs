@@ -1,5 +1,8 @@
 //! The receiving half: what arrived, what is owed for it, and what an acknowledgement says.
 
+#[cfg(test)]
+mod tests;
+
 use ccplane_qdisc::Ecn;
 use ccplane_units::Time;
 
@@ -399,8 +402,10 @@ impl Receiver {
     #[inline(always)]
     pub fn acknowledge(&mut self, now: Time, segment: &mut Segment, side: &mut Side, config: &Config) {
         if let Some(edge) = self.opens(config) {
+            debug_assert!(edge > self.edge, "a granted window does not shrink");
             self.edge = edge;
         }
+        debug_assert!(self.offset <= self.edge, "nothing is taken beyond what was granted");
         segment.ack = self.next;
         segment.window = u32::try_from(self.edge - self.offset).unwrap_or(u32::MAX);
         segment.ce_packets = self.ce_packets;
@@ -468,6 +473,33 @@ impl Receiver {
     pub fn shrink(&mut self) {
         if !self.has_beyond {
             self.beyond = None;
+        }
+    }
+
+    /// What always holds: the application took no more than has arrived, nothing arrived beyond the window that was granted, and what waits
+    /// lies beyond what arrived in order. For tests.
+    pub fn check(&self) {
+        assert!(self.read <= self.offset, "{} read of {}", self.read, self.offset);
+        assert!(
+            self.offset <= self.edge,
+            "{} arrived, {} granted",
+            self.offset,
+            self.edge
+        );
+        if let Some(beyond) = &self.beyond {
+            let first = beyond.set.first().map(|span| span.range.start);
+            assert!(
+                first.is_none_or(|first| self.next.before(first)),
+                "{first:?} waits, {:?} is next",
+                self.next
+            );
+            assert!(self.has_beyond || !beyond.tells(), "what waits is not told");
+            let room = self.edge - self.offset;
+            assert!(
+                beyond.held <= room,
+                "{} bytes wait, where {room} were granted",
+                beyond.held
+            );
         }
     }
 }

@@ -4,6 +4,9 @@
 //! once; those sent again are in a queue of their own in the order of their sending. Each is looked at from its front, up
 //! to the first segment that is not overdue. Segments of classes above 0 are in neither: they may be overtaken.
 
+#[cfg(test)]
+mod tests;
+
 use ccplane_units::{Duration, Time};
 
 use crate::connection::{Connection, Phase};
@@ -163,7 +166,12 @@ impl Connection {
             }
             self.repair_mut().repeats.pop_front();
         }
-        self.repair_mut().reorder_at = reorder_at;
+        let (lost, repair) = (self.flight.lost(), self.repair_mut());
+        debug_assert!(
+            lost as usize <= repair.queue.len(),
+            "whatever is marked lost is in the queue"
+        );
+        repair.reorder_at = reorder_at;
         self.flight.lost_total().wrapping_sub(before)
     }
 
@@ -192,73 +200,5 @@ impl Connection {
             Duration::ZERO
         };
         Some(self.sent.max(self.progress) + self.rtt.smoothed() * 2 + delay)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RTT: Duration = Duration::from_millis(20);
-
-    fn sent_at(ms: u64, transmission: u8) -> Sent {
-        let mut sent = Sent::default();
-        (sent.at, sent.transmission) = (Time::from_micros(1_000 * ms), transmission);
-        sent
-    }
-
-    fn rack() -> Rack {
-        Rack::new(Number(0))
-    }
-
-    /// RFC 8985, 6.2, step 2: RACK.segment is the most recently sent of those delivered, and among those sent at one moment the last.
-    #[test]
-    fn the_latest_sent_of_the_delivered_counts() {
-        let mut rack = rack();
-        let now = Time::from_micros(100_000);
-        rack.on_delivered(Number(5), &sent_at(60, 1), now, RTT, true);
-        rack.on_delivered(Number(3), &sent_at(50, 1), now, RTT, true);
-        assert_eq!((rack.at, rack.end), (Time::from_micros(60_000), Number(6)));
-        rack.on_delivered(Number(7), &sent_at(60, 1), now, RTT, true);
-        assert_eq!((rack.end, rack.rtt), (Number(8), Duration::from_millis(40)));
-    }
-
-    /// The same: a retransmission that is answered sooner than any round trip was not what is answered.
-    #[test]
-    fn an_answer_sooner_than_the_least_rtt_is_one_to_an_earlier_sending() {
-        let now = Time::from_micros(100_000);
-        let mut uncertain = rack();
-        uncertain.on_delivered(Number(5), &sent_at(95, 2), now, RTT, false);
-        assert_eq!(uncertain.at, Time::ZERO);
-        let mut certain = rack();
-        certain.on_delivered(Number(5), &sent_at(95, 2), now, RTT, true);
-        assert_eq!(certain.at, Time::from_micros(95_000));
-    }
-
-    /// Step 3: what was sent once and arrives behind a higher number was reordered; what was sent again says nothing of that.
-    #[test]
-    fn an_original_that_arrives_late_shows_reordering() {
-        let mut rack = rack();
-        let now = Time::from_micros(100_000);
-        assert!(!rack.on_delivered(Number(5), &sent_at(60, 1), now, RTT, true));
-        assert!(!rack.on_delivered(Number(3), &sent_at(80, 2), now, RTT, true));
-        assert!(rack.on_delivered(Number(4), &sent_at(60, 1), now, RTT, true));
-    }
-
-    /// Step 4: a DSACK widens the window, once a round; sixteen repairs without one make it narrow again.
-    #[test]
-    fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
-        let mut reordering = Reordering::default();
-        reordering.on_duplicate(Number(0), Number(10));
-        reordering.on_duplicate(Number(5), Number(15));
-        assert_eq!(reordering.wider, 1, "the same round");
-        reordering.on_duplicate(Number(10), Number(20));
-        assert_eq!(reordering.wider, 2);
-        for _ in 0..PERSIST - 1 {
-            reordering.end_of_recovery();
-        }
-        assert_eq!(reordering.wider, 2);
-        reordering.end_of_recovery();
-        assert_eq!(reordering.wider, 0);
     }
 }

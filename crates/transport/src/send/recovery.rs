@@ -8,6 +8,9 @@
 //! arrived by a transmission before the mark (the echo in ACKs says so: Eifel, RFC 3522), when every retransmission
 //! was a duplicate (DSACK, RFC 3708), or, after a timeout, when the first progress comes from before it (F-RTO, RFC 5682).
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use ccplane_datapath::Outcome;
@@ -99,6 +102,11 @@ impl Connection {
     #[cold]
     pub(crate) fn begin_reduction(&mut self, phase: Phase) {
         let (cwnd, ssthresh, next) = (self.cwnd, self.ssthresh, self.flight.next());
+        debug_assert!(
+            phase != Phase::Open && self.phase <= phase,
+            "{phase:?} after {:?}",
+            self.phase
+        );
         let half = (cwnd / 2 / self.mss()).max(2) * self.mss();
         let repair = self.repair_mut();
         repair.undo.cwnd = cwnd;
@@ -116,6 +124,7 @@ impl Connection {
             self.try_undo(ack);
         }
         let Some(repair) = self.repair.as_ref() else {
+            debug_assert!(self.phase == Phase::Open, "a reduction has begun without its end");
             return;
         };
         if self.phase != Phase::Open && !self.flight.una().before(repair.high) {
@@ -149,6 +158,7 @@ impl Connection {
     /// reduction itself counts: a fraction would stay in it until the next loss.
     #[cold]
     pub(crate) fn end_repair(&mut self) {
+        debug_assert!(self.phase != Phase::Open, "no repair is under way");
         if let Some(repair) = self.repair.as_ref()
             && self.phase != Phase::Loss
         {

@@ -1,6 +1,9 @@
 //! Timers. One deadline for all of them, and lazy: it may lie before the time that counts, is looked at when it comes, and is
 //! then put where it belongs. So no packet touches a timer that is armed already.
 
+#[cfg(test)]
+mod tests;
+
 use ccplane_units::Time;
 
 use crate::connection::{Connection, Phase, State};
@@ -172,6 +175,7 @@ impl Connection {
 
     /// The retransmission timeout (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3): everything not SACKed is lost, the window is one segment.
     fn on_rto(&mut self, now: Time) -> Option<Ack> {
+        debug_assert!(!self.flight.is_idle(), "the timer runs only while something is out");
         if self.backoff >= self.config.max_retries {
             self.give_up(Failure::TimedOut(self.backoff));
             return None;
@@ -226,6 +230,11 @@ impl Connection {
             number = number.plus(1);
         }
         self.rack.judged(next);
+        debug_assert!(self.in_flight() == 0, "after a timeout nothing is in flight");
+        debug_assert!(
+            self.flight.lost() as usize == self.repair_mut().queue.len(),
+            "whatever is marked lost is in the queue, once"
+        );
         self.flight.lost_total().wrapping_sub(before)
     }
 

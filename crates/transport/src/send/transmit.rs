@@ -1,5 +1,8 @@
 //! What leaves: segments lost first, then new ones, as window, pacing and the peer's buffer let them; then whatever else is due.
 
+#[cfg(test)]
+mod tests;
+
 use ccplane_units::{Duration, Time};
 
 use crate::connection::{Connection, Phase, State};
@@ -64,8 +67,16 @@ impl Connection {
     /// A full segment of new data, as [`Connection::allot`] has found that it may go.
     #[inline(always)]
     fn send_full(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
+        debug_assert!(
+            self.in_flight() < self.window && self.flight.lost() == 0,
+            "`allot` keeps to the window"
+        );
         self.quota -= 1;
         let offset = self.flight.cut_offset();
+        debug_assert!(
+            offset + self.mss() <= self.written.min(self.limit),
+            "`allot` keeps to stream and peer"
+        );
         let number = self.flight.on_sent_new(self.mss, now, &mut self.rate);
         *segment = Segment::default();
         segment.kind = Kind::Data;
@@ -111,6 +122,10 @@ impl Connection {
                 .unwrap_or(0),
             false => 0,
         };
+        debug_assert!(
+            self.quota == 0 || out + self.quota <= self.window,
+            "more than the window has room for"
+        );
         self.nothing_waits = self.quota == 0 && !self.can_send();
     }
 
@@ -232,6 +247,11 @@ impl Connection {
     pub(crate) fn cut_segment(&mut self) {
         let unsent = self.written - self.flight.cut_offset();
         let room = self.limit - self.flight.cut_offset();
+        debug_assert!(
+            (unsent > 0 && room > 0) || self.flags.finishing,
+            "there is nothing to cut"
+        );
+        debug_assert!(!self.flags.fin_cut, "nothing follows the end");
         let length = unsent.min(u64::from(self.mss)).min(room) as u16;
         let fin = self.flags.finishing && u64::from(length) == unsent;
         self.flight.cut_segment(length, fin);
@@ -263,6 +283,7 @@ impl Connection {
             self.next_lost()
         };
         let number = number?;
+        debug_assert!(number.within(self.flight.una(), next), "only what is out is sent again");
         self.flight.repeat(number);
         self.retransmitted = self.retransmitted.wrapping_add(1);
         let repair = self.repair_mut();
@@ -285,7 +306,10 @@ impl Connection {
         let (una, next) = (self.flight.una(), self.flight.next());
         let repair = self.repair.as_deref_mut()?;
         loop {
-            let number = repair.queue.pop_front()?;
+            let Some(number) = repair.queue.pop_front() else {
+                debug_assert!(self.flight.lost() == 0, "whatever is marked lost is in the queue");
+                return None;
+            };
             if number.within(una, next) && self.flight.get(number).is(Sent::LOST) {
                 return Some(number);
             }
