@@ -14,7 +14,7 @@ use crate::segment::{Segment, Side};
 
 /// Bytes of payload in a segment.
 pub(crate) const MSS: u64 = 1_000;
-/// The one RTT sample that it has had. The timeout is 220 ms then, of which 200 are the least that Linux waits.
+/// The one RTT sample so far. It makes the RTO 220 ms: 200 ms are Linux' minimum.
 pub(crate) const RTT: Duration = Duration::from_millis(20);
 /// Bytes that the peer takes, unless an answer says otherwise.
 const WINDOW: u32 = 1 << 24;
@@ -23,7 +23,7 @@ const WINDOW: u32 = 1 << 24;
 pub(crate) struct Alone {
     pub connection: Connection,
     pub now: Time,
-    /// What the control says to everything.
+    /// The control's answer to every event.
     pub says: Outcome,
 }
 
@@ -71,7 +71,7 @@ impl Alone {
         self.now += Duration::from_millis(ms);
     }
 
-    /// The application writes so many full segments; what leaves.
+    /// The application writes so many full segments. Returns the numbers of those that leave.
     pub fn write(&mut self, segments: u64) -> Vec<u32> {
         self.connection.write(segments * MSS);
         self.leaving()
@@ -93,7 +93,7 @@ impl Alone {
         self.segments().iter().map(|segment| segment.number.0).collect()
     }
 
-    /// An answer comes; what the control hears of it.
+    /// An acknowledgement arrives. Returns the event that the control sees.
     pub fn hear(&mut self, answer: Answer) -> Option<Ack> {
         let mut control = self.listener();
         self.connection
@@ -102,7 +102,7 @@ impl Alone {
         control.told
     }
 
-    /// Time passes until a timer has done something: told the control, or let something leave. What the control hears of it.
+    /// Time passes until a timer tells the control something or lets a segment leave. Returns the event that the control sees.
     pub fn wait(&mut self) -> Option<Ack> {
         for _ in 0..100 {
             let Some(at) = self.connection.next_timeout() else {

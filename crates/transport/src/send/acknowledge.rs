@@ -1,7 +1,7 @@
 //! What an acknowledgement does to the sending half.
 //!
-//! The ordinary one advances over segments that were sent once, with nothing SACKed, lost or under repair: it costs the same
-//! however many segments it covers, as only the last of them is looked at. Everything else is in `digest`.
+//! The ordinary ACK covers segments that were sent once while nothing is SACKed, lost or under repair. Only the last segment that
+//! it covers is looked at, so its cost does not depend on their number. All other ACKs go through `digest`.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ use crate::send::rack::Rack;
 use crate::send::recovery::Undo;
 
 impl Connection {
-    /// Takes what the segment acknowledges; `arrived` is its stamp.
+    /// Processes the acknowledgement in a segment. `arrived` is its time stamp.
     #[inline(always)]
     pub(crate) fn on_ack(
         &mut self,
@@ -29,7 +29,7 @@ impl Connection {
         control: &mut impl Control,
     ) {
         if self.flight.is_idle() && segment.ack == self.flight.una() && !segment.has_side() && segment.class == 0 {
-            // Nothing is out: all that it can say is a window.
+            // Nothing is outstanding: it can only open the window.
             let limit = self.flight.una_offset() + u64::from(segment.window);
             if limit > self.limit {
                 self.limit = limit;
@@ -86,7 +86,7 @@ impl Connection {
             self.tell(now, ack, control);
         }
         self.allot();
-        // What is told of RC3 leaves the timers as class 0 has put them.
+        // An ACK of RC3's classes does not move the timers of class 0.
         if segment.class == 0 {
             self.rearm();
         }
@@ -107,9 +107,10 @@ impl Connection {
         self.apply(&ack, &outcome);
     }
 
-    /// An ACK in its general form; `None` when it says nothing to the control.
+    /// The general path of an ACK. Returns `None` when the control need not see it.
     ///
-    /// RC3 comes in at two calls: `hear` leaves out what is not told to class 0, `deliver` what class 0 did not bring.
+    /// RC3 takes part at two calls. `hear` keeps back what does not concern class 0. `deliver` keeps back segments that RC3
+    /// delivered.
     fn digest(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> Option<Ack> {
         let told = self.hear(segment, side)?;
         let mut ack = self.marks(segment);
@@ -131,9 +132,10 @@ impl Connection {
         says.then_some(ack)
     }
 
-    /// Takes what an acknowledgement tells class 0: the cumulative ACK, then its ranges, its duplicate and its window. Whether it brought an RTT.
+    /// Applies an acknowledgement to class 0: the cumulative ACK, then SACK ranges, the duplicate and the window. Returns whether
+    /// it brought an RTT sample.
     ///
-    /// `claims` is asked about every segment that is newly covered, and says whether something else brought it than what class 0 sent.
+    /// `claims` is called for each newly covered segment. It returns true where what arrived is not what class 0 sent.
     #[inline(always)]
     pub(crate) fn take(
         &mut self,
@@ -200,7 +202,7 @@ impl Connection {
         certain
     }
 
-    /// Takes the time stamps of an exchange that this ACK ends; whether they can be true.
+    /// Takes the time stamps of an exchange that this ACK completes. Returns false where they cannot be true.
     #[inline]
     fn take_stamps(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> bool {
         if !side.stamped || !segment.has_side() || segment.kind != Kind::Ack {
@@ -215,7 +217,7 @@ impl Connection {
         self.repair_mut().stamps.get_or_insert_default().take(now, stamps)
     }
 
-    /// Growth of the peer's counts of data that arrived with CE. A smaller count is an older one.
+    /// Growth of the peer's CE counts since the last ACK. A smaller count comes from an older ACK.
     fn marks(&mut self, segment: &Segment) -> Ack {
         let mut ack = Ack::default();
         let packets = segment.ce_packets.wrapping_sub(self.ce_packets);
@@ -228,7 +230,7 @@ impl Connection {
         ack
     }
 
-    /// A segment arrived twice. It counts where something was sent again; a network may duplicate too.
+    /// A segment arrived twice. It counts only where something was retransmitted: a network may duplicate, too.
     fn on_duplicate(&mut self, duplicate: Range) {
         let (una, next, probing) = (self.flight.una(), self.flight.next(), self.flags.probing);
         let Some(repair) = self.repair.as_deref_mut() else {
@@ -243,7 +245,7 @@ impl Connection {
         repair.reordering.on_duplicate(una, next);
     }
 
-    /// RFC 8985, 7.4: whether a tail-loss probe turned out to have repaired a loss, which then calls for a reduction.
+    /// RFC 8985, 7.4: whether a tail-loss probe has repaired a loss, which calls for a reduction.
     fn judge_probe(&mut self, segment: &Segment, side: &Side) -> bool {
         let Some(repair) = self.repair.as_ref().filter(|_| self.flags.probing) else {
             return false;
@@ -259,7 +261,7 @@ impl Connection {
     }
 }
 
-/// What an acknowledgement of class 0 tells class 0, as far as an honest peer can say it.
+/// What an acknowledgement says to class 0, without what an honest peer cannot say.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Told {
     /// SACKed beyond the cumulative ACK.
@@ -267,14 +269,16 @@ pub(crate) struct Told {
     count: u8,
     /// DSACK: this arrived twice.
     pub duplicate: Option<Range>,
-    /// The segment that is answered, where it was taken off the scoreboard before and is still in flight.
+    /// The answered segment, where the scoreboard counted it as acknowledged before and it was still in flight.
     pub answered: Option<(Number, Sent)>,
 }
 
 impl Told {
-    /// Reads an acknowledgement. RFC 9293, 3.10.7.4: one that is old, or of something not sent yet, says nothing (`None`).
+    /// Reads an acknowledgement. Returns `None` for one that is old, or that acknowledges what was not sent yet (RFC 9293,
+    /// 3.10.7.4).
     ///
-    /// Class 0 has sent what comes before the flight's `next`. `elsewhere` says whether all segments of a range beyond were sent too.
+    /// Class 0 has sent everything before the flight's `next`. `elsewhere` says whether a range beyond it was sent as a whole in
+    /// another class.
     pub fn read(
         segment: &Segment,
         side: &Side,
@@ -328,7 +332,7 @@ pub(crate) fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
     Some(Range { start, end: range.end })
 }
 
-/// What newly delivered segments change. One place for those of the cumulative ACK and those of SACK ranges.
+/// The state that newly delivered segments change, whether the cumulative ACK or a SACK range covers them.
 struct Delivery<'a> {
     flight: &'a mut Flight,
     rack: &'a mut Rack,
@@ -342,7 +346,7 @@ struct Delivery<'a> {
     latest: Option<Latest>,
 }
 
-/// Of the newly delivered segments, the one sent last.
+/// The newly delivered segment that was sent last.
 #[derive(Clone, Copy)]
 struct Latest {
     sent: Sent,
@@ -352,7 +356,7 @@ struct Latest {
 }
 
 impl Delivery<'_> {
-    /// A segment is answered that is not on the scoreboard any more: it is delivered now, and no earlier.
+    /// The answered segment has left the scoreboard already. It counts as delivered now.
     #[cold]
     fn answered(&mut self, number: Number, sent: Sent, ack: &mut Ack) {
         ack.bytes += u64::from(sent.length);
@@ -404,7 +408,7 @@ impl Delivery<'_> {
         let sent = self.flight.on_delivered(number);
         let echoed = self.echo == number && self.echo_transmission != 0;
         let again = sent.transmission > 1;
-        // Of one that was sent in both loops, the other may be the one that arrived.
+        // Where RC3 sent it too, RC3's copy may be the one that arrived.
         let again = again || sent.is(Sent::RC3);
         let certain = !again || (echoed && self.echo_transmission == sent.transmission);
         let earlier = echoed && self.echo_transmission < sent.transmission && sent.is(Sent::REPEATED);
