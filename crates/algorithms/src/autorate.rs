@@ -1,9 +1,9 @@
 //! cake-autorate's law (github.com/lynxthecat/cake-autorate, as of version 3: `defaults.sh`, and "Update shaper rates" in
 //! `cake-autorate.sh`), for comparison: what people run today where a link's rate varies.
 //!
-//! It is given three rates. It raises its own while the link is loaded and the delay is low, lowers it by 1 to 25 % when 3 of the last 6
-//! samples of the delay are 30 ms above their baseline, and goes back to the middle one of the three while there is little load. Delay and load
-//! come from the datapath; the original pings reflectors.
+//! It is given three rates. It raises its own while the link is loaded and the delay is low. It lowers it by 1 to 25 % when 3 of
+//! the last 6 delay samples are 30 ms above their baseline. While there is little load it returns to the middle one of the three.
+//! Delay and load come from the datapath; the original pings reflectors.
 
 use std::str::FromStr;
 

@@ -4,13 +4,13 @@
 //! draft-ietf-ccwg-bbr has it (the working group's copy at commit 007dbe1 of 2026, later than -06; sections are quoted by
 //! their titles).
 //!
-//! Who does what. The *program* ([`program`]) does at every ACK what needs every ACK: it measures (greatest delivery rate,
-//! least RTT, packet-timed rounds, losses, how far ACKs run ahead of the bandwidth), keeps window and pacing rate at the
-//! model times the gains in force, raises the bandwidth and lowers the RTT of its copy of the model at once, and ends what
-//! is to end within a round: a drained queue, in version 1 a phase of the gain cycle. It reports once a round. The *agent* decides
-//! what lasts rounds or seconds: the filters over 10 rounds or 10 s, whether the pipe is full, which state comes next, what
-//! losses mean. So an answer that is late by a round trip prolongs a state by a round trip and leaves rate and window
-//! right meanwhile; a model that lags is one that still holds the best of the last 10 rounds.
+//! The *program* ([`program`]) does what every ACK needs. It measures: greatest delivery rate, least RTT, packet-timed rounds,
+//! losses, and how far ACKs run ahead of the bandwidth. It keeps window and pacing rate at the model times the gains in force. It
+//! raises the bandwidth and lowers the RTT of its copy of the model at once. It ends what has to end within a round: a drained
+//! queue, and in version 1 a phase of the gain cycle. It reports once a round. The *agent* decides what lasts rounds or seconds:
+//! the filters over 10 rounds or 10 s, whether the pipe is full, the next state, and the answer to losses. So an answer that is a
+//! round trip late prolongs a state by a round trip, and leaves rate and window right meanwhile. A model that lags still holds
+//! the best of the last 10 rounds.
 
 mod filter;
 mod full_pipe;

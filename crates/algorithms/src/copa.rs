@@ -73,9 +73,9 @@ const EMPTY_WITHIN: usize = 5;
 const RTT_MAX_OVER: usize = 4;
 /// "Nearly empty": d_q below this part of RTT_max − RTT_min (section 2.2).
 const NEARLY_EMPTY: f64 = 0.1;
-/// So is a queue with less than this many packets of the flow's own in it: ours, not the paper's. Where n flows share a link their
-/// packets meet, and a queue that all of them take for empty has about one of each; against an oscillation of few
-/// packets that is no tenth. More would overlook others who fill a buffer; a flow beside them has 1/δ there.
+/// A queue with less than this many of the flow's own packets counts as empty, too (ours, not the paper's). Where n flows share a
+/// link, a queue that all of them take for empty has about one packet of each. A tenth of an oscillation of few packets is less
+/// than that. More would overlook others who fill a buffer; a flow beside them has 1/δ there.
 const OWN_IN_EMPTY: f64 = 1.0;
 /// Beyond this part of packets lost the window shrinks, in any mode: the authors' code, not the paper. Less would answer
 /// losses that are not congestion; more would keep a small buffer overflowing.

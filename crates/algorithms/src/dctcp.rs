@@ -73,10 +73,11 @@ impl Law for Dctcp {
         "0.5"
     }
 
-    /// RFC 8257, 3.3: a window of data ends when what was in flight at its beginning is acknowledged (steps 4 and 7); M is
-    /// the share of its packets that were marked (step 5, in packets as Linux has it, where the RFC counts bytes); α
-    /// becomes α(1-g) + gM (step 6), can fall to 0 and is clamped (4.2). It begins at 1, so that a first mark halves the
-    /// window. A reduction takes the whole segments of α/2 away (step 9), none where that is less than one, as Linux; for a loss half, as conventional TCP (3.5).
+    /// RFC 8257, 3.3. A window of data ends when what was in flight at its beginning is acknowledged (steps 4 and 7). M is the
+    /// share of its packets that were marked (step 5; in packets as Linux has it, where the RFC counts bytes). α becomes α(1-g) +
+    /// gM (step 6), can fall to 0, and is clamped (4.2). It begins at 1, so a first mark halves the window. A reduction takes the
+    /// whole segments of α/2 away (step 9), none where that is less than one, as Linux. For a loss it takes half, as conventional
+    /// TCP (3.5).
     fn own(&self) -> Own {
         let Gain(gain) = self.gain;
         Own {

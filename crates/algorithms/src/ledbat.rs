@@ -150,11 +150,11 @@ impl Algorithm for LedbatPlusPlus {
 /// The program's text. Sections are the draft's.
 ///
 /// The queueing delay (4.5, on the RTT in place of the one-way delay) is the least of the last four samples (RFC 6817's
-/// CURRENT_FILTER), less the base. Growth by one segment for each `divisor` windows acknowledged is GAIN an RTT (4.3).
-/// Above the target the window loses, for each window acknowledged, its part (delay/target − 1), at most half (4.3 with
-/// Constant 1), and never falls below two segments. Slow start grows by GAIN of what is acknowledged and ends, the initial one,
-/// when the delay passes three quarters of the target (4.1). A slowdown (4.4) notes the window as threshold, holds two
-/// segments for two RTTs, and comes back by slow start.
+/// CURRENT_FILTER), less the base. The window grows by GAIN per RTT: one segment for each `divisor` windows acknowledged (4.3).
+/// Above the target it loses the part (delay/target − 1) for each window acknowledged, at most half (4.3 with Constant 1), and
+/// never falls below two segments. Slow start grows by GAIN of what is acknowledged. The initial one ends when the delay passes
+/// three quarters of the target (4.1). A slowdown (4.4) keeps the window as threshold, holds two segments for two RTTs, and
+/// returns by slow start.
 fn program() -> String {
     let (target, halve) = (TARGET.as_micros(), halve());
     format!(

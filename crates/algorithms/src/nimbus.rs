@@ -2,9 +2,9 @@
 //! Detection: A Building Block for Internet Congestion Control", SIGCOMM 2022, arXiv 1802.08730; constants from its
 //! reference ccp-project/nimbus, branch queue-control, as Bundler uses it).
 //!
-//! The rate always carries a [`Pulse`]. Each 10 ms the program reports what was sent and what arrived; a [`Detector`] tells
-//! whether the cross traffic answers to the pulse, and a [`Switch`] chooses between delay control and competition. The parts
-//! know nothing of flows and programs, and are for whoever controls a bottleneck's queue by a rate.
+//! The rate always carries a [`Pulse`]. Every 10 ms the program reports what was sent and what arrived. A [`Detector`] tells
+//! whether the cross traffic answers to the pulse. A [`Switch`] chooses between delay control and competition. The parts know
+//! nothing of flows and programs: they serve everything that controls a bottleneck's queue by a rate.
 
 mod capacity;
 mod competitive;
@@ -310,10 +310,10 @@ impl Algorithm for Nimbus {
     }
 }
 
-/// The rate is the agent's, each 10 ms. The program does slow start, by doubling windows that are paced at twice their rate,
-/// until the RTT is a quarter over the shortest or a packet is lost, and goes on at the rate that arrives then; the first
-/// reduction of each recovery while it competes (the agent's own follows with the report); and asks for no reduction of the
-/// window in a recovery, by a threshold of infinity, since the rate is what limits.
+/// The agent sets the rate every 10 ms. The program does slow start: it doubles windows that are paced at twice their rate, until
+/// the RTT is a quarter above the shortest or a packet is lost, and continues at the rate that arrives then. While competing, it
+/// does the first reduction of each recovery; the agent's own follows with the report. It sets the threshold to infinity and so
+/// asks for no reduction of the window in a recovery, since the rate is what limits.
 const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile reductions 0) (volatile timeouts 0) (volatile undos 0)

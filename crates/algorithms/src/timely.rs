@@ -1,9 +1,9 @@
 //! TIMELY: R. Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015; and its variant with
 //! a fixed point: Y. Zhu, M. Ghobadi, V. Misra, J. Padhye, "ECN or Delay", CoNEXT 2016, section 4.3.
 //!
-//! Rate-based. The program reports at each completion of a segment (section 4 of the paper: 16 to 64 KB), with the RTT of
-//! its last packet; the agent's law moves the rate, by the sign and size of the RTT's gradient. TIMELY has no window; as a
-//! limit on what is in flight the agent sets twice what the rate fills.
+//! TIMELY is rate-based. The program reports at each completion of a segment (section 4 of the paper: 16 to 64 KB), with the RTT
+//! of its last packet. The agent's law moves the rate by the sign and size of the RTT's gradient. TIMELY has no window: the agent
+//! limits what is in flight to twice what the rate fills.
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};

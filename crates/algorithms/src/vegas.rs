@@ -1,8 +1,8 @@
 //! TCP Vegas: Brakmo and Peterson, "TCP Vegas: End to End Congestion Avoidance on a Global Internet", IEEE JSAC 13(8),
 //! 1995, in the form that Linux gives it (`net/ipv4/tcp_vegas.c`).
 //!
-//! The program measures each round trip, doubles the window until a queue shows, and reports at the end of a round; the
-//! agent says whether the next has one segment more, one less, or as many.
+//! The program measures each round trip, doubles the window until a queue shows, and reports at the end of a round. The agent
+//! decides whether the next round has one segment more, one less, or as many.
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::Capabilities;
@@ -48,8 +48,8 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(boxed(vegas))
 }
 
-/// α, β, γ of Linux, segments (the paper's section 4.3 has 1 and 3, or 2 and 4; γ 1 in section 4.4). With less α the link is
-/// idle when an ACK is late; with more β the queue is longer, and flows that came later, who take a queue for the path's
+/// α, β, γ of Linux, segments (the paper's section 4.3 has 1 and 3, or 2 and 4; section 4.4 has γ 1). With a smaller α the link
+/// is idle when an ACK is late. With a larger β the queue is longer, and flows that came later, which take a queue for the path's
 /// own delay, hold more of it.
 const ALPHA: u64 = 2;
 const BETA: u64 = 4;

@@ -293,10 +293,10 @@ impl Algorithm for Vivace {
     }
 }
 
-/// An order is a new `go`. Then `phase` is 1 while the first interval is sent, 2 in the second, 3 after them; `a`, `b` and `c` are
-/// when the first began, when it ended, and when the second did; `first_sent` and `second_sent` count the packets that left in
+/// A new `go` is an order. `phase` is 1 while the first interval is sent, 2 in the second, 3 after them. `a`, `b` and `c` are
+/// when the first began, when it ended, and when the second ended. `first_sent` and `second_sent` count the packets that left in
 /// each, as the growth of what was delivered, lost or is in flight. `interval` is the one whose ACKs arrive: 1, 2, or 3 for none.
-/// Losses count for it once one of its packets arrived. A report of interval 0 asks for an order, or tells of a timeout. A
+/// Losses count for it once one of its packets has arrived. A report of interval 0 asks for an order, or tells of a timeout. A
 /// threshold of infinity asks for no reduction of the window in a recovery, since the rate is what limits.
 const PROGRAM: &str = "(def
     (Report

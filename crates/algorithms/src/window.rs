@@ -276,9 +276,9 @@ impl<L: Law> Algorithm for LossBased<L> {
 
 /// The program's text. `recovering` is whether the last call was in a recovery, `in_loss` whether that began with a timeout.
 ///
-/// Linux order: slow start fills up to ssthresh and what is left of the ACK counts for congestion avoidance
-/// (`tcp_slow_start`, `tcp_cong_avoid_ai`); no growth while the application limits sending (RFC 9438 5.8, RFC 7661);
-/// none in fast recovery, where the transport brings the window to ssthresh; slow start after a timeout.
+/// Growth in Linux' order. Slow start fills up to ssthresh, and the rest of the ACK counts for congestion avoidance
+/// (`tcp_slow_start`, `tcp_cong_avoid_ai`). No growth while the application limits sending (RFC 9438 5.8, RFC 7661). None in fast
+/// recovery, where the transport brings the window to ssthresh. Slow start after a timeout.
 fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String {
     let (declarations, exit, divisor) = (exit.declarations(), exit.clauses(), exit.divisor());
     // Credit was earned at the old pace.

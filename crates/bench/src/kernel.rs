@@ -1,9 +1,9 @@
 //! `ccplane bench kernel`: what steering from outside costs the kernel's datapath: TCP over loopback, as fast as the machine goes, under
 //! `ccp_reno` and under the kernel's own Reno.
 //!
-//! The conditions alternate run by run, so that a disturbance of the machine meets all of them; each ratio is the median
-//! over rounds of a run's figure over that of the native run beside it. The traffic is memory to memory through a
-//! namespace of our own: what is compared is the CPU's work for a packet, not a network's.
+//! The conditions alternate run by run, so that a disturbance of the machine meets all of them. Each ratio is the median over
+//! rounds of a run's figure over that of the native run beside it. The traffic is memory to memory through a namespace of our
+//! own: the figure is CPU work per packet, not a network's speed.
 
 use std::fmt::Write;
 
@@ -124,7 +124,7 @@ fn check(options: &Options) -> Result<(), ccplane_lab::Error> {
     Ok(())
 }
 
-/// Adds one's value over that of the native run beside it, as the median over rounds, with what is aimed at; gives it.
+/// Adds the median over rounds of a value over that of the native run beside it, with its aim. Returns it.
 fn add_ratio(
     figures: &mut Figures,
     (name, place): (&str, &str),

@@ -11,8 +11,8 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 use crate::feedback::Feedback;
 use crate::sent::Boundary;
 
-/// A minimum of RTTs is of the last 5 to 10 s (Copa's window). Shorter and a queue that stands is taken for the path; longer and
-/// a path that became longer is taken for a queue for as long.
+/// A minimum of RTTs covers the last 5 to 10 s (Copa's window). Shorter, and a standing queue is taken for the path. Longer, and
+/// a path that has become longer is taken for a queue for that long.
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 /// Epochs that rates are taken over at most: at one each 2 ms, an RTT of 256 ms. Longer ones are measured over that much.
 const EPOCHS: usize = 128;

@@ -424,9 +424,9 @@ impl Net {
     }
 }
 
-/// One life of a pair of boxes: feedback lost, late, out of order, doubled; either box starts again; keys change; the agent comes and
-/// goes and orders anything; the site sends in bursts over a link of any rate. Whatever happens: no panic, no limit below the floor,
-/// and open in time when nothing is heard.
+/// A random life of a pair of boxes. Feedback is lost, late, out of order or duplicated. Either box restarts, and keys change.
+/// The agent comes and goes and orders anything. The site sends in bursts over a link of any rate. Whatever happens: no panic, no
+/// limit below the floor, and the box opens in time when it hears nothing.
 fn live(seed: u64) {
     let mut draws = Draws::of(seed);
     let mut net = Net::new(if seed.is_multiple_of(4) {

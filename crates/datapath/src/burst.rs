@@ -1,8 +1,8 @@
-//! Burst calibration: what the packets of a burst tell about each other's time stamps (DX, slides 14 to 16).
+//! Burst calibration: corrects time stamps by what the packets of a burst say about each other (DX, slides 14 to 16).
 //!
-//! Whatever stamps packets, a stack or a NIC that completes several at once, stamps those of a burst at one moment, though a
-//! link carries them one after the other, each for as long as its bytes take. On a link of rate C, where the i-th packet of
-//! L_i bytes is through at d_i, d_i >= d_(i-1) + L_i/C whatever the stamps say. So
+//! A stack, or a NIC that completes several packets at once, gives all packets of a burst one stamp. The link carries them one
+//! after the other, each for as long as its bytes take. On a link of rate C, where the i-th packet of L_i bytes is through at
+//! d_i, d_i >= d_(i-1) + L_i/C always holds. So
 //!
 //! - stamps of departures are early, as a packet leaves after it was stamped: [`Forward`] makes
 //!   t'_i = max(t_i, t'_(i-1) + L_i/C). With t_i <= d_i also t_i <= t'_i <= d_i: never worse, and exact in a burst whose
@@ -14,9 +14,8 @@
 //!   else: in a batch at line rate all are then late by as much as its first, which a minimum removes if batches are alike. Spacing those
 //!   of different stamps in one pass would hold the latest of all against every packet after it.
 //!
-//! Packets are in the order in which they are on this host's own link. What the network does to their order later, or the
-//! peer's clock to its stamps, is nothing to either side, as each calibrates its own stamps by its own clock.
-//! [`OneWay`](crate::OneWay) takes care of both.
+//! Packets are in the order in which they are on this host's own link. Reordering in the network does not matter, nor does the
+//! peer's clock: each side calibrates its own stamps by its own clock. [`OneWay`](crate::OneWay) takes care of both.
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
@@ -26,16 +25,16 @@ const FRAME: u32 = 38;
 /// The shortest frame on Ethernet, with preamble and gap, bytes.
 const SHORTEST_FRAME: u32 = 84;
 
-/// Packets are spaced by so much less than their bytes take, a part of so many: 1/1024. Less than how far a clock and a link
-/// may be apart (100 ppm each), and a link that is never idle would carry the stamps off for good; more, and the calibrated
-/// stamps of a burst are off by that share of its length (of 10 µs: 10 ns).
+/// Packets are spaced by 1/1024 less than their bytes take. Less than a clock and a link may differ (100 ppm each), and a link
+/// that is never idle moves the stamps off for good. More, and the calibrated stamps of a burst are off by that share of its
+/// length (of 10 µs: 10 ns).
 pub const SLACK: u64 = 1024;
 
-/// A stamp that is earlier than the one before by more than this is of a clock that was set back: calibration begins anew. Below what jitter
-/// does, and bursts are torn; far above, and stamps are off by that much until the clock has caught up.
+/// A stamp that is earlier than the one before by more than this means that the clock was set back: calibration begins anew.
+/// Smaller than jitter, and bursts are torn apart. Much larger, and stamps are off by that much until the clock has caught up.
 const SET_BACK: Duration = Duration::from_millis(1);
 
-/// No burst is longer: 64 KB take 52 ms at 10 Mbit/s. What a rate that is far too low may do ends here.
+/// Longest burst: 64 KB take 52 ms at 10 Mbit/s. It bounds the error when the given rate is far too low.
 const LONGEST: Duration = Duration::from_millis(100);
 
 /// What an IP packet of so many bytes takes on Ethernet, bytes.

@@ -1,7 +1,7 @@
-//! NewReno in the datapath (RFC 5681, RFC 6582), for flows whose agent is silent: on the same window, rate and threshold,
-//! with no memory but what one flow needs.
+//! NewReno in the datapath (RFC 5681, RFC 6582), for flows whose agent is silent. It uses the same window, rate and threshold,
+//! and no memory beyond what one flow needs.
 //!
-//! It takes a flow over where it stands. Loss recovery itself, which segment goes when, stays the transport's.
+//! It takes a flow over as it is. The transport still repairs losses: it decides which segment is sent when.
 
 use ccplane_units::{Duration, Time};
 
@@ -94,8 +94,8 @@ impl Fallback {
         }
     }
 
-    /// The pacing rate that whoever steers now is to find, where NewReno has set its own: an algorithm that sets windows alone would
-    /// be held to NewReno's for ever.
+    /// The pacing rate for the next steering program, where NewReno has set its own. An algorithm that sets only windows would
+    /// otherwise be held to NewReno's rate for ever.
     #[cold]
     pub fn rate_before(&self) -> Option<u64> {
         (self.rate != 0).then_some(self.rate)
@@ -119,9 +119,9 @@ impl Fallback {
 
     /// Notes the end of a recovery, and the first progress after a timeout.
     ///
-    /// What was sent before the reduction shows its losses within about one round trip, so a reduction answers for one at
-    /// least. Losses after two are of what was sent since, retransmissions or new data, and call for another (RFC 5681,
-    /// section 4.3), even where the transport went from one recovery into the next in a single ACK.
+    /// Losses of what was sent before the reduction show within about one round trip, so a reduction covers at least one. Losses
+    /// after two round trips are of data sent since, retransmitted or new. They call for another reduction (RFC 5681, section
+    /// 4.3), even where the transport went from one recovery into the next in a single ACK.
     fn advance(&mut self, now: Time, signals: &Signals) {
         let round_trip = Duration::from_micros(signals.srtt_us);
         let since = now.since(self.answered);
@@ -134,8 +134,8 @@ impl Fallback {
         };
     }
 
-    /// Congestion, the first of its episode: halve. RFC 5681 halves what is in flight; datapaths differ in whether that
-    /// still counts the segments just marked lost, so the window stands for it, as in RFC 9002, section 7.3.2.
+    /// Congestion, the first of its episode: halves the window. RFC 5681 halves what is in flight. Datapaths differ in whether
+    /// that still counts segments just marked lost, so the window is used, as in RFC 9002, section 7.3.2.
     fn reduce(&mut self, now: Time, cwnd: u64, ssthresh: u64, mss: u64) -> (u64, u64) {
         self.before = (cwnd, ssthresh);
         self.acked = 0;

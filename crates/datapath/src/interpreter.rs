@@ -221,8 +221,8 @@ fn sub(a: u64, b: u64, trace: &mut Trace) -> u64 {
     a.saturating_sub(b)
 }
 
-/// Saturates wherever the product does not fit. (The reference's test for overflow misses some, as of 7 and 0x6000000000000000,
-/// and goes on with what is left of the product; there too we saturate and count.)
+/// Saturates and counts a fault wherever the product does not fit. The reference's overflow test misses some cases, such as 7
+/// times 0x6000000000000000, and continues with the low bits of the product.
 #[inline(always)]
 fn mul(a: u64, b: u64, trace: &mut Trace) -> u64 {
     let (product, fault) = a.overflowing_mul(b);

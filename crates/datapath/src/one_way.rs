@@ -1,10 +1,10 @@
 //! One-way queueing delay from the time stamps of both ends, whose clocks have nothing to do with each other (DX, slides 9 to 18).
 //!
-//! A packet leaves at t1 and arrives at t2, its acknowledgement leaves at t3 and arrives at t4; t2 and t3 are of the peer's
-//! clock. `t2 - t1` is the delay of the forward path plus the unknown offset of the clocks: above its minimum it is what
-//! the packet waited in queues, whatever the offset and whatever happens to the acknowledgements. `(t4 - t1) - (t3 - t2)`
-//! is free of the offset but holds both directions. What a packet waited on its way there is at most what both waited, so
-//! the smaller of the two, each above its own minimum, is the queueing delay:
+//! A packet leaves at t1 and arrives at t2. Its acknowledgement leaves at t3 and arrives at t4. t2 and t3 are by the peer's
+//! clock. `t2 - t1` is the delay of the forward path plus the unknown offset of the clocks. Its excess over its minimum is the
+//! packet's time in queues, whatever the offset, and whatever happens to the acknowledgements. `(t4 - t1) - (t3 - t2)` is free of
+//! the offset but includes both directions. The forward queueing delay is at most that of both directions. So the estimate is the
+//! smaller of the two, each above its own minimum:
 //!
 //! - clocks that drift apart by d raise the first by at most d times [`WINDOW`], and only as far as the way back is as busy
 //!   all that time; clocks that drift together are caught by the minimum at once. So 0 <= error <= min(d * [`WINDOW`],
@@ -21,8 +21,8 @@ use ccplane_units::{Duration, Time};
 use crate::bytecode::INFINITY;
 use crate::signals::Signals;
 
-/// A minimum is of the last 5 to 10 s. Shorter forgets the empty path while a queue stands; longer believes in a clock that
-/// drifts, or in a route that is no more, for as long.
+/// A minimum covers the last 5 to 10 s. Shorter forgets the empty path while a queue stands. Longer believes for that long in a
+/// clock that drifts, or in a route that no longer exists.
 pub const WINDOW: Duration = Duration::from_secs(10);
 
 /// The four stamps of one exchange. t2 and t3 are of the peer's clock.
@@ -70,7 +70,7 @@ impl OneWay {
         true
     }
 
-    /// What a packet waited in queues on its way there; `None` where the last that is known of is older than a round trip, `rtt`.
+    /// The forward queueing delay of a packet. `None` where the last known is older than a round trip, `rtt`.
     #[inline]
     pub fn queue_delay(&self, now: Time, rtt: Duration) -> Option<Duration> {
         let valid = self.both.known() && now.since(self.at) <= rtt;

@@ -139,8 +139,8 @@ impl Control {
         Ok(())
     }
 
-    /// Takes a direction down, or up again: while it is down, every packet that comes is lost, whatever its random loss; what waits and
-    /// what is under way still arrives.
+    /// Takes a direction down, or up again. While it is down every new packet is lost, whatever the random loss. What waits or is
+    /// in flight still arrives.
     pub fn set_up(&self, way: Way, up: bool) {
         let mut settings = self.settings();
         settings.changes.push((way, Change::Up(up)));

@@ -243,7 +243,7 @@ impl Direction {
         self.link.set_line(now, line, &mut self.kept);
     }
 
-    /// Changes the delay of what has not left the queue; what is past it arrives as planned.
+    /// Changes the delay of packets that are still in the queue. Those past it arrive as planned.
     pub(crate) fn set_delay(&mut self, now: Time, delay: DelayModel) {
         self.advance(now);
         self.delay.set_model(delay);

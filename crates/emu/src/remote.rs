@@ -163,7 +163,7 @@ fn answer_one(mut stream: UnixStream, control: &Control) -> io::Result<()> {
     stream.write_all(answer.as_bytes())
 }
 
-/// Does what a line says; the answer, or what is wrong with it.
+/// Executes a line. Returns the answer, or what is wrong with the line.
 fn obey(line: &str, control: &Control) -> Result<String, String> {
     const USAGE: &str = "say `set [up|down] rate 48mbit`, `set [up|down] delay 5ms`, `set [up|down] jitter 1ms`, \
                          `set [up|down] loss 0.1%` or `show`";

@@ -34,9 +34,9 @@ const FORCED_REST: Duration = Duration::from_micros(50);
 /// A long sleep, as of a link that was empty, is no leave to work without rest for long.
 const MOST_IN_ADVANCE_NS: i64 = -100_000;
 
-/// What `Timing::Precise` reserves of a processor: more than it takes with its rests, so that the kernel never stops it,
-/// which it would do for as long as it checks rarely, some 0.2 ms; less than all, so that something is left whatever the
-/// emulator does. The period is the shortest in which that is true to 10 µs.
+/// CPU share that `Timing::Precise` reserves. It must be more than the emulator takes with its rests, so that the kernel never
+/// stops it: the kernel checks rarely, and would stop it for some 0.2 ms. It must be less than all, so that others always get
+/// something. The period is the shortest in which both hold to 10 µs.
 const RESERVED: Duration = Duration::from_micros(990);
 const PERIOD: Duration = Duration::from_millis(1);
 

@@ -87,9 +87,8 @@ pub struct Headers {
     pub ecn: Ecn,
     /// A number that differs between most pairs of flows: addresses, protocol and ports, hashed.
     pub flow: u32,
-    /// The band that the code point stands for: 0 for what is urgent (CS5 and above, EF), 1 for best effort and all that is nearly
-    /// as good, and below that 2 for RFC 8622's lower effort and the CS1 that served for it before, and 3, 4, 5 for the lower
-    /// classes of [`marking`].
+    /// The band of a code point. 0 is urgent (CS5 and above, EF). 1 is best effort and all that is nearly as good. 2 is RFC
+    /// 8622's lower effort, and CS1, which served for it before. 3, 4 and 5 are the lower classes of [`marking`].
     pub class: u8,
 }
 

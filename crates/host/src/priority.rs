@@ -9,9 +9,9 @@ use crate::Error;
 /// Gives the calling thread the lowest real-time priority (`SCHED_FIFO` 1): above every ordinary thread, below every
 /// other real-time one. Threads and processes that it starts are ordinary again.
 ///
-/// An ordinary thread, of whatever niceness, waits for the slice of the one that runs, some milliseconds. A real-time
-/// thread that never sleeps is stopped for 50 ms of every second where others want its core
-/// (`sched_rt_runtime_us`), so that it cannot lock up a machine: for one of those, see [`reserve`].
+/// An ordinary thread, whatever its niceness, waits until the running one's slice ends, some milliseconds. A real-time thread
+/// that never sleeps is stopped for 50 ms of every second where others want its core (`sched_rt_runtime_us`), so that it cannot
+/// lock up a machine: for such a thread, see [`reserve`].
 pub fn raise_priority() -> Result<(), Error> {
     real_time(1)
 }

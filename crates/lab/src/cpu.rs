@@ -104,8 +104,8 @@ fn thread_ns(thread: Pid) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in ticks. All that is busy, and
-/// interrupts of it.
+/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in ticks. Returns busy time in all, and
+/// that in interrupts.
 fn busy_ns(stat: &str, tick_ns: u64) -> Option<(u64, u64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();

@@ -21,7 +21,7 @@ pub struct Ends {
     pub address: IpAddr,
 }
 
-/// Does this in a namespace; `action` is what is done there, for whoever reads that it failed.
+/// Does this in a namespace. `action` says in an error what was being done.
 pub fn inside<T: Send>(
     namespace: &Namespace,
     action: &'static str,

@@ -1,10 +1,10 @@
 //! The questions that RFC 9743 (Specifying New Congestion Control Algorithms, BCP 133) asks of an algorithm, each as a set
 //! of runs with a verdict and a picture.
 //!
-//! [`QUESTIONS`] is the list. A [`Question`] says which runs it needs, as scenarios, and judges what was measured in them;
-//! it says where the criterion comes from, and most criteria are a comparison with what Reno or Cubic does in the same
-//! place, because that is what the RFC compares with. [`run`](run()) does all runs of all questions on all cores. A verdict
-//! is a function of algorithm and questions alone: threads, order and interruptions change nothing.
+//! [`QUESTIONS`] is the list. A [`Question`] says which runs it needs, as scenarios, judges their figures, and says where its
+//! criterion comes from. Most criteria compare with Reno or Cubic in the same place, because that is what the RFC compares with.
+//! [`run`](run()) does all runs of all questions on all cores. A verdict depends on algorithm and questions alone, not on
+//! threads, order or interruptions.
 
 mod aqm;
 mod buffers;

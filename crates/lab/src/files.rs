@@ -26,9 +26,10 @@ pub fn write(result: &RunResult, directory: &Path, provenance: &Provenance) -> R
     put(directory, "report.html", &report::page(result, provenance))
 }
 
-/// Writes `summary.json`, `host.json`, `series.csv`, `bins.csv`, `flows.csv`, `reports.csv` and, where there are such,
-/// `workloads.csv`, `runs.csv`, `completions.csv`, `links.csv`, `bundles.csv` and `stamps.csv` into `directory`, which is made if it is not there.
-/// Where there are several workloads, files about flows have them all, and two more columns at the end that say whose a flow is.
+/// Writes the result files into `directory`, which is created if needed: `summary.json`, `host.json`, `series.csv`, `bins.csv`,
+/// `flows.csv` and `reports.csv`; where there are such, also `workloads.csv`, `runs.csv`, `completions.csv`, `links.csv`,
+/// `bundles.csv` and `stamps.csv`. With several workloads, files about flows have all of them, and two more columns at the end
+/// that say whose a flow is.
 pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteError> {
     fs::create_dir_all(directory).map_err(|source| WriteError {
         path: directory.to_owned(),

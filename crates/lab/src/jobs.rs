@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::parts::Parts;
 use crate::progress::Progress;
 
-/// Does the jobs `order` names, in that order, on so many threads. `done` takes each result as it comes, on this thread; its errors
-/// end the work as those of a job do. Of several errors the one of the first job in `order` is given.
+/// Runs the jobs that `order` names, in that order, on so many threads. `done` takes each result as it arrives, on this thread.
+/// Its errors end the work as errors of a job do. Of several errors the one of the first job in `order` is returned.
 pub fn each<T: Send>(
     order: &[usize],
     threads: usize,

@@ -1,4 +1,5 @@
-//! Runs of scenarios: in the simulator, on kernel TCP, over UDP; figures, result files, the report page, evaluation.
+//! Runs scenarios in the simulator, on kernel TCP and over UDP; has their figures, result files and report page; evaluates
+//! algorithms.
 //!
 //! [`run()`] takes a [`Scenario`](scenario::Scenario) and a [`Place`] and gives a [`RunResult`](result::RunResult);
 //! [`files::write`] makes the result directory of it, [`table::of_run`] the table for a terminal.

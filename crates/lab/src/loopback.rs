@@ -114,8 +114,9 @@ fn buffer_each(flows: usize, limits: &str) -> usize {
     BUFFER.min(all / flows.max(1))
 }
 
-/// The share of a run for which the machine may stand still at once. Larger ones move a figure by more than what is told
-/// apart; there is no queue here that a shorter one could overflow, and interrupts of a saturated CPU take some milliseconds.
+/// Largest share of a run for which the machine may stand still at once. A larger one moves a figure by more than the differences
+/// of interest. There is no queue here that a shorter pause could overflow, and interrupts of a saturated CPU take some
+/// milliseconds.
 const LONGEST_STALL: u64 = 50;
 
 /// One run: everybody sends as fast as may be.

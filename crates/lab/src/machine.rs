@@ -28,8 +28,8 @@ const MOST_STOLEN: f64 = 2.0;
 /// What the machine did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The longest time for which a CPU ran nothing of what was ready at its highest priority, milliseconds; absent where
-    /// that priority is not permitted, as what is seen then would be the contender's own load.
+    /// The longest time for which a CPU did not run a ready thread of its highest priority, milliseconds. Absent where that
+    /// priority is not permitted: what is seen then would be the contender's own load.
     pub stall_ms: Option<f64>,
     /// CPU time that a hypervisor withheld, in percent of one CPU.
     pub stolen_percent: f64,

@@ -1,8 +1,7 @@
 //! What the delay meter's stamps say: queueing delay each way, the noise of both stacks, clocks, and what headroom DX needs here.
 //!
-//! A queueing delay is how far a packet is above the line of the empty path ([`envelope`]), from the kernel's stamps; the same from
-//! user space's own times, of the same packets, shows what those add. On a path that carries nothing else the first is the
-//! noise of stamping itself.
+//! A packet's queueing delay is its distance above the line of the empty path ([`envelope`]), from the kernel's stamps. The same
+//! from user space's own times shows what user space adds. On an otherwise idle path the first is the noise of stamping itself.
 
 pub mod envelope;
 mod page;
@@ -256,10 +255,10 @@ impl Points {
 }
 
 impl Findings {
-    /// What DX should take for an empty queue on this path, µs: the noise's mean and one standard deviation, of all but the
-    /// hundredth that was worst. Delays are counted from the least that was seen, so noise shows as a mean above zero, which no
-    /// averaging removes; below it DX gives way to its own stack, far above it DX lets that much of a queue stand.
-    /// To that comes one packet's time on the narrowest link. It holds where the path was idle meanwhile.
+    /// What DX should take for an empty queue on this path, µs: mean plus one standard deviation of the noise, without the worst
+    /// hundredth. Delays count from the least that was seen, so noise shows as a mean above zero that no averaging removes. With
+    /// less than this DX gives way to its own stack. With far more, DX lets that much of a queue stand. One packet's time on the
+    /// narrowest link is added. It holds where the path was idle meanwhile.
     pub fn headroom(&self) -> Option<f64> {
         let (mean, deviation) = self.there.queue.mean_and_deviation(0.99);
         (self.there.queue.count() > 0).then(|| (mean + deviation).ceil().max(1.0))

@@ -35,7 +35,7 @@ pub trait Prepared: Sync {
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The seeds, each of which gives a run of its own; often the scenario's.
+    /// One run per seed. Often the scenario's seeds.
     pub seeds: Seeds,
     /// Threads of the simulator; the machine's cores are what helps. The result does not depend on it.
     pub threads: usize,

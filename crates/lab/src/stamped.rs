@@ -121,9 +121,9 @@ fn took(arrival: &Arrival) -> u64 {
     u64::from((arrival.at_ns as u32).wrapping_sub(arrival.sent))
 }
 
-/// Full packets in both records. Both clocks are this host's, so that a packet is found by when it left: of those of its
-/// flow, none of which overtakes another, it is the first that came to the link afterwards. Queueing delay is what is above
-/// the shortest of each record.
+/// Full packets in both records. Both clocks are this host's, so a packet is found by its time of departure: packets of a flow do
+/// not overtake each other, and it is the first one that reached the link afterwards. Queueing delay is the excess over the
+/// shortest of each record.
 fn compare(arrivals: &[Arrival], log: &LinkLog, epoch: Duration, (begin, end): (u64, u64)) -> Vec<StampedPacket> {
     let largest = log.records().map(|r| r.bytes).max().unwrap_or(0);
     let full_ip = (f64::from(largest) * FULL) as u16;

@@ -44,11 +44,10 @@ pub struct Transfer {
     pub flows: Vec<Vec<Sample>>,
 }
 
-/// The socket buffer for a path that holds `in_flight` at most (bandwidth-delay product and queue): four times that,
-/// because the kernel charges a buffer about twice the payload and the sender holds what is not yet acknowledged and
-/// what is not yet sent; at least 4 MiB, at most 1 GiB. A buffer too small would make the receiver's window, not the
-/// congestion control, decide; one too large only costs memory. It is set on the socket, so that the kernel's
-/// automatic tuning plays no part in a comparison.
+/// The socket buffer for a path that holds at most `in_flight` bytes (bandwidth-delay product and queue): four times that, at
+/// least 4 MiB, at most 1 GiB. The kernel charges a buffer about twice the payload, and the sender holds what is not acknowledged
+/// and what is not sent yet. With too small a buffer the receiver's window would decide, not the congestion control. Too large a
+/// one only costs memory. It is set on the socket, so the kernel's automatic tuning has no part in a comparison.
 pub fn buffer_for(in_flight: Bytes) -> usize {
     usize::try_from(in_flight.get().saturating_mul(4))
         .unwrap_or(usize::MAX)

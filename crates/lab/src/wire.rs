@@ -43,8 +43,8 @@ pub fn make(rate: Option<Rate>) -> Result<Ends, Error> {
 pub struct Bucket {
     /// At which it fills and lets pass.
     pub rate: Rate,
-    /// Bytes that leave at once where none left for long. Less than a frame and nothing passes; less than the rate brings while the
-    /// kernel's timer is late and the rate is not reached; all that fits in it does not wait, so that a queue is shorter by it.
+    /// Burst: bytes that leave at once after a pause. Below a frame nothing passes. Below what the rate brings while the kernel's
+    /// timer is late, the rate is not reached. What fits in it does not wait, so a queue is shorter by it.
     pub burst: u64,
     /// Bytes that wait at most.
     pub queue: u64,

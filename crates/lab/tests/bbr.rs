@@ -125,8 +125,8 @@ fn random_loss_costs_version_1_little_and_version_3_less_than_cubic() {
     assert!(cubic < 0.15, "{cubic}");
 }
 
-/// Where the path passes less than before, the bandwidth is forgotten after ten rounds, in version 3 after two probes;
-/// where it passes more, it is found (Cardwell and others, 2016, figure 3).
+/// When the path becomes slower the bandwidth is forgotten after ten rounds, in version 3 after two probes. When it becomes
+/// faster the new bandwidth is found (Cardwell and others, 2016, figure 3).
 #[test]
 fn the_bandwidth_follows_the_link() {
     let event =

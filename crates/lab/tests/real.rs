@@ -1,5 +1,5 @@
-//! Every shipped scenario that real packets can run, shortened, on kernel TCP, with its figures beside the simulator's; the others are
-//! refused with the reason. Needs root, and says so loudly where it has none.
+//! Runs every shipped scenario that real packets can run, shortened, on kernel TCP, with its figures beside the simulator's. The
+//! others are refused with the reason. Needs root, and says so loudly where it has none.
 
 #[path = "common/host.rs"]
 mod host;

@@ -98,7 +98,7 @@ fn a_route_changes_in_time() {
     let [short, long] = result.contenders[0].figures.links.as_slice() else {
         panic!("two links are asked for")
     };
-    // Two of four seconds each; what is lost and waited for when the way changes is little beside that.
+    // Each link is in use for two of the four seconds. What is lost or delayed when the path changes is small compared with that.
     assert!((0.45..=0.5).contains(&short.utilisation.unwrap()), "{short:?}");
     assert!((0.35..=0.5).contains(&long.utilisation.unwrap()), "{long:?}");
 }

@@ -173,7 +173,7 @@ impl TextAlgorithm {
         self.moved(&woven, found.problems().iter().filter(meant))
     }
 
-    /// The program compiled with the defaults; what is wrong is said of the text as it was written.
+    /// Compiles the program with its defaults. Problems are reported at their place in the original text.
     fn compiled(&self) -> Result<Program, Diagnostics> {
         let woven = self.woven(&self.defaults());
         compile(&woven.text, &Limits::default())

@@ -38,9 +38,9 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
 /// that ended is recognised. When this is dropped the algorithms are unregistered, unless they were pinned; sockets that
 /// use them keep their connections and go on under the fallback.
 ///
-/// Only loading, adopting and detaching need capabilities. Using it needs none, so that it may go to a thread without
-/// ([`run_agent_unprivileged`](crate::run_agent_unprivileged)); what compiles programs that are installed later is a
-/// thread that [`load`](Kernel::load) starts, with the capabilities of its caller.
+/// Only loading, adopting and detaching need capabilities. Using it needs none, so it may move to a thread without
+/// ([`run_agent_unprivileged`](crate::run_agent_unprivileged)). Programs that are installed later are compiled by a thread that
+/// [`load`](Kernel::load) starts with its caller's capabilities.
 pub struct Kernel {
     algorithms: Vec<Registered>,
     epoll: Epoll,

@@ -1,10 +1,10 @@
 //! Kernel TCP as a datapath, through BPF and without a kernel module.
 //!
-//! An algorithm is registered as a congestion control of its own, `ccp_<name>` ([`Kernel::load`]): its programs run in
-//! the kernel at every ACK, as code that this crate generates for them; reports come out of a ring buffer, and windows,
-//! rates and variables go in through a mapped flow table, without a system call. [`run_agent`] drives an
-//! [`Agent`](ccplane_agent::Agent) with both, [`run_agent_unprivileged`] in a thread without capabilities; [`run_relay`] passes
-//! both on to and from an agent in another process.
+//! [`Kernel::load`] registers an algorithm as a congestion control of its own, `ccp_<name>`. Its programs run in the kernel at
+//! every ACK, as code that this crate generates. Reports come out of a ring buffer. Windows, rates and variables go in through a
+//! mapped flow table, without a system call. [`run_agent`] drives an [`Agent`](ccplane_agent::Agent) with both, and
+//! [`run_agent_unprivileged`] does so in a thread without capabilities. [`run_relay`] passes both on to an agent in another
+//! process.
 //!
 //! `bpf/` has the kernel's side, prebuilt: users need no clang.
 

@@ -71,8 +71,8 @@ pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
     keep(needed.chain(also.iter().copied()).fold(0, |all, bit| all | 1 << bit))
 }
 
-/// Keeps `CAP_NET_ADMIN` where this thread has it, for who changes devices and routes while it runs, and drops all others as
-/// [`drop_capabilities`] does; also from the bounding set, where it may.
+/// Drops all capabilities as [`drop_capabilities`] does, except `CAP_NET_ADMIN` where this thread has it: for callers that change
+/// devices and routes while they run. Also shrinks the bounding set, where it may.
 pub fn keep_net_admin() -> std::io::Result<()> {
     bound(1 << NET_ADMIN)?;
     keep(1 << NET_ADMIN)

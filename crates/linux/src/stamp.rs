@@ -1,10 +1,10 @@
 //! Time stamps of both ends on the kernel's own TCP: a TCP option that the SYN offers, programs that stamp packets where
 //! they leave and arrive at devices, and the samples that the congestion control reads on the same ACK.
 //!
-//! [`Stamps::load`] loads the programs; [`Options::stamps`](crate::Options::stamps) lets registrations read what they leave
-//! beside sockets. Then they are attached to sockets ([`Stamps::attach_sockets`]) and to devices
-//! ([`Stamps::attach_device`]), for as long as the value lives, or, where they are [pinned](Stamps::pinned) and
-//! [kept](Stamps::keep), until [`detach`].
+//! [`Stamps::load`] loads the programs. [`Options::stamps`](crate::Options::stamps) lets registrations read what they leave
+//! beside sockets. Then they are attached to sockets ([`Stamps::attach_sockets`]) and to devices ([`Stamps::attach_device`]).
+//! They stay for as long as the value lives, or, where they are [pinned](Stamps::pinned) and [kept](Stamps::keep), until
+//! [`detach`].
 //!
 //! When the process is killed, links go with it unless they are pinned. What does not go with it, that devices take one
 //! segment a packet, and before Linux 6.6 the filters, is undone by [`detach`] from notes, which are pinned before a device
@@ -161,8 +161,8 @@ impl Stamps {
         Ok(())
     }
 
-    /// Sockets that processes of this cgroup (version 2) and of those below it make from now on, listening ones too, take
-    /// part; without one, of every process.
+    /// Takes part with the sockets, listening ones included, that processes of this cgroup (version 2) and of those below it make
+    /// from now on. Without a cgroup: of every process.
     pub fn attach_sockets(&mut self, cgroup: Option<&Path>) -> Result<(), crate::select::SelectError> {
         let path = crate::select::cgroup(cgroup)?;
         let directory = File::open(&path).map_err(LoadError::io(format!("opening {}", path.display())))?;

@@ -1,9 +1,9 @@
 //! The other end of the delay meter: answers probes, and nobody else.
 //!
-//! A hello is answered from nothing but a secret, with fewer bytes than it has or as many, and forgotten; the identifier in the answer
-//! proves, when it comes back in a probe, that the client receives at its address ([`Cookies`]). A probe is answered with a
-//! datagram of its own size. So a forged address draws no more than was sent to provoke it, and all answers together
-//! keep below a limit: what exceeds it is counted and not answered, hellos too.
+//! A hello is answered statelessly, from a secret alone, with no more bytes than it has. The identifier in the answer proves,
+//! when it returns in a probe, that the client receives at its address ([`Cookies`]). A probe is answered with a datagram of its
+//! own size. So a forged address draws no more bytes than were sent to provoke them. All answers together keep below a limit;
+//! what exceeds it, hellos included, is counted and not answered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

@@ -1,10 +1,10 @@
 //! CCP, SIGCOMM 2018, section 7.1.1, figures 9 and 10: do Reno and Cubic outside the datapath behave as they do in it?
 //!
-//! Three links of 20 ms: fixed, cellular, and one that loses packets at random. Runs of ccplane's and of the datapath's own
-//! are interleaved, so that a disturbance of the machine meets all alike. Throughput and queueing delay are binned by the
-//! round-trip time, as the paper does. On kernel TCP the distance between the two is the mean Kolmogorov-Smirnov distance
-//! between half as many runs of either side, over choices of them; beside it stands the same between the halves of the native
-//! runs. Simulated runs come in pairs that meet the same losses, and the distance is that of all runs of either side.
+//! Three links of 20 ms: fixed, cellular, and one with random loss. Runs of ccplane's and of the datapath's own control
+//! alternate, so that a disturbance of the machine meets both. Throughput and queueing delay are binned by the round-trip time,
+//! as in the paper. On kernel TCP the distance is the mean Kolmogorov-Smirnov distance between half of the runs of either side,
+//! over choices of halves. Beside it stands the same between halves of the native runs. Simulated runs come in pairs that meet
+//! the same losses, and the distance is that of all runs of either side.
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};

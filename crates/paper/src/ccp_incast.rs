@@ -1,10 +1,10 @@
 //! CCP, SIGCOMM 2018, section 7.3, figure 14: does it suffice to decide now and then where a round trip takes 20 µs?
 //!
-//! Fifty hosts send a request each to one, at the same time but for a jitter of microseconds; what counts is when the last
-//! byte of the last one arrives, as a multiple of the same under a window that changes at every ACK in the datapath. As in
-//! the paper, what an agent outside costs is modelled by two delays: how old a report is when it is heard, and how long
-//! it is from one to the next; between two reports the window stands still ([`Outside`]). ccplane's own Reno, whose
-//! program raises the window in slow start and reduces it at a loss, is run beside it.
+//! Fifty hosts each send a request to one host, at the same time but for a jitter of microseconds. The figure is the time of the
+//! last byte of the last request, as a multiple of the same under a window that changes at every ACK in the datapath. As in the
+//! paper, two delays model an agent outside of the datapath: the age of a report when it is heard, and the interval between
+//! reports. Between two reports the window stands still ([`Outside`]). ccplane's own Reno runs beside it; its program raises the
+//! window in slow start and reduces it at a loss.
 
 mod shown;
 
@@ -64,9 +64,9 @@ struct SetUp {
     min_rto: Duration,
 }
 
-/// The first is the one whose figures are set beside the paper's: of all of these it is nearest to what the paper says. With
-/// a buffer of 100 packets or less, retransmission timeouts decide much of the tail, and with timeouts of 200 ms all of it; where
-/// the buffer has no limit, enough packets are always under way, and little depends on the interval.
+/// The first set-up's figures are set beside the paper's: it is nearest to what the paper says. With a buffer of 100 packets or
+/// less, retransmission timeouts decide much of the tail, and all of it with timeouts of 200 ms. Where the buffer has no limit,
+/// enough packets are always in flight, and little depends on the interval.
 const SET_UPS: &[SetUp] = &[
     SetUp {
         name: "IW 2, 250 packets, RTO 1 ms",
@@ -304,7 +304,8 @@ const RATES: [u64; 2] = [10, 40];
 const ROUND_TRIPS: [u64; 2] = [20, 10];
 
 fn incast(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
-    // The paper's 50 seeds for the figures beside its own; the other set-ups, to see what depends on them, with fewer.
+    // The paper's 50 seeds for the figures that are compared with it. The other set-ups, which show what depends on what, have
+    // fewer.
     let (first, others, intervals) = if options.quick {
         (5, 5, &QUICK_INTERVALS[..])
     } else {

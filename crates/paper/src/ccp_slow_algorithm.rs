@@ -1,9 +1,8 @@
 //! Ours, for a claim of CCP's design (SIGCOMM 2018, section 2.2): an algorithm may compute for long, because packets do not wait
 //! for it. Reno with a callback that computes for 0 to 10 ms, over loopback as fast as the machine goes.
 //!
-//! Whoever computes needs a CPU, and where senders want all of them it is taken from those. So the claim is judged beside the
-//! kernel's own Reno with a thread that computes as much and has nothing to do with it; the agent and that thread are both
-//! behind ordinary threads.
+//! A computation needs a CPU, and takes it from senders that want all CPUs. So the claim is judged beside the kernel's own Reno
+//! with an unrelated thread that computes as much. The agent and that thread both have a lower priority than ordinary threads.
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Exit, LossBased, ParameterDoc, Registry, Reno, WindowOptions};

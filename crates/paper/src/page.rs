@@ -1,5 +1,5 @@
-//! What an experiment found, as it is shown: figures beside the paper's, tables, pictures, deviations; in a page, as text
-//! and as figures by name.
+//! An experiment's findings for display: figures beside the paper's, tables, pictures and deviations; as a page, as text, and as
+//! figures by name.
 
 use std::fmt::Write;
 use std::path::PathBuf;

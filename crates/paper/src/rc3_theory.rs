@@ -34,9 +34,9 @@ pub(super) const AUTHORS: [(u64, f64); 11] = [
     (2_107, 77.175_141_488_1),
 ];
 
-/// How common the authors' eleven sizes are, thousandths: the knots of the data-mining table cut off at 2,107 packets, with
-/// what lies between two of them at their midpoints, as the sizes themselves are such midpoints (5 of 3 and 7; 137, 72 and
-/// 40 of 7 and 267; 1,187 of 267 and 2,107). Inferred. The sum is 950.
+/// Frequencies of the authors' eleven sizes, thousandths (inferred). They follow from the knots of the data-mining table cut off
+/// at 2,107 packets. What lies between two knots counts at their midpoint, as the sizes are such midpoints: 5 of 3 and 7; 137, 72
+/// and 40 of 7 and 267; 1,187 of 267 and 2,107. The sum is 950.
 pub(super) const ELEVEN: [(u64, f64); 11] = [
     (1, 500.0),
     (2, 100.0),

@@ -19,8 +19,8 @@ const STREAM: u64 = 0x6c6f7373;
 pub enum LossModel {
     /// Every packet is lost with the same probability, whatever became of the others.
     Bernoulli(Probability),
-    /// Losses come in bursts: the channel is good or bad, and after each packet may become the other (Gilbert,
-    /// Bell System Technical Journal 39(5), 1960; Elliott, 42(5), 1963; the letters are theirs, and tc's netem's).
+    /// Losses come in bursts. The channel is good or bad, and may change after each packet (Gilbert, Bell System Technical
+    /// Journal 39(5), 1960; Elliott, 42(5), 1963). The letters are theirs, and those of tc's netem.
     ///
     /// The share of packets in the bad state is p / (p + r), a stay in it lasts 1 / r packets on average, so that
     /// (p (1 - h) + r (1 - k)) / (p + r) of all packets are lost. With h = 0 and k = 1 it is Gilbert's simple model:

@@ -116,9 +116,9 @@ impl Backlog {
 
 /// How much a queue holds before it drops what comes.
 ///
-/// Only waiting packets count: the one that the line is carrying has left the queue, as in a router whose
-/// transmitter holds the packet being sent. Too small a limit leaves the line idle after each loss, too large a one
-/// only adds delay; one bandwidth-delay product is what a single Reno flow needs to keep the line busy.
+/// Only waiting packets count. The packet being sent has left the queue, as in a router whose transmitter holds it. Too small a
+/// limit leaves the line idle after each loss. Too large a one only adds delay. One bandwidth-delay product is what a single Reno
+/// flow needs to keep the line busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// At most this many packets wait.

@@ -212,8 +212,8 @@ mod tests {
 
     const CAPACITY: u64 = 125_000_000;
 
-    /// So many flows of 40 ms that send at the rate they were offered half a round trip ago; what is offered in the end,
-    /// the average queue of the last quarter, and the average round-trip time.
+    /// So many flows of 40 ms RTT send at the rate that they were offered half a round trip ago. Returns the rate offered in the
+    /// end, the average queue of the last quarter, and the average round-trip time.
     fn run(flows: u64) -> (u64, u64, Duration) {
         let mut queue = Rcp::new(RcpConfig::DEFAULT, Rate::from_bytes_per_sec(CAPACITY), Limit::Unlimited);
         let mut offers = std::collections::VecDeque::from(vec![CAPACITY / 20; 200]);

@@ -1,7 +1,7 @@
 //! Stochastic fairness queueing: a queue for every flow, served in turn, the longest losing what does not fit.
 //!
-//! McKenney, Stochastic Fairness Queueing, INFOCOM 1990, with Linux' choices: turns are of bytes, by deficit (Shreedhar
-//! and Varghese, SIGCOMM 1995), and the hash keeps its perturbation, which here the seed decides.
+//! McKenney, Stochastic Fairness Queueing, INFOCOM 1990, with Linux' choices. Turns count bytes, by deficit (Shreedhar and
+//! Varghese, SIGCOMM 1995). The hash keeps its perturbation, which the seed decides here.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;

@@ -9,8 +9,8 @@ use crate::{Backlog, DropTail, Drops, Limit, Packet, Qdisc, Verdict};
 /// probability (Alizadeh et al., Data Center TCP, SIGCOMM 2010, section 3.1). Packets that do not understand marks
 /// pass unmarked until the queue is full.
 ///
-/// Too low a threshold empties the queue between marks and loses throughput (the paper asks for more than a seventh
-/// of the bandwidth-delay product; it used 20 packets at 1 Gbit/s and 65 at 10 Gbit/s); too high a one only adds delay.
+/// Too low a threshold empties the queue between marks and loses throughput. The paper asks for more than a seventh of the
+/// bandwidth-delay product; it used 20 packets at 1 Gbit/s and 65 at 10 Gbit/s. Too high a one only adds delay.
 #[derive(Clone, Debug)]
 pub struct EcnStep<P> {
     threshold: Limit,

@@ -1,8 +1,8 @@
 //! Recorded links in Mahimahi's format: one line per delivery opportunity, the millisecond at which it occurs.
 //!
-//! Each opportunity carries up to [`OPPORTUNITY_BYTES`]; what the queue cannot use is lost, a packet may span several
-//! and several small ones may share one. After the last line the trace begins again, its period being the last time
-//! (Netravali et al., Mahimahi, USENIX ATC 2015, section 3.2).
+//! Each opportunity carries up to [`OPPORTUNITY_BYTES`]. What the queue cannot use is lost. A packet may span several
+//! opportunities, and several small ones may share one. After the last line the trace begins again, with the last time as its
+//! period (Netravali et al., Mahimahi, USENIX ATC 2015, section 3.2).
 
 use ccplane_units::{Rate, Time};
 

@@ -1,11 +1,11 @@
 //! A cellular link that nobody has recorded: delivery opportunities in Mahimahi's format, drawn from a seed.
 //!
-//! Recorded traces belong to those who recorded them. Where an experiment needs a link whose rate wanders as that of a
-//! mobile phone does and no trace is given, this one is taken. Its rate is a mean times the exponential of two
-//! Ornstein-Uhlenbeck processes, one of seconds (who else is in the cell, and where the phone is) and one of a fraction
-//! of a second (fading); opportunities come as a Poisson process of that rate; and now and then the link is silent for
-//! a while (hand-overs). Statistics over 140 s, of the default with seeds 1 to 5 and of the Verizon LTE downlink that
-//! Mahimahi's authors recorded (Winstein, Sivaraman, Balakrishnan, NSDI 2013):
+//! Recorded traces belong to those who recorded them. This synthetic one serves where an experiment needs a link whose rate
+//! varies as a mobile phone's does and no trace is given. Its rate is a mean times the exponential of two Ornstein-Uhlenbeck
+//! processes: one of seconds (who else is in the cell, and where the phone is), one of a fraction of a second (fading).
+//! Opportunities are a Poisson process of that rate. Sometimes the link is silent for a while (hand-overs). Statistics over 140
+//! s, of the default with seeds 1 to 5 and of the Verizon LTE downlink that Mahimahi's authors recorded (Winstein, Sivaraman,
+//! Balakrishnan, NSDI 2013):
 //!
 //! | | generated | recorded |
 //! | --- | --- | --- |

@@ -7,9 +7,8 @@ use crate::world::World;
 impl World {
     /// Whether every packet is accounted for; [`run_until`](crate::Simulation::run_until) looks after every run.
     ///
-    /// What came to a link was let in or dropped; what came out of the links that lead to a switch went into those that
-    /// leave it, or had no way on; what came to hosts was taken; and packets sent are packets taken, dropped, or on
-    /// their way.
+    /// Conservation of packets. What came to a link was queued or dropped. What came out of the links into a switch went into its
+    /// links, or had no route. Hosts took what reached them. Packets sent are packets taken, dropped or in flight.
     pub fn check(&self) -> Result<(), SimError> {
         let wrong = |place: String, why: String| {
             Err(SimError::NotConserved {

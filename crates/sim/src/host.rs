@@ -1,8 +1,8 @@
 //! A host's link, and who waits for it.
 //!
-//! The host gives its link a packet only when that can take one soon: what is not sent yet stays with its connection,
-//! which may still decide otherwise, and flows take turns. Classes have strict priority: what is of a lower one is sent
-//! only when nothing of a higher one waits.
+//! A host gives its link a packet only when the link can take one soon. What is not sent yet stays with its connection, which may
+//! still decide otherwise. Flows take turns. Classes have strict priority: a lower class sends only when nothing of a higher one
+//! waits.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,8 +14,8 @@ use crate::event::{Events, Kind};
 use crate::link::Offered;
 use crate::{Simulation, Tracer, World};
 
-/// How many full packets may wait behind the one that a host's link is sending. With none, each packet would need an
-/// event of its own to be fetched; with many, a packet of high priority would wait behind them.
+/// Full packets that may wait behind the one that a host's link is sending. With none, each packet would need an event of its
+/// own. With many, a packet of high priority would wait behind them.
 pub(crate) const RING: u64 = 2;
 
 /// The link by which a host sends, as the host sees it.

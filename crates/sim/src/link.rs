@@ -1,8 +1,8 @@
 //! Links: what becomes of a packet between one node and the next.
 //!
-//! On most links a packet's departure is known when it comes ([`FifoLink`]), and only the oldest packet on the way has an
-//! event; the next one gets its own when that has arrived. A link with anything else, random loss, a queue that decides at
-//! departure, or changes to come, is [`Special`].
+//! On most links a packet's departure is known when it arrives ([`FifoLink`]). Only the oldest packet in flight has an event; the
+//! next one gets its own when that has arrived. A link with random loss, a queue that decides at departure, or changes to come is
+//! [`Special`].
 
 mod special;
 

@@ -1,9 +1,9 @@
 //! Packet logs that Wireshark reads.
 //!
-//! A [`PacketLog`] is a [`Tracer`]: it writes a pcapng file with one interface for every link that it watches. Each packet
-//! is there once, with the time at which it came to the link's queue, in ns; where it was dropped, then or later, a comment
-//! says why. What the simulator's packets say is put into headers of IPv4 and TCP, so that Wireshark's analysis of TCP
-//! works on it; datagrams are UDP. There is no payload.
+//! A [`PacketLog`] is a [`Tracer`] that writes a pcapng file with one interface for every watched link. Each packet appears once,
+//! with the time at which it reached the link's queue, in ns. Where it was dropped, then or later, a comment says why. Packets
+//! get IPv4 and TCP headers that say what the simulator's packets say, so Wireshark's TCP analysis works. Datagrams are UDP.
+//! There is no payload.
 
 mod headers;
 mod sequence;

@@ -4,12 +4,13 @@
 //! never when anything moves: with and without it the same packets pass at the same times, as long as the congestion control
 //! does not look at stamps.
 //!
-//! A stamp is made in this order. Departures that follow each other within [`batch`](StampModel::batch) share the time of the first, as a stack
-//! hands over a burst at once (DX, slide 14); arrivals share its end, as a NIC tells of several together (slide 16, and
-//! the interrupt timer of every NIC, which the first packet starts). [`jitter`](StampModel::jitter) is drawn once for a batch, or for each packet
-//! without one. That is what the host's clock shows, with its offset and drift. At last, with [`calibrate`](StampModel::calibrate), the packets of a burst are spread over the time that they take on the
-//! host's link ([`ccplane_datapath::burst`]): departures in full; arrivals within a batch only, as each is acknowledged
-//! before the rest of its batch has come.
+//! A stamp is made in four steps. First batching: departures within [`batch`](StampModel::batch) share the time of the first, as
+//! a stack hands over a burst at once (DX, slide 14). Arrivals share the batch's end, as a NIC reports several together (slide
+//! 16, and the interrupt timer of every NIC, which the first packet starts). Then [`jitter`](StampModel::jitter), drawn once for
+//! a batch, or for each packet without one. Then the host's clock, with its offset and drift. At last
+//! [`calibrate`](StampModel::calibrate) spreads the packets of a burst over the time that they take on the host's link
+//! ([`ccplane_datapath::burst`]). Departures are spread in full. Arrivals are spread only within a batch, as each is acknowledged
+//! before the rest of its batch has arrived.
 
 use ccplane_datapath::burst::Forward;
 use ccplane_units::{Duration, Rate, Time};

@@ -26,8 +26,8 @@ pub fn dumbbell(pairs: u32, access: &LinkSpec, bottleneck: LinkSpec, reverse: Li
     Ok(network)
 }
 
-/// Routers `router1..` in a row, one more than there are `bottlenecks`; the host `source` at the first and `sink` at
-/// the last, and across the n-th bottleneck, whose link is called `bottleneck<n>`, the hosts `in<n>` and `out<n>`.
+/// Routers `router1..` in a row, one more than there are `bottlenecks`. The host `source` is at the first, `sink` at the last.
+/// The link across the n-th bottleneck is `bottleneck<n>`, with the hosts `in<n>` and `out<n>` at its ends.
 pub fn parking_lot(bottlenecks: u32, access: &LinkSpec, bottleneck: &LinkSpec) -> Result<Network, SimError> {
     if bottlenecks == 0 {
         return Err(SimError::Shape("a parking lot has at least one bottleneck".into()));
@@ -139,11 +139,11 @@ pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network,
     Ok(network)
 }
 
-/// The three-tier tree of 192 hosts and 56 switches that stands in for the one of DX (slides, 30): 8 cores, 16
-/// aggregation switches, 32 top-of-rack switches with 6 hosts each, all links 10 Gbit/s; a pod is 4 racks and 2
-/// aggregation switches, the first of which has the even cores and the second the odd ones. Delays (4 µs a link, 1 µs
-/// more at a host) and buffers (250 packets of 1538 bytes a port) are those of the same group's ExpressPass (2017).
-/// Paths are chosen per flow, both directions alike.
+/// The three-tier tree of 192 hosts and 56 switches that stands in for the one of DX (slides, 30): 8 cores, 16 aggregation
+/// switches, and 32 top-of-rack switches with 6 hosts each. All links have 10 Gbit/s. A pod is 4 racks and 2 aggregation
+/// switches: the first has the even cores, the second the odd ones. Delays (4 µs a link, 1 µs more at a host) and buffers (250
+/// packets of 1538 bytes a port) are those of the same group's ExpressPass (2017). Paths are chosen per flow, and both directions
+/// take the same.
 pub fn tree_192(queue: QueueSpec) -> Network {
     tree_192_with(queue, TREE_192_HOST_DELAY, TREE_192_FABRIC_DELAY)
 }
@@ -190,8 +190,8 @@ pub const TREE_192_FABRIC_DELAY: Duration = Duration::from_micros(4);
 /// The port buffer of [`tree_192`]: 250 packets of 1538 bytes.
 pub const TREE_192_QUEUE: QueueSpec = QueueSpec::DropTail(Size::Bytes(250 * 1_538));
 
-/// The Internet-2 network of RC3's simulations: routers `core0..core9`, 16 links of 10 ms and the rates (Mbit/s) of the
-/// authors' `wan-internet2` scripts, which make every link's load the same; ten hosts `host<core>-<n>` a router at 1
+/// The Internet-2 network of RC3's simulations: routers `core0..core9` and 16 links of 10 ms. Their rates (Mbit/s) are those of
+/// the authors' `wan-internet2` scripts, which make every link's load the same. Each router has ten hosts `host<core>-<n>` at 1
 /// Gbit/s and 1 ms. `queue` is a router's; the paper used 5 MB.
 ///
 /// The rates are whole multiples of 1111 Mbit/s, what the ten hosts of a router send to those of one of the nine others at full

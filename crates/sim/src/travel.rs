@@ -65,7 +65,7 @@ impl<T: Tracer> Simulation<T> {
         }
     }
 
-    /// The tracer sees what became of a packet at a link; what was dropped is no more.
+    /// The tracer sees what became of a packet at a link. A dropped packet ends here.
     #[cold]
     pub(crate) fn note(&mut self, link: u32, id: u32, offered: Offered) {
         if T::ON {

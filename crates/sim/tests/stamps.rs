@@ -186,8 +186,8 @@ fn jitter_is_distributed_as_described() {
     );
 }
 
-/// Batches share a stamp, of their beginning when sent and of their end when received; calibrated, packets at line rate are
-/// as far apart as they were, but for a thousandth.
+/// A batch shares one stamp: of its beginning when sent, of its end when received. Calibrated packets at line rate are spaced as
+/// they were, less a thousandth.
 #[test]
 fn batches_share_a_stamp_and_calibration_takes_them_apart() {
     let batch = Duration::from_micros(100);

@@ -1,6 +1,7 @@
 //! A connection: both halves of it, its life, and the verbs by which a driver runs it.
 //!
-//! The machinery is in the files beside this one: `send`, the sending half in parts, `receive`, `handshake`, and `rc3`, the second loop.
+//! `send` is the sending half in parts, `receive` the receiving half. `handshake` opens a connection. `rc3` sends at low priority
+//! beside it.
 
 use std::sync::Arc;
 
@@ -29,13 +30,14 @@ pub enum State {
     Opening,
     /// A server that has answered and waits for the client to prove its address.
     Accepting,
-    /// A client that was answered, but not yet since: it may send, and everything that it sends proves its address.
+    /// A client that has the server's first answer and waits for its second. It may send. Each of its segments proves its
+    /// address.
     Proving,
     /// Data flows.
     Open,
-    /// Both streams are through. Late retransmissions are still answered, for a while.
+    /// Both streams are complete. Late retransmissions are still answered, for a while.
     Draining,
-    /// It is over: well, or as [`Connection::failure`] says.
+    /// It has ended. [`Connection::failure`] says why, if it failed.
     Closed,
 }
 
@@ -61,33 +63,33 @@ pub struct Connection {
     pub(crate) flight: Flight,
     /// The window in packets.
     pub(crate) window: u32,
-    /// So many full segments of new data may leave without another look (`allot`).
+    /// Full segments of new data that may leave without another check (`allot`).
     pub(crate) quota: u32,
     pub(crate) mss: u16,
     pub(crate) state: State,
     pub(crate) phase: Phase,
     pub(crate) retransmitted: u32,
-    /// How much of the stream there is, and how much the peer takes, bytes.
+    /// Length of the stream so far, and how far the peer's window reaches in it, bytes.
     pub(crate) written: u64,
     pub(crate) limit: u64,
-    /// The window and the threshold, bytes.
+    /// cwnd and ssthresh, bytes.
     pub(crate) cwnd: u64,
     pub(crate) ssthresh: u64,
     pub(crate) rate: DeliveryRate,
     pub(crate) rtt: Rtt,
     pub(crate) rack: Rack,
-    /// The latest delivery, and the latest sending of new data: what the retransmission timer counts from.
+    /// When data was last delivered, and when new data was last sent. The RTO counts from the former.
     pub(crate) progress: Time,
     pub(crate) sent: Time,
-    /// When to look at the timers, or earlier.
+    /// When to look at the timers. It may lie too early, never too late.
     pub(crate) deadline: Time,
     pub(crate) pacer: Pacer,
     pub(crate) receiver: Receiver,
     pub(crate) repair: Option<Box<Repair>>,
-    /// Usage of the window (Linux' `tcp_cwnd_validate`): most packets outstanding in this round, which ends at `usage_end`.
+    /// Usage of the window (Linux' `tcp_cwnd_validate`): most packets outstanding in this round. The round ends at `usage_end`.
     pub(crate) most_out: u32,
     pub(crate) usage_end: Number,
-    /// What the peer had counted of CE at the last ACK.
+    /// The peer's counts of CE in its last ACK.
     pub(crate) ce_packets: u32,
     pub(crate) ce_bytes: u32,
     pub(crate) rc3: Option<Box<Rc3Loop>>,
@@ -103,12 +105,12 @@ pub struct Connection {
     pub(crate) flags: Flags,
 }
 
-/// What is so, or not.
+/// Facts about a connection that are true or false.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags {
     /// The application has written all it will.
     pub finishing: bool,
-    /// The end of the stream was cut.
+    /// The segment with the end of the stream was made.
     pub fin_cut: bool,
     /// One segment may leave whatever the window says: a probe for a lost tail.
     pub tail_probe: bool,
@@ -127,7 +129,7 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    /// Something is so that data does not leave in the ordinary way, or without a look at its class.
+    /// Data needs the general path now: a probe is due or under way, or the handshake has to send.
     #[inline(always)]
     pub fn rare(&self) -> bool {
         self.tail_probe | self.probing | self.handshake
@@ -154,7 +156,7 @@ impl Connection {
         Some(connection)
     }
 
-    fn new(config: &Arc<Config>, state: State, now: Time) -> Connection {
+    pub(crate) fn new(config: &Arc<Config>, state: State, now: Time) -> Connection {
         let first = Number(config.first_number);
         let mss = config.mss.max(1);
         let window = u32::from(config.initial_window.max(1));
@@ -195,8 +197,8 @@ impl Connection {
         }
     }
 
-    /// The application adds so many bytes to the stream; there may be something to send then, or another timeout. The stream's length saturates at 2^48 - 1 bytes (281 TB), which
-    /// serves as "without end".
+    /// The application adds so many bytes to the stream. Afterwards there may be something to send, and another deadline. The
+    /// length saturates at 2^48 - 1 bytes (281 TB), which serves as "without end".
     pub fn write(&mut self, bytes: u64) {
         if !self.flags.finishing && self.is_alive() {
             self.written = self.written.saturating_add(bytes).min(MOST_BYTES);
@@ -228,19 +230,18 @@ impl Connection {
         self.receiver.readable()
     }
 
-    /// The application takes up to so many bytes; how many there were.
+    /// The application takes up to so many bytes. Returns how many it got.
     pub fn read(&mut self, bytes: u64) -> u64 {
         self.receiver.read(bytes, &self.config)
     }
 
-    /// A segment has arrived, now. `side` is looked at only where the segment says that it has one.
+    /// A segment has arrived now. `side` counts only where the segment says that it has one.
     #[inline(always)]
     pub fn handle(&mut self, now: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
         self.handle_arrived(now, now, segment, side, control);
     }
 
-    /// The same for one that arrived at `arrived` by the clock of the host's time stamps, whatever the time is now: it only
-    /// becomes t2 or t4.
+    /// The same with a separate time stamp. `arrived` is by the clock of the host's stamps, and is used for t2 or t4 only.
     #[inline(always)]
     pub fn handle_arrived(
         &mut self,
@@ -267,15 +268,15 @@ impl Connection {
         }
     }
 
-    /// When to call [`Connection::on_timeout`], or earlier: a driver may keep one timer for a connection, and look here
-    /// again when it fires.
+    /// When to call [`Connection::on_timeout`]. It may be earlier than needed, so a driver may keep one timer for a connection
+    /// and ask again when that fires.
     #[inline(always)]
     pub fn next_timeout(&self) -> Option<Time> {
         let next = self.deadline.min(self.receiver.ack_at);
         (next != Time::MAX).then_some(next)
     }
 
-    /// When pacing lets the next packet leave; `None` when it may leave at once or nothing waits.
+    /// When pacing lets the next packet leave. `None`: it may leave at once, or nothing waits.
     #[inline(always)]
     pub fn next_send(&self, now: Time) -> Option<Time> {
         if self.pacer.rate() == 0 || self.pacer.allows(now) {
@@ -285,7 +286,7 @@ impl Connection {
         }
     }
 
-    /// The same where class 0 is held back. RC3 waits for the owner's limit alone.
+    /// The same while class 0 is held back. Only the owner's limit holds RC3 back.
     fn held_until(&self, now: Time) -> Option<Time> {
         let next = self.pacer.next_low();
         if next > now && self.rc3_waits() {
@@ -434,7 +435,7 @@ impl Connection {
         self.backoff
     }
 
-    /// From now on segments are cut no longer than this: the path has become narrower.
+    /// Lowers the MSS: the path's MTU has become smaller.
     pub fn narrow(&mut self, mss: u16) {
         if mss < self.mss {
             self.mss = mss.max(1);
@@ -475,8 +476,8 @@ impl Connection {
         self.phase != Phase::Open
     }
 
-    /// The window limited sending in this round; in slow start it does while more than half of it is used, so that it may
-    /// grow to what the application will need (Linux' `tcp_is_cwnd_limited`).
+    /// The window limited sending in this round. In slow start also when more than half of the window is used, so that it can
+    /// grow ahead of the application (Linux' `tcp_is_cwnd_limited`).
     #[inline(always)]
     pub fn cwnd_limited(&self) -> bool {
         self.flags.cwnd_limited || (self.cwnd < self.ssthresh && self.window < self.most_out.saturating_mul(2))
@@ -490,7 +491,7 @@ impl Connection {
         !matches!(self.state, State::Closed | State::Draining)
     }
 
-    /// There may be something to send: what was found of that does not hold any more.
+    /// Drops what is cached about sending: there may be something to send now.
     pub(crate) fn invalidate(&mut self) {
         (self.quota, self.nothing_waits) = (0, false);
     }
@@ -519,7 +520,7 @@ impl Connection {
         self.release_rc3();
     }
 
-    /// Nothing is under way any more: what was kept for it goes, and only what time stamps have told stays, for figures at the end.
+    /// Frees what was kept for data in flight. Only what time stamps have told stays, for final figures.
     fn free(&mut self) {
         self.flight.free();
         let stamps = self.repair.take().and_then(|repair| repair.stamps);
@@ -532,6 +533,7 @@ impl Connection {
     #[inline]
     pub(crate) fn set_cwnd(&mut self, cwnd: u64) {
         let mss = u32::from(self.mss);
+        debug_assert!(mss > 0, "the constructor, `take_terms` and `narrow` keep it above 0");
         self.window = match u32::try_from(cwnd) {
             Ok(cwnd) => (cwnd / mss).max(1),
             Err(_) => u32::try_from(cwnd / u64::from(mss)).unwrap_or(u32::MAX),
@@ -539,7 +541,7 @@ impl Connection {
         self.cwnd = cwnd.max(u64::from(mss));
     }
 
-    /// What a control sees, and sets, as the window: while a reduction is under way, where it leads to.
+    /// The window that a control sees and sets. During a reduction that is the window after it.
     #[inline(always)]
     pub(crate) fn steered_cwnd(&self) -> u64 {
         match (self.phase, self.repair.as_ref()) {
@@ -548,7 +550,7 @@ impl Connection {
         }
     }
 
-    /// Both streams are through: only late retransmissions are still to be answered, until none came for three timeouts.
+    /// Both streams are complete. Late retransmissions are answered until none has come for three timeouts.
     #[cold]
     fn drain(&mut self, now: Time) {
         if self.sent_all() && self.receiver.ended() {
@@ -571,5 +573,5 @@ const MOST_BYTES: u64 = (1 << 48) - 1;
 /// Flags of segments that the ordinary path does not look at.
 const RARE: u8 = Segment::PROOF | Segment::PROBE;
 
-/// With native Cubic (104 bytes) less than 1 KB for both ends of a flow, with room for what a driver keeps beside.
+/// Both ends of a flow with native Cubic (104 bytes) stay below 1 KB, with room for the driver's own state.
 const _: () = assert!(size_of::<Connection>() <= 392 && size_of::<crate::Native>() <= 104);

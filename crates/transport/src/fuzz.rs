@@ -87,6 +87,7 @@ pub fn transport(data: &[u8]) {
                 assert!(budget > 0, "it sends without end");
             }
         }
+        connection.receiver.check();
         // A closed connection has given its scoreboard back.
         if connection.state() != State::Closed {
             connection.flight.check();

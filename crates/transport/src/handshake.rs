@@ -1,8 +1,8 @@
-//! The handshake: one round trip, after which the client sends. The server keeps nothing for a client until that has proved
-//! its address, if its driver so wishes: the driver may answer with a cookie, forget, and call `accept` when it comes back.
+//! The handshake takes one round trip, then the client sends. The server need not keep state for a client before that has proved
+//! its address: its driver may answer with a cookie, forget, and call `accept` when the cookie comes back.
 //!
-//! Every segment of a client that was answered says so ([`Segment::PROOF`]) until the server is heard again; the driver puts
-//! the cookie beside those.
+//! A client sets [`Segment::PROOF`] on every segment from the server's first answer until it hears the server again. The driver
+//! adds the cookie to those.
 
 use ccplane_units::{Duration, Time};
 
@@ -12,13 +12,13 @@ use crate::number::Number;
 use crate::receive::MAX_CLASSES;
 use crate::segment::{Kind, Segment};
 
-/// A peer's MSS below this is taken for this, as Linux does (`tcp_min_snd_mss`): with a segment for every byte a hostile peer
-/// would make its sender work a thousand times harder. IPv6 guarantees far more.
+/// Least MSS accepted from a peer; smaller values are raised to it, as in Linux (`tcp_min_snd_mss`). A hostile peer with an MSS
+/// of one byte would cost its sender a thousand times the work. IPv6 guarantees far more.
 const LEAST_MSS: u16 = 48;
 
 impl Connection {
-    /// A request for a connection, for the first time or again. A client that hears no answer asks again after `max_rto` at most;
-    /// the server waits for twice that, as a request may take longer on its way than the one before.
+    /// A request for a connection, new or repeated. A client that hears no answer asks again after at most `max_rto`. The server
+    /// waits for twice that, as one request may be delayed more than the one before.
     pub(crate) fn on_open(&mut self, now: Time, segment: &Segment) {
         self.take_terms(segment);
         self.flags.handshake = true;
@@ -59,7 +59,8 @@ impl Connection {
         self.sent = now;
     }
 
-    /// Segments that are not ordinary data or ACKs of an open connection. Whether to go on with the segment as with those.
+    /// Handles segments other than ordinary data and ACKs of an open connection. Returns whether the segment still has to be
+    /// processed as those are.
     #[cold]
     #[inline(never)]
     pub(crate) fn on_rare(&mut self, now: Time, segment: &Segment) -> bool {
@@ -111,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// What wants an answer at once.
+    /// Segments that must be answered at once.
     fn on_prompt(&mut self, segment: &Segment) {
         let proof = segment.has(Segment::PROOF) && segment.kind == Kind::Ack;
         if proof || segment.has(Segment::PROBE) {
@@ -119,8 +120,8 @@ impl Connection {
         }
     }
 
-    /// The first RTT, unless the request or its answer was repeated. A driver that made this connection only now, from the
-    /// proof, has nothing to measure.
+    /// Takes the first RTT sample, unless the request or its answer was repeated. A connection made from the proof alone has no
+    /// sample.
     fn sample_handshake(&mut self, now: Time) {
         let rtt = now.since(self.sent);
         if self.unanswered == 1 && rtt > Duration::ZERO {

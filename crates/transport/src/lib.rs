@@ -1,9 +1,11 @@
 //! A reliable byte-stream transport as a state machine.
 //!
-//! A [`Connection`] takes typed [`Segment`]s and time, and gives segments and its next deadline. It has no payload, socket or
-//! clock: a codec and a driver put bytes and sockets around it, the simulator carries the segments as they are.
+//! A [`Connection`] takes typed [`Segment`]s and the time, and returns segments and its next deadline. It has no payload, socket
+//! or clock. Over UDP a codec and a driver add bytes and sockets. The simulator carries segments as they are.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod alone;
 mod config;
 mod connection;
 mod control;

@@ -1,7 +1,7 @@
-//! Congestion controls of the transport's own, as baselines and for whoever needs no agent.
+//! The transport's own congestion controls: baselines, and a choice for those who need no agent.
 //!
-//! They count packets, as Linux does, and leave the repair of losses to the connection: at the start of a reduction they say
-//! the threshold, otherwise they only grow the window.
+//! They count packets, as Linux does. The connection repairs losses. At the start of a reduction a control says the threshold;
+//! otherwise it only grows the window.
 
 mod cubic;
 mod dctcp;
@@ -58,7 +58,8 @@ impl Native {
         Native::Dctcp(Dctcp::default())
     }
 
-    /// RCP. It has no name, as its driver has to carry the routers' stamps: the simulator does, on links with RCP's queues.
+    /// RCP. It cannot be chosen by name, because its driver has to carry the routers' stamps. The simulator does so on links with
+    /// RCP queues.
     pub fn rcp() -> Native {
         Native::Rcp(Rcp::default())
     }
@@ -110,7 +111,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Whether the window may grow: something was acknowledged, no reduction is under way, and the window is what limits.
+    /// Whether the window may grow: something was acknowledged, no reduction is under way, and the window limits sending.
     #[inline(always)]
     pub fn allowed(event: &Event<'_>) -> bool {
         let connection = event.connection();
@@ -119,8 +120,8 @@ impl Growth {
             && connection.cwnd_limited()
     }
 
-    /// Slow start: a packet for every packet that counts, up to the threshold. The new window and what is left of what was
-    /// acknowledged.
+    /// Slow start: one packet for every packet that counts, up to the threshold. Returns the new window, and the acknowledged
+    /// packets that are left for congestion avoidance.
     #[inline(always)]
     pub fn slow_start(event: &Event<'_>) -> (u32, u32) {
         let connection = event.connection();
@@ -160,7 +161,7 @@ impl Growth {
     }
 }
 
-/// A window in packets as an outcome; nothing where it is the one in force.
+/// An outcome that sets the window, in packets. Empty where the window is in force already.
 #[inline(always)]
 pub(crate) fn window(event: &Event<'_>, packets: u32) -> Outcome {
     let connection = event.connection();

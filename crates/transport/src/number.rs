@@ -28,7 +28,7 @@ impl Number {
         Number(self.0.wrapping_sub(1))
     }
 
-    /// How many numbers from `earlier` to here. Where `earlier` is later in truth, more than 2^31.
+    /// Distance from `earlier` to here. More than 2^31 where `earlier` is in fact later.
     #[inline(always)]
     pub const fn since(self, earlier: Number) -> u32 {
         self.0.wrapping_sub(earlier.0)

@@ -1,7 +1,7 @@
 //! Ranges of segment numbers that arrived out of order: the receiver's, and the sender's image of them.
 //!
-//! Sorted, disjoint and not adjacent. As many as there are holes, so that long ranges cost nothing; most changes happen at
-//! either end.
+//! The ranges are sorted, disjoint and not adjacent. Memory and time depend on the number of holes, not on the length of ranges.
+//! Most changes are at either end.
 
 use std::collections::VecDeque;
 
@@ -15,8 +15,8 @@ pub(crate) struct Span {
     pub end_offset: u64,
 }
 
-/// Most holes that either end keeps track of. What arrives beyond is as good as lost; a real path has hundreds at most.
-/// More would let a peer fill memory (24 bytes each).
+/// Most holes that either end tracks. Data beyond them counts as lost. A real path has hundreds at most. More would let a peer
+/// fill memory, 24 bytes for each.
 pub(crate) const MOST: usize = 1 << 14;
 
 /// Bytes that a full set takes at most, while it grows: the new list and the old one of half its size.
@@ -70,8 +70,8 @@ impl RangeSet {
         number.within(span.range.start, span.range.end).then_some(span.range)
     }
 
-    /// Adds `range`, which is not empty and less than 2^31 long, and hands every part of it that was not there to `fresh`.
-    /// False, with nothing changed, when there is no room for one more range.
+    /// Adds `range`, which is not empty and less than 2^31 long. Calls `fresh` for each part that was not in the set. Returns
+    /// false, and changes nothing, when one more range would be too many.
     pub fn insert(&mut self, range: Range, end_offset: u64, mut fresh: impl FnMut(Range)) -> bool {
         let Range { start, end } = range;
         let from = self.place(start);

@@ -1,25 +1,24 @@
 //! RC3, the second loop (R. Mittal et al., "Recursively Cautious Congestion Control", NSDI 2014).
 //!
-//! While the first loop, with its window, sends from the front in class 0, this one sends the tail, what is buffered, from its end
-//! backwards in classes below, without window, timer or retransmission, until both meet. Queues let a lower class pass only
-//! when nothing of a higher one waits, so it takes only what is spare.
+//! Class 0 sends from the front, with its window. RC3 sends what is buffered from its end backwards, in classes below class 0,
+//! without window, timer or retransmission, until both meet. Queues serve a lower class only when nothing of a higher one waits,
+//! so RC3 uses only spare capacity.
 //!
-//! To the first loop a segment that was sent here is as good as new, until it is known to have arrived: then it is passed
-//! over. Segments sent here are not in flight, have no RTT and no loss. An acknowledgement of a class above 0 says what of the
-//! tail has arrived and nothing else.
+//! To class 0 a segment that RC3 sent is new until it is known to have arrived. Then class 0 skips it. RC3's segments are not in
+//! flight, give no RTT sample and are never marked lost. An acknowledgement in a class above 0 says only what of them has
+//! arrived.
 //!
-//! Where both loops meet, some segments go out in both. When what the second sent comes first, the first loop's own is still
-//! on its way, and it counts as in flight until it is answered: an "echo" here. Otherwise one acknowledgement would empty a
-//! window that is full, and another windowful would leave at once.
+//! Where both meet, some segments are sent in both. When RC3's copy arrives first, class 0's own is still on its way. It counts
+//! as in flight until it is answered: an "echo" here. Otherwise one acknowledgement would empty a full window, and another
+//! windowful would leave at once.
 //!
-//! A segment's level is its place from the end of what is buffered. Where the application writes little by little, every
-//! piece would be near the end and a long flow would have it all in class 1; so a segment's place is no less than the number
-//! of segments of this flow that are on their way here, and a flow never has more than [`Rc3::first`] of them in class 1.
+//! A segment's level follows from its distance to the end of what is buffered. Where an application writes little by little,
+//! every segment is near the end, and a long flow would send everything in class 1. So the distance is at least the number of
+//! RC3's segments in flight: a flow never has more than [`Rc3::first`] of them in class 1.
 
 mod answered;
 mod verify;
 
-pub(crate) use answered::{Cover, clip};
 pub use verify::Rc3Stop;
 
 use std::collections::VecDeque;
@@ -39,30 +38,30 @@ use crate::send::recovery::Undo;
 /// Levels that are counted one by one.
 const LEVELS: usize = Rc3::MOST_LEVELS as usize;
 
-/// What the second loop of one connection did, as the sender knows it. `[0]` is level 1, which is class 1.
+/// What RC3 did for one connection, as the sender knows it. Index 0 is level 1, which is class 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rc3Stats {
     /// Segments that it sent, by level.
     pub sent: [u64; LEVELS],
     /// Bytes of payload in them.
     pub sent_bytes: [u64; LEVELS],
-    /// Of those segments, how many are known to have arrived. What is neither this nor on its way was dropped, or came so close to the
-    /// first loop's own that nothing said whose had come.
+    /// Segments of `sent` that are known to have arrived. The rest is in flight, was dropped, or arrived so close to class 0's
+    /// copy that nothing said which of the two it was.
     pub arrived: [u64; LEVELS],
-    /// Segments sent, and not known to have arrived or to have been sent by the first loop as well.
+    /// Segments of RC3 in flight: not known to have arrived, and not sent by class 0 as well.
     pub flying: u32,
-    /// Bytes that it brought: they arrived before the first loop had sent them.
+    /// Bytes that arrived by RC3 before class 0 had sent them.
     pub delivered_bytes: u64,
-    /// Segments that both loops brought.
+    /// Segments that arrived by class 0 and by RC3.
     pub duplicates: u64,
-    /// How often the first loop came to what was acknowledged already, and went on behind it without having sent it.
+    /// How often class 0 reached segments that were acknowledged already, and skipped them.
     pub bumps: u32,
     /// Why it stopped, if it did.
     pub stopped: Option<Rc3Stop>,
 }
 
 impl Rc3Stats {
-    /// Segments of each level that are not known to have arrived; those that are still on their way count as well.
+    /// Segments of each level that are not known to have arrived, those in flight included.
     pub fn missing(&self) -> [u64; LEVELS] {
         let mut missing = self.sent;
         for (missing, arrived) in missing.iter_mut().zip(self.arrived) {
@@ -72,16 +71,16 @@ impl Rc3Stats {
     }
 }
 
-/// The second loop of a connection, from the first segment that it sends.
+/// RC3's state, from the first segment that it sends.
 #[derive(Clone, Debug)]
 pub(crate) struct Rc3Loop {
-    /// It goes on with the last segment before this that it did not send and that has not arrived.
+    /// It continues with the last segment before this that it did not send and that has not arrived.
     at: Number,
     /// What it sent.
     sent: RangeSet,
-    /// The last segment that it cut with less than a full payload.
+    /// The last segment that it cut short of a full payload.
     short: Option<Number>,
-    /// What class 0 has on its way although the same has arrived, in the order of sending.
+    /// Echoes: segments that class 0 has in flight although RC3's copy has arrived, in the order of sending.
     echoes: VecDeque<(Number, Sent)>,
     watch: Watch,
     pub stats: Rc3Stats,
@@ -99,7 +98,7 @@ impl Rc3Loop {
         }
     }
 
-    /// Everything before `una` is acknowledged: what was sent long before is forgotten.
+    /// Everything before `una` is acknowledged. Forgets what was sent long before.
     fn forget_before(&mut self, una: Number) {
         self.sent.forget_before(una.minus(REMEMBERED));
         if self.sent.is_empty() {
@@ -113,8 +112,7 @@ impl Rc3Loop {
 }
 
 impl Connection {
-    /// Classes in which there is something to send, a bit each, as [`has`](Connection::has) says of one. The second loop has
-    /// one at a time.
+    /// Classes that have something to send, a bit each, as [`has`](Connection::has) says of one. RC3 uses one class at a time.
     #[inline]
     pub fn classes(&self, now: Time) -> u8 {
         let rc3 = match self.config.rc3 {
@@ -133,22 +131,21 @@ impl Connection {
                 .is_some_and(|rc3| self.rc3_class(now, &rc3) == Some(class))
     }
 
-    /// There is something of the tail to send. Pacing apart.
+    /// RC3 has something to send. Pacing is not checked.
     pub(crate) fn rc3_waits(&self) -> bool {
         self.config.rc3.is_some_and(|rc3| self.next_place(&rc3).is_some())
     }
 
-    /// The class of the tail's next segment, if that may leave now.
+    /// The class of RC3's next segment, if that may leave now.
     fn rc3_class(&self, now: Time, rc3: &Rc3) -> Option<u8> {
-        // It is paced only by the owner's limit: to use what class 0 leaves is what it is for.
+        // Only the owner's limit paces RC3: it is there to use what class 0 leaves.
         if self.pacer.next_low() > now {
             return None;
         }
         self.next_place(rc3).map(|place| rc3.class_at(place))
     }
 
-    /// How far from the end of what is buffered the tail's next segment is, or would be once it is cut; the last one's place
-    /// is 1.
+    /// Distance of RC3's next segment from the end of what is buffered, also where it is not cut yet. The last segment's is 1.
     fn next_place(&self, rc3: &Rc3) -> Option<u64> {
         let stopped = self.rc3.as_ref().is_some_and(|rc3| rc3.stats.stopped.is_some());
         if stopped || !matches!(self.state, State::Open | State::Proving) {
@@ -170,12 +167,12 @@ impl Connection {
         Some(from_end.max(flying + 1))
     }
 
-    /// Segments that the first loop will send without waiting for any acknowledgement: they are none of the second's.
+    /// Segments that class 0 will send without waiting for an acknowledgement. RC3 leaves them alone.
     fn window_room(&self) -> u32 {
         self.window.saturating_sub(self.in_flight())
     }
 
-    /// The tail's next segment of those that were cut.
+    /// RC3's next segment among those that are cut.
     fn next_rc3(&self) -> Option<Number> {
         let rc3 = self.rc3.as_deref()?;
         let sacked = self.repair.as_ref().map(|repair| &repair.sacked);
@@ -196,9 +193,9 @@ impl Connection {
         }
     }
 
-    /// Into how many segments what was not cut yet can be cut now: what the peer takes, up to [`Rc3::ahead`]. A last one
-    /// that is short waits while another short one is on its way (as Minshall's form of the Nagle algorithm has it), unless the
-    /// stream ends with it: a stream that is written in small pieces is not to be sent in small segments.
+    /// How many segments can be cut now from what was not cut yet: as many as the peer takes, up to [`Rc3::ahead`]. A short last
+    /// one waits while another short one is in flight (Minshall's form of the Nagle algorithm), unless it ends the stream. So a
+    /// stream written in small pieces is not sent in small segments.
     fn cuttable(&self, rc3: &Rc3) -> u64 {
         let unsent = self.written - self.flight.cut_offset();
         let mss = u64::from(self.mss);
@@ -213,7 +210,7 @@ impl Connection {
         (full + u64::from(short)).min(ahead)
     }
 
-    /// A short segment of the tail is on its way.
+    /// RC3 has a short segment in flight.
     fn short_flies(&self) -> bool {
         let short = self.rc3.as_ref().and_then(|rc3| rc3.short);
         short.is_some_and(|short| {
@@ -221,7 +218,7 @@ impl Connection {
         })
     }
 
-    /// The tail's next segment, where that is of the class.
+    /// Sends RC3's next segment, if it is of this class.
     #[cold]
     #[inline(never)]
     pub(crate) fn send_rc3(&mut self, now: Time, segment: &mut Segment, side: &mut Side) -> Option<()> {
@@ -273,7 +270,7 @@ impl Connection {
         Some(())
     }
 
-    /// The first loop sends a segment that was sent here, as it is not known to have arrived.
+    /// Class 0 sends a segment that RC3 has sent, as it is not known to have arrived.
     #[cold]
     pub(crate) fn overtake_rc3(&mut self) {
         if let Some(rc3) = self.rc3.as_deref_mut() {
@@ -281,8 +278,8 @@ impl Connection {
         }
     }
 
-    /// Everything has arrived, by both loops: of the second only its figures stay. A late copy of what it sent would be taken for
-    /// a retransmission in vain from now on, so no reduction of before is undone any more.
+    /// Everything has arrived: of RC3's state only the figures stay. A late copy of what RC3 sent would now look like a needless
+    /// retransmission, so earlier reductions are not undone any more.
     pub(crate) fn release_rc3(&mut self) {
         let Some(rc3) = self.rc3.as_deref_mut().filter(|_| self.flight.echoes() == 0) else {
             return;
@@ -294,11 +291,10 @@ impl Connection {
     }
 }
 
-/// Most segments that are cut ahead, whatever [`Rc3::ahead`] says: 2^20 of them take 32 MB.
+/// Most segments that are cut ahead, whatever [`Rc3::ahead`] says: 2^20 take 32 MB.
 const MOST_CUT: u32 = 1 << 20;
 
-/// Of so many segments before the first that is not acknowledged it is still known whether they were sent here: a copy that comes
-/// late is a duplicate of both loops then, and no sign that a retransmission was in vain. With fewer, one that has waited long
-/// undoes a reduction that was due. With more, a stream that is written in bursts takes more memory, 24 bytes for each of them; and
-/// from 2^15 on its ranges may be as many as there can be.
+/// RC3 remembers for so many segments before `una` whether it sent them. A late copy of one of those is a duplicate of RC3, not
+/// the sign of a needless retransmission. Fewer, and a copy that was delayed for long undoes a reduction that was due. More, and
+/// a stream written in bursts takes more memory, 24 bytes for each; from 2^15 on its ranges may reach their limit.
 const REMEMBERED: u32 = 1 << 14;

@@ -1,4 +1,7 @@
-//! The receiving half: what arrived, what is owed for it, and what an acknowledgement says.
+//! The receiving half: what arrived, which acknowledgements are due, and what they say.
+
+#[cfg(test)]
+mod tests;
 
 use ccplane_qdisc::Ecn;
 use ccplane_units::Time;
@@ -11,10 +14,10 @@ use crate::segment::{Kind, MAX_RANGES, Range, Segment, Side};
 /// Classes that a connection knows; segments of others are dropped.
 pub const MAX_CLASSES: u8 = 8;
 
-/// The lowest class that is echoed as it is; those below are taken for it.
+/// The lowest class that an answer can name. Those below count as this one.
 const MOST_ECHO: u8 = MAX_CLASSES - 2;
 
-/// How far ahead of the next one a number may be: a quarter of their circle, so that older and newer stay apart.
+/// How far ahead of the next number a number may be: a quarter of the number space, so that older and newer stay apart.
 const FURTHEST: u32 = 1 << 30;
 
 /// The receiving half of a connection.
@@ -28,9 +31,9 @@ pub(crate) struct Receiver {
     pub offset: u64,
     /// Bytes that the application took.
     read: u64,
-    /// How far the sender may go, as it was last told.
+    /// The right edge of the window, as the sender was last told.
     edge: u64,
-    /// When an acknowledgement that waits has waited long enough.
+    /// When a delayed acknowledgement is due.
     pub ack_at: Time,
     /// Data that arrived with CE, wrapping.
     ce_packets: u32,
@@ -39,7 +42,7 @@ pub(crate) struct Receiver {
     end: Number,
     /// Segments that arrived since the last acknowledgement.
     pending: u8,
-    /// So many segments more are acknowledged at once.
+    /// So many more segments are acknowledged at once.
     quick: u8,
     /// Classes in which an acknowledgement is due, a bit each.
     owed: u8,
@@ -54,19 +57,18 @@ pub(crate) struct Receiver {
     low: Option<Box<LowArrivals>>,
 }
 
-/// What came out of the ordinary to the receiving half of a connection.
+/// Unusual arrivals at the receiving half of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rc3Arrivals {
-    /// Segments by the class that their sender meant; class 0 is not counted.
+    /// Segments by the class in which their sender sent them; class 0 is not counted.
     pub arrived: [u64; MAX_CLASSES as usize],
-    /// Of those, how many came in another class than their sender meant.
+    /// Of those, how many arrived in another class.
     pub remarked: u64,
     /// Of those, how many had arrived before.
     pub duplicates: u64,
-    /// Segments beyond the window that was granted, where no honest sender puts them, or of a class that there is not. They were
-    /// dropped.
+    /// Dropped segments: beyond the granted window, where no honest sender puts them, or of a class that does not exist.
     pub refused: u64,
-    /// Bytes that wait for others before them, now.
+    /// Bytes held now because others before them are missing.
     pub held_bytes: u64,
 }
 
@@ -74,8 +76,7 @@ pub struct Rc3Arrivals {
 #[derive(Clone, Copy, Debug, Default)]
 struct LowArrivals {
     stats: Rc3Arrivals,
-    /// By class, of the segments that are to be answered: the latest, and the highest in the order of priority among the
-    /// classes in which they came.
+    /// Per class, of the segments to be answered: the latest, and the highest-priority class in which one arrived.
     echo: [Number; MAX_CLASSES as usize],
     band: [u8; MAX_CLASSES as usize],
 }
@@ -84,16 +85,16 @@ struct LowArrivals {
 #[derive(Clone, Debug, Default)]
 struct Beyond {
     set: RangeSet,
-    /// A number in each of the ranges that were reported last, the latest first.
+    /// A number in each of the last reported ranges, the latest first.
     recent: [Number; MAX_RANGES],
-    /// The latest that arrived a second time in class 0, and in one below: to class 0 the latter say nothing.
+    /// The latest duplicate of class 0, and of a class below. The latter is no news for class 0.
     duplicate: Option<Range>,
     duplicate_low: Option<Range>,
     /// Bytes in the set.
     held: u64,
 }
 
-/// t1 and t2 of the segment that is to be answered.
+/// t1 and t2 of the segment to be answered.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrival {
     t1: Time,
@@ -139,9 +140,9 @@ impl Receiver {
         self.offset - self.read
     }
 
-    /// The application takes up to so many bytes. A window that opens is announced at once where the sender may soon need it:
-    /// it has half of the buffer or less to go, and would have twice that (Linux' `tcp_cleanup_rbuf`). Else the next
-    /// acknowledgement says it.
+    /// The application takes up to so many bytes. A window that opens is announced at once where the sender may soon need it: at
+    /// most half of the buffer is left, and the new window is at least twice that (Linux' `tcp_cleanup_rbuf`). Else the next
+    /// acknowledgement announces it.
     pub fn read(&mut self, bytes: u64, config: &Config) -> u64 {
         let bytes = bytes.min(self.readable());
         self.read += bytes;
@@ -161,8 +162,8 @@ impl Receiver {
         taken + u64::from(config.receive_buffer)
     }
 
-    /// The new edge of the window, if it may move: by two segments or half the buffer at least, so that the sender has no
-    /// reason for small segments (RFC 9293, 3.8.6.2.2).
+    /// The new right edge of the window, if it may move: by at least two segments or half the buffer, so that the sender does not
+    /// send small segments (RFC 9293, 3.8.6.2.2).
     #[inline(always)]
     fn opens(&self, config: &Config) -> Option<u64> {
         let limit = self.limit(config);
@@ -193,7 +194,7 @@ impl Receiver {
             self.echo = segment.number;
             self.echo_transmission = segment.transmission;
             self.pending = self.pending.saturating_add(1);
-            // RFC 8257, 3.2: a change of the mark is told at once, so that the sender's count is in step.
+            // RFC 8257, 3.2: a change of the CE mark is acknowledged at once, so that the sender's count is exact.
             let changed = (segment.ecn == Ecn::Ce) != self.congested;
             self.congested ^= changed;
             if self.pending >= config.ack_every || self.quick > 0 || changed {
@@ -207,7 +208,7 @@ impl Receiver {
         }
     }
 
-    /// Out of order, again, of another class, beyond the window, or the last: acknowledged at once.
+    /// Data out of order, duplicated, of another class, beyond the window, or the last: acknowledged at once.
     #[cold]
     #[inline(never)]
     fn on_other_data(&mut self, segment: &Segment) {
@@ -222,7 +223,7 @@ impl Receiver {
         if number.before(self.next) {
             return self.on_duplicate(segment);
         }
-        // Beyond the window as it was announced, beyond the end, or where no honest sender could have put it.
+        // Beyond the announced window, beyond the end, or where no honest sender puts it.
         let ahead = number.since(self.next);
         let gap = segment.offset().wrapping_sub(self.offset);
         let misplaced = ahead > FURTHEST || (gap > 0) != (ahead > 0) && !(ahead > 0 && segment.has(Segment::FIN));
@@ -253,7 +254,7 @@ impl Receiver {
         }
     }
 
-    /// A segment was dropped that no honest sender makes.
+    /// Counts a dropped segment that no honest sender makes.
     #[cold]
     pub fn refuse(&mut self) {
         self.low.get_or_insert_default().stats.refused += 1;
@@ -276,7 +277,7 @@ impl Receiver {
         self.owed |= 1 << class;
     }
 
-    /// What came of the peer's second loop, and what was refused; `None` where nothing was.
+    /// What the peer's RC3 has sent here, and what was refused; `None` where neither happened.
     pub fn rc3_arrivals(&self) -> Option<Rc3Arrivals> {
         let held_bytes = self.beyond.as_ref().map_or(0, |beyond| beyond.held);
         self.low.as_ref().map(|low| Rc3Arrivals {
@@ -291,7 +292,7 @@ impl Receiver {
         self.owed & !1
     }
 
-    /// True when it was not there yet.
+    /// Adds a segment to what waits. Returns true when it is new.
     fn insert(&mut self, segment: &Segment, end_offset: u64) -> bool {
         let number = segment.number;
         let beyond = self.beyond.get_or_insert_default();
@@ -301,7 +302,7 @@ impl Receiver {
             end: number.plus(1),
         };
         if !beyond.set.insert(range, end_offset, |_| fresh = true) {
-            // No room for one more hole: as if it had been lost.
+            // No room for one more hole: it counts as lost.
             return true;
         }
         self.has_beyond = true;
@@ -331,7 +332,7 @@ impl Receiver {
         self.answer(segment);
     }
 
-    /// Class 0 answers only what came in class 0, so that RTT and losses are those of class 0.
+    /// Class 0 answers only class 0, so that its RTTs and losses are its own.
     fn answer(&mut self, segment: &Segment) {
         if segment.class == 0 {
             self.echo = segment.number;
@@ -339,7 +340,7 @@ impl Receiver {
         }
     }
 
-    /// The hole before the first range is filled.
+    /// The hole before the first range was filled.
     fn join(&mut self) {
         let Some(beyond) = self.beyond.as_mut() else {
             return;
@@ -370,7 +371,7 @@ impl Receiver {
             t2: arrived,
             fresh: true,
         };
-        // Only the last packet before an acknowledgement is answered: each has its own, whatever this side was told to do.
+        // An acknowledgement answers only the last packet before it, so each packet gets its own, whatever `ack_every` says.
         self.owed |= 1;
     }
 
@@ -386,7 +387,7 @@ impl Receiver {
         self.owed |= 1;
     }
 
-    /// The acknowledgement that waits has waited long enough, if it has.
+    /// A delayed acknowledgement becomes due, if its time has come.
     #[inline]
     pub fn on_timeout(&mut self, now: Time) {
         if self.ack_at <= now {
@@ -395,12 +396,14 @@ impl Receiver {
         }
     }
 
-    /// Writes what the segment acknowledges. Whatever leaves in class 0 settles what is owed there.
+    /// Writes the acknowledgement into a segment. Whatever leaves in class 0 settles what is due there.
     #[inline(always)]
     pub fn acknowledge(&mut self, now: Time, segment: &mut Segment, side: &mut Side, config: &Config) {
         if let Some(edge) = self.opens(config) {
+            debug_assert!(edge > self.edge, "a granted window does not shrink");
             self.edge = edge;
         }
+        debug_assert!(self.offset <= self.edge, "nothing is taken beyond what was granted");
         segment.ack = self.next;
         segment.window = u32::try_from(self.edge - self.offset).unwrap_or(u32::MAX);
         segment.ce_packets = self.ce_packets;
@@ -411,7 +414,7 @@ impl Receiver {
         if segment.class != 0 {
             self.answer_low(segment);
         } else if !alone && self.stamps.is_some() {
-            // The stamps of data are its own: an acknowledgement with those of the answer follows.
+            // Data carries its own stamps: an acknowledgement with those of the answer follows.
         } else {
             self.owed &= !1;
             self.pending = 0;
@@ -422,7 +425,7 @@ impl Receiver {
         }
     }
 
-    /// A segment of a class above 0 answers what came in that class.
+    /// A segment of a class above 0 answers its class.
     #[cold]
     fn answer_low(&mut self, segment: &mut Segment) {
         let class = segment.class;
@@ -470,6 +473,33 @@ impl Receiver {
             self.beyond = None;
         }
     }
+
+    /// Checks the invariants: the application took no more than has arrived, nothing arrived beyond the granted window, and what
+    /// waits lies beyond what arrived in order. For tests.
+    pub fn check(&self) {
+        assert!(self.read <= self.offset, "{} read of {}", self.read, self.offset);
+        assert!(
+            self.offset <= self.edge,
+            "{} arrived, {} granted",
+            self.offset,
+            self.edge
+        );
+        if let Some(beyond) = &self.beyond {
+            let first = beyond.set.first().map(|span| span.range.start);
+            assert!(
+                first.is_none_or(|first| self.next.before(first)),
+                "{first:?} waits, {:?} is next",
+                self.next
+            );
+            assert!(self.has_beyond || !beyond.tells(), "what waits is not told");
+            let room = self.edge - self.offset;
+            assert!(
+                beyond.held <= room,
+                "{} bytes wait, where {room} were granted",
+                beyond.held
+            );
+        }
+    }
 }
 
 impl Beyond {
@@ -492,8 +522,8 @@ impl Beyond {
         self.recent = kept;
     }
 
-    /// RFC 2018, section 4: the range of the latest arrival first, then those reported last; others fill what room is left.
-    /// A duplicate of class 0 is told in class 0 alone: elsewhere it would not be heard.
+    /// RFC 2018, section 4: the range of the latest arrival comes first, then those reported last. Others fill the remaining
+    /// room. A duplicate of class 0 is told only in class 0: elsewhere it would not count.
     fn report(&mut self, next: Number, class: u8, side: &mut Side) {
         let own = if class == 0 { self.duplicate.take() } else { None };
         if let Some(duplicate) = own.or_else(|| self.duplicate_low.take()) {

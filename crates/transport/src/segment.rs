@@ -1,13 +1,14 @@
 //! What two ends say to each other: [`Segment`] in every packet, [`Side`] in those that carry SACK ranges or time stamps.
 //!
-//! Segments are typed and have no payload. A codec puts bytes around them (`ccplane-udp`'s), the simulator carries them as they are.
+//! Segments are typed and have no payload. A codec turns them into bytes (`ccplane-udp`'s). The simulator carries them as they
+//! are.
 
 use ccplane_qdisc::Ecn;
 use ccplane_units::Time;
 
 use crate::number::Number;
 
-/// What a segment is for. Each of them acknowledges, except the first of a connection.
+/// What a segment is for. Each acknowledges, except the first of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -32,7 +33,7 @@ pub struct Segment {
     pub number: Number,
     /// Everything before this number has arrived.
     pub ack: Number,
-    /// How many bytes beyond the acknowledged ones the sender of this segment is ready to take.
+    /// Window: how many bytes beyond the acknowledged ones its sender will take.
     pub window: u32,
     /// ECN: packets of data that had arrived here with CE, from the beginning on, wrapping (accurate ECN's r.cep).
     pub ce_packets: u32,
@@ -51,8 +52,8 @@ pub struct Segment {
     /// Priority class, as its sender means it, below [`MAX_CLASSES`](crate::MAX_CLASSES): 0 is the ordinary one, higher classes are below
     /// it in every queue.
     pub class: u8,
-    /// The class that the packet's marking (its DSCP) says on the way, by which queues go. The sender sets it to `class`; a network
-    /// may change it; a driver sets it when the packet arrives.
+    /// The class that the packet's marking (its DSCP) says on the way. Queues go by it. The sender sets it to `class`, a network
+    /// may change it, and a driver sets it on arrival.
     pub band: u8,
     /// In classes above 0, where something of the class is answered: one more than the `band` in which that arrived, the highest
     /// in the order of priority if it was several. 0 otherwise.

@@ -1,6 +1,6 @@
 //! The sending half of a connection, in parts: what is on its way ([`flight`]), what leaves and when, and what comes back.
 
-mod acknowledge;
+pub(crate) mod acknowledge;
 pub(crate) mod flight;
 pub(crate) mod pacer;
 pub(crate) mod prr;

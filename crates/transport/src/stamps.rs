@@ -1,10 +1,11 @@
-//! What a connection learns from the time stamps of both ends, where [`Config::stamps`](crate::Config::stamps) asks for them.
+//! What a connection learns from the time stamps of both ends. They are on with [`Config::stamps`](crate::Config::stamps).
 //!
-//! Without more they are of the clock by which the connection is driven. A driver that knows better puts its own in their
-//! place: [`Connection::handle_arrived`] takes the moment of arrival (t2 of data, t4 of an acknowledgement); t1 and t3 of what
-//! leaves are in the [`Side`](crate::Side) that [`Connection::transmit`] fills; and t1 of an acknowledgement that comes in, where the true one was
-//! only known once the data had left, in the `Side` that goes to [`Connection::handle_arrived`]. The stamps of a host have to be of one
-//! clock, t1 with t4 and t2 with t3, which need not be the one that drives it. They count nanoseconds and may wrap.
+//! By default stamps are taken from the clock that drives the connection. A driver may replace each by a better one.
+//! [`Connection::handle_arrived`] takes the time of arrival: t2 of data, t4 of an acknowledgement. [`Connection::transmit`] puts
+//! t1 and t3 of what leaves into the [`Side`](crate::Side). Where t1 is known only after the data has left, the driver corrects
+//! it in the `Side` of the acknowledgement that it passes to [`Connection::handle_arrived`]. All stamps of a host must come from
+//! one clock: t1 and t4 of the one, t2 and t3 of the other. It need not be the clock that drives the connection. Stamps count
+//! nanoseconds and may wrap.
 
 use ccplane_datapath::{OneWay, Signals, Stamps};
 use ccplane_units::Time;
@@ -19,7 +20,7 @@ pub(crate) struct Stamped {
 }
 
 impl Stamped {
-    /// Takes the stamps of an exchange that ended now; false where they cannot be true.
+    /// Takes the stamps of an exchange that ended now. Returns false where they cannot be true.
     pub fn take(&mut self, now: Time, stamps: Stamps) -> bool {
         self.last = stamps;
         self.one_way.sample(now, &stamps)

@@ -1,11 +1,12 @@
 //! The kernel's time stamps by the clock of a host.
 //!
-//! The kernel stamps packets by `CLOCK_REALTIME` ("software"), and a network interface by a clock of its own ("hardware"). Everything
-//! else here counts from the host's start by `CLOCK_MONOTONIC`. Between the first and the last there is a constant: what disciplines
-//! the one disciplines the other, until somebody sets the real time. It is measured with every batch, between two looks at the
-//! monotonic clock, and the tightest measurement is kept: its error is at most half the time between those looks, and the same for
-//! all stamps, so that no difference of two of them has it. A measurement that is further off than both errors means that the clock
-//! was set. What was stamped before and is read only now would be wrong by as much, so for [`SETTLE`] no stamp is believed.
+//! The kernel stamps packets by `CLOCK_REALTIME` ("software"), and a network interface by its own clock ("hardware"). Everything
+//! else here counts from the host's start by `CLOCK_MONOTONIC`. The real-time clock and the monotonic one differ by a constant
+//! until somebody sets the real time: the same discipline steers both. The constant is measured with every batch, between two
+//! readings of the monotonic clock, and the tightest measurement is kept. Its error is at most half the time between those
+//! readings. It is the same for all stamps, so no difference of two stamps contains it. A measurement that differs by more than
+//! both errors means that the clock was set. Stamps from before that are read only now would be wrong by as much, so for
+//! [`SETTLE`] no stamp is believed.
 //!
 //! The clock of an interface has no constant: it drifts, by some 10 to 100 ppm. Its stamps are put where the first of them was, and
 //! put anew when they are [`APART`] from it: differences of hardware stamps are then free of the kernel's delays, at the price

@@ -20,8 +20,9 @@ pub const LARGEST: usize = 65_507;
 const BUFFERS: usize = 8;
 const BUFFER: usize = 1 << 16;
 
-/// Wanted of the kernel's socket buffers, bytes. Below the bandwidth-delay product of the fastest path, a burst that comes
-/// while this process is not running is lost; the kernel counts its own overhead in, and gives less to who is not root.
+/// Requested size of the kernel's socket buffers, bytes. Below the bandwidth-delay product of the fastest path, a burst that
+/// arrives while this process is not running is lost. The kernel includes its own overhead in the size, and grants less without
+/// root.
 const KERNEL_BUFFER: usize = 32 << 20;
 
 /// The socket.
@@ -113,8 +114,8 @@ impl Socket {
         self.local
     }
 
-    /// Has the kernel stamp what arrives from now on, and what is sent if `departures` are wanted; [`Stamping::Off`] ends it. From then
-    /// on datagrams are sent by [`send_each`](Socket::send_each) and received by [`receive_each`](Socket::receive_each).
+    /// Makes the kernel stamp what arrives from now on, and what is sent if `departures` are wanted. [`Stamping::Off`] ends it.
+    /// Afterwards use [`send_each`](Socket::send_each) and [`receive_each`](Socket::receive_each).
     pub fn stamp(&mut self, stamping: Stamping, departures: bool) -> io::Result<()> {
         self.stamps = match stamping {
             Stamping::Off => {

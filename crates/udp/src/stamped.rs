@@ -1,10 +1,10 @@
 //! Datagrams with the kernel's time stamps (`SO_TIMESTAMPING`): when the driver, or the interface itself, had each of them.
 //!
-//! `quinn-udp` gives no stamps of what was sent, and none of an interface, so here the system calls are made without it: many
-//! datagrams a call, in both directions, as it does. What differs is segmentation offload: a large packet that the kernel or the
-//! interface cuts, or that the receiver joins again, has one stamp for all its datagrams, which is the burst error that DX's
-//! authors had to calibrate away. So each datagram is a packet of its own here, at the price of its own way through the stack
-//! (docs/transfer.md has the cost). Where an interrupt brings many packets at once their stamps are still too close together.
+//! `quinn-udp` gives no stamps of departures and none of an interface, so the system calls are made here: many datagrams a call,
+//! in both directions, as it does. The difference is segmentation offload. A large packet that the kernel or the interface cuts,
+//! or that the receiver joins, has one stamp for all its datagrams: the burst error that DX's authors had to calibrate away. So
+//! each datagram is a packet of its own here, and passes the stack alone (docs/transfer.md has the cost). Where one interrupt
+//! brings many packets, their stamps are still too close together.
 //!
 //! The kernel counts what it sends on a socket, and queues the stamp of each with its number (`SOF_TIMESTAMPING_OPT_ID`), without
 //! the packet (`OPT_TSONLY`), as an error to be read.

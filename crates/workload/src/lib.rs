@@ -1,10 +1,9 @@
 //! Workloads: who sends what to whom, and when, as state machines.
 //!
-//! A [`WorkloadSpec`] says what is wanted; the machine made of it, [`Running`], is told the time and what arrived, and
-//! answers with flows to open, bytes to write and datagrams to send ([`Action`]). It knows no clock, no socket and no
-//! simulation: the simulator and real packets drive the same machines. Their random numbers are their own: the same seed
-//! and the same place among the workloads give the same flows, at the same times and of the same sizes, whatever else
-//! happens.
+//! A [`WorkloadSpec`] says what is wanted. [`Running`], the machine made of it, is told the time and what arrived. It answers
+//! with flows to open, bytes to write and datagrams to send ([`Action`]). It knows no clock, socket or simulation: the simulator
+//! and real packets drive the same machines. Random numbers are its own: the same seed and the same place among the workloads
+//! give the same flows, times and sizes, whatever else happens.
 #![forbid(unsafe_code)]
 
 mod draw;

@@ -1,8 +1,8 @@
 //! Published distributions of flow sizes, as numbers.
 //!
-//! All are read from public code or configuration files of the papers' authors or of those who repeated the experiments;
-//! a curve in a figure leads to several encodings, and each is here under its own name. Distributions of which only a
-//! mean was published (Facebook's web servers and cache followers: 63,735 and 701,490 bytes) are not: a mean is no table.
+//! All tables come from public code or configuration files, of the papers' authors or of those who repeated the experiments. A
+//! curve in a figure leads to several encodings, and each is here under its own name. Distributions of which only a mean was
+//! published (Facebook's web servers and cache followers: 63,735 and 701,490 bytes) are not here.
 
 /// A published distribution: `points` are (size, share of all flows up to it), sizes in units of `unit` bytes.
 #[derive(Debug)]

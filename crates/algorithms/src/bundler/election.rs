@@ -37,7 +37,8 @@ const BELOW: (f64, f64) = (2.9, 4.1);
 /// |ẑ| over |R| above which it is another's pulse and no answer (reference). Pure ACK clocks answer with 1: what arrives of us is what
 /// they do not get.
 const FOREIGN: f64 = 2.0;
-/// A tone of another has to be so many times higher than what is beside: bursty traffic has peaks everywhere (ours).
+/// Another bundle's tone counts only where it is so many times higher than the spectrum beside it (ours): bursty traffic has
+/// peaks everywhere.
 const PROMINENT: f64 = 3.0;
 /// R at a pulse over R beside, above which somebody pulses (reference).
 const HEARD: f64 = 1.5;

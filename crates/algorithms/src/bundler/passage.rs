@@ -1,15 +1,15 @@
 //! When a bundle lets traffic pass, and when no longer.
 //!
-//! *To pass* it takes that delay control is in vain. Whoever fills the queue takes what the law leaves, and the queue stays. A law that
-//! went on would leave everything within two seconds. So beside others two fifths are kept of the rate of 5 s ago, and where the law wants
-//! less than that and the queue is still twice its aim after a second, the bundle passes. Traffic that does not answer gets what it needs of
-//! the rest, and the queue goes. Nimbus' η comes later, since a pulse takes seconds to fill its window, and finds other bundles elastic;
-//! beside this rule it found nobody else.
+//! The mode *passes* when delay control is useless. Traffic that fills the queue takes what the law leaves, and the queue stays:
+//! a law that went on would leave everything within two seconds. So beside others the bundle keeps two fifths of its rate of 5 s
+//! ago. It passes where the law wants less than that and the queue is still twice its aim after a second. Traffic that does not
+//! answer gets what it needs of the rest, and the queue goes. Nimbus' η comes later, since a pulse takes seconds to fill its
+//! window, and finds other bundles elastic. Beside this rule it found nobody else.
 //!
-//! *To leave* it takes evidence that nobody is there who answers; that nothing is seen is none. Of traffic that has an ACK clock ẑ mirrors
-//! R, at every frequency: what arrives of one is what does not arrive of the other. Of traffic that does not answer only our pulse is in R,
-//! and none of it in ẑ. So |ẑ| over |R| at the pulse, where that stands out of R, is near 1 or near 0. η compares ẑ with itself at other
-//! frequencies, which it mirrors too, and is 0.6 to 6 beside one Cubic flow.
+//! It *leaves* passing only on evidence that no answering traffic is there. That nothing is seen is no evidence. For traffic with
+//! an ACK clock ẑ mirrors R at every frequency: what arrives of the one does not arrive of the other. For traffic that does not
+//! answer only our pulse is in R, and none of it in ẑ. So |ẑ| over |R| at the pulse, where that stands out of R, is near 1 or
+//! near 0. η compares ẑ with itself at other frequencies, which it mirrors too, and is 0.6 to 6 beside one Cubic flow.
 
 use ccplane_units::{Duration, Time};
 
@@ -70,7 +70,7 @@ impl Passage {
         }
     }
 
-    /// What is kept, beside others, by one that had so much 5 s ago, bytes/s, of a link of this capacity.
+    /// The rate that a bundle keeps beside others when it had so much 5 s ago, bytes/s, of a link of this capacity.
     pub fn keeps(had: f64, capacity: f64) -> f64 {
         KEEPS * had.min(capacity)
     }

@@ -1,5 +1,5 @@
-//! The mode that keeps the queue short: BasicDelay, or Nimbus' simple Copa. Each is a state and a rate for what is seen now; they know
-//! nothing of flows and programs, and are for whoever controls a bottleneck's queue by a rate.
+//! The mode that keeps the queue short: BasicDelay, or Nimbus' simple Copa. Each has a state, and gives a rate for what is seen
+//! now. They know nothing of flows and programs: they serve everything that controls a bottleneck's queue by a rate.
 
 /// Which law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -67,8 +67,8 @@ impl Fourier {
         }
     }
 
-    /// The spectra of so many samples, less their means, the oldest first; fewer than the window count as a window of which the rest
-    /// is 0. Rates are in parts of `capacity`, so that single precision does for any link.
+    /// The spectra of so many samples, the oldest first, with their means subtracted. Missing samples count as 0. Rates are in
+    /// parts of `capacity`, so single precision suffices for any link.
     pub(super) fn transform(
         &mut self,
         samples: impl Iterator<Item = Sample> + Clone,

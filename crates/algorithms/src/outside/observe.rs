@@ -35,8 +35,9 @@ pub struct Totals {
 /// What an unknown time reads as (`+infinity` of the language).
 const UNKNOWN: u64 = 4_294_967_295;
 
-/// Features lie between these. A network that a flow fills and no more has features around 1 and below; much tighter bounds would cut what
-/// tells a bad state from a very bad one, and much wider ones let single steps outweigh all else that a gradient learns from.
+/// Bounds of features. A network that a flow just fills has features around 1 and below. Much tighter bounds would hide the
+/// difference between a bad state and a very bad one. Much wider ones let single steps outweigh everything else that a gradient
+/// learns from.
 pub const LEAST: f32 = -10.0;
 /// See [`LEAST`].
 pub const MOST: f32 = 10.0;

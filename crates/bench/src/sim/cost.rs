@@ -1,7 +1,7 @@
 //! What runs of a scenario cost.
 //!
-//! Times are processor time of the one thread that simulates, so that what else the machine does counts little, and the median of
-//! several runs of which each simulates the same; making the network and its flows is not counted.
+//! Times are CPU time of the one simulating thread, so that other load on the machine counts little. Each is the median of
+//! several runs that simulate the same. Making the network and its flows is not counted.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::time::Instant;

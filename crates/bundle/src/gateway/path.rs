@@ -83,7 +83,8 @@ impl Path {
         self.used && self.looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY)
     }
 
-    /// The way outside takes packets of so many bytes, of which some are around the one inside: whether that changes anything.
+    /// The path outside carries packets of so many bytes, part of which is the encapsulation. Returns whether that changes
+    /// anything.
     fn found(&mut self, most: u32, outside: u32, around: u32) -> bool {
         let mtu = outside.saturating_sub(around).clamp(LEAST.min(most), most);
         std::mem::replace(&mut self.mtu, mtu) != mtu

@@ -139,7 +139,7 @@ impl Processes {
     }
 }
 
-/// What it says, until it is silent or says nonsense; no more than so many runs.
+/// Its answers, up to so many runs, or until it is silent or says nonsense.
 fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<Said> {
     let mut lines = BufReader::new(from.take(LONGEST_ANSWER));
     let (mut said, mut line) = (Vec::new(), Vec::new());

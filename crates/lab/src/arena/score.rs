@@ -134,8 +134,8 @@ pub(super) struct Link {
 /// The published links are those of this seed.
 const PUBLISHED: u64 = 9_743;
 
-/// Links drawn from ranges: 2 to 100 Mbit/s and 10 to 200 ms, evenly on a logarithmic scale; buffers of half a BDP to four; every third
-/// loses one packet in a thousand; every fifth has a queue for each flow.
+/// Links are drawn from 2 to 100 Mbit/s and 10 to 200 ms, evenly on a logarithmic scale, with buffers of half a BDP to four.
+/// Every third link loses one packet in a thousand. Every fifth has a queue for each flow.
 pub(super) fn links(held_out: Option<u64>, count: usize) -> Vec<Link> {
     // A stream of its own, so that no seed of somebody's gives the published ones.
     let stream = u128::from(held_out.is_some());

@@ -19,7 +19,7 @@ pub struct Question {
     pub about: &'static str,
     /// Where the question comes from.
     pub source: &'static str,
-    /// What passes, what is a caution, what fails; and why there.
+    /// The criteria for pass, caution and fail, and their reason.
     pub criterion: &'static str,
     /// The runs that it needs.
     pub(super) plan: fn(&Setting) -> Plan,
@@ -84,7 +84,7 @@ impl Outcomes {
 pub enum Verdict {
     /// It meets the criterion.
     Pass,
-    /// Worse than what is in use, within bounds; read the figures before deploying it where this matters.
+    /// Within bounds, but worse than what is in use. Read the figures before deploying it where this matters.
     Caution,
     /// It would hurt others, or not work, where this matters.
     Fail,

@@ -1,10 +1,10 @@
 //! The line below all delays: the delay of the empty path, by two clocks that are apart and drift.
 //!
-//! A packet that waits nowhere takes D; by clocks that are apart by θ(t) it seems to take D + θ(t), and every other one more. With clocks of
-//! constant frequencies θ is a line, so what a packet waited is how far it is above the line that those that waited nowhere are on.
-//! Of the lines that no point is below, the one that lies closest to the points is taken (Moon, Skelly and Towsley, "Estimation and
-//! removal of clock skew from network delay measurements", INFOCOM 1999): it goes through the edge of the lower convex hull that
-//! the mean of all times is on.
+//! A packet that waits nowhere takes D. By clocks that differ by θ(t) it seems to take D + θ(t), and every other packet takes
+//! longer. With clocks of constant frequency θ is a line, and a packet's wait is its distance above the line of those that waited
+//! nowhere. Of all lines that no point is below, the one closest to the points is taken (Moon, Skelly and Towsley, "Estimation
+//! and removal of clock skew from network delay measurements", INFOCOM 1999). It goes through the edge of the lower convex hull
+//! that contains the mean of all times.
 //!
 //! It is the true line if two packets that met no queue are its anchors, the two ends of that edge. If those waited w1 and w2, the fit
 //! is too high by the line through those two waits: at any time between the anchors by max(w1, w2) at most, so a queueing delay is

@@ -16,8 +16,8 @@ use crate::traffic::monotonic_ns;
 /// What the other loop wants of this one. Of a flow, [`Order::Expect`] comes first.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// A connection from there is this flow's, whose bytes are counted there, for itself and for its workload; it is told when so many have
-    /// been read, where they are more than none.
+    /// Connections from that address belong to this flow. Their bytes count for the flow and its workload. Where a number of
+    /// bytes above 0 is given, the flow is told when so many were read.
     Expect {
         peer: SocketAddr,
         flow: u32,

@@ -1,8 +1,8 @@
 //! The workloads of a run on a transport in user space: ccplane's own over UDP ([`udp`]), or QUIC ([`quic`]).
 //!
-//! The caller's thread does everything but QUIC's algorithms, which have threads. A host of the scenario has a socket of its own for each
-//! algorithm, at its address; connections between the same two hosts under the same algorithm share the two sockets, so that to a fair
-//! queue they are one flow.
+//! The caller's thread does everything except QUIC's algorithms, which have their own threads. A host of the scenario has a
+//! socket for each algorithm, at its address. Connections between the same two hosts under the same algorithm share the two
+//! sockets, so a fair queue sees one flow.
 
 mod datagrams;
 mod ends;

@@ -5,9 +5,9 @@
 //! leave equal states behind and are pruned where they join: verification is linear in the length of the code, on old
 //! kernels too. The last value written stays in r0 as well, which spares the next instruction the load.
 //!
-//! eBPF has no 128-bit numbers. Ratios and averages have a factor below 2^32 instead, so a product fits in 96 bits and
-//! a quotient takes two steps of long division in base 2^32, both exact in 64 bits; where everything fits in 64 bits
-//! (values below 2^32, which is the rule) a shorter path is taken.
+//! eBPF has no 128-bit numbers. Ratios and averages have a factor below 2^32, so a product fits in 96 bits. A quotient takes two
+//! steps of long division in base 2^32, both exact in 64 bits. Where all values are below 2^32, which is the rule, everything
+//! fits in 64 bits and a shorter path is taken.
 
 use ccplane_datapath::{Instr, Op, reg};
 

@@ -146,8 +146,8 @@ impl Registered {
         sink(ended.collect());
     }
 
-    /// Keeps a program where it is already; else in a pad's place, interpreted until an object has it compiled; else in
-    /// the interpreter.
+    /// Keeps a program where it is. A new one goes to a pad's place, interpreted until an object has it compiled; without a free
+    /// pad it stays in the interpreter.
     pub fn install(&mut self, program: &Arc<Program>) -> Result<(), Refusal> {
         if self.place(program.uid()).is_some() {
             return Ok(());

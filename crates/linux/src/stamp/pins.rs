@@ -191,9 +191,9 @@ pub(crate) fn storage(kernel_name: &str) -> Option<Storage> {
     Some(Storage(Arc::new(map.as_fd().try_clone_to_owned().ok()?)))
 }
 
-/// Removes pinned stamps, all or those of `only`, also when the process that attached them was killed, and puts their devices
-/// back, whichever namespace they are in. The names of the congestion controls that had some. Where a device cannot be put back
-/// its whole set stays, with the notes that a later call needs; all other sets go, and the first reason is returned.
+/// Removes pinned stamps, all or those of `only`, also when the process that attached them was killed. Puts their devices back,
+/// whichever namespace they are in. Returns the names of the congestion controls that had some. Where a device cannot be put
+/// back, its whole set stays, with the notes that a later call needs. All other sets go, and the first reason is returned.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     let wanted = |path: &PathBuf| only.is_none_or(|only| path.ends_with(only));
     let mut removed = Vec::new();

@@ -1,4 +1,4 @@
-//! What is seen of a bundle: its mode, its queue, the network's, and how far what it measures is from what is.
+//! Figures of a bundle: its mode, its queue, the network's, and the error of its own measurements.
 
 use std::collections::BTreeSet;
 use std::fmt;

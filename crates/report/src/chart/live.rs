@@ -1,7 +1,7 @@
 //! Pictures that a reader zooms and points into, and the keys of a page that hide their lines.
 //!
-//! They are there without a script, as any other; the page's script moves what is drawn here and draws nothing of its own
-//! but the ticks of the part that is shown.
+//! They are visible without a script, like all others. The page's script moves what is drawn here. It draws only the ticks of the
+//! visible part.
 
 use std::fmt::Write;
 

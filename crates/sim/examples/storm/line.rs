@@ -55,7 +55,7 @@ struct Seat {
     here: (Time, Time),
     datapath: DatapathId,
     speech: Speech,
-    /// When to look for the agent; it is connected when there is nothing to look for.
+    /// When to look for the agent. It counts as connected when there is nothing to look for.
     look: Option<Time>,
     to_agent: Way,
     to_flows: Way,

@@ -1,8 +1,8 @@
 //! A timing wheel: slots of time, sorted when their turn comes.
 //!
-//! The first ring has 4096 slots, each some nanoseconds wide (a power of two); the second has 4096 slots, each as long as
-//! the first ring; what lies beyond waits in a heap. An event moves at most twice on its way. The width follows the
-//! density of events, so that a slot holds a few: too wide and slots take long to sort, too narrow and most are empty.
+//! The first ring has 4096 slots, each some nanoseconds wide (a power of two). The second has 4096 slots, each as long as the
+//! first ring. Later events wait in a heap. An event moves at most twice. The width follows the density of events, so that a slot
+//! holds a few. Too wide, and slots take long to sort. Too narrow, and most are empty.
 
 use super::Event;
 use super::heap::Heap;

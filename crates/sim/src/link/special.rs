@@ -215,7 +215,7 @@ impl Special {
         self.plan(fifo, at, events);
     }
 
-    /// Plans anew for what has not left the queue; what is past it arrives as planned.
+    /// Plans again for packets that are still in the queue. Those past it arrive as planned.
     fn plan(&mut self, fifo: &FifoLink, at: u32, events: &mut Events) {
         // By departure, as in the queue. A packet that has been overtaken is due later in any case.
         self.pipe.make_contiguous().sort_by_key(|packet| packet.departs);

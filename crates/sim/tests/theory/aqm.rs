@@ -90,8 +90,8 @@ fn standing(queue: &str, flows: u32, native: &Native, ecn: Ecn, (line, rtt_ms): 
     )
 }
 
-/// What a few flows leave standing in CoDel's queue is about its target, 5 ms; it is the least wait of an interval that
-/// CoDel holds there, so that with more flows, whose windows matter less each, the mean is above it.
+/// A few flows leave about CoDel's target, 5 ms, standing in its queue. CoDel holds the least wait of an interval at the target.
+/// With more flows, whose windows matter less each, the mean is above it.
 #[test]
 fn codel_holds_a_standing_queue_near_its_target() {
     for native in [Native::new_reno(), Native::cubic()] {

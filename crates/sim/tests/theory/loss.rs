@@ -7,9 +7,9 @@ use ccplane_units::Duration;
 
 use crate::path::{Path, config, within};
 
-/// Packets acknowledged for each packet that the window grows by in a round-trip time. The model has 2 for receivers that
-/// delay acknowledgements, because its senders count those; here the packets are counted that an acknowledgement
-/// covers, as in Linux (and RFC 3465 with L unlimited), so that the window grows by 1 an RTT whatever the receiver does.
+/// Packets acknowledged for each packet that the window grows by in a round-trip time. The model has 2 for receivers that delay
+/// acknowledgements, because its senders count acknowledgements. Here, as in Linux, the packets that an acknowledgement covers
+/// count (RFC 3465 with L unlimited). So the window grows by 1 per RTT whatever the receiver does.
 const B: f64 = 1.0;
 
 /// Packets sent a second: the full model, without a limit to the window. `rtt` and `t0`, the first retransmission timeout,

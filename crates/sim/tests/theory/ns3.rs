@@ -1,7 +1,6 @@
-//! The simulator against another: the dumbbell of one flow as ns-3 has it (ns-3-dev of July 2026): 96 Mbit/s, 20 ms,
-//! drop-tail of 160 packets of 1502 bytes, hosts at 1 Gbit/s, MSS 1448, an ACK for every second packet, 60 s, statistics
-//! after 5 s. Queues of both count what waits behind the packet
-//! that is being sent.
+//! The simulator against ns-3 (ns-3-dev of July 2026): a dumbbell with one flow, 96 Mbit/s, 20 ms, drop-tail of 160 packets of
+//! 1502 bytes, hosts at 1 Gbit/s, MSS 1448, an ACK for every second packet, 60 s, statistics after 5 s. Both queues count what
+//! waits behind the packet that is being sent.
 
 use std::sync::Arc;
 

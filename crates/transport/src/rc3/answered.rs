@@ -1,18 +1,62 @@
-//! What comes back to the second loop, and what both loops have on its way.
+//! What acknowledgements say to RC3, and what both class 0 and RC3 have in flight.
 
 use ccplane_units::Time;
 
 use super::{LEVELS, Rc3Loop, Rc3Stats, Rc3Stop};
 use crate::connection::Connection;
+use crate::control::Ack;
 use crate::number::Number;
 use crate::receive::Rc3Arrivals;
 use crate::segment::{Range, Segment, Side};
-use crate::send::flight::Sent;
+use crate::send::acknowledge::{Told, clip};
+use crate::send::flight::{Flight, Sent};
+
+/// The two calls at which an acknowledgement meets RC3.
+impl Connection {
+    /// The first call, before anything else. Returns what the ACK says to class 0, `None` where that is nothing.
+    pub(crate) fn hear(&mut self, segment: &Segment, side: &Side) -> Option<Told> {
+        if segment.class != 0 {
+            self.take_rc3(segment, side);
+            return None;
+        }
+        let mut told = Told::read(segment, side, &self.flight, |start, end| self.sent_by_rc3(start, end))?;
+        if let (Some(duplicate), Some(rc3)) = (told.duplicate, self.rc3.as_deref_mut())
+            && rc3.sent.find(duplicate.start).is_some()
+        {
+            // RC3 and class 0 have met: nothing was retransmitted in vain.
+            rc3.stats.duplicates += 1;
+            told.duplicate = None;
+        }
+        if self.flight.echoes() != 0 {
+            told.answered = self.take_echo(segment);
+        }
+        Some(told)
+    }
+
+    /// The second call. Class 0 takes what the ACK says to it, without the segments that RC3 delivered.
+    pub(crate) fn deliver(&mut self, now: Time, segment: &Segment, told: &Told, ack: &mut Ack) {
+        let Some(mut rc3) = self.rc3.take() else {
+            self.take(now, segment, told, ack, |_, _, _| false);
+            return;
+        };
+        let mut bumped = false;
+        let sampled = self.take(now, segment, told, ack, |flight, number, sent| {
+            sent.is(Sent::RC3) && rc3.claims(flight, (number, sent), segment, &mut bumped)
+        });
+        rc3.stats.bumps += u32::from(bumped);
+        self.flight.set_echoes(rc3.echoes());
+        self.rc3 = Some(rc3);
+        if sampled {
+            self.watch(ack.rtt, now);
+        }
+        self.pass_arrived();
+    }
+}
 
 impl Connection {
-    /// An ACK in a class above 0: it tells what of the tail arrived, and nothing else. No growth, no RTT, no loss. Where
-    /// nothing is out in class 0, or everything has arrived, its cumulative part counts too, as no other ACK may come.
-    pub(crate) fn take_rc3(&mut self, segment: &Segment, side: &Side) {
+    /// An ACK in a class above 0 says which of RC3's segments arrived. It causes no growth, RTT sample or loss. Its cumulative
+    /// part counts for class 0 only where class 0 has nothing in flight or everything has arrived, as no other ACK may come then.
+    fn take_rc3(&mut self, segment: &Segment, side: &Side) {
         let (una, next, cut) = (self.flight.una(), self.flight.next(), self.flight.cut());
         if segment.ack.since(una) > cut.since(una) && !segment.ack.before(una) {
             return; // of something never sent
@@ -40,12 +84,12 @@ impl Connection {
         }
     }
 
-    /// All of these segments were sent by the second loop: an honest peer says nothing of others from `next` on.
-    pub(crate) fn sent_by_rc3(&self, start: Number, end: Number) -> bool {
+    /// RC3 sent all of these segments. An honest peer acknowledges no others from `next` on.
+    fn sent_by_rc3(&self, start: Number, end: Number) -> bool {
         self.rc3.as_deref().is_some_and(|rc3| rc3.sent_all(start, end))
     }
 
-    /// Segments that the first loop has not sent have arrived.
+    /// Segments that class 0 has not sent have arrived.
     fn arrived_by_rc3(&mut self, range: Range) {
         let (Some(repair), Some(rc3)) = (self.repair.as_deref_mut(), self.rc3.as_deref_mut()) else {
             return;
@@ -61,7 +105,7 @@ impl Connection {
         });
     }
 
-    /// Everything has arrived, and no ACK of class 0 need come to say so.
+    /// Everything has arrived. No ACK of class 0 need come to say so.
     fn settle(&mut self, segment: &Segment) {
         let rc3 = &mut self.rc3;
         self.flight.settle(segment.ack, |sent| {
@@ -79,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Counts the segment that is being answered, and sees in which class it came.
+    /// Counts the answered segment, and checks in which class it arrived.
     fn note_answer(&mut self, segment: &Segment, side: &Side) {
         let verify = self.config.rc3.is_some_and(|rc3| rc3.verify);
         let Some(rc3) = self.rc3.as_deref_mut() else { return };
@@ -103,17 +147,17 @@ impl Connection {
         }
     }
 
-    /// What the second loop did; `None` where it never sent.
+    /// What RC3 did; `None` where it never sent.
     pub fn rc3_stats(&self) -> Option<&Rc3Stats> {
         self.rc3.as_ref().map(|rc3| &rc3.stats)
     }
 
-    /// What came of the peer's second loop; `None` where nothing did.
+    /// What the peer's RC3 has sent here; `None` where nothing came.
     pub fn rc3_arrivals(&self) -> Option<Rc3Arrivals> {
         self.receiver.rc3_arrivals()
     }
 
-    /// `next` passes over segments of the tail that have arrived already.
+    /// Class 0 skips segments that RC3 has delivered.
     #[inline(always)]
     pub(crate) fn pass_arrived(&mut self) {
         self.flight.pass_arrived();
@@ -122,7 +166,7 @@ impl Connection {
         }
     }
 
-    /// What class 0 need not send and follows what is acknowledged is as good as acknowledged.
+    /// Skipped segments that follow what is acknowledged count as acknowledged.
     #[cold]
     fn join_passed(&mut self) {
         if self.flight.join_passed()
@@ -133,10 +177,14 @@ impl Connection {
         }
     }
 
-    /// The segment of class 0 that is being answered, if the second loop had brought the same. Those sent before it are no
-    /// longer in flight: their answers, or they, are lost.
-    pub(crate) fn take_echo(&mut self, segment: &Segment) -> Option<(Number, Sent)> {
+    /// The answered segment of class 0, if it is an echo. Echoes sent before it are no longer in flight: they, or their answers,
+    /// are lost.
+    fn take_echo(&mut self, segment: &Segment) -> Option<(Number, Sent)> {
         let rc3 = self.rc3.as_deref_mut()?;
+        debug_assert!(
+            self.flight.echoes() == rc3.echoes(),
+            "the flight counts what the list holds"
+        );
         let mut met = None;
         while let Some((number, sent)) = rc3.echoes.front().copied() {
             if segment.echo.before(number) || segment.echo_transmission != 1 {
@@ -149,7 +197,7 @@ impl Connection {
         met
     }
 
-    /// When what is in flight although the same has arrived counts as lost.
+    /// When the echoes in flight count as lost.
     pub(crate) fn echoes_end(&self) -> Option<Time> {
         let (_, last) = self.rc3.as_ref().filter(|_| self.flight.echoes() != 0)?.echoes.back()?;
         Some(last.at + self.rto())
@@ -163,59 +211,55 @@ impl Connection {
     }
 }
 
-/// What the acknowledgement of a segment of the tail is to the first loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cover {
-    /// The delivery of its own.
-    Delivered,
-    /// It never sent it.
-    Unsent,
-    /// The second loop's has arrived, and its own is still on its way.
-    Echo,
-}
-
 impl Rc3Loop {
-    /// All of these segments were sent here, at any time not long ago.
+    /// RC3 sent all of these segments, not long ago.
     pub fn sent_all(&self, start: Number, end: Number) -> bool {
         self.sent.find(start).is_some_and(|range| !range.end.before(end))
     }
 
-    /// A cumulative ACK of class 0 covers a segment of the tail; `before`: class 0 has come to it. What that is to the first loop.
+    /// An ACK of class 0 newly covers a segment that RC3 sent. Returns true where class 0's own copy did not arrive by it. The
+    /// cumulative ACK has stepped over a segment before this call; a SACK range has not marked it yet.
     #[cold]
     #[inline(never)]
-    pub fn cover(
-        rc3: &mut Option<Box<Rc3Loop>>,
+    fn claims(
+        &mut self,
+        flight: &mut Flight,
         (number, sent): (Number, &Sent),
-        before: bool,
         ack: &Segment,
-    ) -> Cover {
-        let Some(rc3) = rc3.as_deref_mut() else {
-            return Cover::Delivered;
-        };
-        if sent.transmission == 0 && (sent.is(Sent::SACKED) || !before) {
-            if !before && !sent.is(Sent::SACKED) {
-                rc3.brought(sent);
+        bumped: &mut bool,
+    ) -> bool {
+        let (cumulative, seen) = (number.before(flight.una()), sent.is(Sent::SACKED));
+        let before = number.before(flight.next());
+        if sent.transmission == 0 && (seen || !before) {
+            // Class 0 never sent it.
+            if !seen {
+                self.brought(sent);
             }
-            return Cover::Unsent;
+            *bumped |= cumulative;
+            return true;
         }
         if sent.is(Sent::ECHOED) {
-            return Cover::Echo;
+            return true;
         }
-        if !sent.is(Sent::SACKED) && sent.is_echo(number, ack) {
-            rc3.add_echo(number, *sent);
-            return Cover::Echo;
+        if !seen && sent.is_echo(number, ack) {
+            // RC3's copy has arrived, and class 0's own is in flight.
+            if !cumulative {
+                flight.on_echoed(number);
+            }
+            self.add_echo(number, *sent);
+            return true;
         }
-        Cover::Delivered
+        false
     }
 
-    /// A segment arrived by this loop alone.
+    /// A segment arrived by RC3 alone.
     pub fn brought(&mut self, sent: &Sent) {
         self.stats.flying = self.stats.flying.saturating_sub(1);
         self.stats.delivered_bytes += u64::from(sent.length);
         self.count(sent);
     }
 
-    /// It is not believed any more that a segment arrived by this loop alone. `passed`: now it is the first's.
+    /// A segment that had arrived by RC3 alone counts as missing again. `passed`: class 0 had skipped it, and has to send it now.
     pub fn disbelieve(&mut self, sent: &Sent, passed: bool) {
         self.stats.flying += u32::from(!passed);
         let bytes = &mut self.stats.delivered_bytes;
@@ -229,12 +273,12 @@ impl Rc3Loop {
         self.stats.arrived[level] += 1;
     }
 
-    /// How many are in flight in class 0 although the same has arrived.
+    /// Number of echoes.
     pub fn echoes(&self) -> u32 {
         self.echoes.len() as u32
     }
 
-    /// A segment that class 0 has on its way has arrived by this loop.
+    /// RC3's copy of a segment that class 0 has in flight has arrived.
     pub fn add_echo(&mut self, number: Number, sent: Sent) {
         if !sent.is(Sent::CAME) {
             self.count(&sent);
@@ -242,29 +286,11 @@ impl Rc3Loop {
         let place = self.echoes.partition_point(|(other, _)| other.before(number));
         self.echoes.insert(place, (number, sent));
     }
-
-    /// Whether the segment was sent here, at any time not long ago.
-    pub fn has_sent(&self, number: Number) -> bool {
-        self.sent.find(number).is_some()
-    }
 }
 
 impl Sent {
-    /// The ACK of class 0 covers this segment by what the second loop brought: what the first sent is younger than what is
-    /// being answered.
+    /// The ACK covers this segment because RC3's copy arrived: class 0's own was sent after the answered segment.
     pub fn is_echo(&self, number: Number, ack: &Segment) -> bool {
         self.is(Sent::RC3) && self.transmission == 1 && !self.is(Sent::LOST) && ack.echo.before(number)
     }
-}
-
-/// The part of `range` within `from..to`, if it is a range of numbers that could have been sent.
-pub(crate) fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
-    let room = to.since(from);
-    let length = range.end.since(range.start);
-    let end = range.end.since(from);
-    if length == 0 || length > 1 << 30 || end == 0 || end > room {
-        return None;
-    }
-    let start = if range.start.before(from) { from } else { range.start };
-    Some(Range { start, end: range.end })
 }

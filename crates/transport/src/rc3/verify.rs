@@ -1,4 +1,4 @@
-//! Whether the second loop does harm: it stops for good where the path does not keep the marking, or where class 0 waits because of it.
+//! Whether RC3 does harm. It stops for good where the path does not keep the marking, or where class 0 is delayed because of it.
 
 use ccplane_units::{Duration, Time};
 
@@ -6,7 +6,7 @@ use crate::connection::Connection;
 use crate::number::Number;
 use crate::ranges::MOST as MOST_RANGES;
 
-/// Why the second loop of a connection stopped, for good; the flow goes on with the first.
+/// Why RC3 stopped on a connection, for good. Class 0 goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rc3Stop {
@@ -15,18 +15,18 @@ pub enum Rc3Stop {
         "the path does not keep the marking: what was sent in class {class} arrived in class 0; ask for DSCP to be kept, or send without the second loop"
     )]
     Marking {
-        /// As what it was sent.
+        /// The class in which it was sent.
         class: u8,
     },
-    /// Class 0 waits longer since the second loop sends.
+    /// Class 0 is delayed while RC3 sends.
     #[error("class 0 waits beside it: a round trip takes {} ms at least, {} ms before; where the bottleneck has strict priority between classes, class 0 fills it by itself, else it needs that priority", .with.as_millis(), .without.as_millis())]
     Delay {
-        /// The least RTT in a round of class 0 beside it.
+        /// Least RTT of class 0 in a round while RC3 was active.
         with: Duration,
-        /// The least RTT of the connection.
+        /// Least RTT of the connection.
         without: Duration,
     },
-    /// What it sent lies in more pieces than are remembered.
+    /// RC3's segments lie in more ranges than are tracked.
     #[error(
         "what is sent at low priority and not acknowledged lies in {} pieces: the stream is written in bursts faster than class 0 follows; write less ahead",
         MOST_RANGES
@@ -35,7 +35,7 @@ pub enum Rc3Stop {
 }
 
 impl Rc3Stop {
-    /// In two words, without what was measured: for counting.
+    /// A short name without figures, for counting.
     pub fn kind(self) -> &'static str {
         match self {
             Rc3Stop::Marking { .. } => "marking lost",
@@ -45,26 +45,26 @@ impl Rc3Stop {
     }
 }
 
-/// How class 0 fares while the second loop sends.
+/// RTTs of class 0 while RC3 is active.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
-    /// When it sent the first and the last segment of those that are on their way.
+    /// When RC3 sent the first and the last of its segments in flight.
     first: Time,
     last: Time,
     /// A round of class 0 ends when this is acknowledged.
     end: Number,
-    /// The least RTT, in it and in those before it that said too little, of segments that left between the first and an RTT after the last, and how many there were.
+    /// Smallest RTT of class-0 segments sent while RC3 was active, pooled over rounds until SAMPLES are in; and their number.
     least: Duration,
     samples: u32,
 }
 
-/// Rounds say something together when so many of their RTTs were taken: one of a large window, several of a small one. Fewer let a burst of
-/// others' packets stop the second loop, more let it harm class 0 for longer.
+/// RTT samples needed for a verdict: one round of a large window, several of a small one. Fewer let a burst of other traffic stop
+/// RC3, more let it harm class 0 for longer.
 const SAMPLES: u32 = 8;
-/// The second loop stops when every packet of class 0 in a round took longer than the least RTT by a quarter of that, and this.
-/// Queues that keep the classes apart delay class 0 by a packet a hop at most. A queue that does not is filled by the tail,
-/// commonly to a whole RTT. Smaller than a quarter and the queue of other flows, or class 0's own, stops the second loop where
-/// it does no harm; larger and class 0 waits longer before it stops. Below 2 ms a host's own delays would stop it.
+/// RC3 stops when the least RTT of a round exceeds the connection's least RTT by a quarter of that, and by at least this. Queues
+/// that keep the classes apart delay class 0 by at most a packet per hop. Other queues are filled by RC3, commonly to a whole
+/// RTT. Below a quarter, the queue of other flows or of class 0 stops RC3 where it does no harm. Above it, class 0 waits longer
+/// before RC3 stops. Below 2 ms a host's own delays would stop it.
 const HARM: Duration = Duration::from_millis(2);
 
 impl Watch {
@@ -78,7 +78,7 @@ impl Watch {
         }
     }
 
-    /// The second loop sends a segment; `alone`: none of its others is on its way.
+    /// RC3 sends a segment. `alone`: none of its others is in flight.
     pub fn sends(&mut self, now: Time, alone: bool) {
         if alone {
             self.first = now;
@@ -88,8 +88,8 @@ impl Watch {
 }
 
 impl Connection {
-    /// An RTT of class 0: the second loop stops where class 0 waits because of it. The least of whole rounds is compared, as
-    /// a burst of class 0 delays its own last packets, but not its first.
+    /// Takes an RTT sample of class 0, and stops RC3 where class 0 is delayed by it. Rounds are compared by their least RTT: a
+    /// burst of class 0 delays its own last packets, but not its first.
     #[cold]
     pub(crate) fn watch(&mut self, rtt: Duration, now: Time) {
         let (una, next, without, srtt) = (

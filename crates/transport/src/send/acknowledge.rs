@@ -1,7 +1,10 @@
 //! What an acknowledgement does to the sending half.
 //!
-//! The ordinary one advances over segments that were sent once, with nothing SACKed, lost or under repair: it costs the same
-//! however many segments it covers, as only the last of them is looked at. Everything else is in `digest`.
+//! The ordinary ACK covers segments that were sent once while nothing is SACKed, lost or under repair. Only the last segment that
+//! it covers is looked at, so its cost does not depend on their number. All other ACKs go through `digest`.
+
+#[cfg(test)]
+mod tests;
 
 use ccplane_datapath::Stamps;
 use ccplane_units::{Duration, Time};
@@ -9,14 +12,13 @@ use ccplane_units::{Duration, Time};
 use crate::connection::{Connection, Phase};
 use crate::control::{Ack, Control, Event};
 use crate::number::Number;
-use crate::rc3::{Cover, Rc3Loop, clip};
-use crate::segment::{Kind, Range, Segment, Side};
+use crate::segment::{Kind, MAX_RANGES, Range, Segment, Side};
 use crate::send::flight::{Flight, Sent};
 use crate::send::rack::Rack;
 use crate::send::recovery::Undo;
 
 impl Connection {
-    /// Takes what the segment acknowledges; `arrived` is its stamp.
+    /// Processes the acknowledgement in a segment. `arrived` is its time stamp.
     #[inline(always)]
     pub(crate) fn on_ack(
         &mut self,
@@ -27,7 +29,7 @@ impl Connection {
         control: &mut impl Control,
     ) {
         if self.flight.is_idle() && segment.ack == self.flight.una() && !segment.has_side() && segment.class == 0 {
-            // Nothing is out: all that it can say is a window.
+            // Nothing is outstanding: it can only open the window.
             let limit = self.flight.una_offset() + u64::from(segment.window);
             if limit > self.limit {
                 self.limit = limit;
@@ -84,7 +86,7 @@ impl Connection {
             self.tell(now, ack, control);
         }
         self.allot();
-        // What is told of RC3 leaves the timers as class 0 has put them.
+        // An ACK of RC3's classes does not move the timers of class 0.
         if segment.class == 0 {
             self.rearm();
         }
@@ -105,146 +107,15 @@ impl Connection {
         self.apply(&ack, &outcome);
     }
 
-    /// An ACK in its general form; `None` when it says nothing to the control.
+    /// The general path of an ACK. Returns `None` when the control need not see it.
+    ///
+    /// RC3 takes part at two calls. `hear` keeps back what does not concern class 0. `deliver` keeps back segments that RC3
+    /// delivered.
     fn digest(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> Option<Ack> {
-        let (una, next) = (self.flight.una(), self.flight.next());
-        let advanced = segment.ack.since(una);
-        if segment.class != 0 {
-            self.take_rc3(segment, side);
-            return None;
-        }
-        if advanced > self.flight.cut().since(una) || (next.before(segment.ack) && !self.sent_by_rc3(next, segment.ack))
-        {
-            // Old, or of something never sent.
-            return None;
-        }
+        let told = self.hear(segment, side)?;
         let mut ack = self.marks(segment);
-        if side.stamped && segment.has_side() && segment.kind == Kind::Ack {
-            let stamps = Stamps {
-                t1: side.t1,
-                t2: side.t2,
-                t3: side.t3,
-                t4: arrived,
-            };
-            ack.stamped = self.repair_mut().stamps.get_or_insert_default().take(now, stamps);
-        }
-        let min_rtt = self.rtt.least();
-        let phase = self.phase;
-        let met = if self.flight.echoes() != 0 {
-            self.take_echo(segment)
-        } else {
-            None
-        };
-        self.repair_mut();
-        let repair = self.repair.as_deref_mut()?;
-        let mut delivery = Delivery {
-            flight: &mut self.flight,
-            rack: &mut self.rack,
-            undo: &mut repair.undo,
-            reordered: &mut repair.reordering.seen,
-            echo: segment.echo,
-            echo_transmission: segment.echo_transmission,
-            after_timeout: phase == Phase::Loss,
-            now,
-            min_rtt,
-            latest: None,
-        };
-        if let Some((number, sent)) = met {
-            // It counts when the first loop's own has arrived, as if the second had never sent it.
-            ack.bytes += u64::from(sent.length);
-            ack.packets += 1;
-            delivery.rack.on_delivered(number, &sent, now, min_rtt, true);
-            delivery.latest = Some(Latest {
-                sent,
-                number,
-                certain: true,
-            });
-        }
-        // The cumulative ACK. It may cover segments that only RC3 sent.
-        let mut bumped = false;
-        while delivery.flight.una() != segment.ack {
-            let (number, begin) = (delivery.flight.una(), delivery.flight.una_offset());
-            let sent = delivery.flight.step();
-            if sent.is(Sent::RC3) {
-                let cover = Rc3Loop::cover(&mut self.rc3, (number, &sent), number.before(next), segment);
-                bumped |= cover == Cover::Unsent;
-                if cover != Cover::Delivered {
-                    continue;
-                }
-            }
-            ack.bytes += delivery.flight.una_offset() - begin;
-            if !sent.is(Sent::SACKED) {
-                ack.packets += 1;
-                delivery.take(number, true);
-            }
-        }
-        if bumped && let Some(rc3) = self.rc3.as_deref_mut() {
-            rc3.stats.bumps += 1;
-        }
-        delivery.flight.catch_up();
-        repair.sacked.forget_before(segment.ack);
-        if segment.has_side() {
-            for range in side.ranges() {
-                let flight = &*delivery.flight;
-                let Some(range) = clip(*range, flight.una(), flight.cut()) else {
-                    continue;
-                };
-                let beyond = flight.next().later(range.start);
-                if beyond.before(range.end) && !self.rc3.as_deref().is_some_and(|rc3| rc3.sent_all(beyond, range.end)) {
-                    continue;
-                }
-                let (sacked, bytes, rc3) = (&mut ack.sacked, &mut ack.sacked_bytes, &mut self.rc3);
-                repair.sacked.insert(range, 0, |fresh| {
-                    let mut number = fresh.start;
-                    while number != fresh.end {
-                        let sent = *delivery.flight.get(number);
-                        if number.before(next) && sent.is_echo(number, segment) {
-                            delivery.flight.on_echoed(number);
-                            if let Some(rc3) = rc3.as_deref_mut() {
-                                rc3.add_echo(number, sent);
-                            }
-                        } else {
-                            if number.before(next) {
-                                *sacked += 1;
-                                *bytes += u32::from(sent.length);
-                                delivery.take(number, false);
-                            } else if let Some(rc3) = rc3.as_deref_mut() {
-                                rc3.brought(&sent);
-                            }
-                            delivery.flight.on_sacked(number);
-                        }
-                        number = number.plus(1);
-                    }
-                });
-            }
-        }
-        let latest = delivery.latest;
-        if let Some(rc3) = &self.rc3 {
-            self.flight.set_echoes(rc3.echoes());
-        }
-        if let Some(duplicate) = side.duplicate().filter(|_| segment.has_side()) {
-            self.on_duplicate(duplicate);
-        }
-        self.limit = self.limit.max(self.flight.una_offset() + u64::from(segment.window));
-        if ack.delivered() > 0 {
-            self.progress = now;
-            if advanced > 0 {
-                self.backoff = 0;
-            }
-            if let Some(Latest { sent, certain, .. }) = latest {
-                if certain {
-                    ack.rtt = now.since(sent.at);
-                    self.rtt.sample(ack.rtt, now);
-                    if self.rc3.is_some() {
-                        self.watch(ack.rtt, now);
-                    }
-                }
-                ack.rate = self
-                    .rate
-                    .on_delivered(sent.sampled(), ack.delivered(), now, self.rtt.least());
-            }
-        }
-        self.pass_arrived();
+        ack.stamped = self.take_stamps(now, arrived, segment, side);
+        self.deliver(now, segment, &told, &mut ack);
         ack.reduces = self.judge_probe(segment, side);
         if self.flight.sacked() > 0 || self.phase != Phase::Open {
             ack.lost = self.detect_losses(now);
@@ -261,7 +132,92 @@ impl Connection {
         says.then_some(ack)
     }
 
-    /// Growth of the peer's counts of data that arrived with CE. A smaller count is an older one.
+    /// Applies an acknowledgement to class 0: the cumulative ACK, then SACK ranges, the duplicate and the window. Returns whether
+    /// it brought an RTT sample.
+    ///
+    /// `claims` is called for each newly covered segment. It returns true where what arrived is not what class 0 sent.
+    #[inline(always)]
+    pub(crate) fn take(
+        &mut self,
+        now: Time,
+        segment: &Segment,
+        told: &Told,
+        ack: &mut Ack,
+        mut claims: impl FnMut(&mut Flight, Number, &Sent) -> bool,
+    ) -> bool {
+        let (advanced, min_rtt, after_timeout) = (
+            segment.ack.since(self.flight.una()),
+            self.rtt.least(),
+            self.phase == Phase::Loss,
+        );
+        self.repair_mut();
+        let Some(repair) = self.repair.as_deref_mut() else {
+            return false;
+        };
+        let mut delivery = Delivery {
+            flight: &mut self.flight,
+            rack: &mut self.rack,
+            undo: &mut repair.undo,
+            reordered: &mut repair.reordering.seen,
+            echo: segment.echo,
+            echo_transmission: segment.echo_transmission,
+            after_timeout,
+            now,
+            min_rtt,
+            latest: None,
+        };
+        if let Some((number, sent)) = told.answered {
+            delivery.answered(number, sent, ack);
+        }
+        delivery.cumulative(segment.ack, ack, &mut claims);
+        repair.sacked.forget_before(segment.ack);
+        for range in told.ranges() {
+            repair
+                .sacked
+                .insert(*range, 0, |fresh| delivery.selective(fresh, ack, &mut claims));
+        }
+        let latest = delivery.latest;
+        debug_assert!(latest.is_none() || ack.delivered() > 0 && self.flight.una() == segment.ack);
+        if let Some(duplicate) = told.duplicate {
+            self.on_duplicate(duplicate);
+        }
+        self.limit = self.limit.max(self.flight.una_offset() + u64::from(segment.window));
+        if ack.delivered() == 0 {
+            return false;
+        }
+        self.progress = now;
+        if advanced > 0 {
+            self.backoff = 0;
+        }
+        let Some(Latest { sent, certain, .. }) = latest else {
+            return false;
+        };
+        if certain {
+            ack.rtt = now.since(sent.at);
+            self.rtt.sample(ack.rtt, now);
+        }
+        ack.rate = self
+            .rate
+            .on_delivered(sent.sampled(), ack.delivered(), now, self.rtt.least());
+        certain
+    }
+
+    /// Takes the time stamps of an exchange that this ACK completes. Returns false where they cannot be true.
+    #[inline]
+    fn take_stamps(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> bool {
+        if !side.stamped || !segment.has_side() || segment.kind != Kind::Ack {
+            return false;
+        }
+        let stamps = Stamps {
+            t1: side.t1,
+            t2: side.t2,
+            t3: side.t3,
+            t4: arrived,
+        };
+        self.repair_mut().stamps.get_or_insert_default().take(now, stamps)
+    }
+
+    /// Growth of the peer's CE counts since the last ACK. A smaller count comes from an older ACK.
     fn marks(&mut self, segment: &Segment) -> Ack {
         let mut ack = Ack::default();
         let packets = segment.ce_packets.wrapping_sub(self.ce_packets);
@@ -274,13 +230,9 @@ impl Connection {
         ack
     }
 
-    /// A segment arrived twice. It counts where something was sent again; a network may duplicate too.
+    /// A segment arrived twice. It counts only where something was retransmitted: a network may duplicate, too.
     fn on_duplicate(&mut self, duplicate: Range) {
         let (una, next, probing) = (self.flight.una(), self.flight.next(), self.flags.probing);
-        if let Some(rc3) = self.rc3.as_deref_mut().filter(|rc3| rc3.has_sent(duplicate.start)) {
-            rc3.stats.duplicates += 1;
-            return; // the loops have met: nothing was sent again in vain
-        }
         let Some(repair) = self.repair.as_deref_mut() else {
             return;
         };
@@ -293,7 +245,7 @@ impl Connection {
         repair.reordering.on_duplicate(una, next);
     }
 
-    /// RFC 8985, 7.4: whether a tail-loss probe turned out to have repaired a loss, which then calls for a reduction.
+    /// RFC 8985, 7.4: whether a tail-loss probe has repaired a loss, which calls for a reduction.
     fn judge_probe(&mut self, segment: &Segment, side: &Side) -> bool {
         let Some(repair) = self.repair.as_ref().filter(|_| self.flags.probing) else {
             return false;
@@ -309,7 +261,78 @@ impl Connection {
     }
 }
 
-/// What newly delivered segments change. One place for those of the cumulative ACK and those of SACK ranges.
+/// What an acknowledgement says to class 0, without what an honest peer cannot say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    /// SACKed beyond the cumulative ACK.
+    ranges: [Range; MAX_RANGES],
+    count: u8,
+    /// DSACK: this arrived twice.
+    pub duplicate: Option<Range>,
+    /// The answered segment, where the scoreboard counted it as acknowledged before and it was still in flight.
+    pub answered: Option<(Number, Sent)>,
+}
+
+impl Told {
+    /// Reads an acknowledgement. Returns `None` for one that is old, or that acknowledges what was not sent yet (RFC 9293,
+    /// 3.10.7.4).
+    ///
+    /// Class 0 has sent everything before the flight's `next`. `elsewhere` says whether a range beyond it was sent as a whole in
+    /// another class.
+    pub fn read(
+        segment: &Segment,
+        side: &Side,
+        flight: &Flight,
+        elsewhere: impl Fn(Number, Number) -> bool,
+    ) -> Option<Told> {
+        let (una, next, cut) = (flight.una(), flight.next(), flight.cut());
+        let sent = |end: Number, from: Number| !from.before(end) || elsewhere(from, end);
+        if segment.ack.since(una) > cut.since(una) || !sent(segment.ack, next) {
+            return None;
+        }
+        let mut told = Told::default();
+        if segment.has_side() {
+            let beyond = next.later(segment.ack);
+            for range in side.ranges() {
+                if let Some(range) = clip(*range, segment.ack, cut)
+                    && sent(range.end, beyond.later(range.start))
+                {
+                    told.push(range);
+                }
+            }
+            told.duplicate = side.duplicate();
+        }
+        Some(told)
+    }
+
+    #[inline]
+    fn push(&mut self, range: Range) {
+        if let Some(place) = self.ranges.get_mut(usize::from(self.count)) {
+            *place = range;
+            self.count += 1;
+        }
+    }
+
+    #[inline]
+    fn ranges(&self) -> &[Range] {
+        self.ranges.get(..usize::from(self.count)).unwrap_or(&self.ranges)
+    }
+}
+
+/// The part of `range` within `from..to`, if it is a range of numbers that could have been sent.
+#[inline]
+pub(crate) fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
+    let room = to.since(from);
+    let length = range.end.since(range.start);
+    let end = range.end.since(from);
+    if length == 0 || length > 1 << 30 || end == 0 || end > room {
+        return None;
+    }
+    let start = if range.start.before(from) { from } else { range.start };
+    Some(Range { start, end: range.end })
+}
+
+/// The state that newly delivered segments change, whether the cumulative ACK or a SACK range covers them.
 struct Delivery<'a> {
     flight: &'a mut Flight,
     rack: &'a mut Rack,
@@ -323,7 +346,7 @@ struct Delivery<'a> {
     latest: Option<Latest>,
 }
 
-/// Of the newly delivered segments, the one sent last.
+/// The newly delivered segment that was sent last.
 #[derive(Clone, Copy)]
 struct Latest {
     sent: Sent,
@@ -333,11 +356,59 @@ struct Latest {
 }
 
 impl Delivery<'_> {
-    fn take(&mut self, number: Number, cumulative: bool) {
+    /// The answered segment has left the scoreboard already. It counts as delivered now.
+    #[cold]
+    fn answered(&mut self, number: Number, sent: Sent, ack: &mut Ack) {
+        ack.bytes += u64::from(sent.length);
+        ack.packets += 1;
+        self.rack.on_delivered(number, &sent, self.now, self.min_rtt, true);
+        self.latest = Some(Latest {
+            sent,
+            number,
+            certain: true,
+        });
+    }
+
+    /// Everything before `end` has arrived.
+    #[inline(always)]
+    fn cumulative(&mut self, end: Number, ack: &mut Ack, claims: &mut impl FnMut(&mut Flight, Number, &Sent) -> bool) {
+        while self.flight.una() != end {
+            let (number, begin) = (self.flight.una(), self.flight.una_offset());
+            let sent = self.flight.step();
+            if claims(self.flight, number, &sent) {
+                continue;
+            }
+            ack.bytes += self.flight.una_offset() - begin;
+            if !sent.is(Sent::SACKED) {
+                ack.packets += 1;
+                self.deliver(number, true);
+            }
+        }
+        self.flight.catch_up();
+    }
+
+    /// A range that was not SACKed before has arrived.
+    #[inline(always)]
+    fn selective(&mut self, fresh: Range, ack: &mut Ack, claims: &mut impl FnMut(&mut Flight, Number, &Sent) -> bool) {
+        let mut number = fresh.start;
+        while number != fresh.end {
+            let sent = *self.flight.get(number);
+            if !claims(self.flight, number, &sent) {
+                ack.sacked += 1;
+                ack.sacked_bytes += u32::from(sent.length);
+                self.deliver(number, false);
+            }
+            self.flight.on_sacked(number);
+            number = number.plus(1);
+        }
+    }
+
+    /// A segment that class 0 sent is newly delivered.
+    fn deliver(&mut self, number: Number, cumulative: bool) {
         let sent = self.flight.on_delivered(number);
         let echoed = self.echo == number && self.echo_transmission != 0;
         let again = sent.transmission > 1;
-        // Of one that was sent in both loops, the other may be the one that arrived.
+        // Where RC3 sent it too, RC3's copy may be the one that arrived.
         let again = again || sent.is(Sent::RC3);
         let certain = !again || (echoed && self.echo_transmission == sent.transmission);
         let earlier = echoed && self.echo_transmission < sent.transmission && sent.is(Sent::REPEATED);

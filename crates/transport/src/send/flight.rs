@@ -1,10 +1,11 @@
-//! What was cut from the stream and is not acknowledged: the scoreboard, its borders, and how much of it has arrived or is lost.
+//! The scoreboard: segments that were cut from the stream and are not acknowledged, its borders, and counts of what has arrived
+//! or is lost.
 //!
-//! Nobody else writes to any of these, so that a counter is always the number of segments that it counts ([`Flight::check`]). Only `echoes`
-//! comes from [RC3](crate::rc3), which has their list.
+//! Nothing else writes to these fields, so each counter equals the number of segments that it counts ([`Flight::check`]). The
+//! exception is `echoes`: [RC3](crate::rc3) has their list.
 //!
-//! `una..next` was sent, or passed over as RC3 has brought it, and is not cumulatively acknowledged. `next..cut` was cut from the stream; what
-//! [RC3](crate::rc3) has sent of it counts nowhere here until `next` comes to it.
+//! `una..next` was sent by class 0, or skipped because RC3 had delivered it, and is not cumulatively acknowledged. `next..cut`
+//! was cut from the stream for RC3. It counts nowhere here until `next` reaches it.
 
 mod board;
 #[cfg(test)]
@@ -17,7 +18,7 @@ pub(crate) use self::board::Sent;
 use super::rate::DeliveryRate;
 use crate::number::Number;
 
-/// The segments of a connection that are on their way. Its order in memory is that of the ordinary ACK's and sending's.
+/// The segments of a connection that are outstanding. Fields are in the order in which the ordinary ACK and sending use them.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Flight {
@@ -25,12 +26,12 @@ pub(crate) struct Flight {
     una: Number,
     next: Number,
     cut: Number,
-    /// Of `una..next`, how many have arrived beyond the cumulative ACK, and how many wait to be sent again.
+    /// Segments of `una..next` that were SACKed, and that are marked lost and not yet retransmitted.
     sacked: u32,
     lost: u32,
-    /// Of `sacked`, those that only RC3 sent: they were never in flight.
+    /// SACKed segments that only RC3 sent. They were never in flight.
     passed: u32,
-    /// Segments that RC3 brought, SACKed or acknowledged, while class 0's own is still on its way: that is in flight.
+    /// Segments that RC3 delivered, SACKed or acknowledged, while class 0's own copy is still in flight.
     echoes: u32,
     /// How many segments were ever taken for lost, wrapping.
     lost_total: u32,
@@ -63,7 +64,7 @@ impl Flight {
         self.una
     }
 
-    /// The first that class 0 has not sent, and will look at next.
+    /// The segment that class 0 sends next.
     #[inline(always)]
     pub fn next(&self) -> Number {
         self.next
@@ -87,25 +88,25 @@ impl Flight {
         self.cut_offset
     }
 
-    /// Of those sent, how many have arrived beyond the cumulative ACK.
+    /// Segments that were SACKed beyond the cumulative ACK.
     #[inline(always)]
     pub fn sacked(&self) -> u32 {
         self.sacked
     }
 
-    /// How many wait to be sent again.
+    /// Segments that are marked lost and not yet retransmitted.
     #[inline(always)]
     pub fn lost(&self) -> u32 {
         self.lost
     }
 
-    /// Of those SACKed, how many only RC3 sent.
+    /// SACKed segments that only RC3 sent.
     #[inline(always)]
     pub fn passed(&self) -> u32 {
         self.passed
     }
 
-    /// Segments in flight although RC3 has brought the same.
+    /// Segments in flight although RC3 has delivered them.
     #[inline(always)]
     pub fn echoes(&self) -> u32 {
         self.echoes
@@ -154,7 +155,7 @@ impl Flight {
         self.board.get(number)
     }
 
-    /// Where a segment begins in the stream: the scoreboard keeps the low 32 bits.
+    /// Where a segment begins in the stream. The scoreboard keeps the low 32 bits.
     #[inline(always)]
     pub fn offset_of(&self, sent: &Sent) -> u64 {
         self.una_offset + u64::from(sent.offset.wrapping_sub(self.una_offset as u32))
@@ -175,7 +176,7 @@ impl Flight {
         self.cut_offset += u64::from(length);
     }
 
-    /// A new segment of so many bytes is cut and leaves, where nothing is cut ahead.
+    /// Cuts a new segment of so many bytes and sends it. Nothing may be cut ahead.
     #[inline(always)]
     pub fn on_sent_new(&mut self, length: u16, now: Time, rate: &mut DeliveryRate) -> Number {
         debug_assert!(self.next == self.cut, "what was cut before leaves first");
@@ -191,7 +192,7 @@ impl Flight {
         number
     }
 
-    /// The number of the next new segment, which is to be sent now.
+    /// Takes the number of the next new segment. It must be sent now.
     #[inline(always)]
     pub fn take_next(&mut self) -> Number {
         let number = self.next;
@@ -216,6 +217,7 @@ impl Flight {
 
     /// A segment is to be sent again.
     pub fn repeat(&mut self, number: Number) {
+        debug_assert!(number.within(self.una, self.next));
         let sent = self.board.get_mut(number);
         self.lost -= u32::from(sent.is(Sent::LOST));
         sent.clear(Sent::LOST);
@@ -224,18 +226,19 @@ impl Flight {
 
     /// RC3 sends a segment.
     pub fn on_sent_below(&mut self, number: Number, level: u8) -> Sent {
+        debug_assert!(number.within(self.una, self.cut));
         let sent = self.board.get_mut(number);
         sent.set(Sent::RC3);
         sent.level = level;
         *sent
     }
 
-    /// What RC3 sent of a segment has arrived and is counted.
+    /// RC3's copy of a segment has arrived and is counted.
     pub fn came(&mut self, number: Number) {
         self.board.get_mut(number).set(Sent::CAME);
     }
 
-    /// A segment is taken for lost.
+    /// A segment is marked lost.
     pub fn on_lost(&mut self, number: Number) {
         let sent = self.board.get_mut(number);
         debug_assert!(!sent.is(Sent::SACKED | Sent::LOST));
@@ -245,7 +248,7 @@ impl Flight {
         self.lost_total = self.lost_total.wrapping_add(1);
     }
 
-    /// None of the lost segments is lost after all; `marked` has all of them.
+    /// Takes all loss marks back. `marked` has all segments that are marked.
     pub fn undo_losses(&mut self, marked: impl Iterator<Item = Number>) {
         for number in marked {
             if number.within(self.una, self.next) {
@@ -255,7 +258,7 @@ impl Flight {
         self.lost = 0;
     }
 
-    /// A segment of class 0 is delivered, or was just [stepped over](Flight::step): what it was before.
+    /// A segment of class 0 is delivered, or was just [stepped over](Flight::step). Returns its state before.
     pub fn on_delivered(&mut self, number: Number) -> Sent {
         let sent = self.board.get_mut(number);
         let before = *sent;
@@ -264,7 +267,7 @@ impl Flight {
         before
     }
 
-    /// A segment has arrived beyond the cumulative ACK. One that class 0 sent was [delivered](Flight::on_delivered) before.
+    /// A segment was SACKed. If class 0 sent it, [`on_delivered`](Flight::on_delivered) was called before.
     pub fn on_sacked(&mut self, number: Number) {
         let sent = self.board.get_mut(number);
         debug_assert!(!sent.is(Sent::SACKED | Sent::LOST));
@@ -272,19 +275,21 @@ impl Flight {
         self.sacked += u32::from(number.before(self.next));
     }
 
-    /// The same by RC3, while class 0's own is on its way.
+    /// A segment is about to be SACKed because RC3's copy arrived, while class 0's own is in flight. [`Flight::on_sacked`] must
+    /// follow.
     pub fn on_echoed(&mut self, number: Number) {
-        self.board.get_mut(number).set(Sent::ECHOED | Sent::CAME);
-        self.on_sacked(number);
+        let sent = self.board.get_mut(number);
+        debug_assert!(sent.is(Sent::RC3) && !sent.is(Sent::SACKED));
+        sent.set(Sent::ECHOED | Sent::CAME);
     }
 
-    /// So many are in flight although RC3 has brought the same.
+    /// Sets how many are in flight although RC3 has delivered them.
     #[inline(always)]
     pub fn set_echoes(&mut self, echoes: u32) {
         self.echoes = echoes;
     }
 
-    /// Everything before `ack` is acknowledged, which are so many bytes. For a flight that [is plain](Flight::is_plain).
+    /// Everything before `ack` is acknowledged: so many bytes. The flight must be [plain](Flight::is_plain).
     #[inline(always)]
     pub fn acknowledge(&mut self, ack: Number, bytes: u64) {
         debug_assert!(self.is_plain() && ack.since(self.una) <= self.outstanding());
@@ -292,8 +297,9 @@ impl Flight {
         self.una_offset += bytes;
     }
 
-    /// The first segment is acknowledged. [`Flight::catch_up`] has to follow, as `una` may go beyond `next`.
+    /// Acknowledges the first segment. [`Flight::catch_up`] must follow, as `una` may pass `next`.
     pub fn step(&mut self) -> Sent {
+        debug_assert!(self.una != self.cut, "only what was cut is acknowledged");
         let sent = *self.get(self.una);
         if sent.is(Sent::SACKED) && self.una.before(self.next) {
             self.sacked -= 1;
@@ -304,12 +310,12 @@ impl Flight {
         sent
     }
 
-    /// Class 0 does not send what is acknowledged.
+    /// Moves `next` past what is acknowledged.
     pub fn catch_up(&mut self) {
         self.next = self.next.later(self.una);
     }
 
-    /// Everything before `ack` is acknowledged, whatever was thought of it; each segment is handed over.
+    /// Acknowledges everything before `ack`, whatever its state. Calls `each` for every segment.
     pub fn settle(&mut self, ack: Number, mut each: impl FnMut(&Sent)) {
         while self.una != ack {
             each(&self.step());
@@ -318,7 +324,7 @@ impl Flight {
         self.lost = 0; // `step` counts what was SACKed, not what was lost
     }
 
-    /// `next` passes over segments that RC3 has brought already.
+    /// Moves `next` past segments that RC3 has delivered.
     #[inline(always)]
     pub fn pass_arrived(&mut self) {
         while self.next != self.cut && self.get(self.next).is(Sent::SACKED) {
@@ -328,7 +334,7 @@ impl Flight {
         }
     }
 
-    /// What class 0 need not send and follows what is acknowledged is as good as acknowledged; whether there was any.
+    /// Acknowledges the segments at `una` that RC3 has delivered and class 0 skipped. Returns whether there were any.
     pub fn join_passed(&mut self) -> bool {
         let before = self.una;
         while self.una != self.next {
@@ -341,8 +347,8 @@ impl Flight {
         self.una != before
     }
 
-    /// Nothing that the peer SACKed counts any more. What class 0 had passed over waits to be sent again, as what it had sent.
-    /// `each` is told of those that had been SACKed and that class 0 never sent, and whether it had passed over them.
+    /// Clears all SACK marks. Segments that class 0 had skipped become like those that it had sent. Calls `each` for every SACKed
+    /// segment that class 0 never sent, with whether class 0 had skipped it.
     pub fn disbelieve(&mut self, mut each: impl FnMut(&Sent, bool)) {
         let mut number = self.una;
         while number != self.cut {
@@ -358,7 +364,7 @@ impl Flight {
         (self.sacked, self.passed) = (0, 0);
     }
 
-    /// Gives memory back, where nothing is looked up any more.
+    /// Frees the scoreboard. Nothing may be looked up afterwards.
     pub fn free(&mut self) {
         self.board.free();
     }
@@ -368,8 +374,8 @@ impl Flight {
         self.board.heap_bytes()
     }
 
-    /// What always holds: the borders are in order, the segments lie one after the other in the stream, and each counter is the number of
-    /// segments that it counts. It looks at every segment: for tests.
+    /// Checks the invariants: the borders are in order, the segments follow each other in the stream without a gap, and each
+    /// counter equals the number of segments that it counts. It visits every segment: for tests.
     pub fn check(&self) {
         let (una, next, cut) = (self.una, self.next, self.cut);
         assert!(

@@ -1,44 +1,45 @@
-//! Pacing without tokens: when the next packet may leave, and how many leave with it.
+//! Pacing: when the next packet may leave, and how many leave with it.
 //!
-//! A driver of a real clock cannot send each packet at its time: waking up costs more than the packet. So packets leave in
-//! batches. One begins when everything before it would have left at the rate, and takes what is due within the batch's time; then
-//! nothing leaves until that time is over, however many acknowledgements come. The long-term rate does not depend on the batch.
-//! A driver that is late begins the next batch sooner, and none gets longer: each is one system call.
+//! A driver with a real clock cannot send each packet at its own time: waking up costs more than the packet. So packets leave in
+//! batches. A batch begins when everything before it would have left at the rate, and holds what is due within the batch's time.
+//! Then nothing leaves until that time is over, however many acknowledgements arrive. The long-term rate does not depend on the
+//! batch. A late driver begins the next batch sooner. No batch gets longer for it: each is one system call.
 //!
-//! A rate that congestion control orders is one of payload, as its delivery rates are and as Linux' own pacing has it: with headers
-//! counted, an algorithm that sends what it measured would send less each time. The owner's limit is one of whole packets.
+//! A rate ordered by congestion control counts payload, as its delivery rates and Linux' pacing do. If headers counted, an
+//! algorithm that sends what it measured would send less each time. The owner's limit counts whole packets.
 //!
-//! Beside a second loop, which has no congestion control, the owner's limit counts what leaves of both by itself.
+//! RC3 has no congestion control. Where it is on, the owner's limit counts what class 0 and RC3 send together.
 
 use ccplane_units::{Duration, Time};
 
 use crate::send::rtt::Rtt;
 
-/// Percent of cwnd/srtt, as Linux' `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`: in slow start room to double each round,
-/// after it enough that the window and not the pacing limits.
+/// Percent of cwnd/srtt, as Linux' `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`. In slow start the window can double in each
+/// round. After it the window limits, not the pacing.
 const SLOW_START: u64 = 200;
 const AVOIDANCE: u64 = 120;
 
-/// Nanoseconds a byte are kept times 2^this.
+/// Nanoseconds per byte are stored times 2^this.
 const FRACTION: u32 = 20;
 
-/// A batch has 2^this bytes at most: 64 KiB, what one system call takes and the longest burst of Linux' `tcp_tso_autosize`. More
+/// A batch has at most 2^this bytes: 64 KiB, what one system call takes and the longest burst of Linux' `tcp_tso_autosize`. More
 /// overflows short queues, less wakes a fast sender more often.
 const LONGEST: u32 = 16;
 
-/// A batch takes this part of the smoothed RTT at most, so that a round is at least so many batches.
+/// A batch takes at most 1/PART of the SRTT, so a round holds at least PART of them.
 const PART: u64 = 4;
 
-/// On a path of a least RTT below 2^9 µs [`LONGEST`] counts and not [`PART`], and half as much for every 2^9 µs more: Linux'
-/// `tcp_tso_rtt_log`. Such a path stays within a room, where a loss is repaired as soon; a quarter of its RTT would be a packet or two.
+/// Where the least RTT is below 2^9 µs, [`LONGEST`] limits a batch instead of [`PART`]. The limit halves for every 2^9 µs more
+/// (Linux' `tcp_tso_rtt_log`). Such a path is within a room: losses are repaired quickly there, and a quarter of its RTT would be
+/// a packet or two.
 const NEAR_MICROS_LOG: u32 = 9;
 
-/// An ordered rate keeps the next packet back for so long at most, as in Linux' fq: the next order may be a higher one, and what
-/// waits is not planned again. Longer stalls a flow after a rate that was low for a moment; shorter breaks rates that are
-/// meant, of less than a packet in that time.
+/// An ordered rate delays the next packet by at most this, as in Linux' fq. The next order may be higher, and a delay that is
+/// under way is not computed anew. Longer stalls a flow after a rate that was low for a moment. Shorter exceeds ordered rates of
+/// less than a packet in that time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// When packets may leave. The rate is beside, as most flows have none.
+/// When packets may leave. The rate is boxed, as most flows have none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer {
     /// Nothing of class 0 leaves before.
@@ -52,18 +53,18 @@ struct Pace {
     rate: u64,
     /// The rate comes from the congestion control and holds until it says another.
     ordered: bool,
-    /// The owner's limit counts what leaves of a second loop too.
+    /// The owner's limit counts RC3 too.
     shared: bool,
-    /// That of class 0, by its payload at the rate and by its whole packets at the owner's limit.
+    /// Class 0: payload at the rate, whole packets at the owner's limit.
     own: Schedule,
-    /// That of both loops, by whole packets at the owner's limit.
+    /// Class 0 and RC3 together: whole packets at the owner's limit.
     limit: Schedule,
 }
 
 /// What leaves in batches at a rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Schedule {
-    /// What a byte takes, ns times 2^FRACTION; 0: there is no rate.
+    /// Time per byte, ns times 2^FRACTION. 0: no rate.
     per_byte: u64,
     /// Nothing leaves before.
     next: Time,
@@ -74,7 +75,7 @@ struct Schedule {
 }
 
 impl Pacer {
-    /// Keeps to the owner's limit, bytes/s, from the first packet on; `u64::MAX`: there is none. `shared`: with a second loop.
+    /// Starts with the owner's limit, bytes/s; `u64::MAX`: none. `shared`: RC3 counts too.
     pub fn new(limit: u64, shared: bool) -> Pacer {
         let mut pacer = Pacer::default();
         if limit != u64::MAX {
@@ -98,13 +99,13 @@ impl Pacer {
         self.next <= now
     }
 
-    /// Nothing of the second loop leaves before. Class 0 does not either.
+    /// RC3 sends nothing before this time. Neither does class 0.
     pub fn next_low(&self) -> Time {
         self.pace.as_ref().map_or(Time::ZERO, |pace| pace.limit.next)
     }
 
-    /// A packet of class 0, of so many bytes of payload and so many of headers, leaves. A batch takes `quantum` at most. A driver
-    /// that is late by less than a packet, or the quantum, does not lose the time.
+    /// A packet of class 0 leaves, with so many bytes of payload and of headers. A batch takes at most `quantum`. A driver that
+    /// is late by less than a packet or the quantum loses no sending time.
     #[inline(always)]
     pub fn on_send(&mut self, payload: u64, headers: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut() {
@@ -119,7 +120,7 @@ impl Pacer {
         }
     }
 
-    /// A packet of the second loop, of so many bytes with its headers, leaves.
+    /// A packet of RC3 leaves: so many bytes with its headers.
     pub fn on_send_low(&mut self, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut().filter(|pace| pace.shared) {
             let gap = pace.limit.takes(bytes);
@@ -128,7 +129,7 @@ impl Pacer {
         }
     }
 
-    /// The congestion control orders a rate, in bytes/s; 0 is none of its own, which leaves the owner's limit.
+    /// The congestion control orders a rate, bytes/s. 0: it orders none, and the owner's limit remains.
     #[cold]
     pub fn order(&mut self, rate: u64, limit: u64) {
         if rate != 0 {

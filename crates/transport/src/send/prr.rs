@@ -1,13 +1,13 @@
 //! Proportional rate reduction, RFC 9937 section 6, in packets.
 //!
-//! As many packets leave as were delivered, in the proportion of the target to what was in flight when the repair began.
-//! Below the target one for one, and one more while the repair gets on ("safeACK": the cumulative ACK advances and nothing
-//! more was lost). The same as ccplane's datapath in Linux does.
+//! Above the target, packets leave in proportion to those delivered: target over what was in flight when the reduction began.
+//! Below the target one leaves for each delivered, and one more for a "safeACK": the cumulative ACK advances and no further loss
+//! is found. ccplane's datapath in Linux does the same.
 
 /// One reduction, of a connection or of one path of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prr {
-    /// RecoverFS: packets that were in flight when the reduction began; 0 until its first ACK.
+    /// RecoverFS: packets in flight when the reduction began. 0 before its first ACK.
     flight: u32,
     delivered: u32,
     /// Packets sent since.
@@ -27,7 +27,8 @@ impl Prr {
         self.out += 1;
     }
 
-    /// The window after an ACK, packets. `flying`: in flight now; `outstanding`: sent, neither acknowledged nor SACKed.
+    /// The window after an ACK, packets; `None` leaves it. `flying`: packets in flight now. `outstanding`: sent, neither
+    /// acknowledged nor SACKed. `newly`: delivered by this ACK.
     pub fn window(&mut self, target: u32, flying: u32, outstanding: u32, newly: u32, safe_ack: bool) -> Option<u32> {
         if self.flight == 0 {
             self.flight = outstanding.saturating_add(newly).max(1);

@@ -1,8 +1,11 @@
-//! RACK-TLP, RFC 8985: a segment is lost when one sent later was delivered and the reordering window has passed since.
+//! RACK-TLP, RFC 8985: a segment is lost when one sent later was delivered and the reordering window has passed.
 //!
-//! No scan grows with the window. Segments sent once are in the order of their numbers, so a cursor passes each of them
-//! once; those sent again are in a queue of their own in the order of their sending. Each is looked at from its front, up
-//! to the first segment that is not overdue. Segments of classes above 0 are in neither: they may be overtaken.
+//! No scan grows with the window. Segments sent once are in the order of their numbers, and a cursor passes each of them once.
+//! Retransmissions are in a queue in the order of sending. Both are read from the front up to the first segment that is not
+//! overdue. Segments of RC3's classes are in neither: class 0 may overtake them.
+
+#[cfg(test)]
+mod tests;
 
 use ccplane_units::{Duration, Time};
 
@@ -13,34 +16,34 @@ use crate::send::flight::Sent;
 /// What RACK remembers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rack {
-    /// Of the delivered segments, the one that was sent last: when, and the number after it.
+    /// RACK.xmit_ts and RACK.end_seq: when the latest sent of the delivered segments was sent, and the number after it.
     pub at: Time,
     pub end: Number,
     /// The number after the highest delivered.
     pub furthest: Number,
     /// The RTT of that delivery.
     pub rtt: Duration,
-    /// Segments before it that were sent once have been judged.
+    /// Every segment before it that was sent once has been checked.
     cursor: Number,
 }
 
 /// What is known of the path's reordering.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reordering {
-    /// A DSACK widens the window once a round: over when this is acknowledged.
+    /// A DSACK widens the window once per round. The round is over when this is acknowledged.
     round: Option<Number>,
-    /// The reordering window, in quarters of the least RTT beyond the first (RFC 8985, 6.2 step 4).
+    /// RACK.reo_wnd_mult less 1: quarters of the least RTT beyond the first (RFC 8985, 6.2 step 4).
     wider: u8,
-    /// Repairs left until that returns to 0.
+    /// RACK.reo_wnd_persist: recoveries left until `wider` returns to 0.
     persist: u8,
-    /// Some was seen.
+    /// RACK.reordering_seen.
     pub seen: bool,
 }
 
-/// After so many repairs without a DSACK the window shrinks again (RFC 8985, 6.2: 16). Fewer forget a path's reordering too
-/// soon, more delay the detection of losses on a path that has calmed.
+/// After so many recoveries without a DSACK the window shrinks again (RFC 8985, 6.2: 16). Fewer forget a path's reordering too
+/// soon. More delay loss detection on a path that has calmed.
 const PERSIST: u8 = 16;
-/// Without reordering seen, so many SACKed segments make the window 0 (RFC 8985, 6.2: DupThresh).
+/// Where no reordering was seen, so many SACKed segments make the window 0 (RFC 8985, 6.2: DupThresh).
 const DUP_THRESHOLD: u32 = 3;
 
 impl Rack {
@@ -54,7 +57,7 @@ impl Rack {
         }
     }
 
-    /// A segment was delivered; whether that shows reordering. `certain`: it is known which of its transmissions arrived.
+    /// A segment was delivered. Returns whether that shows reordering. `certain`: it is known which of its transmissions arrived.
     #[inline]
     pub fn on_delivered(&mut self, number: Number, sent: &Sent, now: Time, min_rtt: Duration, certain: bool) -> bool {
         let mut reordered = false;
@@ -76,12 +79,12 @@ impl Rack {
         reordered
     }
 
-    /// Marks were taken back: everything from `una` on is judged anew.
+    /// Loss marks were taken back: everything from `una` on is checked again.
     pub fn look_again(&mut self, una: Number) {
         self.cursor = una;
     }
 
-    /// Everything up to `next` has been judged.
+    /// Everything up to `next` has been checked.
     pub fn judged(&mut self, next: Number) {
         self.cursor = next;
     }
@@ -123,7 +126,7 @@ impl Connection {
         (self.rtt.least() / 4 * (1 + u64::from(reordering.wider))).min(self.rtt.smoothed())
     }
 
-    /// Marks what is lost by now, and notes when the next one will be. How many were marked.
+    /// Marks what is lost by now, and notes when the next segment will be. Returns how many were marked.
     pub(crate) fn detect_losses(&mut self, now: Time) -> u32 {
         let before = self.flight.lost_total();
         let patience = self.rack.rtt + self.reordering_window();
@@ -150,7 +153,7 @@ impl Connection {
             if number.within(self.flight.una(), self.flight.next()) {
                 let sent = *self.flight.get(number);
                 if sent.is(Sent::REPEATED) && !sent.is(Sent::SACKED | Sent::LOST) {
-                    // At the same moment a repeated segment left after new ones of higher numbers.
+                    // Of segments sent at one moment, a retransmission left after new ones, whatever their numbers.
                     if sent.at >= self.rack.at {
                         break;
                     }
@@ -163,11 +166,16 @@ impl Connection {
             }
             self.repair_mut().repeats.pop_front();
         }
-        self.repair_mut().reorder_at = reorder_at;
+        let (lost, repair) = (self.flight.lost(), self.repair_mut());
+        debug_assert!(
+            lost as usize <= repair.queue.len(),
+            "whatever is marked lost is in the queue"
+        );
+        repair.reorder_at = reorder_at;
         self.flight.lost_total().wrapping_sub(before)
     }
 
-    /// A segment is taken for lost.
+    /// Marks a segment lost and queues it for retransmission.
     pub(crate) fn mark_lost(&mut self, number: Number) {
         self.flight.on_lost(number);
         let repair = self.repair_mut();
@@ -175,8 +183,8 @@ impl Connection {
         repair.undo.marks += 1;
     }
 
-    /// When a tail-loss probe is due, if one may be sent (RFC 8985, 7.2): 2 SRTT after the last sending or progress, plus what
-    /// the peer may hold an ACK back for when only one segment is out.
+    /// When a tail-loss probe is due (RFC 8985, 7.2); `None` where none may be sent. It is 2 SRTT after the last sending or
+    /// progress. When only one segment is outstanding, the peer's longest ACK delay is added.
     pub(crate) fn probe_at(&self) -> Option<Time> {
         let allowed = self.phase == Phase::Open
             && !self.flags.probing
@@ -192,73 +200,5 @@ impl Connection {
             Duration::ZERO
         };
         Some(self.sent.max(self.progress) + self.rtt.smoothed() * 2 + delay)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RTT: Duration = Duration::from_millis(20);
-
-    fn sent_at(ms: u64, transmission: u8) -> Sent {
-        let mut sent = Sent::default();
-        (sent.at, sent.transmission) = (Time::from_micros(1_000 * ms), transmission);
-        sent
-    }
-
-    fn rack() -> Rack {
-        Rack::new(Number(0))
-    }
-
-    /// RFC 8985, 6.2, step 2: RACK.segment is the most recently sent of those delivered, and among those sent at one moment the last.
-    #[test]
-    fn the_latest_sent_of_the_delivered_counts() {
-        let mut rack = rack();
-        let now = Time::from_micros(100_000);
-        rack.on_delivered(Number(5), &sent_at(60, 1), now, RTT, true);
-        rack.on_delivered(Number(3), &sent_at(50, 1), now, RTT, true);
-        assert_eq!((rack.at, rack.end), (Time::from_micros(60_000), Number(6)));
-        rack.on_delivered(Number(7), &sent_at(60, 1), now, RTT, true);
-        assert_eq!((rack.end, rack.rtt), (Number(8), Duration::from_millis(40)));
-    }
-
-    /// The same: a retransmission that is answered sooner than any round trip was not what is answered.
-    #[test]
-    fn an_answer_sooner_than_the_least_rtt_is_one_to_an_earlier_sending() {
-        let now = Time::from_micros(100_000);
-        let mut uncertain = rack();
-        uncertain.on_delivered(Number(5), &sent_at(95, 2), now, RTT, false);
-        assert_eq!(uncertain.at, Time::ZERO);
-        let mut certain = rack();
-        certain.on_delivered(Number(5), &sent_at(95, 2), now, RTT, true);
-        assert_eq!(certain.at, Time::from_micros(95_000));
-    }
-
-    /// Step 3: what was sent once and arrives behind a higher number was reordered; what was sent again says nothing of that.
-    #[test]
-    fn an_original_that_arrives_late_shows_reordering() {
-        let mut rack = rack();
-        let now = Time::from_micros(100_000);
-        assert!(!rack.on_delivered(Number(5), &sent_at(60, 1), now, RTT, true));
-        assert!(!rack.on_delivered(Number(3), &sent_at(80, 2), now, RTT, true));
-        assert!(rack.on_delivered(Number(4), &sent_at(60, 1), now, RTT, true));
-    }
-
-    /// Step 4: a DSACK widens the window, once a round; sixteen repairs without one make it narrow again.
-    #[test]
-    fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
-        let mut reordering = Reordering::default();
-        reordering.on_duplicate(Number(0), Number(10));
-        reordering.on_duplicate(Number(5), Number(15));
-        assert_eq!(reordering.wider, 1, "the same round");
-        reordering.on_duplicate(Number(10), Number(20));
-        assert_eq!(reordering.wider, 2);
-        for _ in 0..PERSIST - 1 {
-            reordering.end_of_recovery();
-        }
-        assert_eq!(reordering.wider, 2);
-        reordering.end_of_recovery();
-        assert_eq!(reordering.wider, 0);
     }
 }

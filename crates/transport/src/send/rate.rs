@@ -2,16 +2,16 @@
 
 use ccplane_units::{Duration, Time};
 
-/// What a packet newly delivered says of the rate: so much was delivered over this time.
+/// A delivery-rate sample: so many packets were delivered over this time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSample {
-    /// Packets delivered while the sampled one was on its way, itself included; 0: no sample.
+    /// Packets delivered while the sampled one was in flight, itself included. 0: no sample.
     pub delivered: u32,
     /// The time over which they had been sent.
     pub send: Duration,
     /// The time over which they were acknowledged.
     pub ack: Duration,
-    /// The application had nothing more to send at some time in between.
+    /// The application limited sending at some time in between.
     pub app_limited: bool,
 }
 
@@ -45,15 +45,15 @@ fn over(packets: u32, mss: u64, time: Duration) -> u64 {
 pub struct DeliveryRate {
     /// Packets delivered so far, wrapping.
     delivered: u32,
-    /// While `delivered` is before this (and it is not 0), samples are limited by the application.
+    /// While `delivered` is before this (and this is not 0), samples are limited by the application.
     app_limited: u32,
     /// When the last packet was delivered.
     delivered_at: Time,
-    /// When the latest delivered packet was sent: the sending of the flight after it began there.
+    /// When the latest delivered packet was sent. The next flight's sending time counts from there.
     first_sent: Time,
 }
 
-/// What a packet carries of the sampler from its sending to its delivery.
+/// What a packet keeps for its sample, from sending to delivery.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Stamp {
@@ -62,11 +62,11 @@ pub struct Stamp {
     first_sent_ago: u32,
 }
 
-/// Per packet, times are kept as how long before its sending they were, in units of 2^4 ns, so that 32 bits hold 68 s.
+/// Times are stored as distances before the packet's sending, in units of 2^4 ns: 32 bits hold 68 s.
 const UNIT: u32 = 4;
 
 impl DeliveryRate {
-    /// A packet is sent. `idle`: nothing else is in flight, so that a new flight begins.
+    /// A packet is sent. `idle`: nothing else is in flight, so a new flight begins.
     #[inline(always)]
     pub fn on_send(&mut self, now: Time, idle: bool) -> Stamp {
         if idle {
@@ -87,13 +87,13 @@ impl DeliveryRate {
         self.delivered
     }
 
-    /// Whether the application limits what is sent now; it belongs to the packet, beside its [`Stamp`].
+    /// Whether the application limits sending now. Keep it with the packet, beside its [`Stamp`].
     #[inline(always)]
     pub fn is_app_limited(&self) -> bool {
         self.app_limited != 0
     }
 
-    /// `newly` packets were delivered, of which the one sent last left at `at`, with this stamp and limited by the application or not.
+    /// `newly` packets were delivered. The one sent last left at `at`, with this stamp, and limited by the application or not.
     #[inline(always)]
     pub fn on_delivered(
         &mut self,
@@ -111,7 +111,7 @@ impl DeliveryRate {
         let span = |ago: u32| Duration::from_nanos(u64::from(ago) << UNIT);
         let send = span(stamp.first_sent_ago);
         let ack = now.since(at) + span(stamp.delivered_ago);
-        // An interval below the shortest RTT comes from a retransmission taken for its original (section 4.1.4).
+        // An interval below the least RTT means that a retransmission was taken for its original (section 4.1.4).
         let valid = send.max(ack) >= min_rtt;
         RateSample {
             delivered: if valid {

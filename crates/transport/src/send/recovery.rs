@@ -1,12 +1,15 @@
 //! Loss recovery: what a reduction is, when it begins and ends, and how a spurious one is undone.
 //!
-//! The semantics are those of ccplane's datapath in Linux (`crates/linux/bpf/recovery.h`). A loss, a mark or a timeout begins
-//! a reduction, which lasts until everything sent before is acknowledged. The threshold is half the window until the
-//! control says another; proportional rate reduction leads the window there, except after a timeout, when it is one segment.
+//! It behaves as ccplane's datapath in Linux (`crates/linux/bpf/recovery.h`). A loss, a mark or a timeout begins a reduction. The
+//! reduction lasts until everything sent before it is acknowledged. The threshold is half the window unless the control says
+//! another. Proportional rate reduction brings the window there; after a timeout the window is one segment.
 //!
-//! A reduction is spurious, and window and threshold return, when every segment that was marked lost proves to have
-//! arrived by a transmission before the mark (the echo in ACKs says so: Eifel, RFC 3522), when every retransmission
-//! was a duplicate (DSACK, RFC 3708), or, after a timeout, when the first progress comes from before it (F-RTO, RFC 5682).
+//! A spurious reduction is undone: window and threshold return. There are three proofs. Every segment marked lost has arrived by
+//! a transmission before the mark, as the echo in ACKs says (Eifel, RFC 3522). Every retransmission was a duplicate (DSACK, RFC
+//! 3708). The first progress after a timeout comes from a transmission before it (F-RTO, RFC 5682).
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 
@@ -21,29 +24,30 @@ use crate::send::prr::Prr;
 use crate::send::rack::Reordering;
 use crate::stamps::Stamped;
 
-/// What a connection needs only when something goes wrong. Made at the first trouble, kept until the connection is idle.
+/// State that a connection needs only when something goes wrong. Allocated at the first loss, mark or SACK, and kept until the
+/// connection is idle.
 #[derive(Clone, Debug)]
 pub(crate) struct Repair {
-    /// What the peer has SACKed, as it said.
+    /// What the peer has SACKed.
     pub sacked: RangeSet,
-    /// Marked lost, to be sent again in this order; those that are not `LOST` any more are passed over.
+    /// Marked lost, in the order of retransmission. Entries that are no longer `LOST` are skipped.
     pub queue: VecDeque<Number>,
-    /// Sent again, the oldest first; those that are not `REPEATED` any more are passed over.
+    /// Retransmitted, the oldest first. Entries that are no longer `REPEATED` are skipped.
     pub repeats: VecDeque<Number>,
     pub prr: Prr,
     /// The window after the repair under way, bytes.
     pub target: u64,
-    /// The repair ends when everything before this is acknowledged.
+    /// RecoveryPoint: the repair ends when everything before this is acknowledged.
     pub high: Number,
     pub undo: Undo,
     pub reordering: Reordering,
-    /// When a segment will have been overtaken for long enough to be lost.
+    /// RACK's reordering timer: when the next segment counts as lost.
     pub reorder_at: Time,
-    /// A tail-loss probe under way: over when everything before this is acknowledged.
+    /// TLP.end_seq: a probe is over when everything before this is acknowledged.
     pub probe_end: Number,
-    /// The segment that it sent again; `probe_end` when it sent new data.
+    /// The segment that the probe retransmitted; `probe_end` where it sent new data.
     pub probe: Number,
-    /// Aside, because most connections carry none: with them in here a large fat tree took a tenth longer.
+    /// Boxed: most connections have none, and with them inline a large fat tree took a tenth longer.
     pub stamps: Option<Box<Stamped>>,
 }
 
@@ -53,13 +57,13 @@ pub(crate) struct Undo {
     /// Window and threshold before; 0 when there is nothing to undo.
     pub cwnd: u64,
     pub ssthresh: u64,
-    /// Segments that were marked lost, and how many of them proved to have arrived before.
+    /// Segments marked lost, and how many of them proved to have arrived before the mark.
     pub marks: u32,
     pub wrong: u32,
-    /// Retransmissions, less those that proved to be duplicates.
+    /// Retransmissions less reported duplicates, and reported duplicates.
     pub repeats: u32,
     pub duplicates: u32,
-    /// After a timeout: the first progress came from a transmission before it.
+    /// The first progress after a timeout came from a transmission before it.
     pub early: bool,
 }
 
@@ -95,10 +99,15 @@ impl Connection {
         self.repair.get_or_insert_with(|| Box::new(Repair::new(next)))
     }
 
-    /// A reduction begins. The control may say another threshold in the call that follows.
+    /// A reduction begins. The control may set another threshold in the call that follows.
     #[cold]
     pub(crate) fn begin_reduction(&mut self, phase: Phase) {
         let (cwnd, ssthresh, next) = (self.cwnd, self.ssthresh, self.flight.next());
+        debug_assert!(
+            phase != Phase::Open && self.phase <= phase,
+            "{phase:?} after {:?}",
+            self.phase
+        );
         let half = (cwnd / 2 / self.mss()).max(2) * self.mss();
         let repair = self.repair_mut();
         repair.undo.cwnd = cwnd;
@@ -110,12 +119,13 @@ impl Connection {
         self.phase = phase;
     }
 
-    /// Ends and begins repairs after an ACK, and undoes them.
+    /// Ends, begins and undoes repairs after an ACK.
     pub(crate) fn judge(&mut self, ack: &mut Ack) {
         if self.phase != Phase::Open {
             self.try_undo(ack);
         }
         let Some(repair) = self.repair.as_ref() else {
+            debug_assert!(self.phase == Phase::Open, "a reduction has begun without its end");
             return;
         };
         if self.phase != Phase::Open && !self.flight.una().before(repair.high) {
@@ -137,7 +147,7 @@ impl Connection {
         }
     }
 
-    /// Counts for the undo begin anew with `marks` segments marked lost.
+    /// Restarts the counts for undo, with `marks` segments marked lost.
     fn forget_undo(&mut self, marks: u32) {
         self.repair_mut().undo = Undo {
             marks,
@@ -145,10 +155,11 @@ impl Connection {
         };
     }
 
-    /// Everything sent before the repair began is acknowledged. The window is what the reduction aimed at, in whole segments, as the
-    /// reduction itself counts: a fraction would stay in it until the next loss.
+    /// Everything sent before the repair began is acknowledged. The window becomes the reduction's target in whole segments, as
+    /// the reduction itself counts. A fraction would stay in it until the next loss.
     #[cold]
     pub(crate) fn end_repair(&mut self) {
+        debug_assert!(self.phase != Phase::Open, "no repair is under way");
         if let Some(repair) = self.repair.as_ref()
             && self.phase != Phase::Loss
         {
@@ -181,7 +192,7 @@ impl Connection {
         ack.undone = true;
     }
 
-    /// Puts what a control asked for into force.
+    /// Applies what a control asked for.
     #[inline(always)]
     pub(crate) fn apply(&mut self, ack: &Ack, outcome: &Outcome) {
         if let Some(rate) = outcome.rate {
@@ -205,9 +216,9 @@ impl Connection {
         self.follow_window();
     }
 
-    /// While a repair runs, a control sees and sets the window that will hold after it. It may lower it there; a program
-    /// that adds what is acknowledged does not know of repairs. One that sets the threshold to infinity has no use for the
-    /// proportional reduction (BBR): its window is in force at once.
+    /// During a repair a control sees and sets the window after it. It may only lower that: a program that adds what is
+    /// acknowledged does not know of repairs. A control that sets the threshold to infinity, as BBR does, has no use for the
+    /// proportional reduction. Its window is in force at once.
     #[cold]
     #[inline(never)]
     fn apply_repairing(&mut self, safe: bool, newly: u32, cwnd: Option<u64>, ssthresh: Option<u64>) {
@@ -218,7 +229,7 @@ impl Connection {
         if let Some(ssthresh) = ssthresh {
             self.ssthresh = ssthresh.max(least);
         }
-        // No threshold: the control does not reduce. Its window is in force, as when nothing is under repair.
+        // The control set no threshold, so it does not reduce.
         if self.ssthresh == u64::MAX {
             let window = cwnd.unwrap_or(seen);
             let repair = self.repair_mut();
@@ -239,7 +250,7 @@ impl Connection {
         }
     }
 
-    /// After a timeout, until program or agent says otherwise: slow start up to the threshold.
+    /// Slow start up to the threshold after a timeout, until program or agent sets a window.
     #[cold]
     fn restart_after_loss(&mut self, advances: bool, newly: u32) {
         if self.flags.steered && !self.flags.answered && advances && self.cwnd < self.ssthresh {

@@ -1,9 +1,9 @@
-//! Round-trip time, smoothed (RFC 6298), its minimum, and the timeouts that follow from them.
+//! Round-trip time: smoothed (RFC 6298), its minimum, and the retransmission timeout.
 
 use ccplane_units::{Duration, Time};
 
-/// The least RTT is one of the last five minutes, as Linux' `tcp_min_rtt_wlen`. Shorter forgets the empty path while a queue
-/// stands; longer remembers a path that is no more. Kept in two windows of half of it, in ticks of 2^30 ns.
+/// The least RTT covers the last five minutes, as Linux' `tcp_min_rtt_wlen`. Shorter forgets the empty path while a queue stands.
+/// Longer remembers a path that no longer exists. There are two windows of half that time each, in ticks of 2^30 ns.
 const HALF_WINDOW: u32 = 140;
 /// The least RTT of a window is kept in units of 2^4 ns, so that 32 bits hold 68 s.
 const UNIT: u32 = 4;

@@ -1,5 +1,8 @@
-//! Timers. One deadline for all of them, and lazy: it may lie before the time that counts, is looked at when it comes, and is
-//! then put where it belongs. So no packet touches a timer that is armed already.
+//! Timers share one lazy deadline. It may lie before the time that counts: when it expires, the timers are checked and it moves
+//! to the right time. So a packet never touches a timer that is armed already.
+
+#[cfg(test)]
+mod tests;
 
 use ccplane_units::Time;
 
@@ -11,7 +14,8 @@ use crate::send::flight::Sent;
 use crate::send::recovery::Repair;
 
 impl Connection {
-    /// Call it at [`Connection::next_timeout`]; earlier or twice does no harm. Afterwards there may be something to send.
+    /// Call it at [`Connection::next_timeout`]. Calling it early or twice does no harm. Afterwards there may be something to
+    /// send.
     pub fn on_timeout(&mut self, now: Time, control: &mut impl Control) {
         self.receiver.on_timeout(now);
         if now >= self.deadline {
@@ -40,14 +44,14 @@ impl Connection {
         }
     }
 
-    /// Puts the deadline where it belongs.
+    /// Moves the deadline to the next timer.
     pub(crate) fn rearm(&mut self) {
         if matches!(self.state, State::Open | State::Proving) {
             self.deadline = self.due();
         }
     }
 
-    /// The next time at which something is to be done in an open connection.
+    /// When the next timer of an open connection expires.
     fn due(&self) -> Time {
         let mut due = self.heard + self.config.idle_timeout;
         if self.flight.una() != self.flight.next() {
@@ -66,19 +70,19 @@ impl Connection {
         due
     }
 
-    /// RFC 6298, 5.3 and 5.5: counted from the latest progress, doubled for every timeout in a row.
+    /// RFC 6298, 5.3 and 5.5: the RTO counts from the latest progress, and doubles for every timeout in a row.
     fn rto_at(&self) -> Time {
         let backed_off = self.rto() * (1u64 << self.backoff.min(40));
         self.progress + backed_off.min(self.config.max_rto)
     }
 
-    /// Only the peer's closed window keeps data back, and no ACK is to come that could open it.
+    /// Only the peer's closed window holds data back, and no ACK that could open it is on its way.
     pub(crate) fn is_blocked(&self) -> bool {
         let closed = self.limit <= self.flight.cut_offset() && self.written > self.flight.cut_offset();
         closed && self.flight.una() == self.flight.next() && matches!(self.state, State::Open | State::Proving)
     }
 
-    /// RFC 6298, 5.7 for the handshake.
+    /// The handshake was not answered in time: the client asks again, and waits twice as long.
     fn ask_again(&mut self, now: Time) {
         if self.unanswered > self.config.open_retries {
             return self.fail(Failure::NoAnswer(self.unanswered));
@@ -89,7 +93,7 @@ impl Connection {
         self.deadline = self.rto_at();
     }
 
-    /// Does what is due, if anything is; what the control has to hear of it.
+    /// Runs expired timers. Returns the event that the control must see.
     fn on_due(&mut self, now: Time) -> Option<Ack> {
         if self.heard + self.config.idle_timeout <= now {
             self.give_up(Failure::Silent);
@@ -127,7 +131,7 @@ impl Connection {
         (ack.lost > 0).then_some(ack)
     }
 
-    /// Memory that a connection at rest has no use for.
+    /// Frees memory that an idle connection does not need.
     fn release_idle(&mut self) {
         if self.flight.is_empty() && self.written == self.flight.cut_offset() {
             self.flight.free();
@@ -139,7 +143,7 @@ impl Connection {
         }
     }
 
-    /// A closed window is probed (RFC 9293, 3.8.6.1), a proof repeated.
+    /// Probes a closed window (RFC 9293, 3.8.6.1), or repeats a client's proof of address.
     fn on_unanswered(&mut self, now: Time) {
         let most = if self.state == State::Proving {
             self.config.open_retries
@@ -170,8 +174,10 @@ impl Connection {
         }
     }
 
-    /// The retransmission timeout (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3): everything not SACKed is lost, the window is one segment.
+    /// The retransmission timeout (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3). Everything not SACKed is lost, and the window is one
+    /// segment.
     fn on_rto(&mut self, now: Time) -> Option<Ack> {
+        debug_assert!(!self.flight.is_idle(), "the timer runs only while something is out");
         if self.backoff >= self.config.max_retries {
             self.give_up(Failure::TimedOut(self.backoff));
             return None;
@@ -226,11 +232,16 @@ impl Connection {
             number = number.plus(1);
         }
         self.rack.judged(next);
+        debug_assert!(self.in_flight() == 0, "after a timeout nothing is in flight");
+        debug_assert!(
+            self.flight.lost() as usize == self.repair_mut().queue.len(),
+            "whatever is marked lost is in the queue, once"
+        );
         self.flight.lost_total().wrapping_sub(before)
     }
 
-    /// The peer had said that the first missing segment has arrived, and yet it does not acknowledge it: it may have thrown
-    /// away what it had (RFC 2018, section 8). Nothing of what it said counts any more.
+    /// The peer had SACKed the first unacknowledged segment and still does not acknowledge it. It may have thrown its data away
+    /// (RFC 2018, section 8), so all its SACKs are dropped.
     #[cold]
     fn disbelieve(&mut self) {
         let rc3 = &mut self.rc3;
@@ -242,7 +253,7 @@ impl Connection {
         self.repair_mut().sacked = RangeSet::default();
     }
 
-    /// The connection ends here, and the peer is told.
+    /// Ends the connection and tells the peer.
     pub(crate) fn give_up(&mut self, failure: Failure) {
         self.fail(failure);
         self.flags.handshake = true;

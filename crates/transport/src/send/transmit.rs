@@ -1,4 +1,7 @@
-//! What leaves: segments lost first, then new ones, as window, pacing and the peer's buffer let them; then whatever else is due.
+//! What leaves: lost segments first, then new data, as window, pacing and the peer's buffer allow. Then whatever else is due.
+
+#[cfg(test)]
+mod tests;
 
 use ccplane_units::{Duration, Time};
 
@@ -22,20 +25,19 @@ impl Connection {
         self.flags.handshake || self.flags.window_probe || (self.wants_to_send() && self.pacer.allows(now))
     }
 
-    /// The next segment to send in this class. What belongs beside it is in `side`, which must come empty, where the segment
-    /// says so.
+    /// The next segment to send in this class. `side` must be empty. It is filled where the segment says so.
     pub fn transmit(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
         let mut segment = Segment::default();
         self.transmit_into(now, class, &mut segment, side).then_some(segment)
     }
 
-    /// Nothing leaves in class 0 before something else happens: a quick look, which does not see all such cases.
+    /// Nothing leaves in class 0 before something else happens. This is a quick check: false may be wrong, true is not.
     #[inline(always)]
     pub fn nothing_waits(&self) -> bool {
         self.quota == 0 && self.nothing_waits && !self.receiver.owes(0)
     }
 
-    /// [`transmit`](Connection::transmit) to where a driver keeps its segments; whether there is one. What stood there is
+    /// As [`transmit`](Connection::transmit), into a driver's memory. Returns whether there is a segment. The old contents are
     /// lost either way.
     #[inline(always)]
     pub fn transmit_into(&mut self, now: Time, class: u8, segment: &mut Segment, side: &mut Side) -> bool {
@@ -61,11 +63,19 @@ impl Connection {
         self.receiver.acknowledge(now, segment, side, &self.config);
     }
 
-    /// A full segment of new data, as [`Connection::allot`] has found that it may go.
+    /// Sends a full segment of new data, which [`Connection::allot`] has allowed.
     #[inline(always)]
     fn send_full(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
+        debug_assert!(
+            self.in_flight() < self.window && self.flight.lost() == 0,
+            "`allot` keeps to the window"
+        );
         self.quota -= 1;
         let offset = self.flight.cut_offset();
+        debug_assert!(
+            offset + self.mss() <= self.written.min(self.limit),
+            "`allot` keeps to stream and peer"
+        );
         let number = self.flight.on_sent_new(self.mss, now, &mut self.rate);
         *segment = Segment::default();
         segment.kind = Kind::Data;
@@ -88,8 +98,8 @@ impl Connection {
         self.flags.handshake || self.flags.window_probe || self.wants_to_send()
     }
 
-    /// Finds how many full segments of new data may leave without another look: what the window has room for, where the
-    /// stream and the peer have more than that, nothing is lost, and pacing, stamps or the handshake want no say.
+    /// Computes how many full segments of new data may leave without a further check: as many as the window has room for, if
+    /// stream and peer have more than that, nothing is lost, and pacing, stamps and handshake are not involved.
     #[inline(always)]
     pub(crate) fn allot(&mut self) {
         let out = self.outstanding();
@@ -111,6 +121,10 @@ impl Connection {
                 .unwrap_or(0),
             false => 0,
         };
+        debug_assert!(
+            self.quota == 0 || out + self.quota <= self.window,
+            "more than the window has room for"
+        );
         self.nothing_waits = self.quota == 0 && !self.can_send();
     }
 
@@ -145,7 +159,7 @@ impl Connection {
         true
     }
 
-    /// Window and peer let a segment leave, and there is one. Pacing apart.
+    /// There is a segment, and window and peer allow it. Pacing is not checked.
     #[inline(always)]
     pub(crate) fn wants_to_send(&self) -> bool {
         if !matches!(self.state, State::Open | State::Proving) {
@@ -155,7 +169,7 @@ impl Connection {
         probe || (self.in_flight() < self.window && (self.flight.lost() != 0 || self.has_new()))
     }
 
-    /// There is new data that the peer takes, or the end of the stream to tell.
+    /// There is new data within the peer's window, or the end of the stream.
     #[inline(always)]
     fn has_new(&self) -> bool {
         if self.flight.next() != self.flight.cut() {
@@ -204,7 +218,7 @@ impl Connection {
         self.note_usage();
     }
 
-    /// A segment of so many bytes of payload leaves.
+    /// Tells the pacer that so many bytes of payload leave.
     #[inline(always)]
     fn pace(&mut self, now: Time, length: u16) {
         let (payload, headers) = (u64::from(length), u64::from(self.config.header_bytes));
@@ -212,7 +226,7 @@ impl Connection {
             .on_send(payload, headers, now, self.config.pacing_quantum, &self.rtt);
     }
 
-    /// What a segment of data says.
+    /// Fills a segment of data.
     #[inline(always)]
     pub(crate) fn describe(&self, now: Time, number: Number, sent: &Sent, segment: &mut Segment, side: &mut Side) {
         segment.kind = Kind::Data;
@@ -232,13 +246,19 @@ impl Connection {
     pub(crate) fn cut_segment(&mut self) {
         let unsent = self.written - self.flight.cut_offset();
         let room = self.limit - self.flight.cut_offset();
+        debug_assert!(
+            (unsent > 0 && room > 0) || self.flags.finishing,
+            "there is nothing to cut"
+        );
+        debug_assert!(!self.flags.fin_cut, "nothing follows the end");
         let length = unsent.min(u64::from(self.mss)).min(room) as u16;
         let fin = self.flags.finishing && u64::from(length) == unsent;
         self.flight.cut_segment(length, fin);
         self.flags.fin_cut |= fin;
     }
 
-    /// The segment to send again, if any: the first one lost; as a tail-loss probe the last one sent, where there is no new data.
+    /// Chooses the segment to retransmit, if any: the first lost one. A tail-loss probe without new data chooses the last one
+    /// sent.
     #[cold]
     #[inline(never)]
     fn choose(&mut self) -> Option<Number> {
@@ -251,7 +271,7 @@ impl Connection {
             let probing = self.flight.lost() == 0;
             self.flags.probing = probing;
             let repair = self.repair_mut();
-            // New data moves the end by one.
+            // With new data the probe ends one segment later.
             repair.probe_end = if fresh { next.plus(1) } else { next };
             repair.probe = last.unwrap_or(repair.probe_end);
             if self.flight.lost() == 0 {
@@ -263,6 +283,7 @@ impl Connection {
             self.next_lost()
         };
         let number = number?;
+        debug_assert!(number.within(self.flight.una(), next), "only what is out is sent again");
         self.flight.repeat(number);
         self.retransmitted = self.retransmitted.wrapping_add(1);
         let repair = self.repair_mut();
@@ -271,7 +292,7 @@ impl Connection {
         Some(number)
     }
 
-    /// The last segment sent that is not known to have arrived; the last sent, where there is none.
+    /// The last segment that has not arrived; the last one sent, where all have.
     fn last_missing(&self) -> Number {
         let last = self.flight.next().previous();
         let arrived = self.repair.as_ref().and_then(|repair| repair.sacked.find(last));
@@ -285,7 +306,10 @@ impl Connection {
         let (una, next) = (self.flight.una(), self.flight.next());
         let repair = self.repair.as_deref_mut()?;
         loop {
-            let number = repair.queue.pop_front()?;
+            let Some(number) = repair.queue.pop_front() else {
+                debug_assert!(self.flight.lost() == 0, "whatever is marked lost is in the queue");
+                return None;
+            };
             if number.within(una, next) && self.flight.get(number).is(Sent::LOST) {
                 return Some(number);
             }
@@ -304,14 +328,14 @@ impl Connection {
         self.progress = now;
         self.sent = now;
         self.backoff = 0; // that of probes of a closed window
-        // Early rather than late: the peer's delay of ACKs is looked at when the time has come.
+        // Too early is harmless, too late is not. The peer's ACK delay is added when this expires.
         let probe = self.rtt.smoothed() * 2;
         let first = if self.rtt.known() { probe.min(rto) } else { rto };
         self.deadline = self.deadline.min(now + first);
     }
 
-    /// RFC 2861, as Linux' `tcp_cwnd_restart`: the window halves for every RTO of idle time, down to the initial one, and the
-    /// threshold remembers three quarters of it.
+    /// RFC 2861, as Linux' `tcp_cwnd_restart`. For every RTO of idle time the window halves, down to the initial one. The
+    /// threshold keeps three quarters of it.
     fn restart(&mut self, idle: Duration, rto: Duration) {
         let least = (u64::from(self.config.initial_window) * self.mss()).min(self.cwnd);
         if self.phase == Phase::Open {
@@ -326,7 +350,7 @@ impl Connection {
         self.set_cwnd(cwnd.max(least));
     }
 
-    /// Whether the window limits sending, in rounds (Linux' `tcp_cwnd_validate`); whether the application does.
+    /// Notes, per round, whether the window limits sending (Linux' `tcp_cwnd_validate`), and whether the application does.
     #[inline(always)]
     fn note_usage(&mut self) {
         let flying = self.in_flight();

@@ -65,6 +65,6 @@ pub(super) trait Ends {
         SecondLoop::default()
     }
 
-    /// Receives and sends; where there is nothing to do it waits, `longest` at most.
+    /// Receives and sends. Where there is nothing to do it waits, at most `longest`.
     fn turn(&mut self, longest: Duration) -> Result<(), Error>;
 }

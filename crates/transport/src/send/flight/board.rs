@@ -1,7 +1,7 @@
-//! The scoreboard: what was cut from the stream and not yet acknowledged, in a ring indexed by the segment's number.
+//! The ring behind the scoreboard: segments that were cut from the stream and are not acknowledged, indexed by number.
 //!
-//! Every look-up is an addition and a mask, whatever the window. The ring is a power of two, grows by doubling and is freed
-//! when nothing is outstanding.
+//! A look-up is an addition and a mask, whatever the window. The size is a power of two and doubles when needed. The memory is
+//! freed when nothing is outstanding.
 
 use ccplane_units::Time;
 
@@ -14,27 +14,27 @@ use crate::send::rate::{DeliveryRate, Stamp};
 pub(crate) struct Sent {
     /// When it was last sent.
     pub at: Time,
-    /// Where it begins in the stream, the low 32 bits: less than 4 GB are outstanding.
+    /// Where it begins in the stream: the low 32 bits. Less than 4 GB are outstanding.
     pub offset: u32,
-    /// Of the delivery rate when it was sent.
+    /// State of the delivery rate when it was sent.
     pub stamp: Stamp,
     /// Bytes of payload.
     pub length: u16,
     /// How often it was sent in class 0.
     pub transmission: u8,
     flags: u8,
-    /// Where RC3 sent it: in which of its levels, from 0 on.
+    /// The level in which RC3 sent it, from 0 on.
     pub level: u8,
 }
 
 const _: () = assert!(size_of::<Sent>() <= 32);
 
 impl Sent {
-    /// It has arrived, beyond the cumulative ACK.
+    /// SACKed: it has arrived beyond the cumulative ACK.
     pub const SACKED: u8 = 1;
-    /// Taken for lost, waits to be sent again.
+    /// Marked lost and not yet retransmitted.
     pub const LOST: u8 = 1 << 1;
-    /// Sent again; what is known of it is of the last sending.
+    /// Retransmitted. The other fields are of the last transmission.
     pub const REPEATED: u8 = 1 << 2;
     /// The stream ends with it.
     pub const FIN: u8 = 1 << 3;
@@ -42,9 +42,10 @@ impl Sent {
     pub const APP_LIMITED: u8 = 1 << 4;
     /// Sent in a class above 0.
     pub const RC3: u8 = 1 << 5;
-    /// It was sent in both, and what was sent in the class above 0 has arrived and is counted.
+    /// Class 0 and RC3 both sent it. RC3's copy has arrived and is counted.
     pub const CAME: u8 = 1 << 6;
-    /// Both loops sent it, the second's has arrived, and the first's is counted by itself ([`Rc3Loop`](crate::rc3::Rc3Loop)).
+    /// Class 0 and RC3 both sent it. RC3's copy has arrived, and class 0's own is in RC3's list of echoes
+    /// ([`Rc3Loop`](crate::rc3::Rc3Loop)).
     pub const ECHOED: u8 = 1 << 7;
 
     pub(super) fn new(offset: u64, length: u16, fin: bool) -> Sent {
@@ -80,14 +81,14 @@ impl Sent {
         self.flags = self.flags & !Sent::APP_LIMITED | limited;
     }
 
-    /// What the delivery rate wants to know of it once it is delivered.
+    /// What the delivery rate needs once it is delivered.
     #[inline(always)]
     pub fn sampled(&self) -> (Time, &Stamp, bool) {
         (self.at, &self.stamp, self.is(Sent::APP_LIMITED))
     }
 }
 
-/// The ring. Whoever looks a number up knows that it was cut, and not acknowledged before this call.
+/// The ring. A number that is looked up must have been cut, and not acknowledged before this call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Board(Box<[Sent]>);
 
@@ -106,7 +107,7 @@ impl Board {
         &mut self.0[place]
     }
 
-    /// Puts a segment where `held` segments from `first` on are, as the one after them.
+    /// Appends a segment to the `held` segments from `first` on.
     #[inline(always)]
     pub fn push(&mut self, first: Number, held: u32, sent: Sent) {
         if held as usize >= self.0.len() {

@@ -172,7 +172,9 @@ proptest! {
                 }
                 (10, _, Some(sent)) if sent.is(Sent::SACKED) => alone.again(number),
                 (11, _, Some(sent)) if !sent.is(Sent::SACKED | Sent::LOST) => {
+                    alone.flight.on_sent_below(number, 0);
                     alone.flight.on_echoed(number);
+                    alone.flight.on_sacked(number);
                     alone.flight.pass_arrived();
                 }
                 (9, ..) if which == 2 => alone.flight.settle(alone.flight.cut(), |_| ()),

@@ -1,0 +1,246 @@
+//! What a receiver owes, and what it says.
+
+use ccplane_units::Duration;
+
+use super::*;
+
+const MSS: u32 = 1_000;
+
+/// A receiver, its clock and its owner's choice.
+struct Alone {
+    receiver: Receiver,
+    config: Config,
+    now: Time,
+}
+
+impl Alone {
+    /// No first segments that are acknowledged at once.
+    fn new() -> Alone {
+        Alone::with(Config {
+            mss: MSS as u16,
+            quick_acks: 0,
+            ..Config::default()
+        })
+    }
+
+    fn with(config: Config) -> Alone {
+        Alone {
+            receiver: Receiver::new(&config),
+            config,
+            now: Time::ZERO + Duration::from_secs(1),
+        }
+    }
+
+    /// A full segment arrives; whether it is to be acknowledged at once.
+    fn arrives(&mut self, number: u32) -> bool {
+        self.takes(&data(number))
+    }
+
+    fn takes(&mut self, segment: &Segment) -> bool {
+        self.receiver
+            .on_data(self.now, self.now, segment, &Side::default(), &self.config);
+        self.receiver.check();
+        self.receiver.owes(0)
+    }
+
+    /// The acknowledgement that is sent now.
+    fn answers(&mut self) -> (Segment, Side) {
+        let (mut segment, mut side) = (Segment::default(), Side::default());
+        self.receiver
+            .acknowledge(self.now, &mut segment, &mut side, &self.config);
+        (segment, side)
+    }
+
+    fn ranges(&mut self) -> Vec<(u32, u32)> {
+        let (_, side) = self.answers();
+        side.ranges().iter().map(|range| (range.start.0, range.end.0)).collect()
+    }
+}
+
+fn data(number: u32) -> Segment {
+    let mut segment = Segment::default();
+    (segment.kind, segment.number, segment.transmission) = (Kind::Data, Number(number), 1);
+    segment.length = MSS as u16;
+    segment.set_offset(u64::from(number) * u64::from(MSS));
+    segment
+}
+
+/// RFC 5681, 4.2: an ACK for at least every second full-sized segment, and within 500 ms of the first that is not acknowledged.
+#[test]
+fn every_second_segment_is_acknowledged_and_one_alone_after_a_while() {
+    let mut alone = Alone::new();
+    assert!(!alone.arrives(0));
+    assert_eq!(alone.receiver.ack_at, alone.now + alone.config.ack_delay);
+    assert!(alone.config.ack_delay <= Duration::from_millis(500));
+    assert!(alone.arrives(1));
+    assert_eq!(alone.answers().0.ack, Number(2));
+    assert_eq!(alone.receiver.ack_at, Time::MAX);
+    alone.arrives(2);
+    alone.now = alone.receiver.ack_at;
+    alone.receiver.on_timeout(alone.now);
+    assert!(alone.receiver.owes(0));
+}
+
+/// RFC 5681, 4.2: out-of-order data is acknowledged at once, and so is what fills a gap.
+#[test]
+fn a_gap_is_told_at_once_and_so_is_its_end() {
+    let mut alone = Alone::new();
+    for number in [1, 3, 0, 2] {
+        assert!(alone.arrives(number), "{number}");
+        alone.answers();
+    }
+    assert_eq!(
+        (alone.receiver.next, alone.receiver.offset),
+        (Number(4), 4 * u64::from(MSS))
+    );
+    assert!(!alone.arrives(4), "in order again");
+}
+
+/// RFC 2018, section 4: the first block has the segment that arrived last; the following ones are those that were reported last.
+#[test]
+fn the_block_of_the_latest_arrival_comes_first() {
+    let mut alone = Alone::new();
+    alone.arrives(2);
+    assert_eq!(alone.ranges(), [(2, 3)]);
+    alone.arrives(6);
+    assert_eq!(alone.ranges(), [(6, 7), (2, 3)]);
+    alone.arrives(3);
+    assert_eq!(alone.ranges(), [(2, 4), (6, 7)]);
+    for number in [8, 10, 12] {
+        alone.arrives(number);
+    }
+    assert_eq!(
+        alone.ranges(),
+        [(12, 13), (10, 11), (8, 9), (2, 4)],
+        "there is room for four"
+    );
+}
+
+/// RFC 2883, section 4: what arrived a second time is the first block, once, and ranges follow.
+#[test]
+fn a_duplicate_is_told_once_and_first() {
+    let mut alone = Alone::new();
+    alone.arrives(0);
+    alone.arrives(2);
+    alone.answers();
+    assert!(alone.arrives(0), "at once");
+    let (_, side) = alone.answers();
+    assert_eq!(side.duplicate().map(|range| range.start), Some(Number(0)));
+    assert_eq!(side.ranges().len(), 1);
+    assert_eq!(alone.answers().1.duplicate(), None);
+    alone.arrives(2);
+    assert_eq!(alone.answers().1.duplicate().map(|range| range.start), Some(Number(2)));
+}
+
+/// RFC 9293, 3.10.7.4, first: data beyond the window is dropped, and acknowledged all the same.
+#[test]
+fn data_beyond_the_window_is_dropped() {
+    let mut alone = Alone::with(Config {
+        mss: MSS as u16,
+        receive_buffer: 3 * MSS,
+        quick_acks: 0,
+        ..Config::default()
+    });
+    assert!(alone.arrives(3));
+    let (segment, side) = alone.answers();
+    assert_eq!((segment.ack, side.ranges()), (Number(0), [].as_slice()));
+    assert_eq!(alone.receiver.rc3_arrivals().map(|arrivals| arrivals.refused), Some(1));
+    assert!(alone.arrives(2), "within it, out of order");
+    assert_eq!(alone.ranges(), [(2, 3)]);
+}
+
+/// RFC 9293, 3.8.6 (SHLD-14): the edge of the window never retreats. 3.8.6.2.2: it advances by two segments, or half of the buffer, at once.
+#[test]
+fn the_window_moves_in_steps_and_forwards_only() {
+    let mut alone = Alone::with(Config {
+        mss: MSS as u16,
+        receive_buffer: 10 * MSS,
+        quick_acks: 0,
+        ..Config::default()
+    });
+    let mut edge = 0;
+    for number in 0..8 {
+        alone.arrives(number);
+        let (segment, _) = alone.answers();
+        let told = alone.receiver.offset + u64::from(segment.window);
+        assert!(told >= edge, "{told} after {edge}");
+        edge = told;
+    }
+    assert_eq!(edge, u64::from(10 * MSS), "nothing was read");
+    assert_eq!(alone.receiver.read(u64::from(MSS), &alone.config), u64::from(MSS));
+    assert_eq!(alone.answers().0.window, 2 * MSS, "a single segment is no reason");
+    alone.receiver.read(u64::from(MSS), &alone.config);
+    assert!(alone.receiver.owes(0), "the sender has little left: it is told");
+    assert_eq!(alone.answers().0.window, 4 * MSS);
+}
+
+/// RFC 8257, 3.2: an ACK leaves at once when the CE mark of what arrives changes; bytes and packets with the mark are counted.
+#[test]
+fn a_change_of_the_mark_is_told_at_once() {
+    let mut alone = Alone::with(Config {
+        mss: MSS as u16,
+        quick_acks: 0,
+        ack_every: 10,
+        ..Config::default()
+    });
+    let arrives = |alone: &mut Alone, number, ecn| {
+        let mut segment = data(number);
+        segment.ecn = ecn;
+        let owes = alone.takes(&segment);
+        if owes {
+            alone.answers();
+        }
+        owes
+    };
+    assert!(!arrives(&mut alone, 0, Ecn::Ect0));
+    assert!(arrives(&mut alone, 1, Ecn::Ce));
+    assert!(!arrives(&mut alone, 2, Ecn::Ce));
+    assert!(arrives(&mut alone, 3, Ecn::Ect0));
+    let (segment, _) = alone.answers();
+    assert_eq!((segment.ce_packets, segment.ce_bytes), (2, 2 * MSS));
+}
+
+/// RFC 9293, 3.10.4: the end of the stream counts when everything before it has arrived; nothing is taken behind it.
+#[test]
+fn the_end_waits_for_what_is_before_it() {
+    let mut alone = Alone::new();
+    let mut last = data(1);
+    last.flags |= Segment::FIN;
+    alone.takes(&last);
+    assert!(!alone.receiver.ended());
+    alone.arrives(2);
+    assert_eq!(alone.ranges(), [(1, 2)]);
+    alone.arrives(0);
+    assert!(alone.receiver.ended());
+    assert_eq!(alone.receiver.readable(), 2 * u64::from(MSS));
+}
+
+/// The answer says which sending of which segment it answers, for Karn's rule (RFC 6298, section 3) and Eifel (RFC 3522).
+#[test]
+fn an_answer_names_the_sending_that_it_answers() {
+    let mut alone = Alone::new();
+    let mut again = data(0);
+    again.transmission = 3;
+    alone.takes(&again);
+    let (segment, _) = alone.answers();
+    assert_eq!((segment.echo, segment.echo_transmission), (Number(0), 3));
+}
+
+/// Classes above 0 have their own answers: what came there is no RTT of class 0, and is not told there as a reason to answer.
+#[test]
+fn a_class_answers_for_itself() {
+    let mut alone = Alone::new();
+    let mut low = data(5);
+    (low.class, low.band) = (1, 1);
+    assert!(!alone.takes(&low));
+    assert_eq!(alone.receiver.owed_low(), 0b10);
+    let mut answer = Segment::default();
+    answer.class = 1;
+    let mut side = Side::default();
+    alone
+        .receiver
+        .acknowledge(alone.now, &mut answer, &mut side, &alone.config);
+    assert_eq!((answer.echo, answer.echo_band), (Number(5), 2));
+    assert_eq!(side.ranges().len(), 1);
+    assert_eq!(alone.receiver.owed_low(), 0);
+}

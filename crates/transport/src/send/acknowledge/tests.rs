@@ -1,0 +1,205 @@
+//! What an acknowledgement may say, and what it changes.
+
+use super::*;
+use crate::alone::{Alone, MSS, RTT, ack};
+use crate::send::rate::DeliveryRate;
+
+/// A flight of so many segments, all sent now.
+fn flight(segments: u32) -> Flight {
+    let mut flight = Flight::new(Number(0));
+    for _ in 0..segments {
+        flight.on_sent_new(MSS as u16, Time::ZERO, &mut DeliveryRate::default());
+    }
+    flight
+}
+
+fn read(answer: &crate::alone::Answer, flight: &Flight) -> Option<Told> {
+    Told::read(&answer.segment, &answer.side, flight, |_, _| false)
+}
+
+/// RFC 9293, 3.10.7.4, fifth: an ACK of something not yet sent is dropped, and one of less than SND.UNA says nothing new.
+#[test]
+fn an_ack_of_what_was_not_sent_is_dropped() {
+    let mut flight = flight(4);
+    flight.acknowledge(Number(2), 2 * MSS);
+    assert!(read(&ack(5), &flight).is_none(), "SEG.ACK > SND.NXT");
+    assert!(read(&ack(1), &flight).is_none(), "SEG.ACK < SND.UNA");
+    for number in 2..=4 {
+        assert!(read(&ack(number), &flight).is_some());
+    }
+}
+
+/// The same, where segments were sent in another class: as far as those reach without a gap.
+#[test]
+fn an_ack_of_what_was_sent_elsewhere_is_taken() {
+    let mut flight = flight(2);
+    for _ in 0..3 {
+        flight.cut_segment(MSS as u16, false);
+    }
+    let elsewhere = |from: Number, to: Number| from.0 >= 2 && to.0 <= 4;
+    let read = |answer: &crate::alone::Answer| Told::read(&answer.segment, &answer.side, &flight, elsewhere);
+    assert!(read(&ack(4)).is_some());
+    assert!(read(&ack(5)).is_none());
+    assert_eq!(read(&ack(0).sack(1..4)).unwrap().ranges().len(), 1);
+    assert_eq!(read(&ack(0).sack(1..5)).unwrap().ranges().len(), 0);
+}
+
+/// RFC 2018, section 3: a block lies beyond the acknowledgement number; one that reaches beyond SND.NXT is no block of this flight.
+#[test]
+fn ranges_are_of_what_is_outstanding() {
+    let flight = flight(8);
+    let ranges = |answer| read(&answer, &flight).unwrap().ranges().to_vec();
+    let range = |start, end| Range {
+        start: Number(start),
+        end: Number(end),
+    };
+    assert_eq!(ranges(ack(0).sack(2..3).sack(5..8)), [range(2, 3), range(5, 8)]);
+    assert_eq!(
+        ranges(ack(4).sack(2..6)),
+        [range(4, 6)],
+        "what the ACK covers is no news"
+    );
+    assert_eq!(ranges(ack(4).sack(1..3)), []);
+    assert_eq!(ranges(ack(0).sack(5..9)), []);
+    assert_eq!(ranges(ack(0).sack(3..3)), []);
+}
+
+/// What the peer says to have had twice is a DSACK (RFC 2883, section 4), and no range.
+#[test]
+fn a_duplicate_is_no_range() {
+    let told = read(&ack(3).twice(1), &flight(4)).unwrap();
+    assert_eq!(told.duplicate.map(|range| range.start), Some(Number(1)));
+    assert_eq!(told.ranges(), []);
+}
+
+/// RFC 9293, 3.10.7.4: SND.UNA goes to SEG.ACK, and what was SACKed is not delivered a second time.
+#[test]
+fn each_segment_is_delivered_once() {
+    let mut alone = Alone::new(10);
+    alone.write(6);
+    alone.pass(20);
+    let sacked = alone.hear(ack(1).sack(3..5)).unwrap();
+    assert_eq!((sacked.bytes, sacked.packets, sacked.sacked), (MSS, 1, 2));
+    assert_eq!(alone.connection.in_flight(), 3);
+    let again = alone.hear(ack(1).sack(3..5));
+    assert!(again.is_none(), "nothing new: {again:?}");
+    let rest = alone.hear(ack(6)).unwrap();
+    assert_eq!((rest.bytes, rest.packets, rest.sacked), (5 * MSS, 3, 0));
+    assert_eq!(alone.connection.stats().delivered, 6);
+    assert_eq!(alone.connection.in_flight(), 0);
+}
+
+/// The ordinary way of an ACK and the general one say the same. Marks force the latter.
+#[test]
+fn the_short_way_is_the_long_way() {
+    let run = |short: bool| {
+        let mut alone = Alone::new(10);
+        alone.write(8);
+        alone.pass(21);
+        let mut heard = alone.hear(if short { ack(5) } else { ack(5).marked(1) }).unwrap();
+        (heard.ce_packets, heard.ce_bytes, heard.reduces) = (0, 0, false);
+        let connection = &alone.connection;
+        let rack = &connection.rack;
+        (
+            format!("{heard:?}"),
+            (
+                connection.una(),
+                connection.limit,
+                connection.srtt(),
+                connection.progress,
+            ),
+            (rack.at, rack.end, rack.furthest, rack.rtt),
+        )
+    };
+    assert_eq!(run(true), run(false));
+}
+
+/// RFC 6298, section 3 (Karn): no sample is made of a segment that was sent again, unless it is known which sending is answered.
+#[test]
+fn a_retransmission_gives_no_sample_unless_it_is_known() {
+    for (transmission, rtt) in [(0, Duration::ZERO), (2, RTT)] {
+        let mut alone = Alone::new(10);
+        alone.write(3);
+        alone.wait(); // the probe of a lost tail
+        assert_eq!(alone.leaving(), [2]);
+        alone.pass(20);
+        let heard = alone.hear(ack(3).echo(2, transmission)).unwrap();
+        assert_eq!(heard.rtt, rtt, "transmission {transmission} answered");
+    }
+}
+
+/// RFC 9293, 3.10.7.4: an ACK of SND.UNA or more sets the window. 3.8.6: a sender is robust against one that shrinks; here it goes on to the
+/// edge that was granted before.
+#[test]
+fn the_edge_of_the_window_never_retreats() {
+    let mut alone = Alone::new(10);
+    alone.connection.limit = 2 * MSS;
+    assert_eq!(alone.write(8), [0, 1]);
+    alone.hear(ack(1).window(4 * MSS as u32));
+    assert_eq!(alone.leaving(), [2, 3, 4]);
+    alone.hear(ack(2).window(0));
+    assert_eq!(alone.connection.limit, 5 * MSS);
+    alone.hear(ack(5).window(MSS as u32));
+    assert_eq!(alone.leaving(), [5]);
+}
+
+/// RFC 3168, 6.1.2: marks are answered as a loss, and no more than once in a window of data.
+#[test]
+fn a_window_of_marks_is_one_reduction() {
+    let mut alone = Alone::new(10);
+    alone.write(20);
+    alone.pass(20);
+    let first = alone.hear(ack(2).marked(1)).unwrap();
+    assert_eq!((first.ce_packets, first.ce_bytes, first.reduces), (1, MSS as u32, true));
+    assert_eq!(alone.connection.ssthresh(), 5 * MSS);
+    alone.leaving();
+    let more = alone.hear(ack(6).marked(3)).unwrap();
+    assert_eq!((more.ce_packets, more.reduces), (2, false));
+    // An ACK that was overtaken has counted less.
+    let old = alone.hear(ack(8).marked(2)).unwrap();
+    assert_eq!(old.ce_packets, 0);
+    alone.leaving();
+    // Everything that was on its way at the first mark is acknowledged: this is another window.
+    alone.hear(ack(10).marked(3));
+    assert_eq!(alone.connection.phase(), Phase::Open);
+    let next = alone.hear(ack(11).marked(4)).unwrap();
+    assert!(next.reduces);
+}
+
+/// RFC 8985, 7.4.2: a probe that was the repair of a single loss calls for a reduction, one that arrived twice does not.
+#[test]
+fn a_probe_that_repaired_a_loss_reduces() {
+    for (arrived_twice, transmission, reduces) in [(false, 2, true), (true, 2, false), (false, 1, false)] {
+        let mut alone = Alone::new(10);
+        alone.write(3);
+        alone.pass(20);
+        alone.hear(ack(2));
+        alone.wait();
+        assert_eq!(alone.leaving(), [2]);
+        alone.pass(20);
+        let answer = if arrived_twice { ack(3).twice(2) } else { ack(3) };
+        let heard = alone.hear(answer.echo(2, transmission)).unwrap();
+        assert_eq!(heard.reduces, reduces, "{arrived_twice} {transmission}");
+    }
+}
+
+/// What something else brought is no delivery of class 0: it counts in no sample, and still the cumulative ACK moves over it.
+#[test]
+fn what_is_claimed_is_not_delivered() {
+    let mut alone = Alone::new(10);
+    alone.write(4);
+    alone.pass(20);
+    let answer = ack(2).sack(3..4);
+    let told = read(&answer, &alone.connection.flight).unwrap();
+    let mut heard = Ack::default();
+    let sampled = alone
+        .connection
+        .take(alone.now, &answer.segment, &told, &mut heard, |_, number, _| {
+            number.0 != 1
+        });
+    assert!(sampled);
+    assert_eq!((heard.bytes, heard.packets, heard.sacked), (MSS, 1, 0));
+    assert_eq!(alone.connection.una(), Number(2));
+    assert_eq!(alone.connection.flight.sacked(), 1);
+    alone.connection.flight.check();
+}

@@ -1,0 +1,125 @@
+//! RACK alone, by the steps of RFC 8985.
+
+use super::*;
+use crate::alone::{Alone, ack};
+
+const RTT: Duration = Duration::from_millis(20);
+
+fn sent_at(ms: u64, transmission: u8) -> Sent {
+    let mut sent = Sent::default();
+    (sent.at, sent.transmission) = (Time::from_micros(1_000 * ms), transmission);
+    sent
+}
+
+fn rack() -> Rack {
+    Rack::new(Number(0))
+}
+
+/// RFC 8985, 6.2, step 2: RACK.segment is the most recently sent of those delivered, and among those sent at one moment the last.
+#[test]
+fn the_latest_sent_of_the_delivered_counts() {
+    let mut rack = rack();
+    let now = Time::from_micros(100_000);
+    rack.on_delivered(Number(5), &sent_at(60, 1), now, RTT, true);
+    rack.on_delivered(Number(3), &sent_at(50, 1), now, RTT, true);
+    assert_eq!((rack.at, rack.end), (Time::from_micros(60_000), Number(6)));
+    rack.on_delivered(Number(7), &sent_at(60, 1), now, RTT, true);
+    assert_eq!((rack.end, rack.rtt), (Number(8), Duration::from_millis(40)));
+}
+
+/// The same: a retransmission that is answered sooner than any round trip was not what is answered.
+#[test]
+fn an_answer_sooner_than_the_least_rtt_is_one_to_an_earlier_sending() {
+    let now = Time::from_micros(100_000);
+    let mut uncertain = rack();
+    uncertain.on_delivered(Number(5), &sent_at(95, 2), now, RTT, false);
+    assert_eq!(uncertain.at, Time::ZERO);
+    let mut certain = rack();
+    certain.on_delivered(Number(5), &sent_at(95, 2), now, RTT, true);
+    assert_eq!(certain.at, Time::from_micros(95_000));
+}
+
+/// Step 3: what was sent once and arrives behind a higher number was reordered; what was sent again says nothing of that.
+#[test]
+fn an_original_that_arrives_late_shows_reordering() {
+    let mut rack = rack();
+    let now = Time::from_micros(100_000);
+    assert!(!rack.on_delivered(Number(5), &sent_at(60, 1), now, RTT, true));
+    assert!(!rack.on_delivered(Number(3), &sent_at(80, 2), now, RTT, true));
+    assert!(rack.on_delivered(Number(4), &sent_at(60, 1), now, RTT, true));
+}
+
+/// Step 4: a DSACK widens the window, once a round; sixteen repairs without one make it narrow again.
+#[test]
+fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
+    let mut reordering = Reordering::default();
+    reordering.on_duplicate(Number(0), Number(10));
+    reordering.on_duplicate(Number(5), Number(15));
+    assert_eq!(reordering.wider, 1, "the same round");
+    reordering.on_duplicate(Number(10), Number(20));
+    assert_eq!(reordering.wider, 2);
+    for _ in 0..PERSIST - 1 {
+        reordering.end_of_recovery();
+    }
+    assert_eq!(reordering.wider, 2);
+    reordering.end_of_recovery();
+    assert_eq!(reordering.wider, 0);
+}
+
+/// Step 4: without reordering seen, three SACKed segments (DupThresh) make the window 0, and so does a repair under way.
+#[test]
+fn three_sacked_segments_close_the_window() {
+    let mut alone = Alone::new(10);
+    alone.write(10);
+    alone.pass(20);
+    alone.hear(ack(0).sack(1..3));
+    assert_eq!(alone.connection.reordering_window(), RTT / 4);
+    alone.hear(ack(0).sack(1..4));
+    assert_eq!(alone.connection.reordering_window(), Duration::ZERO);
+}
+
+/// Step 4: where reordering was seen, the window is the least RTT's quarter, times the multiplier, and no more than the SRTT.
+#[test]
+fn the_window_stays_open_where_reordering_was_seen() {
+    let mut alone = Alone::new(10);
+    alone.connection.repair_mut().reordering.seen = true;
+    alone.write(10);
+    alone.pass(20);
+    alone.hear(ack(0).sack(1..6));
+    assert_eq!(alone.connection.reordering_window(), RTT / 4);
+    alone.connection.repair_mut().reordering.wider = 1;
+    assert_eq!(alone.connection.reordering_window(), RTT / 2);
+    alone.connection.repair_mut().reordering.wider = 200;
+    assert_eq!(alone.connection.reordering_window(), alone.connection.srtt());
+}
+
+/// Step 5: what was sent after RACK.segment is not lost, however late it is.
+#[test]
+fn only_what_was_sent_before_the_delivered_is_lost() {
+    let mut alone = Alone::new(4);
+    alone.write(8);
+    alone.pass(10);
+    alone.connection.set_cwnd(8_000);
+    alone.connection.invalidate();
+    assert_eq!(alone.leaving(), [4, 5, 6, 7]);
+    alone.pass(20);
+    let heard = alone.hear(ack(0).sack(1..4)).unwrap();
+    assert_eq!(heard.lost, 1);
+    assert_eq!(alone.connection.flight.lost(), 1);
+}
+
+/// Step 5: a retransmission is lost as anything else is, by what was sent after it.
+#[test]
+fn a_retransmission_may_be_lost_again() {
+    let mut alone = Alone::new(10);
+    alone.write(30);
+    alone.pass(20);
+    alone.hear(ack(0).sack(1..4));
+    assert_eq!(alone.leaving(), [0, 10]);
+    alone.pass(1);
+    alone.hear(ack(0).sack(1..8));
+    assert_eq!(alone.leaving()[0], 11);
+    alone.pass(21);
+    let heard = alone.hear(ack(0).sack(11..12).sack(1..8)).unwrap();
+    assert_eq!(heard.lost, 4, "segment 0 again, 8 and 9, and 10, which left beside it");
+}

@@ -1,0 +1,210 @@
+//! When a reduction begins, where it leads, when it ends, and when it was a mistake.
+
+use ccplane_units::Duration;
+
+use super::*;
+use crate::alone::{Alone, MSS, ack};
+
+/// Ten segments are out, and the first of them was found lost by SACKs of the three after it, 20 ms later.
+fn one_lost() -> Alone {
+    let mut alone = Alone::new(10);
+    alone.write(30);
+    alone.pass(20);
+    assert!(alone.hear(ack(0).sack(1..2)).is_some_and(|heard| heard.lost == 0));
+    alone.hear(ack(0).sack(1..3));
+    let heard = alone.hear(ack(0).sack(1..4)).unwrap();
+    assert_eq!((heard.lost, heard.reduces), (1, true));
+    alone
+}
+
+/// RFC 5681, 3.1, (4): the threshold is half, and no less than two segments.
+#[test]
+fn the_threshold_is_half_and_at_least_two_segments() {
+    let alone = one_lost();
+    assert_eq!(alone.connection.ssthresh(), 5 * MSS);
+    let mut small = Alone::new(3);
+    small.connection.begin_reduction(Phase::Recovery);
+    assert_eq!(small.connection.ssthresh(), 2 * MSS);
+}
+
+/// RFC 6675, section 5, (4.1) and (A): the repair lasts until everything is acknowledged that had been sent when it began (RecoveryPoint).
+#[test]
+fn a_repair_ends_at_the_recovery_point() {
+    let mut alone = one_lost();
+    assert_eq!(alone.leaving(), [0], "the repair, RFC 6675, section 4, NextSeg (1)");
+    alone.pass(20);
+    alone.hear(ack(9).echo(0, 2));
+    assert_eq!(alone.connection.phase(), Phase::Recovery);
+    alone.hear(ack(10));
+    assert_eq!(alone.connection.phase(), Phase::Open);
+    // RFC 9937, section 6: at the end the window is the threshold.
+    assert_eq!(alone.connection.cwnd(), 5 * MSS);
+}
+
+/// RFC 6675, section 5: a further loss of the same window is repaired, and answered by no further reduction.
+#[test]
+fn a_second_loss_of_the_window_is_no_second_reduction() {
+    let mut alone = one_lost();
+    alone.leaving();
+    alone.pass(10);
+    let heard = alone.hear(ack(0).sack(5..9).sack(1..4)).unwrap();
+    assert_eq!((heard.lost, heard.reduces), (1, false), "segment 4");
+    assert_eq!(alone.connection.ssthresh(), 5 * MSS);
+}
+
+/// RFC 9937, section 6: while more is in flight than the threshold, fewer leave than arrive; the first retransmission leaves in any case.
+#[test]
+fn a_repair_sends_in_proportion() {
+    let mut alone = one_lost();
+    let mut left = alone.leaving().len();
+    assert_eq!(left, 1);
+    for end in 5..=10 {
+        alone.hear(ack(0).sack(1..end));
+        left += alone.leaving().len();
+    }
+    // Of eight that were out at the first look six more have arrived: half of them.
+    assert!((4..=5).contains(&left), "{left}");
+    assert!(alone.connection.in_flight() <= 5);
+}
+
+/// A mark and then a loss in the same window: the reduction goes on as the repair of a loss, from what was sent by now.
+#[test]
+fn a_loss_makes_a_reduction_a_repair() {
+    let mut alone = Alone::new(10);
+    alone.write(30);
+    alone.pass(20);
+    alone.hear(ack(1).marked(1));
+    assert_eq!(alone.connection.phase(), Phase::Reduction);
+    let heard = alone.hear(ack(1).sack(2..6).marked(1)).unwrap();
+    assert_eq!((heard.lost, heard.reduces), (1, false));
+    assert_eq!(alone.connection.phase(), Phase::Recovery);
+}
+
+/// RFC 3522, 3.2, and RFC 4015, section 3: the echo says that the original has arrived. Window and threshold are as they were.
+#[test]
+fn an_answer_to_the_original_undoes_the_reduction() {
+    let mut alone = one_lost();
+    assert_eq!(alone.leaving(), [0]);
+    let heard = alone.hear(ack(4).echo(0, 1)).unwrap();
+    assert!(heard.undone);
+    assert_eq!(alone.connection.phase(), Phase::Open);
+    assert_eq!(
+        (alone.connection.cwnd(), alone.connection.ssthresh()),
+        (10 * MSS, u64::MAX)
+    );
+}
+
+/// The answer to the retransmission does not.
+#[test]
+fn an_answer_to_the_retransmission_undoes_nothing() {
+    let mut alone = one_lost();
+    alone.leaving();
+    alone.pass(20);
+    let heard = alone.hear(ack(4).echo(0, 2)).unwrap();
+    assert!(!heard.undone);
+    assert_eq!(alone.connection.phase(), Phase::Recovery);
+}
+
+/// RFC 3708, section 3: when each retransmission is reported as a duplicate, none was needed. The report may come when the repair is over.
+#[test]
+fn duplicates_of_every_retransmission_undo_the_reduction() {
+    for late in [false, true] {
+        let mut alone = one_lost();
+        assert_eq!(alone.leaving(), [0]);
+        let first = alone.hear(ack(if late { 10 } else { 4 }).echo(0, 0)).unwrap();
+        assert!(!first.undone);
+        let heard = alone.hear(ack(if late { 10 } else { 4 }).twice(0)).unwrap();
+        assert!(heard.undone, "late: {late}");
+        assert_eq!(
+            (alone.connection.cwnd(), alone.connection.ssthresh()),
+            (10 * MSS, u64::MAX)
+        );
+    }
+}
+
+/// RFC 5682, section 2: what advances first after a timeout was sent before it. The timeout was spurious.
+#[test]
+fn progress_from_before_a_timeout_undoes_it() {
+    let mut alone = Alone::new(10);
+    alone.write(30);
+    while alone.wait().is_none_or(|heard| !heard.timeout) {
+        alone.leaving();
+    }
+    assert_eq!(alone.leaving(), [0]);
+    let heard = alone.hear(ack(1).echo(0, 1)).unwrap();
+    assert!(heard.undone);
+    assert_eq!(
+        (alone.connection.cwnd(), alone.connection.ssthresh()),
+        (10 * MSS, u64::MAX)
+    );
+    assert_eq!(
+        (alone.connection.phase(), alone.connection.flight.lost()),
+        (Phase::Open, 0)
+    );
+}
+
+/// RFC 9937, section 6, does not hold for a control without threshold (BBR): its window is in force at once.
+#[test]
+fn a_control_without_threshold_is_not_led() {
+    let mut alone = one_lost();
+    alone.says = Outcome {
+        ssthresh: Some(u64::MAX),
+        cwnd: Some(9 * MSS),
+        ..Outcome::default()
+    };
+    alone.hear(ack(0).sack(1..5));
+    assert_eq!(alone.connection.cwnd(), 9 * MSS);
+}
+
+/// While it is repaired, a control sees the window that will hold afterwards. It may lower it, and not raise it.
+#[test]
+fn a_control_may_lower_the_window_of_afterwards() {
+    for (says, ends) in [(3, 3), (40, 5)] {
+        let mut alone = one_lost();
+        assert_eq!(alone.connection.steered_cwnd(), 5 * MSS);
+        alone.leaving();
+        alone.pass(20);
+        alone.says.cwnd = Some(says * MSS);
+        alone.hear(ack(4).echo(0, 2));
+        assert_eq!(alone.connection.steered_cwnd(), ends * MSS);
+        alone.hear(ack(10));
+        // What the control says at the end is said of an open connection: not the matter here.
+        assert_eq!(alone.connection.phase(), Phase::Open);
+    }
+}
+
+/// RFC 5681, 3.1: after a timeout the window opens by slow start up to the threshold. The connection does so itself where an agent steers and
+/// has not answered.
+#[test]
+fn after_a_timeout_slow_start_leads_to_the_threshold() {
+    let mut alone = Alone::new(10);
+    alone.connection.flags.steered = true;
+    alone.write(30);
+    while alone.wait().is_none_or(|heard| !heard.timeout) {
+        alone.leaving();
+    }
+    assert_eq!((alone.connection.window(), alone.connection.ssthresh()), (1, 5 * MSS));
+    let mut windows = Vec::new();
+    for number in 1..=6 {
+        alone.leaving();
+        alone.pass(20);
+        alone.hear(ack(number).echo(number - 1, 2));
+        windows.push(alone.connection.window());
+    }
+    assert_eq!(windows, [2, 3, 4, 5, 5, 5]);
+}
+
+/// RFC 8985, 6.2, step 4: with each end of a repair the path's reordering is forgotten a little.
+#[test]
+fn the_end_of_a_repair_is_told_to_rack() {
+    let mut alone = one_lost();
+    let (una, next) = (alone.connection.una(), alone.connection.next());
+    let reordering = &mut alone.connection.repair_mut().reordering;
+    reordering.on_duplicate(una, next);
+    let before = format!("{reordering:?}");
+    alone.leaving();
+    alone.now += Duration::from_millis(20);
+    alone.hear(ack(10).echo(0, 2));
+    let after = format!("{:?}", alone.connection.repair_mut().reordering);
+    assert_ne!(before, after);
+}

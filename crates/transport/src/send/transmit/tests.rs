@@ -1,0 +1,168 @@
+//! What leaves, in which order, and what keeps it back.
+
+use ccplane_units::Rate;
+
+use super::*;
+use crate::alone::{Alone, MSS, RTT, ack};
+use crate::config::Config;
+
+/// RFC 5681, 3.1: no more is sent than the least of cwnd and rwnd lets.
+#[test]
+fn both_windows_limit() {
+    let mut alone = Alone::new(4);
+    assert_eq!(alone.write(9), [0, 1, 2, 3], "cwnd");
+    alone.connection.limit = 5 * MSS;
+    alone.pass(20);
+    alone.hear(ack(3).window(2 * MSS as u32));
+    assert_eq!(alone.leaving(), [4], "rwnd");
+}
+
+/// RFC 6675, section 4: an ACK of new data lets as much leave as it takes out of the flight.
+#[test]
+fn an_ack_lets_as_much_leave_as_it_covers() {
+    let mut alone = Alone::new(10);
+    assert_eq!(alone.write(30).len(), 10);
+    alone.pass(20);
+    alone.hear(ack(3));
+    assert_eq!(alone.leaving(), [10, 11, 12]);
+    assert_eq!(alone.connection.in_flight(), 10);
+}
+
+/// RFC 6675, section 4, NextSeg (1) and (2): what is lost goes first, in the order of its numbers; then new data.
+#[test]
+fn the_lost_go_before_the_new() {
+    let mut alone = Alone::new(10);
+    alone.write(30);
+    alone.pass(20);
+    alone.hear(ack(0).sack(3..10));
+    alone.says.cwnd = Some(10 * MSS);
+    alone.says.ssthresh = Some(u64::MAX);
+    alone.hear(ack(0).sack(3..10).marked(1));
+    assert_eq!(alone.leaving(), [0, 1, 2, 10, 11, 12, 13, 14, 15, 16]);
+}
+
+/// RFC 9293, 3.8.6.2.1: a part of a segment is not sent because the window has no more room (silly window syndrome), unless nothing is out.
+#[test]
+fn a_sliver_of_a_window_is_used_only_when_nothing_is_out() {
+    let mut alone = Alone::new(10);
+    alone.connection.limit = 2 * MSS + 500;
+    assert_eq!(alone.write(5), [0, 1]);
+    alone.pass(20);
+    alone.hear(ack(1).window(MSS as u32 + 500));
+    assert_eq!(alone.leaving(), []);
+    alone.hear(ack(2).window(500));
+    let left = alone.segments();
+    assert_eq!(left.iter().map(|segment| segment.length).collect::<Vec<_>>(), [500]);
+}
+
+/// RFC 9293, 3.8.6.2.1: what was written last is sent though it fills no segment. The end of the stream goes with it (3.10.4).
+#[test]
+fn a_short_last_segment_carries_the_end() {
+    let mut alone = Alone::new(10);
+    alone.connection.write(MSS + 300);
+    alone.connection.finish();
+    let left = alone.segments();
+    let said: Vec<_> = left
+        .iter()
+        .map(|segment| (segment.length, segment.offset(), segment.has(Segment::FIN)))
+        .collect();
+    assert_eq!(said, [(1000, 0, false), (300, MSS, true)]);
+    alone.pass(20);
+    alone.hear(ack(2));
+    assert!(alone.connection.sent_all());
+}
+
+/// The end of a stream that was sent already takes a segment of its own, once.
+#[test]
+fn an_end_that_comes_late_is_a_segment_of_its_own() {
+    let mut alone = Alone::new(10);
+    assert_eq!(alone.write(1), [0]);
+    alone.connection.finish();
+    let left = alone.segments();
+    assert_eq!(left.len(), 1);
+    assert!(left[0].has(Segment::FIN) && left[0].length == 0);
+    assert_eq!(alone.leaving(), []);
+}
+
+/// RFC 8985, 7.3: a probe is new data where there is some and the peer takes it, and one more segment than the window lets.
+#[test]
+fn a_probe_is_new_data_where_there_is_some() {
+    let mut alone = Alone::new(4);
+    assert_eq!(alone.write(6), [0, 1, 2, 3]);
+    alone.wait();
+    assert_eq!(alone.leaving(), [4]);
+    assert_eq!((alone.connection.in_flight(), alone.connection.window()), (5, 4));
+    let stats = alone.connection.stats();
+    assert_eq!((stats.retransmitted, stats.lost), (0, 0));
+}
+
+/// RFC 5681, 4.1, and RFC 2861: after an idle time the window halves for each RTO, down to the initial one.
+#[test]
+fn an_idle_connection_starts_with_a_smaller_window() {
+    for (idle_rtos, window) in [(0, 64), (2, 32), (3, 16), (30, 10)] {
+        let mut alone = Alone::new(10);
+        alone.connection.set_cwnd(64 * MSS);
+        alone.write(1);
+        alone.pass(20);
+        alone.hear(ack(1));
+        let rto = alone.connection.rto();
+        alone.now += rto * idle_rtos;
+        alone.write(1);
+        assert_eq!(alone.connection.window(), window, "idle for {idle_rtos} RTO");
+    }
+}
+
+/// Pacing holds a segment back until the one before it has had its time on the wire.
+#[test]
+fn pacing_spreads_a_window() {
+    let mut alone = Alone::with(Config {
+        // A segment and its header in a millisecond.
+        max_rate: Some(Rate::from_bytes_per_sec(1_052_000)),
+        ..Config::default()
+    });
+    let mut times = Vec::new();
+    let begin = alone.now;
+    alone.connection.write(4 * MSS);
+    while times.len() < 4 {
+        let left = alone.leaving().len();
+        times.extend(std::iter::repeat_n(alone.now.since(begin).as_millis(), left));
+        match alone.connection.next_send(alone.now) {
+            Some(at) => alone.now = at,
+            None => break,
+        }
+    }
+    assert_eq!(times.len(), 4, "{times:?}");
+    assert!(times.is_sorted() && times[3] >= 2, "{times:?}");
+}
+
+/// What is found to leave without another look is what would leave with one.
+#[test]
+fn the_quick_look_is_the_careful_one() {
+    let run = |quick: bool| {
+        let mut alone = Alone::new(10);
+        let mut left = alone.write(40);
+        for round in 1..4 {
+            alone.pass(20);
+            alone.says.cwnd = Some((10 + round) * MSS);
+            alone.hear(ack(left.len() as u32 - 3));
+            if !quick {
+                alone.connection.invalidate();
+            }
+            left.extend(alone.leaving());
+        }
+        (left, alone.connection.in_flight(), alone.connection.stats())
+    };
+    assert_eq!(run(true), run(false));
+}
+
+/// The last segment that has not arrived is what a probe sends again: later ones were SACKed.
+#[test]
+fn a_probe_passes_over_what_was_sacked() {
+    let mut alone = Alone::new(10);
+    alone.write(5);
+    alone.pass(20);
+    alone.hear(ack(0).sack(3..5));
+    assert_eq!(alone.connection.last_missing(), Number(2));
+    assert_eq!(alone.connection.probe_at(), None, "RACK has its own timer");
+    assert!(alone.connection.srtt() <= RTT);
+}
