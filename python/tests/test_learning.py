@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
@@ -27,6 +28,7 @@ except ModuleNotFoundError:
     gymnasium = None  # type: ignore[assignment]
 
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
 LINK: dict[str, Any] = {
     "duration": "10s",
     "topology": {"dumbbell": {"rate": "24mbit", "rtt": "40ms", "queue": "droptail:1bdp"}},
@@ -177,19 +179,44 @@ class Many(Needing):
         self.assertEqual(counts[-2], 1, "the second has ended")
 
 
+@functools.cache
+def learned() -> tuple[str, str]:
+    """What the example says when it learns, and its policy as a file has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "policy.json")
+        done = subprocess.run([sys.executable, EXAMPLES / "train_cem.py", "--out", out], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise AssertionError(done.stderr)
+        return done.stdout, out.read_text()
+
+
 class Learned(Needing):
     def test_the_example_learns_to_fill_links_at_less_delay_than_cubic(self) -> None:
-        example = HERE.parent / "examples/train_cem.py"
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder, "policy.json")
-            done = subprocess.run([sys.executable, example, "--out", out], capture_output=True, text=True, check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(len(json.loads(out.read_text())["weights"]), 5)
-        rows = [line.split() for line in done.stdout.splitlines() if "Mbit/s" in line]
+        said, policy = learned()
+        self.assertEqual(len(json.loads(policy)["weights"]), 5)
+        rows = [line.split() for line in said.splitlines() if "Mbit/s" in line]
         self.assertEqual(len(rows), 3)
         for _, _, goodput, _, delay, _, cubics, _, cubic_delay, _ in rows:
-            self.assertGreater(float(goodput), 0.9 * float(cubics), done.stdout)
-            self.assertLess(float(delay), 0.3 * float(cubic_delay), done.stdout)
+            self.assertGreater(float(goodput), 0.9 * float(cubics), said)
+            self.assertLess(float(delay), 0.3 * float(cubic_delay), said)
+
+    def test_what_it_learned_does_on_kernel_tcp_as_in_the_simulator(self) -> None:
+        if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
+            skip("kernel TCP is steered as root, on a kernel with BTF")
+        _, policy = learned()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "policy.json")
+            file.write_text(policy)
+            done = subprocess.run([sys.executable, EXAMPLES / "deploy.py", file], cwd=folder, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        # place, contender, goodput, Mbit/s, delay, ms
+        words = [line.split() for line in done.stdout.splitlines() if line.endswith(" ms")]
+        figures = {(word[0], word[1]): (float(word[2]), float(word[4])) for word in words if len(word) == 6}
+        self.assertEqual(set(figures), {(place, who) for place in ("sim", "linux") for who in ("policy", "cubic")}, done.stdout)
+        for place in ("sim", "linux"):
+            (goodput, delay), (cubics, cubic_delay) = figures[place, "policy"], figures[place, "cubic"]
+            self.assertGreater(goodput, 0.75 * cubics, done.stdout)
+            self.assertLess(delay, 0.5 * cubic_delay, done.stdout)
 
 
 class Deployed(Needing):

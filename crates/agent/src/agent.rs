@@ -193,6 +193,7 @@ impl Agent {
             wants: algorithm.wants(),
             latency: algorithm.latency(),
             programs,
+            alone: algorithm.alone(),
         });
         for datapath in self.core.datapaths.keys().copied().collect::<Vec<_>>() {
             self.core.install(datapath, &hosted);

@@ -74,6 +74,21 @@ pub trait Algorithm: Send {
     fn undecided(&self) -> bool {
         false
     }
+
+    /// The program that decides everything, where one does. A datapath that can start it on every flow by itself needs no agent then,
+    /// and calls none of this.
+    fn alone(&self) -> Option<Alone> {
+        None
+    }
+}
+
+/// What a datapath has to know of a program that needs no agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alone {
+    /// Its name among [`Algorithm::programs`].
+    pub program: &'static str,
+    /// The control variable that is 1 on a flow that lived before ([`FlowInfo::live`]).
+    pub lived: Option<&'static str>,
 }
 
 /// An [`Algorithm`] of any flow type, together with its flows: what an agent holds. Made by [`boxed`].
@@ -102,6 +117,8 @@ pub trait DynAlgorithm: Send + sealed::Sealed {
     fn on_close(&mut self, slot: u32, last: &FlowStats);
     /// See [`Algorithm::undecided`].
     fn undecided(&self) -> bool;
+    /// See [`Algorithm::alone`].
+    fn alone(&self) -> Option<Alone>;
 }
 
 /// An algorithm in the form that [`Agent::add_boxed`](crate::Agent::add_boxed) takes.
@@ -187,5 +204,9 @@ impl<A: Algorithm> DynAlgorithm for WithFlows<A> {
 
     fn undecided(&self) -> bool {
         self.algorithm.undecided()
+    }
+
+    fn alone(&self) -> Option<Alone> {
+        self.algorithm.alone()
     }
 }

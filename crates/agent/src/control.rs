@@ -114,8 +114,8 @@ impl<'a> Control<'a> {
     }
 
     /// Gives the flow to its datapath's own NewReno until it is set a program ([`Control::program`]). What was set on it in this callback is
-    /// dropped, and its program reports no more. A datapath that cannot do that answers with [`Refusal::NoRelease`] to
-    /// [`on_refused`](crate::Algorithm::on_refused): CCP's, and the kernel's.
+    /// dropped, and its program reports no more. A datapath that cannot do that, which is one of CCP's, answers with [`Refusal::NoRelease`] to
+    /// [`on_refused`](crate::Algorithm::on_refused).
     ///
     /// [`Refusal::NoRelease`]: ccplane_wire::Refusal::NoRelease
     pub fn release(&mut self) {

@@ -19,7 +19,7 @@ mod report;
 mod tables;
 
 pub use agent::{AddError, Agent, AlgorithmStats, Options, UnknownAlgorithm};
-pub use algorithm::{Algorithm, DynAlgorithm, boxed};
+pub use algorithm::{Algorithm, Alone, DynAlgorithm, boxed};
 pub use ccp::{CcpDatapath, Heard, ccp_datapath};
 pub use ccplane_agent_derive::Fields;
 pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, Tag, Tags};

@@ -8,7 +8,7 @@ use ccplane_datapath::{Capabilities, Program};
 use ccplane_lang as lang;
 use ccplane_units::Duration;
 
-use crate::Fields;
+use crate::{Alone, Fields};
 
 /// The programs that an algorithm declares: names, and texts in the language of the datapath.
 #[derive(Clone, Debug, Default)]
@@ -91,11 +91,20 @@ pub struct Hosted {
     pub latency: Duration,
     /// Its programs.
     pub programs: Vec<HostedProgram>,
+    /// The one that decides everything, where one does.
+    pub alone: Option<Alone>,
 }
 
 impl Hosted {
+    /// The program that decides everything, where one does, and which of its control variables is 1 on a flow that lived before.
+    pub fn alone(&self) -> Option<(&HostedProgram, Option<u8>)> {
+        let alone = self.alone?;
+        let program = &self.programs[self.program_by_name(alone.program)?];
+        Some((program, alone.lived.and_then(|name| program.control(name))))
+    }
+
     /// It or a program of it sets pacing rates, as far as it says.
-    pub(crate) fn paces(&self) -> bool {
+    pub fn paces(&self) -> bool {
         let sets = |needs: Capabilities| needs.contains(Capabilities::PACING);
         sets(self.wants) || self.programs.iter().any(|program| sets(program.code.needs()))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Alone, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::Capabilities;
 use ccplane_lang::{Limits, TextAlgorithm, compile};
 
@@ -71,6 +71,13 @@ impl Algorithm for Text {
     }
 
     fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
+
+    fn alone(&self) -> Option<Alone> {
+        Some(Alone {
+            program: PROGRAM,
+            lived: self.text.begins().then_some(TextAlgorithm::BEGUN),
+        })
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,7 @@
-//! `ccplane bench arena`: what a candidate costs whoever searches. CPU time of the process, so that a busy machine disturbs little.
+//! `ccplane bench arena`: what a candidate costs whoever searches. CPU time of the process, so that a busy machine disturbs little; and in real
+//! time how soon a text that changes steers kernel TCP.
+
+mod reload;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::arena::{self, Options, Suite};
@@ -15,8 +18,8 @@ const MORE: usize = 8;
 /// Cores that a search is taken to have.
 const CORES: f64 = 2.0;
 
-/// Runs the benchmark.
-pub fn run(registry: &Registry) -> Result<Figures, Error> {
+/// Runs the benchmark. `lacks`: why this host's kernel TCP cannot be steered, if it cannot.
+pub fn run(registry: &Registry, lacks: Option<String>) -> Result<Figures, Error> {
     let mut figures = Figures::default();
     let [gate, gates, quick, quicks] = medians(RUNS, || {
         Ok::<_, Error>([
@@ -57,6 +60,18 @@ pub fn run(registry: &Registry) -> Result<Figures, Error> {
             "s, `evaluate --quick` of Cubic",
         )
         .at_most(4.0);
+    match lacks {
+        None => drop(
+            figures
+                .add(
+                    "text_reload_ms",
+                    reload::median_ms()?,
+                    "ms, from a write to a live flow, `attach --watch`",
+                )
+                .at_most(100.0),
+        ),
+        Some(why) => figures.note(format!("no text_reload_ms: {why}")),
+    }
     figures.note(format!("CPU time; those of the arena are medians of {RUNS} runs"));
     Ok(figures)
 }

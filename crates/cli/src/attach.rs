@@ -1,4 +1,4 @@
-//! `ccplane attach`: registers algorithms with this host's kernel and runs their agent, one thread an algorithm.
+//! `ccplane attach`: registers algorithms with this host's kernel and runs their agent, one thread an algorithm; a text has none.
 //!
 //! Those threads run what others wrote, and give up every capability before they do. This one keeps what detaching at the end
 //! takes. What compiles a program that is installed later keeps what loading takes. What answers requests for metrics has no
@@ -48,9 +48,10 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         let what = "--watch is for texts; a Python file is read once";
         return Err(Failure::text(Kind::Usage, what).hint("attach it without --watch, and again when it has changed"));
     }
-    if args.watch {
-        return texts::run(&settings, registry);
-    }
+    let texts = match args.watch {
+        true => texts::watched(&settings.algorithms.value)?,
+        false => Vec::new(),
+    };
     let apart = apart(args, &settings, registry)?;
     let steered = match args.agent.as_ref().or(apart.as_ref().map(|apart| &apart.address)) {
         None => agents(&settings.algorithms.value, registry)?,
@@ -137,6 +138,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             reload,
             samples,
             exceptions,
+            texts,
         },
         (sender, inbox),
         || keep_capabilities(args, false),
@@ -161,6 +163,8 @@ struct Steered {
 /// Who runs the callbacks.
 enum By {
     Agent(Box<Agent>, Arc<Callbacks>),
+    /// There are none: flows run the program of a text by themselves.
+    Nobody,
     Remote(Box<dyn Remote>),
 }
 
@@ -169,7 +173,7 @@ fn callbacks(steered: &[Steered]) -> impl Iterator<Item = (String, Option<Arc<Ca
     steered.iter().flat_map(|one| {
         let here = match &one.by {
             By::Agent(_, callbacks) => Some(Arc::clone(callbacks)),
-            By::Remote(_) => None,
+            By::Nobody | By::Remote(_) => None,
         };
         one.specs
             .iter()
@@ -212,6 +216,10 @@ fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure>
             also.push(DAC_OVERRIDE);
         }
     }
+    // So may a text.
+    if args.watch {
+        also.push(DAC_READ_SEARCH);
+    }
     // Without links an old registration is found among all maps of the kernel.
     if !ccplane_linux::KernelFeatures::detect().is_ok_and(|kernel| kernel.links) {
         also.push(SYS_ADMIN);
@@ -244,15 +252,17 @@ fn apart(args: &AttachArgs, settings: &Settings, registry: &Registry) -> Result<
     Apart::start(algorithms, python).map(Some)
 }
 
-/// One agent an algorithm, so that each has a thread and a heartbeat of its own.
+/// One agent an algorithm, so that each has a thread and a heartbeat of its own; none for a text.
 fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Steered>, Failure> {
     let one = |contender| {
         let mut agent = Agent::new(AgentOptions::default());
         add(&mut agent, contender, registry)?;
-        Ok(Steered {
-            specs: agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect(),
-            by: By::Agent(Box::new(agent), Arc::default()),
-        })
+        let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
+        let by = match specs.iter().any(|spec| spec.alone.is_some()) {
+            true => By::Nobody,
+            false => By::Agent(Box::new(agent), Arc::default()),
+        };
+        Ok(Steered { specs, by })
     };
     wanted.iter().map(one).collect()
 }

@@ -48,7 +48,7 @@ pub enum BenchCommand {
     Gateway(GatewayArgs),
     /// QUIC: what ccplane costs behind noq, and how it does beside noq's own control, on loopback and behind a link.
     Quic(QuicArgs),
-    /// The arena: CPU time of a candidate, and how many a search has in an hour.
+    /// The arena: CPU time of a candidate, how many a search has in an hour, and, as root, how soon a changed text steers kernel TCP.
     Arena,
     /// Algorithms and environments in Python: ns a callback, steps a second. Needs the Python package.
     Python,
@@ -227,7 +227,10 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
             doctor::require(&[Need::Emulator, Need::KernelTcp])?;
             with_bar(|step| quic::run(&options, registry, step))?
         }
-        BenchCommand::Arena => arena::run(registry).map_err(failure)?,
+        BenchCommand::Arena => {
+            let lacks = doctor::require(&[Need::KernelTcp]).err().map(|lacks| lacks.to_string());
+            arena::run(registry, lacks).map_err(failure)?
+        }
         BenchCommand::Python => return Err(python::bench(registry.python(), json)),
         BenchCommand::Peer(args) => return peer(args),
     };

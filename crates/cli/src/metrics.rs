@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 pub use algorithms::{AlgorithmStats, StampStats, registry as of_algorithms};
-pub use connections::{ConnectionStats, add as add_connections};
+pub use connections::{AgentStats, ConnectionStats, add as add_connections};
 pub use gateway::registry as of_gateway;
 pub use server::{Answer, serve};
 

@@ -12,8 +12,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use ccplane_emu::qdisc::LineSpec;
+use ccplane_emu::{Config, Emulator, LinkConfig};
 use ccplane_host::Namespace;
 use ccplane_linux::{Observed, attached};
+use ccplane_units::Rate;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
@@ -530,4 +533,111 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
     let _ = fs::remove_file(&file);
     assert!(Observed::open(TEXT).is_err(), "nothing is left");
     assert!(Observed::open("ccp_reno").is_err(), "nor of the other");
+}
+
+/// Its process, and what it registered, gone however the test ends.
+struct Texts(Child, &'static str);
+
+impl Drop for Texts {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = ccplane_linux::detach(Some(self.1));
+    }
+}
+
+#[test]
+fn a_text_steers_while_its_process_stands_still_and_after_its_death() {
+    if !can_run("a_text_steers_while_its_process_stands_still_and_after_its_death") {
+        return;
+    }
+    const TEXT: &str = "ccp_still";
+    let _host = lock_host();
+    let file = std::env::temp_dir().join(format!("ccplane-{}-still.ccp", std::process::id()));
+    let text = "(algorithm still (needs cwnd recovery)) (def (Report (volatile acked 0)))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd (* 40 Flow.mss)) (fallthrough))
+(when (> Micros 1ms) (:= Micros 0) (report))";
+    fs::write(&file, text).expect("a temporary file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args([
+        "attach",
+        "--fallback-after",
+        "200ms",
+        "--alg",
+        &file.display().to_string(),
+    ]);
+    let process = Texts(command.stdout(Stdio::null()).spawn().expect("it starts"), TEXT);
+    eventually("it attaches", || Observed::open(TEXT).is_ok());
+    let watch = Observed::open(TEXT).expect("it is attached");
+    let threads = fs::read_dir(format!("/proc/{}/task", process.0.id())).expect("it runs");
+    let names = threads
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    assert!(
+        !names.into_iter().any(|name| name.trim() == "ccplane-agent"),
+        "no thread steers"
+    );
+
+    // 40 segments in 20 ms are about as much as the link carries.
+    let way = || LinkConfig {
+        line: LineSpec::Constant(Rate::from_bits_per_sec(20_000_000)),
+        delay: ccplane_units::Duration::from_millis(10),
+        ..LinkConfig::default()
+    };
+    let config = Config {
+        forward: way(),
+        reverse: way(),
+        ..Config::default()
+    };
+    let emulator = Emulator::start(config).expect("it starts");
+    let address = emulator.receiver_addr().to_string();
+    let listen = || TcpListener::bind((address.as_str(), 0)).expect("an address of the namespace");
+    let listener = emulator.receiver_ns().run(listen).expect("inside");
+    let to = listener.local_addr().expect("bound");
+    let connect = || TcpStream::connect(to).expect("it listens");
+    let mut stream = emulator.sender_ns().run(connect).expect("inside");
+    setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(TEXT)).expect("it is registered");
+    let (mut accepted, _) = listener.accept().expect("it is connected");
+    let sender = std::thread::spawn(move || while stream.write_all(&[0x55; 1 << 16]).is_ok() {});
+    let mut buffer = vec![0; 1 << 16];
+    let mut receive = |time: Duration| {
+        let end = std::time::Instant::now() + time;
+        let mut bytes = 0;
+        while std::time::Instant::now() < end {
+            bytes += accepted.read(&mut buffer).expect("connected");
+        }
+        bytes
+    };
+    let _start = receive(Duration::from_secs(1));
+    let pid = Pid::from_raw(process.0.id().cast_signed());
+    let before = receive(Duration::from_secs(3));
+    kill(pid, Signal::SIGSTOP).expect("it runs");
+    let reports = watch.counters().reports;
+    let stopped = receive(Duration::from_secs(3));
+    let flow = watch.flows().next().expect("it lives");
+    assert!(flow.owned && !flow.fallback && flow.fallbacks == 0, "{flow:?}");
+    assert_eq!(watch.counters().fallbacks, 0);
+    assert!(
+        watch.counters().reports > reports + 100,
+        "the text reports whether or not anybody reads"
+    );
+    assert!(
+        watch.silence() > ccplane_units::Duration::from_secs(3),
+        "nobody gave a sign of life"
+    );
+    assert!(stopped * 10 > before * 9, "{before} bytes in 3 s, then {stopped}");
+
+    kill(pid, Signal::SIGKILL).expect("it is stopped");
+    let _while_it_is_dead = receive(Duration::from_millis(500));
+    let flow = watch.flows().next().expect("it lives");
+    assert!(flow.owned && !flow.fallback, "{flow:?}");
+    // What is detached steers no more.
+    ccplane_linux::detach(Some(TEXT)).expect("it is attached");
+    eventually("NewReno has the flow", || {
+        receive(Duration::from_millis(20));
+        watch.flows().any(|flow| flow.fallback)
+    });
+    drop(accepted);
+    sender.join().expect("no panic");
+    let _ = fs::remove_file(&file);
 }

@@ -1,4 +1,5 @@
-//! One algorithm steering this host's kernel TCP: from a thread of this process, or from an agent in another one.
+//! One algorithm steering this host's kernel TCP: from a thread of this process, from an agent in another one, or from nowhere where its
+//! program decides everything; then the thread only collects what is reported.
 
 use std::panic;
 use std::sync::Arc;
@@ -6,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use ccplane_agent::Agent;
 use ccplane_agent::link::Remote;
+use ccplane_agent::{Agent, Hosted};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_linux::stamp::Stamps;
 use ccplane_linux::{
-    AlgorithmSpec, Counters, Flows, Kernel, LoadError, Options, remote_algorithms, run_agent, run_relay,
+    AlgorithmSpec, Counters, Flows, Kernel, LoadError, Options, remote_algorithms, run_agent, run_reader, run_relay,
 };
 use nix::unistd::{Pid, gettid};
 
@@ -20,7 +21,7 @@ use crate::error::Error;
 use crate::heard::{Heard, Listener};
 use crate::over::RemoteAgent;
 
-/// A registered algorithm and the thread that runs it. It is unregistered when this is finished or dropped.
+/// A registered algorithm and the thread that runs it, or reads what it reports. It is unregistered when this is finished or dropped.
 pub struct Steered {
     kernel_name: String,
     wants: Capabilities,
@@ -38,6 +39,8 @@ pub struct Steered {
 /// Who runs the callbacks.
 enum By {
     Agent(Box<Agent>),
+    /// Nobody: this is what the reports are called by.
+    Nobody(Arc<Hosted>),
     Remote(Box<dyn Remote>),
 }
 
@@ -60,7 +63,9 @@ impl Steered {
         let wants = algorithm.wants();
         agent.add_boxed(algorithm)?;
         let specs = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
-        Steered::launch(specs, wants, By::Agent(Box::new(agent)), keep, behind)
+        let alone = agent.hosted().find(|hosted| hosted.alone.is_some()).cloned();
+        let by = alone.map_or_else(|| By::Agent(Box::new(agent)), By::Nobody);
+        Steered::launch(specs, wants, by, keep, behind)
     }
 
     /// The same for an algorithm that an agent in another process runs: the thread passes on what the two say.
@@ -119,6 +124,11 @@ impl Steered {
                         let hosted: Vec<_> = agent.hosted().cloned().collect();
                         let mut listener = Listener::new(hosted.iter().map(|hosted| &**hosted), &reports, keep);
                         run_agent(&mut kernel, &mut agent, &stop, &mut listener);
+                        listener.into_heard()
+                    }
+                    By::Nobody(hosted) => {
+                        let mut listener = Listener::new([&*hosted].into_iter(), &reports, keep);
+                        run_reader(&mut kernel, &stop, &mut listener);
                         listener.into_heard()
                     }
                     By::Remote(mut remote) => {

@@ -92,6 +92,13 @@ fn vegas() {
 }
 
 #[test]
+fn bbr() {
+    for link in [CLEAN, FAST, LOSSY] {
+        alike(["bbr.ccp", "bbr:policer=false"], link);
+    }
+}
+
+#[test]
 fn every_text_that_is_shipped_or_shown_is_one() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = std::fs::read_dir(root.join("crates/algorithms/text")).expect("the folder is there");

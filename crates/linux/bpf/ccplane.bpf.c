@@ -3,10 +3,12 @@
  *
  * At every ACK and timeout: signals into the registers (signals.h), what the agent wrote on top (control.h), the flow's
  * program over them (fold.h), its window and rate into force with the repair of losses done here (recovery.h), a report
- * where the program asked for one (report.h). While the agent is silent NewReno steers, and the program still runs.
+ * where the program asked for one (report.h). While the agent is silent NewReno steers, and the program still runs. A program
+ * that decides everything needs no agent (own.h): then NewReno is for its faults only.
  */
 #include "control.h"
 #include "echo.h"
+#include "own.h"
 #include "recovery.h"
 #include "timed.h"
 
@@ -27,6 +29,9 @@ INLINE void look_for_agent(struct tcp_sock *tp, struct flow *f, struct ccp_slot 
 		f->barrier = 0;
 		f->told = f->epoch;
 	}
+	/* NewReno has it whether the agent lives or not, and nobody is to be told. */
+	if (f->released)
+		return;
 	if (silent && !f->fallback) {
 		f->fallback = 1;
 		f->owned = 0;
@@ -115,7 +120,7 @@ INLINE void apply(struct tcp_sock *tp, struct flow *f, __u32 said, __u64 cwnd, _
 INLINE void show(struct tcp_sock *tp, struct flow *f, struct ccp_slot *s, __u64 now_us)
 {
 	struct ccp_shown *shown = &s->shown;
-	shown->flags = (f->fallback ? SHOW_FALLBACK : 0) | (f->owned ? SHOW_OWNED : 0) |
+	shown->flags = (f->fallback || f->released ? SHOW_FALLBACK : 0) | (f->owned ? SHOW_OWNED : 0) |
 		       (f->ctx.regs[REG_QUEUE_DELAY_VALID] ? SHOW_STAMPED : 0);
 	shown->epoch = f->epoch;
 	shown->program = f->program;
@@ -146,8 +151,12 @@ INLINE void report_and_reset(struct flow *f, __u64 now_us)
 	__u32 index = f->program;
 	if (index == CCP_NO_PROGRAM)
 		return;
-	if ((regs[REG_REPORT] || f->owed) && (f->announced || f->fallback))
+	if (f->own && regs[REG_REPORT]) {
+		report_unasked(f, f->report_vars, urgent, now_us);
+		reset = true;
+	} else if ((regs[REG_REPORT] || f->owed) && (f->announced || f->fallback)) {
 		reset |= report(f, f->report_vars, urgent || f->owed, now_us);
+	}
 	if (!reset || !f->volatiles)
 		return;
 	struct ccp_program *p = map_lookup(&programs, &index);
@@ -185,12 +194,16 @@ static NOINLINE int on_call(struct tcp_sock *tp, struct flow *f, struct rate_sam
 	regs[REG_SSTHRESH] = ssthresh;
 	regs[REG_RATE] = rate;
 	if (s) {
-		look_for_agent(tp, f, s, now_us);
+		bool alone = run_alone(f, now_us);
+		if (!alone)
+			look_for_agent(tp, f, s, now_us);
 		if (t)
 			said = take_timed(f, t);
-		if (!f->fallback)
+		if (!alone && !f->fallback)
 			said |= take_control(tp, f, s);
 		clock_set = run_program(f, now_us);
+		if (alone && f->own && faults_too_often(f, now_us))
+			give_up(f, s, now_us);
 	}
 	apply(tp, f, said, cwnd, ssthresh, rate, newly);
 	if (s) {
@@ -236,7 +249,7 @@ int init(__u64 *ctx)
 	struct tcp_sock *tp = (void *)ctx[0];
 	struct flow *f = start_flow(tp);
 	struct ccp_slot *s = f ? slot_of(f) : NULL;
-	if (s)
+	if (s && !run_alone(f, f->opened_us))
 		look_for_agent(tp, f, s, f->opened_us);
 	return 0;
 }

@@ -44,6 +44,23 @@ INLINE bool set_program(struct flow *f, __u32 index, __u32 tag, __u64 now_us)
 	return true;
 }
 
+/* NewReno has the flow, from its window of now, until it is set a program. */
+INLINE void give_up(struct flow *f, struct ccp_slot *s, __u64 now_us)
+{
+	f->program = CCP_NO_PROGRAM;
+	f->tag = 0;
+	f->report_vars = 0;
+	f->volatiles = 0;
+	f->owed = 0;
+	f->owned = 0;
+	if (f->released)
+		return;
+	f->released = 1;
+	f->fallbacks++;
+	s->shown.fallback_us = now_us;
+	COUNT(fallbacks, 1);
+}
+
 /* Puts what waits into the registers. The CTL_SET_* of what was set; Cwnd, Rate and Ssthresh must be in place before. */
 static NOINLINE __u32 take_control(struct tcp_sock *tp, struct flow *f, struct ccp_slot *s)
 {
@@ -65,9 +82,14 @@ static NOINLINE __u32 take_control(struct tcp_sock *tp, struct flow *f, struct c
 		return 0; /* the agent began to write again: at the next call */
 	if (generation != f->generation || (__s32)(epoch - f->barrier) < 0)
 		return 0;
-	if (set & CTL_SET_PROGRAM && !set_program(f, program, tag, now_us))
+	if (set & CTL_RELEASE) {
+		give_up(f, s, now_us);
+		return 0;
+	}
+	if (set & CTL_SET_PROGRAM ? !set_program(f, program, tag, now_us) : f->released)
 		return 0;
 	f->owned = 1;
+	f->released = 0;
 	for (__u32 i = 0; i < CCP_VARS; i++) {
 		if (!(mask >> i))
 			break;

@@ -45,8 +45,11 @@ struct flow {
 	__u64 staged[CCP_VARS]; /* control words on their way from the slot to the registers */
 	__u64 reports;
 	__u64 fallbacks;
+	__u64 faults_us; /* when the second began in which faults are counted, and how many there were before it */
+	__u64 faults_before;
 	struct one_way one_way;
 	__u32 samples; /* of `one_way`, by the count beside the stamps */
+	__u32 own; /* the tag of the program that it began by itself; 0: an agent steers */
 	__u32 rcv_nxt; /* as receiver: at the last data, and */
 	__u8 ce; /* whether that came with CE */
 	__u8 started;
@@ -60,6 +63,7 @@ struct flow {
 	__u8 owed; /* an urgent report found the ring full */
 	__u8 paced; /* it was us who switched pacing on */
 	__u8 timeout; /* not told to the program yet */
+	__u8 released; /* given up: NewReno has it until a program is set */
 };
 
 struct {

@@ -9,7 +9,7 @@
 
 #include "totals.h"
 
-#define CCP_LAYOUT 5
+#define CCP_LAYOUT 6
 
 /* The register file of crates/datapath/src/bytecode.rs, one u64 per register. */
 #define CCP_REGS 128
@@ -107,6 +107,7 @@ struct ccp_program {
 #define CTL_SET_RATE 4
 #define CTL_SET_SSTHRESH 8
 #define CTL_SET_MICROS 16
+#define CTL_RELEASE 32 /* the agent gives the flow up: NewReno has it until a program is set */
 struct ccp_control {
 	__u64 lock;
 	__u32 generation; /* of the flow meant; another one's words are dropped */
@@ -127,7 +128,7 @@ struct ccp_control {
 /* What the datapath shows of a flow. */
 #define FLOW_FREE 0
 #define FLOW_LIVE 1
-#define SHOW_FALLBACK 1 /* the agent is silent, NewReno steers */
+#define SHOW_FALLBACK 1 /* the agent is silent or gave the flow up, or its own program faults: NewReno steers */
 #define SHOW_OWNED 2 /* the agent has spoken and steers */
 #define SHOW_STAMPED 4 /* its queueing delay is known from time stamps */
 struct ccp_shown {
@@ -171,6 +172,7 @@ struct ccp_slot {
 #define READER_RUNNING 0 /* draining: looks again before it sleeps */
 #define READER_POLLING 1 /* sleeps no longer than the latency bound: only what is urgent wakes it */
 #define READER_IDLE 2 /* sleeps until woken */
+#define READER_ABSENT 3 /* nobody reads, and nobody needs to: nothing is sent */
 #define CCP_CPUS 64
 struct ccp_counters {
 	__u64 flows; /* opened */
@@ -186,6 +188,11 @@ struct ccp_counters {
 	__u64 unused[6]; /* whole cache lines */
 };
 
+/* `own`: one word, so that a text that replaces another does so whole. */
+#define OWN_TAG(own) ((__u32)((own) >> 32))
+#define OWN_PROGRAM(own) ((__u32)(own) & 0xff)
+#define OWN_BEGUN(own) ((__u32)(own) >> 8 & 0xff) /* the variable that is 1 for a flow that lived before, plus 1; 0: none */
+#define OWN_PACES(own) ((__u32)(own) >> 16 & 1) /* it sets rates: the one that another left stays */
 struct ccp_plane {
 	__u64 heartbeat_ns; /* CLOCK_MONOTONIC, by the thread that runs the callbacks */
 	__u64 fallback_after_ns;
@@ -199,7 +206,8 @@ struct ccp_plane {
 	__u32 fresh; /* slots that were ever in use */
 	__u32 timed; /* flows have timers; said to whoever takes the registration over */
 	__u32 unused;
-	__u64 pad[6];
+	__u64 own; /* the program that flows run by themselves, without an agent, as OWN_* take it apart; 0: there is an agent */
+	__u64 pad[5];
 	struct ccp_counters counters[CCP_CPUS];
 	struct ccp_totals ended[CCP_CPUS]; /* of flows that ended */
 };

@@ -70,6 +70,18 @@ INLINE bool report(struct flow *f, __u32 fields, bool urgent, __u64 now_us)
 	return true;
 }
 
+/* The same for a program that runs without an agent: whether somebody reads changes nothing for it. */
+INLINE void report_unasked(struct flow *f, __u32 fields, bool urgent, __u64 now_us)
+{
+	__u32 size = sizeof(struct ccp_record) + 8 * (fields > CCP_VARS ? CCP_VARS : fields);
+	header(f, (struct ccp_record *)&f->ctx.regs[REG_HEADER], REC_REPORT, urgent, now_us);
+	if (f->announced && send(&f->ctx.regs[REG_HEADER], size, urgent))
+		COUNT(ring_lost, 1);
+	f->owed = 0;
+	f->reports++;
+	COUNT(reports, 1);
+}
+
 /* Adds what a flow did to what those that ended did. */
 INLINE void add_up(struct tcp_sock *tp, struct ccp_slot *s)
 {

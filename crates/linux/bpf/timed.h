@@ -41,7 +41,9 @@ struct timed {
 		__u64 clock_us;
 		__u64 reports; /* that the timer sent */
 		__u32 sends; /* the agent listens, or the flow is on the fallback */
+		__u32 own; /* the program needs no agent: what it reports is lost where nobody reads */
 		__u32 owed;
+		__u32 unused;
 	} flow;
 	struct fold_ctx ctx;
 };
@@ -126,7 +128,7 @@ INLINE void report_timed(struct timed *t, __u64 now_us)
 {
 	__u64 *regs = t->ctx.regs;
 	bool reset = regs[REG_RESET];
-	if ((regs[REG_REPORT] || t->flow.owed) && t->flow.sends) {
+	if ((regs[REG_REPORT] || t->flow.owed) && (t->flow.sends || t->flow.own)) {
 		struct ccp_record *r = (struct ccp_record *)&regs[REG_HEADER];
 		__u32 fields = t->flow.report_vars;
 		if (fields > CCP_VARS)
@@ -139,9 +141,10 @@ INLINE void report_timed(struct timed *t, __u64 now_us)
 		r->program = t->flow.program;
 		r->tag = t->flow.tag;
 		r->time_us = now_us;
-		if (send(r, sizeof(*r) + 8 * fields, t->flow.owed)) {
+		bool lost = t->flow.sends && send(r, sizeof(*r) + 8 * fields, t->flow.owed);
+		if (lost)
 			COUNT(ring_lost, 1);
-		} else {
+		if (!lost || t->flow.own) {
 			t->flow.owed = 0;
 			t->flow.reports++;
 			COUNT(reports, 1);
@@ -257,7 +260,8 @@ INLINE void leave_timed(struct tcp_sock *tp, struct flow *f, struct timed *t, bo
 	t->flow.volatiles = f->volatiles;
 	t->flow.clock_us = f->clock_us;
 	t->flow.reports = 0;
-	t->flow.sends = f->announced || f->fallback;
+	t->flow.sends = f->announced || (f->fallback && !f->own);
+	t->flow.own = f->own;
 	t->flow.owed = f->owed;
 	__u64 armed = READ_ONCE(t->armed_us);
 	if (!armed || armed > t->due_us)

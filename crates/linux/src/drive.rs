@@ -86,3 +86,18 @@ fn obey(kernel: &mut Kernel, agent: &mut Agent, observer: &mut impl Observer) {
         kernel.apply(&command);
     }
 }
+
+/// Shows `observer` what comes out of the kernel, until `stop`. For programs that need no agent: they do as well while this stands still.
+pub fn run_reader(kernel: &mut Kernel, stop: &AtomicBool, observer: &mut impl Observer) {
+    loop {
+        let stopped = stop.load(Ordering::Relaxed);
+        let events = kernel.drain(&mut |batch| {
+            let now = clock::now();
+            batch.iter().for_each(|event| observer.event(now, event));
+        });
+        if stopped {
+            break;
+        }
+        kernel.sleep(ATTENTION, events >= 2);
+    }
+}

@@ -103,6 +103,16 @@ pub enum LoadError {
     /// The object is not the one that belongs to this crate.
     #[error(transparent)]
     Pad(#[from] PadError),
+    /// The program that flows are to run by themselves is not taken.
+    #[error(
+        "the program of {name} has no place in the kernel: {why}; `ccplane detach {name}` frees those of earlier ones"
+    )]
+    NoPlace {
+        /// The congestion control.
+        name: String,
+        /// Why not.
+        why: ccplane_wire::Refusal,
+    },
     /// An object of the kernel does not look as this crate made it.
     #[error("the BPF object does not fit this crate: {0}; rebuild it with crates/linux/bpf/build.sh")]
     Mismatch(String),

@@ -62,7 +62,7 @@ pub struct Counters {
     pub reports: u64,
     /// Reports that found the ring full; their values went out with a later one.
     pub ring_lost: u64,
-    /// Flows that fell back to NewReno.
+    /// Flows that fell back to NewReno: because the agent was silent or gave them up, or their program needs no agent and faults.
     pub fallbacks: u64,
     /// Faults of programs.
     pub faults: u64,
@@ -116,6 +116,7 @@ impl Kernel {
                 }
             }
             kernel.add(algorithm)?;
+            kernel.steer_last()?;
         }
         kernel.find_timers();
         Ok(kernel)
@@ -138,6 +139,7 @@ impl Kernel {
             if crate::stamp::storage(&spec.kernel_name).is_some() {
                 kernel.capabilities = CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
             }
+            kernel.steer_last()?;
             let index = kernel.algorithms.len() - 1;
             let opened = kernel.algorithms[index].take_over(index);
             kernel.answers.extend(opened);
@@ -156,6 +158,24 @@ impl Kernel {
                 info.tags = tags.clone();
             }
         }
+    }
+
+    /// Says who steers the algorithm that was added last.
+    fn steer_last(&mut self) -> Result<(), LoadError> {
+        let Some(algorithm) = self.algorithms.last_mut() else {
+            return Ok(());
+        };
+        let name = algorithm.spec.kernel_name.clone();
+        algorithm.steer().map_err(|why| LoadError::NoPlace { name, why })
+    }
+
+    /// Puts another program into force where flows run one by themselves, for live flows too: those have it interpreted, new ones compiled once
+    /// that is done. A refusal leaves what is in force.
+    pub fn replace(&mut self, spec: &AlgorithmSpec) -> Result<(), Refusal> {
+        let of_that_name = |algorithm: &&mut Registered| algorithm.spec.kernel_name == spec.kernel_name;
+        let algorithm = self.algorithms.iter_mut().find(of_that_name);
+        let unknown = || Refusal::Other(format!("{} is not registered with this kernel", spec.kernel_name));
+        algorithm.ok_or_else(unknown)?.replace(spec)
     }
 
     /// Timers are said to be there where all algorithms have them.
@@ -315,8 +335,7 @@ impl Kernel {
                 (Some(*flow), *uid, result)
             }
             Command::Update { flow, updates } => (Some(*flow), 0, self.command(*flow, None, updates.as_slice())),
-            // Its NewReno is for silence, which is an algorithm's and not a flow's.
-            Command::Release { flow } => (Some(*flow), 0, Err(Refusal::NoRelease)),
+            Command::Release { flow } => (Some(*flow), 0, self.release(*flow)),
         };
         if let Err(why) = result {
             self.answers.push_back(Event::Refused { flow, program, why });
@@ -332,6 +351,12 @@ impl Kernel {
                 .heartbeat_ns
                 .store(clock::now().as_nanos(), Relaxed);
         }
+    }
+
+    fn release(&mut self, flow: u64) -> Result<(), Refusal> {
+        let algorithm = self.algorithms.get_mut((flow >> 24 & 0xff) as usize);
+        let algorithm = algorithm.ok_or(Refusal::UnknownFlow)?;
+        algorithm.release((flow & 0xff_ffff) as usize, (flow >> 32) as u32)
     }
 
     fn command(&mut self, flow: u64, uid: Option<u32>, updates: &[Update]) -> Result<(), Refusal> {

@@ -4,7 +4,7 @@
 //! every ACK, as code that this crate generates. Reports come out of a ring buffer. Windows, rates and variables go in through a
 //! mapped flow table, without a system call. [`run_agent`] drives an [`Agent`](ccplane_agent::Agent) with both, and
 //! [`run_agent_unprivileged`] does so in a thread without capabilities. [`run_relay`] passes both on to an agent in another
-//! process.
+//! process. A program that decides everything ([`Alone`]) needs none of them; [`run_reader`] looks on.
 //!
 //! `bpf/` has the kernel's side, prebuilt: users need no clang.
 
@@ -26,14 +26,14 @@ pub mod stamp;
 #[cfg(test)]
 mod testing;
 
-pub use drive::{Observer, run_agent, run_agent_unprivileged};
+pub use drive::{Observer, run_agent, run_agent_unprivileged, run_reader};
 pub use error::LoadError;
 pub use kernel::{CAPABILITIES, Counters, Kernel};
 pub use map::table::{FlowView, Flows};
 pub use map::totals::{BUCKETS, Histogram, RATES, RTTS, TIMES, Totals};
 pub use owner::Owner;
 pub use privilege::{drop_capabilities, keep_capabilities, keep_net_admin, no_new_privileges};
-pub use registration::load::{AlgorithmSpec, KernelFeatures, Options, most_flows};
+pub use registration::load::{AlgorithmSpec, Alone, KernelFeatures, Options, most_flows};
 pub use registration::lock::abandon_name;
 pub use registration::pin::{Observed, Presence, attached, detach, observe, presence};
 pub use registration::places::{Places, choose_places};

@@ -8,7 +8,7 @@ use ccplane_linux::{Arms, BUCKETS, Histogram, Observed, Observer, TIMES, Totals}
 use ccplane_units::Duration;
 
 use super::exceptions::{Exceptions, Last};
-use crate::metrics::{self, ConnectionStats};
+use crate::metrics::{self, AgentStats, ConnectionStats};
 
 /// The figures of one process, for as long as it runs.
 pub(super) struct Samples {
@@ -102,12 +102,14 @@ impl Algorithm {
         totals.retransmits = totals.retransmits.max(self.told.retransmits);
         totals.lost = totals.lost.max(self.told.lost);
         self.told = totals;
-        let silence = observed.silence();
+        let silence = (!observed.alone()).then(|| observed.silence());
         ConnectionStats {
             algorithm: self.name.clone(),
             totals,
-            heartbeat_age: silence.to_std(),
-            up: silence <= limit,
+            agent: silence.map(|silence| AgentStats {
+                heartbeat_age: silence.to_std(),
+                up: silence <= limit,
+            }),
             callbacks: self.callbacks.as_ref().map(|callbacks| callbacks.read()),
             exceptions: None,
         }

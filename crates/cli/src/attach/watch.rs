@@ -1,4 +1,4 @@
-//! Runs the agents' threads and watches over them, to the end.
+//! Runs the agents' threads and watches over them, and over texts that change, to the end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -9,6 +9,7 @@ use ccplane_linux::{Kernel, Observed, Presence};
 
 use super::exceptions::Exceptions;
 use super::samples::{Counting, Samples};
+use super::texts::{self, Text};
 use super::{Attached, By, Reload, Steered};
 use crate::exit::{Failure, Kind};
 use crate::flows::stats;
@@ -42,6 +43,8 @@ pub(super) struct Watch<'a> {
     pub samples: Option<Samples>,
     /// Where agents of this process count what raised.
     pub exceptions: Exceptions,
+    /// Those that come into force when they change.
+    pub texts: Vec<Text>,
 }
 
 /// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause. The
@@ -77,6 +80,8 @@ pub(super) fn serve(
                         let mut counting = Counting::new(callbacks, exceptions);
                         ccplane_linux::run_agent_unprivileged(kernel, &mut agent, stop, &mut counting)
                     }
+                    // None is started for these.
+                    By::Nobody => Ok(()),
                     By::Remote(mut remote) => {
                         ccplane_linux::run_relay_unprivileged(kernel, &mut *remote, stop, &mut ())
                     }
@@ -85,12 +90,15 @@ pub(super) fn serve(
             let thread = thread::Builder::new().name("ccplane-agent".into());
             thread.spawn_scoped(scope, run)
         };
-        let threads: Result<Vec<_>, _> = steered.into_iter().zip(&mut kernels).map(start).collect();
+        let all = steered.into_iter().zip(&mut kernels);
+        let (alone, served): (Vec<_>, Vec<_>) = all.partition(|(one, _)| matches!(one.by, By::Nobody));
+        let mut alone: Vec<&mut Kernel> = alone.into_iter().map(|(_, kernel)| kernel).collect();
+        let threads: Result<Vec<_>, _> = served.into_iter().map(start).collect();
         // What they inherited of this thread's capabilities they have by now.
         let kept = started();
         let running = threads.is_ok() && kept.is_ok();
         let detached = running
-            .then(|| watch(&observed, &here, &mut watching, &inbox))
+            .then(|| watch(&observed, &here, &mut watching, &mut alone, &inbox))
             .flatten();
         // Before the end of the scope, which waits for the threads.
         let asked = stop.swap(true, Ordering::Relaxed);
@@ -157,6 +165,7 @@ fn watch(
     observed: &[Observed],
     here: &[String],
     watching: &mut Watch<'_>,
+    alone: &mut [&mut Kernel],
     inbox: &mpsc::Receiver<Message>,
 ) -> Option<String> {
     let (stop, fallback_after) = (watching.stop, watching.fallback_after);
@@ -165,8 +174,12 @@ fn watch(
     let mut pins = Pins::default();
     let mut detached = None;
     let (mut looked, mut told) = (Instant::now(), Instant::now());
+    let turn = match watching.texts.is_empty() {
+        true => watchdog.min(Duration::from_millis(100)),
+        false => texts::LOOK,
+    };
     while !stop.load(Ordering::Relaxed) {
-        match inbox.recv_timeout(watchdog.min(Duration::from_millis(100))) {
+        match inbox.recv_timeout(turn) {
             Ok(Message::Figures(answer)) => {
                 // A scraper that went away is not our fault.
                 let _ = answer.send(figures(observed, watching.samples.as_mut()));
@@ -177,6 +190,9 @@ fn watch(
         if told.elapsed() >= watchdog.min(Duration::from_millis(100)) && alive(observed, here, fallback_after) {
             told = Instant::now();
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+        }
+        for text in &mut watching.texts {
+            text.look(alone);
         }
         let arms = watching.samples.as_ref().and_then(Samples::arms);
         watching.reload.if_asked(arms);

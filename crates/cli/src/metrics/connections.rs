@@ -17,14 +17,21 @@ pub struct ConnectionStats {
     pub algorithm: String,
     /// What its flows did since it was registered.
     pub totals: Totals,
-    /// How long ago its agent gave a sign of life.
-    pub heartbeat_age: Duration,
-    /// That is not longer than the owner's limit of silence.
-    pub up: bool,
+    /// Whether its agent lives; `None` for a text, which has none.
+    pub agent: Option<AgentStats>,
     /// The time that callbacks took, ns; `None` where they run in another process.
     pub callbacks: Option<Histogram>,
     /// Callbacks that raised; `None` where somebody else's agent runs them.
     pub exceptions: Option<u64>,
+}
+
+/// Signs of life of an agent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AgentStats {
+    /// How long ago it gave one.
+    pub heartbeat_age: Duration,
+    /// That is not longer than the owner's limit of silence.
+    pub up: bool,
 }
 
 /// Adds these figures, and those of the arms that are compared.
@@ -52,19 +59,18 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
             &arms,
         );
     }
+    let agents = || stats.iter().filter_map(|s| Some((named(&s.algorithm), s.agent?)));
     gauge(
         registry,
         "agent_up",
         "1 while the last heartbeat of the agent is younger than the limit of silence",
-        stats.iter().map(|s| (named(&s.algorithm), f64::from(u8::from(s.up)))),
+        agents().map(|(labels, agent)| (labels, f64::from(u8::from(agent.up)))),
     );
     gauge(
         registry,
         "agent_heartbeat_age_seconds",
         "Time since the last heartbeat of the agent",
-        stats
-            .iter()
-            .map(|s| (named(&s.algorithm), s.heartbeat_age.as_secs_f64())),
+        agents().map(|(labels, agent)| (labels, agent.heartbeat_age.as_secs_f64())),
     );
     let exceptions = stats.iter().filter_map(|s| Some((named(&s.algorithm), s.exceptions?)));
     let help = "Callbacks that raised, in a language in which they can: their flows run NewReno";
@@ -167,6 +173,7 @@ mod tests {
         let stats = ConnectionStats {
             algorithm: "ccp_cubic".into(),
             totals,
+            agent: Some(AgentStats::default()),
             exceptions: Some(2),
             ..ConnectionStats::default()
         };
@@ -190,6 +197,8 @@ mod tests {
         }
         let unknown = "callback_exceptions_total{algorithm=\"ccp_copa\"}";
         assert!(!text.contains(unknown), "it is not counted, and not nought: {text}");
+        let no_agent = "agent_up{algorithm=\"ccp_copa\"}";
+        assert!(!text.contains(no_agent), "it has none: {text}");
         assert!(!text.contains("arm="), "nothing is compared: {text}");
     }
 

@@ -82,7 +82,8 @@ pub fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> R
             })
         })
         .collect();
-    let duration_s = jobs.iter().map(|job| job.run.scenario.duration.as_secs_f64()).sum();
+    let run_once = jobs.iter().enumerate().filter(|(at, job)| first(&jobs, job) == *at);
+    let duration_s = run_once.map(|(_, job)| job.run.scenario.duration.as_secs_f64()).sum();
     let results = all(&jobs, options, registry, progress)?;
     let mut results = jobs.iter().zip(results).peekable();
 
@@ -194,6 +195,15 @@ struct Job<'p> {
     cost: u64,
 }
 
+/// The first of the jobs that are the same run. Questions ask of one place what another asks too, and a run is a function of its scenario.
+fn first(jobs: &[Job], job: &Job) -> usize {
+    let same = |other: &Job| {
+        let (one, other) = (&job.run.scenario, &other.run.scenario);
+        one.duration == other.duration && one.text == other.text
+    };
+    jobs.iter().position(same).unwrap_or_default()
+}
+
 /// About how many packets a run sends, which is what it costs.
 fn cost(scenario: &Scenario) -> u64 {
     let rate = match &scenario.topology {
@@ -206,17 +216,18 @@ fn cost(scenario: &Scenario) -> u64 {
     (rate as f64 * scenario.duration.as_secs_f64() / 1_500.0) as u64 + 10_000
 }
 
-/// Runs them, the most expensive first so that no thread is left with one at the end; what came of them, in their order.
+/// Runs them, each run once and the most expensive first so that no thread is left with one at the end; what came of them, in their order.
 fn all(
     jobs: &[Job],
     options: &Options,
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Vec<Result<Measured, String>>, Error> {
-    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    let firsts: Vec<usize> = jobs.iter().map(|job| first(jobs, job)).collect();
+    let mut order: Vec<usize> = (0..jobs.len()).filter(|at| firsts.get(*at) == Some(at)).collect();
     let cost = |at: &usize| jobs.get(*at).map_or(0, |job| job.cost);
     order.sort_by_key(|at| std::cmp::Reverse(cost(at)));
-    let pieces = Pieces::new(progress, jobs.iter().map(|job| job.cost).sum());
+    let pieces = Pieces::new(progress, order.iter().map(cost).sum());
     let mut results: Vec<Option<Result<Measured, String>>> = jobs.iter().map(|_| None).collect();
     let threads = match options.datapath {
         Datapath::Sim => options.threads,
@@ -235,10 +246,8 @@ fn all(
         }
         Ok(())
     })?;
-    results
-        .into_iter()
-        .map(|outcome| outcome.ok_or(Error::Interrupted))
-        .collect()
+    let found = |first: &usize| results.get(*first).cloned().flatten().ok_or(Error::Interrupted);
+    firsts.iter().map(found).collect()
 }
 
 /// One run, or what was kept of it. An algorithm that breaks is an outcome; what else goes wrong is an error.

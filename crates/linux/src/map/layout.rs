@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::map::totals::BUCKETS;
 
 /// Part of the path of pinned objects, those of time stamps too: an agent never adopts memory that it would misread. `CCP_LAYOUT`.
-pub const LAYOUT: u32 = 5;
+pub const LAYOUT: u32 = 6;
 /// Programs that run as generated code. `CCP_PADS`.
 pub const PADS: usize = 4;
 /// Programs in all. `CCP_PROGRAMS`.
@@ -27,6 +27,8 @@ pub const SET_CWND: u32 = 2;
 pub const SET_RATE: u32 = 4;
 pub const SET_SSTHRESH: u32 = 8;
 pub const SET_MICROS: u32 = 16;
+/// `CTL_RELEASE`: NewReno has the flow until a program is set.
+pub const RELEASE: u32 = 32;
 
 /// `FLOW_LIVE`.
 pub const LIVE: u32 = 1;
@@ -39,6 +41,7 @@ pub const SHOW_STAMPED: u32 = 4;
 pub const READER_RUNNING: u32 = 0;
 pub const READER_POLLING: u32 = 1;
 pub const READER_IDLE: u32 = 2;
+pub const READER_ABSENT: u32 = 3;
 
 /// `REC_*`.
 pub const REC_OPEN: u16 = 1;
@@ -138,9 +141,17 @@ pub struct Plane {
     pub fresh: AtomicU32,
     pub timed: AtomicU32,
     unused: u32,
-    pad: [u64; 6],
+    /// [`own`]
+    pub own: AtomicU64,
+    pad: [u64; 5],
     pub counters: [CpuCounters; 64],
     pub ended: [CpuTotals; 64],
+}
+
+/// `OWN_*`: the program in this place, which flows run by themselves.
+pub fn own(tag: u32, place: usize, begun: Option<u8>, paces: bool) -> u64 {
+    let begun = begun.map_or(0, |variable| u64::from(variable) + 1);
+    u64::from(tag) << 32 | u64::from(paces) << 16 | begun << 8 | (place as u64 & 0xff)
 }
 
 /// `struct ccp_totals`

@@ -54,7 +54,7 @@ pub struct FlowView {
     pub fallbacks: u64,
     /// When it last did, on CLOCK_MONOTONIC.
     pub fallback_at: Option<Time>,
-    /// NewReno steers it now, because the agent is silent.
+    /// NewReno steers it now: the agent is silent or gave it up, or its program needs no agent and faults.
     pub fallback: bool,
     /// The agent has spoken and steers.
     pub owned: bool,
@@ -69,6 +69,8 @@ pub struct FlowView {
 pub(crate) struct Words<'a> {
     /// The program's slot and its tag.
     pub program: Option<(u32, u32)>,
+    /// The flow is given up; what was to be set is not.
+    pub release: bool,
     pub updates: &'a [Update],
 }
 
@@ -223,9 +225,13 @@ impl Control {
             self.program.store(program, Relaxed);
             self.tag.store(tag, Relaxed);
             set |= layout::SET_PROGRAM;
+            set &= !layout::RELEASE;
             // Variables of another program; and its clock starts when it is set.
             set &= !layout::SET_MICROS;
             mask = 0;
+        }
+        if words.release {
+            (set, mask) = (layout::RELEASE, 0);
         }
         for update in words.updates {
             let (word, flag) = match update.target {

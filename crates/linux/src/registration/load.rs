@@ -40,6 +40,19 @@ pub struct AlgorithmSpec {
     /// What it needs, and what it uses where it is there; with [`Capabilities::TIMERS`] its programs run at a time without an
     /// ACK too.
     pub wants: Capabilities,
+    /// The program that decides everything, where one does: flows run it without an agent.
+    pub alone: Option<Alone>,
+}
+
+/// A program that flows run by themselves.
+#[derive(Clone, Debug)]
+pub struct Alone {
+    /// It.
+    pub program: Arc<Program>,
+    /// Its variable that is 1 on a flow that lived before.
+    pub begun: Option<u8>,
+    /// It sets pacing rates, so that the rate of what steered before need not be lifted.
+    pub paces: bool,
 }
 
 impl AlgorithmSpec {
@@ -58,6 +71,11 @@ impl From<&ccplane_agent::Hosted> for AlgorithmSpec {
             latency: hosted.latency,
             needs: hosted.needs,
             wants: hosted.wants,
+            alone: hosted.alone().map(|(program, begun)| Alone {
+                program: program.code.clone(),
+                begun,
+                paces: hosted.paces(),
+            }),
         }
     }
 }

@@ -10,8 +10,8 @@ use ccplane_units::Time;
 
 use crate::error::LoadError;
 use crate::kernel::Counters;
-use crate::map::layout::LAYOUT;
-use crate::map::memory::Access;
+use crate::map::layout::{LAYOUT, Plane};
+use crate::map::memory::{Access, Shared};
 use crate::map::table::FlowView;
 use crate::registration::load::Memory;
 use crate::registration::places::bpffs;
@@ -170,6 +170,11 @@ impl Observed {
         crate::map::totals::of(self.memory.plane())
     }
 
+    /// Its flows run a program that needs no agent.
+    pub fn alone(&self) -> bool {
+        self.memory.plane().own.load(std::sync::atomic::Ordering::Relaxed) != 0
+    }
+
     /// How long its agent has given no sign of life.
     pub fn silence(&self) -> ccplane_units::Duration {
         crate::clock::now().since(self.heartbeat())
@@ -293,6 +298,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
         if only.is_some_and(|only| only != name) {
             continue;
         }
+        end_program(&directory);
         let link = directory.join(LINK);
         match MapHandle::from_pinned_path(&link) {
             // Before Linux 6.4 the pin is the map, and deleting its element unregisters.
@@ -313,6 +319,17 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
         let _ = std::fs::remove_dir(path);
     }
     Ok(removed)
+}
+
+/// Live flows do not run a program by themselves any longer: NewReno takes them. Of a layout that is not ours nothing is known.
+fn end_program(directory: &Path) {
+    let plane = directory.join(MAPS[0].0);
+    if directory.parent() == Some(&root())
+        && let Ok(map) = MapHandle::from_pinned_path(plane)
+        && let Ok(plane) = Shared::<Plane>::map(map.as_fd(), 1, Access::Write)
+    {
+        plane[0].own.store(0, std::sync::atomic::Ordering::SeqCst);
+    }
 }
 
 fn remove_pins(directory: &Path) {

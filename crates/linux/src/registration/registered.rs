@@ -231,9 +231,74 @@ impl Registered {
         let words = Words {
             program: place.zip(uid).map(|(place, uid)| (place as u32, uid)),
             updates,
+            release: false,
         };
         self.memory.table[slot].control.write(generation, known.epoch, &words);
         Ok(())
+    }
+
+    /// Gives the flow of this generation in this slot to NewReno, until it is set a program.
+    pub fn release(&mut self, slot: usize, generation: u32) -> Result<(), Refusal> {
+        let known = self.known.get_mut(slot);
+        let known = known.filter(|known| known.generation == generation && generation != 0);
+        let known = known.ok_or(Refusal::UnknownFlow)?;
+        known.program = 0;
+        let words = Words {
+            release: true,
+            ..Words::default()
+        };
+        self.memory.table[slot].control.write(generation, known.epoch, &words);
+        Ok(())
+    }
+
+    /// Has every flow run the algorithm's program by itself, where it has one that decides everything: live flows from their next ACK on.
+    /// Else an agent steers.
+    pub fn steer(&mut self) -> Result<(), Refusal> {
+        let own = match self.spec.alone.clone() {
+            None => 0,
+            Some(alone) => {
+                self.install(&alone.program)?;
+                let uid = alone.program.uid();
+                let place = self.place(uid).ok_or(Refusal::UnknownProgram(uid))?;
+                layout::own(uid, place, alone.begun, alone.paces)
+            }
+        };
+        let plane = self.memory.plane();
+        // Whoever reads says so (Kernel::drain).
+        let reader = if own == 0 {
+            layout::READER_IDLE
+        } else {
+            layout::READER_ABSENT
+        };
+        plane.reader.store(reader, SeqCst);
+        plane.own.store(own, SeqCst);
+        Ok(())
+    }
+
+    /// Has flows run another program by themselves. The one before it may give up its place.
+    pub fn replace(&mut self, spec: &AlgorithmSpec) -> Result<(), Refusal> {
+        let before = std::mem::replace(&mut self.spec, spec.clone());
+        if let Err(why) = self.steer() {
+            self.spec = before;
+            return Err(why);
+        }
+        let uid = |spec: &AlgorithmSpec| spec.alone.as_ref().map(|alone| alone.program.uid());
+        if let Some(place) = uid(&before)
+            .filter(|old| Some(*old) != uid(spec))
+            .and_then(|old| self.place(old))
+        {
+            self.programs[place] = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // Sockets keep the object that they run: without this their flows would run the program on, where nobody can end it.
+        if self.pins.is_none() {
+            self.memory.plane().own.store(0, SeqCst);
+        }
     }
 }
 

@@ -116,6 +116,7 @@ fn spec(offered: &Offered) -> AlgorithmSpec {
         latency: offered.offer.latency,
         needs: offered.offer.needs,
         wants: offered.offer.wants,
+        alone: None,
     }
 }
 
@@ -132,5 +133,6 @@ fn named(name: &str) -> AlgorithmSpec {
         needs: Capabilities::CWND,
         // CCP's own datapath has no clock but the ACKs either.
         wants: Capabilities::CWND,
+        alone: None,
     }
 }

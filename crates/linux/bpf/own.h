@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Flows that run a program by themselves: it decides everything, so that no agent is asked, none has to live, and silence says
+ * nothing. NewReno is for faults.
+ */
+#ifndef CCPLANE_OWN_H
+#define CCPLANE_OWN_H
+
+#include "control.h"
+#include "report.h"
+
+/* Faults within a second that take a flow from its program. One that divides by 0 at every ACK passes this from 2.4 Mbit/s on, by
+ * full packets that are acknowledged in pairs. Fewer would end programs that fault in a flow's first round trip, while nothing is
+ * measured; more would leave slow flows with what does not work.
+ */
+#define MAX_FAULTS 100
+
+/* Starts the program that flows begin by themselves, where there is one and the flow does not run it. False: an agent steers. */
+INLINE bool run_alone(struct flow *f, __u64 now_us)
+{
+	__u64 own = READ_ONCE(plane.own);
+	__u32 tag = OWN_TAG(own);
+	if (!tag) {
+		f->own = 0;
+		return false;
+	}
+	if (f->own != tag) {
+		bool lived = f->tag || f->fallbacks;
+		if (set_program(f, OWN_PROGRAM(own), tag, now_us)) {
+			__u32 begun = OWN_BEGUN(own) - 1;
+			if (begun < CCP_VARS)
+				f->ctx.regs[REG_VARS + begun] = lived;
+			if (!OWN_PACES(own))
+				f->rate = 0;
+			f->own = tag;
+			f->owned = 1;
+			f->fallback = 0;
+			f->released = 0;
+			f->faults_us = now_us;
+			f->faults_before = f->ctx.faults;
+		}
+	}
+	if (!f->announced && READ_ONCE(plane.reader) != READER_ABSENT)
+		announce(f, now_us);
+	return true;
+}
+
+INLINE bool faults_too_often(struct flow *f, __u64 now_us)
+{
+	bool often = f->ctx.faults - f->faults_before > MAX_FAULTS;
+	if (now_us - f->faults_us >= 1000000) {
+		f->faults_us = now_us;
+		f->faults_before = f->ctx.faults;
+	}
+	return often;
+}
+
+#endif

@@ -1,0 +1,190 @@
+//! Flows that run a program by themselves: no agent, no heartbeat, nobody who has to read. NewReno is for faults.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration as StdDuration;
+
+use ccplane_datapath::Program;
+use ccplane_linux::{AlgorithmSpec, Alone, FlowView, Kernel, Observer, run_reader};
+use ccplane_units::Time;
+use ccplane_wire::Event;
+use common::direct::{Sender, program, spec};
+use common::*;
+
+const LIMIT: StdDuration = StdDuration::from_secs(20);
+
+/// So many segments in flight; 5 where the flow lived before.
+fn segments(uid: u32, count: u32) -> Arc<Program> {
+    let text = format!(
+        "(def (Report (volatile acked 0)) (lived false) (n {count}))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd (* (if lived (/ n 2) n) Flow.mss)) (fallthrough))
+(when (> Micros 1000) (:= Micros 0) (report))"
+    );
+    program(uid, &text)
+}
+
+/// The place of `lived` among its variables.
+const LIVED: u8 = 1;
+
+fn alone(name: &str, program: Arc<Program>) -> AlgorithmSpec {
+    AlgorithmSpec {
+        alone: Some(Alone {
+            program: program.clone(),
+            begun: Some(LIVED),
+            paces: false,
+        }),
+        ..spec(name, vec![program])
+    }
+}
+
+fn runs(flow: &FlowView, uid: u32, count: u64) -> bool {
+    flow.program == Some(uid) && flow.owned && !flow.fallback && flow.cwnd.get() == count * flow.mss.get()
+}
+
+#[test]
+fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
+    if !can_run("a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place") {
+        return;
+    }
+    let _host = lock_host();
+    // Any agent would be silent before the first look.
+    let mut kernel = Kernel::load(&[alone("t_alone", segments(1, 12))], &options(1)).unwrap_or_else(|e| panic!("{e}"));
+    let watch = kernel.watch();
+    let sink = Sink::start("127.0.0.1");
+    let sender = Sender::start(sink.address, "ccp_t_alone");
+    eventually(LIMIT, "the program runs", || {
+        watch.live().any(|flow| runs(&flow, 1, 12))
+    });
+    pause(300);
+    let flow = watch.live().next().expect("it lives");
+    assert!(
+        runs(&flow, 1, 12) && flow.fallbacks == 0 && flow.reports > 10,
+        "{flow:?}"
+    );
+
+    // Live flows run the changed one, and know that they lived.
+    for (uid, count) in [(2, 16), (3, 20), (4, 24), (5, 28), (6, 32), (7, 36)] {
+        kernel
+            .replace(&alone("t_alone", segments(uid, count)))
+            .unwrap_or_else(|why| panic!("{why}"));
+        eventually(LIMIT, "the changed one runs", || {
+            watch.live().any(|flow| runs(&flow, uid, u64::from(count) / 2))
+        });
+    }
+    // A new flow begins with it, and does not.
+    let other = Sender::start(sink.address, "ccp_t_alone");
+    eventually(LIMIT, "a new flow runs it", || {
+        watch.live().any(|flow| runs(&flow, 7, 36))
+    });
+    // Places are used again, as often as somebody writes.
+    for uid in 8..40 {
+        kernel
+            .replace(&alone("t_alone", segments(uid, 10)))
+            .unwrap_or_else(|why| panic!("text {uid}: {why}"));
+        eventually(LIMIT, "both run it", || {
+            watch.live().filter(|flow| flow.program == Some(uid)).count() == 2
+        });
+    }
+    let (_, _, counters) = kernel.counters().next().expect("it is registered");
+    assert_eq!(
+        (counters.fallbacks, counters.ring_lost),
+        (0, 0),
+        "nobody reads, and nothing is lost"
+    );
+    // Who unregisters ends the program too: nobody could do it later.
+    drop(kernel);
+    eventually(LIMIT, "NewReno has both", || {
+        watch.live().filter(|flow| flow.fallback).count() == 2
+    });
+    sender.join();
+    other.join();
+}
+
+#[test]
+fn faults_give_a_flow_to_newreno_until_the_program_changes() {
+    if !can_run("faults_give_a_flow_to_newreno_until_the_program_changes") {
+        return;
+    }
+    let _host = lock_host();
+    let faulty =
+        "(def (Report (x 0)) (lived false) (zero 0)) (when true (:= Cwnd (* 8 Flow.mss)) (:= Report.x (/ 1 zero)))";
+    let spec = alone("t_faulty", program(1, faulty));
+    let mut kernel = Kernel::load(&[spec], &patient()).unwrap_or_else(|e| panic!("{e}"));
+    let watch = kernel.watch();
+    let sink = Sink::start("127.0.0.1");
+    let sender = Sender::start(sink.address, "ccp_t_faulty");
+    eventually(LIMIT, "NewReno has it", || {
+        watch
+            .live()
+            .any(|flow| flow.fallback && !flow.owned && flow.cwnd.get() > 20 * flow.mss.get())
+    });
+    let flow = watch.live().next().expect("it lives");
+    assert!(
+        flow.fallbacks == 1 && flow.faults > 100 && flow.program.is_none(),
+        "{flow:?}"
+    );
+    let (_, _, counters) = kernel.counters().next().expect("it is registered");
+    assert_eq!(counters.fallbacks, 1);
+    pause(1_200);
+    assert!(
+        watch.live().all(|flow| flow.fallback),
+        "it does not come back by itself"
+    );
+    let changed = alone("t_faulty", segments(2, 20));
+    kernel.replace(&changed).unwrap_or_else(|why| panic!("{why}"));
+    eventually(LIMIT, "the changed one runs", || {
+        watch.live().any(|flow| runs(&flow, 2, 10))
+    });
+    sender.join();
+}
+
+/// Counts what it sees.
+#[derive(Clone, Default)]
+struct Seen(Arc<[AtomicU64; 2]>);
+
+impl Observer for Seen {
+    fn event(&mut self, _now: Time, event: &Event<'_>) {
+        match event {
+            Event::FlowOpened { .. } => drop(self.0[0].fetch_add(1, Relaxed)),
+            Event::Report { fields, .. } => drop(self.0[1].fetch_add(fields[0], Relaxed)),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn who_reads_sees_all_reports_and_nobody_waits_for_it() {
+    if !can_run("who_reads_sees_all_reports_and_nobody_waits_for_it") {
+        return;
+    }
+    let _host = lock_host();
+    let spec = alone("t_read", segments(1, 12));
+    let mut kernel = Kernel::load(&[spec], &options(1)).unwrap_or_else(|e| panic!("{e}"));
+    let watch = kernel.watch();
+    let seen = Seen::default();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (stopped, mut observer) = (stop.clone(), seen.clone());
+    let reader = std::thread::spawn(move || {
+        run_reader(&mut kernel, &stopped, &mut observer);
+        kernel
+    });
+    pause(20);
+    let sink = Sink::start("127.0.0.1");
+    let bytes = send(sink.address, "ccp_t_read", 20_000_000, &AtomicBool::new(false)).expect("it completes");
+    pause(100);
+    stop.store(true, Relaxed);
+    let kernel = reader.join().expect("no panic");
+    let (_, _, counters) = kernel.counters().next().expect("it is registered");
+    assert_eq!((counters.fallbacks, counters.ring_lost), (0, 0));
+    let [opened, acked] = &*seen.0;
+    assert_eq!(opened.load(Relaxed), 1);
+    let acked = acked.load(Relaxed);
+    assert!(
+        acked > bytes * 9 / 10 && acked <= bytes + 10,
+        "of {bytes} bytes {acked} were reported"
+    );
+    assert_eq!(watch.live().count(), 0);
+}

@@ -1,0 +1,180 @@
+//! A flow that its agent gives up: the kernel's NewReno has it, and no other, until it is set a program again.
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
+use std::time::Duration as StdDuration;
+
+use ccplane_agent::link::{AgentAddress, AgentThread, Local};
+use ccplane_agent::{Agent, Algorithm, Control, FlowId, FlowInfo, Options as AgentOptions, Programs, Refusal, Report};
+use ccplane_linux::{FlowView, Flows, Kernel, run_relay};
+use ccplane_units::Duration;
+use common::direct::Sender;
+use common::*;
+
+/// Keeps ten segments in flight, which no NewReno would on this path.
+const TEN: &str = "
+(def (Report (volatile acked 0)))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd (* 10 Flow.mss)) (fallthrough))
+(when (> Micros 1000) (:= Micros 0) (report))
+";
+
+/// What the test asks of the algorithm, and sees of it.
+#[derive(Default)]
+struct Asked {
+    /// The port of the flow that is to be given up; 0: none.
+    give_up: AtomicU16,
+    /// All flows are to run the program again.
+    again: AtomicBool,
+    refused: AtomicBool,
+}
+
+struct GivesUp {
+    name: &'static str,
+    asked: Arc<Asked>,
+    flows: Vec<FlowId>,
+}
+
+impl Algorithm for GivesUp {
+    type Flow = u16;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("ten", TEN)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control) -> u16 {
+        self.flows.extend(control.this());
+        control.program("ten", &[]);
+        control.after(Duration::from_millis(5));
+        info.local.port()
+    }
+
+    fn on_report(&mut self, port: &mut u16, _report: &Report, control: &mut Control) {
+        if *port == self.asked.give_up.load(Relaxed) {
+            control.release();
+        }
+    }
+
+    fn on_timer(&mut self, control: &mut Control) {
+        control.after(Duration::from_millis(5));
+        if self.asked.again.swap(false, Relaxed) {
+            for id in &self.flows {
+                if let Some(mut flow) = control.flow(*id) {
+                    flow.program("ten", &[]);
+                }
+            }
+        }
+    }
+
+    fn on_refused(&mut self, _port: &mut u16, _why: &Refusal, _control: &mut Control) {
+        self.asked.refused.store(true, Relaxed);
+    }
+}
+
+fn agent(name: &'static str, asked: &Arc<Asked>) -> Agent {
+    let mut agent = Agent::new(AgentOptions::default());
+    let algorithm = GivesUp {
+        name,
+        asked: asked.clone(),
+        flows: Vec::new(),
+    };
+    agent.add(algorithm).expect("its program compiles");
+    agent
+}
+
+/// Two flows of an attached algorithm, of which one is given up and taken up again.
+fn one_of_two(name: &'static str, watch: &Flows, asked: &Asked) {
+    let limit = StdDuration::from_secs(20);
+    let sink = Sink::start("127.0.0.1");
+    let kernel_name = format!("ccp_{name}");
+    let senders = [(); 2].map(|()| Sender::start(sink.address, &kernel_name));
+    let ten = |flow: &FlowView| flow.owned && !flow.fallback && flow.cwnd.get() == 10 * flow.mss.get();
+    eventually(limit, "both run the program", || watch.live().filter(ten).count() == 2);
+    let victim = watch.live().next().expect("both live").flow;
+    let of = |which: bool| {
+        let mut flows = watch.live();
+        flows.find(|flow| (flow.flow == victim) == which).expect("both live")
+    };
+    asked.give_up.store(of(true).local.port(), Relaxed);
+    // Reports that were on their way do not give it back, and NewReno opens the window.
+    eventually(limit, "NewReno has the one", || {
+        let flow = of(true);
+        flow.fallback && !flow.owned && flow.program.is_none() && flow.cwnd.get() > 20 * flow.mss.get()
+    });
+    let reports = of(true).reports;
+    let before = of(false);
+    pause(200);
+    let (one, other) = (of(true), of(false));
+    assert_eq!(
+        (one.reports, one.fallbacks),
+        (reports, 1),
+        "it reports no more: {one:?}"
+    );
+    assert!(one.fallback, "{one:?}");
+    assert!(ten(&other) && other.fallbacks == 0, "{other:?}");
+    assert!(other.reports > before.reports, "the agent lives: {before:?} {other:?}");
+
+    asked.give_up.store(0, Relaxed);
+    asked.again.store(true, Relaxed);
+    eventually(limit, "it is taken up again", || ten(&of(true)));
+    assert_eq!(of(true).fallbacks, 1);
+    assert!(!asked.refused.load(Relaxed));
+    for sender in senders {
+        sender.join();
+    }
+}
+
+#[test]
+fn a_flow_that_is_given_up_is_newrenos_and_the_other_is_not() {
+    if !can_run("a_flow_that_is_given_up_is_newrenos_and_the_other_is_not") {
+        return;
+    }
+    let _host = lock_host();
+    let asked = Arc::default();
+    let agent = agent("t_giveup", &asked);
+    let kernel = load(&agent, &patient());
+    let watch = kernel.watch();
+    let running = Running::start(kernel, agent);
+    one_of_two("t_giveup", &watch, &asked);
+    let kernel = running.stop();
+    let (_, _, counters) = kernel.counters().next().expect("it is registered");
+    assert_eq!(counters.fallbacks, 1);
+}
+
+#[test]
+fn an_agent_behind_the_relay_gives_a_flow_up_as_well() {
+    if !can_run("an_agent_behind_the_relay_gives_a_flow_up_as_well") {
+        return;
+    }
+    let _host = lock_host();
+    let asked = Arc::default();
+    let path = std::env::temp_dir().join(format!("ccplane-giveup-{}", std::process::id()));
+    let link = Local::bind(&path).expect("a free path");
+    let mut kernel = load(&agent("t_relayed", &asked), &patient());
+    let served = AgentThread::start("t-agent", agent("t_relayed", &asked), link).expect("a thread");
+    let address: AgentAddress = format!("unix:{}", path.display()).parse().expect("a path");
+    let watch = kernel.watch();
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = stop.clone();
+    let relay = std::thread::spawn(move || -> Kernel {
+        let mut remote = address.remote("t_relayed", None);
+        run_relay(&mut kernel, &mut *remote, &seen, &mut ());
+        kernel
+    });
+    // Its end also where the test fails.
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one_of_two("t_relayed", &watch, &asked)));
+    stop.store(true, Relaxed);
+    let kernel = relay.join().expect("no panic");
+    served.end(Duration::from_secs(1));
+    if let Err(why) = ended {
+        std::panic::resume_unwind(why);
+    }
+    let (_, _, counters) = kernel.counters().next().expect("it is registered");
+    assert_eq!(counters.fallbacks, 1);
+}
