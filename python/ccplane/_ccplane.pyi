@@ -51,6 +51,7 @@ class FlowInfo:
     live: bool
     local: str
     peer: str
+    tags: dict[str, str]
 
 @final
 class FlowStats:

@@ -1,5 +1,6 @@
 //! What callbacks are given: a flow to steer, what is known of it, and the algorithm's timer.
 
+use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -188,6 +189,8 @@ pub(crate) struct FlowInfo {
     pub local: String,
     /// The receiver's.
     pub peer: String,
+    /// What the datapath's owner says of its flows (`attach --tag`).
+    pub tags: HashMap<String, String>,
 }
 
 #[pymethods]
@@ -212,6 +215,12 @@ impl From<&ccplane_agent::FlowInfo> for FlowInfo {
             live: info.live,
             local: info.local.to_string(),
             peer: info.peer.to_string(),
+            tags: info
+                .tags
+                .as_slice()
+                .iter()
+                .map(|tag| (tag.key().to_owned(), tag.value().to_owned()))
+                .collect(),
         }
     }
 }

@@ -22,7 +22,7 @@ pub use agent::{AddError, Agent, AlgorithmStats, Options, UnknownAlgorithm};
 pub use algorithm::{Algorithm, DynAlgorithm, boxed};
 pub use ccp::{CcpDatapath, Heard, ccp_datapath};
 pub use ccplane_agent_derive::Fields;
-pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Offer, Refusal};
+pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, Tag, Tags};
 pub use control::Control;
 pub use fields::Fields;
 pub use flows::{DatapathId, FlowId};

@@ -150,6 +150,7 @@ fn info(input: &mut Input<'_>, algorithm: &str) -> FlowInfo {
         rate: Rate::from_bytes_per_sec(input.number()),
         srtt: input.duration(),
         live: input.byte() & 1 != 0,
+        ..FlowInfo::default()
     }
 }
 

@@ -346,6 +346,7 @@ unsafe fn flow_info(info: &ccplane_flow_info) -> Result<FlowInfo, Code> {
         rate: Rate::from_bytes_per_sec(info.rate),
         srtt: Duration::from_nanos(info.srtt_ns),
         live: info.live == 1,
+        ..FlowInfo::default()
     })
 }
 

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use ccplane_agent::link::Remote;
-use ccplane_agent::{Agent, DynAlgorithm, Options as AgentOptions};
+use ccplane_agent::{Agent, DynAlgorithm, Options as AgentOptions, Tags};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_linux::select;
@@ -43,6 +43,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let config = config::read(args, registry)?;
     let settings = Settings::of(args, config.as_ref())?;
     config::require_algorithms(&settings, args)?;
+    let tags = Tags::new(args.tag.iter().cloned()).map_err(|e| Failure::new(Kind::Usage, e))?;
     if args.watch && settings.algorithms.value.iter().any(is_python) {
         let what = "--watch is for texts; a Python file is read once";
         return Err(Failure::text(Kind::Usage, what).hint("attach it without --watch, and again when it has changed"));
@@ -77,7 +78,8 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             .iter()
             .find(|name| one.specs.iter().any(|spec| spec.kernel_name == **name));
         let stamped = wants.filter(|_| !args.dev.is_empty());
-        let (kernel, adopted) = register(&one.specs, &settings, args, stamped.map(String::as_str))?;
+        let (mut kernel, adopted) = register(&one.specs, &settings, args, stamped.map(String::as_str))?;
+        kernel.tag(&tags);
         for ((_, name, counters), slots) in kernel.counters().zip(kernel.slots()) {
             attached.names.push(name.to_owned());
             let how = if adopted {

@@ -8,7 +8,7 @@ use std::sync::atomic::fence;
 
 use ccplane_datapath::{Capabilities, Limits, MAX_INSTRS, MAX_VARS, Update};
 use ccplane_units::Duration;
-use ccplane_wire::{Command, DatapathInfo, Event, Refusal};
+use ccplane_wire::{Command, DatapathInfo, Event, Refusal, Tags};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::clock;
@@ -144,6 +144,18 @@ impl Kernel {
         }
         kernel.find_timers();
         Ok(kernel)
+    }
+
+    /// What every flow is announced with from now on, also those that live and wait to be announced.
+    pub fn tag(&mut self, tags: &Tags) {
+        for algorithm in &mut self.algorithms {
+            algorithm.tags = tags.clone();
+        }
+        for answer in &mut self.answers {
+            if let Event::FlowOpened { info, .. } = answer {
+                info.tags = tags.clone();
+            }
+        }
     }
 
     /// Timers are said to be there where all algorithms have them.

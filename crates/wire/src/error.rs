@@ -2,6 +2,8 @@
 
 use ccplane_datapath::CheckError;
 
+use crate::BadTag;
+
 /// What is wrong with a message, and where. Whoever receives such from a peer closes that peer's connection, as nothing
 /// after it can be trusted to start where it seems to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +58,9 @@ pub enum WireError {
     /// A text that is not one.
     #[error("{0} is not UTF-8 text")]
     Text(&'static str),
+    /// A tag that is none, or too many of them.
+    #[error("a flow's tags cannot be: {0}")]
+    Tag(#[from] BadTag),
     /// A program that is in order as a message but does not pass the check.
     #[error("the program does not pass the check: {0}")]
     Program(#[from] CheckError),

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use ccplane_datapath::{Capabilities, Program, Refused, Target, Update};
 use ccplane_units::{Bytes, Duration, Rate};
 
+use crate::Tags;
+
 /// Datapath to agent. A flow is a `u64` that its datapath allots and does not use again while the flow lives.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
@@ -155,6 +157,8 @@ pub struct FlowInfo {
     /// True when the flow lived before this agent knew it (the agent restarted, or the flow comes back from the
     /// fallback): the algorithm goes on from `cwnd`.
     pub live: bool,
+    /// What the datapath's owner says of its flows; empty where nothing was said.
+    pub tags: Tags,
 }
 
 impl Default for FlowInfo {
@@ -172,6 +176,7 @@ impl Default for FlowInfo {
             rate: Rate::default(),
             srtt: Duration::ZERO,
             live: false,
+            tags: Tags::default(),
         }
     }
 }

@@ -1,6 +1,41 @@
 //! What the fuzz target does with arbitrary bytes, also run by `cargo test` with seeded ones.
 
-use crate::{v1, v2};
+use crate::{WireError, framed, v1, v2};
+
+/// Reads `bytes` as a stream of frames, in pieces whose sizes its first byte says. However it is cut, the same comes out, and little is kept.
+pub fn read_framed(bytes: &[u8]) {
+    let Some((size, stream)) = bytes.split_first() else {
+        return;
+    };
+    let whole = frames_of([stream].into_iter());
+    let pieces = frames_of(stream.chunks(usize::from(*size).max(1)));
+    assert_eq!(whole, pieces, "a stream means the same however it is cut");
+}
+
+/// How many frames come, their bytes, and how the stream ends.
+fn frames_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (usize, usize, Option<WireError>) {
+    let (mut frames, mut count, mut size) = (framed::Frames::new(), 0, 0);
+    for piece in pieces {
+        frames.give(piece);
+        loop {
+            match frames.next() {
+                Ok(Some(framed::Frame::Packet(packet))) => {
+                    (count, size) = (count + 1, size + packet.len());
+                    read(packet);
+                }
+                Ok(Some(framed::Frame::Goodbye(words))) => (count, size) = (count + 1, size + words.len()),
+                Ok(Some(framed::Frame::Hello(_))) => count += 1,
+                Ok(None) => break,
+                Err(why) => return (count, size, Some(why)),
+            }
+        }
+        assert!(
+            frames.kept() < framed::LENGTH + v2::MAX_PACKET,
+            "a frame at most is kept"
+        );
+    }
+    (count, size, None)
+}
 
 /// Reads `bytes` as every kind of message. Whatever they are, this returns, and what was read can be written again.
 pub fn read(bytes: &[u8]) {

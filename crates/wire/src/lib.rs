@@ -7,10 +7,13 @@
 mod bytes;
 mod error;
 mod event;
+pub mod framed;
 #[doc(hidden)]
 pub mod fuzz;
+mod tags;
 pub mod v1;
 pub mod v2;
 
 pub use error::{Unsayable, WireError};
 pub use event::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, Updates};
+pub use tags::{BadTag, LONGEST_TAG, MOST_TAGS, Tag, Tags};

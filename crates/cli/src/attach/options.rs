@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ccplane_agent::Tag;
 use ccplane_agent::link::AgentAddress;
 use ccplane_bundle::gateway::config::Ports;
 use ccplane_lab::Contender;
@@ -37,6 +38,9 @@ pub struct AttachArgs {
     /// counts as alive while its socket is there.
     #[arg(long, value_name = "TIME", requires = "agent")]
     pub(crate) silence: Option<Duration>,
+    /// Say this of every flow to its algorithm, for one that decides over groups of flows: `site=paris`. Up to 8 times, of 64 bytes each.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) tag: Vec<Tag>,
     /// Also steer new connections of this cgroup, with the first algorithm. This and the next three replace the configuration's
     /// rules.
     #[arg(long, value_name = "PATH", env = "CCPLANE_CGROUP", hide_env_values = true)]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use ccplane_datapath::{Target, Update};
 use ccplane_units::{Bytes, Duration, Rate, Time};
-use ccplane_wire::FlowInfo;
+use ccplane_wire::{FlowInfo, Tags};
 
 use crate::map::layout::{self, Control, LIVE, PENDING, Plane, STEP, Shown, Slot, VARS, WRITING};
 use crate::map::memory::Shared;
@@ -172,7 +172,7 @@ impl Slot {
     }
 
     /// What an agent is told at the beginning, or when it takes over.
-    pub fn info(&self, algorithm: &str, live: bool) -> FlowInfo {
+    pub fn info(&self, algorithm: &str, tags: &Tags, live: bool) -> FlowInfo {
         let shown = &self.shown;
         let mss = u64::from(shown.mss.load(Relaxed));
         FlowInfo {
@@ -186,6 +186,7 @@ impl Slot {
             rate: Rate::from_bytes_per_sec(shown.rate.load(Relaxed)),
             srtt: Duration::from_micros(shown.srtt_us.load(Relaxed).into()),
             live,
+            tags: tags.clone(),
         }
     }
 }

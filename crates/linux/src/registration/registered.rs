@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use ccplane_datapath::{Program, Target, Update, VarKind};
 use ccplane_units::{Bytes, Time};
-use ccplane_wire::{Event, FlowStats, Refusal};
+use ccplane_wire::{Event, FlowStats, Refusal, Tags};
 
 use crate::clock;
 use crate::map::layout::{self, PADS, PROGRAMS, Record, Slot};
@@ -23,6 +23,8 @@ pub(crate) struct Registered {
     pub spec: AlgorithmSpec,
     pub memory: Memory,
     pub pins: Option<PathBuf>,
+    /// What the agent is told of each of its flows.
+    pub tags: Tags,
     programs: [Option<Arc<Program>>; PROGRAMS],
     /// What the agent knows of the flow in each slot.
     known: Vec<Known>,
@@ -55,6 +57,7 @@ impl Registered {
             spec: spec.clone(),
             known: vec![Known::default(); memory.table.len()],
             memory,
+            tags: Tags::default(),
             programs,
             close_lost: 0,
             pins,
@@ -82,7 +85,7 @@ impl Registered {
             };
             Event::FlowOpened {
                 flow: number(index, slot, generation),
-                info: entry.info(&self.spec.name, true),
+                info: entry.info(&self.spec.name, &self.tags, true),
             }
         });
         opened.collect()
@@ -91,7 +94,11 @@ impl Registered {
     /// Hands over what came, a batch at a time: while the agent works on one, the kernel has the rest of the ring.
     pub fn drain(&mut self, index: usize, sink: &mut impl FnMut(Vec<Event<'_>>)) {
         let Registered {
-            memory, known, spec, ..
+            memory,
+            known,
+            spec,
+            tags,
+            ..
         } = self;
         let (ring, table) = (&mut memory.ring, &memory.table);
         let mut left = ring.capacity();
@@ -105,7 +112,8 @@ impl Registered {
             let events = batch.records.iter().filter_map(|words| {
                 let (record, rest) = Record::split(words)?;
                 let slot = record.slot as usize;
-                translate(index, &record, rest, known.get_mut(slot)?, table.get(slot)?, &spec.name)
+                let (known, entry) = (known.get_mut(slot)?, table.get(slot)?);
+                translate(index, &record, rest, known, entry, (&spec.name, tags))
             });
             sink(events.collect());
             let end = batch.end;
@@ -236,7 +244,7 @@ fn translate<'a>(
     rest: &'a [u64],
     known: &mut Known,
     entry: &Slot,
-    algorithm: &str,
+    (algorithm, tags): (&str, &Tags),
 ) -> Option<Event<'a>> {
     let flow = number(index, record.slot as usize, record.generation);
     match record.kind {
@@ -254,7 +262,7 @@ fn translate<'a>(
                 epoch: record.epoch,
                 program: 0,
             };
-            let info = entry.info(algorithm, record.kind == layout::REC_RESUME);
+            let info = entry.info(algorithm, tags, record.kind == layout::REC_RESUME);
             Some(Event::FlowOpened { flow, info })
         }
         // Of a flow that was never announced, or whose end was.

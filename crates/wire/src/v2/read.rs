@@ -8,7 +8,7 @@ use ccplane_units::{Bytes, Duration, Rate};
 
 use super::{FLAG, MAGIC, VERSION, kind, program, reason, target};
 use crate::bytes::Reader;
-use crate::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, Updates, WireError};
+use crate::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, Tags, Updates, WireError};
 
 /// Gives each event of a packet to `sink`. `fields` is room for a report's values, kept by the caller so that reading
 /// allocates nothing. On an error the events before it have been given.
@@ -168,7 +168,20 @@ fn read_flow_info(body: &mut Reader<'_>, flags: u8) -> Result<FlowInfo, WireErro
         peer: read_address(body)?,
         algorithm: read_text(body)?.to_owned(),
         live: flags & FLAG != 0,
+        tags: read_tags(body)?,
     })
+}
+
+/// Nothing, of a peer that has none to say; else a u8 and so many texts.
+fn read_tags(body: &mut Reader<'_>) -> Result<Tags, WireError> {
+    if body.left() == 0 {
+        return Ok(Tags::default());
+    }
+    let count = body.u8()?;
+    let tags = (0..count)
+        .map(|_| Ok(read_text(body)?.parse()?))
+        .collect::<Result<Vec<_>, WireError>>()?;
+    Ok(Tags::new(tags)?)
 }
 
 fn read_stats(body: &mut Reader<'_>) -> Result<FlowStats, WireError> {

@@ -5,7 +5,7 @@ use ccplane_units::{Bytes, Duration, Rate};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, WireError};
+use crate::{Command, DatapathInfo, Event, FlowInfo, FlowStats, MOST_TAGS, Offer, Refusal, Tags, WireError};
 
 /// An event that owns its fields, so that events can be kept.
 fn owned(event: &Event<'_>) -> Event<'static> {
@@ -49,6 +49,14 @@ fn address() -> impl Strategy<Value = std::net::SocketAddr> {
     (any::<std::net::IpAddr>(), any::<u16>()).prop_map(std::net::SocketAddr::from)
 }
 
+fn tags() -> impl Strategy<Value = Tags> {
+    let values = prop::collection::vec("[a-zäöü=0-9]{0,20}", 0..=MOST_TAGS);
+    values.prop_map(|values| {
+        let tags = values.iter().enumerate().map(|(n, value)| format!("key-{n}={value}"));
+        Tags::new(tags.map(|text| text.parse().expect("a tag"))).expect("each key once")
+    })
+}
+
 fn refusal() -> impl Strategy<Value = Refusal> {
     prop_oneof![
         any::<u32>().prop_map(Refusal::UnknownProgram),
@@ -72,7 +80,7 @@ fn event() -> impl Strategy<Value = Event<'static>> {
         prop::collection::vec(any::<u64>(), 0..20),
     );
     let ready = (any::<[u32; 4]>(), any::<u64>(), prop::option::of(1..u64::MAX), name());
-    let opened = (any::<[u64; 7]>(), address(), address(), name(), any::<bool>());
+    let opened = (any::<[u64; 7]>(), address(), address(), name(), any::<bool>(), tags());
     prop_oneof![
         report.prop_map(|(flow, program, urgent, fields)| {
             Event::Report {
@@ -96,7 +104,7 @@ fn event() -> impl Strategy<Value = Event<'static>> {
             }
         ),
         opened.prop_map(
-            |([flow, init, mss, cwnd, ssthresh, rate, srtt], local, peer, algorithm, live)| {
+            |([flow, init, mss, cwnd, ssthresh, rate, srtt], local, peer, algorithm, live, tags)| {
                 let info = FlowInfo {
                     algorithm,
                     init_cwnd: Bytes::new(init),
@@ -108,6 +116,7 @@ fn event() -> impl Strategy<Value = Event<'static>> {
                     rate: Rate::from_bytes_per_sec(rate),
                     srtt: Duration::from_nanos(srtt),
                     live,
+                    tags,
                 };
                 Event::FlowOpened { flow, info }
             }
@@ -271,4 +280,260 @@ fn words_are_cut_at_a_character() {
         panic!()
     };
     assert_eq!(said, &"ä".repeat(127));
+}
+
+#[test]
+fn a_flow_without_tags_is_as_it_was_before_there_were_any() {
+    let opened = |tags: &[&str]| {
+        let tags = Tags::new(tags.iter().map(|tag| tag.parse().expect("a tag"))).expect("tags");
+        let info = FlowInfo {
+            tags,
+            ..FlowInfo::default()
+        };
+        let mut packet = Packet::new();
+        packet.event(&Event::FlowOpened { flow: 1, info }).expect("room");
+        packet
+    };
+    let (none, one) = (opened(&[]), opened(&["a=b"]));
+    assert_eq!(none.as_bytes().len(), 2 + 4 + 8 + 48 + 7 + 7 + 1);
+    assert_eq!(one.as_bytes().len(), none.as_bytes().len() + 1 + 1 + 3);
+    // More than the most, a key twice, and what is no tag.
+    let tagged = |tags: &[&str]| {
+        let mut bytes = none.as_bytes().to_vec();
+        bytes.push(tags.len() as u8);
+        for tag in tags {
+            bytes.push(tag.len() as u8);
+            bytes.extend(tag.as_bytes());
+        }
+        let length = (bytes.len() - 6) as u16;
+        bytes[4..6].copy_from_slice(&length.to_le_bytes());
+        read_events(&bytes, &mut Vec::new(), &mut |_| ())
+    };
+    assert_eq!(tagged(&["a=b", "c=d"]), Ok(()));
+    for (bad, says) in [
+        (&["a=", "b=", "c=", "d=", "e=", "f=", "g=", "h=", "i="][..], "9 tags"),
+        (&["a=1", "a=2"], "twice"),
+        (&["a"], "KEY=VALUE"),
+    ] {
+        let why = tagged(bad).expect_err("bad tags").to_string();
+        assert!(why.contains(says), "{why}");
+    }
+}
+
+mod page {
+    use std::collections::BTreeMap;
+    use std::net::SocketAddr;
+
+    use ccplane_datapath::{Clause, Instr, Op, Program, Var, VarKind};
+
+    use super::*;
+    use crate::framed::{self, Hello};
+
+    const PAGE: &str = include_str!("../../../../docs/wire.md");
+
+    /// The page's vectors: of a line everything before two spaces is bytes.
+    fn vectors() -> BTreeMap<String, Vec<u8>> {
+        let mut vectors = BTreeMap::new();
+        let mut current: Option<(String, Vec<u8>)> = None;
+        for line in PAGE.lines() {
+            match (&mut current, line.strip_prefix("```")) {
+                (None, Some(head)) => {
+                    if let Some(name) = head.strip_prefix("vector ") {
+                        current = Some((name.to_owned(), Vec::new()));
+                    }
+                }
+                (Some(_), Some(_)) => vectors.extend(current.take()),
+                (Some((name, bytes)), None) => {
+                    let hex = line.split("  ").next().unwrap_or_default();
+                    let byte = |word| u8::from_str_radix(word, 16).unwrap_or_else(|_| panic!("{name}: {line}"));
+                    bytes.extend(hex.split(' ').map(byte));
+                }
+                (None, None) => {}
+            }
+        }
+        vectors
+    }
+
+    fn events() -> Vec<(&'static str, Event<'static>)> {
+        let opened = FlowInfo {
+            algorithm: "cubic".to_owned(),
+            local: SocketAddr::from(([10, 0, 0, 1], 40_000)),
+            peer: SocketAddr::from(([10, 0, 0, 2], 443)),
+            ..FlowInfo::default()
+        };
+        let live = FlowInfo {
+            algorithm: String::new(),
+            local: "[2001:db8::1]:40000".parse().expect("an address"),
+            peer: "[2001:db8::2]:443".parse().expect("an address"),
+            cwnd: Bytes::new(289_600),
+            ssthresh: Bytes::new(144_800),
+            rate: Rate::from_bytes_per_sec(12_500_000),
+            srtt: Duration::from_millis(20),
+            live: true,
+            tags: Tags::new(["site=paris", "class=bulk"].map(|tag| tag.parse().expect("a tag"))).expect("two"),
+            ..opened.clone()
+        };
+        let capabilities = Capabilities::CWND
+            .with(Capabilities::PACING)
+            .with(Capabilities::RTT)
+            .with(Capabilities::RECOVERY);
+        let datapath = DatapathInfo {
+            id: 4711,
+            kind: "linux".to_owned(),
+            capabilities,
+            max_programs: 12,
+            max_instrs: 256,
+            max_vars: 64,
+            fallback_after: Some(Duration::from_millis(500)),
+        };
+        let report = Event::Report {
+            flow: 7,
+            program: 3,
+            urgent: true,
+            fields: &[2896, 1],
+        };
+        let stats = FlowStats {
+            bytes_acked: Bytes::new(1_000_000),
+            packets_lost: 3,
+            reports: 100,
+            lifetime: Duration::from_secs(2),
+        };
+        let refused = Event::Refused {
+            flow: Some(7),
+            program: 3,
+            why: Refusal::TooManyVars {
+                needed: 70,
+                available: 64,
+            },
+        };
+        vec![
+            ("ready", Event::Ready { datapath }),
+            ("opened", Event::FlowOpened { flow: 7, info: opened }),
+            ("opened-live", Event::FlowOpened { flow: 7, info: live }),
+            ("report", report),
+            ("closed", Event::FlowClosed { flow: 7, stats }),
+            ("refused", refused),
+            ("installed", Event::Installed { program: 3 }),
+        ]
+    }
+
+    fn commands() -> Vec<(&'static str, Command)> {
+        let instr = |op, has_imm, dst, a, b, imm| Instr {
+            op,
+            has_imm,
+            dst,
+            a,
+            b,
+            imm,
+        };
+        let instrs = [
+            instr(Op::Add, false, 64, 64, 0, 0),
+            instr(Op::Move, true, 36, 0, 0, 1),
+        ];
+        let clause = Clause {
+            flag: 39,
+            guard_start: 0,
+            body_start: 0,
+            body_end: 2,
+        };
+        let var = Var {
+            kind: VarKind::Report,
+            volatile: true,
+            init: 0,
+        };
+        let program = Arc::new(Program::check(3, &instrs, &[clause], &[var]).expect("a program"));
+        let update = |target, value| Update { target, value };
+        let algorithm: Arc<str> = "cubic".into();
+        let offer = Offer {
+            name: Arc::clone(&algorithm),
+            kernel_name: "ccp_cubic".to_owned(),
+            needs: Capabilities::CWND,
+            wants: Capabilities::CWND,
+            latency: Duration::from_millis(1),
+        };
+        let set = Command::SetProgram {
+            flow: 7,
+            uid: 3,
+            updates: [update(Target::Cwnd, 28_960), update(Target::Var(2), 5)].into_iter().collect(),
+        };
+        let change = Command::Update {
+            flow: 7,
+            updates: [update(Target::Rate, 12_500_000), update(Target::Ssthresh, 144_800)].into_iter().collect(),
+        };
+        vec![
+            ("offer", Command::Offer(Arc::new(offer))),
+            (
+                "install",
+                Command::Install {
+                    algorithm: Arc::clone(&algorithm),
+                    program,
+                },
+            ),
+            ("set-program", set),
+            ("update", change),
+            ("heartbeat", Command::Heartbeat { algorithm }),
+            ("release", Command::Release { flow: 7 }),
+        ]
+    }
+
+    #[test]
+    fn the_page_has_the_bytes_that_are_written_and_what_they_mean() {
+        let mut vectors = vectors();
+        let mut take = |name: &str| vectors.remove(name).unwrap_or_else(|| panic!("docs/wire.md has no vector {name}"));
+        for (name, event) in events() {
+            let mut packet = Packet::new();
+            packet.event(&event).expect("room");
+            let said = take(name);
+            assert_eq!(said, packet.as_bytes(), "{name}: {:02x?}", packet.as_bytes());
+            let mut read = Vec::new();
+            read_events(&said, &mut Vec::new(), &mut |event| read.push(owned(&event))).expect(name);
+            assert_eq!(read, [event], "{name}");
+        }
+        for (name, command) in commands() {
+            let mut packet = Packet::new();
+            packet.command(&command).expect("room");
+            let said = take(name);
+            assert_eq!(said, packet.as_bytes(), "{name}: {:02x?}", packet.as_bytes());
+            let mut read = Vec::new();
+            read_commands(&said, &mut |command| read.push(command)).expect(name);
+            assert_eq!(read, [command], "{name}");
+        }
+        let hello = Hello {
+            process: 0x1122_3344_5566_7788,
+            way: 0x99aa_bbcc_ddee_ff00,
+        };
+        assert_eq!(take("hello"), framed::hello(hello));
+        assert_eq!(take("goodbye"), framed::goodbye("key revoked"));
+        let mut packet = Packet::new();
+        packet.command(&Command::Release { flow: 7 }).expect("room");
+        let framed = [&framed::length(packet.as_bytes())[..], packet.as_bytes()].concat();
+        assert_eq!(take("framed"), framed);
+        assert!(vectors.is_empty(), "nobody reads {:?}", vectors.keys());
+    }
+
+    #[test]
+    fn the_page_numbers_operations_as_they_are() {
+        let name = |op: &Op| format!("{op:?}").to_lowercase();
+        for (number, op) in Op::ALL.iter().enumerate() {
+            let cell = format!("| {number} {} |", name(op));
+            assert!(PAGE.contains(&cell), "docs/wire.md: {cell}");
+        }
+        for (kind, name) in [
+            (kind::READY, "READY"),
+            (kind::FLOW_OPENED, "FLOW_OPENED"),
+            (kind::REPORT, "REPORT"),
+            (kind::FLOW_CLOSED, "FLOW_CLOSED"),
+            (kind::REFUSED, "REFUSED"),
+            (kind::INSTALLED, "INSTALLED"),
+            (kind::INSTALL, "INSTALL"),
+            (kind::SET_PROGRAM, "SET_PROGRAM"),
+            (kind::UPDATE, "UPDATE"),
+            (kind::HEARTBEAT, "HEARTBEAT"),
+            (kind::OFFER, "OFFER"),
+            (kind::RELEASE, "RELEASE"),
+        ] {
+            let row = format!("| {kind} | {name} |");
+            assert!(PAGE.contains(&row), "docs/wire.md: {row}");
+        }
+    }
 }

@@ -175,7 +175,14 @@ fn flow_info(out: &mut Vec<u8>, info: &FlowInfo) -> Result<(), WireError> {
     out.put_u64(info.srtt.as_nanos());
     address(out, info.local);
     address(out, info.peer);
-    text(out, &info.algorithm)
+    text(out, &info.algorithm)?;
+    // Left out where there are none: so it reads for peers that know of no tags.
+    if !info.tags.is_empty() {
+        let tags = info.tags.as_slice();
+        out.put_u8(tags.len() as u8);
+        tags.iter().try_for_each(|tag| text(out, tag.as_str()))?;
+    }
+    Ok(())
 }
 
 fn address(out: &mut Vec<u8>, address: SocketAddr) {

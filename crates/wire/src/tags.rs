@@ -1,0 +1,156 @@
+//! What the owner of a datapath says of its flows: `KEY=VALUE`, few and short.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Tags of a flow at most. Every announcement of a flow carries them: many more would make it several times as long.
+pub const MOST_TAGS: usize = 8;
+/// Bytes of a tag at most, `=` included: room for a name of a host or a customer.
+pub const LONGEST_TAG: usize = 64;
+
+/// One tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tag {
+    text: Box<str>,
+    /// Where its `=` is.
+    equals: usize,
+}
+
+/// Tags, each key once, in the order in which they were given. Clones share them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tags(Option<Arc<[Tag]>>);
+
+/// Why a text is no tag, or tags do not go together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadTag {
+    /// There is no `=`.
+    #[error("`{0}` is no tag: one is KEY=VALUE, such as site=paris")]
+    Form(String),
+    /// A key is empty or of other characters.
+    #[error("the key of `{0}` is not of letters, digits, `_`, `-` and `.`: write one such as site=paris")]
+    Key(String),
+    /// A value has characters that cannot be shown.
+    #[error("the value of {0:?} has characters that cannot be shown: leave them out")]
+    Value(String),
+    /// It is too long.
+    #[error("a tag of {0} bytes is too long: {LONGEST_TAG} are the most, key and `=` included")]
+    TooLong(usize),
+    /// There are too many.
+    #[error("{0} tags are too many: {MOST_TAGS} are the most")]
+    TooMany(usize),
+    /// A key is there twice.
+    #[error("the tag `{0}` is there twice: give it once")]
+    Twice(String),
+}
+
+impl Tag {
+    /// The part before `=`.
+    pub fn key(&self) -> &str {
+        &self.text[..self.equals]
+    }
+
+    /// The part behind it; may be empty.
+    pub fn value(&self) -> &str {
+        &self.text[self.equals + 1..]
+    }
+
+    /// Both, as they were written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl FromStr for Tag {
+    type Err = BadTag;
+
+    fn from_str(text: &str) -> Result<Tag, BadTag> {
+        if text.len() > LONGEST_TAG {
+            return Err(BadTag::TooLong(text.len()));
+        }
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(BadTag::Form(text.to_owned()));
+        };
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if key.is_empty() || !key.chars().all(allowed) {
+            return Err(BadTag::Key(text.to_owned()));
+        }
+        if value.chars().any(char::is_control) {
+            return Err(BadTag::Value(text.to_owned()));
+        }
+        Ok(Tag {
+            text: text.into(),
+            equals: key.len(),
+        })
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Tags {
+    /// These.
+    pub fn new(tags: impl IntoIterator<Item = Tag>) -> Result<Tags, BadTag> {
+        let all: Vec<Tag> = tags.into_iter().collect();
+        if all.len() > MOST_TAGS {
+            return Err(BadTag::TooMany(all.len()));
+        }
+        let twice = |(at, tag): (usize, &Tag)| all[..at].iter().any(|before| before.key() == tag.key());
+        if let Some((_, tag)) = all.iter().enumerate().find(|one| twice(*one)) {
+            return Err(BadTag::Twice(tag.key().to_owned()));
+        }
+        Ok(Tags((!all.is_empty()).then(|| all.into())))
+    }
+
+    /// The value of this key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.as_slice().iter().find(|tag| tag.key() == key).map(Tag::value)
+    }
+
+    /// All of them.
+    pub fn as_slice(&self) -> &[Tag] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_a_key_and_a_value() {
+        let tag: Tag = "site=a=b ü".parse().unwrap();
+        assert_eq!((tag.key(), tag.value()), ("site", "a=b ü"));
+        assert_eq!("k=".parse::<Tag>().map(|tag| tag.value().to_owned()), Ok(String::new()));
+        for (bad, says) in [
+            ("site", "KEY=VALUE"),
+            ("=x", "letters"),
+            ("a b=x", "letters"),
+            ("a=\n", "cannot be shown"),
+            (&format!("k={}", "x".repeat(63)), "65 bytes"),
+        ] {
+            let why = bad.parse::<Tag>().unwrap_err().to_string();
+            assert!(why.contains(says), "{bad}: {why}");
+        }
+        assert!(format!("k={}", "x".repeat(62)).parse::<Tag>().is_ok());
+    }
+
+    #[test]
+    fn tags_are_few_and_each_key_is_there_once() {
+        let tag = |n: usize| format!("k{n}=v{n}").parse::<Tag>().unwrap();
+        let tags = Tags::new((0..MOST_TAGS).map(tag)).unwrap();
+        assert_eq!((tags.get("k3"), tags.get("k9")), (Some("v3"), None));
+        assert_eq!(Tags::new((0..9).map(tag)), Err(BadTag::TooMany(9)));
+        assert_eq!(Tags::new([tag(1), tag(1)]), Err(BadTag::Twice("k1".to_owned())));
+        assert_eq!(Tags::new([]), Ok(Tags::default()));
+    }
+}
