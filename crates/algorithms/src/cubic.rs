@@ -83,6 +83,14 @@ impl Cubic {
     /// What is kept of the window at a loss.
     pub(crate) const KEPT: f64 = BETA;
 
+    /// As Linux has it, with its growth before a first loss.
+    pub(crate) fn linux() -> Cubic {
+        Cubic {
+            growth_before_loss: LINUX_GROWTH_BEFORE_LOSS,
+            ..Cubic::standard()
+        }
+    }
+
     /// The law alone, for those who compete by it in a part of their time.
     pub(crate) fn standard() -> Cubic {
         Cubic {

@@ -15,6 +15,7 @@ mod dice;
 mod dx;
 #[doc(hidden)]
 pub mod fuzz;
+mod group;
 mod least;
 mod ledbat;
 pub mod nimbus;
@@ -37,6 +38,7 @@ pub use bundler::Bundler;
 pub use constant::Constant;
 pub use copa::Copa;
 pub use cubic::Cubic;
+pub use group::Group;
 pub use ledbat::LedbatPlusPlus;
 pub use nimbus::Nimbus;
 pub use parameters::{BadParameter, ParameterDoc, Parameters};

@@ -9,8 +9,8 @@ use ccplane_agent::DynAlgorithm;
 use ccplane_lang::TextAlgorithm;
 
 use crate::{
-    BadParameter, ParameterDoc, Parameters, autorate, bbr, bundler, constant, copa, cubic, dctcp, dx, ledbat, nimbus,
-    reno, swift, text, timely, vegas, vivace,
+    BadParameter, ParameterDoc, Parameters, autorate, bbr, bundler, constant, copa, cubic, dctcp, dx, group, ledbat,
+    nimbus, reno, swift, text, timely, vegas, vivace,
 };
 
 /// Algorithms by name. A value, so that a user's own `main` can add to it what the command then offers everywhere.
@@ -110,6 +110,7 @@ impl Registry {
             .add(vivace::DOC, vivace::make)
             .add(bundler::DOC, bundler::make)
             .add(autorate::DOC, autorate::make)
+            .add(group::DOC, group::make)
     }
 
     /// One more; it replaces one of the same name.

@@ -298,6 +298,8 @@ pub(crate) mod tests {
             ("dx", "delay=rtt"),
             ("dx", "samples=freshest,rate=10gbit"),
             ("dx", "window=floor,headroom=2p"),
+            ("group", "rate=80mbit"),
+            ("group", "as=3,rate=1gbit,report=rtt"),
             ("nimbus", "delay=copa"),
             ("nimbus", "competitive=off"),
             ("timely", "law=patched"),

@@ -416,7 +416,7 @@ fn portable(beta: &str, own: &Own, options: WindowOptions) -> String {
 }
 
 /// The condition of a report. `srtt` is a smoothed RTT in µs.
-fn due(report: Reporting, srtt: &str) -> String {
+pub(crate) fn due(report: Reporting, srtt: &str) -> String {
     match report {
         Reporting::Ack => "(> (+ Ack.bytes_acked Ack.bytes_misordered) 0)".to_owned(),
         Reporting::Rtt => format!("(> Micros (max {srtt} 1000))"),

@@ -99,7 +99,13 @@ impl FromStr for Contender {
             part.split_once('=')
                 .map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()))
         };
-        let parameters: Option<Vec<_>> = rest.split(':').filter(|part| !part.is_empty()).map(pair).collect();
+        // An IPv6 address has colons of its own, and stands in brackets: `group:prefix=[2001:db8::]/32:as=2`.
+        let mut inside = false;
+        let divides = |c: char| {
+            inside = if inside { c != ']' } else { c == '[' };
+            c == ':' && !inside
+        };
+        let parameters: Option<Vec<_>> = rest.split(divides).filter(|part| !part.is_empty()).map(pair).collect();
         match parameters {
             Some(parameters) if is_name(name) || is_path(name) => Ok(Contender::Ccplane {
                 name: name.to_owned(),
@@ -121,6 +127,7 @@ mod tests {
             "reno",
             "native:cubic",
             "reno:report=acks:start=agent",
+            "group:prefix=[2001:db8::]/32;10.1.0.0/16:weights=[::1]=2:as=3",
             "../my files/mine.ccp:back=0.7",
             "./mine.py:back=0.7",
         ] {

@@ -10,6 +10,7 @@
 //! `ccplane-workload`: what is simulated is the code that runs on real packets.
 #![forbid(unsafe_code)]
 
+mod address;
 mod app;
 mod bundle;
 mod change;

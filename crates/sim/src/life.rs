@@ -13,7 +13,7 @@ use crate::flow::{Congestion, Direction, Flow, FlowId, FlowSpec, Rest, Wanted};
 use crate::network::Spread;
 use crate::packet::NONE;
 use crate::random::{self, Purpose};
-use crate::{SimError, Simulation, Tracer, World};
+use crate::{SimError, Simulation, Tracer, World, address};
 
 impl World {
     /// Adds a flow. One whose time has passed begins at once.
@@ -49,12 +49,12 @@ impl World {
         let control = match spec.congestion {
             Congestion::Native(native) => Wanted::Native(native),
             Congestion::Steered(agent, algorithm) => {
-                let host = self.hosts.get(agent.0 as usize).ok_or(SimError::Unknown {
+                let keeper = self.hosts.get(self.keeper(agent.0) as usize).ok_or(SimError::Unknown {
                     what: "agent",
                     number: agent.0,
                     count: self.hosts.len(),
                 })?;
-                if !host.offers(&algorithm) {
+                if !keeper.offers(&algorithm) {
                     return Err(SimError::UnknownAlgorithm(algorithm.as_ref().into()));
                 }
                 Wanted::Steered {
@@ -147,10 +147,13 @@ impl<T: Tracer> Simulation<T> {
             Wanted::Native(native) => world.add_native(native),
             Wanted::Steered { agent, algorithm } => {
                 let window = Bytes::new(u64::from(config.initial_window) * u64::from(config.mss));
+                let (local, peer) = address::ends(number, from, to);
                 let info = FlowInfo {
                     algorithm: algorithm.as_ref().to_owned(),
                     init_cwnd: window,
                     mss: Bytes::new(u64::from(config.mss)),
+                    local,
+                    peer,
                     cwnd: window,
                     ..FlowInfo::default()
                 };

@@ -117,7 +117,11 @@ impl<T: Tracer> Simulation<T> {
             if still > BATCH * IDLE_BATCHES {
                 return Err(self.world.stalled("millions of events, but time does not move on"));
             }
-            if event.kind() == Kind::Steer && self.world.hosts[event.which() as usize].agent().undecided() {
+            if event.kind() == Kind::Steer
+                && self.world.hosts[self.world.keeper(event.which()) as usize]
+                    .agent()
+                    .undecided()
+            {
                 return Ok(Some(AgentId(event.which())));
             }
         }
@@ -231,7 +235,7 @@ impl<T: Tracer> Simulation<T> {
                 if host.deadline == now {
                     host.deadline = Time::MAX;
                     host.on_deadline(now);
-                    self.world.plan_agent(which);
+                    self.world.pass_on(which);
                 }
             }
             Kind::Bundle => self.on_bundle(which),

@@ -68,6 +68,8 @@ pub struct HeardReport {
 /// An agent's datapath: what the flows that it steers share.
 pub(crate) struct Host {
     pub shared: Shared<Out>,
+    /// The number of the host that has the agent, where this is another datapath of it.
+    with: Option<u32>,
     keep_reports: usize,
     heard: Vec<HeardReport>,
     /// When the next of what goes either way is due, if that is planned, and when the agent's next deadline is.
@@ -124,6 +126,7 @@ impl Host {
         let tables = Tables::new(options.limits, options.capabilities);
         Host {
             shared: Shared::new(index, "sim", tables, Out { here, instead }),
+            with: None,
             keep_reports: options.keep_reports,
             heard: Vec::new(),
             due: Time::MAX,
@@ -164,10 +167,10 @@ impl Host {
         self.agent().next_deadline().unwrap_or(Time::MAX)
     }
 
-    /// The agent gets what has come by now.
-    pub fn deliver(&mut self, now: Time) {
+    /// The agent gets what has come by now. It is with the other one, where there is one.
+    pub fn deliver(&mut self, now: Time, other: Option<&mut Host>) {
         let (heard, most) = (&mut self.heard, self.keep_reports);
-        self.shared.way.here.deliver(now, |event| {
+        let see = |event: &Event<'_>| {
             if let Event::Report {
                 flow,
                 program,
@@ -184,7 +187,15 @@ impl Host {
                     fields: fields.to_vec(),
                 });
             }
-        });
+        };
+        let here = &mut self.shared.way.here;
+        match other {
+            None => here.deliver(now, see),
+            Some(other) => {
+                here.deliver_to(other.agent_mut(), now, see);
+                other.shared.way.here.collect(now);
+            }
+        }
     }
 
     /// The agent's deadline has come.
@@ -261,9 +272,64 @@ impl World {
         AgentId(id)
     }
 
+    /// Adds another datapath of an agent that is here: that of another host, with delays of its own. Flows under the id that this
+    /// gives are steered by the same agent. `None` where there is no such agent.
+    pub fn host_also(&mut self, agent: AgentId, options: SteerOptions) -> Option<AgentId> {
+        self.agent(agent)?;
+        let id = self.hosts.len() as u32;
+        let mut host = Host::through(Agent::default(), None, options, id);
+        let with = self.keeper(agent.0);
+        host.with = Some(with);
+        let datapath = host.shared.describe();
+        self.hosts.push(host);
+        let keeper = with as usize;
+        self.hosts[keeper]
+            .agent_mut()
+            .handle(self.now, DatapathId(id), Event::Ready { datapath });
+        // Its programs are in place at once, as those of the first are.
+        while let Some((to, command)) = self.hosts[keeper].agent_mut().poll() {
+            if let Some(host) = self.hosts.get_mut(to.0 as usize) {
+                host.take(self.now, &command, None);
+            }
+        }
+        self.plan_agent(id);
+        self.plan_agent(with);
+        Some(AgentId(id))
+    }
+
+    /// The number of the host that has this one's agent.
+    pub(crate) fn keeper(&self, agent: u32) -> u32 {
+        self.hosts
+            .get(agent as usize)
+            .and_then(|host| host.with)
+            .unwrap_or(agent)
+    }
+
+    /// An agent gets what has come by now from one of its datapaths.
+    fn deliver(&mut self, agent: u32) {
+        let (now, keeper) = (self.now, self.keeper(agent));
+        match self.hosts.get_disjoint_mut([agent as usize, keeper as usize]) {
+            Ok([host, keeper]) => host.deliver(now, Some(keeper)),
+            Err(_) => self.hosts[agent as usize].deliver(now, None),
+        }
+        self.pass_on(keeper);
+    }
+
+    /// What an agent said to other datapaths than that of its host goes there.
+    pub(crate) fn pass_on(&mut self, keeper: u32) {
+        let now = self.now;
+        while let Some((to, command)) = self.hosts[keeper as usize].shared.way.here.next_elsewhere() {
+            if let Some(host) = self.hosts.get_mut(to.0 as usize) {
+                host.shared.way.here.take(now, command);
+                self.plan_agent(to.0);
+            }
+        }
+        self.plan_agent(keeper);
+    }
+
     /// What an algorithm of an agent did so far.
     pub fn algorithm(&self, agent: AgentId, algorithm: &str) -> Option<AlgorithmStats> {
-        self.hosts.get(agent.0 as usize)?.agent().stats(algorithm)
+        self.agent(agent)?.stats(algorithm)
     }
 
     /// The reports that an agent got, as many as its [`SteerOptions`] keep.
@@ -273,7 +339,7 @@ impl World {
 
     /// The agent itself.
     pub fn agent(&self, agent: AgentId) -> Option<&Agent> {
-        Some(self.hosts.get(agent.0 as usize)?.agent())
+        Some(self.hosts.get(self.keeper(agent.0) as usize)?.agent())
     }
 
     /// Sees that what goes to and from an agent has its event, and the agent's deadline.
@@ -314,7 +380,7 @@ impl<T: Tracer> Simulation<T> {
             return;
         }
         host.due = Time::MAX;
-        host.deliver(now);
+        self.world.deliver(agent);
         while let Some(brought) = self.world.hosts[agent as usize].next_brought(now) {
             let world = &mut self.world;
             let (number, command) = match brought {

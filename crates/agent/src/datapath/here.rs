@@ -27,6 +27,8 @@ pub struct Here {
     delays: Delays,
     to_agent: VecDeque<(Time, Message)>,
     from_agent: VecDeque<(Time, Command)>,
+    /// What the agent said to other datapaths of it.
+    elsewhere: VecDeque<(DatapathId, Command)>,
     /// Room for what is handed over together. Empty between calls.
     together: Vec<Event<'static>>,
 }
@@ -45,6 +47,7 @@ impl Here {
             delays,
             to_agent: VecDeque::new(),
             from_agent: VecDeque::new(),
+            elsewhere: VecDeque::new(),
             together: Vec::new(),
         }
     }
@@ -59,16 +62,24 @@ impl Here {
 
     /// The agent gets what is due by now, all of it together. `see` looks on.
     pub fn deliver(&mut self, now: Time, see: impl FnMut(&Event<'_>)) {
-        let due = self.to_agent.iter().take_while(|(due, _)| *due <= now).count();
-        if due > 0 {
-            let mut events = emptied(std::mem::take(&mut self.together));
-            events.extend(self.to_agent.iter().take(due).map(|(_, message)| message.event()));
-            events.iter().for_each(see);
-            self.agent.handle_all(now, self.id, &events);
-            self.together = emptied(events);
-            self.to_agent.drain(..due);
-        }
+        let waiting = (&mut self.to_agent, &mut self.together);
+        hand_over(&mut self.agent, self.id, now, waiting, see);
         self.collect(now);
+    }
+
+    /// The same for an agent that is kept with another of its datapaths, which [collects](Here::collect) what it answers.
+    pub fn deliver_to(&mut self, agent: &mut Agent, now: Time, see: impl FnMut(&Event<'_>)) {
+        hand_over(agent, self.id, now, (&mut self.to_agent, &mut self.together), see);
+    }
+
+    /// Takes what the agent says to this datapath.
+    pub fn take(&mut self, now: Time, command: Command) {
+        self.from_agent.push_back((now + self.delays.from_agent, command));
+    }
+
+    /// The next of what the agent said to other datapaths of it.
+    pub fn next_elsewhere(&mut self) -> Option<(DatapathId, Command)> {
+        self.elsewhere.pop_front()
     }
 
     /// The agent's deadline has come.
@@ -77,11 +88,35 @@ impl Here {
         self.collect(now);
     }
 
-    fn collect(&mut self, now: Time) {
-        while let Some((_, command)) = self.agent.poll() {
-            self.from_agent.push_back((now + self.delays.from_agent, command));
+    /// Takes what the agent has said; what is for other datapaths is [kept for them](Here::next_elsewhere).
+    pub fn collect(&mut self, now: Time) {
+        while let Some((to, command)) = self.agent.poll() {
+            match to == self.id {
+                true => self.take(now, command),
+                false => self.elsewhere.push_back((to, command)),
+            }
         }
     }
+}
+
+/// What is due leaves `to_agent` for the agent. `together` is room.
+fn hand_over(
+    agent: &mut Agent,
+    id: DatapathId,
+    now: Time,
+    (to_agent, together): (&mut VecDeque<(Time, Message)>, &mut Vec<Event<'static>>),
+    see: impl FnMut(&Event<'_>),
+) {
+    let due = to_agent.iter().take_while(|(due, _)| *due <= now).count();
+    if due == 0 {
+        return;
+    }
+    let mut events = emptied(std::mem::take(together));
+    events.extend(to_agent.iter().take(due).map(|(_, message)| message.event()));
+    events.iter().for_each(see);
+    agent.handle_all(now, id, &events);
+    *together = emptied(events);
+    to_agent.drain(..due);
 }
 
 impl Way for Here {

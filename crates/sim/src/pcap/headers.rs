@@ -8,7 +8,7 @@ use etherparse::{IpDscp, IpEcn, IpNumber, Ipv4Header, TcpHeader, TcpOptionElemen
 
 use super::sequence::Sequence;
 use crate::trace::Seen;
-use crate::{FlowId, NodeId};
+use crate::{FlowId, NodeId, address};
 
 /// The IPv4 header, and TCP's with as many bytes of options as it can have.
 const IP: u32 = 20;
@@ -18,11 +18,8 @@ const MOST_OPTIONS: usize = 40;
 /// Windows are shown in steps of 2^14 bytes, the largest scale of RFC 7323 (section 2.3): up to 1 GB.
 const WINDOW_SCALE: u8 = 14;
 
-/// Where servers and receivers of datagrams listen; clients have the port of their flow's number.
-const SERVER_PORT: u16 = 5_201;
+/// Where receivers of datagrams listen.
 const DISCARD_PORT: u16 = 9;
-const FIRST_CLIENT_PORT: u32 = 10_000;
-const CLIENT_PORTS: u32 = 50_000;
 
 /// Makes headers. It remembers what numbers mean in each flow.
 #[derive(Debug, Default)]
@@ -91,7 +88,7 @@ impl Headers {
         let marks = segment.ce_packets != *told;
         *told = segment.ce_packets;
 
-        let (client, server) = (client_port(flow), SERVER_PORT);
+        let (client, server) = (address::client_port(flow.index() as u32), address::SERVER_PORT);
         let (source, destination) = if seen.backward {
             (server, client)
         } else {
@@ -137,7 +134,7 @@ impl Headers {
     fn udp(&self, seen: &Seen<'_>) -> (Vec<u8>, u32) {
         let length = seen.bytes.saturating_sub(IP).max(UdpHeader::LEN as u32);
         let ip = self.ip(seen, IpNumber::UDP, length);
-        let source = FIRST_CLIENT_PORT as u16;
+        let source = address::FIRST_CLIENT_PORT as u16;
         let mut bytes = ip.to_bytes().to_vec();
         if let Ok(udp) = UdpHeader::with_ipv4_checksum(source, DISCARD_PORT, &ip, zeros(length - UdpHeader::LEN as u32))
         {
@@ -219,14 +216,9 @@ fn sacked(side: &Side, sequence: &Sequence) -> Vec<(u32, u32)> {
         .collect()
 }
 
-fn client_port(flow: FlowId) -> u16 {
-    (FIRST_CLIENT_PORT + flow.index() as u32 % CLIENT_PORTS) as u16
-}
-
-/// A host's address: 10.0.0.0/8 and its number.
+/// A host's address.
 fn address(node: NodeId) -> [u8; 4] {
-    let [_, a, b, c] = (node.index() as u32 + 1).to_be_bytes();
-    [10, a, b, c]
+    address::host(node.index() as u32).octets()
 }
 
 fn dscp(class: u8) -> IpDscp {

@@ -3,8 +3,8 @@
 use ccplane_agent::FlowInfo;
 use ccplane_units::{Bytes, Rate};
 
-use crate::World;
 use crate::end::Steer;
+use crate::{World, address};
 
 impl World {
     /// Tells an agent that may be new what there is.
@@ -17,7 +17,11 @@ impl World {
             };
             let here = steered.get(place)?.as_ref()?.beside == agent;
             let connection = end.connection.as_ref().filter(|_| here)?;
+            let flow = self.flows.get(end.flow as usize)?;
+            let (local, peer) = address::ends(end.flow, flow.from, flow.to);
             let info = FlowInfo {
+                local,
+                peer,
                 mss: Bytes::new(connection.mss()),
                 cwnd: Bytes::new(connection.cwnd()),
                 ssthresh: Bytes::new(connection.ssthresh()),

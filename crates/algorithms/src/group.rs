@@ -1,0 +1,403 @@
+//! Flows of any number of hosts that share one limit, or one fair share of a bottleneck.
+//!
+//! This is what an agent off the datapath can do that no sender alone can: CCP's authors expect it to enable "control policies across groups
+//! of hosts" (Narayan et al., SIGCOMM 2018). The agent hears all members, on whatever datapath they are, and tells each its part, by weight.
+//!
+//! With `as=K` the group has one window, that of K Cubic flows ([`window`]), whatever the number of members. With `rate` it has one rate, which the members
+//! share by their pacing; beside it each has a Cubic window of its own, unless `as` says otherwise. A member that cannot use its part leaves
+//! it to the others ([`share`]).
+
+mod matching;
+mod member;
+mod program;
+mod share;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::collections::BTreeMap;
+
+use ccplane_agent::{Algorithm, Batch, Control, DynAlgorithm, FlowId, FlowInfo, FlowStats, Programs, Report, boxed};
+use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_units::{Bytes, Duration, Rate, Time};
+
+use self::matching::{Prefixes, Weights};
+use self::member::{Heard, Member};
+use self::share::Part;
+use self::window::Window;
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Reporting, WindowOptions};
+
+pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
+    name: "group",
+    doc: "flows of several hosts that share one limit, or one fair share, by weight",
+    parameters: &[
+        ParameterDoc {
+            name: "as",
+            default: "auto",
+            values: "auto | off | a whole number from 1 to 64",
+            doc: "as how many Cubic flows the whole group counts; off: each member as one; auto: off with a rate, else 1",
+        },
+        ParameterDoc {
+            name: "rate",
+            default: "off",
+            values: "off | a rate such as 1gbit",
+            doc: "most that all members send together, payload",
+        },
+        ParameterDoc {
+            name: "prefix",
+            default: "any",
+            values: "any | prefixes such as 10.1.0.0/16 with `;` between them",
+            doc: "senders that are members; others are Cubic flows of their own",
+        },
+        ParameterDoc {
+            name: "to",
+            default: "any",
+            values: "any | prefixes such as 10.9.0.0/16 with `;` between them",
+            doc: "receivers whose flows are members",
+        },
+        ParameterDoc {
+            name: "weights",
+            default: "equal",
+            values: "equal | rules such as 10.1.0.0/16=3 with `;` between them",
+            doc: "what senders weigh, the first rule that names one; 1 where none does",
+        },
+        ParameterDoc {
+            default: "10ms",
+            ..WindowOptions::REPORT
+        },
+    ],
+};
+
+pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    let limit = parameters.rate_or("rate", "off")?;
+    let flows = match (parameters.get("as").unwrap_or("auto"), limit) {
+        ("off", _) | ("auto", Some(_)) => None,
+        ("auto", None) => Some(1),
+        (number, _) => match number.parse() {
+            Ok(flows) if (1..=MOST_FLOWS).contains(&flows) => Some(flows),
+            _ => {
+                let expected = format!("it is `auto`, `off` or a whole number from 1 to {MOST_FLOWS}");
+                return Err(BadParameter::value("as", number, expected));
+            }
+        },
+    };
+    Ok(boxed(Group {
+        from: parameters.read("prefix", Prefixes::default())?,
+        to: parameters.read("to", Prefixes::default())?,
+        weights: parameters.read("weights", Weights::default())?,
+        report: parameters.read("report", Reporting::Every(REPORT))?,
+        limit,
+        flows,
+        shared: None,
+        members: BTreeMap::new(),
+        began: Time::ZERO,
+        timer: None,
+        crowded: None,
+        parts: Vec::new(),
+    }))
+}
+
+/// As how many flows a group may count at most: each costs some work at every report.
+const MOST_FLOWS: u32 = 64;
+/// Between reports, as Cubic has it.
+const REPORT: Duration = Duration::from_millis(10);
+/// Least window of a member, segments: with one alone, each would wait for the timer of a delayed ACK (RFC 5681, 4.2).
+const LEAST_SEGMENTS: f64 = 2.0;
+/// Of the limit, what all members together may hold that do not use it, so that they can begin again. More is lost to the others.
+const RESERVE: f64 = 0.01;
+/// What an idle member holds of that at most, bytes/s: two segments in a tenth of a second show an agent that it is back.
+const RESERVE_EACH: f64 = 28_960.0;
+/// Least rate of a member, bytes/s: a segment a second. With less its retransmission timer fires for want of an ACK (RFC 6298, 2.4).
+const LEAST_RATE: f64 = 1_448.0;
+/// Flows that live already when an agent begins bring their windows with them for so long.
+const TAKES_OVER: Duration = Duration::from_secs(1);
+/// How often it looks for members that have fallen silent, at least and at most.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+
+/// The algorithm.
+pub struct Group {
+    from: Prefixes,
+    to: Prefixes,
+    weights: Weights,
+    report: Reporting,
+    limit: Option<Rate>,
+    /// As how many flows the whole counts.
+    flows: Option<u32>,
+    /// The window of the whole, while it has members.
+    shared: Option<Window>,
+    /// In the order of their numbers, so that a run is the same every time. Those outside of the group are here too.
+    members: BTreeMap<FlowId, Member>,
+    /// When the first member came.
+    began: Time,
+    timer: Option<Time>,
+    /// It was said that there are too many.
+    crowded: Option<Crowded>,
+    /// Room for a division.
+    parts: Vec<Part>,
+}
+
+/// There is less than its members need at least.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+enum Crowded {
+    #[error(
+        "{members} members of at least {LEAST_SEGMENTS} segments each are more than the group's window of {window:.0} segments: the group takes more \
+         than its share; let it have fewer members, or count as more flows (`as`)"
+    )]
+    Window { members: usize, window: f64 },
+    #[error(
+        "{members} members of at least {LEAST_RATE} bytes/s each are more than the group's limit of {limit}: they get less, and will time out; let it have \
+         fewer members, or raise `rate`"
+    )]
+    Rate { members: usize, limit: Rate },
+}
+
+impl Group {
+    /// Takes in what a member reported.
+    fn hear(&mut self, now: Time, id: FlowId, report: &Report<'_>) {
+        let Some(heard) = Heard::read(report.fields()) else {
+            return;
+        };
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let cut = member.hear(now, &heard);
+        let outside = member.own.is_some();
+        let segments = if outside { member.segments() } else { self.sum() };
+        let alone = outside || self.inside().count() == 1;
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let Some(window) = member.own.as_mut().or(self.shared.as_mut()) else {
+            return;
+        };
+        match window.is_starting() {
+            false => window.heard(heard.acked as f64 / member.mss, heard.counted as f64 / member.mss),
+            true if heard.slow => {}
+            true => window.begin(segments),
+        }
+        let packets = heard.lost.saturating_add(heard.late).max(u64::from(cut));
+        window.lost(packets, heard.epoch, cut, alone && heard.timeouts > 0);
+        if heard.undos > 0 {
+            window.undo(heard.epoch);
+        }
+    }
+
+    fn inside(&self) -> impl Iterator<Item = &Member> {
+        self.members.values().filter(|member| member.inside)
+    }
+
+    /// The members' windows together, segments.
+    fn sum(&self) -> f64 {
+        self.inside().map(Member::segments).sum()
+    }
+
+    /// Divides what there is, and tells those who get another part than they have.
+    fn settle(&mut self, control: &mut Control<'_>) {
+        self.divide(control.now());
+        let count = self.inside().count() as f64;
+        let total = self
+            .shared
+            .as_ref()
+            .filter(|window| !window.is_starting())
+            .map(Window::total);
+        for (id, member) in &mut self.members {
+            let Some(order) = member.news() else { continue };
+            let Some(mut control) = control.flow(*id) else { continue };
+            for (name, value) in order.named() {
+                control.set(name, value);
+            }
+            member.tell(count, total, &mut control);
+        }
+        if self.timer.is_none() && !self.members.is_empty() {
+            let slowest = self.members.values().map(|member| member.rtt).fold(0.0, f64::max);
+            let after = Duration::from_nanos((slowest.min(1.0) * 1e9) as u64).clamp(LOOKS.0, LOOKS.1);
+            self.timer = Some(control.now() + after);
+            control.after(after);
+        }
+    }
+
+    fn divide(&mut self, now: Time) {
+        for member in self.members.values_mut() {
+            if let Some(window) = &mut member.own {
+                window.grow(now, member.rtt);
+                let (starting, total, epoch) = (window.is_starting(), window.total(), window.epoch());
+                member.wish(starting, total.floor(), epoch);
+            }
+        }
+        self.divide_window(now);
+        self.divide_rate();
+    }
+
+    /// Parts of one window are in proportion to weight and RTT, so that the rates are in proportion to the weights.
+    fn divide_window(&mut self, now: Time) {
+        let Some(window) = &mut self.shared else { return };
+        let inside = || self.members.values().filter(|member| member.inside);
+        let (mut weights, mut rtts) = (0.0, 0.0);
+        for member in inside().filter(|member| member.rtt > 0.0) {
+            weights += member.weight;
+            rtts += member.weight * member.rtt;
+        }
+        // What the flow that the group is would see; 0 before anybody knows.
+        let rtt = if weights > 0.0 { rtts / weights } else { 0.0 };
+        window.grow(now, rtt);
+        self.parts.clear();
+        self.parts.extend(inside().map(|member| {
+            let own = [member.rtt, rtt, 1.0].into_iter().find(|rtt| *rtt > 0.0).unwrap_or(1.0);
+            Part {
+                weight: member.weight * own,
+                wants: member.wants_segments,
+                least: LEAST_SEGMENTS,
+                gets: 0.0,
+            }
+        }));
+        let total = window.total();
+        let fits = window.is_starting() || share::divide(total, &mut self.parts);
+        // A remainder goes to others after each reduction.
+        let (starting, epoch) = (window.is_starting(), window.epoch());
+        share::whole(total, &mut self.parts, epoch as usize);
+        let members = self.members.values_mut().filter(|member| member.inside);
+        for (member, part) in members.zip(&self.parts) {
+            member.wish(starting, part.gets, epoch);
+        }
+        self.complain((!fits).then_some(Crowded::Window {
+            members: self.parts.len(),
+            window: total,
+        }));
+    }
+
+    fn divide_rate(&mut self) {
+        let Some(limit) = self.limit else { return };
+        let total = limit.bytes_per_sec() as f64;
+        let inside = || self.members.values().filter(|member| member.inside);
+        let idle = inside().filter(|member| member.idle).count().max(1) as f64;
+        let reserve = (RESERVE * total / idle).min(RESERVE_EACH);
+        self.parts.clear();
+        self.parts.extend(inside().map(|member| Part {
+            weight: member.weight,
+            wants: if member.idle { reserve } else { member.wants_rate },
+            least: LEAST_RATE,
+            gets: 0.0,
+        }));
+        let fits = share::divide(total, &mut self.parts);
+        // A limit is one: where there is less than the least of all, everybody gets less.
+        let scale = if fits {
+            1.0
+        } else {
+            total / (LEAST_RATE * self.parts.len() as f64)
+        };
+        let members = self.members.values_mut().filter(|member| member.inside);
+        for (member, part) in members.zip(&self.parts) {
+            member.pace = (part.gets * scale).max(1.0) as u64;
+        }
+        self.complain((!fits).then_some(Crowded::Rate {
+            members: self.parts.len(),
+            limit,
+        }));
+    }
+
+    /// Says once that there is too little, and again when it was enough in between.
+    fn complain(&mut self, crowded: Option<Crowded>) {
+        if let Some(why) = crowded.filter(|_| self.crowded.is_none()) {
+            tracing::warn!("{why}");
+        }
+        self.crowded = crowded;
+    }
+
+    /// A flow that others steered before goes on with what it had.
+    fn take_over(&mut self, now: Time, member: &mut Member, info: &FlowInfo) {
+        let slow = info.ssthresh.get() >= INFINITY;
+        if !info.live || slow {
+            return;
+        }
+        let segments = info.cwnd.get() as f64 / member.mss;
+        match (&mut member.own, &mut self.shared) {
+            (Some(own), _) => own.begin(segments),
+            (None, Some(shared)) if shared.is_starting() => shared.begin(segments),
+            (None, Some(shared)) if now < self.began + TAKES_OVER => shared.add(segments),
+            _ => {}
+        }
+    }
+}
+
+impl Algorithm for Group {
+    type Flow = FlowId;
+
+    fn name(&self) -> &str {
+        DOC.name
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new().with("member", program::text(self.report, self.limit.is_some()))
+    }
+
+    fn needs(&self) -> Capabilities {
+        let needs = Capabilities::CWND.with(Capabilities::RTT).with(Capabilities::RECOVERY);
+        match self.limit {
+            Some(_) => needs.with(Capabilities::PACING),
+            None => needs,
+        }
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> FlowId {
+        let (now, id) = (control.now(), control.this().unwrap_or_default());
+        let inside = self.from.contain(info.local.ip()) && self.to.contain(info.peer.ip());
+        let mut member = Member::new(now, info, inside, self.weights.of(info));
+        match self.flows.filter(|_| inside) {
+            None => member.own = Some(Window::new(1)),
+            Some(_) if self.shared.is_some() => {}
+            Some(flows) => (self.shared, self.began) = (Some(Window::new(flows)), now),
+        }
+        self.take_over(now, &mut member, info);
+        // One who joins a group in slow start begins with a part of what that has, and not with as much again.
+        let (had, others) = (self.sum(), self.inside().count());
+        let joins = member.own.is_none() && others > 0 && !info.live;
+        if joins && self.shared.as_ref().is_some_and(Window::is_starting) {
+            let part = (had / (others + 1) as f64).max(LEAST_SEGMENTS) * member.mss;
+            member.cwnd = member.cwnd.min(part.floor());
+            control.cwnd(Bytes::new(member.cwnd as u64));
+        }
+        self.members.insert(id, member);
+        self.divide(now);
+        if let Some(order) = self.members.get_mut(&id).map(Member::order) {
+            let mut variables = order.named().to_vec();
+            variables.push(("recovering", u64::from(info.live)));
+            control.program("member", &variables);
+            if order.pace > 0 {
+                control.rate(Rate::from_bytes_per_sec(order.pace));
+            }
+        }
+        self.settle(control);
+        id
+    }
+
+    fn on_report(&mut self, id: &mut FlowId, report: &Report<'_>, control: &mut Control<'_>) {
+        self.hear(control.now(), *id, report);
+        self.settle(control);
+    }
+
+    fn on_reports(&mut self, batch: &mut Batch<'_, FlowId>, control: &mut Control<'_>) {
+        while let Some((id, report)) = batch.next(control) {
+            let id = *id;
+            self.hear(control.now(), id, &report);
+        }
+        self.settle(control);
+    }
+
+    fn on_timer(&mut self, control: &mut Control<'_>) {
+        self.timer = None;
+        let every = match self.report {
+            Reporting::Every(interval) => interval.as_secs_f64(),
+            Reporting::Ack | Reporting::Rtt => 0.0,
+        };
+        let now = control.now();
+        self.members.values_mut().for_each(|member| member.look(now, every));
+        self.settle(control);
+    }
+
+    fn on_close(&mut self, id: FlowId, _last: &FlowStats) {
+        self.members.remove(&id);
+        if self.inside().next().is_none() {
+            (self.shared, self.crowded) = (None, None);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Which flows are members, and what each weighs.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ccplane_agent::FlowInfo;
+
+/// The weights that there may be: with more between two members the lighter one has less than a packet of any window.
+const WEIGHTS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
+
+/// Addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Prefix {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Prefix {
+    /// Whether an address is one of these. An IPv4 address inside an IPv6 one counts as itself.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
+                (a.to_bits() ^ b.to_bits()) & mask == 0
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
+                (a.to_bits() ^ b.to_bits()) & mask == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = String;
+
+    /// `10.1.0.0/16`, `[2001:db8::]/32`, or an address alone. The brackets are because colons divide an algorithm's parameters.
+    fn from_str(text: &str) -> Result<Prefix, String> {
+        let wrong = |why: &str| {
+            format!("`{text}` is no prefix, {why}: write one such as `10.1.0.0/16`, `[2001:db8::]/32` or `10.1.2.3`")
+        };
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let bare = address
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .unwrap_or(address);
+        let address: IpAddr = bare.parse().map_err(|_| wrong(&format!("`{bare}` is no address")))?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = match bits.map(str::parse::<u8>) {
+            None => most,
+            Some(Ok(bits)) if bits <= most => bits,
+            Some(_) => return Err(wrong(&format!("the number behind the `/` is 0 to {most}"))),
+        };
+        let prefix = Prefix { address, bits };
+        let beyond = match address {
+            IpAddr::V4(a) => a.to_bits() & !u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0) != 0,
+            IpAddr::V6(a) => a.to_bits() & !u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0) != 0,
+        };
+        match beyond {
+            true => Err(wrong(&format!("the address has bits behind the first {bits}"))),
+            false => Ok(prefix),
+        }
+    }
+}
+
+/// Prefixes with `;` between them; none where nothing was said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Prefixes(Vec<Prefix>);
+
+impl Prefixes {
+    /// Whether an address is of one of these; every address is where there are none.
+    pub fn contain(&self, address: IpAddr) -> bool {
+        self.0.is_empty() || self.0.iter().any(|prefix| prefix.contains(address))
+    }
+}
+
+impl FromStr for Prefixes {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Prefixes, String> {
+        match text {
+            "any" => Ok(Prefixes::default()),
+            _ => text
+                .split(';')
+                .map(|one| one.trim().parse())
+                .collect::<Result<_, _>>()
+                .map(Prefixes),
+        }
+    }
+}
+
+/// What members weigh: the first rule that names a flow's sender decides.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Weights(Vec<(Prefix, f64)>);
+
+impl Weights {
+    /// What a flow weighs; 1 where no rule names it.
+    pub fn of(&self, info: &FlowInfo) -> f64 {
+        let rule = self.0.iter().find(|(prefix, _)| prefix.contains(info.local.ip()));
+        rule.map_or(1.0, |(_, weight)| *weight)
+    }
+}
+
+impl FromStr for Weights {
+    type Err = String;
+
+    /// `10.1.0.0/16=3;10.2.0.0/16=1`.
+    fn from_str(text: &str) -> Result<Weights, String> {
+        if text == "equal" {
+            return Ok(Weights::default());
+        }
+        let rule = |one: &str| -> Result<(Prefix, f64), String> {
+            let (who, weight) = one.trim().rsplit_once('=').ok_or_else(|| {
+                format!("`{one}` is no rule: write `equal`, or who and a weight, such as `10.1.0.0/16=3;10.2.0.0/16=1`")
+            })?;
+            let weight = match weight.trim().parse::<f64>() {
+                Ok(weight) if WEIGHTS.contains(&weight) => weight,
+                _ => {
+                    return Err(format!(
+                        "`{one}` has no weight from {} to {}: a member that weighs nothing would starve, so leave it out of the group instead",
+                        WEIGHTS.start(),
+                        WEIGHTS.end()
+                    ));
+                }
+            };
+            Ok((who.trim().parse()?, weight))
+        };
+        text.split(';').map(rule).collect::<Result<_, _>>().map(Weights)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn prefix(text: &str) -> Prefix {
+        text.parse().unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn a_prefix_has_the_addresses_that_begin_with_it() {
+        for (text, inside, outside) in [
+            ("10.1.0.0/16", "10.1.255.3", "10.2.0.1"),
+            ("10.1.2.3", "10.1.2.3", "10.1.2.4"),
+            ("0.0.0.0/0", "255.1.1.1", "::2"),
+            ("[2001:db8::]/32", "2001:db8:1::1", "2001:db9::1"),
+            ("::/0", "2001:db8::1", "1.2.3.4"),
+            ("10.1.0.0/16", "::ffff:10.1.0.9", "::ffff:10.2.0.9"),
+        ] {
+            assert!(prefix(text).contains(address(inside)), "{text} {inside}");
+            assert!(!prefix(text).contains(address(outside)), "{text} {outside}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_prefix_is_told_with_the_place() {
+        for (text, why) in [
+            ("10.1.0/16", "`10.1.0` is no address"),
+            ("10.1.0.0/33", "0 to 32"),
+            ("10.1.0.0/", "0 to 32"),
+            ("[2001:db8::]/129", "0 to 128"),
+            ("10.1.0.1/16", "has bits behind the first 16"),
+            ("", "`` is no address"),
+        ] {
+            let said = text.parse::<Prefix>().expect_err(text);
+            assert!(said.contains(why) && said.contains("such as `10.1.0.0/16`"), "{said}");
+        }
+        assert!("10.0.0.0/8;nowhere".parse::<Prefixes>().is_err());
+    }
+
+    #[test]
+    fn the_first_rule_decides_the_weight() {
+        let weights: Weights = "10.1.2.0/24=5;10.1.0.0/16=0.5".parse().expect("rules");
+        let of = |local: &str| {
+            weights.of(&FlowInfo {
+                local: (address(local), 80).into(),
+                ..FlowInfo::default()
+            })
+        };
+        assert_eq!((of("10.1.2.9"), of("10.1.3.9"), of("10.9.9.9")), (5.0, 0.5, 1.0));
+    }
+
+    #[test]
+    fn a_weight_of_nothing_is_refused() {
+        for weight in ["0", "-1", "nan", "inf", "much", ""] {
+            let why = format!("10.0.0.0/8={weight}").parse::<Weights>().expect_err(weight);
+            assert!(why.contains("would starve"), "{why}");
+        }
+        let why = "10.0.0.0/8".parse::<Weights>().expect_err("no weight");
+        assert!(why.contains("who and a weight"), "{why}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_does_harm(text in "\\PC{0,40}") {
+            let _ = (text.parse::<Prefixes>(), text.parse::<Weights>());
+        }
+
+        #[test]
+        fn an_address_is_in_each_of_its_prefixes(bits in any::<u32>(), length in 0..=32u8) {
+            let first = bits & u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            let prefix = prefix(&format!("{}/{length}", std::net::Ipv4Addr::from_bits(first)));
+            prop_assert!(prefix.contains(std::net::Ipv4Addr::from_bits(bits).into()));
+            if length > 0 {
+                prop_assert!(!prefix.contains(std::net::Ipv4Addr::from_bits(bits ^ 1 << 31).into()));
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Who gets how much of what a group has.
+//!
+//! Weighted max-min fairness (Bertsekas and Gallager, "Data Networks", section 6.5.2): one level for all, times the weight; whoever wants less
+//! gets what it wants, and the level rises by what it leaves. So nothing that somebody wants is kept from him.
+
+/// A member's part.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Part {
+    /// Above 0.
+    pub weight: f64,
+    /// Most that it can use; infinity where it uses all it gets.
+    pub wants: f64,
+    /// Least that it gets.
+    pub least: f64,
+    /// What it gets.
+    pub gets: f64,
+}
+
+/// Halvings of the level: a double has no more digits.
+const HALVINGS: u32 = 64;
+
+/// Divides `total`. False where the least of all parts is more than there is: then each gets its least, and together they have more.
+pub(super) fn divide(total: f64, parts: &mut [Part]) -> bool {
+    if parts.is_empty() {
+        return true;
+    }
+    let least: f64 = parts.iter().map(|part| part.least).sum();
+    if least >= total {
+        parts.iter_mut().for_each(|part| part.gets = part.least);
+        return least <= total;
+    }
+    let wants: f64 = parts.iter().map(|part| part.wants.max(part.least)).sum();
+    let weights: f64 = parts.iter().map(|part| part.weight).sum();
+    if wants <= total {
+        // What nobody wants is room for whoever wants more next.
+        for part in parts.iter_mut() {
+            part.gets = part.wants.max(part.least) + (total - wants) * part.weight / weights;
+        }
+        return true;
+    }
+    let at = |level: f64, part: &Part| (level * part.weight).min(part.wants).max(part.least);
+    let lightest = parts.iter().map(|part| part.weight).fold(f64::INFINITY, f64::min);
+    // At the higher level the lightest alone would have all.
+    let (mut low, mut high) = (0.0, total / lightest);
+    for _ in 0..HALVINGS {
+        let level = low + (high - low) / 2.0;
+        match parts.iter().map(|part| at(level, part)).sum::<f64>() <= total {
+            true => low = level,
+            false => high = level,
+        }
+    }
+    parts.iter_mut().for_each(|part| part.gets = at(low, part));
+    true
+}
+
+/// Makes whole numbers of what was divided: each is rounded down, and what that leaves of `total` goes, one each, to the parts from `first` on
+/// in a circle that want more. A first that changes gives each its turn.
+pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
+    // What is whole but for the last bits of the halvings is not to lose one.
+    parts.iter_mut().for_each(|part| part.gets = (part.gets + 1e-6).floor());
+    let mut left = (total - parts.iter().map(|part| part.gets).sum::<f64>()).floor();
+    let count = parts.len();
+    for n in 0..count {
+        let part = &mut parts[(first % count + n) % count];
+        if left >= 1.0 && part.gets + 1.0 <= part.wants {
+            part.gets += 1.0;
+            left -= 1.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn part(weight: f64, wants: f64) -> Part {
+        Part {
+            weight,
+            wants,
+            ..Part::default()
+        }
+    }
+
+    fn given(total: f64, parts: &[Part]) -> Vec<f64> {
+        let mut parts = parts.to_vec();
+        assert!(divide(total, &mut parts));
+        parts.iter().map(|part| (part.gets * 1e6).round() / 1e6).collect()
+    }
+
+    #[test]
+    fn all_is_divided_by_weight() {
+        let all = f64::INFINITY;
+        assert_eq!(given(12.0, &[part(1.0, all), part(1.0, all), part(1.0, all)]), [4.0; 3]);
+        assert_eq!(
+            given(12.0, &[part(1.0, all), part(2.0, all), part(3.0, all)]),
+            [2.0, 4.0, 6.0]
+        );
+        assert!(given(12.0, &[]).is_empty());
+    }
+
+    #[test]
+    fn what_a_member_leaves_the_others_get() {
+        let all = f64::INFINITY;
+        assert_eq!(
+            given(12.0, &[part(1.0, 2.0), part(1.0, all), part(1.0, all)]),
+            [2.0, 5.0, 5.0]
+        );
+        assert_eq!(
+            given(12.0, &[part(5.0, 1.0), part(1.0, 4.0), part(1.0, all)]),
+            [1.0, 4.0, 7.0]
+        );
+        // And what nobody wants is room for all.
+        assert_eq!(given(12.0, &[part(1.0, 2.0), part(1.0, 4.0)]), [5.0, 7.0]);
+    }
+
+    #[test]
+    fn the_least_comes_first_and_may_be_more_than_there_is() {
+        let least = |least| Part {
+            least,
+            ..part(1.0, f64::INFINITY)
+        };
+        assert_eq!(given(12.0, &[least(8.0), least(0.0)]), [8.0, 4.0]);
+        let mut crowd = [least(2.0); 10];
+        assert!(!divide(12.0, &mut crowd));
+        assert!(crowd.iter().all(|part| part.gets == 2.0));
+    }
+
+    #[test]
+    fn a_remainder_goes_round() {
+        let mut parts = [part(1.0, f64::INFINITY); 4];
+        let mut had = [0.0; 4];
+        for turn in 0..4 {
+            divide(10.0, &mut parts);
+            whole(10.0, &mut parts, turn);
+            assert_eq!(parts.iter().map(|part| part.gets).sum::<f64>(), 10.0);
+            parts.iter().zip(&mut had).for_each(|(part, had)| *had += part.gets);
+        }
+        assert_eq!(had, [10.0; 4]);
+    }
+
+    fn any_part() -> impl Strategy<Value = Part> {
+        let wants = prop_oneof![Just(f64::INFINITY), Just(0.0), 0.0..1e9f64];
+        (0.001..1000.0f64, wants, prop_oneof![Just(0.0), 0.0..1e4f64]).prop_map(|(weight, wants, least)| Part {
+            weight,
+            wants,
+            least,
+            gets: f64::NAN,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_than_there_is_and_nobody_starves(
+            total in prop_oneof![Just(0.0), 1.0..1e10f64],
+            parts in prop::collection::vec(any_part(), 1..40),
+            first in 0..100usize,
+        ) {
+            let mut parts = parts;
+            let fits = divide(total, &mut parts);
+            let sum: f64 = parts.iter().map(|part| part.gets).sum();
+            prop_assert!(parts.iter().all(|part| part.gets.is_finite() && part.gets >= part.least));
+            if !fits {
+                prop_assert!(parts.iter().map(|part| part.least).sum::<f64>() > total);
+                return Ok(());
+            }
+            // All of it, and no more.
+            prop_assert!((sum - total).abs() <= 1e-6 * total.max(1.0), "{sum} of {total}");
+            let wants: f64 = parts.iter().map(|part| part.wants.max(part.least)).sum();
+            if wants > total {
+                // Nobody is behind another who has more than its least, unless it has all that it wants.
+                let level = |part: &Part| part.gets / part.weight;
+                let most = parts.iter().filter(|part| part.gets > part.least * 1.000_001).map(level).fold(0.0, f64::max);
+                for part in &parts {
+                    let content = part.gets >= part.wants * 0.999_999;
+                    prop_assert!(content || level(part) >= most * 0.999_99, "{part:?} {most}");
+                }
+            }
+            let before = parts.clone();
+            whole(total, &mut parts, first);
+            let sum: f64 = parts.iter().map(|part| part.gets).sum();
+            prop_assert!(sum <= total * 1.000_001 + 1e-3, "{sum} of {total}");
+            for (part, before) in parts.iter().zip(&before) {
+                prop_assert!((part.gets - before.gets).abs() <= 1.0 && part.gets.fract() == 0.0);
+            }
+        }
+    }
+}

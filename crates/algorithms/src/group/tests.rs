@@ -1,0 +1,523 @@
+//! A group behind an agent, with members on several datapaths that a test speaks for.
+
+use std::collections::BTreeMap;
+
+use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowId, FlowInfo, FlowStats, Options};
+use ccplane_datapath::{INFINITY, Target};
+use ccplane_units::{Bytes, Duration, Time};
+use ccplane_wire::{Command, Event};
+use proptest::prelude::*;
+
+use crate::script::everything;
+use crate::{Parameters, Registry};
+
+const MSS: u64 = 1_000;
+const RTT: Duration = Duration::from_millis(20);
+
+/// What a member was told last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    wish: u64,
+    stamp: u64,
+    seen: u64,
+    pace: u64,
+    cwnd: u64,
+}
+
+/// A report, by its parts that matter.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    segments: u64,
+    counted: u64,
+    busy: u64,
+    lost: u64,
+    flight: u64,
+    cwnd: u64,
+    cuts: u64,
+    epoch: u64,
+    slow: bool,
+    timeouts: u64,
+    undos: u64,
+}
+
+/// A member that uses a window of so many segments.
+fn busy(cwnd: u64) -> Said {
+    Said {
+        segments: cwnd,
+        counted: cwnd,
+        busy: cwnd,
+        lost: 0,
+        flight: cwnd,
+        cwnd,
+        cuts: 0,
+        epoch: 0,
+        slow: false,
+        timeouts: 0,
+        undos: 0,
+    }
+}
+
+struct Hosts {
+    agent: Agent,
+    now: Time,
+    told: BTreeMap<FlowId, Told>,
+    variables: Vec<String>,
+    program: u32,
+}
+
+fn id(host: u32, flow: u64) -> FlowId {
+    FlowId {
+        datapath: DatapathId(host),
+        flow,
+    }
+}
+
+impl Hosts {
+    /// Two hosts, 10.1.0.1 and 10.2.0.1, whose agent has the algorithm with these parameters.
+    fn new(parameters: &str) -> Hosts {
+        let mut agent = Agent::new(Options::default());
+        let parameters: Parameters = parameters.parse().expect("well-formed");
+        let made = Registry::builtin().by_name("group", &parameters);
+        agent
+            .add_boxed(made.unwrap_or_else(|why| panic!("{why}")))
+            .expect("it compiles");
+        let hosted = agent.hosted().next().expect("added").clone();
+        let program = &hosted.programs[0];
+        let names = ["wish", "stamp", "seen", "pace"];
+        let control = |name: &str| format!("{:?}", Target::Var(program.control(name).expect("its name")));
+        let mut hosts = Hosts {
+            agent,
+            now: Time::from_micros(1_000_000),
+            told: BTreeMap::new(),
+            variables: names.map(control).into(),
+            program: program.uid,
+        };
+        for host in 1..=2 {
+            let datapath = DatapathInfo {
+                id: host,
+                kind: "test".to_owned(),
+                capabilities: everything(),
+                max_programs: 8,
+                max_instrs: 256,
+                max_vars: 32,
+                fallback_after: None,
+            };
+            hosts
+                .agent
+                .handle(hosts.now, DatapathId(host), Event::Ready { datapath });
+        }
+        hosts.obey();
+        hosts
+    }
+
+    fn obey(&mut self) {
+        while let Some((datapath, command)) = self.agent.poll() {
+            let (flow, updates) = match &command {
+                Command::SetProgram { flow, updates, .. } | Command::Update { flow, updates } => (*flow, updates),
+                _ => continue,
+            };
+            let told = self.told.entry(FlowId { datapath, flow }).or_default();
+            for update in updates.as_slice() {
+                let name = format!("{:?}", update.target);
+                match self.variables.iter().position(|known| *known == name) {
+                    Some(0) => told.wish = update.value,
+                    Some(1) => told.stamp = update.value,
+                    Some(2) => told.seen = update.value,
+                    Some(3) => told.pace = update.value,
+                    _ if update.target == Target::Cwnd => told.cwnd = update.value,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, host: u32, flow: u64) {
+        let info = FlowInfo {
+            mss: Bytes::new(MSS),
+            init_cwnd: Bytes::new(10 * MSS),
+            cwnd: Bytes::new(10 * MSS),
+            local: ([10, host as u8, 0, 1], 1_000 + flow as u16).into(),
+            ..FlowInfo::default()
+        };
+        self.open_as(host, flow, info);
+    }
+
+    fn open_as(&mut self, host: u32, flow: u64, info: FlowInfo) {
+        self.agent
+            .handle(self.now, DatapathId(host), Event::FlowOpened { flow, info });
+        self.obey();
+    }
+
+    fn close(&mut self, host: u32, flow: u64) {
+        let stats = FlowStats::default();
+        self.agent
+            .handle(self.now, DatapathId(host), Event::FlowClosed { flow, stats });
+        self.told.remove(&id(host, flow));
+        self.obey();
+    }
+
+    fn say(&mut self, host: u32, flow: u64, said: Said) {
+        let bytes = |segments: u64| segments * MSS;
+        let fields = [
+            bytes(said.segments),
+            bytes(said.counted),
+            bytes(said.busy),
+            said.lost,
+            0,
+            bytes(said.flight),
+            said.timeouts,
+            said.undos,
+            RTT.as_micros(),
+            bytes(said.cwnd),
+            said.cuts,
+            said.epoch,
+            u64::from(said.slow),
+        ];
+        let report = Event::Report {
+            flow,
+            program: self.program,
+            urgent: said.lost > 0,
+            fields: &fields,
+        };
+        self.agent.handle(self.now, DatapathId(host), report);
+        self.obey();
+    }
+
+    fn wait(&mut self, time: Duration) {
+        let until = self.now + time;
+        while let Some(due) = self.agent.next_deadline().filter(|due| *due <= until) {
+            self.now = due;
+            self.agent.on_deadline(due);
+            self.obey();
+        }
+        self.now = until;
+    }
+
+    /// A round trip in which each of these members uses its part.
+    fn round(&mut self, members: &[(u32, u64)]) {
+        self.wait(RTT);
+        for (host, flow) in members {
+            let told = self.told[&id(*host, *flow)];
+            let used = if told.pace > 0 {
+                told.pace / 50 / MSS
+            } else {
+                told.wish / MSS
+            };
+            self.say(
+                *host,
+                *flow,
+                Said {
+                    cuts: told.seen,
+                    epoch: told.stamp,
+                    ..busy(used.min(10_000))
+                },
+            );
+        }
+    }
+
+    fn wishes(&self) -> Vec<u64> {
+        self.told.values().map(|told| told.wish / MSS).collect()
+    }
+
+    fn paces(&self) -> Vec<u64> {
+        self.told.values().map(|told| told.pace).collect()
+    }
+}
+
+const FOUR: [(u32, u64); 4] = [(1, 1), (1, 2), (2, 1), (2, 2)];
+
+/// Four members on two hosts, which have left slow start with 40 segments each.
+fn four(parameters: &str) -> Hosts {
+    let mut hosts = Hosts::new(parameters);
+    for (host, flow) in FOUR {
+        hosts.open(host, flow);
+    }
+    hosts.wait(RTT);
+    for (host, flow) in FOUR {
+        hosts.say(host, flow, Said { slow: true, ..busy(40) });
+    }
+    hosts.wait(RTT);
+    hosts.say(1, 1, busy(40));
+    hosts
+}
+
+#[test]
+fn a_group_in_slow_start_has_no_parts_and_newcomers_begin_with_less() {
+    let mut hosts = Hosts::new("");
+    for (host, flow) in FOUR {
+        hosts.open(host, flow);
+    }
+    assert!(hosts.told.values().all(|told| told.wish == INFINITY));
+    let windows: Vec<u64> = hosts.told.values().map(|told| told.cwnd).collect();
+    assert_eq!(windows, [0, 5_000, 5_000, 5_000], "0 is as it comes: ten segments");
+}
+
+#[test]
+fn the_end_of_one_slow_start_is_that_of_all() {
+    let hosts = four("");
+    assert_eq!(hosts.wishes(), [40; 4]);
+}
+
+#[test]
+fn a_loss_of_one_makes_all_give_way_and_those_of_the_same_round_trip_count_no_more() {
+    let mut hosts = four("");
+    let lost = Said {
+        counted: 0,
+        lost: 3,
+        cuts: 1,
+        ..busy(40)
+    };
+    hosts.say(1, 1, lost);
+    assert_eq!(hosts.wishes(), [28; 4]);
+    assert_eq!((hosts.told[&id(1, 1)].stamp, hosts.told[&id(1, 1)].seen), (1, 1));
+    hosts.say(2, 2, lost);
+    hosts.say(2, 1, lost);
+    assert_eq!(hosts.wishes(), [28; 4]);
+    assert_eq!(hosts.told[&id(2, 2)].seen, 1, "it hears that its cut was seen");
+    // In the next round trip it is another.
+    hosts.say(1, 2, Said { epoch: 1, ..lost });
+    assert!(hosts.wishes().iter().sum::<u64>() <= 79, "{:?}", hosts.wishes());
+}
+
+#[test]
+fn a_spurious_reduction_returns() {
+    let mut hosts = four("");
+    let seen = Said {
+        counted: 0,
+        cuts: 1,
+        ..busy(40)
+    };
+    hosts.say(1, 1, Said { lost: 1, ..seen });
+    assert_eq!(hosts.wishes(), [28; 4]);
+    hosts.say(1, 1, Said { undos: 1, ..seen });
+    assert_eq!(hosts.wishes(), [40; 4]);
+}
+
+#[test]
+fn weights_divide() {
+    let hosts = four("weights=10.1.0.0/16=3");
+    assert_eq!(hosts.wishes(), [60, 60, 20, 20]);
+    let hosts = four("rate=80mbit,weights=10.2.0.0/16=4");
+    assert_eq!(hosts.paces(), [1_000_000, 1_000_000, 4_000_000, 4_000_000]);
+}
+
+#[test]
+fn others_are_flows_of_their_own() {
+    let mut hosts = four("prefix=10.1.0.0/16");
+    assert_eq!(hosts.told[&id(2, 1)].wish, INFINITY, "still in its own slow start");
+    hosts.say(2, 1, busy(50));
+    // The group has 80, of the two that are its members.
+    assert_eq!(hosts.wishes(), [40, 40, 50, INFINITY / MSS]);
+    let mut hosts = four("to=10.9.0.0/16");
+    hosts.say(2, 2, busy(30));
+    assert_eq!(hosts.told[&id(2, 2)].wish, 30 * MSS);
+}
+
+#[test]
+fn a_member_that_falls_silent_leaves_its_part_and_gets_it_back() {
+    let mut hosts = four("");
+    for _ in 0..8 {
+        hosts.round(&FOUR[..3]);
+    }
+    let wishes = hosts.wishes();
+    assert_eq!(wishes[3], 2, "{wishes:?}");
+    assert!(wishes[..3].iter().all(|wish| *wish >= 52), "{wishes:?}");
+    hosts.say(2, 2, busy(2));
+    let wishes = hosts.wishes();
+    assert!(
+        wishes.iter().all(|wish| (40..=wishes[3] + 1).contains(wish)),
+        "{wishes:?}"
+    );
+}
+
+#[test]
+fn a_member_whose_application_has_little_leaves_the_rest() {
+    let mut hosts = four("");
+    for _ in 0..4 {
+        hosts.round(&FOUR[..3]);
+        let little = Said {
+            counted: 0,
+            busy: 0,
+            ..busy(8)
+        };
+        hosts.say(2, 2, little);
+    }
+    let wishes = hosts.wishes();
+    assert_eq!(
+        wishes[3], 12,
+        "a quarter more than it used, and two segments: {wishes:?}"
+    );
+    assert!(wishes[..3].iter().all(|wish| *wish >= 49), "{wishes:?}");
+}
+
+#[test]
+fn members_come_and_go() {
+    let mut hosts = four("");
+    hosts.open(2, 3);
+    assert_eq!(hosts.wishes(), [32; 5]);
+    hosts.close(2, 3);
+    hosts.close(1, 1);
+    hosts.round(&FOUR[1..]);
+    assert!(hosts.wishes().iter().all(|wish| *wish >= 53), "{:?}", hosts.wishes());
+    for (host, flow) in &FOUR[1..] {
+        hosts.close(*host, *flow);
+    }
+    // The next group begins anew.
+    hosts.open(1, 9);
+    assert_eq!(hosts.told[&id(1, 9)].wish, INFINITY);
+}
+
+#[test]
+fn a_host_that_is_gone_leaves_its_part() {
+    let mut hosts = four("rate=80mbit");
+    hosts.agent.disconnected(DatapathId(2));
+    hosts.told.retain(|id, _| id.datapath == DatapathId(1));
+    hosts.round(&FOUR[..2]);
+    assert_eq!(hosts.paces(), [5_000_000; 2]);
+}
+
+#[test]
+fn an_agent_that_begins_again_goes_on_with_what_the_members_have() {
+    let mut hosts = Hosts::new("");
+    for (host, flow) in FOUR {
+        let info = FlowInfo {
+            mss: Bytes::new(MSS),
+            cwnd: Bytes::new(25 * MSS),
+            ssthresh: Bytes::new(25 * MSS),
+            live: true,
+            ..FlowInfo::default()
+        };
+        hosts.open_as(host, flow, info);
+    }
+    assert_eq!(hosts.wishes(), [25; 4]);
+}
+
+#[test]
+fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
+    let mut hosts = four("rate=80mbit");
+    assert_eq!(hosts.paces(), [2_500_000; 4]);
+    // One gets through no more than a tenth of its part, whatever holds it.
+    for _ in 0..30 {
+        hosts.round(&FOUR[..3]);
+        hosts.say(2, 2, busy(5));
+    }
+    let paces = hosts.paces();
+    assert!((300_000..400_000).contains(&paces[3]), "{paces:?}");
+    assert!(paces[..3].iter().all(|pace| *pace > 3_100_000), "{paces:?}");
+    // And falls silent: what it keeps is a hundredth of the limit at most.
+    for _ in 0..8 {
+        hosts.round(&FOUR[..3]);
+    }
+    assert!(hosts.paces()[3] <= 100_000, "{:?}", hosts.paces());
+    hosts.say(2, 2, busy(1));
+    assert_eq!(hosts.paces(), [2_500_000; 4]);
+}
+
+#[test]
+fn members_that_ask_for_more_than_there_is_are_told_and_kept_within_it() {
+    // 8 kbit/s are 1,000 bytes/s: less than a segment a second for one, and much less for four.
+    let hosts = four("rate=8kbit");
+    assert_eq!(hosts.paces(), [250; 4]);
+    let why = super::Crowded::Rate {
+        members: 4,
+        limit: "8kbit".parse().expect("a rate"),
+    };
+    let said = why.to_string();
+    assert!(
+        said.starts_with("4 members of at least 1448 bytes/s") && said.contains("raise `rate`"),
+        "{said}"
+    );
+    let why = super::Crowded::Window {
+        members: 100,
+        window: 50.4,
+    };
+    let said = why.to_string();
+    assert!(
+        said.contains("window of 50 segments") && said.contains("fewer members"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_value_without_sense_is_told() {
+    for (parameters, expected) in [
+        ("rate=0mbit", "a rate of zero sends nothing"),
+        ("as=0", "a whole number from 1 to 64"),
+        ("as=65", "a whole number from 1 to 64"),
+        ("as=half", "`auto`, `off` or a whole number"),
+        ("prefix=10.1.0.0/40", "0 to 32"),
+        ("to=somewhere", "is no prefix"),
+        ("weights=10.1.0.0/16=0", "would starve"),
+        ("weights=3", "who and a weight"),
+    ] {
+        let parameters = parameters.parse().expect("well-formed");
+        match Registry::builtin().by_name("group", &parameters) {
+            Ok(_) => panic!("{parameters:?} was accepted"),
+            Err(why) => assert!(why.to_string().contains(expected), "{why}"),
+        }
+    }
+}
+
+#[test]
+fn a_datapath_that_repairs_no_losses_is_refused() {
+    use crate::script::Script;
+    use ccplane_datapath::Capabilities as C;
+    let least = C::CWND.with(C::RTT).with(C::RECOVERY);
+    assert!(Script::on(least, "group", "").is_some());
+    assert!(Script::on(least, "group", "rate=1gbit").is_none(), "no pacing");
+    assert!(Script::on(C::CWND.with(C::RTT), "group", "").is_none());
+}
+
+/// What happens to a group.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Open(u32, u64),
+    Close(u32, u64),
+    Say(u32, u64, u64, bool),
+    Lose(u32, u64),
+    Wait(u64),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let who = || (1..=2u32, 0..6u64);
+    prop_oneof![
+        who().prop_map(|(host, flow)| Step::Open(host, flow)),
+        who().prop_map(|(host, flow)| Step::Close(host, flow)),
+        (who(), 0..200u64, any::<bool>()).prop_map(|((host, flow), n, busy)| Step::Say(host, flow, n, busy)),
+        who().prop_map(|(host, flow)| Step::Lose(host, flow)),
+        (0..200u64).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// The parts keep to the limit, and nobody's is nothing.
+    #[test]
+    fn whatever_members_do_the_sum_keeps_to_the_limit(steps in prop::collection::vec(any_step(), 1..80)) {
+        const LIMIT: u64 = 10_000_000;
+        let mut hosts = Hosts::new("rate=80mbit,as=2");
+        for step in steps {
+            let is_open = |hosts: &Hosts, host, flow| hosts.told.contains_key(&id(host, flow));
+            match step {
+                Step::Open(host, flow) if !is_open(&hosts, host, flow) => hosts.open(host, flow),
+                Step::Close(host, flow) if is_open(&hosts, host, flow) => hosts.close(host, flow),
+                Step::Say(host, flow, n, all) if is_open(&hosts, host, flow) => {
+                    let told = hosts.told[&id(host, flow)];
+                    let used = if all { n } else { 0 };
+                    hosts.say(host, flow, Said { counted: used, busy: used, epoch: told.stamp, cuts: told.seen, ..busy(n) });
+                }
+                Step::Lose(host, flow) if is_open(&hosts, host, flow) => {
+                    let told = hosts.told[&id(host, flow)];
+                    hosts.say(host, flow, Said { lost: 1, epoch: told.stamp, cuts: told.seen + 1, ..busy(20) });
+                }
+                Step::Wait(ms) => hosts.wait(Duration::from_millis(ms)),
+                _ => {}
+            }
+            let paces = hosts.paces();
+            prop_assert!(paces.iter().sum::<u64>() <= LIMIT, "{paces:?}");
+            prop_assert!(paces.iter().all(|pace| *pace >= 1_448), "{paces:?}");
+            prop_assert!(hosts.told.values().all(|told| told.wish >= 2 * MSS), "{:?}", hosts.told);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! One agent with the datapaths of several hosts.
+
+use ccplane_agent::{Agent, Options};
+use ccplane_algorithms::{Registry, UnknownAlgorithm};
+use ccplane_qdisc::QueueSpec;
+use ccplane_sim::{
+    AgentId, Congestion, FlowId, FlowSpec, LinkSpec, Network, SimError, SimOptions, Simulation, SteerOptions,
+};
+use ccplane_units::{Duration, Rate, Time};
+
+const LIMIT: f64 = 40e6;
+
+/// Two hosts that send to a third over 96 Mbit/s and 20 ms, steered by one agent, which the second is further away from. Their flows are
+/// one group of 40 Mbit/s.
+struct Two {
+    sim: Simulation,
+    hosts: [AgentId; 2],
+    flows: Vec<FlowId>,
+}
+
+fn agent(parameters: &str) -> Result<Agent, UnknownAlgorithm> {
+    let mut agent = Agent::new(Options::default());
+    agent
+        .add_boxed(Registry::builtin().by_name("group", &parameters.parse()?)?)
+        .expect("it compiles");
+    Ok(agent)
+}
+
+fn ms(ms: u64) -> Time {
+    Time::ZERO + Duration::from_millis(ms)
+}
+
+fn two(parameters: &str) -> Two {
+    let rtt = Duration::from_millis(20);
+    let mut network = Network::new();
+    let (router, to) = (network.switch("router"), network.host("to"));
+    let narrow = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), rtt / 4).with_queue(QueueSpec::ONE_BDP, rtt);
+    network.duplex(router, to, narrow, LinkSpec::wire(rtt / 4));
+    let from = ["a", "b"].map(|name| {
+        let host = network.host(name);
+        network.duplex(host, router, LinkSpec::wire(rtt / 4), LinkSpec::wire(rtt / 4));
+        host
+    });
+    let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
+    let first = sim.host_agent(agent(parameters).expect("its parameters"), SteerOptions::default());
+    let further = SteerOptions {
+        to_agent: Duration::from_millis(5),
+        from_agent: Duration::from_millis(5),
+        ..SteerOptions::default()
+    };
+    let second = sim.host_also(first, further).expect("the agent is there");
+    let hosts = [first, second];
+    let flows = hosts
+        .iter()
+        .zip(from)
+        .map(|(host, from)| sim.add_flow(FlowSpec::new(from, to).under(Congestion::Steered(*host, "group".into()))))
+        .collect::<Result<Vec<_>, SimError>>()
+        .expect("paths");
+    Two { sim, hosts, flows }
+}
+
+impl Two {
+    /// Mbit/s of each flow until this time.
+    fn rates(&mut self, until: u64) -> Vec<f64> {
+        let received = |two: &Two| -> Vec<u64> {
+            let flow = |flow: &FlowId| two.sim.flow(*flow).map_or(0, |view| view.received);
+            two.flows.iter().map(flow).collect()
+        };
+        let (before, begin) = (received(self), self.sim.now());
+        self.sim.run_until(ms(until)).expect("no stall");
+        let time = self.sim.now().since(begin).as_secs_f64();
+        let after = received(self);
+        after.iter().zip(&before).map(|(a, b)| (a - b) as f64 * 8.0 / time).collect()
+    }
+}
+
+#[test]
+fn what_the_agent_hears_of_one_host_it_tells_the_other() {
+    let mut two = two("rate=40mbit");
+    two.rates(1_000);
+    let rates = two.rates(3_000);
+    assert!(rates.iter().all(|rate| (rate / (LIMIT / 2.0) - 1.0).abs() < 0.01), "{rates:?}");
+    // One is gone, and the other, of another host, has all of it.
+    assert!(two.sim.abort(two.flows[0]));
+    two.rates(3_200);
+    let rates = two.rates(5_000);
+    assert!(rates[0] == 0.0 && (rates[1] / LIMIT - 1.0).abs() < 0.01, "{rates:?}");
+    let stats = two.sim.algorithm(two.hosts[1], "group").expect("the agent of both");
+    assert_eq!((stats.opened, stats.flows, stats.refusals), (2, 1, 0));
+}
+
+/// The members of a group are told apart by the addresses that simulated hosts have.
+#[test]
+fn flows_have_addresses() {
+    // The nodes are numbered as they were made: the router, the receiver, and the two.
+    let mut two = two("rate=10mbit,prefix=10.0.0.3");
+    two.rates(2_000);
+    let rates = two.rates(4_000);
+    assert!((rates[0] / 10e6 - 1.0).abs() < 0.01, "{rates:?}");
+    assert!(rates[1] > 70e6, "{rates:?}");
+}
+
+#[test]
+fn an_agent_that_is_not_there_has_no_other_datapath() {
+    let mut two = two("as=1");
+    let [_, second] = two.hosts;
+    assert!(two.sim.host_also(second, SteerOptions::default()).is_some(), "through another datapath of it");
+    let mut other = Simulation::new(Network::new(), SimOptions::default());
+    if let Ok(other) = &mut other {
+        assert!(other.host_also(second, SteerOptions::default()).is_none());
+    }
+}
