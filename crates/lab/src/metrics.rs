@@ -72,7 +72,7 @@ impl Distribution {
     /// Sorts; values that are not finite are left out.
     pub fn new(values: impl IntoIterator<Item = f64>) -> Distribution {
         let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
-        values.sort_by(f64::total_cmp);
+        values.sort_unstable_by(f64::total_cmp);
         Distribution(values)
     }
 

@@ -374,3 +374,13 @@ fn two_seeds_have_a_range_and_no_interval() {
     );
     assert!(!page(&result).contains("From run to run"));
 }
+
+/// A flow that is through stays for a while to answer late retransmissions. Its program measures nothing then, and has no timers.
+#[test]
+fn a_flow_that_is_through_reports_no_more() {
+    let short = "duration = \"4s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = { flows = 1, bytes = \"100kB\" }";
+    let cubic = common::simulate_one("cubic", short);
+    // It takes 80 ms, and Cubic reports every 10 ms.
+    let reports = cubic.host.reports_per_s.expect("it is steered") * 4.0;
+    assert!((1.0..40.0).contains(&reports), "{reports} reports");
+}

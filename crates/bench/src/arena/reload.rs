@@ -90,7 +90,15 @@ impl Attached {
         let child = ccplane_host::die_with_parent(&mut command)
             .spawn()
             .map_err(failed("ccplane attach --watch"))?;
-        Ok(Attached { child, file })
+        let attached = Attached { child, file };
+        let began = Instant::now();
+        while Observed::open(NAME).is_err() {
+            if began.elapsed() > PATIENCE {
+                return Err(Error::failed("ccplane attach --watch does not register the text"));
+            }
+            sleep(LOOK);
+        }
+        Ok(attached)
     }
 
     /// Waits until a flow has this window.

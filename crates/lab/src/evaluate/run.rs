@@ -283,3 +283,24 @@ fn one(
     }
     Ok(Ok(measured))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluate::Sketch;
+
+    #[test]
+    fn what_two_questions_ask_for_is_run_once() {
+        let run = |seconds, key: &str| {
+            let link = Sketch::dumbbell("10mbit", "20ms", "droptail:1bdp").seconds(seconds);
+            link.flow("native:cubic", "bulk = {}", "").run(key)
+        };
+        let runs = [run(1.0, "a"), run(2.0, "b"), run(1.0, "c")];
+        let jobs = runs.each_ref().map(|run| Job {
+            question: &QUESTIONS[0],
+            run,
+            cost: 1,
+        });
+        assert_eq!(jobs.each_ref().map(|job| first(&jobs, job)), [0, 1, 0]);
+    }
+}
