@@ -72,3 +72,48 @@ impl Stack {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
+
+    use super::*;
+
+    struct Wants(Capabilities);
+
+    impl Algorithm for Wants {
+        type Flow = ();
+
+        fn name(&self) -> &str {
+            "wants"
+        }
+
+        fn needs(&self) -> Capabilities {
+            self.0
+        }
+
+        fn programs(&self) -> Programs {
+            Programs::new().with("all", "(def (Report (acked 0))) (when true (report))")
+        }
+
+        fn open(&mut self, _info: &FlowInfo, _control: &mut Control<'_>) {}
+
+        fn on_report(&mut self, _flow: &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
+    }
+
+    /// No stack calls a controller without a packet, so that nothing would wake a program's timer.
+    #[test]
+    fn what_needs_a_timer_is_refused_by_every_stack() {
+        let wants = boxed(Wants(Capabilities::TIMERS));
+        for stack in Stack::ALL {
+            let why = stack.can_run(&*wants).unwrap_err().to_string();
+            for part in ["wants", "timer", stack.name(), "no QUIC stack has it", "kernel TCP"] {
+                assert!(why.contains(part), "{why}");
+            }
+        }
+        let paces = boxed(Wants(Capabilities::PACING.with(Capabilities::CWND)));
+        assert!(Stack::Noq.can_run(&*paces).is_ok() && Stack::S2n.can_run(&*paces).is_ok());
+        let why = Stack::Quinn.can_run(&*paces).unwrap_err().to_string();
+        assert!(why.contains("noq or s2n-quic can run it"), "{why}");
+    }
+}

@@ -1,5 +1,10 @@
 //! Every signal that the transport gives to programs, against what the simulation knows: packets sent, dropped, marked and
 //! arrived, and when. The table in `transport/src/control.rs` says what each has to be.
+//!
+//! The same packets go over the path of a QUIC connection, which has to find the same signals, but for those that its table says to differ.
+
+#[path = "signals/quic.rs"]
+mod quic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -97,15 +102,18 @@ impl Algorithm for Watcher {
 enum Moment {
     /// The sender sends segment `number` for the n-th time.
     Sent { number: u32, transmission: u8 },
-    /// The sender hears.
+    /// It comes to the receiver.
+    Arrived { number: u32, transmission: u8 },
+    /// The sender hears; also how many marks the receiver has seen so far.
     Heard {
         ack: u32,
         sacked: Vec<(u32, u32)>,
         echo: (u32, u8),
+        marks: u32,
     },
 }
 
-/// What happens at the sender, in order, and how many packets of data the path drops.
+/// What happens at both ends, in order, and how many packets of data the path drops.
 #[derive(Default)]
 struct Trace {
     moments: Vec<(Time, Moment)>,
@@ -126,6 +134,14 @@ impl Tracer for Trace {
                 },
             )),
             Step::Dropped(_) if data => self.dropped += 1,
+            // The third is the one to the receiver.
+            Step::Arrived if data && seen.link.index() == 2 => self.moments.push((
+                now,
+                Moment::Arrived {
+                    number: segment.number.0,
+                    transmission: segment.transmission,
+                },
+            )),
             Step::Arrived if seen.backward && seen.link.index() == 1 => {
                 let ranges = seen.side.map_or(&[][..], |side| side.ranges());
                 self.moments.push((
@@ -134,6 +150,7 @@ impl Tracer for Trace {
                         ack: segment.ack.0,
                         sacked: ranges.iter().map(|range| (range.start.0, range.end.0)).collect(),
                         echo: (segment.echo.0, segment.echo_transmission),
+                        marks: segment.ce_packets,
                     },
                 ));
             }
@@ -213,6 +230,13 @@ fn run(case: &Case) -> Outcome {
         moments,
         dropped,
         link,
+    }
+}
+
+impl Outcome {
+    /// What the path of a QUIC connection tells of the same packets.
+    fn over_quic(&self, case: &Case) -> Vec<Row> {
+        quic::rows(case, &self.moments)
     }
 }
 
@@ -301,7 +325,8 @@ fn every_ack_is_told_as_it_was() {
                 model.next = model.next.max(number + 1);
                 model.repeated += u64::from(*transmission > 1);
             }
-            Moment::Heard { ack, sacked, echo } => {
+            Moment::Arrived { .. } => {}
+            Moment::Heard { ack, sacked, echo, .. } => {
                 let (una, before) = (model.una, model.sacked.clone());
                 let covered: Vec<u32> = (una..(*ack).max(una)).filter(|n| !before.contains(n)).collect();
                 model.una = una.max(*ack);
@@ -365,13 +390,98 @@ fn every_ack_is_told_as_it_was() {
     );
 }
 
+/// Where both tell of an acknowledgement they tell the same. A path's edge does not wait for what is lost, so that in order and beyond are told
+/// apart otherwise until that is repaired, its recovery ends sooner, and of a packet that is sent again it knows which one arrived.
+#[test]
+fn a_path_of_quic_is_told_the_same_at_every_ack() {
+    let case = Case {
+        loss: "1%".parse().unwrap(),
+        ..Case::default()
+    };
+    let outcome = run(&case);
+    let path: BTreeMap<u64, Row> = outcome
+        .over_quic(&case)
+        .into_iter()
+        .map(|row| (row["Ack.now"], row))
+        .collect();
+    let (mut theirs_lost, mut ours_lost) = (0, 0);
+    let (mut whole, mut flights, mut samples, mut rates) = (0, 0, 0, 0);
+    let (mut recoveries, mut bytes) = ([(false, 0u64); 2], [0u64; 2]);
+    for row in &outcome.rows {
+        let now = row["Ack.now"];
+        let Some(own) = path.get(&now) else {
+            panic!("nothing is told at {now}: {row:?}")
+        };
+        theirs_lost += row["Ack.lost_pkts_sample"];
+        // A timer's losses are calls of their own.
+        ours_lost = path.range(..=now).map(|(_, row)| row["Ack.lost_pkts_sample"]).sum();
+        let sum = |row: &Row, names: [&str; 2]| names.iter().map(|name| row[name]).sum::<u64>();
+        let packets = ["Ack.packets_acked", "Ack.packets_misordered"];
+        assert_eq!(sum(own, packets), sum(row, packets), "{row:?}, {own:?}");
+        let is = |name: &str| assert_eq!(own[name], row[name], "{name}: {row:?}, {own:?}");
+        ["Flow.mss", "Flow.was_timeout", "Flow.undone", "Flow.app_limited"]
+            .into_iter()
+            .for_each(is);
+        if row["Flow.rtt_sample_us"] != u64::from(u32::MAX) {
+            is("Flow.rtt_sample_us");
+            samples += 1;
+        }
+        let calm = row["Flow.in_recovery"] == 0 && own["Flow.in_recovery"] == 0;
+        for (sum, row) in bytes.iter_mut().zip([row, own]) {
+            *sum += row["Ack.bytes_acked"];
+        }
+        // The call that ends a repair tells of all that was beyond it.
+        let was_calm = recoveries.iter().all(|(repairing, _)| !repairing);
+        if calm && was_calm && theirs_lost == ours_lost {
+            ["Ack.packets_acked", "Ack.bytes_acked", "Ack.packets_misordered"]
+                .into_iter()
+                .for_each(is);
+            whole += 1;
+        }
+        if theirs_lost == ours_lost {
+            ["Flow.packets_in_flight", "Flow.bytes_in_flight"]
+                .into_iter()
+                .for_each(is);
+            flights += 1;
+        }
+        if calm && row["Flow.rate_incoming"] > 0 && own["Flow.rate_incoming"] > 0 {
+            for name in ["Flow.rate_incoming", "Flow.rate_outgoing", "Flow.srtt_us"] {
+                assert!(
+                    own[name].abs_diff(row[name]) <= row[name] / 50,
+                    "{name}: {row:?}, {own:?}"
+                );
+            }
+            rates += 1;
+        }
+        assert!(own["Flow.min_rtt_us"] <= row["Flow.min_rtt_us"], "{row:?}, {own:?}");
+        for ((was, count), row) in recoveries.iter_mut().zip([row, own]) {
+            let is = row["Flow.in_recovery"] == 1;
+            *count += u64::from(is && !*was);
+            *was = is;
+        }
+    }
+    println!(
+        "{whole} whole, {flights} flights, {samples} samples, {rates} rates of {}",
+        outcome.rows.len()
+    );
+    assert!(whole > 500 && flights > 1_000 && samples > 1_000 && rates > 500);
+    assert!(theirs_lost.abs_diff(ours_lost) <= 3, "{theirs_lost}, {ours_lost}");
+    assert!(
+        bytes[0].abs_diff(bytes[1]) <= case.window * MSS,
+        "{bytes:?} acknowledged"
+    );
+    let [(_, theirs), (_, ours)] = recoveries;
+    assert!(ours >= theirs && theirs > 10, "{theirs} reductions, {ours}");
+}
+
 /// More window than the path holds: the line decides the rate, and the window the queue.
 #[test]
 fn rates_and_round_trips_are_those_of_a_full_bottleneck() {
-    let outcome = run(&Case {
+    let case = Case {
         window: 100,
         ..Case::default()
-    });
+    };
+    let outcome = run(&case);
     let payload = 20e6 / 8.0 * MSS as f64 / 1500.0;
     // 100 packets of 1500 bytes at 20 Mbit/s.
     let round_trip = 60_000.0;
@@ -379,84 +489,104 @@ fn rates_and_round_trips_are_those_of_a_full_bottleneck() {
         let off = (row[name] as f64 / expected - 1.0).abs() * 100.0;
         assert!(off <= percent, "{name}: {} and not {expected}", row[name]);
     };
-    let late = outcome.rows.iter().filter(|row| row["Ack.now"] > 1_000_000);
-    let mut calls = 0;
-    for row in late {
-        near(row, "Flow.rate_incoming", payload, 1.5);
-        near(row, "Flow.rate_outgoing", payload, 1.5);
-        near(row, "Flow.srtt_us", round_trip, 2.0);
-        near(row, "Flow.rtt_sample_us", round_trip, 2.0);
-        near(row, "Flow.min_rtt_us", HANDSHAKE_US as f64, 0.01);
-        assert_eq!((row["Flow.cwnd_limited"], row["Flow.app_limited"]), (1, 0));
-        calls += 1;
+    for rows in [&outcome.rows, &outcome.over_quic(&case)] {
+        let late = rows.iter().filter(|row| row["Ack.now"] > 1_000_000);
+        let mut calls = 0;
+        for row in late {
+            near(row, "Flow.rate_incoming", payload, 1.5);
+            near(row, "Flow.rate_outgoing", payload, 1.5);
+            near(row, "Flow.srtt_us", round_trip, 2.0);
+            near(row, "Flow.rtt_sample_us", round_trip, 2.0);
+            near(row, "Flow.min_rtt_us", HANDSHAKE_US as f64, 0.01);
+            assert_eq!((row["Flow.cwnd_limited"], row["Flow.app_limited"]), (1, 0));
+            calls += 1;
+        }
+        assert!(calls > 1_000, "{calls}");
     }
-    assert!(calls > 1_000, "{calls}");
 }
 
 /// Less to send than the window allows, and later some more.
 #[test]
 fn an_application_that_has_no_more_is_told() {
     let (length, later) = (40, 20);
-    let outcome = run(&Case {
+    let case = Case {
         window: 100,
         length: Some(length),
         later,
         ..Case::default()
-    });
-    let mut acked = 0;
-    for row in &outcome.rows {
-        acked += row["Ack.bytes_acked"];
-        let more = row["Ack.now"] > 1_000_000;
-        let written = if more { length + later } else { length };
-        assert_eq!(row["Flow.bytes_pending"], written * MSS - acked);
-        assert_eq!(row["Flow.cwnd_limited"], 0, "{row:?}");
-        // The first packets left before the application had no more, the later ones after that.
-        assert_eq!(row["Flow.app_limited"], u64::from(more), "{row:?}");
+    };
+    let outcome = run(&case);
+    for (rows, is_quic) in [(&outcome.rows, false), (&outcome.over_quic(&case), true)] {
+        let mut acked = 0;
+        for row in rows {
+            acked += row["Ack.bytes_acked"];
+            let more = row["Ack.now"] > 1_000_000;
+            let written = if more { length + later } else { length };
+            // A QUIC stack does not say how much waits: there it is what is in flight.
+            let pending = if is_quic {
+                row["Flow.bytes_in_flight"]
+            } else {
+                written * MSS - acked
+            };
+            assert_eq!(row["Flow.bytes_pending"], pending);
+            assert_eq!(row["Flow.cwnd_limited"], 0, "{row:?}");
+            // The first packets left before the application had no more, the later ones after that.
+            assert_eq!(row["Flow.app_limited"], u64::from(more), "{row:?}");
+        }
+        assert_eq!(acked, (length + later) * MSS);
     }
-    assert_eq!(acked, (length + later) * MSS);
 }
 
 /// Marks are told one for one.
 #[test]
 fn every_mark_is_told_once() {
-    let outcome = run(&Case {
+    let case = Case {
         queue: "ecn:20p",
         ecn: Ecn::Ect0,
         window: 100,
         length: Some(2_000),
         ..Case::default()
-    });
-    let sum = |name: &str| outcome.rows.iter().map(|row| row[name]).sum::<u64>();
+    };
+    let outcome = run(&case);
     assert!(outcome.link.marked > 100, "{}", outcome.link.marked);
-    assert_eq!(sum("Ack.ecn_packets"), outcome.link.marked);
-    assert_eq!(sum("Ack.ecn_bytes"), outcome.link.marked * MSS);
-    assert_eq!(sum("Ack.lost_pkts_sample"), 0);
+    for rows in [&outcome.rows, &outcome.over_quic(&case)] {
+        let sum = |name: &str| rows.iter().map(|row| row[name]).sum::<u64>();
+        assert_eq!(sum("Ack.ecn_packets"), outcome.link.marked);
+        assert_eq!(sum("Ack.ecn_bytes"), outcome.link.marked * MSS);
+        assert_eq!(sum("Ack.lost_pkts_sample"), 0);
+    }
 }
 
 /// An outage of a second is a timeout or several; a delay that grows by a second is one that proves spurious.
 #[test]
 fn timeouts_are_told_and_undone_where_they_were_wrong() {
     let outage: Vec<Planned> = vec![(2_000, Change::Down), (3_000, Change::Up)];
-    let outcome = run(&Case {
+    let case = Case {
         changes: outage,
         ..Case::default()
-    });
-    let sum = |outcome: &Outcome, name: &str| outcome.rows.iter().map(|row| row[name]).sum::<u64>();
-    assert!(
-        (2..=4).contains(&sum(&outcome, "Flow.was_timeout")),
-        "{}",
-        sum(&outcome, "Flow.was_timeout")
-    );
-    assert_eq!(sum(&outcome, "Flow.undone"), 0);
+    };
+    let outcome = run(&case);
+    let sum = |rows: &[Row], name: &str| rows.iter().map(|row| row[name]).sum::<u64>();
+    let timeouts = sum(&outcome.rows, "Flow.was_timeout");
+    assert!((2..=4).contains(&timeouts), "{timeouts}");
+    assert_eq!(sum(&outcome.rows, "Flow.undone"), 0);
+    // A stack does not tell of probe timeouts, but that congestion persisted, once.
+    let path = outcome.over_quic(&case);
+    assert_eq!((sum(&path, "Flow.was_timeout"), sum(&path, "Flow.undone")), (1, 0));
 
     let longer: Vec<Planned> = vec![(2_000, |link| {
         Change::Delay(link, DelayModel::Fixed(ONE_WAY + Duration::from_secs(1)))
     })];
-    let outcome = run(&Case {
+    let case = Case {
         changes: longer,
         ..Case::default()
-    });
-    assert!(sum(&outcome, "Flow.was_timeout") >= 1);
-    assert_eq!(sum(&outcome, "Flow.undone"), 1);
+    };
+    let outcome = run(&case);
+    assert!(sum(&outcome.rows, "Flow.was_timeout") >= 1);
+    assert_eq!(sum(&outcome.rows, "Flow.undone"), 1);
     assert_eq!(outcome.dropped, 0);
+    // It has nothing to undo: without an acknowledgement it takes nothing for lost.
+    let path = outcome.over_quic(&case);
+    let told = ["Ack.lost_pkts_sample", "Flow.was_timeout", "Flow.undone"].map(|name| sum(&path, name));
+    assert_eq!(told, [0, 0, 0]);
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq_proto::{
-    ClientConfig, Connection, ConnectionEvent, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
+    ClientConfig, Connection, ConnectionEvent, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event,
     FourTuple, ServerConfig, StreamId, Transmit, TransportConfig, VarInt,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -28,9 +28,8 @@ pub struct Link {
     pub marks: u64,
     /// Every so many'th datagram comes 5 ms later than it should, so that others overtake it; 0: none.
     pub delays: u64,
-    /// The client's port is another one so often, ten times: what the server sends goes over a new path then. (noq 1.4 stands still after the
-    /// fourteenth in a row.)
-    pub rebinds: Option<Duration>,
+    /// The client's port is another one so often, so many times: what the server sends goes over a new path then.
+    pub rebinds: Option<(Duration, u16)>,
     /// Between these nothing gets through.
     pub out: Option<(Duration, Duration)>,
 }
@@ -66,6 +65,8 @@ pub struct Outcome {
     pub queue_mean: u64,
     /// The window at every 10 ms.
     pub windows: Vec<u64>,
+    /// Why the connection ended before, if it did.
+    pub ended: Option<String>,
     pub lost: u64,
     pub spurious: u64,
     /// What left the client: when, and how many bytes.
@@ -77,6 +78,8 @@ struct End {
     connection: Option<(ConnectionHandle, Connection)>,
     inbound: VecDeque<(Instant, bool, Vec<u8>)>,
     remote: SocketAddr,
+    /// Why its connection ended, if it did.
+    ended: Option<String>,
 }
 
 impl End {
@@ -88,6 +91,7 @@ impl End {
             connection: None,
             inbound: VecDeque::new(),
             remote,
+            ended: None,
         }
     }
 
@@ -136,7 +140,11 @@ impl End {
                 connection.handle_event(event);
             }
         }
-        while connection.poll().is_some() {}
+        while let Some(event) = connection.poll() {
+            if let Event::ConnectionLost { reason } = event {
+                self.ended.get_or_insert(reason.to_string());
+            }
+        }
     }
 
     fn send(&mut self, now: Instant, mut out: impl FnMut(Transmit, &[u8])) {
@@ -221,14 +229,17 @@ pub fn between(
     let mut next_window = epoch;
     let (mut queue_sum, mut queue_count) = (0u64, 0u64);
     // Not during the handshake.
-    let mut rebinds = link.rebinds.map(|every| (every, epoch + Duration::from_millis(200)));
+    let mut rebinds = link
+        .rebinds
+        .map(|(every, times)| (every, times, epoch + Duration::from_millis(200)));
     while now < end {
-        if let Some((every, due)) = &mut rebinds
+        if let Some((every, left, due)) = &mut rebinds
             && now >= *due
-            && server.remote.port() < here.port() + 10
+            && *left > 0
         {
             server.remote.set_port(server.remote.port() + 1);
             *due += *every;
+            *left -= 1;
         }
         client_end.take(now);
         server.take(now);
@@ -304,6 +315,7 @@ pub fn between(
         // A timer may be due at once; the clock moves all the same, or a timer that is never satisfied would stop it.
         now = due.max(now + Duration::from_micros(10));
     }
+    outcome.ended = client_end.ended.take().or(server.ended.take());
     outcome.queue_mean = queue_sum / queue_count.max(1);
     if let Some((_, connection)) = &mut client_end.connection {
         let stats = connection.path_stats(noq_proto::PathId::ZERO).unwrap();
