@@ -21,7 +21,7 @@ use ccplane_agent::{Algorithm, Batch, Control, DynAlgorithm, FlowId, FlowInfo, F
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use self::matching::{Prefixes, Weights};
+use self::matching::{Prefixes, Tagged, Weights};
 use self::member::{Heard, Member};
 use self::share::Part;
 use self::window::Window;
@@ -56,10 +56,16 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             doc: "receivers whose flows are members",
         },
         ParameterDoc {
+            name: "tag",
+            default: "any",
+            values: "any | tags such as site=paris with `;` between them",
+            doc: "members are flows with one of these tags, which `attach --tag` gives",
+        },
+        ParameterDoc {
             name: "weights",
             default: "equal",
-            values: "equal | rules such as 10.1.0.0/16=3 with `;` between them",
-            doc: "what senders weigh, the first rule that names one; 1 where none does",
+            values: "equal | rules such as 10.1.0.0/16=3 or site=paris=3 with `;` between them",
+            doc: "what members weigh, the first rule that names one; 1 where none does",
         },
         ParameterDoc {
             default: "10ms",
@@ -84,6 +90,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(boxed(Group {
         from: parameters.read("prefix", Prefixes::default())?,
         to: parameters.read("to", Prefixes::default())?,
+        tagged: parameters.read("tag", Tagged::default())?,
         weights: parameters.read("weights", Weights::default())?,
         report: parameters.read("report", Reporting::Every(REPORT))?,
         limit,
@@ -103,6 +110,8 @@ const MOST_FLOWS: u32 = 64;
 const REPORT: Duration = Duration::from_millis(10);
 /// Least window of a member, segments: with one alone, each would wait for the timer of a delayed ACK (RFC 5681, 4.2).
 const LEAST_SEGMENTS: f64 = 2.0;
+/// Most that a group's window is, segments: beyond every path, and few enough to be counted one by one.
+const MOST_SEGMENTS: f64 = 1e8;
 /// Of the limit, what all members together may hold that do not use it, so that they can begin again. More is lost to the others.
 const RESERVE: f64 = 0.01;
 /// What an idle member holds of that at most, bytes/s: two segments in a tenth of a second show an agent that it is back.
@@ -118,6 +127,7 @@ const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 pub struct Group {
     from: Prefixes,
     to: Prefixes,
+    tagged: Tagged,
     weights: Weights,
     report: Reporting,
     limit: Option<Rate>,
@@ -247,14 +257,17 @@ impl Group {
                 weight: member.weight * own,
                 wants: member.wants_segments,
                 least: LEAST_SEGMENTS,
-                gets: 0.0,
+                had: member.part,
+                ..Part::default()
             }
         }));
-        let total = window.total();
+        let total = window.total().min(MOST_SEGMENTS);
         let fits = window.is_starting() || share::divide(total, &mut self.parts);
         // A remainder goes to others after each reduction.
         let (starting, epoch) = (window.is_starting(), window.epoch());
-        share::whole(total, &mut self.parts, epoch as usize);
+        if !starting {
+            share::whole(total, &mut self.parts, epoch as usize);
+        }
         let members = self.members.values_mut().filter(|member| member.inside);
         for (member, part) in members.zip(&self.parts) {
             member.wish(starting, part.gets, epoch);
@@ -276,7 +289,7 @@ impl Group {
             weight: member.weight,
             wants: if member.idle { reserve } else { member.wants_rate },
             least: LEAST_RATE,
-            gets: 0.0,
+            ..Part::default()
         }));
         let fits = share::divide(total, &mut self.parts);
         // A limit is one: where there is less than the least of all, everybody gets less.
@@ -340,7 +353,8 @@ impl Algorithm for Group {
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> FlowId {
         let (now, id) = (control.now(), control.this().unwrap_or_default());
-        let inside = self.from.contain(info.local.ip()) && self.to.contain(info.peer.ip());
+        let addressed = self.from.contain(info.local.ip()) && self.to.contain(info.peer.ip());
+        let inside = addressed && self.tagged.has(info);
         let mut member = Member::new(now, info, inside, self.weights.of(info));
         match self.flows.filter(|_| inside) {
             None => member.own = Some(Window::new(1)),

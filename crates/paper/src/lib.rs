@@ -10,6 +10,7 @@ mod ccp;
 mod ccp_cwnd_evolution;
 mod ccp_fct;
 mod ccp_fidelity;
+mod ccp_group;
 mod ccp_incast;
 mod ccp_interval;
 mod ccp_ipc;
@@ -214,6 +215,7 @@ const CODE: &[Experiment] = &[
     ccp_scalability::EXPERIMENT,
     ccp_incast::EXPERIMENT,
     ccp_slow_algorithm::EXPERIMENT,
+    ccp_group::EXPERIMENT,
     ccp::EXPERIMENT,
     dx_accuracy::EXPERIMENT,
     dx::EXPERIMENT,

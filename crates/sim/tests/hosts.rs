@@ -70,7 +70,11 @@ impl Two {
         self.sim.run_until(ms(until)).expect("no stall");
         let time = self.sim.now().since(begin).as_secs_f64();
         let after = received(self);
-        after.iter().zip(&before).map(|(a, b)| (a - b) as f64 * 8.0 / time).collect()
+        after
+            .iter()
+            .zip(&before)
+            .map(|(a, b)| (a - b) as f64 * 8.0 / time)
+            .collect()
     }
 }
 
@@ -79,7 +83,10 @@ fn what_the_agent_hears_of_one_host_it_tells_the_other() {
     let mut two = two("rate=40mbit");
     two.rates(1_000);
     let rates = two.rates(3_000);
-    assert!(rates.iter().all(|rate| (rate / (LIMIT / 2.0) - 1.0).abs() < 0.01), "{rates:?}");
+    assert!(
+        rates.iter().all(|rate| (rate / (LIMIT / 2.0) - 1.0).abs() < 0.01),
+        "{rates:?}"
+    );
     // One is gone, and the other, of another host, has all of it.
     assert!(two.sim.abort(two.flows[0]));
     two.rates(3_200);
@@ -104,7 +111,10 @@ fn flows_have_addresses() {
 fn an_agent_that_is_not_there_has_no_other_datapath() {
     let mut two = two("as=1");
     let [_, second] = two.hosts;
-    assert!(two.sim.host_also(second, SteerOptions::default()).is_some(), "through another datapath of it");
+    assert!(
+        two.sim.host_also(second, SteerOptions::default()).is_some(),
+        "through another datapath of it"
+    );
     let mut other = Simulation::new(Network::new(), SimOptions::default());
     if let Ok(other) = &mut other {
         assert!(other.host_also(second, SteerOptions::default()).is_none());

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ccplane_agent::FlowInfo;
+use ccplane_wire::Tag;
 
 /// The weights that there may be: with more between two members the lighter one has less than a packet of any window.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
@@ -92,14 +93,47 @@ impl FromStr for Prefixes {
     }
 }
 
-/// What members weigh: the first rule that names a flow's sender decides.
+/// Tags with `;` between them, of which a flow has one at least; none where nothing was said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tagged(Vec<Tag>);
+
+impl Tagged {
+    /// Whether a flow has one of these; every flow has where there are none.
+    pub fn has(&self, info: &FlowInfo) -> bool {
+        self.0.is_empty() || self.0.iter().any(|tag| info.tags.get(tag.key()) == Some(tag.value()))
+    }
+}
+
+impl FromStr for Tagged {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Tagged, String> {
+        let tag = |one: &str| one.trim().parse().map_err(|why| format!("{why}"));
+        match text {
+            "any" => Ok(Tagged::default()),
+            _ => text.split(';').map(tag).collect::<Result<_, String>>().map(Tagged),
+        }
+    }
+}
+
+/// Whom a rule is for.
+#[derive(Clone, Debug, PartialEq)]
+enum Named {
+    Senders(Prefix),
+    Tagged(Tag),
+}
+
+/// What members weigh: the first rule that names a flow decides.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Weights(Vec<(Prefix, f64)>);
+pub(super) struct Weights(Vec<(Named, f64)>);
 
 impl Weights {
     /// What a flow weighs; 1 where no rule names it.
     pub fn of(&self, info: &FlowInfo) -> f64 {
-        let rule = self.0.iter().find(|(prefix, _)| prefix.contains(info.local.ip()));
+        let names = |who: &Named| match who {
+            Named::Senders(prefix) => prefix.contains(info.local.ip()),
+            Named::Tagged(tag) => info.tags.get(tag.key()) == Some(tag.value()),
+        };
+        let rule = self.0.iter().find(|(who, _)| names(who));
         rule.map_or(1.0, |(_, weight)| *weight)
     }
 }
@@ -107,14 +141,14 @@ impl Weights {
 impl FromStr for Weights {
     type Err = String;
 
-    /// `10.1.0.0/16=3;10.2.0.0/16=1`.
+    /// `10.1.0.0/16=3;site=paris=2`: senders by prefix, or flows by tag, and what each weighs.
     fn from_str(text: &str) -> Result<Weights, String> {
         if text == "equal" {
             return Ok(Weights::default());
         }
-        let rule = |one: &str| -> Result<(Prefix, f64), String> {
+        let rule = |one: &str| -> Result<(Named, f64), String> {
             let (who, weight) = one.trim().rsplit_once('=').ok_or_else(|| {
-                format!("`{one}` is no rule: write `equal`, or who and a weight, such as `10.1.0.0/16=3;10.2.0.0/16=1`")
+                format!("`{one}` is no rule: write `equal`, or who and a weight, such as `10.1.0.0/16=3;site=paris=2`")
             })?;
             let weight = match weight.trim().parse::<f64>() {
                 Ok(weight) if WEIGHTS.contains(&weight) => weight,
@@ -126,7 +160,13 @@ impl FromStr for Weights {
                     ));
                 }
             };
-            Ok((who.trim().parse()?, weight))
+            let who = who.trim();
+            // A prefix has no `=`, and a tag has one.
+            let who = match who.contains('=') {
+                true => Named::Tagged(who.parse().map_err(|why| format!("{why}"))?),
+                false => Named::Senders(who.parse()?),
+            };
+            Ok((who, weight))
         };
         text.split(';').map(rule).collect::<Result<_, _>>().map(Weights)
     }
@@ -134,6 +174,7 @@ impl FromStr for Weights {
 
 #[cfg(test)]
 mod tests {
+    use ccplane_wire::Tags;
     use proptest::prelude::*;
 
     use super::*;
@@ -190,6 +231,25 @@ mod tests {
     }
 
     #[test]
+    fn flows_are_named_by_their_tags_too() {
+        let flow = |tag: &str| FlowInfo {
+            tags: Tags::new([tag.parse::<Tag>().expect("a tag")]).expect("one"),
+            ..FlowInfo::default()
+        };
+        let tagged: Tagged = "site=paris;role=batch".parse().expect("tags");
+        assert!(tagged.has(&flow("site=paris")) && tagged.has(&flow("role=batch")));
+        assert!(!tagged.has(&flow("site=rome")) && !tagged.has(&FlowInfo::default()));
+        assert!(Tagged::default().has(&FlowInfo::default()));
+        let weights: Weights = "site=paris=2;0.0.0.0/0=3".parse().expect("rules");
+        assert_eq!(
+            (weights.of(&flow("site=paris")), weights.of(&flow("site=rome"))),
+            (2.0, 3.0)
+        );
+        assert!("site".parse::<Tagged>().expect_err("no value").contains("KEY=VALUE"));
+        assert!("a b=c=2".parse::<Weights>().expect_err("no key").contains("letters"));
+    }
+
+    #[test]
     fn a_weight_of_nothing_is_refused() {
         for weight in ["0", "-1", "nan", "inf", "much", ""] {
             let why = format!("10.0.0.0/8={weight}").parse::<Weights>().expect_err(weight);
@@ -202,7 +262,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_does_harm(text in "\\PC{0,40}") {
-            let _ = (text.parse::<Prefixes>(), text.parse::<Weights>());
+            let _ = (text.parse::<Prefixes>(), text.parse::<Weights>(), text.parse::<Tagged>());
         }
 
         #[test]

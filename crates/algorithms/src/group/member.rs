@@ -7,6 +7,8 @@ use ccplane_units::{Duration, Time};
 use super::LEAST_SEGMENTS;
 use super::window::Window;
 
+/// Of a new smoothed RTT in what is kept. Parts are in proportion to it: with more they would move with every queue, which is the same for all.
+const GAIN: f64 = 1.0 / 16.0;
 /// Least time over which it is judged what a member can use; else a round trip. Shorter and one burst decides.
 const PERIOD: Duration = Duration::from_millis(10);
 /// One that sends less than this part of its pace, though it has more to send, is held by something else.
@@ -124,6 +126,8 @@ pub(super) struct Member {
     pub wants_rate: f64,
     /// Its part of the rate, bytes/s; 0 without one.
     pub pace: u64,
+    /// Its part of a window, segments.
+    pub part: f64,
     wish: u64,
     stamp: u64,
     cuts: u64,
@@ -155,6 +159,7 @@ impl Member {
             wants_segments: f64::INFINITY,
             wants_rate: f64::INFINITY,
             pace: 0,
+            part: 0.0,
             wish: INFINITY,
             stamp: 0,
             cuts: 0,
@@ -178,7 +183,8 @@ impl Member {
     /// Takes a report in. True when it gave way by itself since the last.
     pub fn hear(&mut self, now: Time, heard: &Heard) -> bool {
         if (1..INFINITY).contains(&heard.srtt) {
-            self.rtt = heard.srtt as f64 / 1e6;
+            let rtt = heard.srtt as f64 / 1e6;
+            self.rtt += if self.rtt > 0.0 { GAIN * (rtt - self.rtt) } else { rtt };
         }
         self.cwnd = heard.cwnd as f64;
         let cut = heard.cuts > self.cuts;
@@ -248,6 +254,7 @@ impl Member {
     /// Sets its part of a window: so many segments, or slow start.
     pub fn wish(&mut self, starting: bool, segments: f64, epoch: u64) {
         self.stamp = epoch;
+        self.part = if starting { self.segments().floor() } else { segments };
         self.wish = match starting {
             true => INFINITY,
             false => ((segments.max(LEAST_SEGMENTS) * self.mss) as u64).min(INFINITY - 1),

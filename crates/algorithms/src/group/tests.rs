@@ -447,6 +447,7 @@ fn a_value_without_sense_is_told() {
         ("as=half", "`auto`, `off` or a whole number"),
         ("prefix=10.1.0.0/40", "0 to 32"),
         ("to=somewhere", "is no prefix"),
+        ("tag=paris", "KEY=VALUE"),
         ("weights=10.1.0.0/16=0", "would starve"),
         ("weights=3", "who and a weight"),
     ] {
