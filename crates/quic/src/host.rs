@@ -6,7 +6,6 @@
 
 mod congestion;
 mod connection;
-mod identity;
 mod line;
 mod qlog;
 
@@ -19,11 +18,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ccplane_identity::{Fingerprint, Identity, IdentityError, NAME};
 use ccplane_udp::{Inbox, Socket, passes};
 use ccplane_units::{Duration, Rate};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
+use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq_proto::{
     ClientConfig, ConnectError, Connection as State, ConnectionError, ConnectionHandle, DatagramEvent, EcnCodepoint,
     Endpoint, EndpointConfig, FourTuple, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt,
@@ -33,10 +34,11 @@ use crate::PlaneError;
 
 pub use congestion::{Congestion, Native, UnknownNative};
 use connection::Connection;
-pub use identity::{BadFingerprint, Fingerprint, Identity, IdentityError};
 use line::Line;
 use qlog::Qlog;
 
+/// The protocol (ALPN): a file a stream.
+const PROTOCOL: &[u8] = b"ccplane-quic/1";
 /// Batches of one connection before the others have their turn.
 const BATCHES: usize = 32;
 
@@ -145,7 +147,8 @@ impl Host {
 
     /// A host that accepts them too, under this identity.
     pub fn listen(options: Options, identity: &Identity) -> Result<Host, HostError> {
-        let mut config = ServerConfig::with_crypto(Arc::new(identity.server()?));
+        let tls = QuicServerConfig::try_from(identity.server(PROTOCOL, &[])?).map_err(unsuitable)?;
+        let mut config = ServerConfig::with_crypto(Arc::new(tls));
         config.transport_config(Arc::new(transport(&options, &options.accepted)?));
         config.max_incoming(options.most);
         Host::new(options, Some(config))
@@ -186,9 +189,11 @@ impl Host {
         trusted: Option<Fingerprint>,
         congestion: &Congestion,
     ) -> Result<u64, HostError> {
-        let mut config = ClientConfig::new(Arc::new(identity::client(trusted)?));
+        let tls = ccplane_identity::client(PROTOCOL, trusted, None)?;
+        let tls = QuicClientConfig::try_from(tls).map_err(unsuitable)?;
+        let mut config = ClientConfig::new(Arc::new(tls));
         config.transport_config(Arc::new(transport(&self.options, congestion)?));
-        let begun = self.endpoint.connect(Instant::now(), config, to, identity::NAME);
+        let begun = self.endpoint.connect(Instant::now(), config, to, NAME);
         let (handle, state) = begun.map_err(|why| HostError::Connect { to, why })?;
         Ok(self.keep(handle, state, true))
     }
@@ -422,6 +427,11 @@ impl Host {
             }),
         }
     }
+}
+
+/// TLS without what QUIC needs of it.
+fn unsuitable(why: impl std::fmt::Display) -> IdentityError {
+    rustls::Error::General(why.to_string()).into()
 }
 
 fn transport(options: &Options, congestion: &Congestion) -> Result<TransportConfig, PlaneError> {

@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ccplane_files::Hash;
-use ccplane_quic::host::{Host, Identity};
+use ccplane_quic::host::Host;
 use clap::Args;
 use serde_json::json;
 
 use super::{CommonArgs, LOOK_EVERY, failed};
 use crate::exit::{Failure, Kind};
-use crate::interrupt;
 use crate::transfer::hex;
+use crate::{identity, interrupt};
 
 /// Connections at a time. With fewer, strangers who say nothing keep others out sooner; each may hold twice the window.
 const MOST: usize = 16;
@@ -44,10 +44,10 @@ pub struct RecvArgs {
 pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let once = args.once || !is_device(&args.out);
     refuse_existing(args)?;
-    let identity = Identity::load(&identity_file(args)?).map_err(|why| Failure::new(Kind::Usage, why))?;
-    let mut host = Host::listen(args.common.options(args.listen, MOST, None)?, &identity).map_err(failed)?;
+    let own = identity::load(args.identity.as_deref())?;
+    let mut host = Host::listen(args.common.options(args.listen, MOST, None)?, &own).map_err(failed)?;
     let stop = interrupt::flag()?;
-    let (local, fingerprint) = (host.local(), identity.fingerprint());
+    let (local, fingerprint) = (host.local(), own.fingerprint());
     // Standard output may be what is received.
     if json {
         eprintln!(
@@ -57,7 +57,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     } else {
         eprintln!(
             "listening on {local}; to send:\n  ccplane quic send {}#{fingerprint} FILE",
-            reached(local)
+            identity::reached(local)
         );
     }
     let mut transfers: Vec<Transfer> = Vec::new();
@@ -264,31 +264,6 @@ fn refuse_existing(args: &RecvArgs) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-fn identity_file(args: &RecvArgs) -> Result<PathBuf, Failure> {
-    if let Some(file) = &args.identity {
-        return Ok(file.clone());
-    }
-    let of = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    let configuration = of("XDG_CONFIG_HOME").or_else(|| of("HOME").map(|home| home.join(".config")));
-    let configuration = configuration.ok_or_else(|| {
-        Failure::text(Kind::Usage, "there is no home for the certificate: HOME is not set").hint("--identity FILE")
-    })?;
-    Ok(configuration.join("ccplane/identity"))
-}
-
-/// The address by which others reach it, as far as it knows.
-fn reached(local: SocketAddr) -> String {
-    if !local.ip().is_unspecified() {
-        return local.to_string();
-    }
-    let name = fs::read_to_string("/proc/sys/kernel/hostname");
-    format!("{}:{}", name.as_deref().map_or("HOST", str::trim), local.port())
 }
 
 fn print(bytes: u64, hash: &Hash, args: &RecvArgs, json: bool) {
