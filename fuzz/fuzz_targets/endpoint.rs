@@ -1,4 +1,4 @@
-//! An endpoint that listens, with and without a key, among clients, copies and forgeries.
+//! An endpoint that listens, with and without TLS, among clients, copies and forgeries.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -123,27 +123,36 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "send",
         &[
-            ("a file", "ccplane send 198.51.100.2:4790 backup.tar --key shared.key"),
+            (
+                "a file",
+                "ccplane send files.example:4790#0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e backup.tar",
+            ),
             (
                 "folders with all that is in them; again after an interruption, and it goes on",
-                "ccplane send 198.51.100.2:4790 photos/ notes.txt --key shared.key",
+                "ccplane send files.example:4790#0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e photos/ notes.txt",
             ),
             (
-                "what another command writes",
-                "ccplane send 198.51.100.2:4790 - --key shared.key",
+                "what another command writes, to this host",
+                "ccplane send 127.0.0.1:4790 -",
             ),
             (
-                "with DX, and at most half of a gigabit",
-                "ccplane send 198.51.100.2:4790 backup.tar --alg dx --max-rate 500mbit",
+                "with DX, at most half of a gigabit, to whoever answers",
+                "ccplane send 198.51.100.2:4790 backup.tar --alg dx --max-rate 500mbit --insecure",
             ),
         ],
     ),
     (
         "recv",
-        &[(
-            "into a folder, until Ctrl-C",
-            "ccplane recv --out incoming/ --key shared.key",
-        )],
+        &[
+            (
+                "into a folder, until Ctrl-C; prints the command of the other side",
+                "ccplane recv --out incoming/",
+            ),
+            (
+                "of one host alone, by what `ccplane send --fingerprint` prints there",
+                "ccplane recv --out incoming/ --client 0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e",
+            ),
+        ],
     ),
     (
         "quic send",

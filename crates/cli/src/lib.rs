@@ -22,6 +22,7 @@ mod examples;
 mod exit;
 mod flows;
 mod gateway;
+mod identity;
 mod interrupt;
 mod link_rate;
 mod listeners;

@@ -8,9 +8,8 @@ use std::{fs, io, thread};
 
 use ccplane_lab::measure::{self as lab, Findings, Setup};
 use ccplane_meter::packet::{HEADER, LONGEST};
-use ccplane_meter::{Counters, MeasureError, Measured, Plan, Service, measure, serve};
+use ccplane_meter::{Counters, Key, MeasureError, Measured, Plan, Service, measure, serve};
 use ccplane_report::Provenance;
-use ccplane_udp::crypto::Key;
 use ccplane_udp::{Stamping, UdpError};
 use ccplane_units::{Duration, Rate};
 use clap::{Args, ValueEnum};
@@ -28,7 +27,7 @@ const MOST: u64 = 10_000_000;
 
 /// Whom to measure to, and how.
 #[derive(Args)]
-#[command(group(clap::ArgGroup::new("whom").required(true).multiple(true).args(["host", "serve", "between"])))]
+#[command(group(clap::ArgGroup::new("whom").required(true).multiple(true).args(["host", "serve", "between", "make_key"])))]
 pub struct MeasureArgs {
     /// The host where `ccplane measure --serve` runs, HOST or HOST:PORT. With --between the address to use there.
     #[arg(value_name = "HOST", conflicts_with = "serve")]
@@ -51,9 +50,12 @@ pub struct MeasureArgs {
     /// Whose time stamps: of the kernel's driver, or of the network interface where it gives them. This process's own are shown beside.
     #[arg(long, value_name = "WHOSE", default_value = "software")]
     stamps: Whose,
-    /// The key that both ends share: a responder with one answers nobody else. `ccplane send --make-key FILE` makes one.
+    /// The key that both ends share: a responder with one answers nobody else. --make-key makes one.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Make a file with a new key for --key of both ends, and do nothing else.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "serve", "between", "key"])]
+    make_key: Option<PathBuf>,
     /// With --serve: all replies together stay below this.
     #[arg(long, value_name = "RATE", default_value = "50mbit")]
     limit: Rate,
@@ -74,6 +76,15 @@ enum Whose {
 
 /// Runs the command.
 pub fn run(args: &MeasureArgs, json: bool) -> Result<(), Failure> {
+    if let Some(path) = &args.make_key {
+        Key::make(path).map_err(|e| Failure::new(Kind::Failed, e))?;
+        if json {
+            println!("{}", json!({ "key": path }));
+        } else {
+            println!("{}: a new key; copy it to the other side by a safe way", path.display());
+        }
+        return Ok(());
+    }
     let key = args.key.as_deref().map(Key::read).transpose();
     let key = key.map_err(|e| Failure::new(Kind::Usage, e))?;
     check(args)?;

@@ -13,15 +13,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ccplane_udp::Host;
+use ccplane_identity::Fingerprint;
 use ccplane_udp::endpoint::Limits;
+use ccplane_udp::{Host, Tls};
 use ccplane_units::{Bytes, Duration};
 use clap::Args;
 use serde_json::json;
 
 use crate::exit::{Failure, Kind};
-use crate::interrupt;
-use crate::transfer::{TransferArgs, amount, failed, hex, warn_without_key};
+use crate::transfer::{TransferArgs, amount, failed, hex, refuse_key};
+use crate::{identity, interrupt};
 use incoming::{Done, Incoming};
 use target::Target;
 
@@ -33,7 +34,7 @@ const LOOK_SOON: Duration = Duration::from_millis(1);
 const PAUSES: u64 = 3;
 /// Transfers at a time. With fewer, many small senders wait for each other; with more, windows are small.
 const MOST: usize = 64;
-/// How many of them one address may have, where no key tells friends from strangers.
+/// How many of them one address may have, where nothing tells friends from strangers.
 const MOST_OF_ADDRESS: usize = 8;
 /// The part of the memory that one address may have then.
 const PART_OF_ADDRESS: u64 = 6;
@@ -54,10 +55,18 @@ pub struct RecvArgs {
     /// Replace the file if it exists.
     #[arg(long)]
     force: bool,
-    /// Memory for all connections. The more of them there are, the smaller are the windows of new ones. Without --key one address
-    /// has a sixth of it, and 8 of 64 places.
+    /// Memory for all connections. The more of them there are, the smaller are the windows of new ones. Without --client one
+    /// address has a sixth of it, and 8 of 64 places.
     #[arg(long, value_name = "BYTES", default_value = "256MB")]
     memory: Bytes,
+    /// Take transfers only from the host whose certificate has this fingerprint, which `ccplane send --fingerprint` prints there; give it
+    /// several times for several hosts. Such senders may send hidden files, and hear which files are here already.
+    #[arg(long, value_name = "FINGERPRINT")]
+    client: Vec<Fingerprint>,
+    /// Have every sender prove its address before a handshake begins, for one more round trip. Without it that comes only when 256
+    /// handshakes of strangers are under way.
+    #[arg(long)]
+    retry: bool,
     #[command(flatten)]
     transfer: TransferArgs,
 }
@@ -66,10 +75,10 @@ impl RecvArgs {
     /// What strangers may make this process hold.
     fn limits(&self, once: bool) -> Result<Limits, Failure> {
         let memory = self.memory.get();
-        let (places, address) = match (once, &self.transfer.key) {
+        let (places, address) = match (once, self.client.is_empty()) {
             (true, _) => (1, None),
-            (false, Some(_)) => (MOST, None),
-            (false, None) => (MOST, Some((MOST_OF_ADDRESS, memory / PART_OF_ADDRESS))),
+            (false, false) => (MOST, None),
+            (false, true) => (MOST, Some((MOST_OF_ADDRESS, memory / PART_OF_ADDRESS))),
         };
         let least = Limits::least_memory(places);
         if memory < least {
@@ -86,21 +95,34 @@ impl RecvArgs {
 
 /// Runs the command: until one transfer is through, or until Ctrl-C.
 pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
+    refuse_key(
+        args.transfer.key.is_some(),
+        "leave it out: the command for the other side is printed here. --client FINGERPRINT takes transfers of that host alone",
+    )?;
     let target = Target::parse(&args.out, args.force)?;
     let once = args.once || target.is_single();
     let limits = args.limits(once)?;
-    let mut host = Host::bind(args.transfer.options(args.listen, None, 0)?).map_err(failed)?;
+    let own = identity::load(args.transfer.identity.as_deref())?;
+    let tls = Tls::server(&own, &args.client).map_err(|why| Failure::new(Kind::Usage, why))?;
+    let tls = if args.retry { tls.with_retry() } else { tls };
+    let mut host = Host::bind(args.transfer.options(args.listen, None, 0, tls)?).map_err(failed)?;
     host.listen_within(limits).map_err(failed)?;
-    warn_without_key(args.transfer.key.as_ref(), host.local());
     if let Target::Folder(folder) = &target {
         unfinished::sweep(folder);
     }
     let stop = interrupt::flag()?;
     // Standard output may be what is received.
+    let (local, fingerprint) = (host.local(), own.fingerprint().to_string());
     if json {
-        eprintln!("{}", json!({ "listening": host.local().to_string() }));
+        eprintln!(
+            "{}",
+            json!({ "listening": local.to_string(), "fingerprint": fingerprint })
+        );
     } else {
-        eprintln!("listening on {}", host.local());
+        eprintln!(
+            "listening on {local}; to send:\n  ccplane send {}#{fingerprint} FILE",
+            identity::reached(local)
+        );
     }
 
     let mut transfers: BTreeMap<u64, Incoming> = BTreeMap::new();
@@ -123,7 +145,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         while let Some(id) = host.accepted() {
             count += 1;
             let peer = host.peer(id).unwrap_or(args.listen);
-            transfers.insert(id, Incoming::new(peer, count, args.transfer.key.is_some(), host.now()));
+            transfers.insert(id, Incoming::new(peer, count, !args.client.is_empty(), host.now()));
         }
         let mut over = Vec::new();
         for (id, transfer) in &mut transfers {

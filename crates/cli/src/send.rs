@@ -18,8 +18,7 @@ use ccplane_files::liveness::{Liveness, Verdict};
 use ccplane_files::wire::{Answer, Answers};
 use ccplane_qdisc::marking::class_of;
 use ccplane_transport::{Ecn, Failure as Ended, Native, Rc3, Rc3Stats, Stats, UnknownNative};
-use ccplane_udp::crypto::Key;
-use ccplane_udp::{Congestion, Delays, Host};
+use ccplane_udp::{Congestion, Delays, Host, Refused, Tls};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar};
@@ -27,8 +26,9 @@ use serde_json::json;
 
 use crate::attach::add;
 use crate::exit::{Failure, Kind};
-use crate::steering::{Decides, SteerArgs, resolve};
-use crate::transfer::{TransferArgs, amount, bar, cpu_seconds, failed, hex, warn_without_key, why_no_answer};
+use crate::identity::{self, receiver};
+use crate::steering::{Decides, SteerArgs};
+use crate::transfer::{TransferArgs, amount, bar, cpu_seconds, failed, hex, refuse_key, why_no_answer};
 use crate::{Registry, interrupt};
 use gather::{Item, gather};
 use stream::{Filled, Stream};
@@ -44,10 +44,10 @@ const SHOW_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// What to send, where to, and how.
 #[derive(Args)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["files", "bytes", "make_key"])))]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["files", "bytes", "fingerprint", "make_key"])))]
 pub struct SendArgs {
-    /// The receiver, HOST:PORT.
-    #[arg(value_name = "HOST:PORT", required_unless_present = "make_key")]
+    /// The receiver and its certificate's fingerprint, as it prints them: HOST:PORT#FINGERPRINT.
+    #[arg(value_name = "HOST:PORT#FINGERPRINT", required_unless_present_any = ["fingerprint", "make_key"])]
     to: Option<String>,
     /// Files and folders to send, under their names; `-` for standard input. What an interrupted attempt brought over is not sent again.
     #[arg(value_name = "FILE")]
@@ -55,8 +55,15 @@ pub struct SendArgs {
     /// Send so many bytes of a pattern instead: `1GB`.
     #[arg(long, value_name = "N")]
     bytes: Option<Bytes>,
-    /// Make a file with a new key for --key of both sides, and do nothing else.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "key"])]
+    /// Print the fingerprint of this host's certificate, which `ccplane recv --client` takes, and do nothing else. Where there is no
+    /// certificate, one is made.
+    #[arg(long, conflicts_with = "to")]
+    fingerprint: bool,
+    /// Send to a receiver on another host without its fingerprint. Whoever is on the way can then take its place.
+    #[arg(long)]
+    insecure: bool,
+    /// Of earlier versions: refused, with what takes its place.
+    #[arg(long, value_name = "FILE", hide = true)]
     make_key: Option<PathBuf>,
     #[command(flatten)]
     steer: SteerArgs,
@@ -74,12 +81,19 @@ pub struct SendArgs {
 
 /// Runs the command.
 pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    if let Some(path) = &args.make_key {
-        Key::make(path).map_err(|e| Failure::new(Kind::Failed, e))?;
+    refuse_key(
+        args.transfer.key.is_some() || args.make_key.is_some(),
+        "`ccplane recv` prints the whole command for this side: ccplane send HOST:PORT#FINGERPRINT FILE. `ccplane send --fingerprint` \
+         prints what `ccplane recv --client` takes, where it is to know who sends",
+    )?;
+    if args.fingerprint {
+        let fingerprint = identity::load(args.transfer.identity.as_deref())?
+            .fingerprint()
+            .to_string();
         if json {
-            println!("{}", json!({ "key": path }));
+            println!("{}", json!({ "fingerprint": fingerprint }));
         } else {
-            println!("{}: a new key; copy it to the other side by a safe way", path.display());
+            println!("{fingerprint}");
         }
         return Ok(());
     }
@@ -93,14 +107,12 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
         return Err(Failure::text(Kind::Usage, text)
             .hint("leave --dscp out, or give one that marks no lower class: not 1, 3, 11 or 19"));
     }
-    let items = gather(&args.files, args.bytes, args.transfer.key.is_some())?;
-    let to = resolve(
-        args.to.as_deref().unwrap_or_default(),
-        "HOST:PORT, such as 192.0.2.1:4790",
-    )?;
-    warn_without_key(args.transfer.key.as_ref(), to);
+    let items = gather(&args.files, args.bytes)?;
+    let (to, trusted) = receiver(args.to.as_deref().unwrap_or_default(), "ccplane recv", args.insecure)?;
+    let own = identity::load_known(args.transfer.identity.as_deref())?;
+    let tls = Tls::client(trusted, own.as_ref()).map_err(|why| Failure::new(Kind::Usage, why))?;
     let stop = interrupt::flag()?;
-    let done = transfer(args, registry, items, to, &stop)?;
+    let done = transfer(args, registry, items, (to, tls), &stop)?;
     print(args, to, &done, json);
     Ok(())
 }
@@ -122,6 +134,8 @@ struct Done {
     delays: Option<Delays>,
     /// Acknowledgements without a sample, as the departure of what they answer was not known.
     departures_missed: u64,
+    /// How often the connection's keys were renewed.
+    renewed: u64,
     /// Of the second loop, where it was asked for: zeros where there was nothing left for it.
     rc3: Option<Rc3Stats>,
 }
@@ -130,7 +144,7 @@ fn transfer(
     args: &SendArgs,
     registry: &Registry,
     items: Vec<Item>,
-    to: SocketAddr,
+    (to, tls): (SocketAddr, Tls),
     stop: &AtomicBool,
 ) -> Result<Done, Failure> {
     let any: SocketAddr = if to.is_ipv4() {
@@ -138,7 +152,7 @@ fn transfer(
     } else {
         (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
     };
-    let mut options = args.transfer.options(any, Some(to), args.dscp)?;
+    let mut options = args.transfer.options(any, Some(to), args.dscp, tls)?;
     options.config.max_rate = args.steer.max_rate;
     options.config.rc3 = args.rc3.then(Rc3::default);
     let wants = match (ccplane_lab::wants(&args.steer.alg, registry), &args.steer.agent) {
@@ -151,7 +165,6 @@ fn transfer(
         options.config.ecn = Ecn::Ect0;
     }
     options.config.stamps = args.transfer.stamps.on(wants.contains(Capabilities::ONE_WAY_DELAY));
-    let keyed = options.key.is_some();
     let mut host = Host::bind(options).map_err(failed)?;
     let congestion = congestion(&args.steer, registry, &mut host)?;
     let mut stream = Stream::new(items, args.rc3, host.now())?;
@@ -160,8 +173,7 @@ fn transfer(
 
     let begun = (Instant::now(), cpu_seconds());
     let id = host.connect(to, congestion).map_err(failed)?;
-    let peer = Peer { to, keyed };
-    let receipt = match carry(args, &mut host, id, &mut stream, &peer, stop, &bar) {
+    let receipt = match carry(args, &mut host, id, &mut stream, to, stop, &bar) {
         Ok(receipt) => receipt,
         Err(why) => {
             // The receiver is told; that it cannot be says nothing new.
@@ -181,6 +193,7 @@ fn transfer(
     });
     let packet = host.packet(id).unwrap_or_default();
     let (delays, departures_missed) = (host.delays(id).cloned(), host.missed_departures());
+    let renewed = host.renewed(id);
     // The acknowledgement of the receipt leaves.
     host.turn(Duration::ZERO).map_err(failed)?;
     host.remove(id);
@@ -197,14 +210,9 @@ fn transfer(
         packet,
         delays,
         departures_missed,
+        renewed,
         rc3,
     })
-}
-
-/// Who is to receive, and whether it has the key.
-struct Peer {
-    to: SocketAddr,
-    keyed: bool,
 }
 
 /// Gives the connection the stream until the receiver has said what became of it.
@@ -213,7 +221,7 @@ fn carry(
     host: &mut Host,
     id: u64,
     stream: &mut Stream,
-    peer: &Peer,
+    to: SocketAddr,
     stop: &AtomicBool,
     bar: &ProgressBar,
 ) -> Result<Option<Answer>, Failure> {
@@ -252,7 +260,7 @@ fn carry(
             return Ok(receipt);
         }
         if let Some(why) = connection.failure() {
-            return Err(ended(why, host, peer, stream, arrived(host, id, stream)));
+            return Err(ended(why, host, id, to, stream));
         }
         if connection.srtt() == Duration::ZERO {
             // The host with that address says that nobody listens: before anything else is heard that is believed, as TCP does.
@@ -260,7 +268,7 @@ fn carry(
                 .trouble()
                 .filter(|why| why.kind() == io::ErrorKind::ConnectionRefused);
             if refused.is_some() {
-                return Err(why_no_answer(peer.to, peer.keyed, refused));
+                return Err(why_no_answer(to, refused));
             }
         } else {
             let why = match liveness.look(host.now(), connection.heard(), host.refusals()) {
@@ -273,7 +281,7 @@ fn carry(
                 Verdict::Silent => Some(SILENT),
             };
             if let Some(why) = why {
-                return Err(gone(peer.to, stream, arrived(host, id, stream), why));
+                return Err(gone(to, stream, arrived(host, id, stream), why));
             }
         }
         if shown.elapsed() >= SHOW_EVERY {
@@ -314,7 +322,7 @@ fn arrived(host: &Host, id: u64, stream: &Stream) -> u64 {
 fn judge(receipt: Option<Answer>, to: SocketAddr, stream: &Stream) -> Result<(), Failure> {
     let ours = stream.hash();
     let failed = |text| Failure::text(Kind::Failed, text);
-    let changes = "the network, or a machine, changes data; with --key such datagrams are thrown away and sent again";
+    let changes = "what the network changes is thrown away and sent again: a machine changes data, or the file has changed meanwhile";
     match receipt {
         Some(Answer::Stored(theirs)) if theirs == ours => Ok(()),
         Some(Answer::Stored(theirs)) => Err(failed(format!(
@@ -340,14 +348,31 @@ fn judge(receipt: Option<Answer>, to: SocketAddr, stream: &Stream) -> Result<(),
 }
 
 /// Why the connection ended early, for a person.
-fn ended(why: Ended, host: &Host, peer: &Peer, stream: &Stream, arrived: u64) -> Failure {
-    let to = peer.to;
+fn ended(why: Ended, host: &Host, id: u64, to: SocketAddr, stream: &Stream) -> Failure {
+    if let Some(why) = host.refused(id) {
+        return refused(to, why);
+    }
+    let arrived = arrived(host, id, stream);
     match why {
-        Ended::NoAnswer(_) => why_no_answer(to, peer.keyed, host.trouble()),
+        Ended::NoAnswer(_) => why_no_answer(to, host.trouble()),
         Ended::TimedOut(_) | Ended::Silent => gone(to, stream, arrived, SILENT),
         Ended::Reset => gone(to, stream, arrived, "it gave up, and says why on its own terminal"),
         why => gone(to, stream, arrived, &why.to_string()),
     }
+}
+
+/// The two sides do not believe each other, or do not understand each other.
+fn refused(to: SocketAddr, why: &Refused) -> Failure {
+    let hint = match why {
+        Refused::Fingerprint => {
+            "take the command that `ccplane recv` prints there; if this is the one, somebody is in its place, or it has a new certificate"
+        }
+        Refused::Unknown | Refused::Nameless => {
+            "`ccplane send --fingerprint` prints, and makes if need be, what `ccplane recv --client` there has to be told"
+        }
+        _ => "is it `ccplane recv`, of the same version as this?",
+    };
+    Failure::text(Kind::Failed, format!("no transfer to {to}: {why}")).hint(hint)
 }
 
 /// The other side was there, and is no more.
@@ -398,7 +423,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     if json {
         let object = json!({
             "to": to.to_string(), "files": done.files, "bytes": bytes, "resumed_bytes": done.had, "blake3": hex(&done.hash), "alg": args.steer.alg.to_string(),
-            "encrypted": args.transfer.key.is_some(), "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s,
+            "encrypted": true, "key_updates": done.renewed, "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s,
             "mss": done.mss, "packet_bytes": done.packet, "retransmitted": stats.retransmitted, "lost": stats.lost, "timeouts": stats.timeouts,
             "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt), "cwnd": stats.cwnd,
             "pacing_rate_bytes_per_s": (stats.pacing_rate != 0).then_some(stats.pacing_rate),

@@ -75,7 +75,7 @@ impl SteerArgs {
 }
 
 /// The address of a receiver; `example`: how one is written.
-pub fn resolve(text: &str, example: &'static str) -> Result<SocketAddr, Failure> {
+pub fn resolve(text: &str, example: &str) -> Result<SocketAddr, Failure> {
     let bad = |why: &dyn std::fmt::Display| {
         Failure::text(Kind::Usage, format!("`{text}` is no address: {why}")).hint(example)
     };

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 use ccplane_files::Hash;
 use ccplane_transport::{Config, Native};
-use ccplane_udp::crypto::Key;
-use ccplane_udp::{LARGEST, Options, Stamping, UdpError};
+use ccplane_udp::{LARGEST, Options, Stamping, Tls, UdpError};
 use ccplane_units::{Bytes, Duration};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -18,8 +17,11 @@ use crate::link_rate::LinkRate;
 /// What both commands take.
 #[derive(Args)]
 pub struct TransferArgs {
-    /// Encrypt with the key in this file, which the other side has too. `ccplane send --make-key FILE` makes one.
+    /// The file with this host's certificate and its private key; `~/.config/ccplane/identity` without this.
     #[arg(long, value_name = "FILE")]
+    pub identity: Option<PathBuf>,
+    /// Of earlier versions: refused, with what takes its place.
+    #[arg(long, value_name = "FILE", hide = true)]
     pub key: Option<PathBuf>,
     /// Largest packet, IP header included. Where the path carries only smaller ones, that is found out.
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
@@ -75,7 +77,7 @@ impl Stamps {
 
 impl TransferArgs {
     /// Options of a socket at `local`, which is to reach `peer` or whoever comes.
-    pub fn options(&self, local: SocketAddr, peer: Option<SocketAddr>, dscp: u8) -> Result<Options, Failure> {
+    pub fn options(&self, local: SocketAddr, peer: Option<SocketAddr>, dscp: u8, tls: Tls) -> Result<Options, Failure> {
         let usage = |text: String| Failure::text(Kind::Usage, text);
         let mtu = u64::from(self.mtu);
         // Of IP and UDP.
@@ -91,12 +93,11 @@ impl TransferArgs {
             return Err(usage("--timeout is too short".to_owned()).hint("1 s at least"));
         }
         let link = self.link_rate.map(|rate| rate.of(local, peer)).transpose()?;
-        let key = self.key.as_deref().map(Key::read).transpose();
         Ok(Options {
             local,
             datagram: (mtu - headers) as usize,
             window: window as usize,
-            key: key.map_err(|e| Failure::new(Kind::Usage, e))?,
+            tls: Some(tls),
             dscp,
             config: Config {
                 idle_timeout: self.timeout,
@@ -122,14 +123,13 @@ pub fn failed(why: UdpError) -> Failure {
 /// Hellos after the first: at 0, 1, 3 s, given up at 7 s. A person waits for it.
 const OPEN_RETRIES: u8 = 2;
 
-/// Without a key, anybody on the way can read and change what goes to another host.
-pub fn warn_without_key(key: Option<&PathBuf>, address: SocketAddr) {
-    if key.is_none() && !address.ip().to_canonical().is_loopback() {
-        tracing::warn!(
-            "without --key anybody on the way can read and change what is sent over {address}; \
-             `ccplane send --make-key FILE` makes a key for both sides"
-        );
+/// A key that both sides have has given way to certificates. `instead`: what to say on this side.
+pub fn refuse_key(given: bool, instead: &str) -> Result<(), Failure> {
+    if !given {
+        return Ok(());
     }
+    let text = "keys that both sides are given are gone: every transfer is encrypted, with TLS 1.3 and forward secrecy";
+    Err(Failure::text(Kind::Usage, text).hint(instead))
 }
 
 /// A hash as people compare it.
@@ -171,17 +171,12 @@ pub fn cpu_seconds() -> f64 {
 }
 
 /// What a network error in words means for a transfer to `peer`.
-pub fn why_no_answer(peer: SocketAddr, key: bool, trouble: Option<&io::Error>) -> Failure {
+pub fn why_no_answer(peer: SocketAddr, trouble: Option<&io::Error>) -> Failure {
     let text = match trouble {
         Some(why) => format!("no answer from {peer}: {why}"),
         None => format!("no answer from {peer}"),
     };
-    let key = if key {
-        "with the same --key, as a receiver ignores what another key sealed"
-    } else {
-        "without a --key, as you gave none"
-    };
-    Failure::text(Kind::Failed, text).hint(format!(
-        "is `ccplane recv` running there, {key}? does the path carry UDP in packets of --mtu?"
-    ))
+    Failure::text(Kind::Failed, text).hint(
+        "is `ccplane recv` running there, and as new as this one (version 2 of the protocol)? does the path carry UDP in packets of --mtu?",
+    )
 }

@@ -43,6 +43,7 @@ impl Listening {
         let address = loop {
             let line = lines.next().expect("it says where it listens").unwrap();
             if let Some(address) = line.strip_prefix("listening on ") {
+                let (address, _) = address.split_once(';').unwrap_or((address, ""));
                 break address.to_owned();
             }
         };
@@ -161,7 +162,7 @@ fn mistakes_are_said_and_have_their_exit_codes() {
 fn a_key_keeps_others_out() {
     let key = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("measure-{}.key", std::process::id()));
     let path = key.display().to_string();
-    assert!(run(&mut ccplane(&["send", "--make-key", &path])).status.success());
+    assert!(run(&mut ccplane(&["measure", "--make-key", &path])).status.success());
     let responder = responder(&["--key", &path]);
     let without = run(&mut ccplane(&["measure", &responder.address, "--duration", "200ms"]));
     assert_eq!(without.status.code(), Some(1));
@@ -246,7 +247,8 @@ impl Namespaces {
         let mut command = Command::new("ip");
         command
             .args(["netns", "exec", name, env!("CARGO_BIN_EXE_ccplane")])
-            .args(arguments);
+            .args(arguments)
+            .env("XDG_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR"));
         command
     }
 }
@@ -344,6 +346,7 @@ fn dx_on_the_transport_keeps_the_queue_short_where_cubic_fills_it() {
             alg,
             "--stamps",
             stamps,
+            "--insecure",
         ];
         json(&run(&mut names.inside(&names.a, &arguments)))
     };

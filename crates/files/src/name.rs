@@ -23,8 +23,8 @@ pub enum NameError {
     /// Longer than file systems take.
     #[error("a name of {0} bytes is too long")]
     Long(usize),
-    /// It begins with a dot, and nobody has proved to know the key.
-    #[error("`{0}` is hidden, and hidden files are taken only with --key on both sides")]
+    /// It begins with a dot, and its sender is nobody known.
+    #[error("`{0}` is hidden, and hidden files are taken only from senders that `recv --client` names")]
     Hidden(String),
     /// It would be taken for an unfinished file.
     #[error("`{0}` is called like an unfinished transfer; rename it")]

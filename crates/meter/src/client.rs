@@ -3,7 +3,7 @@
 use ccplane_units::Time;
 
 use super::packet::{Kind, Packet};
-use ccplane_udp::crypto::Key;
+use crate::key::Key;
 
 /// One probe and its reply. Times are ns; 0 is unknown. `came`, `taken`, `made` and `answer_left` are of the responder's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

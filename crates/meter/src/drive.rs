@@ -14,7 +14,7 @@ use nix::sys::time::TimeSpec;
 use super::client::{Client, Exchange, Tally};
 use super::packet::LONGEST;
 use super::responder::{Came, Counters, Responder};
-use ccplane_udp::crypto::Key;
+use crate::key::Key;
 use ccplane_udp::{Inbox, Marks, Numbered, Socket, Stamper, Stamping, UdpError, passes};
 
 /// How long a wait lasts at most, before the flag that stops it is looked at.

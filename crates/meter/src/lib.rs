@@ -7,9 +7,11 @@
 
 mod client;
 mod drive;
+mod key;
 pub mod packet;
 mod responder;
 
 pub use client::{Client, Exchange, Heard, Tally};
 pub use drive::{MeasureError, Measured, Plan, Service, measure, serve};
+pub use key::{Key, KeyError};
 pub use responder::{Answer, Came, Counters, Responder};

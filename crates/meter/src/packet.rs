@@ -23,7 +23,7 @@
 //! | 77 | 3 | 0 | all |
 //! | 80 | 16 | with a key: keyed hash of the datagram with this field zero | all |
 
-use ccplane_udp::crypto::Key;
+use crate::key::Key;
 
 /// Bytes of the header, and of the shortest datagram.
 pub const HEADER: usize = 96;

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use super::packet::{HEADER, Kind, Packet};
-use ccplane_udp::crypto::Key;
+use crate::key::Key;
 use ccplane_udp::endpoint::Cookies;
 
 /// Clients at a time, 100 bytes each and what is untold.

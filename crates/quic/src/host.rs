@@ -5,7 +5,6 @@
 #![expect(clippy::disallowed_methods, reason = "it waits for deadlines of a clock")]
 
 mod congestion;
-mod identity;
 mod noq;
 mod qlog;
 #[cfg(feature = "host-runtime")]
@@ -18,6 +17,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use ccplane_identity::{Fingerprint, Identity, IdentityError};
 use ccplane_units::{Duration, Rate};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -26,7 +26,9 @@ use nix::sys::time::TimeSpec;
 use crate::{PlaneError, Stack};
 
 pub use congestion::{Congestion, Native, UnknownNative};
-pub use identity::{BadFingerprint, Fingerprint, Identity, IdentityError};
+
+/// The protocol (ALPN): a file a stream.
+const PROTOCOL: &[u8] = b"ccplane-quic/1";
 
 /// How a host is set up.
 #[derive(Debug)]

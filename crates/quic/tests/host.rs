@@ -5,7 +5,8 @@
 use std::time::{Duration as Real, Instant};
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_quic::host::{Congestion, Host, Identity, Native, Options, built_in};
+use ccplane_identity::Identity;
+use ccplane_quic::host::{Congestion, Host, Native, Options, built_in};
 use ccplane_quic::{Limits, Plane, Stack};
 use ccplane_units::{Duration, Rate};
 

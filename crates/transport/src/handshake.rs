@@ -26,6 +26,16 @@ impl Connection {
         self.deadline = now + self.config.max_rto * 2;
     }
 
+    /// A client that was asked for its request again, with a cookie beside it for example: it leaves at once, and its answer
+    /// measures the round trip.
+    pub fn open_again(&mut self) {
+        if self.state == State::Opening {
+            self.flags.handshake = true;
+            self.unanswered = 0;
+            self.invalidate();
+        }
+    }
+
     /// The peer's MSS and window, from its side of the handshake.
     fn take_terms(&mut self, segment: &Segment) {
         let least = LEAST_MSS.min(self.mss);

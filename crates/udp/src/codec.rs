@@ -1,6 +1,6 @@
 //! Bytes around [`Segment`]s: what a datagram holds.
 //!
-//! A datagram is an [`Envelope`], a segment's header, and the payload to its end. Everything is big-endian and has one
+//! A datagram is an [`Envelope`], in a handshake a [`Part`], a segment's header, and the payload to its end. Everything is big-endian and has one
 //! spelling only: what [`read`] takes, [`write`](fn@write) gives back byte for byte. The ECN field and the DSCP of a packet are in its IP
 //! header and not here: beside the class that its sender means, the driver tells the one that the DSCP says.
 //!
@@ -27,10 +27,13 @@
 mod envelope;
 #[doc(hidden)]
 pub mod fuzz;
+mod part;
 #[cfg(test)]
 mod tests;
 
-pub use envelope::{Envelope, MAX_ENVELOPE, Source, VERSION};
+pub(crate) use envelope::PHASE;
+pub use envelope::{Cover, Envelope, MAX_ENVELOPE, NUMBER, Source, VERSION};
+pub use part::{ALERT, PART, Part};
 
 use ccplane_units::Time;
 
@@ -65,7 +68,9 @@ pub enum CodecError {
     #[error("a datagram that ends within its header")]
     Short,
     /// Another version.
-    #[error("a datagram of version {0}, where {VERSION} is known")]
+    #[error(
+        "a datagram of version {0}, where version {VERSION} is spoken: the other side needs ccplane of the same version"
+    )]
     Version(u8),
     /// No such kind.
     #[error("a segment of unknown kind {0}")]

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use ccplane_agent::LinkError;
 use nix::errno::Errno;
 
+use crate::tls::Refused;
+
 /// Why the driver cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -40,6 +42,9 @@ pub enum UdpError {
     /// The operating system has no random numbers.
     #[error("no random numbers from the operating system: {0}")]
     Random(io::Error),
+    /// TLS does not begin.
+    #[error(transparent)]
+    Tls(#[from] Refused),
     /// No agent to steer by.
     #[error(transparent)]
     Agent(#[from] LinkError),

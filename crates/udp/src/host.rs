@@ -19,13 +19,14 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use self::classes::{Classes, Seen};
 use crate::batch::Batch;
-use crate::crypto::Key;
+use crate::codec::CodecError;
 use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, Limits, mss, overhead};
 use crate::error::{UdpError, passes};
 use crate::flow::{Congestion, Flow, Steering};
 use crate::socket::{Inbox, Marks, Socket};
 use crate::stamped::Stamping;
 use crate::stamps::HostStamps;
+use crate::tls::{Refused, Tls};
 use ccplane_transport::{CAPABILITIES, Config, Connection, Ecn, Kind, Native, Segment, Side, State, Stats};
 
 /// Bytes of the largest datagram that the path carries, without the IP and UDP headers, on an Ethernet: 1500 less 48 for IPv6.
@@ -45,8 +46,8 @@ const QUANTUM: Duration = Duration::from_micros(500);
 /// Bytes that a peer's datagram may have more than ours: none, unless it is no peer's.
 const BEYOND: usize = 64;
 
-/// Bytes of the first datagram of all, which its answer must not exceed; the answer's buffer.
-const ANSWER: usize = 256;
+/// Bytes of the longest answer to a hello: three times the smallest hello, which is more than our side of a handshake takes.
+const ANSWER: usize = 2048;
 
 /// What an owner chooses for a socket and its connections.
 #[derive(Clone, Debug)]
@@ -57,8 +58,8 @@ pub struct Options {
     pub datagram: usize,
     /// Bytes of each connection that may be under way, in either direction: memory that a connection takes at most, twice.
     pub window: usize,
-    /// The key that both ends share, if there is one.
-    pub key: Option<Key>,
+    /// Who this host is, and whom it believes; without it everything is for all to read.
+    pub tls: Option<Tls>,
     /// The Differentiated Services codepoint of what leaves, 0 to 63.
     pub dscp: u8,
     /// Whose time stamps are taken: of connections of ours where [`Config::stamps`] asks for them, and of those of others whose data
@@ -118,7 +119,7 @@ impl Host {
         let mut socket = Socket::bind(local).map_err(|why| UdpError::Bind { address: local, why })?;
         let datagram = options.datagram.clamp(LEAST, crate::socket::LARGEST);
         let window = options.window.next_power_of_two();
-        let (sealed, stamps) = (options.key.is_some(), options.config.stamps);
+        let (sealed, stamps) = (options.tls.is_some(), options.config.stamps);
         let headers = if local.is_ipv4() { 28 } else { 48 }; // of IP and UDP
         let config = Arc::new(Config {
             mss: mss(datagram, sealed, stamps),
@@ -141,7 +142,7 @@ impl Host {
         Ok(Host {
             socket,
             clock,
-            endpoint: Endpoint::new(config.clone(), datagram, options.key),
+            endpoint: Endpoint::new(config.clone(), datagram, options.tls),
             config,
             window,
             dscp: options.dscp & 63,
@@ -198,7 +199,7 @@ impl Host {
         let id = loop {
             let mut id = [0; 8];
             random(&mut id)?;
-            if self.endpoint.connect(to, u64::from_be_bytes(id)) {
+            if self.endpoint.connect(to, u64::from_be_bytes(id))? {
                 break u64::from_be_bytes(id);
             }
         };
@@ -314,6 +315,16 @@ impl Host {
     /// How often a host has said that nobody listens where a datagram went.
     pub fn refusals(&self) -> u64 {
         self.refusals
+    }
+
+    /// Why TLS did not come to be with a connection's peer, if it did not: the connection is over then.
+    pub fn refused(&self, id: u64) -> Option<&Refused> {
+        self.endpoint.refused(id)
+    }
+
+    /// How often a connection's keys were renewed.
+    pub fn renewed(&self, id: u64) -> u64 {
+        self.endpoint.renewed(id)
     }
 
     /// Asks a connection's peer for a sign of life.
@@ -479,10 +490,29 @@ impl Host {
                 self.accepted.push_back(id);
                 (id, segment, payload)
             }
-            Ok(Arrival::Answer(length)) => {
+            Ok(Arrival::Answer(length, each)) => {
                 // Lost where there is no room: the client asks again.
                 let answer = &self.answer[..length];
-                let _ = self.socket.send_each(address, answer, length, Marks::default());
+                let _ = self.socket.send_each(address, answer, each, Marks::default());
+                return;
+            }
+            Ok(Arrival::Alert(length)) => {
+                let _ = self
+                    .socket
+                    .send_each(address, &self.answer[..length], length, Marks::default());
+                return warn(&mut self.warned, address, Dropped::Refused);
+            }
+            Ok(Arrival::Nothing) => return,
+            Ok(Arrival::Again(id)) => {
+                if let Some(flow) = self.flows.get_mut(&id) {
+                    flow.connection.open_again();
+                }
+                return;
+            }
+            Ok(Arrival::Refused(id) | Arrival::Spent(id)) => {
+                if let Some(flow) = self.flows.get_mut(&id) {
+                    flow.connection.abort();
+                }
                 return;
             }
             Err(why) => return warn(&mut self.warned, address, why),
@@ -570,7 +600,15 @@ fn accept(config: &Arc<Config>, window: u32, now: Time, open: &Segment) -> Optio
 
 /// Says once of each kind what a person can do something about.
 fn warn(warned: &mut Vec<Dropped>, address: SocketAddr, why: Dropped) {
-    let telling = matches!(why, Dropped::Plain | Dropped::Sealed | Dropped::Forged | Dropped::Full);
+    let telling = matches!(
+        why,
+        Dropped::Plain
+            | Dropped::Sealed
+            | Dropped::Forged
+            | Dropped::Refused
+            | Dropped::Full
+            | Dropped::Malformed(CodecError::Version(_))
+    );
     if telling && !warned.contains(&why) {
         warned.push(why);
         tracing::warn!("a datagram from {address} was dropped: {why}; more of its kind are dropped silently");

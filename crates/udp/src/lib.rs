@@ -1,13 +1,12 @@
 //! ccplane's transport over UDP: a [`Host`] is a socket with its connections, run by whoever calls [`Host::turn`].
 //!
-//! Below it lie the parts that need no socket: `codec` puts bytes around segments, `crypto` seals them, `endpoint` finds a datagram's
+//! Below it lie the parts that need no socket: `codec` puts bytes around segments, `tls` seals them, `endpoint` finds a datagram's
 //! connection, opens new ones and keeps strangers within bounds.
 #![forbid(unsafe_code)]
 
 mod ahead;
 mod batch;
 pub mod codec;
-pub mod crypto;
 mod departures;
 pub mod endpoint;
 mod error;
@@ -19,6 +18,7 @@ mod ring;
 mod socket;
 mod stamped;
 mod stamps;
+pub mod tls;
 
 pub use error::UdpError;
 pub use error::passes;
@@ -29,3 +29,4 @@ pub use realtime::{KernelStamp, Stamper};
 pub use socket::{Inbox, LARGEST, Marks, Received, Socket, Stamped};
 pub use stamped::Stamping;
 pub use stamps::Delays;
+pub use tls::{Refused, Tls};

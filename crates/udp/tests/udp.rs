@@ -7,21 +7,33 @@ use std::thread;
 
 use ccplane_agent::datapath::{Brought, Way};
 use ccplane_datapath::Limits;
+use ccplane_identity::Identity;
 use ccplane_transport::{Config, Failure, Native, Rc3, Rc3Stats, Rc3Stop, State, Stats};
-use ccplane_udp::crypto::Key;
 use ccplane_udp::endpoint::overhead;
-use ccplane_udp::{Congestion, DATAGRAM, Host, Inbox, Marks, Options, Socket, Stamping};
+use ccplane_udp::{Congestion, DATAGRAM, Host, Inbox, Marks, Options, Refused, Socket, Stamping, Tls};
 use ccplane_units::{Duration, Rate, Time};
 use ccplane_wire::Event;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-fn options(key: Option<u8>) -> Options {
+/// TLS of a server and of a client that believes it; or neither.
+fn pair(tls: bool) -> [Option<Tls>; 2] {
+    if !tls {
+        return [None, None];
+    }
+    let identity = Identity::new().unwrap();
+    [
+        Some(Tls::server(&identity, &[]).unwrap()),
+        Some(Tls::client(Some(identity.fingerprint()), None).unwrap()),
+    ]
+}
+
+fn options(tls: Option<Tls>) -> Options {
     Options {
         local: "127.0.0.1:0".parse().unwrap(),
         datagram: DATAGRAM,
         window: 4 << 20,
-        key: key.map(|byte| Key::from_bytes([byte; 32])),
+        tls,
         dscp: 0,
         config: Config {
             idle_timeout: Duration::from_secs(5),
@@ -151,19 +163,55 @@ fn cubic() -> Congestion {
 }
 
 #[test]
-fn streams_of_many_lengths_arrive_with_and_without_a_key() {
-    // Without optimisation a sealed megabyte takes a second.
-    for (key, longest) in [(None, 20_000_000), (Some(7), 500_000)] {
-        let server = Server::start(options(key));
-        let mut client = Host::bind(options(key)).unwrap();
-        for bytes in [0, 1, 1000, 1400, 1401, 100_000, longest] {
+fn streams_of_many_lengths_arrive_with_and_without_tls() {
+    for tls in [false, true] {
+        let [ours, theirs] = pair(tls);
+        let server = Server::start(options(ours));
+        let mut client = Host::bind(options(theirs)).unwrap();
+        for bytes in [0, 1, 1000, 1400, 1401, 100_000, 20_000_000] {
             let stats = send(&mut client, server.address, bytes, cubic()).unwrap();
-            assert_eq!(stats.acked, bytes, "{bytes} bytes, key {key:?}");
+            assert_eq!(stats.acked, bytes, "{bytes} bytes, TLS {tls}");
             assert!(stats.srtt > Duration::ZERO);
         }
         let counters = server.end().counters();
         assert_eq!((counters.malformed, counters.forged, counters.mismatched), (0, 0, 0));
     }
+}
+
+/// Keys are renewed every 500 packets, and the first hello is answered with a cookie alone: nothing of either is to be seen in the stream.
+#[test]
+fn a_stream_goes_on_over_new_keys_and_begins_with_a_cookie() {
+    let [ours, theirs] = pair(true).map(|tls| tls.map(|tls| tls.renewing_after(500).with_retry()));
+    let server = Server::start(options(ours));
+    let mut client = Host::bind(options(theirs)).unwrap();
+    let id = client.connect(server.address, cubic()).unwrap();
+    let mut at = 0;
+    while client.stats(id).unwrap().acked < 10_000_000 {
+        feed(&mut client, id, &mut at, 10_000_000);
+        client.turn(WAIT).unwrap();
+        assert!(client.connection(id).unwrap().failure().is_none());
+    }
+    let (renewed, packets) = (client.renewed(id), client.stats(id).unwrap().delivered);
+    assert!(
+        (3..=u64::from(packets) / 500 + 1).contains(&renewed),
+        "{renewed} new keys for {packets} packets"
+    );
+    client.abort(id).unwrap();
+    let counters = server.end().counters();
+    assert_eq!((counters.forged, counters.mismatched), (0, 0), "{counters:?}");
+}
+
+#[test]
+fn a_server_in_the_place_of_another_is_refused_at_once() {
+    let ([ours, _], [_, theirs]) = (pair(true), pair(true));
+    let server = Server::start(options(ours));
+    let mut client = Host::bind(options(theirs)).unwrap();
+    let id = client.connect(server.address, cubic()).unwrap();
+    while !client.is_over(id) {
+        client.turn(WAIT).unwrap();
+    }
+    assert_eq!(client.refused(id), Some(&Refused::Fingerprint));
+    server.end();
 }
 
 /// Four hosts on one thread: two streams cross, and where nobody has anything to do nobody turns.
@@ -349,16 +397,17 @@ fn the_second_loop_stops_where_its_marking_is_stripped_and_the_stream_arrives() 
 /// The server is not told of stamps: it answers those that it sees. On loopback nothing waits for long.
 #[test]
 fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
-    for (stamping, key) in [
-        (Stamping::Off, None),
-        (Stamping::Software, None),
-        (Stamping::Software, Some(7)),
-        (Stamping::Hardware, None), // which loopback has none of
+    for (stamping, tls) in [
+        (Stamping::Off, false),
+        (Stamping::Software, false),
+        (Stamping::Software, true),
+        (Stamping::Hardware, false), // which loopback has none of
     ] {
-        let what = format!("{stamping:?}, key {key:?}");
-        let bytes = if key.is_none() { 3_000_000 } else { 300_000 };
-        let server = Server::start(options(key));
-        let mut stamped = options(key);
+        let what = format!("{stamping:?}, TLS {tls}");
+        let bytes = 3_000_000;
+        let [ours, theirs] = pair(tls);
+        let server = Server::start(options(ours));
+        let mut stamped = options(theirs);
         (stamped.config.stamps, stamped.stamping) = (true, stamping);
         // Below what loopback carries, so that what waits is the noise of the stack.
         stamped.config.max_rate = Some(Rate::from_bits_per_sec(50_000_000));
@@ -554,9 +603,10 @@ fn a_limit_is_kept_and_reached() {
 
 #[test]
 fn a_packet_in_steady_state_allocates_nothing() {
-    for key in [None, Some(7)] {
-        let server = Server::start(options(key));
-        let mut client = Host::bind(options(key)).unwrap();
+    for tls in [false, true] {
+        let [ours, theirs] = pair(tls);
+        let server = Server::start(options(ours));
+        let mut client = Host::bind(options(theirs)).unwrap();
         let id = client.connect(server.address, cubic()).unwrap();
         let mut at = 0;
         let mut send_until = |client: &mut Host, end: u64| {
@@ -567,11 +617,7 @@ fn a_packet_in_steady_state_allocates_nothing() {
             }
         };
         // Until the window has filled the ring once, and all that grows has grown.
-        let (warm, measured) = if key.is_none() {
-            (12_000_000, 6_000_000)
-        } else {
-            (600_000, 300_000)
-        };
+        let (warm, measured) = (12_000_000, 6_000_000);
         send_until(&mut client, warm);
         // Where the machine does something else meanwhile a segment may seem lost, and its repair takes memory: again then.
         let mut counts = Vec::new();
@@ -586,7 +632,7 @@ fn a_packet_in_steady_state_allocates_nothing() {
                 break;
             }
         }
-        assert!(counts.last() <= Some(&4), "{counts:?} allocations a round, key {key:?}");
+        assert!(counts.last() <= Some(&4), "{counts:?} allocations a round, TLS {tls}");
         server.end();
     }
 }

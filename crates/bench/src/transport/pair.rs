@@ -74,7 +74,9 @@ impl Pair {
         let now = Time::ZERO + Duration::from_secs(1);
         receiver.endpoint.listen([7; 32], Limits::places(1));
         sender.id = 42;
-        sender.endpoint.connect(receiver.address, sender.id);
+        let failed = || Error::failed("no handshake between two ends in memory");
+        let begun = sender.endpoint.connect(receiver.address, sender.id);
+        begun.map_err(|_| failed())?;
         let connection = Connection::connect(&config, now);
         sender.connection = Some(connection);
         let mut pair = Pair {
@@ -86,7 +88,6 @@ impl Pair {
             lengths: Vec::with_capacity(2 * ROUND),
             spent: Spent::default(),
         };
-        let failed = || Error::failed("no handshake between two ends in memory");
         pair.shake_hands().ok_or_else(failed)?;
         Ok(pair)
     }
@@ -186,7 +187,7 @@ impl Pair {
                     end.connection = Connection::accept(&end.config, now, &open);
                     (segment, payload)
                 }
-                Ok(Arrival::Answer(_)) | Err(_) => continue,
+                Ok(_) | Err(_) => continue,
             };
             if let Some(connection) = &mut end.connection {
                 if !payload.is_empty() {
@@ -216,7 +217,7 @@ impl Pair {
             .receiver
             .endpoint
             .receive(self.now, from, hello, &mut side, &mut answer);
-        let Ok(Arrival::Answer(length)) = arrival else {
+        let Ok(Arrival::Answer(length, _)) = arrival else {
             return None;
         };
         self.buffers[0][..length].copy_from_slice(&answer[..length]);

@@ -22,7 +22,7 @@ pub(super) fn over_udp(config: &Config) -> Result<Run, Error> {
         local: SocketAddr::from(([127, 0, 0, 1], 0)),
         datagram: DATAGRAM,
         window: 4 << 20,
-        key: None,
+        tls: None,
         dscp: 0,
         config: config.clone(),
         stamping: Stamping::Software,

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use ccplane_files::Hash;
 use ccplane_quic::Stack;
-use ccplane_quic::host::{Congestion, Host, Identity, Native};
+use ccplane_quic::host::{Congestion, Host, Native};
 use clap::Args;
 use serde_json::json;
 
 use super::{CommonArgs, LOOK_EVERY, failed};
 use crate::exit::{Failure, Kind};
-use crate::interrupt;
 use crate::transfer::hex;
+use crate::{identity, interrupt};
 
 /// Connections at a time. With fewer, strangers who say nothing keep others out sooner; each may hold twice the window.
 const MOST: usize = 16;
@@ -45,14 +45,14 @@ pub struct RecvArgs {
 pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let once = args.once || !is_device(&args.out);
     refuse_existing(args)?;
-    let identity = Identity::load(&identity_file(args)?).map_err(|why| Failure::new(Kind::Usage, why))?;
+    let own = identity::load(args.identity.as_deref())?;
     let options = args
         .common
         .options(args.listen, MOST, None, Congestion::Native(Native::Cubic))?;
     let stack = options.stack;
-    let mut host = Host::listen(options, &identity).map_err(failed)?;
+    let mut host = Host::listen(options, &own).map_err(failed)?;
     let stop = interrupt::flag()?;
-    let (local, fingerprint) = (host.local(), identity.fingerprint());
+    let (local, fingerprint) = (host.local(), own.fingerprint());
     // Standard output may be what is received.
     if json {
         eprintln!(
@@ -62,7 +62,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     } else {
         eprintln!(
             "listening on {local}; to send:\n  ccplane quic send {}#{fingerprint} FILE",
-            reached(local)
+            identity::reached(local)
         );
     }
     let mut transfers: Vec<Transfer> = Vec::new();
@@ -269,31 +269,6 @@ fn refuse_existing(args: &RecvArgs) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-fn identity_file(args: &RecvArgs) -> Result<PathBuf, Failure> {
-    if let Some(file) = &args.identity {
-        return Ok(file.clone());
-    }
-    let of = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    let configuration = of("XDG_CONFIG_HOME").or_else(|| of("HOME").map(|home| home.join(".config")));
-    let configuration = configuration.ok_or_else(|| {
-        Failure::text(Kind::Usage, "there is no home for the certificate: HOME is not set").hint("--identity FILE")
-    })?;
-    Ok(configuration.join("ccplane/identity"))
-}
-
-/// The address by which others reach it, as far as it knows.
-fn reached(local: SocketAddr) -> String {
-    if !local.ip().is_unspecified() {
-        return local.to_string();
-    }
-    let name = fs::read_to_string("/proc/sys/kernel/hostname");
-    format!("{}:{}", name.as_deref().map_or("HOST", str::trim), local.port())
 }
 
 fn print(bytes: u64, hash: &Hash, args: &RecvArgs, stack: Stack, json: bool) {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use ccplane_files::Hash;
-use ccplane_quic::host::{Congestion, Fingerprint, Host, Native, Stats};
+use ccplane_quic::host::{Congestion, Host, Native, Stats};
 use ccplane_quic::{Plane, PlaneError, PlaneStats, Stack};
 use ccplane_units::{Duration, Rate};
 use clap::Args;
@@ -18,7 +18,8 @@ use serde_json::json;
 use super::{CommonArgs, LOOK_EVERY, PIECE, RECEIPT, any, failed};
 use crate::attach::make;
 use crate::exit::{Failure, Kind};
-use crate::steering::{Decides, SteerArgs, resolve};
+use crate::identity::receiver;
+use crate::steering::{Decides, SteerArgs};
 use crate::transfer::{bar, cpu_seconds, hex};
 use crate::{Registry, interrupt};
 
@@ -45,7 +46,7 @@ pub struct SendArgs {
 
 /// Runs the command.
 pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    let (to, trusted) = receiver(args)?;
+    let (to, trusted) = receiver(&args.to, "ccplane quic recv", args.insecure)?;
     let stack = args.common.stack()?;
     let congestion = congestion(stack, &args.steer, registry)?;
     let (mut source, length) = source(&args.file)?;
@@ -94,25 +95,6 @@ struct Done {
     cpu_s: f64,
     stats: Stats,
     steered: Option<PlaneStats>,
-}
-
-/// The address, and the fingerprint that belongs to it.
-fn receiver(args: &SendArgs) -> Result<(SocketAddr, Option<Fingerprint>), Failure> {
-    let usage = |text: String, hint: &str| Failure::text(Kind::Usage, text).hint(hint.to_owned());
-    let (address, fingerprint) = match args.to.split_once('#') {
-        Some((address, fingerprint)) => (address, Some(fingerprint)),
-        None => (args.to.as_str(), None),
-    };
-    let fingerprint = fingerprint.map(str::parse::<Fingerprint>).transpose();
-    let fingerprint = fingerprint.map_err(|why| usage(why.to_string(), "the receiver prints the whole command"))?;
-    let to = resolve(address, "HOST:PORT#FINGERPRINT, as `ccplane quic recv` prints it")?;
-    if fingerprint.is_none() && !args.insecure && !to.ip().to_canonical().is_loopback() {
-        return Err(usage(
-            format!("{to} without a fingerprint: anybody on the way could take its place"),
-            "add #FINGERPRINT, as `ccplane quic recv` prints it, or --insecure",
-        ));
-    }
-    Ok((to, fingerprint))
 }
 
 /// Who decides the window; an algorithm is begun, or an agent found.

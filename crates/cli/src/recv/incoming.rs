@@ -53,7 +53,7 @@ pub(super) struct Done {
 }
 
 impl Incoming {
-    /// The `number`-th transfer. `trusted`: the sender has the key.
+    /// The `number`-th transfer. `trusted`: the sender has proved who it is.
     pub fn new(peer: SocketAddr, number: u64, trusted: bool, now: Time) -> Incoming {
         Incoming {
             peer,
@@ -243,7 +243,7 @@ impl Incoming {
                 self.files.name(entry),
                 hex(&ours),
             ))
-            .hint("the network, or a machine, changes data; with --key such datagrams are thrown away and sent again")),
+            .hint("what the network changes is thrown away and sent again: a machine changes data, or the file has changed meanwhile")),
             Some((Answer::Failed(why), _)) => Err(failed(format!("{from} was given up: {why}"))),
             _ => {
                 let why = self.failed.take().unwrap_or_else(|| "the sender is gone".to_owned());

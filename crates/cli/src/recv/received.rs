@@ -20,7 +20,7 @@ const MOST_PARTS: usize = 64;
 /// See the [module](self).
 pub(super) struct Received {
     number: u64,
-    /// The sender has the key: hidden names are taken, and it may hear hashes of what it has not sent.
+    /// The sender has proved who it is: hidden names are taken, and it may hear hashes of what it has not sent.
     trusted: bool,
     slots: Vec<Slot>,
     listed: bool,

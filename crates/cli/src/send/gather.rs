@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ccplane_files::name::{self, NameError};
+use ccplane_files::name;
 use ccplane_files::wire::{Entry, What};
 use ccplane_units::Bytes;
 
@@ -34,8 +34,8 @@ pub(super) enum From {
     Nowhere,
 }
 
-/// All of it, in the order in which it is sent. `hidden`: names that begin with a dot are taken on the other side.
-pub(super) fn gather(paths: &[PathBuf], pattern: Option<Bytes>, hidden: bool) -> Result<Vec<Item>, Failure> {
+/// All of it, in the order in which it is sent.
+pub(super) fn gather(paths: &[PathBuf], pattern: Option<Bytes>) -> Result<Vec<Item>, Failure> {
     let mut items = Vec::new();
     if let Some(bytes) = pattern {
         let what = What::File {
@@ -50,7 +50,7 @@ pub(super) fn gather(paths: &[PathBuf], pattern: Option<Bytes>, hidden: bool) ->
     for path in paths {
         named(path, &mut items)?;
     }
-    check(&items, hidden)?;
+    check(&items)?;
     Ok(items)
 }
 
@@ -139,16 +139,13 @@ fn folder(path: &Path, name: &[u8], items: &mut Vec<Item>) -> Result<(), Failure
     Ok(())
 }
 
-/// What the receiver would refuse is said before anything is sent.
-fn check(items: &[Item], hidden: bool) -> Result<(), Failure> {
+/// What any receiver would refuse is said before anything is sent. Hidden files some receivers take, and some do not.
+fn check(items: &[Item]) -> Result<(), Failure> {
     let mut names = BTreeSet::new();
     for Item { entry, .. } in items.iter().filter(|item| !item.entry.name.is_empty()) {
-        name::path(&entry.name, hidden).map_err(|why| {
-            let hint = match &why {
-                NameError::Hidden(_) => "`ccplane send --make-key FILE` makes a key for both sides",
-                _ => "rename it, or send an archive: tar -c FOLDER | ccplane send HOST:PORT -",
-            };
-            Failure::new(Kind::Usage, why).hint(hint)
+        name::path(&entry.name, true).map_err(|why| {
+            Failure::new(Kind::Usage, why)
+                .hint("rename it, or send an archive: tar -c FOLDER | ccplane send HOST:PORT -")
         })?;
         if !names.insert(&entry.name) {
             let name = String::from_utf8_lossy(&entry.name).into_owned();
@@ -193,7 +190,7 @@ mod tests {
         fs::write(root.join("day/b.jpg"), "bb").unwrap();
         fs::write(root.join("day/a.jpg"), "a").unwrap();
         std::os::unix::fs::symlink("/etc", root.join("link")).unwrap();
-        let items = gather(std::slice::from_ref(&root), None, false).unwrap();
+        let items = gather(std::slice::from_ref(&root), None).unwrap();
         assert_eq!(
             names(&items),
             [
@@ -213,17 +210,11 @@ mod tests {
         );
 
         // By another way to it, the same name.
-        let again = gather(&[root.join("day/..")], None, false).unwrap();
+        let again = gather(&[root.join("day/..")], None).unwrap();
         assert_eq!(names(&again)[0], "photos");
-        let twice = gather(&[root.join("day/a.jpg"), root.join("day/a.jpg")], None, false).unwrap_err();
+        let twice = gather(&[root.join("day/a.jpg"), root.join("day/a.jpg")], None).unwrap_err();
         assert!(twice.to_string().contains("called a.jpg"), "{twice}");
         fs::write(root.join(".hidden"), "").unwrap();
-        assert!(
-            gather(std::slice::from_ref(&root), None, false)
-                .unwrap_err()
-                .to_string()
-                .contains("--key")
-        );
-        assert!(gather(&[root], None, true).is_ok());
+        assert!(gather(&[root], None).is_ok());
     }
 }

@@ -63,11 +63,10 @@ fn a_folder_arrives_as_it_was_and_is_not_sent_again() {
     let big = folder.file("big", 3_000_000);
     let photos = photos.display().to_string();
 
-    let key = folder.path("key");
-    assert!(send(&["--make-key", &key]).status.success());
-    let receiver = || Receiver::start(&["--out", &into, "--once", "--key", &key]);
-    let (first, keyed) = (receiver(), ["--json", "--key", &key]);
-    let summary = json(&send(&[&[first.address.as_str(), &photos, &big][..], &keyed].concat()));
+    let own = own_fingerprint();
+    let receiver = || Receiver::start(&["--out", &into, "--once", "--client", &own]);
+    let first = receiver();
+    let summary = json(&send(&[&first.address, &photos, &big, "--json"]));
     assert_eq!(
         (&summary["files"], &summary["resumed_bytes"]),
         (&4.into(), &0.into()),
@@ -81,13 +80,13 @@ fn a_folder_arrives_as_it_was_and_is_not_sent_again() {
 
     // All of it is there: only names and hashes cross the path.
     let second = receiver();
-    let again = json(&send(&[&[second.address.as_str(), &photos, &big][..], &keyed].concat()));
+    let again = json(&send(&[&second.address, &photos, &big, "--json"]));
     assert_eq!(again["resumed_bytes"], again["bytes"], "{again}");
     assert_eq!(again["blake3"], summary["blake3"]);
     assert_eq!(second.end().0, 0);
     assert_eq!(tree(&arrived), tree(Path::new(&photos)));
 
-    // Who has no key hears no hashes of files that others may have put there. What is the same stays one file.
+    // Who is nobody known hears no hashes of files that others may have put there. What is the same stays one file.
     let stranger = Receiver::start(&["--out", &into, "--once"]);
     let sent = json(&send(&[&stranger.address, &photos, "--json"]));
     assert_eq!(sent["resumed_bytes"], 0, "{sent}");
@@ -110,15 +109,14 @@ fn a_folder_arrives_as_it_was_and_is_not_sent_again() {
 #[test]
 fn what_an_interrupted_attempt_brought_is_not_sent_again() {
     let (folder, into) = places("resume");
-    let (file, key) = (folder.file("backup.tar", 20_000_000), folder.path("key"));
-    assert!(send(&["--make-key", &key]).status.success());
+    let (file, own) = (folder.file("backup.tar", 20_000_000), own_fingerprint());
     let begin = |receiver: &Receiver| {
-        command(&["send", &receiver.address, &file, "--max-rate", "30mbit", "--key", &key])
+        command(&["send", &receiver.address, &file, "--max-rate", "30mbit"])
             .stderr(Stdio::piped())
             .spawn()
             .unwrap()
     };
-    let receiver = || Receiver::start(&["--out", &into, "--once", "--key", &key]);
+    let receiver = || Receiver::start(&["--out", &into, "--once", "--client", &own]);
 
     // The receiver is killed: within seconds its host says that nobody is there.
     let first = receiver();
@@ -153,7 +151,7 @@ fn what_an_interrupted_attempt_brought_is_not_sent_again() {
     std::os::unix::fs::FileExt::write_all_at(&damaged, b"zeros", (3 << 20) + 17).unwrap();
     drop(damaged);
     let third = receiver();
-    let summary = json(&send(&[&third.address, &file, "--json", "--key", &key]));
+    let summary = json(&send(&[&third.address, &file, "--json"]));
     assert_eq!(summary["resumed_bytes"], 3 << 20, "{summary}");
     assert_eq!(third.end().0, 0);
     assert_eq!(
@@ -225,8 +223,9 @@ fn a_receiver_behind_heavy_loss_is_not_taken_for_dead() {
     let receiver = Receiver::listen("0.0.0.0:0", &["--out", &out]);
     let port = receiver.address.rsplit(':').next().unwrap();
     let line = format!(
-        "{} send $CCPLANE_HOST:{port} {file} --json",
-        env!("CARGO_BIN_EXE_ccplane")
+        "{} send {} {file} --json",
+        env!("CARGO_BIN_EXE_ccplane"),
+        receiver.known(&format!("$CCPLANE_HOST:{port}"))
     );
     let link = ["emu", "--rate", "30mbit", "--delay", "5ms", "--loss", "30%"];
     let output = command(&[&link[..], &["--", "sh", "-c", &line]].concat())

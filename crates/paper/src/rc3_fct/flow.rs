@@ -187,7 +187,7 @@ impl Testbed {
                 datagram: self.who.mtu() as usize - 28,
                 // No more than it takes: a connection's memory is zeroed when it is accepted, which would count.
                 window: (bytes as usize).next_power_of_two().max(1 << 16),
-                key: None,
+                tls: None,
                 dscp: 0,
                 config: Config {
                     rc3: rc3.then(Rc3::default),

@@ -20,7 +20,7 @@ use noq_proto::{
     FourTuple, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt,
 };
 
-use super::identity;
+use super::PROTOCOL;
 use super::qlog::Qlog;
 use super::{Congestion, Driver, HostError, LISTENS, Native, Options, Side, Stats};
 use crate::Stack;
@@ -54,13 +54,14 @@ impl Noq {
         let (mut client, mut server) = (None, None);
         match side {
             Side::Opens(trusted) => {
-                let crypto = QuicClientConfig::try_from(identity::client(*trusted)?).map_err(unusable)?;
+                let crypto = QuicClientConfig::try_from(ccplane_identity::client(PROTOCOL, *trusted, None)?)
+                    .map_err(unusable)?;
                 let mut config = ClientConfig::new(Arc::new(crypto));
                 config.transport_config(transport);
                 client = Some(config);
             }
             Side::Accepts(identity) => {
-                let crypto = QuicServerConfig::try_from(identity.server()?).map_err(unusable)?;
+                let crypto = QuicServerConfig::try_from(identity.server(PROTOCOL, &[])?).map_err(unusable)?;
                 let mut config = ServerConfig::with_crypto(Arc::new(crypto));
                 config.transport_config(transport);
                 config.max_incoming(options.most);
@@ -192,7 +193,9 @@ impl Driver for Noq {
     fn connect(&mut self, to: SocketAddr) -> Result<u64, HostError> {
         let failed = |why: String| HostError::Connect { to, why };
         let config = self.client.clone().ok_or_else(|| failed(LISTENS.to_owned()))?;
-        let begun = self.endpoint.connect(Instant::now(), config, to, identity::NAME);
+        let begun = self
+            .endpoint
+            .connect(Instant::now(), config, to, ccplane_identity::NAME);
         let (handle, state) = begun.map_err(|why| failed(why.to_string()))?;
         Ok(self.keep(handle, state, true))
     }

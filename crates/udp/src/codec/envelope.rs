@@ -2,33 +2,68 @@
 
 use super::CodecError;
 
-/// The version that this code speaks, in the high half of the first byte.
-pub const VERSION: u8 = 1;
+/// The version that this code speaks, in the high half of the first byte. Version 1 was sealed with a key that both ends were given.
+pub const VERSION: u8 = 2;
 
 /// Bytes of the longest envelope: both identifiers and a packet number.
-pub const MAX_ENVELOPE: usize = 27;
+pub const MAX_ENVELOPE: usize = 23;
+
+/// Bytes of a packet number as it is sent.
+pub const NUMBER: usize = 4;
 
 const LONG: u8 = 0b0001;
-const SEALED: u8 = 0b0010;
-const KNOWN: u8 = LONG | SEALED;
+const COVER: u8 = 0b0110;
+pub(crate) const PHASE: u8 = 0b1000;
 
 /// The head of a datagram. All integers are big-endian.
 ///
 /// | offset | bytes | field |
 /// | --- | --- | --- |
-/// | 0 | 1 | high half: version, 1; low half: bit 0 = `from` follows, bit 1 = sealed, the others 0 |
-/// | 1 | 8 | `to`: the receiver's identifier of the connection, 0 in a hello |
-/// | 9 | 8 + 2 | `from`: the sender's identifier and its MSS, where bit 0 says so: in a hello, in its answer, and in what the client sends until it has heard of the connection again |
-/// | … | 8 | `number`: the packet number, where bit 1 says that the rest is sealed |
-/// | … | | the segment (see [`codec`](super)), sealed or plain |
+/// | 0 | 1 | high half: version, 2; bit 0: `from` follows; bits 1-2: [`Cover`]; bit 3: key phase of what is sealed, else 0 |
+/// | 1 | 8 | `to`: the receiver's identifier of the connection; in a hello 0, or the server's cookie |
+/// | 9 | 8 + 2 | `from`: the sender's identifier and its MSS, where bit 0 says so: in the handshake, and in what the client sends until it has heard of the connection again |
+/// | … | 4 | the packet number's last 32 bits, where the whole rest is sealed |
+/// | … | | the rest, as the cover says |
+///
+/// Key phase and packet number are under header protection (RFC 9001, 5.4): on the wire they look like noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// The receiver's identifier; 0 asks for a new connection.
     pub to: u64,
     /// Who sends, where the receiver may not know it yet.
     pub from: Option<Source>,
-    /// The packet number of a sealed datagram.
-    pub number: Option<u64>,
+    /// How the rest is to be read.
+    pub cover: Cover,
+}
+
+/// What is behind an envelope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cover {
+    /// A segment (see [`codec`](super)), for all to read.
+    Plain,
+    /// A sealed segment.
+    Sealed {
+        /// The key phase: which of two neighbouring keys it is (RFC 9001, 6).
+        phase: bool,
+        /// The packet number's last 32 bits.
+        number: u32,
+    },
+    /// A [`Part`](super::Part) of the handshake, for all to read, and a segment.
+    Handshake,
+    /// A [`Part`](super::Part) of the handshake for all to read, a packet number, and sealed a further part and a segment.
+    SealedHandshake,
+}
+
+impl Cover {
+    fn bits(self) -> u8 {
+        match self {
+            Cover::Plain => 0,
+            Cover::Sealed { phase: false, .. } => 1 << 1,
+            Cover::Sealed { phase: true, .. } => 1 << 1 | PHASE,
+            Cover::Handshake => 2 << 1,
+            Cover::SealedHandshake => 3 << 1,
+        }
+    }
 }
 
 /// Who sends: all that a server has to know of a client to open the connection.
@@ -44,7 +79,11 @@ impl Envelope {
     /// Bytes that it takes.
     pub const fn bytes(&self) -> usize {
         let long = if self.from.is_some() { 10 } else { 0 };
-        let sealed = if self.number.is_some() { 8 } else { 0 };
+        let sealed = if matches!(self.cover, Cover::Sealed { .. }) {
+            NUMBER
+        } else {
+            0
+        };
         9 + long + sealed
     }
 
@@ -54,7 +93,7 @@ impl Envelope {
         let length = self.bytes();
         let out = out.get_mut(..length)?;
         let (first, rest) = out.split_first_mut()?;
-        *first = VERSION << 4;
+        *first = VERSION << 4 | self.cover.bits();
         let (to, mut rest) = rest.split_first_chunk_mut()?;
         *to = self.to.to_be_bytes();
         if let Some(source) = self.from {
@@ -65,8 +104,7 @@ impl Envelope {
             *mss = source.mss.to_be_bytes();
             rest = after;
         }
-        if let Some(number) = self.number {
-            *first |= SEALED;
+        if let Cover::Sealed { number, .. } = self.cover {
             *rest.first_chunk_mut()? = number.to_be_bytes();
         }
         Some(length)
@@ -79,28 +117,30 @@ impl Envelope {
         if first >> 4 != VERSION {
             return Err(CodecError::Version(first >> 4));
         }
-        if first & 0b1111 & !KNOWN != 0 {
-            return Err(CodecError::Reserved);
-        }
         let (to, mut rest) = rest.split_first_chunk().ok_or(CodecError::Short)?;
-        let mut envelope = Envelope {
-            to: u64::from_be_bytes(*to),
-            from: None,
-            number: None,
-        };
+        let to = u64::from_be_bytes(*to);
+        let mut from = None;
         if first & LONG != 0 {
             let (id, after) = rest.split_first_chunk().ok_or(CodecError::Short)?;
             let (mss, after) = after.split_first_chunk().ok_or(CodecError::Short)?;
-            envelope.from = Some(Source {
+            from = Some(Source {
                 id: u64::from_be_bytes(*id),
                 mss: u16::from_be_bytes(*mss),
             });
             rest = after;
         }
-        if first & SEALED != 0 {
-            let number = rest.first_chunk().ok_or(CodecError::Short)?;
-            envelope.number = Some(u64::from_be_bytes(*number));
-        }
+        let phase = first & PHASE != 0;
+        let cover = match (first & COVER) >> 1 {
+            1 => Cover::Sealed {
+                phase,
+                number: u32::from_be_bytes(*rest.first_chunk().ok_or(CodecError::Short)?),
+            },
+            _ if phase => return Err(CodecError::Reserved),
+            0 => Cover::Plain,
+            2 => Cover::Handshake,
+            _ => Cover::SealedHandshake,
+        };
+        let envelope = Envelope { to, from, cover };
         Ok((envelope, envelope.bytes()))
     }
 }

@@ -1,6 +1,6 @@
 //! The harness of the fuzz target `segment`: any bytes are read without a panic, and what is read is written back as it was.
 
-use super::{Envelope, MAX_ENVELOPE, MAX_HEADER, read, write};
+use super::{Cover, Envelope, MAX_ENVELOPE, MAX_HEADER, Part, read, write};
 use ccplane_transport::Side;
 
 /// Takes any datagram.
@@ -10,11 +10,21 @@ pub fn segment(datagram: &[u8]) {
     };
     let mut out = [0; MAX_ENVELOPE + MAX_HEADER];
     assert_eq!(envelope.write(&mut out), Some(head));
+    let rest = &datagram[head..];
+    let mut start = head;
+    if matches!(envelope.cover, Cover::Handshake | Cover::SealedHandshake) {
+        let Ok((part, length)) = Part::read(rest) else { return };
+        let mut again = vec![0; length];
+        assert_eq!(part.write(&mut again), Some(length));
+        assert_eq!(again, rest[..length]);
+        start += length;
+    }
     let mut side = Side::default();
-    let Ok((segment, header)) = read(&datagram[head..], &mut side) else {
+    let Ok((segment, header)) = read(&datagram[start..], &mut side) else {
         return;
     };
     assert!(header <= MAX_HEADER);
     assert_eq!(write(&segment, &mut side, &mut out[head..], MAX_HEADER), Some(header));
-    assert_eq!(out[..head + header], datagram[..head + header]);
+    assert_eq!(out[..head], datagram[..head]);
+    assert_eq!(out[head..head + header], datagram[start..start + header]);
 }

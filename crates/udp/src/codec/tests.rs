@@ -63,18 +63,34 @@ proptest! {
     #[test]
     fn what_is_written_is_read(
         (segment, side, payload) in segments(),
-        to: u64, from in prop::option::of((any::<u64>(), any::<u16>())), number in prop::option::of(any::<u64>()),
+        to: u64, from in prop::option::of((any::<u64>(), any::<u16>())), sealed in prop::option::of(any::<(bool, u32)>()),
+        said in prop::option::of((any::<u16>(), prop::collection::vec(any::<u8>(), 0..300))),
     ) {
         let from = from.map(|(id, mss)| Source { id, mss });
-        let envelope = Envelope { to, from, number };
-        let mut out = vec![0; MAX_ENVELOPE + MAX_HEADER];
-        let head = envelope.write(&mut out).unwrap();
+        let cover = match (&said, sealed) {
+            (Some(_), None) => Cover::Handshake,
+            (Some(_), Some(_)) => Cover::SealedHandshake,
+            (None, Some((phase, number))) => Cover::Sealed { phase, number },
+            (None, None) => Cover::Plain,
+        };
+        let envelope = Envelope { to, from, cover };
+        let mut out = vec![0; MAX_ENVELOPE + PART + 300 + MAX_HEADER];
+        let start = envelope.write(&mut out).unwrap();
+        let mut head = start;
+        if let Some((offset, bytes)) = &said {
+            let part = Part { offset: *offset, bytes };
+            let length = part.write(&mut out[start..]).unwrap();
+            prop_assert_eq!(Part::read(&out[start..]), Ok((part, length)));
+            prop_assert!(Part::read(&out[start..start + length - 1]).is_err());
+            prop_assert_eq!(part.write(&mut vec![0; length - 1]), None);
+            head += length;
+        }
         let written = write(&segment, &mut side.clone(), &mut out[head..], MAX_HEADER).unwrap();
         prop_assert_eq!(written, length(&segment, &side));
         out.truncate(head + written);
         out.resize(out.len() + payload, 0xaa);
 
-        prop_assert_eq!(Envelope::read(&out), Ok((envelope, head)));
+        prop_assert_eq!(Envelope::read(&out), Ok((envelope, start)));
         let mut found = Side::default();
         prop_assert_eq!(read(&out[head..], &mut found), Ok((segment, written)));
         prop_assert_eq!(found, side);
@@ -128,14 +144,14 @@ fn known_bytes() {
     let envelope = Envelope {
         to: 0x1122_3344_5566_7788,
         from: None,
-        number: Some(6),
+        cover: Cover::Sealed { phase: true, number: 6 },
     };
     let mut out = [0; 100];
     let head = envelope.write(&mut out).unwrap();
     let written = write(&ack, &mut side, &mut out[head..], 80).unwrap();
     #[rustfmt::skip]
     let expected = [
-        0x12, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 0, 0, 0, 0, 6,
+        0x2a, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 6,
         0b0011_1000, 0x28, 1, 0, 0, 0, 1, 0, 0, 0, 5, 1, 2, 3, 4,
         0, 0, 0, 8, 2, 0, 0, 0, 3, 0, 0, 0x10, 0xf8, 1, 0, 0, 0, 7, 0, 0, 0, 9,
     ];
@@ -169,7 +185,10 @@ fn each_kind_of_garbage_has_its_name() {
     for (bytes, why) in cases {
         assert_eq!(read(&bytes, &mut side), Err(why));
     }
-    assert_eq!(Envelope::read(&[0x20; 40]), Err(CodecError::Version(2)));
-    assert_eq!(Envelope::read(&[0x14; 40]), Err(CodecError::Reserved));
-    assert_eq!(Envelope::read(&[0x11; 16]), Err(CodecError::Short));
+    let other = Envelope::read(&[0x12; 40]).unwrap_err();
+    assert_eq!(other, CodecError::Version(1));
+    assert!(other.to_string().contains("version 2 is spoken"), "{other}");
+    assert_eq!(Envelope::read(&[0x28; 40]), Err(CodecError::Reserved));
+    assert_eq!(Envelope::read(&[0x21; 16]), Err(CodecError::Short));
+    assert_eq!(Part::read(&[0, 0, 0, 3, 1, 2]), Err(CodecError::Short));
 }

@@ -1,17 +1,18 @@
-//! An endpoint that listens, with a key and without one, among clients, strangers, copies and forgeries: no panic, no connection for
-//! who did not return the answer's identifier, no more of them than there are places.
+//! An endpoint that listens, with TLS and without, among clients, strangers, copies and forgeries: no panic, no connection for
+//! who did not return the answer's identifier, no more of them and of handshakes than there are places, no more than three bytes for one.
 //! Runs under libFuzzer (`fuzz/fuzz_targets/endpoint.rs`) and, with seeded random bytes, under `cargo test`.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use ccplane_identity::Identity;
 use ccplane_units::{Duration, Time};
 
-use super::{Arrival, Endpoint, Limits, mss};
-use crate::crypto::Key;
-use ccplane_transport::{Config, Connection, Native, Side};
+use super::{AMPLIFICATION, Arrival, Endpoint, Limits, MOST_PENDING, mss};
+use crate::tls::Tls;
+use ccplane_transport::{Config, Connection, Native, Segment, Side};
 
-const SIZE: usize = 300;
+const SIZE: usize = 700;
 const PLACES: usize = 3;
 const CLIENTS: usize = 4;
 
@@ -39,6 +40,21 @@ struct Client {
     from: SocketAddr,
 }
 
+/// Of the server, of clients that believe it, and of one that believes another.
+fn parties() -> &'static [Tls; 3] {
+    static PARTIES: OnceLock<[Tls; 3]> = OnceLock::new();
+    PARTIES.get_or_init(|| {
+        let make = || Identity::new().expect("a certificate");
+        let (server, other) = (make(), make());
+        let trusting = |who: &Identity| Tls::client(Some(who.fingerprint()), None).expect("a configuration");
+        [
+            Tls::server(&server, &[]).expect("a configuration").renewing_after(3),
+            trusting(&server),
+            trusting(&other),
+        ]
+    })
+}
+
 fn address(host: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, host as u8], 4000))
 }
@@ -47,14 +63,18 @@ fn address(host: usize) -> SocketAddr {
 pub fn endpoint(data: &[u8]) {
     let mut input = Input(data);
     let choice = input.byte();
-    let key = |other: bool| (choice & 1 != 0).then(|| Key::from_bytes([if other { 2 } else { 1 }; 32]));
+    let tls = |which: usize| (choice & 1 != 0).then(|| parties()[which].clone());
     let config = Arc::new(Config {
         mss: mss(SIZE, true, false),
         receive_buffer: 1 << 18,
         ..Config::default()
     });
     let mut now = Time::ZERO + Duration::from_secs(100);
-    let mut server = Endpoint::new(config.clone(), SIZE, key(false));
+    let mut server = Endpoint::new(
+        config.clone(),
+        SIZE,
+        tls(0).map(|tls| if choice & 16 != 0 { tls.with_retry() } else { tls }),
+    );
     server.listen(
         [9; 32],
         Limits {
@@ -65,10 +85,11 @@ pub fn endpoint(data: &[u8]) {
     );
     let mut clients: Vec<Client> = (1..=CLIENTS)
         .map(|n| {
-            // The last one may have another key.
-            let mut endpoint = Endpoint::new(config.clone(), SIZE, key(n == CLIENTS && choice & 4 != 0));
+            // The last one may believe another server.
+            let whom = if n == CLIENTS && choice & 4 != 0 { 2 } else { 1 };
+            let mut endpoint = Endpoint::new(config.clone(), SIZE, tls(whom));
             let id = n as u64;
-            endpoint.connect(address(0), id);
+            assert_eq!(endpoint.connect(address(0), id), Ok(true));
             let mut connection = Connection::connect(&config, now);
             connection.write(2_000);
             Client {
@@ -85,14 +106,11 @@ pub fn endpoint(data: &[u8]) {
     while !input.0.is_empty() {
         let what = input.byte();
         let which = usize::from(what >> 4) % CLIENTS;
-        let (from, mut datagram) = match what & 7 {
-            0..=2 => match send(&mut clients[which], now) {
-                Some(datagram) => (clients[which].from, datagram),
-                None => continue,
-            },
+        let (from, datagrams) = match what & 7 {
+            0..=2 => (clients[which].from, send(&mut clients[which], now)),
             3 if !seen.is_empty() => {
                 let (from, datagram) = &seen[usize::from(input.byte()) % seen.len()];
-                (*from, datagram.clone())
+                (*from, vec![datagram.clone()])
             }
             4 if !seen.is_empty() => {
                 let (from, datagram) = &seen[usize::from(input.byte()) % seen.len()];
@@ -101,10 +119,10 @@ pub fn endpoint(data: &[u8]) {
                 if let Some(byte) = datagram.get_mut(at) {
                     *byte ^= input.byte();
                 }
-                datagram.truncate(usize::from(input.byte()) * 2);
-                (from, datagram)
+                datagram.truncate(usize::from(input.byte()) * 3);
+                (from, vec![datagram])
             }
-            5 => (address(which), input.bytes(SIZE)),
+            5 => (address(which), vec![input.bytes(SIZE)]),
             6 => {
                 now += Duration::from_millis(u64::from(input.byte()) * 50);
                 continue;
@@ -114,48 +132,65 @@ pub fn endpoint(data: &[u8]) {
                 continue;
             }
         };
-        if seen.len() < 64 {
-            seen.push((from, datagram.clone()));
-        }
-        let answer = arrives(&mut server, now, from, &mut datagram);
-        assert!(server.len() <= PLACES, "more connections than places");
-        let Some((to, mut answer)) = answer else { continue };
-        assert!(
-            answer.len() <= datagram.len(),
-            "an answer is no longer than what it answers"
-        );
-        let client = clients.iter_mut().find(|client| client.from == to);
-        if let Some(client) = client {
-            let mut side = Side::default();
-            let arrival = client
-                .endpoint
-                .receive(now, address(0), &mut answer, &mut side, &mut [0; SIZE]);
-            if let Ok(Arrival::Segment(_, segment, _)) = arrival {
-                client.connection.handle(now, &segment, &side, &mut client.control);
+        for datagram in datagrams {
+            if seen.len() < 64 {
+                seen.push((from, datagram.clone()));
             }
+            arrives(&mut server, &mut clients, now, from, datagram);
         }
+        assert!(server.len() <= PLACES, "more connections than places");
+        assert!(server.pending() <= 2 * MOST_PENDING, "more handshakes than places");
     }
 }
 
-fn send(client: &mut Client, now: Time) -> Option<Vec<u8>> {
-    let mut side = Side::default();
-    let segment = client.connection.transmit(now, 0, &mut side)?;
-    let mut out = vec![0; SIZE];
+/// What a client sends next: the end of its handshake, if it is due, and a segment.
+fn send(client: &mut Client, now: Time) -> Vec<Vec<u8>> {
+    let (mut side, mut datagrams, mut out) = (Side::default(), Vec::new(), vec![0; SIZE]);
+    let Some(segment) = client.connection.transmit(now, 0, &mut side) else {
+        return datagrams;
+    };
+    if segment.has(Segment::PROOF) {
+        client.endpoint.begin_flight(client.id, &segment);
+        while let Some((length, _)) = client.endpoint.write_flight(client.id, &mut out) {
+            datagrams.push(out[..length].to_vec());
+        }
+    }
     let fill = |payload: &mut [u8]| payload.fill(0x77);
-    let (length, _) = client.endpoint.write(client.id, &segment, &mut side, &mut out, fill)?;
-    out.truncate(length);
-    Some(out)
+    if let Some((length, _)) = client.endpoint.write(client.id, &segment, &mut side, &mut out, fill) {
+        datagrams.push(out[..length].to_vec());
+    }
+    datagrams
 }
 
-/// What the server answers at once, and to whom.
-fn arrives(server: &mut Endpoint, now: Time, from: SocketAddr, datagram: &mut [u8]) -> Option<(SocketAddr, Vec<u8>)> {
-    let (mut side, mut out) = (Side::default(), vec![0; SIZE]);
-    match server.receive(now, from, datagram, &mut side, &mut out).ok()? {
-        Arrival::Answer(length) => {
-            out.truncate(length);
-            Some((from, out))
+/// A datagram comes to the server, and what that answers at once to whom it is for.
+fn arrives(server: &mut Endpoint, clients: &mut [Client], now: Time, from: SocketAddr, mut datagram: Vec<u8>) {
+    let (mut side, mut out) = (Side::default(), vec![0; 3 * SIZE]);
+    let (length, each) = match server.receive(now, from, &mut datagram, &mut side, &mut out) {
+        Ok(Arrival::Answer(length, each)) => (length, each),
+        Ok(Arrival::Alert(length)) => (length, length),
+        _ => return,
+    };
+    assert!(
+        length <= datagram.len() * AMPLIFICATION,
+        "{length} bytes for {} of nobody known",
+        datagram.len()
+    );
+    let Some(client) = clients.iter_mut().find(|client| client.from == from) else {
+        return;
+    };
+    for answer in out[..length].chunks_mut(each) {
+        let mut side = Side::default();
+        let arrival = client
+            .endpoint
+            .receive(now, address(0), answer, &mut side, &mut [0; SIZE]);
+        match arrival {
+            Ok(Arrival::Segment(_, segment, _)) => {
+                client.connection.handle(now, &segment, &side, &mut client.control);
+            }
+            Ok(Arrival::Again(_)) => client.connection.open_again(),
+            Ok(Arrival::Refused(id)) => assert!(client.endpoint.refused(id).is_some()),
+            _ => {}
         }
-        _ => None,
     }
 }
 

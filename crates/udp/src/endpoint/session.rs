@@ -1,12 +1,14 @@
 //! Address, identifiers and keys of one connection: turns its segments into datagrams and back.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
-use crate::codec::{self, CodecError, Envelope, MAX_ENVELOPE, Source};
-use crate::crypto::{Key, Keys, Opener, Replay, Sealer, TAG};
+use crate::codec::{self, ALERT, CodecError, Cover, Envelope, MAX_ENVELOPE, NUMBER, Part, Source};
+use crate::tls::{Handshake, Keys, Level, Refused, TAG, Tls, Unopened};
 use ccplane_transport::{Kind, Segment, Side};
 
 use super::Dropped;
+use super::flight::write_part;
 
 /// Most payload of a segment where datagrams have `size` bytes. SACK ranges beside data have to do with what is left.
 ///
@@ -22,7 +24,7 @@ pub fn mss(size: usize, sealed: bool, stamps: bool) -> u16 {
 /// nor marks from it.
 pub fn overhead(sealed: bool, stamps: bool) -> u16 {
     const NAME: usize = 10;
-    let envelope = MAX_ENVELOPE - NAME - if sealed { 0 } else { 8 };
+    let envelope = MAX_ENVELOPE - NAME - if sealed { 0 } else { NUMBER };
     let header = codec::DATA_HEADER + if stamps { codec::STAMPS } else { 0 };
     (envelope + header + if sealed { TAG } else { 0 }) as u16
 }
@@ -53,50 +55,83 @@ pub(super) struct Session {
     pub size: usize,
     /// Bytes of the largest that was tried.
     full: usize,
-    pub seal: Option<Box<Seal>>,
+    secure: Option<Box<Secure>>,
 }
 
-/// A connection's keys and numbers.
-pub(super) struct Seal {
-    key: Key,
-    /// For what is sent, and opens what comes once the peer is known.
-    sealer: Sealer,
-    opener: Opener,
-    /// The number of the next packet.
-    next: u64,
-    replay: Replay,
+/// TLS of a connection.
+struct Secure {
+    /// Once the handshake is over.
+    keys: Option<Box<Keys>>,
+    /// A client's, until the server has shown that it is over there, too.
+    greeting: Option<Box<Greeting>>,
+}
+
+/// A client's part of the handshake.
+struct Greeting {
+    handshake: Handshake,
+    /// What the server asks to be shown in hellos.
+    cookie: Option<u64>,
+    /// How much of the last flight has left; nothing while it is not due.
+    flight: Option<usize>,
+    /// It has left once.
+    flown: bool,
+    refused: Option<Refused>,
+}
+
+/// What came of a datagram of a client's handshake.
+pub(super) enum Heard {
+    /// There is more to come.
+    More,
+    /// The server asks for another hello, with its cookie.
+    Again,
+    /// It is over, and this is the server's answer.
+    Reply(Segment),
+    /// It has failed.
+    Refused,
 }
 
 impl Session {
     /// A client's, before it knows the server's identifier.
-    pub fn client(address: SocketAddr, local: u64, mss: u16, size: usize, key: Option<&Key>) -> Session {
-        let seal = key.map(|key| {
-            let (sealer, opener) = Keys::hello(key, local).for_client();
-            Seal::new(key, sealer, opener, 0)
+    pub fn client(
+        address: SocketAddr,
+        local: u64,
+        mss: u16,
+        size: usize,
+        tls: Option<&Tls>,
+    ) -> Result<Session, Refused> {
+        let greeting = tls.map(|tls| {
+            Ok(Box::new(Greeting {
+                handshake: Handshake::client(tls, local)?,
+                cookie: None,
+                flight: None,
+                flown: false,
+                refused: None,
+            }))
         });
-        Session {
+        let greeting = greeting.transpose()?;
+        Ok(Session {
             address,
             local,
             remote: None,
             mss,
             size,
             full: size,
-            seal,
-        }
+            secure: greeting.map(|greeting| {
+                Box::new(Secure {
+                    keys: None,
+                    greeting: Some(greeting),
+                })
+            }),
+        })
     }
 
-    /// A server's. `first` numbers its first packet: a number that no earlier connection of the same identifiers reached.
+    /// A server's, with the keys of its handshake where there was one.
     pub fn server(
         address: SocketAddr,
         (local, remote): (u64, u64),
         (mss, size): (u16, usize),
-        key: Option<&Key>,
-        first: u64,
+        keys: Option<Box<Keys>>,
     ) -> Session {
-        let seal = key.map(|key| {
-            let (sealer, opener) = Keys::connection(key, remote, local).for_server();
-            Seal::new(key, sealer, opener, first)
-        });
         Session {
             address,
             local,
@@ -104,12 +139,41 @@ impl Session {
             mss,
             size,
             full: size,
-            seal,
+            secure: keys.map(|keys| {
+                Box::new(Secure {
+                    keys: Some(keys),
+                    greeting: None,
+                })
+            }),
         }
     }
 
+    /// Its keys, where it is not to be.
+    pub fn into_keys(self) -> Option<Box<Keys>> {
+        self.secure?.keys
+    }
+
+    /// Why the handshake has failed, if it has.
+    pub fn refused(&self) -> Option<&Refused> {
+        self.secure.as_ref()?.greeting.as_ref()?.refused.as_ref()
+    }
+
+    /// How often its keys were renewed.
+    pub fn renewed(&self) -> u64 {
+        self.keys().map_or(0, Keys::renewed)
+    }
+
+    /// Its keys have sealed all that they may.
+    pub fn is_worn_out(&self) -> bool {
+        self.keys().is_some_and(Keys::is_worn_out)
+    }
+
+    fn keys(&self) -> Option<&Keys> {
+        self.secure.as_ref()?.keys.as_deref()
+    }
+
     /// Writes a segment as a datagram; `fill` is given the place of its payload. Its length, `None` where it does not fit, which
-    /// a segment of at most the [`mss`] always does.
+    /// a segment of at most the [`mss`] always does, or where the keys are worn out.
     #[inline]
     pub fn write(
         &mut self,
@@ -118,51 +182,98 @@ impl Session {
         out: &mut [u8],
         fill: impl FnOnce(&mut [u8]),
     ) -> Option<usize> {
-        let hello = segment.kind == Kind::Open;
-        let long = hello || segment.has(Segment::PROOF);
+        if segment.kind == Kind::Open {
+            return self.write_hello(segment, side, out);
+        }
+        let cover = match &mut self.secure {
+            Some(secure) => {
+                let (phase, number) = secure.keys.as_mut()?.next();
+                Cover::Sealed { phase, number }
+            }
+            None => Cover::Plain,
+        };
         let envelope = Envelope {
-            to: self.remote.filter(|_| !hello).unwrap_or(0),
-            from: long.then_some(Source {
-                id: self.local,
-                mss: self.mss,
-            }),
-            number: self.seal.as_ref().map(|seal| seal.next),
+            to: self.remote.unwrap_or(0),
+            from: segment.has(Segment::PROOF).then_some(self.source()),
+            cover,
         };
-        let size = if hello {
-            self.nth(segment.transmission)
-        } else {
-            self.size
-        };
-        let size = size.min(out.len());
-        let text = size.checked_sub(if self.seal.is_some() { TAG } else { 0 })?;
+        let size = self.size.min(out.len());
+        let text = size.checked_sub(if self.secure.is_some() { TAG } else { 0 })?;
         let payload = match segment.kind {
             Kind::Data => usize::from(segment.length),
             _ => 0,
         };
         let head = envelope.write(out)?;
         let header = codec::write(segment, side, &mut out[head..], text.checked_sub(head + payload)?)?;
-        let mut end = head + header + payload;
+        let end = head + header + payload;
         fill(out.get_mut(head + header..end)?);
-        if hello {
-            // Padding, so that the answer cannot be the larger one, and so that a path that does not carry full
-            // datagrams shows at once and not in the middle.
-            out.get_mut(end..text)?.fill(0);
-            end = text;
-        }
-        match &mut self.seal {
-            Some(seal) => {
-                let sealed = seal.sealer.seal(seal.next, out, head, end)?;
-                seal.next += 1;
-                Some(sealed)
-            }
+        match &mut self.secure {
+            Some(secure) => secure.keys.as_mut()?.seal(out, head, end),
             None => Some(end),
         }
+    }
+
+    fn source(&self) -> Source {
+        Source {
+            id: self.local,
+            mss: self.mss,
+        }
+    }
+
+    /// A hello is padded, so that the answer cannot be the larger one, and so that a path that does not carry full datagrams
+    /// shows at once and not in the middle.
+    #[cold]
+    fn write_hello(&mut self, segment: &Segment, side: &mut Side, out: &mut [u8]) -> Option<usize> {
+        let greeting = self.secure.as_ref().and_then(|secure| secure.greeting.as_ref());
+        let size = self.nth(segment.transmission);
+        let out = out.get_mut(..size)?;
+        let envelope = Envelope {
+            to: greeting.and_then(|greeting| greeting.cookie).unwrap_or(0),
+            from: Some(self.source()),
+            cover: match greeting {
+                Some(_) => Cover::Handshake,
+                None => Cover::Plain,
+            },
+        };
+        let mut end = envelope.write(out)?;
+        if let Some(greeting) = greeting {
+            let bytes = greeting.handshake.said(Level::Plain);
+            end += Part { offset: 0, bytes }.write(&mut out[end..])?;
+        }
+        end += codec::write(segment, side, &mut out[end..], size - end)?;
+        out.get_mut(end..)?.fill(0);
+        Some(size)
     }
 
     /// The `n`-th of the [`sizes`], from 1: the full one where there is none such.
     fn nth(&self, n: u8) -> usize {
         let step = usize::from(n.saturating_sub(1));
         sizes(self.full).nth(step).unwrap_or(self.full)
+    }
+
+    /// A client's last flight leaves before what proves that it hears the server: the first time, and when that is repeated.
+    pub fn begin_flight(&mut self, segment: &Segment) {
+        let secure = self.secure.as_deref_mut().filter(|secure| secure.keys.is_some());
+        if let Some(greeting) = secure.and_then(|secure| secure.greeting.as_mut()) {
+            let due = !greeting.flown || segment.kind == Kind::Ack || segment.transmission > 1;
+            greeting.flight = due.then_some(0);
+            greeting.flown = true;
+        }
+    }
+
+    /// The next datagram of that flight.
+    pub fn write_flight(&mut self, out: &mut [u8]) -> Option<usize> {
+        let envelope = Envelope {
+            to: self.remote?,
+            from: Some(self.source()),
+            cover: Cover::SealedHandshake,
+        };
+        let greeting = self.secure.as_deref_mut()?.greeting.as_deref_mut()?;
+        let at = greeting.flight.take()?;
+        let size = self.size.min(out.len());
+        let (length, at) = write_part(&mut greeting.handshake, envelope, &[], at, &[], &mut out[..size])?;
+        greeting.flight = (at < greeting.handshake.said(Level::Sealed).len()).then_some(at);
+        Some(length)
     }
 
     /// Reads a datagram whose identifier is this connection's, and opens it in place; with the place of its payload.
@@ -173,7 +284,7 @@ impl Session {
         head: usize,
         datagram: &mut [u8],
         side: &mut Side,
-    ) -> Result<(Segment, std::ops::Range<usize>), Dropped> {
+    ) -> Result<(Segment, Range<usize>), Dropped> {
         let Some(remote) = self.remote else {
             return self.read_answer(envelope, head, datagram, side);
         };
@@ -181,18 +292,21 @@ impl Session {
         if envelope.from.is_some_and(|source| source.id != remote) {
             return Err(Dropped::Unknown);
         }
-        let end = match (&mut self.seal, envelope.number) {
-            (None, None) => datagram.len(),
-            (Some(seal), Some(number)) => {
-                if !seal.replay.is_fresh(number) {
-                    return Err(Dropped::Replayed);
+        let end = match (&mut self.secure, envelope.cover) {
+            (None, Cover::Plain) => datagram.len(),
+            (Some(secure), Cover::Sealed { .. }) => {
+                let keys = secure.keys.as_mut().ok_or(Dropped::Early)?;
+                let end = keys.open(datagram, head)?;
+                if secure.greeting.is_some() {
+                    // The server has the client's last flight: it could not seal this otherwise.
+                    secure.greeting = None;
                 }
-                let end = seal.opener.open(number, datagram, head).map_err(|_| Dropped::Forged)?;
-                seal.replay.note(number);
                 end
             }
-            (Some(_), None) => return Err(Dropped::Plain),
-            (None, Some(_)) => return Err(Dropped::Sealed),
+            (Some(_), Cover::Plain) => return Err(Dropped::Plain),
+            (None, _) => return Err(Dropped::Sealed),
+            // Late.
+            (Some(_), _) => return Err(Dropped::Unknown),
         };
         let (segment, payload) = parse(datagram, head..end, side)?;
         match segment.kind {
@@ -201,106 +315,152 @@ impl Session {
         }
     }
 
-    /// The answer to a client's hello makes the server known, and the keys with it.
+    /// The answer to a client's hello makes the server known, where there is no TLS.
+    #[cold]
     fn read_answer(
         &mut self,
         envelope: &Envelope,
         head: usize,
         datagram: &mut [u8],
         side: &mut Side,
-    ) -> Result<(Segment, std::ops::Range<usize>), Dropped> {
-        let server = envelope
-            .from
-            .filter(|source| source.id != 0)
-            .ok_or(Dropped::Unknown)?
-            .id;
-        let key = self.seal.as_ref().map(|seal| &seal.key);
-        let end = open(
-            key,
-            |key| Keys::answer(key, self.local, server).for_client().1,
-            envelope,
-            head,
-            datagram,
-        )?;
-        let (mut segment, payload) = parse(datagram, head..end, side)?;
+    ) -> Result<(Segment, Range<usize>), Dropped> {
+        match (&self.secure, envelope.cover) {
+            (None, Cover::Plain) => {}
+            (None, _) => return Err(Dropped::Sealed),
+            (Some(_), Cover::Plain) => return Err(Dropped::Plain),
+            (Some(_), _) => return Err(Dropped::Early),
+        }
+        let server = server(envelope)?;
+        let (segment, payload) = parse(datagram, head..datagram.len(), side)?;
         if segment.kind != Kind::OpenReply {
             return Err(Dropped::Unknown);
         }
-        // The answer says which hello it is for.
+        self.remote = Some(server);
+        Ok((self.take_reply(segment), payload))
+    }
+
+    /// An answer says which hello it is for, which tells what the path carries.
+    fn take_reply(&mut self, mut segment: Segment) -> Segment {
         self.size = self.nth(segment.echo_transmission);
         self.mss = self.mss.saturating_sub((self.full - self.size) as u16).max(1);
+        self.full = self.size;
         segment.length = segment.length.min(self.mss);
         (segment.echo, segment.echo_transmission) = Default::default();
-        self.remote = Some(server);
-        if let Some(seal) = &mut self.seal {
-            (seal.sealer, seal.opener) = Keys::connection(&seal.key, self.local, server).for_client();
-            seal.next = 0;
+        segment
+    }
+
+    /// Takes a datagram of the handshake, which is a server's.
+    #[cold]
+    pub fn hear(&mut self, envelope: &Envelope, head: usize, datagram: &mut [u8]) -> Result<Heard, Dropped> {
+        let server = server(envelope)?;
+        if self.remote.is_some_and(|remote| remote != server) {
+            return Err(Dropped::Unknown);
         }
-        Ok((segment, payload))
+        let secure = self.secure.as_deref_mut().ok_or(Dropped::Sealed)?;
+        // Once the server has what it asked for, what it says comes late.
+        let greeting = secure.greeting.as_deref_mut().ok_or(Dropped::Unknown)?;
+        if greeting.refused.is_some() {
+            return Err(Dropped::Unknown);
+        }
+        let rest = datagram.get(head..).ok_or(Dropped::Malformed(CodecError::Short))?;
+        let (part, length) = Part::read(rest).map_err(Dropped::Malformed)?;
+        let head = head + length;
+        let outcome = if envelope.cover == Cover::Handshake {
+            if greeting.handshake.has_keys() {
+                // The peer says nothing in the open any more: this is somebody else's, or late.
+                return Err(Dropped::Unknown);
+            }
+            match (part.offset, part.bytes) {
+                (ALERT, [alert]) => Err(Refused::by(*alert)),
+                // Asked for a cookie twice, it would go round for ever.
+                (0, []) if greeting.cookie.is_none() => {
+                    let mut side = Side::default();
+                    let (segment, _) = parse(datagram, head..datagram.len(), &mut side)?;
+                    if segment.kind != Kind::OpenReply {
+                        return Err(Dropped::Unknown);
+                    }
+                    greeting.cookie = Some(server);
+                    self.take_reply(segment);
+                    return Ok(Heard::Again);
+                }
+                _ => return Err(Dropped::Unknown),
+            }
+        } else {
+            let handshake = &mut greeting.handshake;
+            let heard = handshake.hear(Level::Plain, part.offset, part.bytes);
+            if heard.is_ok() && handshake.has_keys() {
+                self.remote = Some(server);
+            }
+            heard.map(|()| head + NUMBER)
+        };
+        let opened = match outcome {
+            Ok(head) => {
+                let end = greeting.handshake.open(datagram, head)?;
+                let text = datagram.get(head..end).ok_or(Dropped::Malformed(CodecError::Short))?;
+                let (part, length) = Part::read(text).map_err(Dropped::Malformed)?;
+                match (part.offset, part.bytes) {
+                    (ALERT, [alert]) => Err(Refused::by(*alert)),
+                    (ALERT, _) => return Err(Dropped::Malformed(CodecError::Short)),
+                    // It comes again although everything of it is here.
+                    _ if secure.keys.is_some() => return Ok(Heard::More),
+                    (offset, bytes) => greeting
+                        .handshake
+                        .hear(Level::Sealed, offset, bytes)
+                        .and_then(|()| greeting.handshake.finish(server))
+                        .map(|keys| (keys, head + length..end)),
+                }
+            }
+            Err(why) => Err(why),
+        };
+        match opened {
+            Ok((None, _)) => Ok(Heard::More),
+            Ok((Some(keys), text)) => {
+                let (segment, _) = parse(datagram, text, &mut Side::default())?;
+                if segment.kind != Kind::OpenReply {
+                    return Err(Dropped::Unknown);
+                }
+                secure.keys = Some(keys);
+                Ok(Heard::Reply(self.take_reply(segment)))
+            }
+            Err(why) => {
+                greeting.refused = Some(why);
+                Ok(Heard::Refused)
+            }
+        }
     }
 }
 
-/// Writes a server's answer to the hello of `client`.
-pub(super) fn answer(
-    key: Option<&Key>,
-    number: u64,
-    server: Source,
-    client: u64,
-    segment: &Segment,
-    side: &mut Side,
-    out: &mut [u8],
-) -> Option<usize> {
+/// The identifier by which a server is known.
+fn server(envelope: &Envelope) -> Result<u64, Dropped> {
+    let source = envelope.from.filter(|source| source.id != 0);
+    source.map(|source| source.id).ok_or(Dropped::Unknown)
+}
+
+impl From<Unopened> for Dropped {
+    fn from(why: Unopened) -> Dropped {
+        match why {
+            Unopened::Early => Dropped::Early,
+            Unopened::Forged => Dropped::Forged,
+            Unopened::Replayed => Dropped::Replayed,
+            Unopened::Spent => Dropped::Spent,
+        }
+    }
+}
+
+/// Writes a server's answer to the hello of `client`, where there is no TLS.
+pub(super) fn answer(server: Source, client: u64, segment: &Segment, side: &mut Side, out: &mut [u8]) -> Option<usize> {
     let envelope = Envelope {
         to: client,
         from: Some(server),
-        number: key.map(|_| number),
+        cover: Cover::Plain,
     };
-    let room = out.len().checked_sub(if key.is_some() { TAG } else { 0 })?;
     let head = envelope.write(out)?;
-    let end = head + codec::write(segment, side, &mut out[head..], room.checked_sub(head)?)?;
-    match key {
-        Some(key) => {
-            let (sealer, _) = Keys::answer(key, client, server.id).for_server();
-            sealer.seal(number, out, head, end)
-        }
-        None => Some(end),
-    }
-}
-
-impl Seal {
-    fn new(key: &Key, sealer: Sealer, opener: Opener, next: u64) -> Box<Seal> {
-        Box::new(Seal {
-            key: key.clone(),
-            sealer,
-            opener,
-            next,
-            replay: Replay::new(),
-        })
-    }
-}
-
-/// Opens a datagram of a handshake in place, with keys that serve only for it; where it ends without the tag.
-pub(super) fn open(
-    key: Option<&Key>,
-    opener: impl FnOnce(&Key) -> Opener,
-    envelope: &Envelope,
-    head: usize,
-    datagram: &mut [u8],
-) -> Result<usize, Dropped> {
-    match (key, envelope.number) {
-        (None, None) => Ok(datagram.len()),
-        (Some(key), Some(number)) => opener(key).open(number, datagram, head).map_err(|_| Dropped::Forged),
-        (Some(_), None) => Err(Dropped::Plain),
-        (None, Some(_)) => Err(Dropped::Sealed),
-    }
+    let room = out.len().checked_sub(head)?;
+    Some(head + codec::write(segment, side, &mut out[head..], room)?)
 }
 
 /// Reads the segment in `datagram[text]`, with the place of its payload.
-pub(super) fn parse(
-    datagram: &[u8],
-    text: std::ops::Range<usize>,
-    side: &mut Side,
-) -> Result<(Segment, std::ops::Range<usize>), Dropped> {
+pub(super) fn parse(datagram: &[u8], text: Range<usize>, side: &mut Side) -> Result<(Segment, Range<usize>), Dropped> {
     let bytes = datagram
         .get(text.clone())
         .ok_or(Dropped::Malformed(CodecError::Short))?;

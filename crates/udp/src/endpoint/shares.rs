@@ -112,7 +112,7 @@ fn part(free: u64, places: usize, most: u64) -> Option<u64> {
 }
 
 /// Who is behind an address: under IPv6 a host has a whole /64.
-fn origin(address: SocketAddr) -> IpAddr {
+pub(super) fn origin(address: SocketAddr) -> IpAddr {
     match address.ip().to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) & !u128::from(u64::MAX)).into()),
         v4 => v4,

@@ -1,5 +1,6 @@
 //! An endpoint against clients, strangers and copies, without a socket: datagrams are handed over in memory.
 
+use ccplane_identity::Identity;
 use ccplane_units::Duration;
 
 use super::*;
@@ -22,12 +23,20 @@ fn config() -> Arc<Config> {
     })
 }
 
-fn key(byte: Option<u8>) -> Option<Key> {
-    byte.map(|byte| Key::from_bytes([byte; 32]))
+/// TLS of a server and of a client that believes it; or neither.
+fn pair(tls: bool) -> [Option<Tls>; 2] {
+    let identity = Identity::new().unwrap();
+    let pair = || {
+        [
+            Tls::server(&identity, &[]).unwrap(),
+            Tls::client(Some(identity.fingerprint()), None).unwrap(),
+        ]
+    };
+    if tls { pair().map(Some) } else { [None, None] }
 }
 
-fn server(key_byte: Option<u8>, most: usize) -> Endpoint {
-    let mut endpoint = Endpoint::new(config(), SIZE, key(key_byte));
+fn server(tls: Option<Tls>, most: usize) -> Endpoint {
+    let mut endpoint = Endpoint::new(config(), SIZE, tls);
     endpoint.listen([9; 32], Limits::places(most));
     endpoint
 }
@@ -41,9 +50,9 @@ struct Client {
 }
 
 impl Client {
-    fn new(key_byte: Option<u8>, id: u64, bytes: u64) -> Client {
-        let mut endpoint = Endpoint::new(config(), SIZE, key(key_byte));
-        assert!(endpoint.connect(address(1), id));
+    fn new(tls: &Option<Tls>, id: u64, bytes: u64) -> Client {
+        let mut endpoint = Endpoint::new(config(), SIZE, tls.clone());
+        assert_eq!(endpoint.connect(address(1), id), Ok(true));
         let mut connection = Connection::connect(&config(), at(0));
         connection.write(bytes);
         Client {
@@ -54,82 +63,119 @@ impl Client {
         }
     }
 
-    fn send(&mut self, now: Time) -> Option<Vec<u8>> {
-        let mut side = Side::default();
-        let segment = self.connection.transmit(now, 0, &mut side)?;
-        let mut out = vec![0; SIZE];
-        let fill = |payload: &mut [u8]| payload.fill(0x77);
-        let (length, to) = self.endpoint.write(self.id, &segment, &mut side, &mut out, fill)?;
-        assert_eq!(to, address(1));
-        out.truncate(length);
-        Some(out)
-    }
-
-    fn take(&mut self, now: Time, mut datagram: Vec<u8>) -> Result<(), Dropped> {
-        let mut side = Side::default();
-        match self
-            .endpoint
-            .receive(now, address(1), &mut datagram, &mut side, &mut [0; SIZE])?
-        {
-            Arrival::Segment(id, segment, _) => {
-                assert_eq!(id, self.id);
-                self.connection.handle(now, &segment, &side, &mut self.control);
-                Ok(())
+    /// The next segment, and before it the end of the handshake, where that is due.
+    fn send_all(&mut self, now: Time) -> Vec<Vec<u8>> {
+        let (mut side, mut datagrams, mut out) = (Side::default(), Vec::new(), vec![0; SIZE]);
+        let Some(segment) = self.connection.transmit(now, 0, &mut side) else {
+            return datagrams;
+        };
+        if segment.has(Segment::PROOF) {
+            self.endpoint.begin_flight(self.id, &segment);
+            while let Some((length, _)) = self.endpoint.write_flight(self.id, &mut out) {
+                datagrams.push(out[..length].to_vec());
             }
-            other => panic!("a client got {other:?}"),
         }
+        let fill = |payload: &mut [u8]| payload.fill(0x77);
+        let (length, to) = self
+            .endpoint
+            .write(self.id, &segment, &mut side, &mut out, fill)
+            .unwrap();
+        assert_eq!(to, address(1));
+        datagrams.push(out[..length].to_vec());
+        datagrams
+    }
+
+    fn send(&mut self, now: Time) -> Vec<u8> {
+        self.send_all(now).pop().unwrap()
+    }
+
+    /// Takes a datagram: whether it was the server's answer, or data.
+    fn take(&mut self, now: Time, datagram: &[u8]) -> Result<Arrival, Dropped> {
+        let (mut side, mut datagram) = (Side::default(), datagram.to_vec());
+        let arrival = self
+            .endpoint
+            .receive(now, address(1), &mut datagram, &mut side, &mut [0; SIZE])?;
+        match &arrival {
+            Arrival::Segment(id, segment, _) => {
+                assert_eq!(*id, self.id);
+                self.connection.handle(now, segment, &side, &mut self.control);
+            }
+            Arrival::Again(_) => self.connection.open_again(),
+            _ => {}
+        }
+        Ok(arrival)
     }
 }
 
-fn hand(endpoint: &mut Endpoint, now: Time, from: SocketAddr, datagram: &[u8]) -> Result<(Arrival, Vec<u8>), Dropped> {
-    let (mut datagram, mut out) = (datagram.to_vec(), vec![0; SIZE]);
+/// What the server makes of a datagram, and the datagrams that it answers.
+fn hand(
+    endpoint: &mut Endpoint,
+    now: Time,
+    from: SocketAddr,
+    datagram: &[u8],
+) -> Result<(Arrival, Vec<Vec<u8>>), Dropped> {
+    let (mut datagram, mut out) = (datagram.to_vec(), vec![0; 3 * SIZE]);
     let arrival = endpoint.receive(now, from, &mut datagram, &mut Side::default(), &mut out)?;
-    if let Arrival::Answer(length) = arrival {
-        out.truncate(length);
-    }
-    Ok((arrival, out))
+    let answers = match arrival {
+        Arrival::Answer(length, each) => out[..length].chunks(each).map(<[u8]>::to_vec).collect(),
+        Arrival::Alert(length) => vec![out[..length].to_vec()],
+        _ => Vec::new(),
+    };
+    Ok((arrival, answers))
 }
 
-/// A client that was answered, and its first data.
-fn opened(server: &mut Endpoint, client: &mut Client, from: SocketAddr) -> Vec<u8> {
-    let hello = client.send(at(0)).unwrap();
-    let (arrival, answer) = hand(server, at(1), from, &hello).unwrap();
-    assert!(matches!(arrival, Arrival::Answer(_)));
+/// A client that was answered, with the end of its handshake and its first data.
+fn opened(server: &mut Endpoint, client: &mut Client, from: SocketAddr) -> Vec<Vec<u8>> {
+    let hello = client.send(at(0));
+    let (_, answers) = hand(server, at(1), from, &hello).unwrap();
+    let bytes: usize = answers.iter().map(Vec::len).sum();
     assert!(
-        answer.len() < hello.len() / 4,
-        "{} bytes for {}",
-        answer.len(),
+        !answers.is_empty() && bytes < hello.len(),
+        "{bytes} bytes for {}",
         hello.len()
     );
-    assert_eq!(server.len(), 0, "no state for who has proved nothing");
-    client.take(at(2), answer).unwrap();
-    let first = client.send(at(2)).unwrap();
+    assert_eq!(server.len(), 0, "no connection for who has proved nothing");
+    for answer in answers {
+        client.take(at(2), &answer).unwrap();
+    }
+    let first = client.send_all(at(2));
     assert_eq!(server.len(), 0);
     first
 }
 
+/// Hands over several, and says what became of the last.
+fn hand_all(server: &mut Endpoint, now: Time, from: SocketAddr, datagrams: &[Vec<u8>]) -> Result<Arrival, Dropped> {
+    let mut last = Err(Dropped::Unknown);
+    for datagram in datagrams {
+        last = hand(server, now, from, datagram).map(|(arrival, _)| arrival);
+    }
+    last
+}
+
 #[test]
 fn state_comes_with_the_first_data_of_a_proved_address() {
-    for key in [None, Some(3)] {
-        let (mut server, mut client) = (server(key, 10), Client::new(key, 77, 5000));
+    for tls in [false, true] {
+        let [ours, theirs] = pair(tls);
+        let (mut server, mut client) = (server(ours, 10), Client::new(&theirs, 77, 5000));
         let first = opened(&mut server, &mut client, address(5));
+        assert_eq!(
+            (first.len(), server.pending()),
+            if tls { (2, 1) } else { (1, 0) },
+            "the end of a handshake goes before"
+        );
         // Not from elsewhere, and not later than the identifier is good for.
-        assert_eq!(
-            hand(&mut server, at(3), address(6), &first).unwrap_err(),
-            Dropped::Unknown
-        );
-        assert_eq!(
-            hand(&mut server, at(60_000), address(5), &first).unwrap_err(),
-            Dropped::Unknown
-        );
+        assert!(hand_all(&mut server, at(3), address(6), &first).is_err());
+        if !tls {
+            assert!(hand_all(&mut server, at(60_000), address(5), &first).is_err());
+        }
         assert_eq!(server.len(), 0);
 
-        let (arrival, _) = hand(&mut server, at(3), address(5), &first).unwrap();
+        let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
         let Arrival::Accepted { id, open, segment, .. } = arrival else {
             panic!("{arrival:?}")
         };
         assert_eq!((server.len(), open.kind, segment.kind), (1, Kind::Open, Kind::Data));
-        assert_eq!(open.length, config().mss);
+        assert_eq!((open.length, server.pending()), (config().mss, 0));
 
         // The connection made anew goes on as if it had never been forgotten.
         let mut connection = Connection::accept(&config(), at(3), &open).unwrap();
@@ -139,105 +185,307 @@ fn state_comes_with_the_first_data_of_a_proved_address() {
         connection.handle(at(3), &segment, &Side::default(), &mut control);
         assert_eq!(connection.readable(), u64::from(segment.length));
 
-        // More data of it is a segment, an exact copy is not under a key.
-        let again = hand(&mut server, at(4), address(5), &first);
-        match key {
-            None => assert!(matches!(again, Ok((Arrival::Segment(found, ..), _)) if found == id)),
-            Some(_) => assert_eq!(again.unwrap_err(), Dropped::Replayed),
+        // More data of it is a segment, an exact copy is not under TLS.
+        let again = hand_all(&mut server, at(4), address(5), &first);
+        match tls {
+            false => assert!(matches!(again, Ok(Arrival::Segment(found, ..)) if found == id)),
+            true => assert_eq!(again.unwrap_err(), Dropped::Replayed),
         }
         // What ended does not begin again by a copy that comes late.
         server.remove(at(5), id);
-        assert_eq!(
-            hand(&mut server, at(6), address(5), &first).unwrap_err(),
-            Dropped::Unknown
-        );
+        assert!(hand_all(&mut server, at(6), address(5), &first).is_err());
+        assert_eq!(server.len(), 0);
     }
 }
 
 #[test]
-fn nobody_moves_a_connection_without_its_identifiers_and_its_key() {
-    for key in [None, Some(3)] {
-        let (mut server, mut client) = (server(key, 10), Client::new(key, 77, 50_000));
+fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
+    for tls in [false, true] {
+        let [ours, theirs] = pair(tls);
+        let (mut server, mut client) = (server(ours, 10), Client::new(&theirs, 77, 50_000));
         let first = opened(&mut server, &mut client, address(5));
-        let (arrival, _) = hand(&mut server, at(3), address(5), &first).unwrap();
+        let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
         let Arrival::Accepted { id, .. } = arrival else {
             panic!("{arrival:?}")
         };
 
-        // A reset by somebody who guesses: of wrong identifiers, of right ones but from elsewhere, of right ones without the key.
+        // A reset by somebody who guesses: of wrong identifiers, of right ones but from elsewhere, of right ones without the keys.
         let mut abort = Segment::default();
         abort.kind = Kind::Abort;
-        let forged = |to: u64, from: Option<Source>| {
+        let forged = |to: u64, from: Option<Source>, cover: Cover| {
             let mut out = vec![0; 100];
-            let envelope = Envelope { to, from, number: None };
+            let envelope = Envelope { to, from, cover };
             let head = envelope.write(&mut out).unwrap();
             let header = crate::codec::write(&abort, &mut Side::default(), &mut out[head..], 80).unwrap();
-            out.truncate(head + header);
+            out.truncate(head + header + 16);
             out
         };
         let source = Source { id: 78, mss: 1000 };
+        let cover = Cover::Plain;
+        assert!(hand(&mut server, at(4), address(5), &forged(id ^ 1, None, cover)).is_err());
         assert_eq!(
-            hand(&mut server, at(4), address(5), &forged(id ^ 1, None)).unwrap_err(),
-            Dropped::Unknown
-        );
-        assert_eq!(
-            hand(&mut server, at(4), address(6), &forged(id, None)).unwrap_err(),
+            hand(&mut server, at(4), address(6), &forged(id, None, cover)).unwrap_err(),
             Dropped::Moved
         );
         assert_eq!(
-            hand(&mut server, at(4), address(5), &forged(id, Some(source))).unwrap_err(),
+            hand(&mut server, at(4), address(5), &forged(id, Some(source), cover)).unwrap_err(),
             Dropped::Unknown
         );
-        let right = hand(&mut server, at(4), address(5), &forged(id, None));
-        match key {
-            None => assert!(
-                matches!(right, Ok((Arrival::Segment(..), _))),
+        if tls {
+            let plain = hand(&mut server, at(4), address(5), &forged(id, None, cover));
+            assert_eq!(plain.unwrap_err(), Dropped::Plain);
+            let (phase, number) = (false, 9);
+            let sealed = forged(id, None, Cover::Sealed { phase, number });
+            let sealed = hand(&mut server, at(4), address(5), &sealed).unwrap_err();
+            assert!(matches!(sealed, Dropped::Forged | Dropped::Replayed), "{sealed:?}");
+            let late = hand(
+                &mut server,
+                at(4),
+                address(5),
+                &forged(id, None, Cover::SealedHandshake),
+            );
+            assert_eq!(late.unwrap_err(), Dropped::Unknown);
+        } else {
+            let mut plain = forged(id, None, cover);
+            plain.truncate(plain.len() - 16);
+            assert!(
+                matches!(
+                    hand(&mut server, at(4), address(5), &plain),
+                    Ok((Arrival::Segment(..), _))
+                ),
                 "who knows both identifiers is the peer"
-            ),
-            Some(_) => assert_eq!(right.unwrap_err(), Dropped::Plain),
+            );
         }
         assert_eq!(server.len(), 1);
     }
 }
 
 #[test]
-fn another_key_or_none_is_dropped_and_counted_by_its_name() {
-    for (ours, theirs, why) in [
-        (Some(1), Some(2), Dropped::Forged),
-        (Some(1), None, Dropped::Plain),
-        (None, Some(2), Dropped::Sealed),
-    ] {
-        let (mut server, mut client) = (server(ours, 10), Client::new(theirs, 77, 5000));
-        let hello = client.send(at(0)).unwrap();
+fn who_does_not_speak_tls_where_the_other_does_is_dropped_by_its_name() {
+    for (ours, why) in [(true, Dropped::Plain), (false, Dropped::Sealed)] {
+        let [server_tls, _] = pair(ours);
+        let [_, client_tls] = pair(!ours);
+        let (mut server, mut client) = (server(server_tls, 10), Client::new(&client_tls, 77, 5000));
+        let hello = client.send(at(0));
         assert_eq!(hand(&mut server, at(1), address(5), &hello).unwrap_err(), why);
         assert_eq!((server.len(), server.counters().total()), (0, 1));
     }
 }
 
 #[test]
-fn a_hello_is_never_smaller_than_its_answer() {
-    for key in [None, Some(3)] {
-        let (mut server, mut client) = (server(key, 10), Client::new(key, 77, 5000));
-        let hello = client.send(at(0)).unwrap();
+fn a_server_of_another_fingerprint_is_refused() {
+    let ([ours, _], [_, theirs]) = (pair(true), pair(true));
+    let (mut server, mut client) = (server(ours, 10), Client::new(&theirs, 77, 5000));
+    let (_, answers) = hand(&mut server, at(1), address(5), &client.send(at(0))).unwrap();
+    let arrival = client.take(at(2), &answers[0]).unwrap();
+    assert!(matches!(arrival, Arrival::Refused(77)), "{arrival:?}");
+    assert_eq!(client.endpoint.refused(77), Some(&Refused::Fingerprint));
+}
+
+#[test]
+fn a_client_that_the_server_does_not_know_hears_why() {
+    let (here, there, other) = (
+        Identity::new().unwrap(),
+        Identity::new().unwrap(),
+        Identity::new().unwrap(),
+    );
+    for (own, known, why) in [
+        (Some(&there), &there, None),
+        (Some(&other), &there, Some(Refused::Unknown)),
+        (None, &there, Some(Refused::Nameless)),
+    ] {
+        let mut server = server(Some(Tls::server(&here, &[known.fingerprint()]).unwrap()), 10);
+        let client_tls = Some(Tls::client(Some(here.fingerprint()), own).unwrap());
+        let mut client = Client::new(&client_tls, 77, 5000);
+        let first = opened(&mut server, &mut client, address(5));
+        let (arrival, answers) = hand(&mut server, at(3), address(5), &first[0]).unwrap();
+        let Some(why) = why else {
+            assert!(matches!(arrival, Arrival::Nothing), "{arrival:?}");
+            let last = hand(&mut server, at(3), address(5), &first[1]).unwrap().0;
+            assert!(matches!(last, Arrival::Accepted { .. }), "{last:?}");
+            continue;
+        };
+        let told = client.take(at(4), &answers[0]).unwrap();
+        assert!(matches!(told, Arrival::Refused(77)), "{told:?}");
+        assert_eq!(client.endpoint.refused(77), Some(&why));
+        assert_eq!((server.len(), server.pending()), (0, 0));
+        assert_eq!(
+            hand(&mut server, at(5), address(5), &first[1]).unwrap_err(),
+            Dropped::Unknown
+        );
+    }
+}
+
+#[test]
+fn an_answer_is_at_most_three_times_its_hello() {
+    for tls in [false, true] {
+        let [ours, theirs] = pair(tls);
+        let mut server = server(ours, 10);
+        let hello = Client::new(&theirs, 77, 5000).send(at(0));
         assert_eq!(hello.len(), SIZE, "a hello fills a datagram");
+        let mut answered = 0;
         for length in 0..hello.len() {
-            if let Ok((_, answer)) = hand(&mut server, at(1), address(5), &hello[..length]) {
-                assert!(answer.len() <= length, "{} bytes for {length}", answer.len());
+            if let Ok((_, answers)) = hand(&mut server, at(1), address(5), &hello[..length]) {
+                let bytes: usize = answers.iter().map(Vec::len).sum();
+                let most = if tls { AMPLIFICATION * length } else { length };
+                assert!(bytes <= most, "{bytes} bytes for {length}");
+                assert!(answers.iter().all(|answer| answer.len() <= length));
+                answered += 1;
             }
         }
+        assert!(answered > 500);
+    }
+}
+
+#[test]
+fn strangers_begin_256_handshakes_and_then_have_to_come_back_with_a_cookie() {
+    let [ours, theirs] = pair(true);
+    let mut server = server(ours, 10);
+    let hello = Client::new(&theirs, 77, 5000).send(at(0));
+    let forged = |n: usize| SocketAddr::from(([198, 51, (n / 200) as u8, (n % 200) as u8], 4000));
+    let took = allocation_counter::measure(|| {
+        for n in 0..MOST_PENDING {
+            let (_, answers) = hand(&mut server, at(1), forged(n), &hello).unwrap();
+            assert!(answers[0].len() > 500);
+        }
+    });
+    assert_eq!(server.pending(), MOST_PENDING);
+    let each = took.bytes_current / MOST_PENDING as i64;
+    assert!((1_000..8_500).contains(&each), "a handshake holds {each} bytes");
+
+    // The next one's answer is small, and makes no state.
+    let mut client = Client::new(&theirs, 78, 5000);
+    let hello = client.send(at(1));
+    let (_, answers) = hand(&mut server, at(2), address(5), &hello).unwrap();
+    assert!(answers.len() == 1 && answers[0].len() < 60, "{answers:?}");
+    assert_eq!(server.pending(), MOST_PENDING);
+    let arrival = client.take(at(3), &answers[0]).unwrap();
+    assert!(matches!(arrival, Arrival::Again(78)), "{arrival:?}");
+
+    // With the cookie it goes on, from its address alone.
+    let hello = client.send(at(3));
+    assert_eq!(
+        hand(&mut server, at(4), address(6), &hello).unwrap_err(),
+        Dropped::Unknown
+    );
+    let (_, answers) = hand(&mut server, at(4), address(5), &hello).unwrap();
+    client.take(at(5), &answers[0]).unwrap();
+    let first = client.send_all(at(5));
+    let arrival = hand_all(&mut server, at(6), address(5), &first).unwrap();
+    assert!(matches!(arrival, Arrival::Accepted { .. }), "{arrival:?}");
+
+    // Those who never came back are forgotten.
+    let mut late = Client::new(&theirs, 79, 5000);
+    let (_, answers) = hand(&mut server, at(20_000), address(7), &late.send(at(20_000))).unwrap();
+    assert!(answers[0].len() > 500);
+    assert_eq!(server.pending(), 1);
+}
+
+#[test]
+fn one_address_cannot_take_all_the_places_of_those_that_are_proved() {
+    let [ours, theirs] = pair(true);
+    let mut server = server(ours.map(Tls::with_retry), 10);
+    let begun = (1..100).filter(|&id| {
+        let mut client = Client::new(&theirs, id, 5000);
+        let (_, answers) = hand(&mut server, at(1), address(5), &client.send(at(0))).unwrap();
+        client.take(at(2), &answers[0]).unwrap();
+        hand(&mut server, at(3), address(5), &client.send(at(2))).is_ok()
+    });
+    let begun = begun.count();
+    assert_eq!((begun, server.pending()), (16, 16));
+    let mut other = Client::new(&theirs, 200, 5000);
+    let (_, answers) = hand(&mut server, at(4), address(6), &other.send(at(0))).unwrap();
+    other.take(at(5), &answers[0]).unwrap();
+    assert!(hand(&mut server, at(6), address(6), &other.send(at(5))).is_ok());
+}
+
+#[test]
+fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
+    let here = Identity::new().unwrap();
+    let there = Identity::new().unwrap();
+    let narrow = || {
+        let config = Config {
+            mss: mss(LEAST_HELLO, true, false),
+            ..Config::default()
+        };
+        Arc::new(config)
+    };
+    let server_tls = Tls::server(&here, &[there.fingerprint()]).unwrap();
+    let mut server = Endpoint::new(narrow(), LEAST_HELLO, Some(server_tls));
+    server.listen([9; 32], Limits::places(1));
+    let client_tls = Tls::client(Some(here.fingerprint()), Some(&there)).unwrap();
+    let mut client = Client::new(&None, 77, 5000);
+    client.endpoint = Endpoint::new(narrow(), LEAST_HELLO, Some(client_tls));
+    assert_eq!(client.endpoint.connect(address(1), 77), Ok(true));
+    client.connection = Connection::connect(&narrow(), at(0));
+    client.connection.write(5000);
+
+    let hello = client.send(at(0));
+    let (_, answers) = hand(&mut server, at(1), address(5), &hello).unwrap();
+    assert!(answers.len() >= 2, "{} datagrams", answers.len());
+    // The later ones cannot be opened before the first, and come again.
+    for answer in answers.iter().rev() {
+        let _ = client.take(at(2), answer);
+    }
+    let (_, answers) = hand(&mut server, at(3), address(5), &hello).unwrap();
+    let last = answers.iter().rev().map(|answer| client.take(at(4), answer));
+    assert!(
+        last.last().unwrap().is_ok() && client.connection.state() == ccplane_transport::State::Proving,
+        "the client is answered"
+    );
+    let mut first = client.send_all(at(5));
+    let data = first.pop().unwrap();
+    assert!(!first.is_empty(), "its certificate comes before its data");
+    // Cut short they say nothing, and in the wrong order they say the same.
+    for datagram in first.iter().rev() {
+        assert!(hand(&mut server, at(6), address(5), &datagram[..datagram.len() - 1]).is_err());
+        assert!(matches!(
+            hand(&mut server, at(6), address(5), datagram).unwrap().0,
+            Arrival::Nothing
+        ));
+    }
+    let arrival = hand(&mut server, at(6), address(5), &data).unwrap().0;
+    assert!(matches!(arrival, Arrival::Accepted { .. }), "{arrival:?}");
+}
+
+/// The buffer of an answer is a driver's, and much smaller than the largest hello.
+#[test]
+fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
+    for size in [LEAST_HELLO, 600, 1472, 9000, 65_507] {
+        let [ours, theirs] = pair(true);
+        let mut server = Endpoint::new(config(), size, ours);
+        server.listen([9; 32], Limits::places(1));
+        let mut client = Endpoint::new(config(), size, theirs);
+        assert_eq!(client.connect(address(1), 7), Ok(true));
+        let mut connection = Connection::connect(&config(), at(0));
+        let open = connection.transmit(at(0), 0, &mut Side::default()).unwrap();
+        let (mut hello, mut out, mut side) = (vec![0; size], [0; 2048], Side::default());
+        assert_eq!(client.write(7, &open, &mut side, &mut hello, |_| ()).unwrap().0, size);
+        let arrival = server.receive(at(1), address(5), &mut hello, &mut side, &mut out);
+        let Ok(Arrival::Answer(length, each)) = arrival else {
+            panic!("{arrival:?}")
+        };
+        let answers = out[..length].chunks_mut(each);
+        let last = answers
+            .map(|answer| client.receive(at(2), address(1), answer, &mut side, &mut []))
+            .last();
+        assert!(matches!(last, Some(Ok(Arrival::Segment(7, ..)))), "{size}: {last:?}");
     }
 }
 
 #[test]
 fn there_are_only_so_many_connections_and_a_client_answers_nobody() {
     let mut server = server(None, 1);
-    let mut first = Client::new(None, 77, 5000);
-    let mut second = Client::new(None, 78, 5000);
+    let mut first = Client::new(&None, 77, 5000);
+    let mut second = Client::new(&None, 78, 5000);
     let data = opened(&mut server, &mut first, address(5));
     let late = opened(&mut server, &mut second, address(6));
-    assert!(hand(&mut server, at(3), address(5), &data).is_ok());
-    assert_eq!(hand(&mut server, at(3), address(6), &late).unwrap_err(), Dropped::Full);
-    let hello = Client::new(None, 79, 1).send(at(3)).unwrap();
+    assert!(hand_all(&mut server, at(3), address(5), &data).is_ok());
+    assert_eq!(
+        hand_all(&mut server, at(3), address(6), &late).unwrap_err(),
+        Dropped::Full
+    );
+    let hello = Client::new(&None, 79, 1).send(at(3));
     assert_eq!(hand(&mut server, at(3), address(7), &hello).unwrap_err(), Dropped::Full);
     assert_eq!(
         hand(&mut first.endpoint, at(3), address(7), &hello).unwrap_err(),
@@ -247,33 +495,43 @@ fn there_are_only_so_many_connections_and_a_client_answers_nobody() {
 
 #[test]
 fn garbage_of_any_kind_makes_no_connection() {
-    let mut server = server(None, 10);
-    let mut random = 1u64;
-    for _ in 0..20_000 {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let length = (random >> 40) as usize % 100;
-        let mut datagram: Vec<u8> = (0..length).map(|i| (random >> (i % 57)) as u8).collect();
-        if let Some(first) = datagram.first_mut() {
-            *first = 0x10 | *first & 3;
+    for tls in [false, true] {
+        let mut server = server(pair(tls)[0].clone(), 10);
+        let mut random = 1u64;
+        for _ in 0..20_000 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let length = (random >> 40) as usize % if tls { 800 } else { 100 };
+            let mut datagram: Vec<u8> = (0..length).map(|i| (random >> (i % 57)) as u8).collect();
+            if let Some(first) = datagram.first_mut() {
+                *first = 0x20 | *first & 15;
+            }
+            let _ = hand(&mut server, at(random % 1000), address(5), &datagram);
         }
-        let _ = hand(&mut server, at(random % 1000), address(5), &datagram);
+        assert_eq!((server.len(), server.pending()), (0, 0));
+        assert!(server.counters().total() > 19_000);
     }
-    assert_eq!(server.len(), 0);
-    assert!(server.counters().total() > 19_000);
 }
 
 #[test]
 fn a_hello_from_port_0_is_dropped_and_not_answered() {
-    let (mut server, mut client) = (server(None, 10), Client::new(None, 77, 5000));
-    let hello = client.send(at(0)).unwrap();
+    let (mut server, mut client) = (server(None, 10), Client::new(&None, 77, 5000));
+    let hello = client.send(at(0));
     let nowhere = SocketAddr::from(([192, 0, 2, 5], 0));
     assert_eq!(
         hand(&mut server, at(1), nowhere, &hello).unwrap_err(),
         Dropped::Portless
     );
     assert_eq!(server.counters().unknown, 1);
+}
+
+#[test]
+fn a_datagram_of_version_1_is_dropped_and_says_which_version_to_use() {
+    let mut server = server(pair(true)[0].clone(), 10);
+    let why = hand(&mut server, at(1), address(5), &[0x13; 1200]).unwrap_err();
+    assert_eq!(why, Dropped::Malformed(CodecError::Version(1)));
+    assert!(why.to_string().contains("version 2 is spoken"), "{why}");
 }
 
 #[test]
@@ -286,26 +544,32 @@ fn an_address_that_has_its_share_is_refused_and_another_one_is_not() {
     let mut server = Endpoint::new(config(), SIZE, None);
     server.listen([9; 32], limits);
     for id in 1..=2 {
-        let mut client = Client::new(None, id, 5000);
-        let hello = client.send(at(0)).unwrap();
-        let (_, answer) = hand(&mut server, at(1), address(5), &hello).unwrap();
-        client.take(at(2), answer).unwrap();
-        let first = client.send(at(2)).unwrap();
-        let (arrival, _) = hand(&mut server, at(3), address(5), &first).unwrap();
+        let mut client = Client::new(&None, id, 5000);
+        let first = opened_beside(&mut server, &mut client);
+        let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
         assert!(matches!(arrival, Arrival::Accepted { .. }), "{arrival:?}");
     }
-    let hello = Client::new(None, 3, 5000).send(at(0)).unwrap();
+    let hello = Client::new(&None, 3, 5000).send(at(0));
     assert_eq!(hand(&mut server, at(4), address(5), &hello).unwrap_err(), Dropped::Full);
     assert!(hand(&mut server, at(4), address(6), &hello).is_ok());
+}
+
+/// As [`opened`], where there are connections already.
+fn opened_beside(server: &mut Endpoint, client: &mut Client) -> Vec<Vec<u8>> {
+    let (_, answers) = hand(server, at(1), address(5), &client.send(at(0))).unwrap();
+    client.take(at(2), &answers[0]).unwrap();
+    client.send_all(at(2))
 }
 
 /// The path drops what is longer than 1,020 bytes: of the hellos of all sizes the one of 996 is the longest that is answered.
 #[test]
 fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
-    for key_byte in [None, Some(7)] {
-        let mut server = server(key_byte, 4);
-        let mut client = Client::new(key_byte, 5, 10_000);
-        client.send(at(0)).unwrap();
+    for (tls, retry) in [(false, false), (true, false), (true, true)] {
+        let [ours, theirs] = pair(tls);
+        let ours = if retry { ours.map(Tls::with_retry) } else { ours };
+        let mut server = server(ours, 4);
+        let mut client = Client::new(&theirs, 5, 10_000);
+        client.send(at(0));
         client.connection.on_timeout(at(1000), &mut client.control);
         let again = client.connection.transmit(at(1000), 0, &mut Side::default()).unwrap();
         let mut answers = Vec::new();
@@ -321,12 +585,19 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
             }
         }
         assert!(answers.len() >= 2);
-        client.take(at(1020), answers.remove(0)).unwrap();
+        client.take(at(1020), &answers.remove(0)[0]).unwrap();
         assert_eq!(client.endpoint.size(5), Some(996));
+        if retry {
+            let hello = client.send(at(1030));
+            assert_eq!(hello.len(), 996, "the cookie comes back in what the path carries");
+            let (_, answers) = hand(&mut server, at(1040), address(2), &hello).unwrap();
+            client.take(at(1050), &answers[0]).unwrap();
+            assert_eq!(client.endpoint.size(5), Some(996));
+        }
         assert_eq!(client.connection.mss(), u64::from(config().mss) - (SIZE as u64 - 996));
-        let first = client.send(at(1020)).unwrap();
-        assert!(first.len() <= 996);
-        let (arrival, _) = hand(&mut server, at(1030), address(2), &first).unwrap();
+        let first = client.send_all(at(1060));
+        assert!(first.iter().all(|datagram| datagram.len() <= 996));
+        let arrival = hand_all(&mut server, at(1070), address(2), &first).unwrap();
         let Arrival::Accepted { open, .. } = arrival else {
             panic!("{arrival:?}")
         };
@@ -336,4 +607,59 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
             "it sends no more to the client"
         );
     }
+}
+
+/// Keys are renewed every few packets in both directions, while packets are overtaken, lost and repeated: all that is new is opened.
+#[test]
+fn keys_are_renewed_while_packets_come_in_any_order() {
+    let [ours, theirs] = pair(true);
+    let renewing = |tls: Option<Tls>| tls.map(|tls| tls.renewing_after(20));
+    let (mut server, mut client) = (server(renewing(ours), 4), Client::new(&renewing(theirs), 77, 5000));
+    let first = opened(&mut server, &mut client, address(5));
+    let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
+    let Arrival::Accepted { id, .. } = arrival else {
+        panic!("{arrival:?}")
+    };
+    let (mut random, mut late, mut opened) = (7u64, Vec::new(), 0);
+    for n in 0..2_000 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let mut data = Segment::default();
+        (data.kind, data.length, data.transmission) = (Kind::Data, 100, 1);
+        let mut out = vec![0; SIZE];
+        let to_server = random >> 63 == 0;
+        let (endpoint, by) = if to_server {
+            (&mut client.endpoint, 77)
+        } else {
+            (&mut server, id)
+        };
+        let fill = |payload: &mut [u8]| payload.fill(n as u8);
+        let (length, _) = endpoint.write(by, &data, &mut Side::default(), &mut out, fill).unwrap();
+        out.truncate(length);
+        match random >> 60 & 7 {
+            0 => continue,
+            1 | 2 => late.insert(late.len().saturating_sub(1), (to_server, out)),
+            _ => late.push((to_server, out)),
+        }
+        while late.len() > 3 {
+            let (to_server, mut datagram) = late.remove(0);
+            let copy = datagram.clone();
+            let (endpoint, from) = if to_server {
+                (&mut server, address(5))
+            } else {
+                (&mut client.endpoint, address(1))
+            };
+            let arrival = endpoint.receive(at(9), from, &mut datagram, &mut Side::default(), &mut [0; SIZE]);
+            assert!(matches!(arrival, Ok(Arrival::Segment(..))), "{arrival:?} at {n}");
+            let again = endpoint.receive(at(9), from, &mut copy.clone(), &mut Side::default(), &mut [0; SIZE]);
+            assert_eq!(again.unwrap_err(), Dropped::Replayed);
+            opened += 1;
+        }
+    }
+    let (here, there) = (client.endpoint.renewed(77), server.renewed(id));
+    assert!(
+        opened > 1_500 && here > 30 && here.abs_diff(there) <= 1,
+        "{opened} {here} {there}"
+    );
 }

@@ -177,7 +177,7 @@ mod tests {
             local: "127.0.0.1:0".parse().unwrap(),
             datagram: DATAGRAM,
             window: 1 << 16,
-            key: None,
+            tls: None,
             dscp: 0,
             stamping: Stamping::Off,
             link: None,

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use super::Host;
 use crate::error::UdpError;
 use crate::socket::Marks;
-use ccplane_transport::{Kind, Side};
+use ccplane_transport::{Kind, Segment, Side};
 
 /// Segments a connection sends before what has arrived is looked at again: a few of the kernel's batches. More, and
 /// acknowledgements wait while the burst grows; fewer, and each round of the loop does little.
@@ -82,16 +82,52 @@ impl Host {
             self.search(id, &segment, &mut side, marks)?;
             return Ok(true);
         }
+        if segment.has(Segment::PROOF) {
+            self.end_handshake(id, &segment, marks)?;
+            if self.blocked {
+                // As if the network had lost it.
+                return Ok(true);
+            }
+        }
+        let Some(flow) = self.flows.get(&id) else {
+            return Ok(false);
+        };
         let fill = |out: &mut [u8]| flow.fill(&segment, out);
         let room = self.batch.room();
         let Some((length, to)) = self.endpoint.write(id, &segment, &mut side, room, fill) else {
-            debug_assert!(false, "a segment that does not fit its datagram: {segment:?}");
+            if self.endpoint.is_worn_out(id) {
+                if let Some(flow) = self.flows.get_mut(&id) {
+                    flow.connection.abort();
+                }
+                return Ok(false);
+            }
+            // Before there are keys nobody can be told of the end.
+            let untold = segment.kind == Kind::Abort;
+            debug_assert!(untold, "a segment that does not fit its datagram: {segment:?}");
             return Ok(true);
         };
         if !self.batch.add(length, to, marks, said) {
             self.flush()?;
         }
         Ok(true)
+    }
+
+    /// Before what proves a client's address leaves the end of its handshake, if it is due.
+    #[cold]
+    fn end_handshake(&mut self, id: u64, segment: &Segment, marks: Marks) -> Result<(), UdpError> {
+        self.endpoint.begin_flight(id, segment);
+        while !self.blocked
+            && let Some((length, to)) = self.endpoint.write_flight(id, self.batch.room())
+        {
+            if !self.batch.add(length, to, marks, None) {
+                self.flush()?;
+            }
+            // What follows may be longer, and would not belong to the same call.
+            if !self.blocked {
+                self.flush()?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn flush(&mut self) -> Result<(), UdpError> {

@@ -62,7 +62,7 @@ fn connecting() -> (Host, u64, UdpSocket) {
         local: "127.0.0.1:0".parse().unwrap(),
         datagram: DATAGRAM,
         window: 16 << 20,
-        key: None,
+        tls: None,
         dscp: 0,
         config: Config {
             rc3: Some(Rc3::default()),

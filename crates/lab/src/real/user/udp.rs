@@ -120,7 +120,7 @@ impl<'r> UdpEnds<'r> {
             datagram: DATAGRAM,
             // A connection has memory for this at either end; the socket buffer of TCP counts everything twice.
             window: (self.plan.buffer / 2).clamp(1 << 20, 1 << 29),
-            key: None,
+            tls: None,
             dscp: 0,
             config,
             stamping: if stamps { Stamping::Software } else { Stamping::Off },

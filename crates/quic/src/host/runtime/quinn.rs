@@ -13,7 +13,7 @@ use ::quinn::{
 
 use super::{Endpoint, Figures, Link, Runtime, Sending};
 use crate::Stack;
-use crate::host::{Congestion, HostError, Native, Options, Side, Stats, identity};
+use crate::host::{Congestion, HostError, Native, Options, PROTOCOL, Side, Stats};
 
 /// A host whose connections are quinn's.
 pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
@@ -21,13 +21,14 @@ pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
     let (mut client, mut server) = (None, None);
     match side {
         Side::Opens(trusted) => {
-            let crypto = QuicClientConfig::try_from(identity::client(*trusted)?).map_err(unusable)?;
+            let crypto =
+                QuicClientConfig::try_from(ccplane_identity::client(PROTOCOL, *trusted, None)?).map_err(unusable)?;
             let mut config = ClientConfig::new(Arc::new(crypto));
             config.transport_config(transport);
             client = Some(config);
         }
         Side::Accepts(identity) => {
-            let crypto = QuicServerConfig::try_from(identity.server()?).map_err(unusable)?;
+            let crypto = QuicServerConfig::try_from(identity.server(PROTOCOL, &[])?).map_err(unusable)?;
             let mut config = ServerConfig::with_crypto(Arc::new(crypto));
             config.transport_config(transport);
             config.max_incoming(options.most);
@@ -55,7 +56,7 @@ impl Endpoint for Quinn {
     type Link = Connection;
 
     fn connect(&self, to: SocketAddr) -> impl Future<Output = Result<Connection, String>> + 'static {
-        let connecting = self.endpoint.connect(to, identity::NAME);
+        let connecting = self.endpoint.connect(to, ccplane_identity::NAME);
         async move {
             let connecting = connecting.map_err(|why| why.to_string())?;
             connecting.await.map_err(|why| why.to_string())

@@ -17,7 +17,7 @@ use s2n_quic::{Client, Connection, Server};
 
 use super::{Endpoint, Figures, Link, Runtime, Sending};
 use crate::Stack;
-use crate::host::{Congestion, HostError, Native, Options, Side, Stats, identity};
+use crate::host::{Congestion, HostError, Native, Options, PROTOCOL, Side, Stats};
 
 /// A host whose connections are s2n-quic's.
 pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
@@ -33,7 +33,7 @@ fn with(options: &Options, side: &Side<'_>, control: impl Controls) -> Result<Ru
     let limits = limits(options).map_err(cannot)?;
     match side {
         Side::Opens(trusted) => {
-            let tls = tls::rustls::Client::from(identity::client(*trusted)?);
+            let tls = tls::rustls::Client::from(ccplane_identity::client(PROTOCOL, *trusted, None)?);
             Runtime::start(options, true, move |socket| {
                 let client = Client::builder().with_tls(tls).map_err(text)?;
                 let client = client.with_io(line(socket)?).map_err(text)?;
@@ -44,7 +44,7 @@ fn with(options: &Options, side: &Side<'_>, control: impl Controls) -> Result<Ru
             })
         }
         Side::Accepts(identity) => {
-            let tls = tls::rustls::Server::from(identity.server()?);
+            let tls = tls::rustls::Server::from(identity.server(PROTOCOL, &[])?);
             Runtime::start(options, false, move |socket| {
                 let server = Server::builder().with_tls(tls).map_err(text)?;
                 let server = server.with_io(line(socket)?).map_err(text)?;
@@ -91,7 +91,7 @@ impl Endpoint for S2n {
 
     fn connect(&self, to: SocketAddr) -> impl Future<Output = Result<One, String>> + 'static {
         let attempt = match self {
-            S2n::Opens(client) => Ok(client.connect(Connect::new(to).with_server_name(identity::NAME))),
+            S2n::Opens(client) => Ok(client.connect(Connect::new(to).with_server_name(ccplane_identity::NAME))),
             S2n::Accepts(_) => Err("it accepts connections".to_owned()),
         };
         async move { One::new(attempt?.await.map_err(text)?) }

@@ -2,7 +2,7 @@
 
 /// Packet numbers behind the highest that are remembered one by one. Too few, and packets that the network reordered by
 /// more than this count as lost; each costs a bit. 4096 packets are 5 ms at 10 Gbit/s.
-const REMEMBERED: u64 = 4096;
+pub(super) const REMEMBERED: u64 = 4096;
 const WORDS: usize = (REMEMBERED / 64) as usize;
 
 /// A sliding window over packet numbers, as in RFC 4303, 3.4.3.
@@ -20,6 +20,11 @@ impl Replay {
             next: 0,
             seen: [0; WORDS],
         }
+    }
+
+    /// One more than the highest number seen.
+    pub const fn next(&self) -> u64 {
+        self.next
     }
 
     /// Whether `number` is neither a repetition nor too old to know.

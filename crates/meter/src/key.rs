@@ -39,7 +39,7 @@ pub enum KeyError {
         mode: u32,
     },
     /// It is no key.
-    #[error("{} holds no key: it takes 32 random bytes in base64 or hexadecimal on one line, as `ccplane send --make-key FILE` writes them", .0.display())]
+    #[error("{} holds no key: it takes 32 random bytes in base64 or hexadecimal on one line, as `ccplane measure --make-key FILE` writes them", .0.display())]
     NoKey(PathBuf),
     /// The file could not be written.
     #[error("the key file {} cannot be made: {why}", .path.display())]
@@ -115,18 +115,13 @@ impl Key {
     /// What only who has this key can say of these parts together: 16 bytes of a keyed BLAKE3 hash. The first part names what for, so
     /// that what one protocol says is nothing in another.
     pub fn tag(&self, parts: &[&[u8]]) -> [u8; 16] {
-        let mut hasher = self.hasher();
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
         for part in parts {
             hasher.update(part);
         }
         let mut tag = [0; 16];
         tag.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         tag
-    }
-
-    /// A keyed hash under this key.
-    pub(crate) fn hasher(&self) -> blake3::Hasher {
-        blake3::Hasher::new_keyed(&self.0)
     }
 }
 

@@ -1,0 +1,488 @@
+//! Who a host is: a certificate that it made for itself, and the fingerprint by which others know it.
+//!
+//! No authority signs anything. A client is told the fingerprint with the address, as with SSH, and refuses every other certificate.
+//! A server that is told fingerprints of clients refuses all others.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, KeyLogFile, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+
+/// The name in certificates, and the one that clients ask for. It says nothing: the fingerprint does.
+pub const NAME: &str = "ccplane";
+
+/// Bytes of the longest certificate. With it the whole flight of a server is at most three times the smallest first datagram of a client
+/// (548 bytes), which is all that may go to an address that has proved nothing. Those that are made here have some 300.
+pub const MOST_CERTIFICATE: usize = 900;
+
+/// A certificate and its private key.
+pub struct Identity {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+/// SHA-256 of a certificate, as 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
+
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// The file cannot be read or written.
+    #[error("{path}: {why}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+    /// Others than its owner may read it.
+    #[error("{path} holds a private key and others may read it (mode {mode:o}): chmod 600 {path}")]
+    Readable {
+        /// Which.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It is no identity.
+    #[error("{path} is no identity (a certificate and a private key, PEM): remove it, and a new one is made. {why}")]
+    Garbage {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// Its certificate is for another time.
+    #[error("the certificate in {path} {when}: remove the file, and a new identity is made, with another fingerprint")]
+    Time {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        when: &'static str,
+    },
+    /// Its certificate does not fit a handshake.
+    #[error(
+        "the certificate in {path} has {bytes} bytes, {MOST_CERTIFICATE} are allowed: remove the file, and a new identity is made"
+    )]
+    Long {
+        /// Which.
+        path: PathBuf,
+        /// Of the certificate, bytes.
+        bytes: usize,
+    },
+    /// The system gives no random numbers, for example.
+    #[error("no certificate could be made: {0}")]
+    Make(#[from] rcgen::Error),
+    /// TLS does not take it.
+    #[error("TLS does not take the certificate: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// A text that is no fingerprint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a fingerprint is 64 hexadecimal digits, as the receiver prints them; `{0}` has {len}", len = .0.chars().count())]
+pub struct BadFingerprint(String);
+
+impl Identity {
+    /// A new one, in memory.
+    pub fn new() -> Result<Identity, IdentityError> {
+        let (certificate, key) = make()?;
+        let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(|why| rustls::Error::General(why.to_owned()))?;
+        Ok(Identity {
+            certificate: certificate.der().clone(),
+            key,
+        })
+    }
+
+    /// The one in a file, which is made where it is not there: for its owner alone.
+    pub fn load(path: &Path) -> Result<Identity, IdentityError> {
+        let file = |why| IdentityError::File {
+            path: path.to_owned(),
+            why,
+        };
+        match fs::metadata(path) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                let (certificate, key) = make()?;
+                if let Some(folder) = path.parent() {
+                    fs::DirBuilder::new()
+                        .recursive(true)
+                        .mode(0o700)
+                        .create(folder)
+                        .map_err(file)?;
+                }
+                let text = pem("CERTIFICATE", certificate.der()) + &pem("PRIVATE KEY", &key.serialize_der());
+                write(path, &text).map_err(file)?;
+            }
+            Err(why) => return Err(file(why)),
+            Ok(known) if known.permissions().mode() & 0o077 != 0 => {
+                return Err(IdentityError::Readable {
+                    path: path.to_owned(),
+                    mode: known.permissions().mode() & 0o777,
+                });
+            }
+            Ok(_) => {}
+        }
+        let text = fs::read(path).map_err(file)?;
+        let garbage = |why: rustls::pki_types::pem::Error| IdentityError::Garbage {
+            path: path.to_owned(),
+            why: why.to_string(),
+        };
+        let identity = Identity {
+            certificate: CertificateDer::from_pem_slice(&text).map_err(garbage)?,
+            key: PrivateKeyDer::from_pem_slice(&text).map_err(garbage)?,
+        };
+        let bytes = identity.certificate.len();
+        if bytes > MOST_CERTIFICATE {
+            let path = path.to_owned();
+            return Err(IdentityError::Long { path, bytes });
+        }
+        if let Some(when) = identity.untimely(UnixTime::now())? {
+            let path = path.to_owned();
+            return Err(IdentityError::Time { path, when });
+        }
+        Ok(identity)
+    }
+
+    /// By what others know it.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.certificate)
+    }
+
+    /// What is wrong with the certificate's time, if anything is.
+    fn untimely(&self, now: UnixTime) -> Result<Option<&'static str>, IdentityError> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone())?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+        let verifier = verifier.map_err(|why| rustls::Error::General(why.to_string()))?;
+        let name = ServerName::try_from(NAME).map_err(|why| rustls::Error::General(why.to_string()))?;
+        // Time is looked at first. What else it finds is no matter: no authority has signed, and names say nothing.
+        Ok(
+            match verifier.verify_server_cert(&self.certificate, &[], &name, &[], now) {
+                Err(rustls::Error::InvalidCertificate(
+                    CertificateError::Expired | CertificateError::ExpiredContext { .. },
+                )) => Some("has expired"),
+                Err(rustls::Error::InvalidCertificate(
+                    CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+                )) => Some("is not valid yet"),
+                _ => None,
+            },
+        )
+    }
+
+    /// TLS 1.3 as a server of this protocol (ALPN). Where there are `clients`, it serves nobody else. Its secrets go to the file
+    /// that `SSLKEYLOGFILE` names, if it does.
+    pub fn server(&self, protocol: &[u8], clients: &[Fingerprint]) -> Result<ServerConfig, IdentityError> {
+        let provider = provider();
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?;
+        let builder = match clients {
+            [] => builder.with_no_client_auth(),
+            clients => builder.with_client_cert_verifier(Arc::new(Pinned {
+                trusted: clients.to_vec(),
+                provider,
+            })),
+        };
+        let mut config = builder.with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
+        config.alpn_protocols = vec![protocol.to_vec()];
+        config.key_log = Arc::new(KeyLogFile::new());
+        // A session is never resumed: each proves anew who it is with.
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+}
+
+/// TLS 1.3 as a client of this protocol (ALPN) that believes this fingerprint, or anybody where there is none. `own` is shown to servers
+/// that ask for it. Secrets go to the file that `SSLKEYLOGFILE` names, if it does.
+pub fn client(
+    protocol: &[u8],
+    trusted: Option<Fingerprint>,
+    own: Option<&Identity>,
+) -> Result<ClientConfig, IdentityError> {
+    let provider = provider();
+    let pinned = Arc::new(Pinned {
+        trusted: Vec::from_iter(trusted),
+        provider: Arc::clone(&provider),
+    });
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(pinned);
+    let mut config = match own {
+        Some(own) => builder.with_client_auth_cert(vec![own.certificate.clone()], own.key.clone_key())?,
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    config.key_log = Arc::new(KeyLogFile::new());
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn make() -> Result<(rcgen::Certificate, rcgen::KeyPair), IdentityError> {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
+    let certificate = rcgen::CertificateParams::new(vec![NAME.to_owned()])?.self_signed(&key)?;
+    Ok((certificate, key))
+}
+
+/// Writes a file for its owner alone, whole or not at all. Where another process is sooner, its file stays.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let part = path.with_file_name(name);
+    let mut out = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&part)?;
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.sync_all());
+    let linked = written.and_then(|()| fs::hard_link(&part, path));
+    fs::remove_file(&part)?;
+    match linked {
+        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// RFC 7468: lines of 64 characters between a label's two.
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
+    let body: String = lines.map(|line| format!("{line}\n")).collect();
+    format!("-----BEGIN {label}-----\n{body}-----END {label}-----\n")
+}
+
+impl Fingerprint {
+    fn of(certificate: &[u8]) -> Fingerprint {
+        let mut bytes = [0; SHA256_OUTPUT_LEN];
+        bytes
+            .iter_mut()
+            .zip(digest(&SHA256, certificate).as_ref())
+            .for_each(|(to, from)| *to = *from);
+        Fingerprint(bytes)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = BadFingerprint;
+
+    fn from_str(text: &str) -> Result<Fingerprint, BadFingerprint> {
+        let bad = || BadFingerprint(text.to_owned());
+        if text.len() != 2 * SHA256_OUTPUT_LEN || !text.is_ascii() {
+            return Err(bad());
+        }
+        let mut bytes = [0; SHA256_OUTPUT_LEN];
+        for (place, byte) in bytes.iter_mut().enumerate() {
+            let digits = text.get(2 * place..2 * place + 2).ok_or_else(bad)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| bad())?;
+        }
+        Ok(Fingerprint(bytes))
+    }
+}
+
+/// Believes certificates by their fingerprints; any where there are none.
+#[derive(Debug)]
+struct Pinned {
+    trusted: Vec<Fingerprint>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Pinned {
+    fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        if self.trusted.is_empty() || self.trusted.contains(&Fingerprint::of(certificate)) {
+            return Ok(());
+        }
+        Err(rustls::Error::InvalidCertificate(
+            CertificateError::ApplicationVerificationFailure,
+        ))
+    }
+
+    fn check_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// TLS 1.2 is not spoken.
+fn no_tls12() -> Result<HandshakeSignatureValid, rustls::Error> {
+    Err(rustls::Error::General("TLS 1.3 alone is spoken".to_owned()))
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.check(end_entity).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        no_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.check_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes()
+    }
+}
+
+impl ClientCertVerifier for Pinned {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.check(end_entity).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        no_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.check_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_read_as_it_is_printed() {
+        let own = Identity::new().unwrap().fingerprint();
+        assert_eq!(own.to_string().parse(), Ok(own));
+        for bad in ["", "12", &"g".repeat(64), &"é".repeat(32), &own.to_string()[1..]] {
+            let text = bad.parse::<Fingerprint>().unwrap_err().to_string();
+            assert!(text.contains("64 hexadecimal digits"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_identity_is_made_once_for_its_owner_alone() {
+        let folder = std::env::temp_dir().join(format!("ccplane-identity-{}", std::process::id()));
+        let path = folder.join("deep/identity");
+        let first = Identity::load(&path).unwrap().fingerprint();
+        assert_eq!(Identity::load(&path).unwrap().fingerprint(), first);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let Err(why) = Identity::load(&path) else {
+            panic!("it is readable")
+        };
+        assert!(why.to_string().contains("chmod 600"), "{why}");
+        fs::write(&path, "nonsense").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let Err(why) = Identity::load(&path) else {
+            panic!("it is nonsense")
+        };
+        assert!(why.to_string().contains("remove it"), "{why}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A file with a certificate that `change` has changed.
+    fn changed(name: &str, change: impl FnOnce(&mut rcgen::CertificateParams)) -> Result<Identity, IdentityError> {
+        let path = std::env::temp_dir().join(format!("ccplane-identity-{name}-{}", std::process::id()));
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let mut params = rcgen::CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+        change(&mut params);
+        let certificate = params.self_signed(&key).unwrap();
+        let text = pem("CERTIFICATE", certificate.der()) + &pem("PRIVATE KEY", &key.serialize_der());
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let loaded = Identity::load(&path);
+        fs::remove_file(&path).unwrap();
+        loaded
+    }
+
+    #[test]
+    fn an_identity_of_another_time_or_too_long_for_a_handshake_is_refused() {
+        assert!(changed("ordinary", |_| ()).is_ok());
+        let refused = |name, change: fn(&mut rcgen::CertificateParams)| match changed(name, change) {
+            Err(why) => why.to_string(),
+            Ok(_) => panic!("{name} is taken"),
+        };
+        let why = refused("expired", |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1));
+        assert!(why.contains("has expired") && why.contains("remove the file"), "{why}");
+        let why = refused("early", |params| params.not_before = rcgen::date_time_ymd(4000, 1, 1));
+        assert!(why.contains("is not valid yet"), "{why}");
+        let why = refused("long", |params| {
+            let names = (0..4_000).map(|n| format!("host-{n}.example"));
+            params.subject_alt_names = names
+                .map(|name| rcgen::SanType::DnsName(name.try_into().unwrap()))
+                .collect();
+        });
+        assert!(why.contains("bytes, 900 are allowed"), "{why}");
+    }
+}

@@ -1,0 +1,334 @@
+//! One side of a TLS handshake: its bytes in and out, by level, and the keys that come of it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use rustls::pki_types::ServerName;
+use rustls::quic::{ClientConnection, Connection, KeyChange, Secrets, ServerConnection, Version};
+use rustls::{AlertDescription, CertificateError};
+
+use super::keys::{Keys, LevelKeys, Unopened};
+use super::{Tampered, Tls};
+
+/// Bytes that a peer may say on one level: flights of ours have at most 1,600, and a stranger makes this side hold no more.
+pub const MOST: usize = 2048;
+
+/// Pieces that are kept for their turn: a flight in datagrams of 548 bytes, which all come in the wrong order.
+const MOST_PIECES: usize = 8;
+
+/// Why there is no connection: the handshake has failed, here or there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// Its certificate is not the one that was asked for.
+    #[error("its certificate has another fingerprint")]
+    Fingerprint,
+    /// It serves clients whose fingerprints it was told, and this is another one.
+    #[error("it does not take anything from this host's certificate")]
+    Unknown,
+    /// The same, and no certificate was shown.
+    #[error("it takes something only from hosts that show a certificate which it knows")]
+    Nameless,
+    /// It gave the handshake up for another reason.
+    #[error("it ended the handshake with TLS alert {0} (RFC 8446, 6)")]
+    Alert(u8),
+    /// It says more than a handshake may.
+    #[error("its side of the handshake is longer than {MOST} bytes: its certificate is too long")]
+    Long,
+    /// It does not speak TLS 1.3 as this side does.
+    #[error("the TLS handshake with it fails: {0}")]
+    Failed(String),
+}
+
+impl Refused {
+    /// What the peer says in an alert.
+    pub fn by(alert: u8) -> Refused {
+        match AlertDescription::from(alert) {
+            AlertDescription::AccessDenied => Refused::Unknown,
+            AlertDescription::CertificateRequired => Refused::Nameless,
+            _ => Refused::Alert(alert),
+        }
+    }
+
+    fn of(why: rustls::Error) -> Refused {
+        match why {
+            rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => Refused::Fingerprint,
+            why => Refused::Failed(why.to_string()),
+        }
+    }
+}
+
+/// Who can read what is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// All: both hellos.
+    Plain = 0,
+    /// The peer alone: everything after.
+    Sealed = 1,
+}
+
+/// See the [module](self).
+pub(crate) struct Handshake {
+    tls: Connection,
+    /// What is to be said, by level.
+    said: [Vec<u8>; 2],
+    heard: [Heard; 2],
+    /// Keys of the second level, and the number of the next packet under them.
+    keys: Option<LevelKeys>,
+    next: u64,
+    /// The connection's, until they are taken.
+    ready: Option<Box<(rustls::quic::Keys, Secrets)>>,
+    renew_after: Option<u64>,
+}
+
+impl Handshake {
+    /// A client's, which begins: its identifier is in what TLS authenticates.
+    pub fn client(tls: &Tls, id: u64) -> Result<Handshake, Refused> {
+        let config = tls.client.clone().ok_or_else(|| of_other_side("client"))?;
+        let name = ServerName::try_from(ccplane_identity::NAME).map_err(|why| Refused::Failed(why.to_string()))?;
+        let connection = ClientConnection::new(config, Version::V1, name, id.to_be_bytes().to_vec());
+        let mut handshake = Handshake::new(tls, connection.map_err(Refused::of)?.into());
+        handshake.pull();
+        Ok(handshake)
+    }
+
+    /// A server's, that was said hello to.
+    pub fn server(tls: &Tls, id: u64) -> Result<Handshake, Refused> {
+        let config = tls.server.clone().ok_or_else(|| of_other_side("server"))?;
+        let connection = ServerConnection::new(config, Version::V1, id.to_be_bytes().to_vec());
+        Ok(Handshake::new(tls, connection.map_err(Refused::of)?.into()))
+    }
+
+    fn new(tls: &Tls, connection: Connection) -> Handshake {
+        Handshake {
+            tls: connection,
+            said: Default::default(),
+            heard: Default::default(),
+            keys: None,
+            next: 0,
+            ready: None,
+            renew_after: tls.renew_after,
+        }
+    }
+
+    /// What this side says on a level.
+    pub fn said(&self, level: Level) -> &[u8] {
+        &self.said[level as usize]
+    }
+
+    /// Takes what the peer says there. What came before is left out, and what comes before its turn is kept.
+    pub fn hear(&mut self, level: Level, offset: u16, bytes: &[u8]) -> Result<(), Refused> {
+        self.heard[level as usize].keep(usize::from(offset), bytes)?;
+        while let Some(piece) = self.heard[level as usize].next() {
+            self.tls.read_hs(&piece).map_err(Refused::of)?;
+            self.pull();
+        }
+        Ok(())
+    }
+
+    /// Takes from TLS what it has to say, and its keys.
+    fn pull(&mut self) {
+        loop {
+            let level = if self.keys.is_none() {
+                Level::Plain
+            } else {
+                Level::Sealed
+            };
+            match self.tls.write_hs(&mut self.said[level as usize]) {
+                Some(KeyChange::Handshake { keys }) => self.keys = Some(LevelKeys::new(keys)),
+                Some(KeyChange::OneRtt { keys, next }) => {
+                    self.ready = Some(Box::new((keys, next)));
+                }
+                None => break,
+            }
+        }
+    }
+
+    /// What became of it, once there is nothing more to hear: the keys of the connection, and that the peer is `id`, which
+    /// it has said under TLS.
+    pub fn finish(&mut self, id: u64) -> Result<Option<Box<Keys>>, Refused> {
+        if self.tls.is_handshaking() {
+            return Ok(None);
+        }
+        if self.tls.quic_transport_parameters() != Some(&id.to_be_bytes()[..]) {
+            return Err(Refused::Failed("its identifier was changed on the way".to_owned()));
+        }
+        let ready = self.ready.take();
+        Ok(ready.map(|ready| {
+            let (keys, next) = *ready;
+            Box::new(Keys::new(keys, next, self.renew_after))
+        }))
+    }
+
+    /// Both sides have said hello: the rest is sealed.
+    pub fn has_keys(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    /// What to tell the peer of a failure, by TLS (RFC 8446, 6).
+    pub fn alert(&self) -> Option<u8> {
+        self.tls.alert().map(u8::from)
+    }
+
+    /// Seals `datagram[head..end]` in place, behind its number, which ends the head.
+    pub fn seal(&mut self, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
+        let length = self.keys.as_ref()?.seal(self.next, datagram, head, end)?;
+        self.next += 1;
+        Some(length)
+    }
+
+    /// Opens `datagram[head..]` in place; where it ends without the tag.
+    pub fn open(&mut self, datagram: &mut [u8], head: usize) -> Result<usize, Unopened> {
+        let keys = self.keys.as_ref().ok_or(Unopened::Early)?;
+        keys.open(datagram, head).map_err(|Tampered| Unopened::Forged)
+    }
+}
+
+fn of_other_side(which: &str) -> Refused {
+    Refused::Failed(format!("this endpoint is no {which}"))
+}
+
+/// What a peer has said on a level.
+#[derive(Default)]
+struct Heard {
+    /// Everything before was taken.
+    taken: usize,
+    waiting: BTreeMap<usize, Vec<u8>>,
+}
+
+impl Heard {
+    fn keep(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Refused> {
+        let range: Range<usize> = offset..offset + bytes.len();
+        if range.end > MOST {
+            return Err(Refused::Long);
+        }
+        let longer = self.waiting.get(&offset).is_none_or(|known| known.len() < bytes.len());
+        let held: usize = self.waiting.values().map(Vec::len).sum();
+        let room = self.waiting.len() < MOST_PIECES && held + bytes.len() <= MOST || range.start <= self.taken;
+        if range.end > self.taken && longer && room {
+            self.waiting.insert(offset, bytes.to_vec());
+        }
+        Ok(())
+    }
+
+    /// The next piece in order.
+    fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let (&offset, _) = self.waiting.first_key_value().filter(|(at, _)| **at <= self.taken)?;
+            let mut piece = self.waiting.remove(&offset)?;
+            let known = self.taken - offset;
+            if known < piece.len() {
+                piece.drain(..known);
+                self.taken += piece.len();
+                return Some(piece);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_identity::{Fingerprint, Identity};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Lets two sides talk until both have their keys, in pieces of so many bytes, each flight from its last piece to its first.
+    fn talk(client: &Tls, server: &Tls, piece: usize) -> Result<[Box<Keys>; 2], (Refused, Option<u8>)> {
+        let mut client = Handshake::client(client, 7).unwrap();
+        let mut server = Handshake::server(server, 8).unwrap();
+        let bring = |from: &Handshake, to: &mut Handshake| {
+            for level in [Level::Plain, Level::Sealed] {
+                let all: Vec<_> = from.said(level).chunks(piece).enumerate().collect();
+                for (n, bytes) in all.into_iter().rev() {
+                    if let Err(why) = to.hear(level, (n * piece) as u16, bytes) {
+                        return Err((why, to.alert()));
+                    }
+                }
+            }
+            Ok(())
+        };
+        bring(&client, &mut server)?;
+        bring(&server, &mut client)?;
+        bring(&client, &mut server)?;
+        Ok([client.finish(8).unwrap().unwrap(), server.finish(7).unwrap().unwrap()])
+    }
+
+    #[test]
+    fn two_sides_that_believe_each_other_have_the_same_keys() {
+        let (server, client) = (Identity::new().unwrap(), Identity::new().unwrap());
+        for piece in [MOST, 400, 200] {
+            for (own, known) in [(None, vec![]), (Some(&client), vec![client.fingerprint()])] {
+                let to = Tls::client(Some(server.fingerprint()), own).unwrap();
+                let from = Tls::server(&server, &known).unwrap();
+                let [mut ours, mut theirs] = talk(&to, &from, piece).unwrap();
+                let mut datagram = vec![0x22, 0, 0, 0, 0, 1, 2, 3];
+                datagram.resize(8 + super::super::TAG, 0);
+                let length = ours.seal_at(&mut datagram, 5, 8).unwrap();
+                assert_eq!(theirs.open(&mut datagram[..length], 5), Ok(8));
+                assert_eq!(datagram[5..8], [1, 2, 3]);
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_is_not_believed_is_refused_by_its_name() {
+        let (server, client, other) = (
+            Identity::new().unwrap(),
+            Identity::new().unwrap(),
+            Identity::new().unwrap().fingerprint(),
+        );
+        let refused = |trusted: Fingerprint, own: Option<&Identity>, known: &[Fingerprint]| {
+            let (to, from) = (Tls::client(Some(trusted), own), Tls::server(&server, known));
+            match talk(&to.unwrap(), &from.unwrap(), MOST) {
+                Err((why, alert)) => (why, alert.map(Refused::by)),
+                Ok(_) => panic!("they believe each other"),
+            }
+        };
+        let (why, _) = refused(other, None, &[]);
+        assert_eq!(why, Refused::Fingerprint);
+        let (_, told) = refused(server.fingerprint(), Some(&client), &[other]);
+        assert_eq!(told, Some(Refused::Unknown));
+        let (_, told) = refused(server.fingerprint(), None, &[other]);
+        assert_eq!(told, Some(Refused::Nameless));
+    }
+
+    #[test]
+    fn a_certificate_of_60_kb_is_refused_before_it_is_read() {
+        let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
+        let why = client.hear(Level::Plain, 0, &vec![0; 60_000]).unwrap_err();
+        assert!(why.to_string().contains("certificate is too long"), "{why}");
+        assert_eq!(client.hear(Level::Sealed, 60_000, &[0]), Err(Refused::Long));
+    }
+
+    #[test]
+    fn the_identifiers_of_both_are_under_tls() {
+        let server = Identity::new().unwrap();
+        let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
+        let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
+        server.hear(Level::Plain, 0, client.said(Level::Plain)).unwrap();
+        for level in [Level::Plain, Level::Sealed] {
+            client.hear(level, 0, server.said(level)).unwrap();
+        }
+        assert!(client.finish(9).is_err(), "the server has said that it is 8");
+        assert!(client.finish(8).unwrap().is_some());
+    }
+
+    proptest! {
+        /// Parts that overlap, repeat and come in any order are heard once, and as they were said.
+        #[test]
+        fn what_is_heard_is_what_was_said(parts in prop::collection::vec((0usize..1000, 1usize..300), 0..60)) {
+            let said: Vec<u8> = (0..1300u32).map(|n| (n * 7) as u8).collect();
+            let (mut heard, mut all) = (Heard::default(), Vec::new());
+            for (at, length) in parts {
+                heard.keep(at, &said[at..at + length]).unwrap();
+                while let Some(piece) = heard.next() {
+                    all.extend(piece);
+                }
+                prop_assert!(heard.waiting.len() <= MOST_PIECES + 1);
+            }
+            prop_assert_eq!(&all, &said[..all.len()]);
+            prop_assert_eq!(heard.taken, all.len());
+        }
+    }
+}
