@@ -110,7 +110,7 @@ fn receiver(args: &SendArgs) -> Result<(SocketAddr, Option<Fingerprint>), Failur
 
 /// Who decides the window; an algorithm is begun, or an agent found.
 fn congestion(steer: &SteerArgs, registry: &Registry) -> Result<Congestion, Failure> {
-    let limits = steer.limits()?;
+    let mut limits = steer.limits()?;
     let refused = |why: PlaneError| {
         let kind = match why {
             PlaneError::Missing { .. } | PlaneError::Algorithm(_) => Kind::Usage,
@@ -118,12 +118,12 @@ fn congestion(steer: &SteerArgs, registry: &Registry) -> Result<Congestion, Fail
         };
         Failure::new(kind, why)
     };
-    let plane = match steer.decides(&limits)? {
+    let plane = match steer.decides(&mut limits)? {
         Decides::Native(name) => {
             let native = name.parse().map_err(|why| Failure::new(Kind::Usage, why))?;
             return Ok(Congestion::Native(native));
         }
-        Decides::Agent(address, name) => Plane::agent(Stack::Noq, address, name, steer.silence, limits),
+        Decides::Agent(address, name) => Plane::agent(Stack::Noq, &address, name, steer.elsewhere.silence, limits),
         Decides::Here => Plane::in_process(Stack::Noq, make(&steer.alg, registry)?, limits),
     };
     plane.map(Congestion::Steered).map_err(refused)

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use ccplane_agent::link::pem;
 use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -172,14 +171,6 @@ fn make() -> Result<(rcgen::Certificate, rcgen::KeyPair), IdentityError> {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
     let certificate = rcgen::CertificateParams::new(vec![NAME.to_owned()])?.self_signed(&key)?;
     Ok((certificate, key))
-}
-
-/// RFC 7468: lines of 64 characters between a label's two.
-fn pem(label: &str, der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
-    let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
-    let body: String = lines.map(|line| format!("{line}\n")).collect();
-    format!("-----BEGIN {label}-----\n{body}-----END {label}-----\n")
 }
 
 impl Fingerprint {

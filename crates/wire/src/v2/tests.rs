@@ -426,10 +426,7 @@ mod page {
             b,
             imm,
         };
-        let instrs = [
-            instr(Op::Add, false, 64, 64, 0, 0),
-            instr(Op::Move, true, 36, 0, 0, 1),
-        ];
+        let instrs = [instr(Op::Add, false, 64, 64, 0, 0), instr(Op::Move, true, 36, 0, 0, 1)];
         let clause = Clause {
             flag: 39,
             guard_start: 0,
@@ -454,11 +451,15 @@ mod page {
         let set = Command::SetProgram {
             flow: 7,
             uid: 3,
-            updates: [update(Target::Cwnd, 28_960), update(Target::Var(2), 5)].into_iter().collect(),
+            updates: [update(Target::Cwnd, 28_960), update(Target::Var(2), 5)]
+                .into_iter()
+                .collect(),
         };
         let change = Command::Update {
             flow: 7,
-            updates: [update(Target::Rate, 12_500_000), update(Target::Ssthresh, 144_800)].into_iter().collect(),
+            updates: [update(Target::Rate, 12_500_000), update(Target::Ssthresh, 144_800)]
+                .into_iter()
+                .collect(),
         };
         vec![
             ("offer", Command::Offer(Arc::new(offer))),
@@ -479,7 +480,11 @@ mod page {
     #[test]
     fn the_page_has_the_bytes_that_are_written_and_what_they_mean() {
         let mut vectors = vectors();
-        let mut take = |name: &str| vectors.remove(name).unwrap_or_else(|| panic!("docs/wire.md has no vector {name}"));
+        let mut take = |name: &str| {
+            vectors
+                .remove(name)
+                .unwrap_or_else(|| panic!("docs/wire.md has no vector {name}"))
+        };
         for (name, event) in events() {
             let mut packet = Packet::new();
             packet.event(&event).expect("room");
