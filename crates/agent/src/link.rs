@@ -1,7 +1,8 @@
 //! Drivers: the only place of this crate with sockets and a clock.
 //!
-//! [`serve`] runs an agent over any number of [`Link`]s on one thread. Two are here: [`Datagram`] for existing CCP
-//! datapaths (version-1 messages), [`Local`] for ccplane's own (version 2), with [`Uplink`] as its datapath's end.
+//! [`serve`] runs an agent over any number of [`Link`]s on one thread. Three are here: [`Datagram`] for existing CCP
+//! datapaths (version-1 messages), [`Local`] for ccplane's own (version 2), with [`Uplink`] as its datapath's end, and [`TlsLink`] with
+//! [`TlsUplink`] for those of other hosts.
 
 mod datagram;
 mod error;
@@ -10,10 +11,12 @@ mod local;
 mod offered;
 mod remembered;
 mod remote;
+mod several;
 mod socket;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod tls;
 mod uplink;
 mod warning;
 
@@ -21,9 +24,14 @@ pub use datagram::Datagram;
 pub use error::LinkError;
 pub use foreign::CcpUplink;
 pub use local::Local;
-pub use offered::{Offered, offers};
+pub use offered::{Offered, Offers, offers, settle};
 pub use remote::{AgentAddress, BadAddress, Remote, Sent};
+pub use several::Several;
 pub use thread::AgentThread;
+pub use tls::{
+    FarError, Fingerprint, KEYS, KeyError, Keys, Made, Role, TlsAddress, TlsLink, TlsUplink, far_silence, make_keys,
+    revoke_key,
+};
 pub use uplink::Uplink;
 
 use std::os::fd::BorrowedFd;

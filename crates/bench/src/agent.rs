@@ -1,4 +1,4 @@
-//! `ccplane bench agent`: reports and updates a second over the Unix link.
+//! `ccplane bench agent`: reports and updates a second over the Unix link, and over TLS.
 
 mod decision;
 mod throughput;
@@ -9,7 +9,7 @@ use ccplane_report::Aim;
 
 use crate::peers::{Against, ROUNDS, Who, client};
 use crate::rounds::medians;
-use crate::{Error, Figures};
+use crate::{Error, Figures, over_tls};
 
 pub use throughput::{Load, Throughput, throughput};
 
@@ -47,6 +47,10 @@ pub fn run(against: &Against) -> Result<Figures, Error> {
     figures.note(format!(
         "the others: agent and datapath are threads of one process, {RUNS} runs of 2 s, medians; {BATCH} reports a datagram, `_single`: one"
     ));
+    let [tls] = medians(RUNS, || Ok::<_, Error>([over_tls::reports_per_s(RUN)?]))?;
+    figures.add("tls_reports_per_s", tls, "a second").at_least(1e6);
+    figures
+        .note("tls: version-2 messages over TLS 1.3 on loopback, 100 flows, as many reports a packet as wait together");
     decision::add(&mut figures)?;
     Ok(figures)
 }

@@ -9,7 +9,7 @@ use ccplane_report::Aim;
 
 use crate::peers::{Against, ROUNDS, Who, client};
 use crate::rounds::medians;
-use crate::{Error, Figures};
+use crate::{Error, Figures, over_tls};
 
 const EXCHANGES: usize = 50_000;
 const RUNS: usize = 3;
@@ -56,6 +56,14 @@ pub fn run(against: &Against, lacks: Option<String>) -> Result<Figures, Error> {
     figures.add("unix_loaded_p99_us", loaded_p99, "us").at_most(60.0);
     figures.note(format!(
         "unix: version-1 messages over a Unix datagram socket, {EXCHANGES} exchanges, medians of {RUNS} runs; loaded: {HOGS} CPU hogs"
+    ));
+    let tls = || Ok::<_, Error>(percentiles_us(&over_tls::times(EXCHANGES)?));
+    let [p50, p95, p99] = medians(RUNS, tls)?;
+    figures.add("tls_p50_us", p50, "us").at_most(30.0);
+    figures.add("tls_p95_us", p95, "us").at_most(60.0);
+    figures.add("tls_p99_us", p99, "us");
+    figures.note(format!(
+        "tls: version-2 messages over TLS 1.3 on loopback, {EXCHANGES} exchanges, medians of {RUNS} runs; both sides look before they sleep"
     ));
     if let Some(lacks) = lacks {
         figures.note(format!("mapped: not measured: {lacks}"));

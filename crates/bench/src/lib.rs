@@ -16,6 +16,7 @@ mod error;
 mod figures;
 pub mod gateway;
 pub mod kernel;
+mod over_tls;
 pub mod peers;
 pub mod quic;
 mod rounds;

@@ -300,6 +300,7 @@ unsafe fn open(options: *const ccplane_options) -> Result<Plane, (Code, String)>
         capabilities: Capabilities(options.capabilities),
         same_thread: options.flags & CCPLANE_SAME_THREAD != 0,
         limits,
+        silence_said: options.fallback_after_ns != 0,
     };
     Plane::open(&wanted).map_err(|why| (why.code, why.to_string()))
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use ccplane_agent::datapath::{Brought, Here, Local, Shared, There, Way, beside, note};
-use ccplane_agent::link::{AgentAddress, AgentThread};
+use ccplane_agent::link::{AgentAddress, AgentThread, far_silence};
 use ccplane_agent::{Agent, DynAlgorithm, FlowInfo, Options, Tables};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
@@ -27,6 +27,8 @@ pub(crate) struct Wanted<'a> {
     pub capabilities: Capabilities,
     pub same_thread: bool,
     pub limits: Limits,
+    /// The owner has said how long an agent may be silent; else it is by the round trip to one on another host.
+    pub silence_said: bool,
 }
 
 /// Why there is none.
@@ -82,8 +84,15 @@ impl Plane {
             (Some(_), Some(algorithm)) => algorithm.to_owned(),
             _ => String::new(),
         };
+        let mut limits = wanted.limits;
         let (way, agent): (Box<dyn Way>, _) = match (wanted.agent, wanted.algorithm) {
-            (Some(address), _) => (Box::new(there(address, &asks_for)?), None),
+            (Some(address), _) => {
+                let way = there(address, &asks_for)?;
+                if let (false, Some(round_trip)) = (wanted.silence_said, way.round_trip()) {
+                    limits.fallback_after = far_silence(round_trip);
+                }
+                (Box::new(way), None)
+            }
             (None, None) => {
                 return Err(failed(
                     CCPLANE_EALGORITHM,
@@ -101,7 +110,7 @@ impl Plane {
                 }
             }
         };
-        let mut plane = Plane::through(way, wanted.limits, wanted.capabilities);
+        let mut plane = Plane::through(way, limits, wanted.capabilities);
         plane.asks_for = asks_for;
         plane.prompt = !wanted.same_thread || wanted.agent.is_some();
         plane.agent = agent;

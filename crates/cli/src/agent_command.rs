@@ -1,12 +1,13 @@
-//! `ccplane agent`: serves datapaths elsewhere on this host, over Unix sockets.
+//! `ccplane agent`: serves datapaths elsewhere on this host, over Unix sockets, and on other hosts, over TLS.
 
 use std::fs::{self, Permissions};
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ccplane_agent::link::{Datagram, Link, Local, Waiting, serve};
+use ccplane_agent::link::{Datagram, KEYS, Link, Local, TlsLink, Waiting, serve};
 use ccplane_agent::{Agent, Options};
 use ccplane_lab::Contender;
 use clap::Args;
@@ -22,7 +23,7 @@ use crate::{Registry, interrupt, version1};
 
 /// Where to listen.
 #[derive(Args)]
-#[command(group(clap::ArgGroup::new("where").required(true).multiple(true).args(["unix", "ccp"])))]
+#[command(group(clap::ArgGroup::new("where").required(true).multiple(true).args(["unix", "ccp", "tls"])))]
 pub struct AgentArgs {
     /// Algorithms, separated by commas; with parameters: `cubic:report=10ms`. A flow chooses by name; the first one
     /// serves flows that name none of them.
@@ -35,6 +36,12 @@ pub struct AgentArgs {
     /// `PATH.peers`, so that after a restart they get its programs without asking.
     #[arg(long, value_name = "PATH")]
     ccp: Option<PathBuf>,
+    /// TLS, for datapaths on other hosts: an address of this host and a port, `0.0.0.0:4700`. Each side shows a key (`ccplane keys`).
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    tls: Option<SocketAddr>,
+    /// The folder of keys for --tls.
+    #[arg(long, value_name = "DIR", default_value = KEYS)]
+    keys: PathBuf,
     /// Run algorithms that are not trusted: without rights, and until standard input ends, whose other end is held by who started it.
     #[arg(long, hide = true)]
     confined: bool,
@@ -65,7 +72,16 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     }
     let mut local = args.unix.as_deref().map(Local::bind).transpose().map_err(fail)?;
     let mut datagram = args.ccp.as_deref().map(Datagram::bind).transpose().map_err(fail)?;
+    let bind = |address| TlsLink::bind(address, &args.keys);
+    let mut tls = args.tls.map(bind).transpose().map_err(fail)?;
     let stop = interrupt::flag()?;
+    if let Some(address) = tls.as_ref().and_then(|link| link.address().ok()) {
+        if json {
+            println!("{}", serde_json::json!({ "listening": format!("tls://{address}") }));
+        } else {
+            println!("listening on tls://{address}");
+        }
+    }
     for path in [&args.unix, &args.ccp].into_iter().flatten() {
         if json {
             println!("{}", serde_json::json!({ "listening": path }));
@@ -76,6 +92,7 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     let mut links: Vec<&mut dyn Link> = Vec::new();
     links.extend(local.as_mut().map(|link| link as &mut dyn Link));
     links.extend(datagram.as_mut().map(|link| link as &mut dyn Link));
+    links.extend(tls.as_mut().map(|link| link as &mut dyn Link));
     serve(&mut agent, &mut links, Waiting::default(), &stop).map_err(fail)
 }
 

@@ -41,7 +41,7 @@ use watch::{Message, Watch, serve};
 pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     args.places.choose();
     let config = config::read(args, registry)?;
-    let settings = Settings::of(args, config.as_ref())?;
+    let mut settings = Settings::of(args, config.as_ref())?;
     config::require_algorithms(&settings, args)?;
     let tags = Tags::new(args.tag.iter().cloned()).map_err(|e| Failure::new(Kind::Usage, e))?;
     if args.watch && settings.algorithms.value.iter().any(is_python) {
@@ -53,10 +53,21 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         false => Vec::new(),
     };
     let apart = apart(args, &settings, registry)?;
-    let steered = match args.agent.as_ref().or(apart.as_ref().map(|apart| &apart.address)) {
+    let steered = match args
+        .elsewhere
+        .agent()
+        .or_else(|| apart.as_ref().map(|apart| apart.address.clone()))
+    {
         None => agents(&settings.algorithms.value, registry)?,
-        Some(address) => remote::steered(args, &settings, address)?,
+        Some(address) => remote::steered(args, &mut settings, &address)?,
     };
+    if let Some(round_trip) = settings.round_trip() {
+        let how = format!(
+            "flows fall back after {}: the agent is {round_trip} away",
+            settings.fallback_after.value
+        );
+        say(json, "agent", &how);
+    }
     let wanting = wanting(args, &steered)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
     let exceptions = counted(&steered, apart.as_ref());
@@ -212,7 +223,7 @@ fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure>
     if scheduling {
         also.push(SYS_NICE);
         // An agent's socket may be another user's.
-        if args.agent.is_some() {
+        if args.elsewhere.is_asked() {
             also.push(DAC_OVERRIDE);
         }
     }
@@ -239,7 +250,7 @@ pub(crate) fn is_python(contender: &Contender) -> bool {
 /// A process for algorithms that are Python files, unless they are trusted with this one.
 fn apart(args: &AttachArgs, settings: &Settings, registry: &Registry) -> Result<Option<Apart>, Failure> {
     let algorithms = &settings.algorithms.value;
-    if args.trusted || args.agent.is_some() || !algorithms.iter().any(is_python) {
+    if args.trusted || args.elsewhere.is_asked() || !algorithms.iter().any(is_python) {
         return Ok(None);
     }
     if let Some(other) = algorithms.iter().find(|one| !is_python(one)) {

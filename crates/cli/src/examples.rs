@@ -51,6 +51,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "ccplane attach --alg copa --to 198.51.100.0/24 --percent 10 --metrics 127.0.0.1:9464",
             ),
             (
+                "by an agent on another host, and a second one for when that is gone",
+                "ccplane attach --agent tls://192.0.2.10:4700 --agent tls://192.0.2.11:4700 --system",
+            ),
+            (
                 "a text while it is being written",
                 "ccplane attach --alg ./mine.ccp --watch --cgroup /sys/fs/cgroup/lab.slice",
             ),
@@ -83,9 +87,23 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "ccplane agent --alg copa --unix /run/ccplane.sock",
             ),
             (
+                "for `attach --agent` on other hosts",
+                "ccplane agent --alg copa --tls 0.0.0.0:4700 --keys /etc/ccplane/keys",
+            ),
+            (
                 "for datapaths that speak CCP",
                 "ccplane agent --alg reno --ccp /tmp/ccp/portus",
             ),
+        ],
+    ),
+    (
+        "keys",
+        &[
+            (
+                "an authority, a key for the agent, one for each of two hosts",
+                "ccplane keys /etc/ccplane/keys web1 web2",
+            ),
+            ("a host that is lost", "ccplane keys revoke web2"),
         ],
     ),
     (

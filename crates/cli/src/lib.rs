@@ -16,6 +16,7 @@ mod config;
 mod confine;
 mod detach;
 mod doctor;
+mod elsewhere;
 mod emu;
 mod evaluate;
 mod examples;
@@ -24,6 +25,7 @@ mod flows;
 mod gateway;
 mod identity;
 mod interrupt;
+mod keys;
 mod link_rate;
 mod listeners;
 mod manual;
@@ -92,8 +94,10 @@ enum Command {
     Detach(detach::DetachArgs),
     /// Show the live flows of attached algorithms, and what each algorithm has done.
     Flows(flows::FlowsArgs),
-    /// Serve datapaths elsewhere on this host, over Unix sockets.
+    /// Serve datapaths elsewhere: on this host over Unix sockets, on others over TLS.
     Agent(agent_command::AgentArgs),
+    /// Make the keys by which an agent and datapaths on other hosts know each other.
+    Keys(keys::KeysArgs),
     /// List the algorithms and their parameters.
     Algorithms,
     /// Run a command behind an emulated link.
@@ -209,6 +213,7 @@ pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> 
         Command::Detach(args) => detach::run(&args, json),
         Command::Flows(args) => flows::run(&args, json),
         Command::Agent(args) => agent_command::run(&args, &registry, json),
+        Command::Keys(args) => keys::run(&args, json),
         Command::Algorithms => {
             algorithms::run(&registry, json);
             Ok(())

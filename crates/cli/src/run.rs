@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ccplane_agent::link::AgentAddress;
 use ccplane_emu::Timing;
 use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
@@ -21,6 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Registry;
 use crate::attach::remote::{may_be_silent, names};
+use crate::elsewhere::ElsewhereArgs;
 use crate::exit::{Failure, Kind};
 use crate::{doctor, interrupt, results};
 
@@ -40,13 +40,8 @@ pub struct RunArgs {
     /// What to compare with, separated by commas: the datapath's own (`native:cubic`) or others of ccplane's.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     vs: Vec<Contender>,
-    /// Let an agent in another process run ccplane's algorithms, on real packets: `unix:PATH` of a `ccplane agent --unix PATH`,
-    /// `ccp:PATH` of a CCP agent such as portus.
-    #[arg(long, value_name = "ADDRESS")]
-    agent: Option<AgentAddress>,
-    /// Owner's limit for a CCP agent, which has no heartbeats: it counts as silent this long after its last message.
-    #[arg(long, value_name = "TIME", requires = "agent")]
-    silence: Option<Duration>,
+    #[command(flatten)]
+    elsewhere: ElsewhereArgs,
     /// The transport in the simulator and over UDP: plain, or with RC3's second loop, which sends the end of each flow at lower
     /// priority. The bottleneck needs priorities, such as `--queue prio:6:shared:1bdp`.
     #[arg(long, value_enum, default_value = "plain", conflicts_with = "scenario")]
@@ -253,7 +248,7 @@ fn datapath(args: &RunArgs) -> Result<Datapath, Failure> {
         crate::quic::is_built_in(stack)?;
     }
     let usage = |what, hint| Err(Failure::text(Kind::Usage, what).hint(hint));
-    if args.agent.is_some() && datapath == Datapath::Sim {
+    if args.elsewhere.is_asked() && datapath == Datapath::Sim {
         return usage(
             "--agent is for real packets: virtual time does not wait for another process",
             "add `--datapath linux`, `udp` or `quic`",
@@ -318,14 +313,14 @@ fn needs(datapath: Datapath, scenario: &Scenario) -> &'static [doctor::Need] {
 
 /// The agent of the command line, with contenders that it may run.
 fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgent>, Failure> {
-    let Some(address) = args.agent.clone() else {
+    let Some(address) = args.elsewhere.agent() else {
         return Ok(None);
     };
-    may_be_silent(&address, args.silence)?;
+    may_be_silent(&address, args.elsewhere.silence)?;
     let ours = |contender: &&Contender| !contender.is_native();
     let ours: Vec<Contender> = scenario.contenders.iter().filter(ours).cloned().collect();
     names(&ours, &address)?;
-    let silence = args.silence;
+    let silence = args.elsewhere.silence;
     Ok(Some(RemoteAgent { address, silence }))
 }
 

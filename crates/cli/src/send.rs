@@ -155,11 +155,14 @@ fn transfer(
     let mut options = args.transfer.options(any, Some(to), args.dscp, tls)?;
     options.config.max_rate = args.steer.max_rate;
     options.config.rc3 = args.rc3.then(Rc3::default);
-    let wants = match (ccplane_lab::wants(&args.steer.alg, registry), &args.steer.agent) {
+    let wants = match (
+        ccplane_lab::wants(&args.steer.alg, registry),
+        args.steer.elsewhere.is_asked(),
+    ) {
         (Ok(wants), _) => wants,
         // An agent in another process may have what is not known here.
-        (Err(_), Some(_)) => Capabilities::default(),
-        (Err(error), None) => return Err(Failure::new(Kind::Usage, error)),
+        (Err(_), true) => Capabilities::default(),
+        (Err(error), false) => return Err(Failure::new(Kind::Usage, error)),
     };
     if wants.contains(Capabilities::ECN) {
         options.config.ecn = Ecn::Ect0;
@@ -386,11 +389,11 @@ fn gone(to: SocketAddr, stream: &Stream, arrived: u64, why: &str) -> Failure {
 
 /// Who decides the window; an agent is begun, or found.
 fn congestion(steer: &SteerArgs, registry: &Registry, host: &mut Host) -> Result<Congestion, Failure> {
-    let limits = steer.limits()?;
-    match steer.decides(&limits)? {
+    let mut limits = steer.limits()?;
+    match steer.decides(&mut limits)? {
         Decides::Native(name) => return native(name).map(Congestion::Native),
         Decides::Agent(address, name) => {
-            let remote = address.remote(name, steer.silence);
+            let remote = address.remote(name, steer.elsewhere.silence);
             let link = There::connect(remote, host.now()).map_err(|e| Failure::new(Kind::Failed, e))?;
             host.steer(link, limits);
         }

@@ -2,13 +2,14 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use ccplane_agent::link::AgentAddress;
+use ccplane_agent::link::{AgentAddress, far_silence};
 use ccplane_datapath::Limits;
 use ccplane_lab::Contender;
-use ccplane_units::{Duration, Rate};
+use ccplane_units::Rate;
 use clap::Args;
 
 use crate::attach::remote::{ask, may_be_silent, names};
+use crate::elsewhere::ElsewhereArgs;
 use crate::exit::{Failure, Kind};
 
 /// What both commands take.
@@ -18,14 +19,8 @@ pub struct SteerArgs {
     /// `native:dctcp` of `send`, `native:bbr3` of `quic send`.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub alg: Contender,
-    /// Let an agent in another process run the algorithm: `unix:PATH`, or PATH alone, of a `ccplane agent --unix PATH`; `ccp:PATH` of
-    /// a CCP agent such as portus.
-    #[arg(long, value_name = "ADDRESS")]
-    pub agent: Option<AgentAddress>,
-    /// Owner's limit for a CCP agent, which has no heartbeats: it counts as silent this long after its last message. Without it, it
-    /// counts as alive while its socket is there.
-    #[arg(long, value_name = "TIME", requires = "agent")]
-    pub silence: Option<Duration>,
+    #[command(flatten)]
+    pub elsewhere: ElsewhereArgs,
     /// Owner's limit: never faster, whatever is in control. Of packets with their headers, of UDP payload over QUIC.
     #[arg(long, value_name = "RATE")]
     pub max_rate: Option<Rate>,
@@ -36,7 +31,7 @@ pub enum Decides<'a> {
     /// The transport's own control of this name.
     Native(&'a str),
     /// An algorithm of this name, by an agent in another process, which has it.
-    Agent(&'a AgentAddress, &'a str),
+    Agent(AgentAddress, &'a str),
     /// An algorithm in this process.
     Here,
 }
@@ -55,18 +50,22 @@ impl SteerArgs {
         })
     }
 
-    /// Who decides; an agent is asked whether it has the algorithm.
-    pub fn decides(&self, limits: &Limits) -> Result<Decides<'_>, Failure> {
-        match (&self.alg, &self.agent) {
+    /// Who decides; an agent is asked whether it has the algorithm. The silence after which flows fall back is by the round trip to one on
+    /// another host.
+    pub fn decides(&self, limits: &mut Limits) -> Result<Decides<'_>, Failure> {
+        match (&self.alg, self.elsewhere.agent()) {
             (Contender::Native { name }, None) => Ok(Decides::Native(name)),
             (Contender::Native { .. }, Some(_)) => {
                 let text = "an agent runs ccplane's algorithms, not the transport's own";
                 Err(Failure::text(Kind::Usage, text).hint("--agent or --alg native:NAME, not both"))
             }
             (Contender::Ccplane { name, .. }, Some(address)) => {
-                may_be_silent(address, self.silence)?;
-                names(std::slice::from_ref(&self.alg), address)?;
-                ask(address, &[name], limits.fallback_after)?;
+                may_be_silent(&address, self.elsewhere.silence)?;
+                names(std::slice::from_ref(&self.alg), &address)?;
+                let asked = ask(&address, &[name], limits.fallback_after)?;
+                if let Some(round_trip) = asked.round_trip {
+                    limits.fallback_after = far_silence(round_trip);
+                }
                 Ok(Decides::Agent(address, name))
             }
             (Contender::Ccplane { .. }, None) => Ok(Decides::Here),

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ccplane_host::Namespace;
 use ccplane_linux::{Observed, attached};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -43,13 +44,22 @@ impl Drop for Process {
     }
 }
 
+fn ccplane(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.args(arguments);
+    command
+}
+
 /// `attach`, and what it leaves.
 struct Attach(Process);
 
 impl Attach {
     fn start(arguments: &[&str]) -> Attach {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        let mut process = Attach(Process::start(command.arg("attach").args(arguments)));
+        Attach::by(ccplane(&["attach"]).args(arguments))
+    }
+
+    fn by(command: &mut Command) -> Attach {
+        let mut process = Attach(Process::start(command));
         eventually("it attaches", || {
             assert!(process.0.0.try_wait().expect("our child").is_none(), "attach ended");
             Observed::open(NAME).is_ok()
@@ -403,4 +413,144 @@ fn an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint() {
     assert!(said.contains("has no vegas") && said.contains("reno"), "{said}");
     assert!(attach(&["--agent", &unix, "--alg", "reno:report=10ms"]).contains("its own parameters"));
     assert!(attach(&["--agent", &unix, "--alg", "reno", "--silence", "1s"]).contains("--silence is for a CCP agent"));
+}
+
+/// The link between two namespaces: datapath and agent.
+struct Link {
+    here: Namespace,
+    there: Namespace,
+    keys: Folder,
+}
+
+const AGENT: &str = "192.0.2.2";
+
+impl Link {
+    fn new() -> Link {
+        let name = |end| format!("ccplane-far-{end}-{}", std::process::id());
+        let link = Link {
+            here: Namespace::create(&name("a")).expect("as root"),
+            there: Namespace::create(&name("b")).expect("as root"),
+            keys: Folder::new("keys"),
+        };
+        let (a, b) = (link.here.name(), link.there.name());
+        ip(&[
+            "-n", a, "link", "add", "a0", "type", "veth", "peer", "name", "b0", "netns", b,
+        ]);
+        for (namespace, device, address) in [(a, "a0", "192.0.2.1/24"), (b, "b0", "192.0.2.2/24")] {
+            ip(&["-n", namespace, "address", "add", address, "dev", device]);
+            ip(&["-n", namespace, "link", "set", device, "up"]);
+            ip(&["-n", namespace, "link", "set", "lo", "up"]);
+        }
+        let made = ccplane(&["keys"])
+            .arg(&link.keys.0)
+            .args(["web1", "web2"])
+            .output()
+            .expect("it runs");
+        assert!(made.status.success(), "{made:?}");
+        link
+    }
+
+    fn set(&self, state: &str) {
+        ip(&["-n", self.there.name(), "link", "set", "b0", state]);
+    }
+
+    fn key(&self, name: &str) -> String {
+        self.keys.0.join(name).display().to_string()
+    }
+
+    fn agent(&self, port: u16) -> Process {
+        let mut command = ccplane(&["agent", "--alg", "reno", "--tls", &format!("{AGENT}:{port}")]);
+        command.arg("--keys").arg(&self.keys.0);
+        Process::start(self.there.confine(&mut command).expect("a namespace"))
+    }
+
+    /// `attach` with two agents to choose from.
+    fn attach(&self) -> Attach {
+        let agents = [4700, 4701].map(|port| format!("tls://{AGENT}:{port}"));
+        let mut command = ccplane(&["attach", "--alg", "reno", "--agent", &agents[0], "--agent", &agents[1]]);
+        command.args(["--keys", &self.key("web1")]);
+        Attach::by(self.here.confine(&mut command).expect("a namespace"))
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let done = Command::new("ip").args(arguments).output().expect("iproute2 is there");
+    assert!(done.status.success(), "ip {arguments:?}: {done:?}");
+}
+
+/// How long something takes to be so, while data goes over the connection.
+fn took(what: &str, pair: &mut Pair, mut so: impl FnMut() -> bool) -> Duration {
+    let began = Instant::now();
+    eventually(what, || {
+        pair.exchange();
+        so()
+    });
+    began.elapsed()
+}
+
+#[test]
+fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time_on_the_fallback_and_nothing_else() {
+    if !can_run(
+        "an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time_on_the_fallback_and_nothing_else",
+    ) {
+        return;
+    }
+    let _host = lock_host();
+    let link = Link::new();
+    let first = link.agent(4700);
+    std::thread::sleep(Duration::from_millis(300));
+    let attach = link.attach();
+    let watch = Observed::open(NAME).expect("it is attached");
+    let mut pair = link.here.run(Pair::new).expect("inside");
+    let steered = || watch.flows().any(|flow| flow.owned && !flow.fallback);
+    let fallen = || watch.flows().any(|flow| flow.fallback);
+    took("the agent steers", &mut pair, || {
+        watch.counters().reports > 10 && steered()
+    });
+
+    // 3 round trips and 200 ms, and what a busy machine adds.
+    let in_time = Duration::from_secs(2);
+    for cut in [100, 1_000, 10_000].map(Duration::from_millis) {
+        link.set("down");
+        let began = Instant::now();
+        if cut >= Duration::from_secs(1) {
+            let fell = took("the flow falls back", &mut pair, fallen);
+            assert!(fell < in_time, "after {fell:?}");
+        }
+        while began.elapsed() < cut {
+            pair.exchange();
+        }
+        link.set("up");
+        // TCP's own next attempt, or the next of ours: 5 s at most.
+        let back = took("the agent steers again", &mut pair, steered);
+        eprintln!("a cut of {cut:?}: steered again after {back:?}");
+    }
+
+    let second = link.agent(4701);
+    drop(first);
+    took("the flow falls back", &mut pair, fallen);
+    took("the second agent steers", &mut pair, steered);
+    let _first = link.agent(4700);
+    drop(second);
+    took("the flow falls back", &mut pair, fallen);
+    took("the first steers again", &mut pair, steered);
+
+    // One key, one process.
+    let mut other = ccplane(&["attach", "--alg", "reno", "--agent", &format!("tls://{AGENT}:4700")]);
+    other.args(["--keys", &link.key("web1")]);
+    let refused = link
+        .here
+        .confine(&mut other)
+        .expect("a namespace")
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("the key of `web1` is in"), "{said}");
+
+    let mut revoke = ccplane(&["keys", "revoke", "web1", "--keys"]);
+    assert!(revoke.arg(&link.keys.0).status().expect("it runs").success());
+    let cut = took("the flow falls back", &mut pair, fallen);
+    assert!(cut < Duration::from_secs(1) + in_time, "after {cut:?}");
+    drop(watch);
+    attach.end();
 }

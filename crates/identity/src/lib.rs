@@ -40,7 +40,7 @@ pub struct Identity {
 }
 
 /// SHA-256 of a certificate, as 64 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
 
 /// Why there is no identity.
@@ -266,7 +266,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// RFC 7468: lines of 64 characters between a label's two.
-fn pem(label: &str, der: &[u8]) -> String {
+pub fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
     let body: String = lines.map(|line| format!("{line}\n")).collect();
@@ -274,7 +274,8 @@ fn pem(label: &str, der: &[u8]) -> String {
 }
 
 impl Fingerprint {
-    fn of(certificate: &[u8]) -> Fingerprint {
+    /// That of a certificate, DER.
+    pub fn of(certificate: &[u8]) -> Fingerprint {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
         bytes
             .iter_mut()

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_agent::link::{Clock, Datagram, LinkError, Spinner, Waiting, serve};
+use ccplane_agent::link::{Clock, Datagram, Link, LinkError, Spinner, Waiting, serve};
 use ccplane_agent::{Agent, AlgorithmStats, Options};
 
 use crate::cpu;
@@ -95,18 +95,28 @@ pub fn with_agent<T>(
 ) -> Result<(T, Served), LoopError> {
     let path = fresh_path("agent");
     let mut link = Datagram::bind(&path)?;
+    serving(&mut link, updates, waiting, || datapath(&path))
+}
+
+/// The same over any link.
+pub fn serving<T>(
+    link: &mut (dyn Link + Send),
+    updates: bool,
+    waiting: Waiting,
+    datapath: impl FnOnce() -> Result<T, LoopError>,
+) -> Result<(T, Served), LoopError> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let agent = scope.spawn(|| -> Result<Served, LoopError> {
             let mut agent = Agent::new(Options::default());
             agent.add(Answer { updates }).map_err(io::Error::other)?;
-            serve(&mut agent, &mut [&mut link], waiting, &stop)?;
+            serve(&mut agent, &mut [link], waiting, &stop)?;
             Ok(Served {
                 stats: agent.stats(answer::NAME).unwrap_or_default(),
                 cpu: Duration::from_nanos(cpu::this_thread_ns()),
             })
         });
-        let result = datapath(&path);
+        let result = datapath();
         stop.store(true, Ordering::Relaxed);
         let served = match agent.join() {
             Ok(served) => served?,

@@ -71,7 +71,7 @@ impl Steered {
     /// The same for an algorithm that an agent in another process runs: the thread passes on what the two say.
     pub(crate) fn start_remote(agent: &RemoteAgent, name: &str, keep: usize) -> Result<Steered, Error> {
         let fallback_after = Options::default().limits.fallback_after;
-        let found = remote_algorithms(&agent.address, &[name], fallback_after)?;
+        let found = remote_algorithms(&agent.address, &[name], fallback_after)?.algorithms;
         let wants = found
             .iter()
             .fold(Capabilities::default(), |all, one| all.with(one.wants));

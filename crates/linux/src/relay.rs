@@ -14,10 +14,6 @@ use crate::drive::{ATTENTION, Observer};
 use crate::kernel::Kernel;
 use crate::privilege;
 
-/// How soon to look again for an agent that is not there. Sooner costs a system call each time; later leaves the flows on
-/// the fallback for that much longer.
-const RETRY: Duration = Duration::from_millis(100);
-
 /// Relays until `stop`. While no agent is there the flows run the fallback; one that comes back hears of every flow that lives.
 ///
 /// As [`run_agent`](crate::run_agent), it asks for a better place in the scheduler's queue for this thread.
@@ -76,7 +72,6 @@ impl<'a, O: Observer> Relay<'a, O> {
     pub fn turn(&mut self) -> usize {
         let now = clock::now();
         if !self.remote.is_connected() && now >= self.retry {
-            self.retry = now + RETRY;
             self.connect(now);
         }
         let events = self.pass_on();
@@ -102,6 +97,7 @@ impl<'a, O: Observer> Relay<'a, O> {
     fn connect(&mut self, now: Time) {
         if let Err(why) = self.remote.connect(now) {
             tracing::debug!(%why, "no agent");
+            self.retry = now + self.remote.next_attempt(now);
             return;
         }
         self.kept.clear();

@@ -226,6 +226,22 @@ mod tests {
         }
 
         #[test]
+        fn damaged_streams_are_read_without_a_panic(
+            sent in prop::collection::vec(frame(), 1..6),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            size in any::<u8>(),
+        ) {
+            let mut stream = vec![size];
+            stream.extend(sent.iter().flat_map(bytes));
+            for (at, value) in &damage {
+                let at = at.index(stream.len());
+                stream[at] = *value;
+            }
+            crate::fuzz::read_framed(&stream);
+            crate::fuzz::read_framed(&stream[..stream.len() / 2]);
+        }
+
+        #[test]
         fn a_stream_that_ends_anywhere_gives_the_whole_frames_before(sent in prop::collection::vec(frame(), 1..4)) {
             let stream: Vec<u8> = sent.iter().flat_map(bytes).collect();
             let mut ends = Vec::new();

@@ -7,10 +7,7 @@ use ccplane_units::{Duration, Time};
 use ccplane_wire::Event;
 
 use super::{Brought, Way};
-use crate::link::{LinkError, Remote, Sent};
-
-/// How soon to look again for an agent that is not there. Its flows run the fallback meanwhile.
-const RETRY: Duration = Duration::from_millis(100);
+use crate::link::{LinkError, Remote, Sent, settle};
 
 /// How soon to look whether an agent that does not keep up has room again. Sooner would cost CPU that it may need; later would keep
 /// new flows waiting for it.
@@ -35,9 +32,9 @@ pub struct There {
 }
 
 impl There {
-    /// An error when no agent is there now.
+    /// An error when no agent is there now. Waits until that is known: an agent on another host has seconds to answer.
     pub fn connect(mut remote: Box<dyn Remote>, now: Time) -> Result<There, LinkError> {
-        remote.connect(now)?;
+        settle(&mut *remote, now)?;
         Ok(There::new(remote))
     }
 
@@ -55,6 +52,11 @@ impl There {
     /// True while an agent is there, as far as is known.
     pub fn is_connected(&self) -> bool {
         self.remote.is_connected()
+    }
+
+    /// The round trip to the agent, where it is on another host.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.remote.round_trip()
     }
 
     /// Whether a flow's beginning was still owed.
@@ -95,10 +97,12 @@ impl Way for There {
 
     fn look(&mut self, now: Time) {
         if !self.remote.is_connected() && now >= self.retry {
-            self.retry = now + RETRY;
-            if self.remote.connect(now).is_ok() {
-                self.owed.clear();
-                self.come.push_back(Brought::Agent);
+            match self.remote.connect(now) {
+                Ok(()) => {
+                    self.owed.clear();
+                    self.come.push_back(Brought::Agent);
+                }
+                Err(_) => self.retry = now + self.remote.next_attempt(now),
             }
         }
         let come = &mut self.come;

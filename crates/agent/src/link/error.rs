@@ -1,8 +1,14 @@
 //! Why a link could not be set up.
 
+use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use nix::errno::Errno;
+
+use super::AgentAddress;
+use super::tls::{FarError, KeyError, TlsAddress};
 
 /// Why a link could not be set up or went down as a whole. What single peers do wrong is logged, and costs only them.
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +47,32 @@ pub enum LinkError {
         why: Errno,
     },
     /// An agent is there, and does not say what it runs.
-    #[error("the agent at {} does not say which algorithms it runs: it hangs, or is of another version; `ccplane agent --unix` says it", .0.display())]
-    Silent(PathBuf),
+    #[error(
+        "the agent at {0} does not say which algorithms it runs: it hangs, or is of another version; `ccplane agent` of this one says it"
+    )]
+    Silent(AgentAddress),
+    /// It is not known yet whether an agent is there.
+    #[error("an agent is being connected to")]
+    Connecting,
+    /// No agent is there, on another host.
+    #[error("no agent answers at {address}: {why}")]
+    Far {
+        /// Where.
+        address: TlsAddress,
+        /// Why.
+        why: Arc<FarError>,
+    },
+    /// There is no key for another host.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// Datapaths of other hosts cannot be served.
+    #[error("cannot serve at {address}: {why}; name an address of this host and a port that is free")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        why: io::Error,
+    },
     /// Waiting failed.
     #[error("cannot wait for messages: {0}")]
     Wait(Errno),

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ccplane_agent::Tag;
-use ccplane_agent::link::AgentAddress;
 use ccplane_bundle::gateway::config::Ports;
 use ccplane_lab::Contender;
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
 
+use crate::elsewhere::ElsewhereArgs;
 use crate::places::PlacesArgs;
 
 /// What to steer, and how far.
@@ -30,14 +30,8 @@ pub struct AttachArgs {
         hide_env_values = true
     )]
     pub(crate) alg: Vec<Contender>,
-    /// Let an agent in another process run the algorithms: `unix:PATH` of a `ccplane agent --unix PATH`, which may be another
-    /// user's and needs no privilege (without --alg, all that it has); `ccp:PATH` of a CCP agent such as portus.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) agent: Option<AgentAddress>,
-    /// Owner's limit for a CCP agent, which has no heartbeats: it counts as silent this long after its last message. Without it, it
-    /// counts as alive while its socket is there.
-    #[arg(long, value_name = "TIME", requires = "agent")]
-    pub(crate) silence: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) elsewhere: ElsewhereArgs,
     /// Say this of every flow to its algorithm, for one that decides over groups of flows: `site=paris`. Up to 8 times, of 64 bytes each.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) tag: Vec<Tag>,
@@ -71,7 +65,8 @@ pub struct AttachArgs {
     /// Owner's limit: no window is larger.
     #[arg(long, value_name = "BYTES", env = "CCPLANE_MAX_CWND", hide_env_values = true)]
     pub(crate) max_cwnd: Option<Bytes>,
-    /// Owner's limit: after this long without a sign of the agent, flows run on the datapath's own NewReno [default: 500ms].
+    /// Owner's limit: after this long without a sign of the agent, flows run on the datapath's own NewReno [default: 500ms, of an agent
+    /// on another host 3 round trips to it and 200ms].
     #[arg(long, value_name = "TIME", env = "CCPLANE_FALLBACK_AFTER", hide_env_values = true)]
     pub(crate) fallback_after: Option<Duration>,
     /// Flows that the table of each algorithm holds; further ones run on the datapath's own NewReno until a place is free

@@ -44,7 +44,10 @@ impl Reload<'_> {
             let text = format!("{} is gone", config::path(self.args).display());
             return Err(Failure::text(Kind::Failed, text).hint("an empty file says that nothing is to be chosen"));
         };
-        let settings = Settings::of(self.args, Some(&config))?;
+        let mut settings = Settings::of(self.args, Some(&config))?;
+        if let Some(round_trip) = self.settings.round_trip() {
+            settings.measured(round_trip);
+        }
         if let Some(problem) = self.settings.frozen(&settings, &config) {
             return Err(Failure::diagnostic(Kind::Usage, problem));
         }

@@ -2,7 +2,7 @@
 
 use ccplane_agent::link::AgentAddress;
 use ccplane_lab::Contender;
-use ccplane_linux::{AlgorithmSpec, RemoteError, remote_algorithms};
+use ccplane_linux::{Asked, RemoteError, remote_algorithms};
 use ccplane_units::Duration;
 
 use super::{AttachArgs, By, Steered};
@@ -10,12 +10,20 @@ use crate::config::Settings;
 use crate::exit::{Failure, Kind};
 
 /// What is to be registered for the agent there, with a connection of its own for each algorithm.
-pub(super) fn steered(args: &AttachArgs, settings: &Settings, address: &AgentAddress) -> Result<Vec<Steered>, Failure> {
-    may_be_silent(address, args.silence)?;
+pub(super) fn steered(
+    args: &AttachArgs,
+    settings: &mut Settings,
+    address: &AgentAddress,
+) -> Result<Vec<Steered>, Failure> {
+    let silence = args.elsewhere.silence;
+    may_be_silent(address, silence)?;
     let names = names(&settings.algorithms.value, address)?;
-    let algorithms = ask(address, &names, settings.fallback_after.value)?;
-    let steered = algorithms.into_iter().map(|one| Steered {
-        by: By::Remote(address.remote(&one.name, args.silence)),
+    let asked = ask(address, &names, settings.fallback_after.value)?;
+    if let Some(round_trip) = asked.round_trip {
+        settings.measured(round_trip);
+    }
+    let steered = asked.algorithms.into_iter().map(|one| Steered {
+        by: By::Remote(address.remote(&one.name, silence)),
         specs: vec![one],
     });
     Ok(steered.collect())
@@ -43,7 +51,7 @@ pub fn names<'a>(contenders: &'a [Contender], address: &AgentAddress) -> Result<
 /// A limit of silence is for those who have no heartbeats.
 pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Result<(), Failure> {
     match (address, silence) {
-        (AgentAddress::Unix(_), Some(_)) => Err(Failure::text(
+        (AgentAddress::Unix(_) | AgentAddress::Tls(_), Some(_)) => Err(Failure::text(
             Kind::Usage,
             "--silence is for a CCP agent: ccplane's says by heartbeats that it lives",
         )
@@ -54,7 +62,7 @@ pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Resul
 
 /// The algorithms of these names that the agent there has; an error when it is not there or lacks one. Unasked, an agent serves a
 /// flow whose algorithm it lacks by the first that it has.
-pub fn ask(address: &AgentAddress, names: &[&str], fallback_after: Duration) -> Result<Vec<AlgorithmSpec>, Failure> {
+pub fn ask(address: &AgentAddress, names: &[&str], fallback_after: Duration) -> Result<Asked, Failure> {
     remote_algorithms(address, names, fallback_after).map_err(failed)
 }
 

@@ -83,9 +83,9 @@ fn show(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failur
 pub fn read(args: &AttachArgs, registry: &Registry) -> Result<Option<Config>, Failure> {
     let named = args.config.as_deref();
     // An agent elsewhere has algorithms of its own, with its own parameters.
-    let read = match args.agent {
-        None => Config::read(path(args), &|contender| known(contender, registry)),
-        Some(_) => Config::read(path(args), &|_| Ok(())),
+    let read = match args.elsewhere.is_asked() {
+        false => Config::read(path(args), &|contender| known(contender, registry)),
+        true => Config::read(path(args), &|_| Ok(())),
     };
     match read {
         Ok(config) => Ok(Some(config)),
@@ -101,7 +101,7 @@ pub fn path(args: &AttachArgs) -> &Path {
 
 /// An error where nothing says what to attach.
 pub fn require_algorithms(settings: &Settings, args: &AttachArgs) -> Result<(), Failure> {
-    if settings.algorithms.value.is_empty() && args.agent.is_none() {
+    if settings.algorithms.value.is_empty() && !args.elsewhere.is_asked() {
         return Err(Failure::text(Kind::Usage, "attach what?").hint(format!(
             "--alg names algorithms, such as cubic; so does `algorithms` in {}",
             path(args).display()

@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use ccplane_agent::link::far_silence;
 use ccplane_datapath::Limits;
 use ccplane_lab::Contender;
 use ccplane_linux::select::{self, Selection};
@@ -30,6 +31,8 @@ enum From {
     Default,
     /// These bytes of the file, at this line.
     File(Range<usize>, usize),
+    /// The round trip to an agent on another host.
+    Measured(Duration),
     /// The command line, or the environment.
     Asked,
 }
@@ -39,7 +42,7 @@ impl<T> Setting<T> {
     pub fn place<'c>(&self, config: Option<&'c Config>) -> Option<(&'c Config, Range<usize>)> {
         match &self.from {
             From::File(span, _) => Some((config?, span.clone())),
-            From::Default | From::Asked => None,
+            From::Default | From::Measured(_) | From::Asked => None,
         }
     }
 }
@@ -122,6 +125,24 @@ impl Settings {
         };
         settings.fit()?;
         Ok(settings)
+    }
+
+    /// The round trip to an agent on another host: the silence after which flows fall back is by it, where nobody said that.
+    pub fn measured(&mut self, round_trip: Duration) {
+        if let From::Default | From::Measured(_) = self.fallback_after.from {
+            self.fallback_after = Setting {
+                value: far_silence(round_trip),
+                from: From::Measured(round_trip),
+            };
+        }
+    }
+
+    /// That round trip, where the silence is by it.
+    pub fn round_trip(&self) -> Option<Duration> {
+        match self.fallback_after.from {
+            From::Measured(round_trip) => Some(round_trip),
+            _ => None,
+        }
     }
 
     /// Limits that contradict each other, of which each may come from elsewhere.
@@ -254,6 +275,7 @@ impl Display for From {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             From::Default => f.write_str(" # default"),
+            From::Measured(round_trip) => write!(f, " # the agent is {round_trip} away"),
             From::File(_, line) => write!(f, " # line {line}"),
             From::Asked => f.write_str(" # command line or environment"),
         }

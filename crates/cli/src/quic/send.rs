@@ -99,7 +99,7 @@ struct Done {
 
 /// Who decides the window; an algorithm is begun, or an agent found.
 fn congestion(stack: Stack, steer: &SteerArgs, registry: &Registry) -> Result<Congestion, Failure> {
-    let limits = steer.limits()?;
+    let mut limits = steer.limits()?;
     let refused = |why: PlaneError| {
         let kind = match why {
             PlaneError::Missing { .. } | PlaneError::Algorithm(_) => Kind::Usage,
@@ -107,12 +107,12 @@ fn congestion(stack: Stack, steer: &SteerArgs, registry: &Registry) -> Result<Co
         };
         Failure::new(kind, why)
     };
-    let plane = match steer.decides(&limits)? {
+    let plane = match steer.decides(&mut limits)? {
         Decides::Native(name) => {
             let native = Native::of(stack, name).map_err(|why| Failure::new(Kind::Usage, why))?;
             return Ok(Congestion::Native(native));
         }
-        Decides::Agent(address, name) => Plane::agent(stack, address, name, steer.silence, limits),
+        Decides::Agent(address, name) => Plane::agent(stack, &address, name, steer.elsewhere.silence, limits),
         Decides::Here => Plane::in_process(stack, make(&steer.alg, registry)?, limits),
     };
     plane.map(Congestion::Steered).map_err(refused)

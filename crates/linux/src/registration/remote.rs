@@ -1,6 +1,5 @@
 //! What is registered for an agent in another process.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ccplane_agent::LinkError;
@@ -28,10 +27,10 @@ pub enum RemoteError {
     )]
     Unnamed,
     /// It has no algorithm of this name.
-    #[error("the agent at {} has no {name}: it has {has}", .path.display())]
+    #[error("the agent at {agent} has no {name}: it has {has}")]
     Lacks {
         /// Where.
-        path: PathBuf,
+        agent: AgentAddress,
         /// What was asked for.
         name: String,
         /// What there is.
@@ -39,15 +38,24 @@ pub enum RemoteError {
     },
     /// Its algorithm wants a name that is not for it.
     #[error(
-        "the agent at {} wants to be called {name:?} by the kernel: such names begin with ccp_ and have 15 letters, digits, `_` and `.` \
-         at most", .path.display()
+        "the agent at {agent} wants to be called {name:?} by the kernel: such names begin with ccp_ and have 15 letters, digits, `_` and `.` \
+         at most"
     )]
     BadName {
         /// Where.
-        path: PathBuf,
+        agent: AgentAddress,
         /// The name.
         name: String,
     },
+}
+
+/// What the agent there is asked to steer with.
+#[derive(Debug)]
+pub struct Asked {
+    /// Its algorithms.
+    pub algorithms: Vec<AlgorithmSpec>,
+    /// The round trip to it, where it is on another host.
+    pub round_trip: Option<Duration>,
 }
 
 /// What the agent there is asked to steer with: the algorithms of these names, or all that it has where there are none. An
@@ -56,18 +64,33 @@ pub fn remote_algorithms(
     address: &AgentAddress,
     names: &[&str],
     fallback_after: Duration,
-) -> Result<Vec<AlgorithmSpec>, RemoteError> {
-    match address {
-        AgentAddress::Unix(path) => offered(path, names, fallback_after),
-        AgentAddress::Ccp(_) if names.is_empty() => Err(RemoteError::Unnamed),
+) -> Result<Asked, RemoteError> {
+    let algorithms = match address {
+        AgentAddress::Unix(_) | AgentAddress::Tls(_) => return offered(address, names, fallback_after),
+        // Of one kind: the first that answers speaks for all.
+        AgentAddress::Several(all) => {
+            let mut first = None;
+            for one in all {
+                match remote_algorithms(one, names, fallback_after) {
+                    Err(RemoteError::Link(why)) => drop(first.get_or_insert(why)),
+                    known => return known,
+                }
+            }
+            return Err(first.map_or(RemoteError::Unnamed, RemoteError::Link));
+        }
+        AgentAddress::Ccp(_) if names.is_empty() => return Err(RemoteError::Unnamed),
         AgentAddress::Ccp(path) => {
             CcpUplink::new(path, "", None).connect(Clock::new().now())?;
-            Ok(names.iter().map(|name| named(name)).collect())
+            names.iter().map(|name| named(name)).collect()
         }
-    }
+    };
+    Ok(Asked {
+        algorithms,
+        round_trip: None,
+    })
 }
 
-fn offered(path: &Path, names: &[&str], fallback_after: Duration) -> Result<Vec<AlgorithmSpec>, RemoteError> {
+fn offered(agent: &AgentAddress, names: &[&str], fallback_after: Duration) -> Result<Asked, RemoteError> {
     let datapath = DatapathInfo {
         id: std::process::id(),
         kind: "linux".to_owned(),
@@ -77,18 +100,19 @@ fn offered(path: &Path, names: &[&str], fallback_after: Duration) -> Result<Vec<
         max_vars: 0,
         fallback_after: Some(fallback_after),
     };
-    let offered = offers(path, datapath)?;
+    let offers = offers(agent, datapath)?;
+    let offered = &offers.algorithms;
     // The agent may be anybody's: no name outside of ours is registered for it.
     if let Some(foreign) = offered.iter().find(|one| !is_ours(&one.offer.kernel_name)) {
         return Err(RemoteError::BadName {
-            path: path.to_owned(),
+            agent: agent.clone(),
             name: foreign.offer.kernel_name.clone(),
         });
     }
     let of = |name: &&str| {
         let found = offered.iter().find(|one| *one.offer.name == **name);
         found.ok_or_else(|| RemoteError::Lacks {
-            path: path.to_owned(),
+            agent: agent.clone(),
             name: (*name).to_owned(),
             has: offered
                 .iter()
@@ -101,7 +125,10 @@ fn offered(path: &Path, names: &[&str], fallback_after: Duration) -> Result<Vec<
         [] => offered.iter().collect(),
         names => names.iter().map(of).collect::<Result<Vec<_>, _>>()?,
     };
-    Ok(chosen.into_iter().map(spec).collect())
+    Ok(Asked {
+        algorithms: chosen.into_iter().map(spec).collect(),
+        round_trip: offers.round_trip,
+    })
 }
 
 fn is_ours(kernel_name: &str) -> bool {

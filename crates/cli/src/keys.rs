@@ -1,0 +1,93 @@
+//! `ccplane keys`: keys for an agent and datapaths on different hosts.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use ccplane_agent::link::{KEYS, KeyError, make_keys, revoke_key};
+use clap::{Args, Subcommand};
+
+use crate::exit::{Failure, Kind};
+
+/// What to make.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct KeysArgs {
+    /// The folder of the keys. What it lacks is made: an authority, a key for the agent, and one for each NAME, each in a folder that is copied to
+    /// its host.
+    #[arg(value_name = "DIR", required = true)]
+    folder: Option<PathBuf>,
+    /// Datapaths: one for each process that is steered by the agent.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    #[command(subcommand)]
+    command: Option<KeysCommand>,
+}
+
+#[derive(Subcommand)]
+enum KeysCommand {
+    /// Make a key count no more: an agent ends its connections within a second.
+    Revoke {
+        /// Whose.
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The folder of the keys, as the agent has it.
+        #[arg(long, value_name = "DIR", default_value = KEYS)]
+        keys: PathBuf,
+    },
+}
+
+/// Runs the command.
+#[expect(clippy::disallowed_methods, reason = "keys are valid from now on")]
+pub fn run(args: &KeysArgs, json: bool) -> Result<(), Failure> {
+    match (&args.command, &args.folder) {
+        (Some(KeysCommand::Revoke { name, keys }), _) => revoke(keys, name, json),
+        (None, Some(folder)) => make(folder, &args.names, SystemTime::now(), json),
+        (None, None) => Err(Failure::text(Kind::Usage, "name a folder for the keys")),
+    }
+}
+
+fn make(folder: &Path, names: &[String], now: SystemTime, json: bool) -> Result<(), Failure> {
+    let made = make_keys(folder, names, now).map_err(failed)?;
+    if json {
+        let keys: Vec<_> = made
+            .iter()
+            .map(|key| serde_json::json!({ "name": key.name, "folder": key.folder, "new": key.new }))
+            .collect();
+        println!(
+            "{}",
+            serde_json::json!({ "authority": folder.join("ca.pem"), "keys": keys })
+        );
+        return Ok(());
+    }
+    for key in &made {
+        let what = if key.new { "made" } else { "is there already" };
+        println!("{}: {what}, in {}", key.name, key.folder.display());
+    }
+    println!(
+        "copy each folder to its host, and nowhere else; {} stays here: it signs",
+        folder.join("ca.key").display()
+    );
+    Ok(())
+}
+
+fn revoke(folder: &Path, name: &str, json: bool) -> Result<(), Failure> {
+    revoke_key(folder, name).map_err(failed)?;
+    let list = folder.join("revoked");
+    if json {
+        println!("{}", serde_json::json!({ "revoked": name, "list": list }));
+    } else {
+        println!(
+            "{name}: revoked; an agent elsewhere needs {} in the folder of its --keys",
+            list.display()
+        );
+    }
+    Ok(())
+}
+
+fn failed(why: KeyError) -> Failure {
+    let kind = match why {
+        KeyError::Name(_) | KeyError::Unknown { .. } | KeyError::Several { .. } => Kind::Usage,
+        _ => Kind::Failed,
+    };
+    Failure::new(kind, why)
+}
