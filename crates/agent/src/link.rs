@@ -29,8 +29,7 @@ pub use remote::{AgentAddress, BadAddress, Remote, Sent};
 pub use several::Several;
 pub use thread::AgentThread;
 pub use tls::{
-    FarError, Fingerprint, KEYS, KeyError, Keys, Made, Role, TlsAddress, TlsLink, TlsUplink, far_silence, make_keys,
-    revoke_key,
+    FarError, KEYS, KeyError, Keys, Made, Role, TlsAddress, TlsLink, TlsUplink, far_silence, make_keys, revoke_key,
 };
 pub use uplink::Uplink;
 

@@ -13,12 +13,10 @@
 //! section 4.2.1.12). Its name is a DNS name that is in no DNS.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use ccplane_identity::{Fingerprint, pem};

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ccplane_identity::Fingerprint;
 use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Frame, Hello};
 use ccplane_wire::{Command, Event, v2};
@@ -14,7 +15,7 @@ use nix::poll::PollFlags;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ServerConfig, ServerConnection};
 
-use super::keys::{self, Fingerprint, Keys, Role};
+use super::keys::{self, Keys, Role};
 use super::stream::{Closed, READ, Stream};
 use super::{KeyError, trust};
 use crate::link::warning::Warning;

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use ccplane_identity::Fingerprint;
 use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Frame, Hello};
 use ccplane_wire::{Command, Event, v2};
@@ -15,7 +16,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, conne
 use rustls::ClientConnection;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 
-use super::keys::{self, Fingerprint, KEYS, Keys, Role};
+use super::keys::{self, KEYS, Keys, Role};
 use super::stream::{Closed, READ, Stream};
 use super::{TlsAddress, trust};
 use crate::link::{Clock, LinkError, Remote, Sent};
