@@ -366,9 +366,9 @@ class Files(unittest.TestCase):
             self.assertIn("ccp_aimd", available.read_text())
             self.assertTrue(self.steered("ccp_aimd", str(HERE), dict(os.environ), sys.executable))
         self.assertNotIn("ccp_aimd", available.read_text())
-        # It sets no window and raises: the kernel does not take the flow back, and the text of NewReno grows it.
+        # It sets no window and raises: the kernel's own NewReno has the flow from then on, and grows it.
         with ccplane.attach([Raising]):
-            grows = lambda told: any(flow["cwnd_segments"] > 12 and not flow["fallback"] for flow in told["flows"])
+            grows = lambda told: any(flow["cwnd_segments"] > 12 and flow["fallback"] for flow in told["flows"])
             self.assertTrue(self.steered("ccp_raising", str(HERE), dict(os.environ), sys.executable, grows))
         with self.assertRaisesRegex(ccplane.Error, "could not be attached"), ccplane.attach([Aimd], cgroup="/nowhere"):
             pass
@@ -411,7 +411,7 @@ class Files(unittest.TestCase):
                     told = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
                     algorithm = json.loads(told)["algorithms"][0]
                     steers = algorithm["reports"] > 10 and algorithm["flows_in_fallback"] == 0
-                    if steers and (enough is None or enough(json.loads(told))):
+                    if enough(json.loads(told)) if enough else steers:
                         return True
         return False
 

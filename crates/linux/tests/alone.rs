@@ -1,5 +1,4 @@
 //! Flows that run a program by themselves: no agent, no heartbeat, nobody who has to read. NewReno is for faults.
-#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
 

@@ -1,5 +1,4 @@
 //! A flow that its agent gives up: the kernel's NewReno has it, and no other, until it is set a program again.
-#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
 
