@@ -545,7 +545,10 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
         .output()
         .expect("it runs");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("the key of `web1` is in"), "{said}");
+    assert!(
+        !refused.status.success() && said.contains("the key of `web1` is in"),
+        "{said}"
+    );
 
     let mut revoke = ccplane(&["keys", "revoke", "web1", "--keys"]);
     assert!(revoke.arg(&link.keys.0).status().expect("it runs").success());
