@@ -63,8 +63,9 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     };
     if let Some(round_trip) = settings.round_trip() {
         let how = format!(
-            "flows fall back after {}: the agent is {round_trip} away",
-            settings.fallback_after.value
+            "flows fall back after {:.1} ms: 3 round trips of {:.2} ms, and 200 ms",
+            settings.fallback_after.value.as_nanos() as f64 / 1e6,
+            round_trip.as_nanos() as f64 / 1e6
         );
         say(json, "agent", &how);
     }

@@ -275,7 +275,7 @@ impl Display for From {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             From::Default => f.write_str(" # default"),
-            From::Measured(round_trip) => write!(f, " # the agent is {round_trip} away"),
+            From::Measured(round_trip) => write!(f, " # by the round trip to the agent, {round_trip}"),
             From::File(_, line) => write!(f, " # line {line}"),
             From::Asked => f.write_str(" # command line or environment"),
         }

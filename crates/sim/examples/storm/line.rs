@@ -57,6 +57,8 @@ struct Seat {
     speech: Speech,
     /// When to look for the agent. It counts as connected when there is nothing to look for.
     look: Option<Time>,
+    /// Since when it is connected.
+    since: Time,
     to_agent: Way,
     to_flows: Way,
 }
@@ -151,6 +153,7 @@ impl Inner {
             datapath: DatapathId(u32::MAX),
             speech: Speech::new(self.plan.version),
             look: Some(from),
+            since: Time::ZERO,
             to_agent: Way::default(),
             to_flows: Way::default(),
         });
@@ -261,8 +264,17 @@ impl Inner {
 
     /// Connects to an agent that is looked for now, and sees who has gone.
     fn look(&mut self, now: Time) -> Option<usize> {
+        let plan = Arc::clone(&self.plan);
         for index in 0..self.seats.len() {
             let seat = &mut self.seats[index];
+            if seat.look.is_none()
+                && let Some((given_up, next)) = plan.given_up(seat.since)
+                && now >= given_up
+            {
+                // The agent hears of it when the datapath is back.
+                (seat.to_agent, seat.to_flows) = (Way::default(), Way::default());
+                seat.look = Some(next);
+            }
             if seat.look.is_none() && now >= seat.here.1 {
                 // It is gone, and what was on its way to it with it.
                 seat.look = Some(Time::MAX);
@@ -273,7 +285,12 @@ impl Inner {
                     seat.look = Some(Time::MAX);
                     continue;
                 }
-                seat.look = None;
+                if let Some(end) = plan.cut_until(now) {
+                    seat.look = Some(end + RETRY);
+                    continue;
+                }
+                seat.agent.disconnected(seat.datapath);
+                (seat.look, seat.since) = (None, now);
                 seat.datapath = DatapathId(self.next_datapath);
                 self.next_datapath += 1;
                 seat.speech.connected(now, seat.datapath);
@@ -312,7 +329,9 @@ impl Seat {
             own = until;
         }
         let heartbeat = self.speech.next_deadline().unwrap_or(Time::MAX);
-        own.min(self.to_flows.next()).min(heartbeat).min(self.here.1)
+        let given_up = plan.given_up(self.since).map_or(Time::MAX, |(given_up, _)| given_up);
+        let all = [self.to_flows.next(), heartbeat, self.here.1, given_up];
+        all.into_iter().fold(own, Time::min)
     }
 
     /// How far the agent's clock is from ours at this time, ns.
@@ -449,6 +468,11 @@ impl Way {
                     }
                 }
             }
+        }
+        // TCP sends again what did not pass.
+        if let Some(end) = plan.cut_until(now) {
+            harmed = true;
+            late = late + end.since(now);
         }
         for _ in 0..copies {
             let mut due = now + plan.message + late;

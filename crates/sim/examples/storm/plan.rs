@@ -86,6 +86,8 @@ pub enum What {
     Loss(u64),
     /// Packets overtake each other, by up to so many percent of the delay.
     Reorder(u64),
+    /// Nothing passes between the datapath and its agents, which are far.
+    Cut,
 }
 
 /// What a message suffers.
@@ -184,10 +186,60 @@ impl Plan {
         };
         // Drawn apart, so that it changes nothing for those who speak version 2.
         let mut draw = Draw::new(seed, 99);
+        if draw.hits(250) {
+            return plan.in_version_1(&mut draw);
+        }
+        let mut draw = Draw::new(seed, 98);
         match draw.hits(250) {
-            true => plan.in_version_1(&mut draw),
+            true => plan.far(&mut draw),
             false => plan,
         }
+    }
+
+    /// With agents on another host, over a connection that brings everything whole and in order, or breaks.
+    fn far(mut self, draw: &mut Draw) -> Plan {
+        self.message = Duration::from_micros(draw.log(500, 50_000));
+        // 3 round trips and 200 ms, as where nobody says it.
+        self.limits.fallback_after = self.message * 6 + Duration::from_millis(200);
+        self.strict = true;
+        self.faults
+            .retain(|fault| !matches!(fault.what, What::Messages(harm, _) if harm != Harm::Late));
+        let calm = self.calm.as_micros();
+        for id in 0..draw.from(1, 3) {
+            let at = draw.below(calm);
+            self.faults.push(Fault {
+                id: 100 + id,
+                at: Time::from_micros(at),
+                lasts: Duration::from_micros(draw.log(1_000, 4_000_000).min(calm - at)),
+                what: What::Cut,
+            });
+        }
+        self
+    }
+
+    /// When nothing is cut any more, if something is now.
+    pub fn cut_until(&self, now: Time) -> Option<Time> {
+        let cuts = self.faults.iter().filter(|f| f.what == What::Cut && f.is_on(now));
+        cuts.map(Fault::end).max()
+    }
+
+    /// When a connection is given up that was made at `since`, and when the next one is there: as `link::TlsUplink` does, after four silences, 2 s at
+    /// least, with attempts that wait longer and longer.
+    pub fn given_up(&self, since: Time) -> Option<(Time, Time)> {
+        let patience = (self.limits.fallback_after * 4).max(Duration::from_secs(2));
+        let cuts = self
+            .faults
+            .iter()
+            .filter(|f| f.what == What::Cut && f.at >= since && f.lasts > patience);
+        let cut = cuts.min_by_key(|cut| cut.at)?;
+        let (given_up, mut wait) = (cut.at + patience, Duration::from_millis(100));
+        let mut next = given_up + wait;
+        while next < cut.end() {
+            wait = (wait * 2).min(Duration::from_secs(5));
+            next = next + wait;
+        }
+        // TCP's handshake, TLS', and the welcome.
+        Some((given_up, next + self.message * 6))
     }
 
     fn in_version_1(mut self, draw: &mut Draw) -> Plan {

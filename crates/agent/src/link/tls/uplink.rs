@@ -150,7 +150,7 @@ impl TlsUplink {
     }
 
     /// A first step: the key is read anew, as it may be a new one, and the socket begins to connect.
-    fn begin(&mut self, now: Time) -> Result<Stage, LinkError> {
+    fn begin(&mut self) -> Result<Stage, LinkError> {
         let folder = self.address.keys.as_deref().unwrap_or(Path::new(KEYS));
         let keys = Keys::load(folder, Role::Datapath)?;
         let config = trust::datapath(&keys, Arc::clone(&self.clock))?;
@@ -160,7 +160,7 @@ impl TlsUplink {
         let to = found.and_then(|mut all| all.next().ok_or_else(none));
         let to = to.map_err(|why| far(FarError::Name(why)))?;
         let socket = start(to).map_err(|why| far(FarError::Connect(why, self.address.port)))?;
-        Ok(Stage::Connecting(socket, now, config, Keyring(keys.revoked)))
+        Ok(Stage::Connecting(socket, self.now(), config, Keyring(keys.revoked)))
     }
 
     /// Goes on with an attempt as far as it goes without waiting.
@@ -171,12 +171,12 @@ impl TlsUplink {
                 self.stage = Stage::Waiting(until, Some(Arc::clone(&why)));
                 Err(self.far(why))
             }
-            Stage::Waiting(..) => self.begin(now),
+            Stage::Waiting(..) => self.begin(),
             Stage::Connecting(socket, began, config, keyring) => {
                 if !is_connected(&socket).map_err(|why| self.connect_failed(why))? {
                     return self.unless_late(now, began, Stage::Connecting(socket, began, config, keyring));
                 }
-                self.measured(now.since(began));
+                self.measured(began);
                 let name = trust::agent_name().map_err(|why| self.broken(&Closed::Tls(why)))?;
                 let tls = ClientConnection::new(config, name).map_err(|why| self.broken(&Closed::Tls(why)))?;
                 let stream = Stream::new(TcpStream::from(socket), tls.into());
@@ -206,7 +206,7 @@ impl TlsUplink {
                         let why = "it welcomed somebody else".to_owned();
                         return Err(self.broken(&Closed::Ours(why)));
                     }
-                    self.measured(now.since(said));
+                    self.measured(said);
                     return Ok(Stage::Up(stream));
                 }
                 if !stream.is_handshaking() && greeting.said.is_none() {
@@ -217,7 +217,7 @@ impl TlsUplink {
                     };
                     let said = stream.frame(&framed::hello(hello)).and_then(|()| stream.flush());
                     said.map_err(|why| self.broken(&why))?;
-                    greeting.said = Some(now);
+                    greeting.said = Some(self.now());
                 }
                 let began = greeting.began;
                 self.unless_late(now, began, Stage::Greeting(stream, greeting))
@@ -243,8 +243,9 @@ impl TlsUplink {
         }
     }
 
-    /// A round trip took so long, or a little less.
-    fn measured(&mut self, took: Duration) {
+    /// What was sent at `since` has been answered.
+    fn measured(&mut self, since: Time) {
+        let took = self.now().since(since);
         self.round_trip = Some(self.round_trip.map_or(took, |before| before.min(took)));
     }
 
