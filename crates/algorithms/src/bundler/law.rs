@@ -6,6 +6,10 @@ use crate::nimbus::{Aim, Basic, Copa, DelayMode, Now};
 /// link takes 6.6 ms at 6 Hz. With 6 ms a bundle ceased to pass beside a Cubic flow in one of ten runs; with 10 ms everybody waits longer
 /// for nothing.
 const LONGEST: f64 = 0.008;
+/// On long paths it is such a part of the shortest RTT, where less would leave the link empty at times, ...
+const LONG: f64 = 0.05;
+/// ... up to so much, seconds.
+const LONGEST_EVER: f64 = 0.010;
 /// While nobody is there no pulse needs a queue, and the law aims at such a part of the shortest RTT (ours), ...
 const ALONE: f64 = 0.06;
 /// ... but at so much at least, seconds. Less gains nothing that is seen: 3 and 2 ms are as good at half load.
@@ -45,9 +49,10 @@ impl Law {
     /// The bounds of its aim where the capacity is so many bytes/s, on a path of so many seconds. `alone`: nobody is there whom a pulse
     /// would have to find.
     pub fn bounds(capacity: f64, mss: f64, base: f64, alone: bool) -> Aim {
+        let longest = (LONG * base).clamp(LONGEST, LONGEST_EVER);
         let most = match alone {
-            true => (ALONE * base).max(ALONE_LEAST).min(LONGEST),
-            false => LONGEST,
+            true => (ALONE * base).max(ALONE_LEAST).min(longest),
+            false => longest,
         };
         Aim {
             least: PACKETS * mss / capacity,
@@ -125,12 +130,13 @@ mod tests {
     #[test]
     fn the_aim_is_a_part_of_the_path_within_bounds() {
         for (which, base, capacity, alone, expected) in [
-            (DelayMode::Copa, 0.2, 12e6, false, 0.008),
+            (DelayMode::Copa, 0.2, 12e6, false, 0.010),
+            (DelayMode::Copa, 0.1, 12e6, false, 0.008),
             (DelayMode::Copa, 0.02, 12e6, false, 0.004),
             (DelayMode::Basic, 0.02, 12e6, false, 0.005),
-            (DelayMode::Copa, 0.2, 12e6, true, 0.008),
+            (DelayMode::Copa, 0.2, 12e6, true, 0.010),
             (DelayMode::Copa, 0.1, 12e6, true, 0.006),
-            (DelayMode::Basic, 0.05, 12e6, true, 0.003),
+            (DelayMode::Copa, 0.05, 12e6, true, 0.003),
             (DelayMode::Copa, 0.01, 12e6, true, 0.002),
             // Four packets at 1 Mbit/s.
             (DelayMode::Copa, 0.02, 125_000.0, true, 0.048),
