@@ -255,6 +255,7 @@ impl Connection {
             rc3.stats.stopped = Some(Rc3Stop::Scattered);
         }
         let level = usize::from(segment.class - 1) & (LEVELS - 1);
+        debug_assert!(!number.before(next) && !self.flight.get(number).is(Sent::SACKED | Sent::RC3));
         let sent = self.flight.on_sent_below(number, level as u8);
         rc3.watch.sends(now, rc3.stats.flying == 0);
         rc3.stats.flying += 1;

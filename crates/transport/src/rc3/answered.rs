@@ -1,5 +1,8 @@
 //! What acknowledgements say to RC3, and what both class 0 and RC3 have in flight.
 
+#[cfg(test)]
+mod tests;
+
 use ccplane_units::Time;
 
 use super::{LEVELS, Rc3Loop, Rc3Stats, Rc3Stop};
@@ -254,6 +257,10 @@ impl Rc3Loop {
 
     /// A segment arrived by RC3 alone.
     pub fn brought(&mut self, sent: &Sent) {
+        debug_assert!(
+            sent.is(Sent::RC3) && sent.transmission == 0,
+            "class 0 has sent it, or RC3 has not"
+        );
         self.stats.flying = self.stats.flying.saturating_sub(1);
         self.stats.delivered_bytes += u64::from(sent.length);
         self.count(sent);
@@ -261,6 +268,10 @@ impl Rc3Loop {
 
     /// A segment that had arrived by RC3 alone counts as missing again. `passed`: class 0 had skipped it, and has to send it now.
     pub fn disbelieve(&mut self, sent: &Sent, passed: bool) {
+        debug_assert!(
+            sent.is(Sent::RC3) && sent.transmission == 0,
+            "only what arrived by RC3 alone was counted"
+        );
         self.stats.flying += u32::from(!passed);
         let bytes = &mut self.stats.delivered_bytes;
         *bytes = bytes.saturating_sub(u64::from(sent.length));
@@ -283,6 +294,10 @@ impl Rc3Loop {
         if !sent.is(Sent::CAME) {
             self.count(&sent);
         }
+        debug_assert!(
+            sent.is(Sent::RC3) && sent.transmission == 1,
+            "an echo was sent by both, once by each"
+        );
         let place = self.echoes.partition_point(|(other, _)| other.before(number));
         self.echoes.insert(place, (number, sent));
     }

@@ -31,7 +31,7 @@ impl RateSample {
 
 #[inline]
 fn over(packets: u32, mss: u64, time: Duration) -> u64 {
-    // At most 2^32 * 2^16 bytes: only above 18 million does a microsecond count not do, and there u128 helps.
+    // Above 18 GB the product does not fit in 64 bits.
     let bytes = u64::from(packets) * mss;
     match (bytes.checked_mul(1_000_000_000), time.as_nanos()) {
         (_, 0) => 0,
@@ -129,5 +129,83 @@ impl DeliveryRate {
     #[inline(always)]
     pub fn limit_by_application(&mut self, flying: u32) {
         self.app_limited = self.delivered.wrapping_add(flying).max(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(20);
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(1_000 + ms)
+    }
+
+    /// Sections 3.1 and 3.2: the sample is what was delivered between the packet's sending and its delivery, over the longer of the time
+    /// in which that was sent and the time in which it was acknowledged.
+    #[test]
+    fn a_sample_spans_what_was_delivered_while_its_packet_flew() {
+        let mut rate = DeliveryRate::default();
+        // Ten packets, one a millisecond, acknowledged one every two.
+        let stamps: Vec<Stamp> = (0..10).map(|n| rate.on_send(at(n), n == 0)).collect();
+        let mut last = RateSample::default();
+        for n in 0..10 {
+            last = rate.on_delivered((at(n), &stamps[n as usize], false), 1, at(20 + 2 * n), RTT);
+        }
+        // All of the flight: nothing was delivered when the last one left.
+        assert_eq!(last.delivered, 10);
+        assert_eq!(last.send, Duration::from_millis(9));
+        // 18 ms after the first ACK, which came 20 ms after the flight began.
+        assert_eq!(last.ack, Duration::from_millis(38));
+        assert_eq!(last.incoming(1_000), 10 * 1_000 * 1_000 / 38);
+        assert_eq!(last.outgoing(1_000), 10 * 1_000 * 1_000 / 9);
+    }
+
+    /// Section 3.1.3: what an application does not send is no sign of a slow path, until what was in flight by then is delivered.
+    #[test]
+    fn samples_are_limited_by_the_application_until_its_last_packet_is_delivered() {
+        let mut rate = DeliveryRate::default();
+        let first = rate.on_send(at(0), true);
+        rate.limit_by_application(1);
+        assert!(rate.is_app_limited());
+        let second = rate.on_send(at(1), false);
+        let limited = rate.is_app_limited();
+        assert!(!rate.on_delivered((at(0), &first, false), 1, at(20), RTT).app_limited);
+        assert!(
+            rate.is_app_limited(),
+            "the packet of that moment is delivered, and none after it"
+        );
+        assert!(rate.on_delivered((at(1), &second, limited), 1, at(21), RTT).app_limited);
+        assert!(!rate.is_app_limited());
+    }
+
+    /// Section 4.1.4: an interval shorter than the least RTT is no sample.
+    #[test]
+    fn an_interval_below_the_least_rtt_is_no_sample() {
+        let mut rate = DeliveryRate::default();
+        let stamp = rate.on_send(at(0), true);
+        assert_eq!(rate.on_delivered((at(0), &stamp, false), 1, at(19), RTT).delivered, 0);
+        let stamp = rate.on_send(at(30), true);
+        assert_eq!(rate.on_delivered((at(30), &stamp, false), 1, at(50), RTT).delivered, 1);
+        assert_eq!(rate.delivered(), 2);
+    }
+
+    /// Silence between two flights counts for neither.
+    #[test]
+    fn a_new_flight_begins_anew() {
+        let mut rate = DeliveryRate::default();
+        let stamp = rate.on_send(at(0), true);
+        rate.on_delivered((at(0), &stamp, false), 1, at(20), RTT);
+        let stamp = rate.on_send(at(10_000), true);
+        let sample = rate.on_delivered((at(10_000), &stamp, false), 1, at(10_020), RTT);
+        assert_eq!((sample.delivered, sample.send, sample.ack), (1, Duration::ZERO, RTT));
+    }
+
+    #[test]
+    fn rates_of_many_bytes_do_not_overflow() {
+        let second = Duration::from_secs(1);
+        assert_eq!(over(u32::MAX, 65_535, second), u64::from(u32::MAX) * 65_535);
+        assert_eq!(over(5, 1_000, Duration::ZERO), 0);
     }
 }

@@ -1,0 +1,159 @@
+//! What an acknowledgement says to RC3, and what class 0 hears of it.
+
+use super::*;
+use crate::alone::{Alone, Answer, MSS, ack};
+use crate::config::{Config, Rc3};
+
+/// A window of four segments. Of twenty that were written, class 0 has sent four and RC3 the others.
+fn twenty() -> Alone {
+    let mut alone = Alone::with(Config {
+        initial_window: 4,
+        rc3: Some(Rc3::default()),
+        ..Config::default()
+    });
+    assert_eq!(alone.write(20), [0, 1, 2, 3]);
+    assert_eq!(below(&mut alone), (4..20).rev().collect::<Vec<_>>());
+    alone.pass(20);
+    alone
+}
+
+/// What leaves in classes below class 0.
+fn below(alone: &mut Alone) -> Vec<u32> {
+    let mut left = Vec::new();
+    while let Some(class) = (1..8).find(|class| alone.connection.has(alone.now, *class)) {
+        let segment = alone.connection.transmit(alone.now, class, &mut Side::default());
+        left.push(segment.expect("`has` promised a segment").number.0);
+        alone.connection.flight.check();
+    }
+    left
+}
+
+/// An acknowledgement in class 1.
+fn low(answer: Answer) -> Answer {
+    let mut answer = answer;
+    (answer.segment.class, answer.segment.band) = (1, 1);
+    answer
+}
+
+fn stats(alone: &Alone) -> Rc3Stats {
+    *alone.connection.rc3_stats().unwrap()
+}
+
+#[test]
+fn what_rc3_brought_is_no_delivery_of_class_0() {
+    let mut alone = twenty();
+    let heard = alone.hear(ack(1).sack(10..20).echo(0, 1)).unwrap();
+    assert_eq!((heard.packets, heard.sacked, heard.bytes), (1, 0, MSS));
+    assert_eq!(alone.connection.in_flight(), 3);
+    let stats = stats(&alone);
+    assert_eq!(
+        (stats.delivered_bytes, stats.flying, stats.arrived[0]),
+        (10 * MSS, 6, 10)
+    );
+    // The same again says nothing.
+    alone.hear(ack(1).sack(10..20).echo(0, 1));
+    assert_eq!(self::stats(&alone), stats);
+}
+
+#[test]
+fn an_acknowledgement_of_a_class_below_changes_nothing_in_class_0() {
+    let mut alone = twenty();
+    let state = |alone: &Alone| {
+        let connection = &alone.connection;
+        let rack = &connection.rack;
+        (
+            (
+                connection.cwnd(),
+                connection.in_flight(),
+                connection.una(),
+                connection.deadline,
+            ),
+            (
+                connection.srtt(),
+                connection.progress,
+                connection.stats().delivered,
+                rack.at,
+            ),
+        )
+    };
+    let before = state(&alone);
+    assert!(alone.hear(low(ack(2).sack(12..20))).is_none());
+    assert_eq!(state(&alone), before);
+    assert_eq!((stats(&alone).delivered_bytes, stats(&alone).flying), (8 * MSS, 8));
+}
+
+/// RFC 9293, 3.10.7.4, for two senders: an ACK of what neither has sent is dropped.
+#[test]
+fn what_neither_has_sent_is_not_believed() {
+    let mut alone = Alone::with(Config {
+        initial_window: 4,
+        rc3: Some(Rc3 {
+            ahead: 10,
+            ..Rc3::default()
+        }),
+        ..Config::default()
+    });
+    assert_eq!(alone.write(30), [0, 1, 2, 3]);
+    assert_eq!(below(&mut alone).last(), Some(&4));
+    let cut = alone.connection.flight.cut().0;
+    assert!(cut < 30, "it cuts no more than so many ahead");
+    assert!(alone.hear(ack(cut + 1)).is_none());
+    alone.hear(ack(0).sack(8..cut + 1));
+    assert_eq!(stats(&alone).delivered_bytes, 0);
+    assert!(
+        alone.hear(ack(cut)).is_some(),
+        "all of these were sent, by one or the other"
+    );
+    assert_eq!(alone.connection.una().0, cut);
+}
+
+/// Class 0 passes over what has arrived already, and a cumulative ACK over what it never sent is no delivery.
+#[test]
+fn class_0_goes_on_behind_what_has_arrived() {
+    let mut alone = twenty();
+    alone.hear(low(ack(0).sack(6..20)));
+    let heard = alone.hear(ack(4)).unwrap();
+    assert_eq!((heard.packets, heard.bytes), (4, 4 * MSS));
+    assert_eq!(alone.leaving(), [4, 5]);
+    alone.pass(20);
+    let heard = alone.hear(ack(20).echo(5, 1)).unwrap();
+    assert_eq!((heard.packets, heard.bytes), (2, 2 * MSS));
+    assert_eq!(stats(&alone).bumps, 1);
+    assert!(alone.connection.flight.is_empty());
+}
+
+/// Where both have sent a segment and RC3's copy comes first, class 0's own stays in flight until it is answered.
+#[test]
+fn an_echo_is_in_flight_until_it_is_answered() {
+    let mut alone = twenty();
+    alone.hear(ack(4));
+    assert_eq!(alone.leaving(), [4, 5, 6, 7]);
+    alone.pass(1);
+    // What class 0 is answered for is older than 4 to 7: these came by RC3.
+    let covered = alone.hear(ack(8).echo(3, 1));
+    assert!(covered.is_none(), "no delivery of class 0: {covered:?}");
+    assert_eq!((alone.connection.una().0, alone.connection.in_flight()), (8, 4));
+    assert_eq!(alone.leaving(), [], "the window is full");
+    alone.pass(19);
+    // To the peer class 0's own is a second copy (RFC 2883).
+    let answered = alone.hear(ack(8).twice(5).echo(5, 1)).unwrap();
+    assert_eq!(
+        (answered.packets, answered.bytes, answered.rtt),
+        (1, MSS, crate::alone::RTT)
+    );
+    // 4 left before 5: it, or its answer, is lost.
+    assert_eq!((alone.connection.in_flight(), alone.connection.flight.echoes()), (2, 2));
+}
+
+/// A copy that both sent is no sign of a retransmission in vain.
+#[test]
+fn a_duplicate_of_rc3_is_kept_from_class_0() {
+    let mut alone = twenty();
+    alone.hear(ack(4));
+    assert_eq!(alone.leaving(), [4, 5, 6, 7]);
+    alone.pass(20);
+    let answer = ack(8).twice(5);
+    let told = alone.connection.hear(&answer.segment, &answer.side).unwrap();
+    assert!(told.duplicate.is_none());
+    assert_eq!(stats(&alone).duplicates, 1);
+}
