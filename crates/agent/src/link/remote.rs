@@ -11,8 +11,8 @@ use super::{LinkError, Uplink};
 
 /// A datapath's way to an agent in another process.
 ///
-/// After each [`connect`](Remote::connect) that made a connection the datapath announces itself and every flow that lives,
-/// since the agent may be a new one. While there is none it tries again now and then; its flows run the fallback meanwhile.
+/// After each [`connect`](Remote::connect) that made a connection, the datapath announces itself and every live flow, since the
+/// agent may be a new one. Without a connection it tries again now and then, and its flows run the fallback.
 pub trait Remote: Send {
     /// Connects, if it is not connected; an error when no agent is there.
     fn connect(&mut self, now: Time) -> Result<(), LinkError>;
