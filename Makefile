@@ -38,6 +38,8 @@ lint:
 	python3 scripts/deps
 	python3 scripts/circles --self-test
 	python3 scripts/circles
+	python3 scripts/tests --self-test
+	python3 scripts/tests
 	python3 scripts/book --self-test
 	python3 scripts/book --check
 

@@ -1,4 +1,4 @@
-//! The agent's side of version 1: what a CCP datapath says as events, and commands as what it is told.
+//! The agent's side of version 1: turns messages of a CCP datapath into events, and commands into messages.
 
 use std::collections::HashMap;
 use std::sync::Arc;

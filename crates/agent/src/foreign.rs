@@ -1,4 +1,4 @@
-//! The datapath's side of version 1: what a CCP agent hears of flows that are ccplane's, and what it says to them.
+//! The datapath's side of version 1: what a CCP agent is told about ccplane's flows, and its commands to them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

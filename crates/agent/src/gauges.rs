@@ -1,4 +1,4 @@
-//! What an algorithm says of itself: named values of a flow, for people and for whoever drives the datapath.
+//! Gauges: named values of a flow that an algorithm shows to people and to drivers of the datapath.
 
 use std::collections::BTreeMap;
 

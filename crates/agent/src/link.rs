@@ -179,8 +179,8 @@ pub struct Spinner {
 
 const LEAST_PENALTY: u32 = 16;
 const MOST_PENALTY: u32 = 4_096;
-/// Looks that pay until about two thirds of the penalty are forgotten. Fewer would try again too soon; with more it would only
-/// take longer after the last look in vain, where sleeping costs a wake-up a message.
+/// How many useful checks it takes until about two thirds of the penalty are forgotten. Fewer would try again too soon. More only
+/// delay the next try after a useless check, where sleeping costs a wake-up per message.
 const FORGETS: u32 = 64;
 
 impl Spinner {

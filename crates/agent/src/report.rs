@@ -14,9 +14,8 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// The value of a report variable, by name with or without `Report.`; `None` if the program has none such.
-    /// It compares the name with those of the program, some nanoseconds; [`HostedProgram::field`] and
-    /// [`Report::at`] save even these.
+    /// The value of a report variable, by name with or without `Report.`. `None` if the program has no such variable. It compares
+    /// names, which takes some nanoseconds; [`HostedProgram::field`] and [`Report::at`] avoid that.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.at(self.program.field(name)?)
     }

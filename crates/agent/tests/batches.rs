@@ -1,12 +1,10 @@
 //! Many reports at once: in order, to the algorithm as one, and without allocation.
 
-mod support;
-
+use crate::support::{Bench, FIRST, HERE, NOW, datapath, info, targets};
 use ccplane_agent::{Agent, Algorithm, Batch, Control, FlowInfo, FlowStats, Options, Programs, Report};
 use ccplane_units::{Bytes, Duration};
 use ccplane_wire::Event;
 use std::ops::RangeInclusive;
-use support::{Bench, FIRST, HERE, NOW, datapath, info, targets};
 
 #[test]
 fn a_batch_notices_a_program_that_changed_within_it() {

@@ -1,12 +1,10 @@
 //! What callbacks are told, and what becomes of what they say.
 
-mod support;
-
+use crate::support::{Bench, HERE, NOW, targets};
 use ccplane_agent::{FlowId, FlowStats, Refusal};
 use ccplane_datapath::Target;
 use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_wire::{Command, Event};
-use support::{Bench, HERE, NOW, targets};
 
 #[test]
 fn what_a_callback_sets_is_one_command() {

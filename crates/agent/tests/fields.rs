@@ -1,11 +1,9 @@
 //! Reports as structs.
 
-mod support;
-
+use crate::support::{HERE, NOW, datapath, info};
 use ccplane_agent::{AddError, Agent, Algorithm, Control, Fields, FlowInfo, FlowStats, Options, Programs, Report};
 use ccplane_datapath::Capabilities;
 use ccplane_wire::Event;
-use support::{HERE, NOW, datapath, info};
 
 #[derive(Debug, PartialEq, Fields)]
 struct Round {

@@ -1,14 +1,12 @@
 //! Algorithms, datapaths and flows come and go.
 
-mod support;
-
+use crate::support::{Bench, FIRST, HERE, NOW, Script, Scripted, datapath, info};
 use ccplane_agent::{
     AddError, Agent, Algorithm, Control, DatapathInfo, FlowInfo, FlowStats, Options, Programs, Report, UnknownAlgorithm,
 };
 use ccplane_datapath::{Capabilities, Target, Update};
 use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_wire::{Command, Event};
-use support::{Bench, FIRST, HERE, NOW, Script, Scripted, datapath, info};
 
 #[test]
 fn several_algorithms_each_with_its_own_program_of_the_same_name() {

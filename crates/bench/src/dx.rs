@@ -1,5 +1,5 @@
-//! `ccplane bench dx`: DX on kernel TCP over a link of 100 Mbit/s, what its time stamps cost, the queue that it leaves beside the
-//! kernel's Cubic in turns with it, and what it sees of the way there while the way of its ACKs is flooded.
+//! `ccplane bench dx`: DX on kernel TCP over a link of 100 Mbit/s. It measures the cost of its time stamps, the queue that it
+//! leaves in turns with the kernel's Cubic, and what it sees of the forward path while the path of its ACKs is flooded.
 
 mod emulated;
 mod routed;

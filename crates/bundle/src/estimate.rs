@@ -171,8 +171,8 @@ pub(crate) struct Order {
     ends: Time,
 }
 
-/// Over how long order is judged (the paper's figures are of runs of a minute; ours is how long a path may look split before it
-/// counts as split).
+/// Time over which reordering is judged. The paper's figures are of runs of a minute; ours is how long a path may look split
+/// before it counts as split.
 pub const SECONDS: usize = 10;
 /// Fewer packets than this say nothing of a share of 5 %: ten of them.
 pub const ENOUGH: u64 = 200;

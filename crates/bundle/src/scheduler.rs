@@ -3,8 +3,9 @@
 use ccplane_qdisc::{Backlog, Classes, DropReason, Drops, LineSpec, Packet, Qdisc, Shaped, Verdict};
 use ccplane_units::{Duration, Rate, Time};
 
-/// Who asks late gets what was due in so long at most. A driver's thread that had to wait for a processor makes up for it; one that
-/// was stopped, or that a slower uplink held back, does not send in one burst what the limit would have spread over all that time.
+/// A late caller gets at most what was due within so long. So a driver's thread that had to wait for a processor makes up for it.
+/// One that was stopped, or held back by a slower uplink, does not send in one burst what the limit would have spread over all
+/// that time.
 pub(crate) const CATCH_UP: Duration = Duration::from_millis(20);
 
 /// Queues behind a rate, or behind none.

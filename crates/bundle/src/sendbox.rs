@@ -1,7 +1,7 @@
 //! The near end of a bundle: where its queue stands and is scheduled, at the rate that an algorithm sets.
 //!
-//! The driver gives it packets and what the receivebox says, lets go what it lets go, and runs the algorithm's program through
-//! [`Sendbox::drive`] each 10 ms. The sendbox says whether there is a limit ([`Mode`]); the algorithm says what it is.
+//! The driver gives it packets and the receivebox's feedback, sends what it releases, and runs the algorithm's program through
+//! [`Sendbox::drive`] every 10 ms. The sendbox decides whether there is a limit ([`Mode`]); the algorithm sets it.
 //!
 //! To the algorithm the bundle is a flow. What it is told each 10 ms:
 //!

@@ -1,12 +1,10 @@
 //! What the check refuses, and what it says.
 
-mod support;
-
+use crate::support::programs::{Code, bbr_probe_bw, reno_fold, temp};
 use ccplane_datapath::{
     Capabilities, CheckError, Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Place, Program, Reason, Var,
     VarKind, reg,
 };
-use support::programs::{Code, bbr_probe_bw, reno_fold, temp};
 
 fn check(code: &Code) -> Result<Program, CheckError> {
     Program::check(7, &code.instrs, &code.clauses, &code.vars)

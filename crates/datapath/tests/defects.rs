@@ -1,14 +1,13 @@
 //! The reference's known defects, one by one: each is a case that works here.
 
-mod support;
-
+use crate::support;
+use crate::support::programs::{BYTES_ACKED, Code, LOST, RTT, temp};
+use crate::support::{Rig, ack_of, no_limits};
 use ccplane_datapath::{
     Capabilities, Clause, Command, Compat, Flow, Instr, MAX_INSTRS, Op, Program, ProgramTable, Reason, Refused,
     Signals, Target, Update, reg,
 };
 use ccplane_units::{Duration, Time};
-use support::programs::{BYTES_ACKED, Code, LOST, RTT, temp};
-use support::{Rig, ack_of, no_limits};
 
 /// Three clauses, all true; only the first falls through. The report says which ran.
 fn three_clauses() -> Code {

@@ -1,13 +1,11 @@
 //! What a flow does when its agent is silent, and how control comes back.
 
-mod support;
-
+use crate::support::programs::{BYTES_ACKED, Code, reno_fold};
+use crate::support::{MSS, Rig, ack_of, no_limits};
 use ccplane_datapath::{
     Capabilities, Command, Compat, Flow, Limits, Op, ProgramTable, Signals, Target, Transport, Update, reg,
 };
 use ccplane_units::{Duration, Time};
-use support::programs::{BYTES_ACKED, Code, reno_fold};
-use support::{MSS, Rig, ack_of, no_limits};
 
 const SILENCE: Duration = Duration::from_millis(100);
 

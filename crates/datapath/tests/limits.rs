@@ -1,11 +1,9 @@
 //! The owner's limits hold whatever program or agent want; what does not fit is refused.
 
-mod support;
-
+use crate::support::programs::{Code, reno_fold};
+use crate::support::{MSS, Rig, ack_of, no_limits};
 use ccplane_datapath::{Command, Compat, Flow, Limits, Op, Refused, Signals, Target, Update, Urgency, VarKind, reg};
 use ccplane_units::{Duration, Time};
-use support::programs::{Code, reno_fold};
-use support::{MSS, Rig, ack_of, no_limits};
 
 const LIMITS: Limits = Limits {
     min_cwnd: 3_000,

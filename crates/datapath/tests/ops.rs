@@ -1,10 +1,8 @@
 //! Each operation by itself, and where the reference would have aborted.
 
-mod support;
-
+use crate::support::programs::Code;
+use crate::support::{Rig, ack_of};
 use ccplane_datapath::{INFINITY, Op, VarKind, reg};
-use support::programs::Code;
-use support::{Rig, ack_of};
 
 /// Runs `dst = a op b` once with `dst` beforehand; returns dst and the faults. The operand `b` comes from a register
 /// and, where that is another encoding, from the instruction: both must agree.

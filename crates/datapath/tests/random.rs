@@ -1,8 +1,7 @@
 //! Random programs: whatever the check lets through runs in bounded time, without panic, and as the model says.
 
-mod harness;
-
-use harness::Verdict;
+use crate::harness;
+use crate::harness::Verdict;
 use proptest::prelude::*;
 
 /// The fuzz target's work on stable Rust: thousands of cases from fixed seeds.

@@ -1,10 +1,8 @@
 //! The behaviours that the reference's own tests pin down: those of libccp's unit tests and of portus' integration tests.
 
-mod support;
-
+use crate::support::programs::{BYTES_ACKED, Code, RTT, temp};
+use crate::support::{MSS, Rig, ack_of};
 use ccplane_datapath::{Op, Signals, Target, Update, VarKind, reg};
-use support::programs::{BYTES_ACKED, Code, RTT, temp};
-use support::{MSS, Rig, ack_of};
 
 /// 20 ACKs of 5 bytes: acked is 100 whenever the counter says 20.
 #[test]

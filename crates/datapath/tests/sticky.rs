@@ -1,12 +1,10 @@
 //! A program made for the reference's `(fallthrough)` does here, as a program with the documented one, what it does there.
 
-mod support;
-
+use crate::support::programs::{BYTES_ACKED, Code, temp};
 use ccplane_datapath::{
     Compat, Flow, Instr, Limits, MAX_INSTRS, Op, Program, ProgramTable, Reason, Signals, Transport, reg,
 };
 use ccplane_units::{Duration, Time};
-use support::programs::{BYTES_ACKED, Code, temp};
 
 /// Numbers that look random and are always the same.
 struct Dice(u64);

@@ -1,11 +1,9 @@
 //! Guards that wait for `Micros` fire at their time, with or without ACKs.
 
-mod support;
-
+use crate::support::programs::{Code, bbr_probe_bw, reno_fold, temp};
+use crate::support::{Rig, ack_of, no_limits};
 use ccplane_datapath::{Compat, Op, Signals, Target, Update, VarKind, reg};
 use ccplane_units::{Duration, Time};
-use support::programs::{Code, bbr_probe_bw, reno_fold, temp};
-use support::{Rig, ack_of, no_limits};
 
 /// Where program 1 begins: at the first ACK, 1.000 s.
 fn started(code: &Code) -> Rig {

@@ -1,11 +1,8 @@
 //! What the language has beyond CCP's: more operators, `if` in every place, ratios, units, constants, timers, hints.
 
-#[path = "support/compiling.rs"]
-mod compiling;
-
+use crate::compiling::{compiled, ops, refused_for, same};
 use ccplane_datapath::{Op, Program as Bytecode, reg};
 use ccplane_lang::{Code, Limits, compile};
-use compiling::{compiled, ops, refused_for, same};
 
 #[test]
 fn names_that_ccp_lacks_may_be_declared_and_then_mean_the_variable() {

@@ -1,12 +1,9 @@
 //! Every construct on which CCP's own compiler or datapath crashes, errs or surprises: here it has its right meaning,
 //! or an error that says what to write.
 
-#[path = "support/compiling.rs"]
-mod compiling;
-
+use crate::compiling::{compiled, ops, refused_for, same};
 use ccplane_datapath::{INFINITY, Op, VarKind, reg};
 use ccplane_lang::Code;
-use compiling::{compiled, ops, refused_for, same};
 
 #[test]
 fn a_comment_before_the_definitions_is_read() {

@@ -1,13 +1,11 @@
 //! No text makes the compiler panic, hang or exhaust its stack, and whatever it takes it takes again when printed.
 #![expect(clippy::disallowed_methods, reason = "it measures how long the compiler takes")]
 
-#[path = "support/generate.rs"]
-mod generate;
-
 use std::time::{Duration, Instant};
 
+use crate::generate;
+use crate::generate::Random;
 use ccplane_lang::{Code, Limits, compile};
-use generate::Random;
 use proptest::prelude::*;
 
 const PUBLISHED: [&str; 4] = [

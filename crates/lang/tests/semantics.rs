@@ -1,18 +1,14 @@
 //! Random programs: compiled and run by the datapath's interpreter they do what their text says, as evaluated form by
 //! form; and a program that is printed and compiled again is the same program.
 
-#[path = "support/generate.rs"]
-mod generate;
-#[path = "support/machine.rs"]
-mod machine;
-
+use crate::generate;
+use crate::generate::Random;
+use crate::machine::{Fault, Machine};
 use ccplane_datapath::{
     Capabilities, Command, Flow, Limits as Owner, ProgramTable, Signals, Target, Transport, Update,
 };
 use ccplane_lang::{Limits, Program, compile};
 use ccplane_units::{Duration, Time};
-use generate::Random;
-use machine::{Fault, Machine};
 use proptest::prelude::*;
 
 const ROUNDS: u64 = 8;

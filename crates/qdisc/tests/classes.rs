@@ -1,12 +1,10 @@
 //! What classes promise: nothing lost, no time wasted, shares by weight, and strictness up to the guard.
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{Full, Op, ops};
 use ccplane_qdisc::{Backlog, ClassSpec, Classes, ClassesSpec, DropReason, Ecn, Qdisc, QueueSpecError, Verdict};
 use ccplane_units::{Duration, Rate, Time};
-use common::{Full, Op, ops};
 use proptest::prelude::*;
 
 fn try_build(classes: &[(u8, u32, &str)]) -> Result<Classes<Full>, QueueSpecError> {

@@ -1,12 +1,10 @@
 //! What must hold for every queue, whatever comes and whenever it is asked: nothing is lost, invented, or done twice.
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{Full, Op, ops};
 use ccplane_qdisc::{AnyQdisc, DropReason, Ecn, Qdisc, QueueSpec, Verdict};
 use ccplane_units::{Duration, Rate, Time};
-use common::{Full, Op, ops};
 use proptest::prelude::*;
 
 /// Every kind, in sizes that make it do all it can.

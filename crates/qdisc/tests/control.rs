@@ -1,12 +1,10 @@
 //! What active queue management is for: flows that answer its signals, and the queue that results.
 
-mod common;
-
 use std::collections::VecDeque;
 
+use crate::common::Full;
 use ccplane_qdisc::{AnyQdisc, Drops, Ecn, LineSpec, Qdisc, QueueSpec, Shaped};
 use ccplane_units::{Duration, Rate, Time};
-use common::Full;
 
 /// 48 Mbit/s and 1500 bytes: 4000 packets a second.
 const RATE: u64 = 6_000_000;

@@ -1,12 +1,10 @@
 //! CoDel against the pseudo-code of RFC 8289, sections 5.5 and 5.6, written down line by line.
 
-mod common;
-
 use std::collections::VecDeque;
 
+use crate::common::{Full, Op, ops};
 use ccplane_qdisc::{Codel, CodelConfig, Ecn, Limit, Qdisc};
 use ccplane_units::{Duration, Time};
-use common::{Full, Op, ops};
 use proptest::prelude::*;
 
 const TARGET: u64 = 1_000_000;

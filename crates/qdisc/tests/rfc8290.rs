@@ -1,14 +1,12 @@
 //! FQ-CoDel against RFC 8290, section 4, written down line by line, and what it and SFQ promise to flows.
 
-mod common;
-
 use std::collections::VecDeque;
 
+use crate::common::{Full, Op, ops};
 use ccplane_qdisc::{
     AnyQdisc, Codel, CodelConfig, DropReason, FqCodel, FqCodelConfig, Limit, Qdisc, QueueSpec, Verdict,
 };
 use ccplane_units::{Duration, Rate, Time};
-use common::{Full, Op, ops};
 use proptest::prelude::*;
 
 const QUANTUM: i64 = 700;

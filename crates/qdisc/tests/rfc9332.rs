@@ -1,12 +1,10 @@
 //! DualPI2 against the pseudo-code of RFC 9332, appendix A, written down line by line.
 
-mod common;
-
 use std::collections::VecDeque;
 
+use crate::common::{Full, Op, ops};
 use ccplane_qdisc::{DualPi2, DualPi2Config, Ecn, Limit, Qdisc};
 use ccplane_units::{Duration, Time};
-use common::{Full, Op, ops};
 use proptest::prelude::*;
 
 /// Likelihoods are in parts of 2³², times in ns.

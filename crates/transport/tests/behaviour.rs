@@ -1,10 +1,8 @@
 //! What a connection does in the situations that the RFCs are about, one by one.
 
-mod wire;
-
+use crate::wire::{Bottleneck, Delay, Pair, ms, secs};
 use ccplane_transport::{Config, Ecn, Failure, Kind, Native, Phase, Rc3, Segment, State};
 use ccplane_units::{Duration, Time};
-use wire::{Bottleneck, Delay, Pair, ms, secs};
 
 const MSS: u64 = 1448;
 

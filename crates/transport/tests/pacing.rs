@@ -1,11 +1,9 @@
 //! What pacing lets leave, and when: the rate over any time, batches of a quantum, and nothing lost where the window limits.
 
-mod wire;
-
+use crate::wire::{Delay, Pair, Path, ms, secs};
 use ccplane_datapath::Outcome;
 use ccplane_transport::{Config, Control, Event, Kind, Native, Rc3, Segment};
 use ccplane_units::{Duration, Rate, Time};
-use wire::{Delay, Pair, Path, ms, secs};
 
 const QUANTUM: Duration = Duration::from_micros(500);
 

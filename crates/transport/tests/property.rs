@@ -1,15 +1,13 @@
 //! Whatever a network does, the receiver gets exactly the bytes that were sent, once and in order, and every connection ends.
 //!
-//! Schedules are random: `CCPLANE_SCHEDULES=1000000 cargo test --release -p ccplane-transport --test property` runs a
+//! Schedules are random: `CCPLANE_SCHEDULES=1000000 cargo test --release -p ccplane-transport --test all property` runs a
 //! million of them, `CCPLANE_SCHEDULE=n` the n-th alone.
 
-mod wire;
-
+use crate::wire::{Pair, Path, secs};
 use ccplane_transport::{Config, Ecn, MAX_CLASSES, Native, Rc3, Segment, State};
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
-use wire::{Pair, Path, secs};
 
 /// A network that loses, duplicates, delays, reorders and marks, and is away for a while.
 struct Chaos {

@@ -16,15 +16,12 @@ mod levels;
 mod life;
 mod meeting;
 mod windows;
-#[path = "../wire/mod.rs"]
-mod wire;
-
 use std::sync::Arc;
 
+use crate::wire::{Pair, Path, ms, secs};
 use ccplane_datapath::Outcome;
 use ccplane_transport::{Config, Connection, Control, Event, Kind, Native, Rc3, Segment, Side};
 use ccplane_units::{Duration, Time};
-use wire::{Pair, Path, ms, secs};
 
 const MSS: u64 = 1000;
 /// Segments of the initial window.

@@ -1,16 +1,14 @@
 //! A connection steered by a program: what it is told adds up to what happened, and what it says is done.
 
-mod wire;
-
 use std::sync::Arc;
 
+use crate::wire::{Bottleneck, Delay, Pair, ms, secs};
 use ccplane_agent::Tables;
 use ccplane_agent::datapath::{Brought, Lent, Local, Shared, Way};
 use ccplane_datapath::{Capabilities, Limits, Outcome};
 use ccplane_transport::{Config, Control, Event, Phase};
 use ccplane_units::{Bytes, Time};
 use ccplane_wire::{Command, Event as Said};
-use wire::{Bottleneck, Delay, Pair, ms, secs};
 
 /// NewReno as a program: slow start and an MSS a window, half at the start of each recovery.
 const PROGRAM: &str = "

@@ -1,10 +1,8 @@
 //! Whole transfers over a wire that behaves in a given way.
 
-mod wire;
-
+use crate::wire::{Bottleneck, Delay, Pair, ms, secs};
 use ccplane_transport::{Config, Native};
 use ccplane_units::Time;
-use wire::{Bottleneck, Delay, Pair, ms, secs};
 
 #[test]
 fn a_transfer_takes_a_round_trip_for_the_handshake_and_one_for_each_window() {

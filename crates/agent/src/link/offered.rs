@@ -1,4 +1,4 @@
-//! What an agent in another process runs, asked before anything is set up for it.
+//! Asks an agent in another process which algorithms it runs, before anything is set up for it.
 
 use std::sync::Arc;
 

@@ -16,8 +16,8 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// A datapath's way to an agent in another process.
 ///
-/// After each [`connect`](Remote::connect) that made a connection the datapath announces itself and every flow that lives,
-/// since the agent may be a new one. While there is none it tries again now and then; its flows run the fallback meanwhile.
+/// After each [`connect`](Remote::connect) that made a connection, the datapath announces itself and every live flow, since the
+/// agent may be a new one. Without a connection it tries again now and then, and its flows run the fallback.
 pub trait Remote: Send {
     /// Connects, if it is not connected; an error when no agent is there, [`LinkError::Connecting`] where that is not known yet. Never blocks:
     /// it goes as far as it can, and goes on when it is called again.

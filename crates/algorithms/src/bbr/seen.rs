@@ -1,4 +1,4 @@
-//! What a report says.
+//! The fields of a report.
 
 /// More than any count of bytes, µs or rounds: sums of what a broken datapath reports do not overflow.
 const MOST: u64 = 1 << 60;

@@ -1,8 +1,9 @@
-//! Who pulses.
+//! Election: which of several bundles at a bottleneck pulses.
 //!
-//! Bundles that pulse at one bottleneck take each other's pulses for answers: each finds the others elastic, gives in, and the queue that
-//! all of them were to move stands in the network. So one pulses and the others watch (section 5 of the Nimbus paper; constants of the
-//! reference's branch master, `switch_to_master` and `switch_to_slave`, unless said). Nobody sends a message: a pulse is heard in R.
+//! Bundles that pulse at one bottleneck take each other's pulses for answers. Each finds the others elastic and gives in, and the
+//! queue that all of them were to move stands in the network. So one pulses and the others watch (section 5 of the Nimbus paper;
+//! constants of the reference's branch master, `switch_to_master` and `switch_to_slave`, unless said). Nobody sends a message: a
+//! pulse is heard in R.
 //!
 //! Three things are ours, because the reference's rules were never evaluated (its evaluation had them off) and two that pulse at the same
 //! frequency and not in phase are not told from elastic traffic by them.

@@ -1,12 +1,12 @@
-//! Whether there is anybody to look for.
+//! Whether a bundle has a reason to pulse: signs of cross traffic.
 //!
-//! A pulse costs 8 ms of queue, so one that is alone on its link does not pulse. It cannot know by a pulse that others came, but by what
-//! it measures anyway. Either the cross traffic ẑ = µ·S/R − S is above a tenth of the link, on average over half a second in which the
-//! link was busy: less cannot matter, and the detector itself takes it for nobody. Or the queue in the network stays above twice its aim
-//! for two seconds: the law cannot move it, so that it is somebody else's, or µ is too small, which hides ẑ, and the pulse will show µ. A
-//! capacity that fell looks like cross traffic, too, and the pulse shows that one at once.
+//! A pulse costs 8 ms of queue, so a bundle that is alone on its link does not pulse. Without a pulse it learns from its ordinary
+//! measurements that others have come. Either the cross traffic ẑ = µ·S/R − S is above a tenth of the link, on average over half
+//! a second in which the link was busy. Less cannot matter, and the detector ignores it, too. Or the queue in the network stays
+//! above twice its aim for two seconds. Then the law cannot move it: it is somebody else's, or µ is too small, which hides ẑ, and
+//! the pulse will show µ. A capacity that fell looks like cross traffic, too, and the pulse shows that at once.
 //!
-//! Once needed, pulses last for a whole window of the detector at least.
+//! Once needed, pulses last for at least a whole window of the detector.
 
 use ccplane_units::{Duration, Time};
 

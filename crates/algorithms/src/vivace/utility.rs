@@ -1,4 +1,4 @@
-//! What a monitor interval was worth.
+//! The utility of a monitor interval.
 
 /// Which utility (Vivace section 3 and 6.1: one function, two settings of b).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! WireGuard to one peer, by `boringtun`: packets to datagrams and back, handshakes, keepalives, new keys. No socket.
 //!
-//! Every datagram of data names its session and counts within it; both ends read the two from its header (WireGuard, section 5.4.6),
-//! so they are what the boxes know packets by. With new keys, each two minutes, comes a new session, and the counter begins again.
+//! Every datagram of data carries its session and a counter within it. Both ends read the two from the header (WireGuard, section
+//! 5.4.6), so the boxes identify packets by them. New keys, every two minutes, start a new session, and the counter begins again.
 //!
 //! `boringtun` reads the clock by itself, so tunnels run in real time only.
 

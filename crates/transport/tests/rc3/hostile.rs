@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ccplane_transport::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Rc3Stop, Segment, Side};
 use ccplane_units::Time;
 
-use super::wire::{Pair, ms, secs};
 use super::{FIRST, MSS, all, count, open, rc3, reno, run, sent};
+use crate::wire::{Pair, ms, secs};
 
 /// Acknowledgements of data that was never sent change nothing.
 #[test]

@@ -3,8 +3,8 @@
 use ccplane_transport::{Config, Connection, Kind, Native, Number, Rc3, Rc3Stop, Segment, Side};
 use ccplane_units::Time;
 
-use super::wire::{Delay, Pair, ms, secs};
 use super::{FIRST, Fixed, MSS, all, count, lanes, nothing, open, plain, rc3, reno, run, sent};
+use crate::wire::{Delay, Pair, ms, secs};
 
 #[test]
 fn case_01_what_fits_the_initial_window_is_as_without_it() {

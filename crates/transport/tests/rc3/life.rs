@@ -3,8 +3,8 @@
 use ccplane_transport::{Config, Connection, Failure, Kind, Native, Number, Segment, Side, State};
 use ccplane_units::Time;
 
-use super::wire::{Delay, Pair, ms, secs};
 use super::{FIRST, MSS, count, lanes, nothing, rc3, reno, run, sent};
+use crate::wire::{Delay, Pair, ms, secs};
 
 /// Both ends have a rc3: data of either acknowledges the other's of its class.
 #[test]

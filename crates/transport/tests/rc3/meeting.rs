@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ccplane_transport::{Config, Connection, Kind, Native, Number, Phase, Range, Rc3Stop, Segment, Side};
 use ccplane_units::{Duration, Time};
 
-use super::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
 use super::{FIRST, Fixed, MSS, all, count, cubic, lanes, nothing, open, plain, rc3, reno, run, sent};
+use crate::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
 
 /// Both send some segments, as the second's are on their way when the first comes to them. Nothing is taken for lost or sent
 /// again, and nobody is told of duplicates that are no retransmissions.

@@ -16,8 +16,8 @@ use ccplane_units::{Duration, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-use super::wire::{Pair, Path, secs};
 use super::{MSS, plain};
+use crate::wire::{Pair, Path, secs};
 
 /// What becomes of a packet, by what it is.
 #[derive(Clone)]

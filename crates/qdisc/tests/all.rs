@@ -1,0 +1,10 @@
+//! All tests of the crate that need no process of their own, in one binary.
+
+mod classes;
+mod common;
+mod conservation;
+mod control;
+mod links;
+mod rfc8289;
+mod rfc8290;
+mod rfc9332;
