@@ -16,7 +16,7 @@ mod shares;
 mod tests;
 
 pub use cookie::{Cookies, VALID};
-pub use session::{BASE, mss, overhead, sizes};
+pub use session::{BASE, LEAST, mss, overhead, sizes};
 pub use shares::{LEAST_WINDOW, Limits};
 
 use std::collections::{BTreeMap, VecDeque};
@@ -309,6 +309,9 @@ impl Endpoint {
         let window = window.ok_or(Dropped::Full)?;
         let ours = (self.config.mss, self.size);
         let mut session = Session::server(address, (id, source.id), ours, self.key.as_ref(), now.as_nanos());
+        // It takes no more than it says, and knows what the path to us carries.
+        session.most = self.size - usize::from(self.config.mss.saturating_sub(source.mss)).min(self.size);
+        session.size = session.most;
         let (segment, payload) = session.read(envelope, head, datagram, side)?;
         if !segment.has(Segment::PROOF) {
             return Err(Dropped::Unknown);
@@ -348,6 +351,18 @@ impl Endpoint {
     /// Bytes of a datagram that the path of a connection carries.
     pub fn size(&self, id: u64) -> Option<usize> {
         self.sessions.get(&id).map(|session| session.size)
+    }
+
+    /// Bytes of the largest that both of its ends take.
+    pub fn most(&self, id: u64) -> Option<usize> {
+        self.sessions.get(&id).map(|session| session.most)
+    }
+
+    /// From now on datagrams of a connection have so many bytes at most; hellos and probes apart.
+    pub fn resize(&mut self, id: u64, size: usize) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.size = size;
+        }
     }
 
     /// How many connections there are.

@@ -32,8 +32,10 @@ pub fn overhead(sealed: bool, stamps: bool) -> u16 {
 const NARROWER: [usize; 17] = [
     8972, 4324, 2276, 1472, 1464, 1452, 1444, 1424, 1404, 1392, 1372, 1352, 1312, 1252, 1232, 996, 548,
 ];
-/// A path that has become narrower in the middle carries these, or little else works on it either.
+/// A path that has become narrower in the middle carries these, mostly (RFC 8899, 5.1.2: `BASE_PLPMTU`).
 pub const BASE: usize = 1232;
+/// And else these, or little else works on it either (`MIN_PLPMTU`).
+pub const LEAST: usize = 548;
 
 /// The sizes in which a hello is sent: the full one, and when that is not answered, smaller ones with it (RFC 8899, 5.3: a table).
 pub fn sizes(full: usize) -> impl Iterator<Item = usize> {
@@ -53,6 +55,8 @@ pub(super) struct Session {
     pub size: usize,
     /// Bytes of the largest that was tried.
     full: usize,
+    /// Bytes of the largest that the peer takes too.
+    pub most: usize,
     pub seal: Option<Box<Seal>>,
 }
 
@@ -81,6 +85,7 @@ impl Session {
             mss,
             size,
             full: size,
+            most: size,
             seal,
         }
     }
@@ -104,6 +109,7 @@ impl Session {
             mss,
             size,
             full: size,
+            most: size,
             seal,
         }
     }
@@ -128,10 +134,10 @@ impl Session {
             }),
             number: self.seal.as_ref().map(|seal| seal.next),
         };
-        let size = if hello {
-            self.nth(segment.transmission)
-        } else {
-            self.size
+        let size = match segment.kind {
+            Kind::Open => self.nth(segment.transmission),
+            Kind::PathProbe => usize::from(segment.length),
+            _ => self.size,
         };
         let size = size.min(out.len());
         let text = size.checked_sub(if self.seal.is_some() { TAG } else { 0 })?;
@@ -143,7 +149,7 @@ impl Session {
         let header = codec::write(segment, side, &mut out[head..], text.checked_sub(head + payload)?)?;
         let mut end = head + header + payload;
         fill(out.get_mut(head + header..end)?);
-        if hello {
+        if hello || segment.kind == Kind::PathProbe {
             // Padding, so that the answer cannot be the larger one, and so that a path that does not carry full
             // datagrams shows at once and not in the middle.
             out.get_mut(end..text)?.fill(0);
@@ -226,8 +232,9 @@ impl Session {
         if segment.kind != Kind::OpenReply {
             return Err(Dropped::Unknown);
         }
-        // The answer says which hello it is for.
+        // The answer says which hello it is for, and what the peer would take.
         self.size = self.nth(segment.echo_transmission);
+        self.most = self.full - usize::from(self.mss.saturating_sub(segment.length));
         self.mss = self.mss.saturating_sub((self.full - self.size) as u16).max(1);
         segment.length = segment.length.min(self.mss);
         (segment.echo, segment.echo_transmission) = Default::default();

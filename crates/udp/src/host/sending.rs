@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use super::Host;
 use crate::error::UdpError;
 use crate::socket::Marks;
-use ccplane_transport::{Kind, Side};
+use ccplane_transport::{Kind, Segment, Side};
 
 /// Segments a connection sends before what has arrived is looked at again: a few of the kernel's batches. More, and
 /// acknowledgements wait while the burst grows; fewer, and each round of the loop does little.
@@ -80,6 +80,15 @@ impl Host {
         }
         if segment.kind == Kind::Open && segment.transmission > 1 {
             self.search(id, &segment, &mut side, marks)?;
+            return Ok(true);
+        }
+        if segment.kind == Kind::Data && u64::from(segment.length) > flow.connection.mss() {
+            self.transmit_parts(id, &segment, &side, marks)?;
+            return Ok(true);
+        }
+        if segment.has(Segment::PROBE) {
+            self.flush()?;
+            self.send_alone(id, &segment, &mut side, marks)?;
             return Ok(true);
         }
         let fill = |out: &mut [u8]| flow.fill(&segment, out);
