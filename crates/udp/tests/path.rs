@@ -1,5 +1,6 @@
 //! A path whose MTU falls and rises while a connection is open: two namespaces with a router between them, which says nothing of what it drops
 //! and lets no fragment pass.
+#![expect(clippy::disallowed_methods, reason = "a test in real time")]
 
 use std::fs::File;
 use std::net::SocketAddr;
