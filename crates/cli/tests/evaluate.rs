@@ -49,7 +49,7 @@ fn an_evaluation_leaves_a_page_and_figures_and_is_not_written_over() {
         (Some("start-up"), Some("reno"))
     );
     assert!(
-        question["figures"]["to_80_percent_ms_96mbit-20ms"].as_f64() > Some(0.0),
+        question["places"][0]["to_80_percent_ms"].as_f64() > Some(0.0),
         "{question}"
     );
     let page = fs::read(path.join("evaluation.html")).expect("the page");
@@ -139,8 +139,8 @@ fn questions_are_asked_on_kernel_tcp_too() {
     let question = &said["questions"][0];
     assert_eq!(said["datapath"], "Linux TCP", "{said}");
     assert_ne!(question["verdict"], "unanswered", "{question}");
-    let took = |who: &str| question["figures"][format!("to_80_percent_ms_96mbit-20ms{who}")].as_f64();
-    for who in ["", "_cubic"] {
+    let took = |who: &str| question["places"][0][format!("{who}to_80_percent_ms")].as_f64();
+    for who in ["", "reference_"] {
         // In steps of a round trip; the run has three seconds.
         assert!(took(who).is_some_and(|ms| (20.0..3_000.0).contains(&ms)), "{question}");
     }

@@ -12,7 +12,6 @@
 pub mod checksum;
 mod device;
 mod error;
-mod fragment;
 mod frame;
 mod interface;
 mod join;
@@ -32,7 +31,6 @@ mod wire;
 
 pub use device::{Offload, Tun};
 pub use error::Error;
-pub use fragment::may_fragment;
 pub use frame::{Frame, Head, LONGEST_FRAME, Malformed, set_ecn};
 pub use interface::{InterfaceStats, add_address, has_ipv6, interface_stats, mtu, own_network, set_mtu};
 pub use join::Joiner;

@@ -27,9 +27,12 @@ use serde_json::{Value, json};
 pub use measured::Measured;
 pub use page::page;
 pub(crate) use question::Run;
-pub use question::{Answer, Question, Setting, Verdict};
+pub use question::{Answer, Figure, Place, Question, Setting, Verdict};
 pub use run::{Datapath, Options, run};
 pub(crate) use sketch::Sketch;
+
+/// The version of the names in the file of an evaluation, on docs/results-format.md.
+pub const SCHEMA: u32 = 2;
 
 /// Every question, in the order of the page.
 pub const QUESTIONS: &[Question] = &[
@@ -106,18 +109,23 @@ impl Evaluation {
     /// For scripts: the verdict and the figures of every question.
     pub fn json(&self) -> Value {
         // Four digits behind the point: as many as a figure of a simulated minute means something.
-        let figure = |(name, value): &(String, f64)| (name.clone(), round(*value, 4));
+        let figure = |(name, value): &Figure| ((*name).to_owned(), round(*value, 4));
+        let place = |place: &Place| {
+            let named = [("place".to_owned(), json!(place.place))].into_iter();
+            Value::Object(named.chain(place.figures.iter().map(figure)).collect())
+        };
         let question = |(question, answer): &(&'static Question, Answer)| {
-            let figures: serde_json::Map<String, Value> = answer.figures.iter().map(figure).collect();
             json!({
                 "name": question.name,
                 "verdict": answer.verdict,
                 "finding": answer.finding,
-                "figures": figures,
+                "reference": answer.reference,
+                "figures": Value::Object(answer.figures.iter().map(figure).collect()),
+                "places": answer.places.iter().map(place).collect::<Vec<_>>(),
             })
         };
         json!({
-            "schema": crate::files::SCHEMA,
+            "schema": SCHEMA,
             "version": env!("CARGO_PKG_VERSION"),
             "algorithm": self.algorithm,
             "datapath": self.datapath,
@@ -207,6 +215,48 @@ mod tests {
                 let nothing = runs.into_iter().map(|run| (run.key, Measured::default())).collect();
                 let nothing = (question.judge)(&setting, &Outcomes(nothing));
                 assert!(!nothing.finding.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn every_figure_has_a_name_of_the_page_and_no_value_in_it() {
+        let page = include_str!("../../../docs/results-format.md");
+        let section = page
+            .split("## `evaluation.json`")
+            .nth(1)
+            .and_then(|rest| rest.split("\n## ").next());
+        let told: Vec<&str> = section.expect("the section").split('`').skip(1).step_by(2).collect();
+        for quick in [false, true] {
+            let setting = Setting {
+                algorithm: "cubic".parse().unwrap(),
+                quick,
+                bbr: Some("bbr".parse().unwrap()),
+            };
+            for question in QUESTIONS {
+                let Plan::Runs(runs) = (question.plan)(&setting) else {
+                    panic!("{} has no runs", question.name)
+                };
+                let nothing = runs.into_iter().map(|run| (run.key, Measured::default())).collect();
+                let answer = (question.judge)(&setting, &Outcomes(nothing));
+                let places = answer.places.iter().flat_map(|place| &place.figures);
+                let mut names: Vec<&str> = answer.figures.iter().chain(places).map(|(name, _)| *name).collect();
+                assert!(!names.is_empty(), "{}", question.name);
+                names.dedup();
+                for name in names {
+                    let own = name.strip_prefix("reference_").unwrap_or(name);
+                    assert!(
+                        told.contains(&own),
+                        "{}: `{name}` is not in docs/results-format.md",
+                        question.name
+                    );
+                    let known = own == name || answer.reference.is_some();
+                    assert!(known, "{}: whose is {name}?", question.name);
+                }
+                for (i, place) in answer.places.iter().enumerate() {
+                    let same = answer.places.iter().position(|other| other.place == place.place);
+                    assert_eq!(same, Some(i), "{}: {} twice", question.name, place.place);
+                }
             }
         }
     }

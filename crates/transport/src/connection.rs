@@ -435,10 +435,12 @@ impl Connection {
         self.backoff
     }
 
-    /// Lowers the MSS: the path's MTU has become smaller.
-    pub fn narrow(&mut self, mss: u16) {
-        if mss < self.mss {
-            self.mss = mss.max(1);
+    /// From now on segments are cut no longer than this, which the peer has to take: the path has become narrower, or wider again. The
+    /// window stays as it is, in bytes.
+    pub fn set_mss(&mut self, mss: u16) {
+        let mss = mss.clamp(1, self.config.mss.max(1));
+        if mss != self.mss {
+            self.mss = mss;
             self.set_cwnd(self.cwnd);
             self.invalidate();
         }

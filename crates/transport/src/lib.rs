@@ -35,7 +35,7 @@ pub use number::Number;
 pub use ranges::MOST_BYTES as MOST_RANGE_BYTES;
 pub use rc3::{Rc3Stats, Rc3Stop};
 pub use receive::{MAX_CLASSES, Rc3Arrivals};
-pub use segment::{Kind, MAX_RANGES, Range, Segment, Side};
+pub use segment::{Kind, MAX_RANGES, Part, Range, Segment, Side};
 pub use send::prr::Prr;
 pub use send::rate::{DeliveryRate, RateSample, Stamp};
 pub use send::rtt::Rtt;

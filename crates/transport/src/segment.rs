@@ -23,6 +23,11 @@ pub enum Kind {
     OpenReply,
     /// The connection is given up; nothing follows.
     Abort,
+    /// A driver asks whether the path carries datagrams of `length` bytes; it is none of the connection's ([`Connection`](crate::Connection)
+    /// takes no notice).
+    PathProbe,
+    /// The answer: one of `length` bytes has arrived.
+    PathReply,
 }
 
 /// What a packet says, without its payload. Plain data of 40 bytes, so that a simulator can copy it about.
@@ -116,6 +121,16 @@ pub struct Range {
 /// Most SACK ranges in an acknowledgement, as many as TCP's options have room for (RFC 2018, section 3).
 pub const MAX_RANGES: usize = 4;
 
+/// What a segment was cut to for a path that has become narrower since: datagrams with a part each, put together by the driver of the other end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Part {
+    /// Where in the segment's payload it begins, bytes.
+    pub begin: u16,
+    /// Bytes of the segment's payload; 0: this is no part, but all of it.
+    pub whole: u16,
+}
+
 /// What only some segments carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -133,6 +148,8 @@ pub struct Side {
     duplicate: bool,
     /// The stamps say something. An acknowledgement of nothing, a window update for one, has none.
     pub stamped: bool,
+    /// With data: which part of the segment this is.
+    pub part: Part,
 }
 
 impl Side {
@@ -189,7 +206,7 @@ impl Side {
     /// Whether it says nothing, so that it need not be sent.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.count == 0 && !self.stamped
+        self.count == 0 && !self.stamped && self.part.whole == 0
     }
 }
 

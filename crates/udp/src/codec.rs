@@ -1,6 +1,6 @@
 //! Bytes around [`Segment`]s: what a datagram holds.
 //!
-//! A datagram is an [`Envelope`], in a handshake a [`Part`], a segment's header, and the payload to its end. Everything is big-endian and has one
+//! A datagram is an [`Envelope`], in a handshake a [`Crypto`], a segment's header, and the payload to its end. Everything is big-endian and has one
 //! spelling only: what [`read`] takes, [`write`](fn@write) gives back byte for byte. The ECN field and the DSCP of a packet are in its IP
 //! header and not here: beside the class that its sender means, the driver tells the one that the DSCP says.
 //!
@@ -8,7 +8,7 @@
 //!
 //! | bytes | field | in |
 //! | --- | --- | --- |
-//! | 1 | bits 0-2 kind: 0 Ack, 1 Data, 2 Open, 3 `OpenReply`, 4 Abort; bit 3: an echo follows; bit 4: ECN counts follow; bits 5-7: in classes above 0, one more than the class in which what is being answered arrived, or 0; else 0 | all |
+//! | 1 | bits 0-2 kind: 0 Ack, 1 Data, 2 Open, 3 `OpenReply`, 4 Abort, 5 `PathProbe`, 6 `PathReply`; bit 3: an echo follows; bit 4: ECN counts follow; bits 5-7: in classes above 0, one more than the class in which what is being answered arrived, or 0; else 0 | all |
 //! | 1 | bits 0-3 flags: FIN, PROOF, PROBE, SIDE; bits 4-7: priority class, 0 to 7 | all |
 //! | 1 | transmission: how many times it was sent | all |
 //! | 4 | number | all |
@@ -16,28 +16,30 @@
 //! | 4 | window, bytes | all |
 //! | 6 | offset of the payload in the stream | Data |
 //! | 2 | the sender's MSS | Open, `OpenReply` |
+//! | 2 | bytes of the probe's datagram | `PathReply` |
 //! | 4 + 1 | number and transmission (not 0) of the segment that is being answered | where bit 3 says so |
 //! | 4 + 4 | packets and bytes that arrived with CE, not both 0 | where bit 4 says so |
-//! | 1 | bits 0-2: ranges, at most 4; bit 3: the first of them is a duplicate; bit 4: time stamps follow; bits 5-7: 0 | SIDE |
+//! | 1 | bits 0-2: ranges, at most 4; bit 3: the first of them is a duplicate; bit 4: time stamps follow; bit 5: a part follows; bits 6-7: 0 | SIDE |
 //! | 8 each | ranges: start and end | SIDE |
 //! | 8, in Acks 24 | t1, or t1, t2, t3, ns | SIDE, bit 4 |
+//! | 2 + 2 | of a segment that leaves in parts: where in its payload this one begins, and bytes of all of it, not 0 | SIDE, bit 5, in Data |
 //! | the rest | payload | Data |
-//! | the rest | padding that says nothing, so that no answer is larger than its request | Open |
+//! | the rest | padding that says nothing, so that no answer is larger than its request, and so that the path is tried | Open, `PathProbe` |
 
+mod crypto;
 mod envelope;
 #[doc(hidden)]
 pub mod fuzz;
-mod part;
 #[cfg(test)]
 mod tests;
 
+pub use crypto::{ALERT, CRYPTO_HEAD, Crypto};
 pub(crate) use envelope::PHASE;
 pub use envelope::{Cover, Envelope, MAX_ENVELOPE, NUMBER, Source, VERSION};
-pub use part::{ALERT, PART, Part};
 
 use ccplane_units::Time;
 
-use ccplane_transport::{Kind, MAX_CLASSES, MAX_RANGES, Number, Range, Segment, Side};
+use ccplane_transport::{Kind, MAX_CLASSES, MAX_RANGES, Number, Part, Range, Segment, Side};
 
 /// Bytes of the longest header of a segment of data without SACK ranges, as [`write`](fn@write) makes it when `room` is short.
 pub const MAX_DATA_HEADER: usize = COMMON + OFFSET + ECHO + COUNTS + STAMPS;
@@ -45,6 +47,8 @@ pub const MAX_DATA_HEADER: usize = COMMON + OFFSET + ECHO + COUNTS + STAMPS;
 pub const DATA_HEADER: usize = COMMON + OFFSET;
 /// Bytes of [`MAX_DATA_HEADER`] that time stamps take.
 pub const STAMPS: usize = 1 + STAMP;
+/// Bytes that saying that a segment is a part of another takes.
+pub const PART: usize = 1 + 4;
 /// Bytes of the longest header of any segment.
 pub const MAX_HEADER: usize = COMMON + OFFSET + ECHO + COUNTS + 1 + 8 * MAX_RANGES + 3 * STAMP;
 
@@ -58,6 +62,7 @@ const HAS_ECHO: u8 = 1 << 3;
 const HAS_COUNTS: u8 = 1 << 4;
 const DUPLICATE: u8 = 1 << 3;
 const HAS_STAMPS: u8 = 1 << 4;
+const HAS_PART: u8 = 1 << 5;
 const FLAGS: u8 = Segment::FIN | Segment::PROOF | Segment::PROBE | Segment::SIDE;
 
 /// Why bytes are no segment.
@@ -124,8 +129,8 @@ pub fn write(segment: &Segment, side: &mut Side, out: &mut [u8], room: usize) ->
             let [_, _, offset @ ..] = segment.offset().to_be_bytes();
             out.put::<OFFSET>(offset)?;
         }
-        Kind::Open | Kind::OpenReply => out.put(segment.length.to_be_bytes())?,
-        Kind::Ack | Kind::Abort => {}
+        Kind::Open | Kind::OpenReply | Kind::PathReply => out.put(segment.length.to_be_bytes())?,
+        Kind::Ack | Kind::Abort | Kind::PathProbe => {}
     }
     if echo {
         out.put(segment.echo.0.to_be_bytes())?;
@@ -158,6 +163,8 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, usize), CodecErro
         2 => Kind::Open,
         3 => Kind::OpenReply,
         4 => Kind::Abort,
+        5 => Kind::PathProbe,
+        6 => Kind::PathReply,
         other => return Err(CodecError::Kind(other)),
     };
     segment.flags = second & FLAGS;
@@ -174,8 +181,8 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, usize), CodecErro
             let [a, b, c, d, e, f] = rest.take::<OFFSET>()?;
             segment.set_offset(u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
         }
-        Kind::Open | Kind::OpenReply => segment.length = u16::from_be_bytes(rest.take()?),
-        Kind::Ack | Kind::Abort => {}
+        Kind::Open | Kind::OpenReply | Kind::PathReply => segment.length = u16::from_be_bytes(rest.take()?),
+        Kind::Ack | Kind::Abort | Kind::PathProbe => {}
     }
     if first & HAS_ECHO != 0 {
         segment.echo = Number(rest.u32()?);
@@ -198,7 +205,7 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, usize), CodecErro
     let payload = rest.rest.len();
     match segment.kind {
         Kind::Data => segment.length = u16::try_from(payload).map_err(|_| CodecError::Payload(payload))?,
-        Kind::Open => {}
+        Kind::Open | Kind::PathProbe => {}
         _ if payload == 0 => {}
         _ => return Err(CodecError::Payload(payload)),
     }
@@ -209,8 +216,8 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, usize), CodecErro
 fn length(segment: &Segment, side: &Side) -> usize {
     let own = match segment.kind {
         Kind::Data => OFFSET,
-        Kind::Open | Kind::OpenReply => 2,
-        Kind::Ack | Kind::Abort => 0,
+        Kind::Open | Kind::OpenReply | Kind::PathReply => 2,
+        Kind::Ack | Kind::Abort | Kind::PathProbe => 0,
     };
     let echo = if segment.echo_transmission != 0 { ECHO } else { 0 };
     let counts = if segment.ce_packets != 0 || segment.ce_bytes != 0 {
@@ -220,7 +227,8 @@ fn length(segment: &Segment, side: &Side) -> usize {
     };
     let side = if segment.has_side() && !side.is_empty() {
         let ranges = side.ranges().len() + usize::from(side.duplicate().is_some());
-        1 + 8 * ranges + if side.stamped { stamps(segment.kind) } else { 0 }
+        let stamps = if side.stamped { stamps(segment.kind) } else { 0 };
+        1 + 8 * ranges + stamps + if side.part.whole != 0 { PART - 1 } else { 0 }
     } else {
         0
     };
@@ -249,7 +257,9 @@ impl Writer<'_> {
         let duplicate = side.duplicate();
         let ranges = duplicate.iter().chain(side.ranges());
         let has = |there: bool, bit: u8| if there { bit } else { 0 };
-        self.put([ranges.clone().count() as u8 | has(duplicate.is_some(), DUPLICATE) | has(side.stamped, HAS_STAMPS)])?;
+        let part = kind == Kind::Data && side.part.whole != 0;
+        let marks = has(duplicate.is_some(), DUPLICATE) | has(side.stamped, HAS_STAMPS) | has(part, HAS_PART);
+        self.put([ranges.clone().count() as u8 | marks])?;
         for range in ranges {
             self.put(range.start.0.to_be_bytes())?;
             self.put(range.end.0.to_be_bytes())?;
@@ -260,6 +270,10 @@ impl Writer<'_> {
                 self.put(side.t2.as_nanos().to_be_bytes())?;
                 self.put(side.t3.as_nanos().to_be_bytes())?;
             }
+        }
+        if part {
+            self.put(side.part.begin.to_be_bytes())?;
+            self.put(side.part.whole.to_be_bytes())?;
         }
         Some(())
     }
@@ -288,14 +302,14 @@ impl Reader<'_> {
 
     fn side(&mut self, kind: Kind, side: &mut Side) -> Result<(), CodecError> {
         let [first] = self.take()?;
-        if first & 0b1110_0000 != 0 {
+        if first & 0b1100_0000 != 0 || first & HAS_PART != 0 && kind != Kind::Data {
             return Err(CodecError::Reserved);
         }
         let count = first & 0b111;
         if usize::from(count) > MAX_RANGES {
             return Err(CodecError::Ranges(count));
         }
-        if count == 0 && first != HAS_STAMPS {
+        if count == 0 && (first & !(HAS_STAMPS | HAS_PART) != 0 || first == 0) {
             return Err(CodecError::Empty("list of ranges"));
         }
         for index in 0..count {
@@ -315,6 +329,16 @@ impl Reader<'_> {
             if kind == Kind::Ack {
                 side.t2 = self.time()?;
                 side.t3 = self.time()?;
+            }
+        }
+        if first & HAS_PART != 0 {
+            let ([a, b], [c, d]) = (self.take()?, self.take()?);
+            side.part = Part {
+                begin: u16::from_be_bytes([a, b]),
+                whole: u16::from_be_bytes([c, d]),
+            };
+            if side.part.whole == 0 {
+                return Err(CodecError::Empty("part"));
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ mod tests;
 
 pub use cookie::{Cookies, VALID};
 pub use pending::MOST_PENDING;
-pub use session::{BASE, mss, overhead, sizes};
+pub use session::{BASE, LEAST, mss, overhead, sizes};
 pub use shares::{LEAST_WINDOW, Limits};
 
 use std::collections::{BTreeMap, VecDeque};
@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use ccplane_units::Time;
 
-use crate::codec::{CodecError, Cover, Envelope, MAX_HEADER, Part, Source};
+use crate::codec::{CodecError, Cover, Crypto, Envelope, MAX_HEADER, Source};
 use crate::tls::{Handshake, Level, Refused, Tls};
 use ccplane_transport::{Config, Connection, Kind, Segment, Side};
 
@@ -383,7 +383,7 @@ impl Endpoint {
         if datagram.len() < LEAST_HELLO {
             return Err(Dropped::Small);
         }
-        let (part, length) = Part::read(datagram.get(head..).unwrap_or_default()).map_err(Dropped::Malformed)?;
+        let (part, length) = Crypto::read(datagram.get(head..).unwrap_or_default()).map_err(Dropped::Malformed)?;
         let (open, _) = session::parse(datagram, head + length..datagram.len(), &mut Side::default())?;
         let mut segment = [0; MAX_HEADER];
         let count = encode(&self.reply(now, &open, window)?, &mut segment).ok_or(Dropped::Small)?;
@@ -478,7 +478,7 @@ impl Endpoint {
             return Err(Dropped::Unknown);
         }
         let (_, window) = self.listening(came.address)?;
-        let mut session = Session::server(came.address, (id, source.id), (self.config.mss, self.size), None);
+        let mut session = Session::server(came.address, id, source, (self.config.mss, self.size), None);
         let (segment, payload) = session.read(&came.envelope, came.head, datagram, side)?;
         if !segment.has(Segment::PROOF) {
             return Err(Dropped::Unknown);
@@ -505,7 +505,7 @@ impl Endpoint {
             return Err(Dropped::Unknown);
         }
         let keys = pending.keys.take().ok_or(Dropped::Early)?;
-        let mut session = Session::server(came.address, (id, source.id), ours, Some(keys));
+        let mut session = Session::server(came.address, id, source, ours, Some(keys));
         let read = session.read(&came.envelope, came.head, datagram, side);
         let proved = read.and_then(|(segment, payload)| {
             let proves = segment.has(Segment::PROOF);
@@ -592,6 +592,18 @@ impl Endpoint {
         self.sessions.get(&id).map(|session| session.size)
     }
 
+    /// Bytes of the largest that both of its ends take.
+    pub fn most(&self, id: u64) -> Option<usize> {
+        self.sessions.get(&id).map(|session| session.most)
+    }
+
+    /// From now on datagrams of a connection have so many bytes at most; hellos and probes apart.
+    pub fn resize(&mut self, id: u64, size: usize) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.size = size;
+        }
+    }
+
     /// How many connections there are.
     pub fn len(&self) -> usize {
         self.sessions.len()
@@ -625,7 +637,7 @@ fn retry(us: Source, client: u64, segment: &[u8], out: &mut [u8]) -> Option<usiz
         cover: Cover::Handshake,
     };
     let head = envelope.write(out)?;
-    let nothing = Part { offset: 0, bytes: &[] };
+    let nothing = Crypto { offset: 0, bytes: &[] };
     let head = head + nothing.write(&mut out[head..])?;
     out.get_mut(head..head + segment.len())?.copy_from_slice(segment);
     Some(head + segment.len())

@@ -4,9 +4,11 @@ use ccplane_agent::FlowInfo;
 use ccplane_agent::datapath::{Datapath, Way};
 use ccplane_units::{Bytes, Time};
 
+use super::parts::Parts;
+use super::path::PathSize;
 use super::ring::Ring;
 use super::stamps::Delays;
-use ccplane_transport::{Connection, Kind, Native, Segment, Side};
+use ccplane_transport::{Connection, Kind, Native, Part, Segment, Side, State};
 
 /// What decides a connection's window.
 #[derive(Clone, Debug)]
@@ -40,8 +42,10 @@ pub(super) struct Flow {
     pub low: bool,
     /// When its peer was asked for a sign of life between timeouts, and how many of those there had been in a row.
     asked: Option<(Time, u8)>,
-    /// Its segments are cut for a path that has become narrower.
-    pub narrowed: bool,
+    /// What its path carries, once it is open.
+    pub path: Option<PathSize>,
+    /// Segments that come in parts.
+    parts: Parts,
     /// Of what was sent, once its stamps tell.
     pub delays: Option<Box<Delays>>,
 }
@@ -73,7 +77,8 @@ impl Flow {
             stamped: false,
             low: false,
             asked: None,
-            narrowed: false,
+            path: None,
+            parts: Parts::default(),
             delays: None,
         }
     }
@@ -95,6 +100,13 @@ impl Flow {
         controlled!(self, id, steering, |control| self
             .connection
             .handle_arrived(now, arrived, segment, side, control));
+    }
+
+    /// Keeps the payload of a part of a segment; the segment, once all of it is here.
+    #[cold]
+    pub fn take_part(&mut self, segment: &Segment, part: Part, payload: &[u8]) -> Option<Segment> {
+        self.keep(segment.offset(), payload);
+        self.parts.take(segment, part, self.connection.received())
     }
 
     /// Notes how the connection does, for an agent that is new to it.
@@ -171,10 +183,13 @@ impl Flow {
         false
     }
 
-    /// From now on segments are cut no longer than this.
-    pub fn narrow(&mut self, mss: u16) {
-        self.narrowed = true;
-        self.connection.narrow(mss);
+    /// When its path is to be looked at: at once where nothing is known of it yet.
+    #[inline]
+    pub fn path_at(&self) -> Time {
+        match self.connection.state() {
+            State::Open => self.path.as_ref().map_or(Time::ZERO, PathSize::next),
+            _ => Time::MAX,
+        }
     }
 
     /// When to look at this connection again, if nothing arrives.
@@ -182,6 +197,7 @@ impl Flow {
         let deadlines = [
             self.connection.next_timeout(),
             self.connection.next_send(now),
+            Some(self.path_at()),
             // With nothing under way there is nothing to measure.
             self.control_deadline(id, steering)
                 .filter(|_| self.connection.outstanding() > 0),

@@ -23,6 +23,7 @@ use crate::codec::CodecError;
 use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, Limits, mss, overhead};
 use crate::error::{UdpError, passes};
 use crate::flow::{Congestion, Flow, Steering};
+use crate::path::RAISE;
 use crate::socket::{Inbox, Marks, Socket};
 use crate::stamped::Stamping;
 use crate::stamps::HostStamps;
@@ -83,6 +84,7 @@ pub struct Host {
     dscp: u8,
     native: Native,
     datagram: usize,
+    sealed: bool,
     endpoint: Endpoint,
     /// Lent out while it is read.
     inbox: Option<Box<Inbox>>,
@@ -97,8 +99,9 @@ pub struct Host {
     blocked: bool,
     trouble: Option<io::Error>,
     refusals: u64,
-    /// A path has become narrower: datagrams may be cut.
-    fragments: bool,
+    raise: Duration,
+    /// Whose probe of its path is being sent.
+    probing: Option<u64>,
     warned: Vec<Dropped>,
     stamping: Stamping,
     link: Option<Rate>,
@@ -148,6 +151,7 @@ impl Host {
             dscp: options.dscp & 63,
             native: options.accepted,
             datagram,
+            sealed,
             inbox: Some(Box::default()),
             batch,
             answer: vec![0; ANSWER].into_boxed_slice(),
@@ -158,7 +162,8 @@ impl Host {
             blocked: false,
             trouble: None,
             refusals: 0,
-            fragments: false,
+            raise: RAISE,
+            probing: None,
             warned: Vec::new(),
             stamping: options.stamping,
             link: options.link,
@@ -254,19 +259,23 @@ impl Host {
     fn work(&mut self) -> Result<bool, UdpError> {
         let mut busy = !self.drained && self.receive()?;
         let now = self.now();
-        let (narrow, mut narrower) = (self.narrow_mss(), false);
+        let (mut narrower, mut due) = (None, false);
         for (id, flow) in &mut self.flows {
             flow.on_time(now, *id, &mut self.steering);
             if flow.is_stuck(now) {
-                flow.narrow(narrow);
-                narrower = true;
+                narrower = Some(*id);
             }
+            due |= flow.path_at() <= now;
             if let Some(mut lent) = self.steering.as_mut().and_then(|steering| steering.flow(*id)) {
                 flow.note(lent.beside());
             }
         }
-        if narrower {
-            self.may_fragment()?;
+        // One in a round: the others are found in the next.
+        if let Some(id) = narrower {
+            self.narrow(now, id);
+        }
+        if due {
+            self.look_at_paths(now)?;
         }
         if let Some(steering) = &mut self.steering {
             steering.turn(now);
@@ -471,6 +480,7 @@ impl Host {
         datagram: &mut [u8],
         side: &mut Side,
     ) {
+        let size = datagram.len();
         let arrival = self.endpoint.receive(now, address, datagram, side, &mut self.answer);
         let (id, mut segment, payload) = match arrival {
             Ok(Arrival::Segment(id, segment, payload)) => (id, segment, payload),
@@ -517,6 +527,11 @@ impl Host {
             }
             Err(why) => return warn(&mut self.warned, address, why),
         };
+        match segment.kind {
+            Kind::PathProbe => return self.answer_probe(id, size),
+            Kind::PathReply => return self.on_path_reply(now, id, usize::from(segment.length)),
+            _ => {}
+        }
         segment.ecn = Ecn::from_bits(seen.ecn);
         if segment.class != 0 {
             self.see(&mut segment, seen.dscp);
@@ -530,6 +545,13 @@ impl Host {
             stamps.correct(side, now);
         }
         if let Some(flow) = self.flows.get_mut(&id) {
+            let mut payload = payload;
+            if segment.has_side() && side.part.whole != 0 {
+                let Some(whole) = flow.take_part(&segment, side.part, &datagram[payload]) else {
+                    return;
+                };
+                (segment, payload) = (whole, 0..0);
+            }
             flow.stamped |= stamped;
             flow.low |= segment.class != 0 && segment.kind == Kind::Data;
             let dropped = flow.connection.one_way().dropped();

@@ -171,13 +171,6 @@ impl Socket {
         self.receive_each(inbox, BUFFER)
     }
 
-    /// From now on datagrams may be cut into fragments, here and by routers, and are handed over one by one.
-    pub fn may_fragment(&mut self) -> io::Result<()> {
-        self.cuts.set(false);
-        self.smooth.set(false);
-        ccplane_host::may_fragment(self.io.as_fd(), self.local.is_ipv6())
-    }
-
     /// Bytes that were sent and wait in a queue or a driver of this host, with the kernel's overhead.
     pub fn unsent(&self) -> io::Result<usize> {
         ccplane_host::unsent_bytes(self.io.as_fd())

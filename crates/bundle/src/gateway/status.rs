@@ -18,8 +18,8 @@ use super::error::GatewayError;
 use super::forward::Shared;
 use super::report::Report;
 
-/// Where it is, unless told otherwise.
-pub const SOCKET: &str = "/run/ccplane/gateway.sock";
+/// Where it is, unless told otherwise: in a folder of its own, which may be another user's than that of `attach`.
+pub const SOCKET: &str = "/run/ccplane-gateway/gateway.sock";
 
 /// A question is one short line.
 const LONGEST: u64 = 4 * 1024;

@@ -38,9 +38,9 @@ pub(super) const AQM: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: ("goodput_mbit", "goodput\nMbit/s", &goodput),
+            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
             beside: &[
-                ("delay_ms", "delay\nmean ms", &|m: &Measured| m.delay(0.5, 1.0)),
+                ("delay_mean_ms", "delay\nmean ms", &|m: &Measured| m.delay(0.5, 1.0)),
                 ("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0),
             ],
             axis: None,

@@ -3,7 +3,7 @@
 use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, Line};
 
-use super::question::{Answer, Outcomes, Plan, Question, Setting, Verdict};
+use super::question::{Answer, Outcomes, Place, Plan, Question, Setting, Verdict};
 use super::sketch::{RATE, RTT, Sketch, word};
 
 /// One flow and up to ten BDP of buffer.
@@ -55,16 +55,19 @@ fn judge_deep(setting: &Setting, outcomes: &Outcomes) -> Answer {
              least.",
             least * 100.0
         ),
-        figures: buffers
+        figures: Vec::new(),
+        places: buffers
             .iter()
-            .flat_map(|b| {
-                [
-                    (format!("delay_{b}bdp_ms"), delay("own", b)),
-                    (format!("delay_{b}bdp_cubic_ms"), delay("cubic", b)),
-                    (format!("used_{b}bdp"), used(b)),
-                ]
+            .map(|b| {
+                let figures = [
+                    ("delay_mean_ms", delay("own", b)),
+                    ("reference_delay_mean_ms", delay("cubic", b)),
+                    ("utilisation", used(b)),
+                ];
+                Place::new(format!("{b}bdp"), figures)
             })
             .collect(),
+        reference: Some("Cubic"),
         table: Table::new(
             vec![
                 "buffer",
@@ -180,17 +183,20 @@ fn judge_shallow(setting: &Setting, outcomes: &Outcomes) -> Answer {
             most * 100.0,
             most_cubic * 100.0
         ),
-        figures: SHALLOW_BUFFERS
+        figures: Vec::new(),
+        places: SHALLOW_BUFFERS
             .into_iter()
-            .flat_map(|b| {
-                [
-                    (format!("used_{b}bdp"), used("own", b)),
-                    (format!("used_{b}bdp_cubic"), used("cubic", b)),
-                    (format!("lost_4_flows_{b}bdp"), lost("own", b)),
-                    (format!("lost_4_flows_{b}bdp_cubic"), lost("cubic", b)),
-                ]
+            .map(|b| {
+                let figures = [
+                    ("utilisation", used("own", b)),
+                    ("reference_utilisation", used("cubic", b)),
+                    ("dropped_share", lost("own", b)),
+                    ("reference_dropped_share", lost("cubic", b)),
+                ];
+                Place::new(format!("{b}bdp"), figures)
             })
             .collect(),
+        reference: Some("Cubic"),
         table: Table::new(
             vec![
                 "buffer",

@@ -8,7 +8,7 @@ use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, Line};
 
 use super::measured::mean;
-use super::question::{Answer, Outcomes, Plan, Question, Setting, Verdict};
+use super::question::{Answer, Outcomes, Place, Plan, Question, Setting, Verdict};
 use super::sketch::{RATE, RTT, Sketch, word};
 
 /// Beside Cubic.
@@ -148,12 +148,14 @@ fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
     if kept < 0.5 {
         finding += &format!(" It takes more than its share from {other}.");
     }
-    let mut figures = vec![("kept_least".to_owned(), kept), ("share_least".to_owned(), share)];
-    for point in &points {
-        figures.push((format!("kept_{}bdp", point.buffer), point.kept));
-        figures.push((format!("share_{}bdp", point.buffer), point.share));
-        figures.push((format!("delay_{}bdp_ms", point.buffer), point.delay_ms));
-    }
+    let place = |point: &Point| {
+        let figures = [
+            ("kept_share", point.kept),
+            ("share", point.share),
+            ("delay_mean_ms", point.delay_ms),
+        ];
+        Place::new(format!("{}bdp", point.buffer), figures)
+    };
     let row = |point: &Point| {
         vec![
             format!("{} BDP", point.buffer),
@@ -169,7 +171,9 @@ fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
     Answer {
         verdict: harm.max(own),
         finding,
-        figures,
+        figures: vec![("least_kept_share", kept), ("least_share", share)],
+        places: points.iter().map(place).collect(),
+        reference: None,
         table: Table::new(
             vec![
                 "buffer",

@@ -4,7 +4,7 @@ use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, Line};
 
 use super::measured::Measured;
-use super::question::{Answer, Outcomes, Plan, Question, Setting, Verdict};
+use super::question::{Answer, Outcomes, Place, Plan, Question, Setting, Verdict};
 use super::sketch::{RATE, RTT, Sketch};
 use super::sweep::{self, CUBIC, Case, Pair, Sweep, both, ratio};
 
@@ -53,7 +53,7 @@ fn judge_start(setting: &Setting, outcomes: &Outcomes) -> Answer {
     let sweep = Sweep {
         reference: CUBIC,
         cases: &cases,
-        figure: ("to_80_percent_ms", "to 80 %\nms", &took),
+        figure: (["to_80_percent_ms", "reference_to_80_percent_ms"], "to 80 %\nms", &took),
         beside: &[("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0)],
         axis: None,
         judge: &|case, pair: Pair| {
@@ -159,20 +159,15 @@ fn judge_short(setting: &Setting, outcomes: &Outcomes) -> Answer {
              {name}'s beside a long one, and Cubic's take {guests:.2} times as long beside a long one of {name}.",
             alone
         ),
-        figures: mixtures(name)
+        figures: vec![("long_goodput_mbit", outcomes.of("own-own").goodput(0, 0.2, 1.0))],
+        places: mixtures(name)
             .into_iter()
-            .flat_map(|(key, _, _)| {
-                let key_name = key.replace('-', "_");
-                [
-                    (format!("slowdown_p99_{key_name}"), slow(key)),
-                    (
-                        format!("slowdown_p99_small_{key_name}"),
-                        outcomes.of(key).slowdown_p99(true),
-                    ),
-                ]
+            .map(|(key, _, _)| {
+                let small = outcomes.of(key).slowdown_p99(true);
+                Place::new(key, [("slowdown_p99", slow(key)), ("small_slowdown_p99", small)])
             })
-            .chain([("long_own_mbit".to_owned(), outcomes.of("own-own").goodput(0, 0.2, 1.0))])
             .collect(),
+        reference: None,
         table: Table::new(
             vec![
                 "short flows",
@@ -231,7 +226,7 @@ pub(super) const APPLICATION: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: ("goodput_mbit", "goodput\nMbit/s", &goodput),
+            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
             beside: &[
                 ("delay_p95_ms", "delay\np95 ms", &|m: &Measured| m.figures.delay_p95_ms),
                 ("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0),

@@ -36,7 +36,7 @@ pub(super) const RANDOM: Question = Question {
         let sweep = Sweep {
             reference: RENO,
             cases: &cases,
-            figure: ("goodput_mbit", "goodput\nMbit/s", &goodput),
+            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
             beside: &[],
             axis: Some(Axis::linear("loss, %")),
             judge: &|case, pair| {
@@ -98,8 +98,8 @@ pub(super) const BURSTS: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: ("goodput_mbit", "goodput\nMbit/s", &goodput),
-            beside: &[("retransmissions", "sent again\nsegments", &|m: &Measured| {
+            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
+            beside: &[("retransmitted_segments", "sent again\nsegments", &|m: &Measured| {
                 m.figures.retransmissions as f64
             })],
             axis: None,

@@ -5,7 +5,7 @@ use ccplane_report::chart::{Axis, Chart, Line};
 
 use super::measured::Measured;
 use super::measured::mean;
-use super::question::{Answer, Outcomes, Plan, Question, Setting, Verdict};
+use super::question::{Answer, Outcomes, Place, Plan, Question, Setting, Verdict};
 use super::sketch::{RATE, RTT, Sketch};
 use super::sweep::{self, Case, RENO, Sweep, ratio};
 use crate::metrics;
@@ -65,12 +65,15 @@ fn judge_fairness(setting: &Setting, outcomes: &Outcomes) -> Answer {
     let least = counts.iter().map(|n| jain(*n)).fold(f64::INFINITY, f64::min);
     let speed = Verdict::at_most(took.unwrap_or(f64::INFINITY), 30.0, 30.0).no_worse_than_caution();
     let told = took.map_or("does not get there in time".to_owned(), |s| format!("takes {s:.1} s"));
-    let mut figures: Vec<(String, f64)> = counts.iter().map(|n| (format!("jain_{n}"), jain(*n))).collect();
-    figures.push(("convergence_s".to_owned(), took.unwrap_or(f64::INFINITY)));
     Answer {
         verdict: Verdict::at_least(least, 0.9, 0.7).max(speed),
         finding: format!("Jain's index is {least:.3} at least; a newcomer {told} to 80 % of its share."),
-        figures,
+        figures: vec![("convergence_s", took.unwrap_or(f64::INFINITY))],
+        places: counts
+            .iter()
+            .map(|n| Place::new(format!("{n}-flows"), [("jain", jain(*n))]))
+            .collect(),
+        reference: None,
         table: Table::new(
             vec![
                 "flows",
@@ -181,18 +184,21 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
             unequal("own", worst),
             unequal("reno", worst)
         ),
-        figures: fars
+        figures: Vec::new(),
+        places: fars
             .iter()
-            .flat_map(|far| {
+            .map(|far| {
                 let [near, away] = near_and_far("own", *far);
-                [
-                    (format!("near_{far}ms_mbit"), near),
-                    (format!("far_{far}ms_mbit"), away),
-                    (format!("ratio_{far}ms"), unequal("own", *far)),
-                    (format!("ratio_{far}ms_reno"), unequal("reno", *far)),
-                ]
+                let figures = [
+                    ("near_goodput_mbit", near),
+                    ("far_goodput_mbit", away),
+                    ("ratio", unequal("own", *far)),
+                    ("reference_ratio", unequal("reno", *far)),
+                ];
+                Place::new(format!("{far}ms"), figures)
             })
             .collect(),
+        reference: Some("Reno"),
         table: Table::new(
             vec![
                 "round trips",
@@ -259,7 +265,11 @@ pub(super) const OVERLOAD: Question = Question {
         let sweep = Sweep {
             reference: RENO,
             cases: &cases,
-            figure: ("useful_percent", "useful\n% of the link", &useful),
+            figure: (
+                ["useful_percent", "reference_useful_percent"],
+                "useful\n% of the link",
+                &useful,
+            ),
             beside: &[
                 ("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0),
                 ("jain", "Jain\nindex", &|m: &Measured| m.figures.jain.unwrap_or(0.0)),

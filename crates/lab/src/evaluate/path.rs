@@ -34,8 +34,8 @@ pub(super) const REORDERING: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: ("goodput_mbit", "goodput\nMbit/s", &goodput),
-            beside: &[("retransmissions", "sent again\nsegments", &|m: &Measured| {
+            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
+            beside: &[("retransmitted_segments", "sent again\nsegments", &|m: &Measured| {
                 m.figures.retransmissions as f64
             })],
             axis: Some(Axis::linear("less or more delay, up to ms")),
@@ -82,7 +82,7 @@ pub(super) const POLICER: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: ("goodput_mbit", "goodput\nMbit/s", &goodput),
+            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
             beside: &[("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0)],
             axis: None,
             judge: &|case, pair| {
@@ -130,9 +130,11 @@ pub(super) const CELLULAR: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: ("goodput_mbit", "goodput\nMbit/s", &goodput),
+            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
             beside: &[
-                ("delay_ms", "delay\nmean ms", &|m: &Measured| m.delay(1.0 / 3.0, 1.0)),
+                ("delay_mean_ms", "delay\nmean ms", &|m: &Measured| {
+                    m.delay(1.0 / 3.0, 1.0)
+                }),
                 ("delay_p95_ms", "delay\np95 ms", &|m: &Measured| m.figures.delay_p95_ms),
             ],
             axis: None,
@@ -205,8 +207,10 @@ link = [
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: ("goodput_mbit", "goodput\nMbit/s", &goodput),
-            beside: &[("delay_ms", "delay there\nmean ms", &|m: &Measured| m.delay(0.5, 1.0))],
+            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
+            beside: &[("delay_mean_ms", "delay there\nmean ms", &|m: &Measured| {
+                m.delay(0.5, 1.0)
+            })],
             axis: None,
             judge: &|case, pair| {
                 let own = goodput(case, pair.own);
@@ -273,7 +277,7 @@ pub(super) const CHANGES: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: ("least_percent", "least use\n%", &used),
+            figure: (["least_percent", "reference_least_percent"], "least use\n%", &used),
             beside: &[("delay_p95_ms", "delay\np95 ms", &|m: &Measured| m.figures.delay_p95_ms)],
             axis: None,
             judge: &|case, pair: Pair| {

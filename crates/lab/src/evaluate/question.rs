@@ -125,6 +125,28 @@ impl Verdict {
     }
 }
 
+/// A figure with its name, which has its unit and no value in it. docs/results-format.md lists all of them. One that is not finite is null
+/// in JSON.
+pub type Figure = (&'static str, f64);
+
+/// What was measured in one of a question's places.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Which: `0.25bdp`, `96mbit-20ms`.
+    pub place: String,
+    /// Its figures.
+    pub figures: Vec<Figure>,
+}
+
+impl Place {
+    pub(super) fn new(place: impl Into<String>, figures: impl Into<Vec<Figure>>) -> Place {
+        Place {
+            place: place.into(),
+            figures: figures.into(),
+        }
+    }
+}
+
 /// The answer to a question.
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -132,8 +154,12 @@ pub struct Answer {
     pub verdict: Verdict,
     /// What was found, in a sentence or two with its figures.
     pub finding: String,
-    /// The figures that a script reads, by name; units are in the names. One that is not finite is null in JSON.
-    pub figures: Vec<(String, f64)>,
+    /// The figures of the question as a whole that a script reads.
+    pub figures: Vec<Figure>,
+    /// And those of its places, in the order of the table.
+    pub places: Vec<Place>,
+    /// Whose figures begin with `reference_`.
+    pub reference: Option<&'static str>,
     /// The figures in a table.
     pub table: Table,
     /// The picture.
@@ -146,6 +172,8 @@ impl Answer {
             verdict: Verdict::Unanswered,
             finding,
             figures: Vec::new(),
+            places: Vec::new(),
+            reference: None,
             table: Table::default(),
             charts: Vec::new(),
         }

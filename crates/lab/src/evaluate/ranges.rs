@@ -132,9 +132,9 @@ fn judge(setting: &Setting, outcomes: &Outcomes, paths: &[Path], axis: Axis, x: 
     let sweep = Sweep {
         reference: CUBIC,
         cases: &cases,
-        figure: ("used_percent", "link use\n%", &used),
+        figure: (["used_percent", "reference_used_percent"], "link use\n%", &used),
         beside: &[
-            ("delay_ms", "delay\nmean ms", &|m: &Measured| m.delay(0.5, 1.0)),
+            ("delay_mean_ms", "delay\nmean ms", &|m: &Measured| m.delay(0.5, 1.0)),
             ("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0),
         ],
         axis: Some(axis),

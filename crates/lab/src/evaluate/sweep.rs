@@ -4,7 +4,7 @@ use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, Line};
 
 use super::measured::Measured;
-use super::question::{Answer, Outcomes, Run, Setting, Verdict};
+use super::question::{Answer, Outcomes, Place, Run, Setting, Verdict};
 use super::sketch::Sketch;
 
 /// One place.
@@ -91,8 +91,8 @@ pub(super) struct Sweep<'a> {
     pub(super) judge: &'a dyn Fn(&Case, Pair) -> Verdict,
 }
 
-/// What is compared: its name in figures, its heading, and how it is had.
-pub(super) type Compared<'a> = (&'static str, &'static str, &'a dyn Fn(&Case, &Measured) -> f64);
+/// What is compared: its name in figures and the reference's, its heading, and how it is had.
+pub(super) type Compared<'a> = ([&'static str; 2], &'static str, &'a dyn Fn(&Case, &Measured) -> f64);
 
 /// A column: its name in figures, its heading, and how it is had.
 pub(super) type Beside<'a> = (&'static str, &'static str, &'a dyn Fn(&Measured) -> f64);
@@ -106,7 +106,7 @@ impl Sweep<'_> {
         outcomes: &Outcomes,
         finding: impl Fn(&[(&Case, f64, f64, Verdict)]) -> String,
     ) -> Answer {
-        let (name, heading, value) = self.figure;
+        let ([name, referenced], heading, value) = self.figure;
         let pair = |case: &Case| Pair {
             own: outcomes.of(&format!("own-{}", case.key)),
             reference: outcomes.of(&format!("reference-{}", case.key)),
@@ -121,22 +121,19 @@ impl Sweep<'_> {
             )
         };
         let places: Vec<(&Case, f64, f64, Verdict)> = self.cases.iter().map(place).collect();
-        let mut figures = Vec::new();
+        let mut measured_at = Vec::new();
         let mut rows = Vec::new();
         for (case, own, reference, verdict) in &places {
             let measured = pair(case).own;
-            figures.push((format!("{name}_{}", case.key), *own));
-            figures.push((
-                format!("{name}_{}_{}", case.key, self.reference.name.to_lowercase()),
-                *reference,
-            ));
+            let mut figures = vec![(name, *own), (referenced, *reference)];
             let mut row = vec![case.label.clone(), format!("{own:.2}"), format!("{reference:.2}")];
             for (name, _, value) in self.beside {
-                figures.push((format!("{name}_{}", case.key), value(measured)));
+                figures.push((name, value(measured)));
                 row.push(format!("{:.2}", value(measured)));
             }
             row.push(verdict.word().to_owned());
             rows.push(row);
+            measured_at.push(Place::new(case.key.clone(), figures));
         }
         let beside = self.beside.iter().map(|(_, heading, _)| *heading);
         let of_reference = if self.reference.name == "Reno" {
@@ -148,7 +145,9 @@ impl Sweep<'_> {
         Answer {
             verdict: places.iter().map(|place| place.3).max().unwrap_or(Verdict::Unanswered),
             finding: finding(&places),
-            figures,
+            figures: Vec::new(),
+            places: measured_at,
+            reference: Some(self.reference.name),
             table: Table::new(headings, rows),
             charts: self.charts(setting, &places, pair),
         }

@@ -59,7 +59,7 @@ impl Headers {
                 let length = u64::from(segment.length);
                 sequence.learn(segment.number, segment.offset(), length, segment.has(Segment::FIN));
             }
-            Kind::Ack | Kind::Abort => {}
+            Kind::Ack | Kind::Abort | Kind::PathProbe | Kind::PathReply => {}
         }
     }
 

@@ -48,9 +48,9 @@ pub enum Cover {
         /// The packet number's last 32 bits.
         number: u32,
     },
-    /// A [`Part`](super::Part) of the handshake, for all to read, and a segment.
+    /// A [`Crypto`](super::Crypto) of the handshake, for all to read, and a segment.
     Handshake,
-    /// A [`Part`](super::Part) of the handshake for all to read, a packet number, and sealed a further part and a segment.
+    /// A [`Crypto`](super::Crypto) of the handshake for all to read, a packet number, and sealed a further part and a segment.
     SealedHandshake,
 }
 

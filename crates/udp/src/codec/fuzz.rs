@@ -1,6 +1,6 @@
 //! The harness of the fuzz target `segment`: any bytes are read without a panic, and what is read is written back as it was.
 
-use super::{Cover, Envelope, MAX_ENVELOPE, MAX_HEADER, Part, read, write};
+use super::{Cover, Crypto, Envelope, MAX_ENVELOPE, MAX_HEADER, read, write};
 use ccplane_transport::Side;
 
 /// Takes any datagram.
@@ -13,7 +13,7 @@ pub fn segment(datagram: &[u8]) {
     let rest = &datagram[head..];
     let mut start = head;
     if matches!(envelope.cover, Cover::Handshake | Cover::SealedHandshake) {
-        let Ok((part, length)) = Part::read(rest) else { return };
+        let Ok((part, length)) = Crypto::read(rest) else { return };
         let mut again = vec![0; length];
         assert_eq!(part.write(&mut again), Some(length));
         assert_eq!(again, rest[..length]);

@@ -12,7 +12,7 @@ fn ranges() -> impl Strategy<Value = (Vec<(u32, u32)>, bool)> {
 
 prop_compose! {
     fn segments()(
-        kind in prop::sample::select(vec![Kind::Ack, Kind::Data, Kind::Open, Kind::OpenReply, Kind::Abort]),
+        kind in prop::sample::select(vec![Kind::Ack, Kind::Data, Kind::Open, Kind::OpenReply, Kind::Abort, Kind::PathProbe, Kind::PathReply]),
         flags in 0u8..16, (class, band) in (0..MAX_CLASSES, 0u8..8), transmission: u8,
         (number, ack, window, offset) in (any::<u32>(), any::<u32>(), any::<u32>(), 0u64..1 << 48),
         echo in prop::option::of((any::<u32>(), 1u8..)),
@@ -20,6 +20,7 @@ prop_compose! {
         length: u16,
         (list, duplicate) in ranges(),
         stamps in prop::option::of(any::<(u64, u64, u64)>()),
+        part in prop::option::of((any::<u16>(), 1u16..)),
     ) -> (Segment, Side, usize) {
         let mut segment = Segment::default();
         (segment.kind, segment.flags, segment.class, segment.transmission) = (kind, flags, class, transmission);
@@ -36,8 +37,8 @@ prop_compose! {
                 segment.length = length % 2000;
                 payload = usize::from(segment.length);
             }
-            Kind::Open | Kind::OpenReply => segment.length = length,
-            Kind::Ack | Kind::Abort => {}
+            Kind::Open | Kind::OpenReply | Kind::PathReply => segment.length = length,
+            Kind::Ack | Kind::Abort | Kind::PathProbe => {}
         }
         let mut side = Side::default();
         if segment.has_side() {
@@ -50,6 +51,9 @@ prop_compose! {
                 if kind == Kind::Ack {
                     (side.t2, side.t3) = (Time::from_nanos(t2), Time::from_nanos(t3));
                 }
+            }
+            if let Some((begin, whole)) = part.filter(|_| kind == Kind::Data) {
+                side.part = Part { begin, whole };
             }
             if side.is_empty() {
                 segment.flags &= !Segment::SIDE;
@@ -74,14 +78,14 @@ proptest! {
             (None, None) => Cover::Plain,
         };
         let envelope = Envelope { to, from, cover };
-        let mut out = vec![0; MAX_ENVELOPE + PART + 300 + MAX_HEADER];
+        let mut out = vec![0; MAX_ENVELOPE + CRYPTO_HEAD + 300 + MAX_HEADER];
         let start = envelope.write(&mut out).unwrap();
         let mut head = start;
         if let Some((offset, bytes)) = &said {
-            let part = Part { offset: *offset, bytes };
+            let part = Crypto { offset: *offset, bytes };
             let length = part.write(&mut out[start..]).unwrap();
-            prop_assert_eq!(Part::read(&out[start..]), Ok((part, length)));
-            prop_assert!(Part::read(&out[start..start + length - 1]).is_err());
+            prop_assert_eq!(Crypto::read(&out[start..]), Ok((part, length)));
+            prop_assert!(Crypto::read(&out[start..start + length - 1]).is_err());
             prop_assert_eq!(part.write(&mut vec![0; length - 1]), None);
             head += length;
         }
@@ -98,7 +102,7 @@ proptest! {
         // Without its last byte a header is short. One byte more is payload, where there may be none.
         prop_assert!(payload > 0 || read(&out[head..out.len() - 1], &mut found).is_err());
         out.push(0);
-        prop_assert_eq!(read(&out[head..], &mut found).is_ok(), matches!(segment.kind, Kind::Data | Kind::Open));
+        prop_assert_eq!(read(&out[head..], &mut found).is_ok(), matches!(segment.kind, Kind::Data | Kind::Open | Kind::PathProbe));
     }
 
     #[test]
@@ -163,16 +167,34 @@ fn known_bytes() {
     let written = write(&data, &mut Side::default(), &mut out, 80).unwrap();
     assert_eq!(written, 21, "a plain segment of data costs 9 + 21 bytes");
     assert_eq!(out[15..21], [1, 2, 3, 4, 5, 6]);
+
+    data.flags = Segment::SIDE;
+    let mut side = Side::default();
+    (side.part.begin, side.part.whole) = (0x0201, 0x0605);
+    let written = write(&data, &mut side, &mut out, 80).unwrap();
+    assert_eq!(
+        out[21..written],
+        [0x20, 2, 1, 6, 5],
+        "a part says where it begins, and of how much"
+    );
+
+    let (mut probe, mut reply) = (Segment::default(), Segment::default());
+    (probe.kind, reply.kind) = (Kind::PathProbe, Kind::PathReply);
+    (probe.length, reply.length) = (1472, 1472);
+    assert_eq!(write(&probe, &mut Side::default(), &mut out, 80), Some(15));
+    assert_eq!(out[0], 5, "its length is the datagram's, and not told");
+    assert_eq!(write(&reply, &mut Side::default(), &mut out, 80), Some(17));
+    assert_eq!((out[0], &out[15..17]), (6, &[0x05, 0xc0][..]));
 }
 
 #[test]
 fn each_kind_of_garbage_has_its_name() {
     let mut side = Side::default();
     let ack = |first: u8, second: u8, rest: &[u8]| [&[first, second, 1][..], &[0; 12], rest].concat();
-    let cases: [(Vec<u8>, CodecError); 11] = [
+    let cases: [(Vec<u8>, CodecError); 14] = [
         (vec![], CodecError::Short),
         (ack(0, 0, &[])[..14].to_vec(), CodecError::Short),
-        (ack(5, 0, &[]), CodecError::Kind(5)),
+        (ack(7, 0, &[]), CodecError::Kind(7)),
         (ack(0x20, 0, &[]), CodecError::Reserved),
         (ack(0, 0x80, &[]), CodecError::Class(8)),
         (ack(1, 0xf0, &[0; 6]), CodecError::Class(15)),
@@ -181,6 +203,12 @@ fn each_kind_of_garbage_has_its_name() {
         (ack(0, 8, &[0]), CodecError::Empty("list of ranges")),
         (ack(0, 8, &[5]), CodecError::Ranges(5)),
         (ack(0, 0, &[9]), CodecError::Payload(1)),
+        (ack(0, 8, &[0x20, 0, 1, 0, 2]), CodecError::Reserved),
+        (
+            ack(1, 8, &[0, 0, 0, 0, 0, 0, 0x20, 0, 1, 0, 0]),
+            CodecError::Empty("part"),
+        ),
+        (ack(6, 0, &[0, 1, 2]), CodecError::Payload(1)),
     ];
     for (bytes, why) in cases {
         assert_eq!(read(&bytes, &mut side), Err(why));
@@ -190,5 +218,5 @@ fn each_kind_of_garbage_has_its_name() {
     assert!(other.to_string().contains("version 2 is spoken"), "{other}");
     assert_eq!(Envelope::read(&[0x28; 40]), Err(CodecError::Reserved));
     assert_eq!(Envelope::read(&[0x21; 16]), Err(CodecError::Short));
-    assert_eq!(Part::read(&[0, 0, 0, 3, 1, 2]), Err(CodecError::Short));
+    assert_eq!(Crypto::read(&[0, 0, 0, 3, 1, 2]), Err(CodecError::Short));
 }

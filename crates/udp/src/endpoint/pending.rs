@@ -9,7 +9,7 @@ use ccplane_units::{Duration, Time};
 use super::Dropped;
 use super::flight::{write_alert, write_part};
 use super::shares::origin;
-use crate::codec::{CodecError, Cover, Envelope, NUMBER, Part, Source};
+use crate::codec::{CodecError, Cover, Crypto, Envelope, NUMBER, Source};
 use crate::tls::{Handshake, Keys, Level};
 
 /// Handshakes at a time of clients that have not proved their address, and as many of those that have. Each takes some 8 kB. With fewer,
@@ -153,10 +153,10 @@ impl Pending {
         if self.keys.is_some() {
             return Err(Dropped::Unknown);
         }
-        let (_, length) = Part::read(datagram.get(head..).ok_or(short)?).map_err(Dropped::Malformed)?;
+        let (_, length) = Crypto::read(datagram.get(head..).ok_or(short)?).map_err(Dropped::Malformed)?;
         let head = head + length + NUMBER;
         let end = self.handshake.open(datagram, head)?;
-        let (part, _) = Part::read(datagram.get(head..end).ok_or(short)?).map_err(Dropped::Malformed)?;
+        let (part, _) = Crypto::read(datagram.get(head..end).ok_or(short)?).map_err(Dropped::Malformed)?;
         let heard = self.handshake.hear(Level::Sealed, part.offset, part.bytes);
         let keys = heard.and_then(|()| self.handshake.finish(self.client.id));
         match keys {

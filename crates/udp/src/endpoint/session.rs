@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use crate::codec::{self, ALERT, CodecError, Cover, Envelope, MAX_ENVELOPE, NUMBER, Part, Source};
+use crate::codec::{self, ALERT, CodecError, Cover, Crypto, Envelope, MAX_ENVELOPE, NUMBER, Source};
 use crate::tls::{Handshake, Keys, Level, Refused, TAG, Tls, Unopened};
 use ccplane_transport::{Kind, Segment, Side};
 
@@ -34,8 +34,10 @@ pub fn overhead(sealed: bool, stamps: bool) -> u16 {
 const NARROWER: [usize; 17] = [
     8972, 4324, 2276, 1472, 1464, 1452, 1444, 1424, 1404, 1392, 1372, 1352, 1312, 1252, 1232, 996, 548,
 ];
-/// A path that has become narrower in the middle carries these, or little else works on it either.
+/// A path that has become narrower in the middle carries these, mostly (RFC 8899, 5.1.2: `BASE_PLPMTU`).
 pub const BASE: usize = 1232;
+/// And else these, or little else works on it either (`MIN_PLPMTU`).
+pub const LEAST: usize = 548;
 
 /// The sizes in which a hello is sent: the full one, and when that is not answered, smaller ones with it (RFC 8899, 5.3: a table).
 pub fn sizes(full: usize) -> impl Iterator<Item = usize> {
@@ -55,6 +57,8 @@ pub(super) struct Session {
     pub size: usize,
     /// Bytes of the largest that was tried.
     full: usize,
+    /// Bytes of the largest that the peer takes too.
+    pub most: usize,
     secure: Option<Box<Secure>>,
 }
 
@@ -116,6 +120,7 @@ impl Session {
             mss,
             size,
             full: size,
+            most: size,
             secure: greeting.map(|greeting| {
                 Box::new(Secure {
                     keys: None,
@@ -128,17 +133,21 @@ impl Session {
     /// A server's, with the keys of its handshake where there was one.
     pub fn server(
         address: SocketAddr,
-        (local, remote): (u64, u64),
+        local: u64,
+        client: Source,
         (mss, size): (u16, usize),
         keys: Option<Box<Keys>>,
     ) -> Session {
+        // The client takes no more than it says, and knows what the path to us carries.
+        let most = size - usize::from(mss.saturating_sub(client.mss)).min(size);
         Session {
             address,
             local,
-            remote: Some(remote),
+            remote: Some(client.id),
             mss,
-            size,
+            size: most,
             full: size,
+            most,
             secure: keys.map(|keys| {
                 Box::new(Secure {
                     keys: Some(keys),
@@ -197,7 +206,11 @@ impl Session {
             from: segment.has(Segment::PROOF).then_some(self.source()),
             cover,
         };
-        let size = self.size.min(out.len());
+        let size = match segment.kind {
+            Kind::PathProbe => usize::from(segment.length),
+            _ => self.size,
+        };
+        let size = size.min(out.len());
         let text = size.checked_sub(if self.secure.is_some() { TAG } else { 0 })?;
         let payload = match segment.kind {
             Kind::Data => usize::from(segment.length),
@@ -205,8 +218,13 @@ impl Session {
         };
         let head = envelope.write(out)?;
         let header = codec::write(segment, side, &mut out[head..], text.checked_sub(head + payload)?)?;
-        let end = head + header + payload;
+        let mut end = head + header + payload;
         fill(out.get_mut(head + header..end)?);
+        if segment.kind == Kind::PathProbe {
+            // Padding: it is its length that is tried.
+            out.get_mut(end..text)?.fill(0);
+            end = text;
+        }
         match &mut self.secure {
             Some(secure) => secure.keys.as_mut()?.seal(out, head, end),
             None => Some(end),
@@ -238,7 +256,7 @@ impl Session {
         let mut end = envelope.write(out)?;
         if let Some(greeting) = greeting {
             let bytes = greeting.handshake.said(Level::Plain);
-            end += Part { offset: 0, bytes }.write(&mut out[end..])?;
+            end += Crypto { offset: 0, bytes }.write(&mut out[end..])?;
         }
         end += codec::write(segment, side, &mut out[end..], size - end)?;
         out.get_mut(end..)?.fill(0);
@@ -339,9 +357,10 @@ impl Session {
         Ok((self.take_reply(segment), payload))
     }
 
-    /// An answer says which hello it is for, which tells what the path carries.
+    /// An answer says which hello it is for, which tells what the path carries, and what the peer would take.
     fn take_reply(&mut self, mut segment: Segment) -> Segment {
         self.size = self.nth(segment.echo_transmission);
+        self.most = self.full - usize::from(self.mss.saturating_sub(segment.length));
         self.mss = self.mss.saturating_sub((self.full - self.size) as u16).max(1);
         self.full = self.size;
         segment.length = segment.length.min(self.mss);
@@ -363,7 +382,7 @@ impl Session {
             return Err(Dropped::Unknown);
         }
         let rest = datagram.get(head..).ok_or(Dropped::Malformed(CodecError::Short))?;
-        let (part, length) = Part::read(rest).map_err(Dropped::Malformed)?;
+        let (part, length) = Crypto::read(rest).map_err(Dropped::Malformed)?;
         let head = head + length;
         let outcome = if envelope.cover == Cover::Handshake {
             if greeting.handshake.has_keys() {
@@ -397,7 +416,7 @@ impl Session {
             Ok(head) => {
                 let end = greeting.handshake.open(datagram, head)?;
                 let text = datagram.get(head..end).ok_or(Dropped::Malformed(CodecError::Short))?;
-                let (part, length) = Part::read(text).map_err(Dropped::Malformed)?;
+                let (part, length) = Crypto::read(text).map_err(Dropped::Malformed)?;
                 match (part.offset, part.bytes) {
                     (ALERT, [alert]) => Err(Refused::by(*alert)),
                     (ALERT, _) => return Err(Dropped::Malformed(CodecError::Short)),

@@ -663,3 +663,72 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
         "{opened} {here} {there}"
     );
 }
+
+#[test]
+fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
+    for tls in [false, true] {
+        let [ours, theirs] = pair(tls);
+        let (mut server, mut client) = (server(ours, 10), Client::new(&theirs, 77, 5000));
+        let first = opened(&mut server, &mut client, address(5));
+        let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
+        let Arrival::Accepted { id, .. } = arrival else {
+            panic!("{arrival:?}")
+        };
+        // The connection has smaller datagrams meanwhile: probes have not.
+        client.endpoint.resize(client.id, 600);
+        let mut probe = Segment::default();
+        (probe.kind, probe.length) = (Kind::PathProbe, SIZE as u16);
+        let mut out = vec![0; SIZE];
+        let written = client
+            .endpoint
+            .write(client.id, &probe, &mut Side::default(), &mut out, |_| ());
+        assert_eq!(written, Some((SIZE, address(1))));
+        let (arrival, _) = hand(&mut server, at(4), address(5), &out).unwrap();
+        assert!(
+            matches!(arrival, Arrival::Segment(found, segment, _) if found == id && segment.kind == Kind::PathProbe)
+        );
+        let mut reply = Segment::default();
+        (reply.kind, reply.length) = (Kind::PathReply, SIZE as u16);
+        let mut out = vec![0; SIZE];
+        let (length, _) = server
+            .write(id, &reply, &mut Side::default(), &mut out, |_| ())
+            .unwrap();
+        assert!(length < 100, "{length}");
+        let (mut datagram, mut side) = (out[..length].to_vec(), Side::default());
+        let arrival = client
+            .endpoint
+            .receive(at(5), address(1), &mut datagram, &mut side, &mut [0; SIZE]);
+        assert!(matches!(arrival, Ok(Arrival::Segment(_, segment, _)) if segment.length == SIZE as u16));
+        // Neither is anything to the connection itself.
+        let before = client.connection.stats();
+        client
+            .connection
+            .handle(at(5), &reply, &Side::default(), &mut client.control);
+        assert_eq!(client.connection.stats(), before);
+    }
+}
+
+#[test]
+fn a_client_that_takes_less_gets_less() {
+    let (mut server, client) = (server(None, 10), Client::new(&None, 77, 5000));
+    let narrow = Arc::new(Config {
+        mss: config().mss - 200,
+        ..(*config()).clone()
+    });
+    let mut endpoint = Endpoint::new(narrow.clone(), SIZE, None);
+    assert_eq!(endpoint.connect(address(1), 78), Ok(true));
+    let mut connection = Connection::connect(&narrow, at(0));
+    connection.write(5000);
+    let mut client = Client {
+        endpoint,
+        connection,
+        id: 78,
+        ..client
+    };
+    let first = opened(&mut server, &mut client, address(5));
+    let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
+    let Arrival::Accepted { id, .. } = arrival else {
+        panic!("{arrival:?}")
+    };
+    assert_eq!((server.size(id), server.most(id)), (Some(SIZE - 200), Some(SIZE - 200)));
+}

@@ -7,7 +7,10 @@ use ccplane_units::Time;
 use nix::errno::Errno;
 
 use super::Host;
+use crate::batch::Batch;
+use crate::endpoint::Endpoint;
 use crate::error::UdpError;
+use crate::flow::Flow;
 use crate::socket::Marks;
 use ccplane_transport::{Kind, Segment, Side};
 
@@ -83,37 +86,56 @@ impl Host {
             return Ok(true);
         }
         if segment.has(Segment::PROOF) {
-            self.end_handshake(id, &segment, marks)?;
-            if self.blocked {
-                // As if the network had lost it.
-                return Ok(true);
-            }
+            return self.transmit_proof(id, &segment, &mut side, (marks, said));
         }
-        let Some(flow) = self.flows.get(&id) else {
-            return Ok(false);
-        };
-        let fill = |out: &mut [u8]| flow.fill(&segment, out);
-        let room = self.batch.room();
-        let Some((length, to)) = self.endpoint.write(id, &segment, &mut side, room, fill) else {
-            if self.endpoint.is_worn_out(id) {
-                if let Some(flow) = self.flows.get_mut(&id) {
-                    flow.connection.abort();
-                }
-                return Ok(false);
-            }
-            // Before there are keys nobody can be told of the end.
-            let untold = segment.kind == Kind::Abort;
-            debug_assert!(untold, "a segment that does not fit its datagram: {segment:?}");
+        if segment.kind == Kind::Data && u64::from(segment.length) > flow.connection.mss() {
+            self.transmit_parts(id, &segment, &side, marks)?;
             return Ok(true);
-        };
-        if !self.batch.add(length, to, marks, said) {
-            self.flush()?;
         }
-        Ok(true)
+        if segment.has(Segment::PROBE) {
+            self.flush()?;
+            self.send_alone(id, &segment, &mut side, marks)?;
+            return Ok(true);
+        }
+        match put(
+            &mut self.endpoint,
+            &mut self.batch,
+            flow,
+            (id, &segment),
+            &mut side,
+            (marks, said),
+        ) {
+            Put::Added => Ok(true),
+            Put::Full => self.flush().map(|()| true),
+            Put::Over => Ok(false),
+        }
     }
 
-    /// Before what proves a client's address leaves the end of its handshake, if it is due.
+    /// The same for a segment that proves a client's address. Before it the end of the handshake leaves, if it is due.
     #[cold]
+    fn transmit_proof(
+        &mut self,
+        id: u64,
+        segment: &Segment,
+        side: &mut Side,
+        marks: (Marks, Option<Time>),
+    ) -> Result<bool, UdpError> {
+        self.end_handshake(id, segment, marks.0)?;
+        if self.blocked {
+            // As if the network had lost it.
+            return Ok(true);
+        }
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return Ok(false);
+        };
+        match put(&mut self.endpoint, &mut self.batch, flow, (id, segment), side, marks) {
+            Put::Added => Ok(true),
+            Put::Full => self.flush().map(|()| true),
+            Put::Over => Ok(false),
+        }
+    }
+
+    /// Sends the end of a client's handshake, if it is due.
     fn end_handshake(&mut self, id: u64, segment: &Segment, marks: Marks) -> Result<(), UdpError> {
         self.endpoint.begin_flight(id, segment);
         while !self.blocked
@@ -143,5 +165,40 @@ impl Host {
             Err(why) if why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => self.too_long(first, why),
             Err(why) => self.hear(why, "send"),
         }
+    }
+}
+
+/// What came of a segment that was to be put into the batch.
+enum Put {
+    Added,
+    /// The batch has to leave first.
+    Full,
+    /// The connection has used its keys up.
+    Over,
+}
+
+#[inline]
+fn put(
+    endpoint: &mut Endpoint,
+    batch: &mut Batch,
+    flow: &mut Flow,
+    (id, segment): (u64, &Segment),
+    side: &mut Side,
+    (marks, said): (Marks, Option<Time>),
+) -> Put {
+    let fill = |out: &mut [u8]| flow.fill(segment, out);
+    let Some((length, to)) = endpoint.write(id, segment, side, batch.room(), fill) else {
+        if endpoint.is_worn_out(id) {
+            flow.connection.abort();
+            return Put::Over;
+        }
+        // Before there are keys nobody can be told of the end.
+        let untold = segment.kind == Kind::Abort;
+        debug_assert!(untold, "a segment that does not fit its datagram: {segment:?}");
+        return Put::Added;
+    };
+    match batch.add(length, to, marks, said) {
+        true => Put::Added,
+        false => Put::Full,
     }
 }

@@ -1,0 +1,133 @@
+//! Segments that leave in parts, as their path has become narrower since they were cut: a segment keeps its number and its place in the stream,
+//! so the transport knows nothing of it. The other end takes a segment's parts in order. It keeps what came of a segment whose later parts are
+//! missing, so that the next transmission has only those to bring.
+
+use std::collections::BTreeMap;
+
+use ccplane_transport::{Part, Segment};
+
+/// Segments of which a part has come, of a connection. More would be memory that a peer fills for nothing; what does not fit is as good
+/// as lost, and comes again.
+const MOST: usize = 1024;
+
+/// The parts of a segment with so many bytes of payload, where each takes `step` bytes: where each begins and ends.
+pub(crate) fn parts(length: u16, step: u16) -> impl Iterator<Item = (u16, u16)> {
+    let step = step.max(1);
+    (0..length.div_ceil(step)).map(move |n| (n * step, length.min(n.saturating_mul(step).saturating_add(step))))
+}
+
+/// What came of segments that are not complete, by their place in the stream.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    come: BTreeMap<u64, u16>,
+}
+
+impl Parts {
+    /// A part has arrived, whose payload is kept elsewhere. The segment, once it is complete. `received`: bytes of the stream that arrived in
+    /// order, before which nothing is missing.
+    pub fn take(&mut self, segment: &Segment, part: Part, received: u64) -> Option<Segment> {
+        let end = part.begin.checked_add(segment.length)?;
+        let offset = segment.offset().checked_sub(u64::from(part.begin))?;
+        if end > part.whole || segment.length == 0 {
+            return None;
+        }
+        if self.come.len() >= MOST {
+            self.come = self.come.split_off(&received);
+        }
+        let come = self.come.get(&offset).copied().unwrap_or(0);
+        if part.begin > come || (come == 0 && self.come.len() >= MOST) {
+            return None;
+        }
+        if end < part.whole {
+            self.come.insert(offset, end.max(come));
+            return None;
+        }
+        self.come.remove(&offset);
+        let mut whole = *segment;
+        whole.length = part.whole;
+        whole.set_offset(offset);
+        Some(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use ccplane_transport::{Kind, Number};
+
+    fn part(offset: u64, (begin, end): (u16, u16), whole: u16) -> (Segment, Part) {
+        let mut segment = Segment::default();
+        (segment.kind, segment.number, segment.length) = (Kind::Data, Number(7), end - begin);
+        segment.set_offset(offset + u64::from(begin));
+        (segment, Part { begin, whole })
+    }
+
+    #[test]
+    fn a_lost_part_is_all_that_the_next_transmission_has_to_bring() {
+        let mut parts = Parts::default();
+        let mut take = |range| {
+            let (segment, part) = part(5000, range, 1400);
+            parts.take(&segment, part, 5000)
+        };
+        assert_eq!(take((0, 600)), None);
+        assert_eq!(take((1200, 1400)), None, "the one before it is missing");
+        // Again, and now cut otherwise: the first is lost.
+        assert_eq!(take((500, 1000)), None);
+        let whole = take((1000, 1400)).expect("it is complete");
+        assert_eq!((whole.offset(), whole.length, whole.number), (5000, 1400, Number(7)));
+        // All of it again is a segment that arrived twice, as the transport will find.
+        assert_eq!(take((0, 700)), None);
+        assert!(take((700, 1400)).is_some());
+    }
+
+    #[test]
+    fn a_peer_that_begins_segments_without_end_fills_no_memory() {
+        let mut parts = Parts::default();
+        for n in 0..10_000 {
+            let (segment, part) = part(n * 2000, (0, 100), 2000);
+            assert_eq!(parts.take(&segment, part, 0), None);
+        }
+        assert_eq!(parts.come.len(), MOST);
+        // What has arrived otherwise makes room.
+        let (segment, part) = part(1 << 30, (0, 100), 2000);
+        assert_eq!(parts.take(&segment, part, 1 << 29), None);
+        assert_eq!(parts.come.len(), 1);
+    }
+
+    proptest! {
+        /// Parts lie side by side and are the whole; any number of transmissions, each losing some, complete it once all have come.
+        #[test]
+        fn any_cut_comes_together(
+            length in 1u16.., transmissions in prop::collection::vec((1u16..3000, any::<u64>()), 1..20), last in 1u16..,
+        ) {
+            let mut parts = Parts::default();
+            for (step, lost) in transmissions.into_iter().chain([(last, 0)]) {
+                let mut end = 0;
+                let mut complete = false;
+                for (n, range) in super::parts(length, step).enumerate() {
+                    prop_assert!(range.0 == end && range.1 > range.0 && range.1 - range.0 <= step);
+                    end = range.1;
+                    if lost >> (n % 64) & 1 == 0 {
+                        let (segment, part) = part(1 << 40, range, length);
+                        complete = parts.take(&segment, part, 1 << 40).is_some_and(|whole| whole.length == length);
+                    }
+                }
+                prop_assert_eq!(end, length);
+                prop_assert!(complete || lost != 0);
+            }
+        }
+
+        /// What no honest sender makes is dropped.
+        #[test]
+        fn any_part_is_taken_without_a_panic(offset in 0u64..1 << 48, begin: u16, length: u16, whole: u16) {
+            let (mut segment, _) = part(0, (0, 0), 0);
+            segment.length = length;
+            segment.set_offset(offset);
+            if let Some(found) = Parts::default().take(&segment, Part { begin, whole }, 0) {
+                prop_assert!(begin == 0 && length == whole && found == segment);
+            }
+        }
+    }
+}

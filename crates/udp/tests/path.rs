@@ -1,0 +1,211 @@
+//! A path whose MTU falls and rises while a connection is open: two namespaces with a router between them, which says nothing of what it drops
+//! and lets no fragment pass.
+#![expect(clippy::disallowed_methods, reason = "a test in real time")]
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use ccplane_transport::{Config, Native};
+use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping};
+use ccplane_units::{Duration, Rate};
+
+const NAMES: [&str; 3] = ["ccplane-width-a", "ccplane-width-r", "ccplane-width-b"];
+/// Of the path at first, IP header included.
+const FULL: usize = DATAGRAM + 28;
+const RAISE: Duration = Duration::from_secs(2);
+const WAIT: Duration = Duration::from_millis(5);
+
+struct Routed;
+
+impl Routed {
+    fn new() -> Routed {
+        drop(Routed);
+        let [a, r, b] = NAMES;
+        let routed = Routed;
+        NAMES.iter().for_each(|name| ip(&["netns", "add", name]));
+        for (end, device, of_router, ours, routers) in [
+            (a, "end-a", "side-a", "10.72.1.1/24", "10.72.1.2/24"),
+            (b, "end-b", "side-b", "10.72.2.1/24", "10.72.2.2/24"),
+        ] {
+            let veth = [
+                "link", "add", of_router, "type", "veth", "peer", "name", device, "netns", end,
+            ];
+            ip(&[&["-n", r][..], &veth].concat());
+            ip(&["-n", end, "address", "add", ours, "dev", device]);
+            ip(&["-n", r, "address", "add", routers, "dev", of_router]);
+            ip(&["-n", end, "link", "set", device, "up"]);
+            ip(&["-n", r, "link", "set", of_router, "up"]);
+        }
+        ip(&["-n", a, "route", "add", "default", "via", "10.72.1.2"]);
+        ip(&["-n", b, "route", "add", "default", "via", "10.72.2.2"]);
+        ip(&["netns", "exec", r, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]);
+        // What is too long is dropped without a word, and what comes in fragments too.
+        let silent = "add table ip hole; add chain ip hole out { type filter hook output priority 0; }; add rule ip hole out ip protocol icmp drop; \
+                      add chain ip hole way { type filter hook forward priority 0; }; add rule ip hole way ip frag-off & 0x3fff != 0 drop";
+        ip(&["netns", "exec", r, "nft", silent]);
+        routed
+    }
+
+    /// What the router's way to the receiver takes.
+    fn carries(&self, mtu: usize) {
+        ip(&["-n", NAMES[1], "link", "set", "side-b", "mtu", &mtu.to_string()]);
+    }
+}
+
+impl Drop for Routed {
+    fn drop(&mut self) {
+        for name in NAMES {
+            let _ = Command::new("ip")
+                .args(["netns", "delete", name])
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let status = Command::new("ip").args(arguments).status().expect("ip is there");
+    assert!(status.success(), "ip {arguments:?}");
+}
+
+/// From now on this thread is in that namespace.
+fn enter(name: &str) {
+    let namespace = File::open(format!("/run/netns/{name}")).expect("it was made");
+    nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).expect("root may");
+}
+
+fn options(local: &str) -> Options {
+    Options {
+        local: local.parse().expect("an address"),
+        datagram: DATAGRAM,
+        window: 4 << 20,
+        tls: None,
+        dscp: 0,
+        config: Config {
+            idle_timeout: Duration::from_secs(60),
+            max_rate: Some(Rate::from_bits_per_sec(10_000_000)),
+            ..Config::default()
+        },
+        stamping: Stamping::Off,
+        link: None,
+        accepted: Native::cubic(),
+    }
+}
+
+fn byte(at: u64) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// Takes one stream to its end, of which every byte has to be right; how many there were.
+fn receive(mut host: Host) -> u64 {
+    let (mut id, mut at) = (None, 0);
+    loop {
+        host.turn(WAIT).expect("it goes on");
+        id = id.or_else(|| host.accepted());
+        let Some(id) = id else { continue };
+        let (first, second) = host.arrived(id);
+        let came = first.len() + second.len();
+        for found in first.iter().chain(second) {
+            assert_eq!(*found, byte(at), "byte {at}");
+            at += 1;
+        }
+        host.take(id, came);
+        let connection = host.connection(id).expect("it is there");
+        assert_eq!(connection.failure(), None);
+        if connection.received_all() {
+            host.finish(id);
+            // The last acknowledgements.
+            let end = Instant::now();
+            while end.elapsed().as_millis() < 500 {
+                host.turn(WAIT).expect("it goes on");
+            }
+            return at;
+        }
+    }
+}
+
+#[test]
+fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragmented() {
+    const NAME: &str = "a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragmented";
+    let nft = Command::new("nft").arg("--version").stdout(Stdio::null()).status();
+    if !nix::unistd::geteuid().is_root() || nft.is_err() {
+        let skipped = format!("SKIPPED: {NAME}: it makes namespaces, as root, and needs nft");
+        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
+        return eprintln!("{skipped}");
+    }
+    let routed = Routed::new();
+    let (ready, address) = mpsc::channel();
+    let receiver = thread::spawn(move || {
+        enter(NAMES[2]);
+        let mut host = Host::bind(options("10.72.2.1:0")).expect("it binds");
+        host.listen(1).expect("it listens");
+        ready.send(host.local()).expect("somebody waits");
+        receive(host)
+    });
+    let to: SocketAddr = address.recv().expect("it is bound");
+    let sender = thread::spawn(move || {
+        enter(NAMES[0]);
+        let mut host = Host::bind(options("10.72.1.1:0")).expect("it binds");
+        host.search_paths_after(RAISE);
+        let id = host.connect(to, Congestion::Native(Native::cubic())).expect("it opens");
+        let (began, mut at) = (Instant::now(), 0);
+        let mut sizes = vec![FULL];
+        let mut stage = 0;
+        // Narrower after a second; wider once a size below is found; the end once the full one is back.
+        while stage < 3 {
+            assert!(
+                began.elapsed().as_secs() < 60,
+                "stage {stage}, packets of {sizes:?} bytes"
+            );
+            let room = host.room(id);
+            for (n, place) in room.iter_mut().enumerate() {
+                *place = byte(at + n as u64);
+            }
+            let written = room.len();
+            host.wrote(id, written);
+            at += written as u64;
+            host.turn(WAIT).expect("it goes on");
+            assert_eq!(host.connection(id).and_then(|c| c.failure()), None);
+            let carried = host.packet(id).unwrap_or(FULL);
+            if sizes.last() != Some(&carried) {
+                sizes.push(carried);
+            }
+            match stage {
+                0 if began.elapsed().as_millis() > 1000 => {
+                    routed.carries(1300);
+                    stage = 1;
+                }
+                1 if sizes.contains(&1280) => {
+                    routed.carries(1500);
+                    stage = 2;
+                }
+                2 if carried == FULL => stage = 3,
+                _ => {}
+            }
+        }
+        host.finish(id);
+        while !host.connection(id).is_none_or(|c| c.sent_all()) {
+            assert!(began.elapsed().as_secs() < 90, "packets of {sizes:?} bytes");
+            host.turn(WAIT).expect("it goes on");
+        }
+        let stats = host.stats(id).expect("it is there");
+        drop(routed);
+        (at, sizes, stats)
+    });
+    let (sent, sizes, stats) = sender.join().expect("the sender's thread");
+    assert_eq!(receiver.join().expect("the receiver's thread"), sent);
+    println!(
+        "{sent} bytes, packets of {sizes:?} bytes, {} segments sent again",
+        stats.retransmitted
+    );
+    assert_eq!(
+        sizes[..3],
+        [FULL, 1260, 1280],
+        "down to what all carry, up to what the path carries"
+    );
+    assert_eq!(sizes.last(), Some(&FULL));
+}
