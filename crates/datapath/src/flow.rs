@@ -141,8 +141,8 @@ impl<const V: usize> Flow<V> {
         self.outcome(transport, wanted, &programs.limits)
     }
 
-    /// When to call [`Flow::on_deadline`], if no ACK comes before. A transport with nothing in flight and nothing to send
-    /// may leave it for later: there is nothing to measure then.
+    /// When to call [`Flow::on_deadline`], if no ACK comes before. A transport with nothing in flight and nothing to send may
+    /// leave it for later, as there is nothing to measure.
     pub fn next_deadline(&self) -> Option<Time> {
         let staged = if self.staged { self.pending.since } else { Time::MAX };
         let next = self.timer.min(self.fallback_at).min(staged);

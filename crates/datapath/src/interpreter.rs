@@ -71,8 +71,8 @@ pub(crate) fn look_ahead<const N: usize>(code: &Code, registers: &mut Registers<
     }
 }
 
-/// Runs steps from `next` on, to the end of the program; says whether the guards must be looked at again. Where `GUARD` is
-/// set, to the end of the guard that begins there; says whether it is true.
+/// Runs steps from `next` on, to the end of the program. Returns whether the guards must be looked at again. With `GUARD` it runs
+/// to the end of the guard that begins there, and returns whether that is true.
 #[inline(always)]
 fn steps<const N: usize, const GUARD: bool>(
     steps: &[Step],

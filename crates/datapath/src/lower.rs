@@ -112,8 +112,8 @@ impl Step {
         }
     }
 
-    /// This step and the one that follows it in one, where there is such a step. Each step saved is 17 of the 20 instructions
-    /// that a step costs; moves, additions and flags are most of what published programs execute.
+    /// Joins this step and the next one into one, where there is such a joint step. Each step saved is 17 of the 20 instructions
+    /// that a step costs. Moves, additions and flags are most of what published programs execute.
     fn then(&self, next: &Step) -> Option<Step> {
         let kind = match (self.kind, next.kind) {
             (Kind::Move, Kind::Move) => Kind::MoveMove,

@@ -1,4 +1,4 @@
-//! The emulator's account of itself.
+//! The emulator's audit of its own lateness and drops.
 
 use ccplane_units::Duration;
 use hdrhistogram::Histogram;

@@ -268,8 +268,8 @@ const PREFIX: u8 = 30;
 /// What the command left in the background gets this long to end by itself.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Two addresses, the command's and the host's, out of 100.64.0.0/10 (RFC 6598) that this host does not use, beginning to look where `seed` says, so
-/// that emulations started at the same time take different ones.
+/// Two addresses of 100.64.0.0/10 (RFC 6598) that this host does not use: the command's and the host's. The search begins where
+/// `seed` says, so that emulations started at the same time take different ones.
 fn free_addresses(seed: u32) -> Result<[Ipv4Addr; 2], Error> {
     const FIRST: u32 = u32::from_be_bytes([100, 64, 0, 0]);
     const PAIRS: u32 = 1 << 20;

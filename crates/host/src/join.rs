@@ -90,9 +90,9 @@ impl Joiner {
         }
     }
 
-    /// Takes an IP packet, with complete checksums, into the run. `false`: it does not go on where the run ends, and has not been taken;
-    /// [`finish`](Joiner::finish) the run and add the packet again, which then begins the next one. Every packet begins a run, also
-    /// one that nothing can be joined to; its checksums are its receiver's business.
+    /// Takes an IP packet, with complete checksums, into the run. Returns `false` for one that does not continue the run, and
+    /// does not take it: [`finish`](Joiner::finish) the run and add the packet again, which then begins the next one. Every
+    /// packet begins a run, also one that nothing can be joined to; its checksums are its receiver's business.
     pub fn add(&mut self, packet: &[u8]) -> Result<bool, Malformed> {
         let Some(length) = (1..=LONGEST_FRAME - VNET)
             .contains(&packet.len())

@@ -32,8 +32,8 @@ fn real_time(priority: i32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Nice value of a thread that computes behind others. At 10 an ordinary thread that wants the same core gets nine times
-/// as much of it; at 19 the one behind could starve until its flows fall back.
+/// Nice value of a thread that computes at lower priority. At 10 an ordinary thread on the same core gets nine times as much of
+/// it. At 19 the computing thread could starve until its flows fall back.
 const BEHIND: libc::c_int = 10;
 
 /// Lets ordinary threads go before the calling one, as `nice -n 10` does.

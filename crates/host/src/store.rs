@@ -1,8 +1,8 @@
 //! Where frames are kept between arrival and delivery, in whatever order they go: no allocation per packet.
 //!
-//! A driver asks for [`room`](Store::room), reads a frame into it, looks at what [`arrived`](Store::arrived), and
-//! [`keep`](Store::keep)s it or not. Queues hold [`Packet`](crate::Packet)s, 16 bytes each, that say which of the kept frames
-//! they are in; [`let_go`](Store::let_go) ends each one's part.
+//! A driver asks for [`room`](Store::room), reads a frame into it, looks at what [`arrived`](Store::arrived), and may
+//! [`keep`](Store::keep) it. Queues hold [`Packet`](crate::Packet)s of 16 bytes that say in which kept frame they are.
+//! [`let_go`](Store::let_go) releases a packet's part.
 
 use ccplane_units::Time;
 

@@ -1,4 +1,4 @@
-//! What a socket has handed over and the network has not taken.
+//! Bytes that a socket has handed over and the network has not taken yet.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -27,8 +27,8 @@ pub use pool::{Apart, Outcome, simulate};
 pub use score::{LinkScore, Parts, Score, WEIGHTS};
 pub use standing::Standing;
 
-/// Everybody's standing, in the order of the candidates. One that cannot be made, that panics, or that fails in a process of its own, fails
-/// the gate; what else goes wrong is an error.
+/// The standing of every candidate, in their order. A candidate fails the gate if it cannot be made, panics, or fails in a
+/// process of its own. Everything else that goes wrong is an error.
 pub fn run(
     options: &Options,
     registry: &Registry,

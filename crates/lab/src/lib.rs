@@ -1,7 +1,7 @@
 //! Runs scenarios in the simulator, on kernel TCP and over UDP; has their figures, result files and report page; evaluates
 //! algorithms.
 //!
-//! [`run()`] takes a [`Scenario`](scenario::Scenario) and a [`Place`] and gives a [`RunResult`](result::RunResult);
+//! [`run()`] takes a [`Scenario`](scenario::Scenario) and a [`Place`] and returns a [`RunResult`](result::RunResult).
 //! [`files::write`] makes the result directory of it, [`table::of_run`] the table for a terminal.
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! What the machine did while something was measured, seen by someone who takes no part in it.
+//! What the machine did during a measurement, watched from outside of it.
 //!
-//! Both sides of a comparison are judged by this alone: whether their run counts never depends on how they fared in it.
+//! Both sides of a comparison are judged by this alone. Whether a run counts never depends on its result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! What a run's raw records say: bins, distributions, distances, fairness. Pure functions on numbers.
+//! Metrics of a run's raw records: bins, distributions, distances, fairness. Pure functions on numbers.
 //!
 //! Times are nanoseconds since the start of the run; a value's unit is its caller's. Nothing here is random or
 //! reads a clock, so the same records give the same figures on every machine.

@@ -1,4 +1,4 @@
-//! What real packets go over, whoever runs them.
+//! What carries real packets: the kernel's TCP, ccplane's transport over UDP, or QUIC.
 
 use ccplane_agent::link::AgentAddress;
 use ccplane_quic::Stack;

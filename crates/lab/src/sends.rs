@@ -1,4 +1,4 @@
-//! What a workload's bytes are in, which decides what its figures are made of: the same wherever it runs.
+//! How a workload sends its bytes: flows, exchanges, messages or datagrams. It decides which figures there are, wherever it runs.
 
 use ccplane_workload::{Carrier, Workload};
 

@@ -1,4 +1,4 @@
-//! The owner's hand on registered algorithms, from another thread than theirs.
+//! The owner's control over registered algorithms, from another thread than theirs.
 
 use ccplane_datapath::Limits;
 

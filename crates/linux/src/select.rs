@@ -252,9 +252,10 @@ pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectErro
     )
 }
 
-/// From now on `choices` hold, in place of all earlier ones of the congestion controls `names`, also after this process ended,
-/// until [`detach`]. A connection goes to the first choice that takes it; choices of a narrower cgroup come before those of a
-/// wider one. With `arms`, choices of a share have as many connections watched as they steer. An error: the earlier choices hold as before, and none of the new ones does.
+/// From now on `choices` replace all earlier ones of the congestion controls `names`, also after this process has ended, until
+/// [`detach`]. A connection goes to the first choice that takes it. Choices of a narrower cgroup come before those of a wider
+/// one. With `arms`, choices of a share have as many connections watched as they steer. After an error the earlier choices hold
+/// as before, and none of the new ones does.
 pub fn replace(names: &[String], choices: &[Choice], arms: Option<&Arms>) -> Result<(), SelectError> {
     for choice in choices {
         padded(&choice.kernel_name)?;

@@ -129,9 +129,9 @@ impl Stamps {
         })
     }
 
-    /// Loads the programs, for sockets under one congestion control, and pins them under its name; likewise, as soon as it is
-    /// made, whatever is attached. All of it goes when this is dropped, unless it is [kept](Stamps::keep), and by
-    /// [`detach`] when the process is killed.
+    /// Loads the programs, for sockets under one congestion control, and pins them under its name. Later attachments are pinned
+    /// as soon as they are made. Dropping this removes all of it, unless it is [kept](Stamps::keep). After a kill [`detach`]
+    /// removes it.
     pub fn pinned(kernel_name: &str) -> Result<Stamps, LoadError> {
         let mut stamps = Stamps::load(&[kernel_name], false)?;
         stamps.pins = Some(Pins::make(kernel_name, &stamps.object)?);

@@ -72,9 +72,9 @@ fn scalability(options: &Options, registry: &Registry, progress: &dyn Progress) 
     findings(&loopback, &wired, flows, gbit, rounds, length).finish(&EXPERIMENT, options)
 }
 
-/// The highest of the rates that native Reno holds with 64 flows and CPU to spare in a try of a second, and the devices that
-/// have it; the lowest, untried, where it holds none above. What was chosen is kept, so that all parts have one rate: a
-/// disturbed try chose a lower one than it could have, at which CPUs compare as well.
+/// The highest rate that native Reno holds with 64 flows and CPU to spare in a try of a second, and the devices that have it.
+/// Where it holds none above, the lowest, untried. The choice is kept, so that all parts have one rate. A disturbed try only
+/// chooses a lower rate than possible, at which CPUs compare as well.
 fn fitting(options: &Options, registry: &Registry) -> Result<(u64, Ends), Error> {
     let (parts, key) = (options.parts(), format!("{} CPUs", cpus()));
     let make = |gbit: u64| wire::make(Some(Rate::from_bits_per_sec(gbit * 1_000_000_000)));

@@ -29,8 +29,8 @@ pub(super) struct Lone {
 pub(super) enum Acks {
     /// Every packet at once.
     Each,
-    /// One for so many packets that come together, as a receiver with segment coalescing does, and the sender counts at most
-    /// two packets of each (RFC 3465 with L = 2, and the paper's explanation of Linux' slower TCP).
+    /// One acknowledgement for so many packets that arrive together, as a receiver with segment coalescing sends. The sender
+    /// counts at most two packets of each (RFC 3465 with L = 2, and the paper's explanation of Linux' slower TCP).
     Stretched(u8),
 }
 

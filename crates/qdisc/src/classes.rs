@@ -1,8 +1,8 @@
 //! Classes: strict levels, shares by weight within a level, and in each class a queue of its own kind.
 //!
-//! [`Prio`](crate::Prio) has plain FIFOs in its bands and lets a low one starve; this is the general form, as Linux' `ets`
-//! over other queues. Within a level turns go round by deficit (Shreedhar and Varghese, Efficient Fair Queuing Using Deficit
-//! Round-Robin, SIGCOMM 1995), in the form that SFQ has too: a class may overdraw its turn by a packet and pays in the next.
+//! [`Prio`](crate::Prio) has plain FIFOs in its bands and lets a low one starve. This is the general form, as Linux' `ets` over
+//! other queues. Within a level turns go round by deficit (Shreedhar and Varghese, Efficient Fair Queuing Using Deficit
+//! Round-Robin, SIGCOMM 1995). As in SFQ, a class may overdraw its turn by a packet, and pays in the next.
 
 use ccplane_units::{Duration, Rate, Time};
 

@@ -187,8 +187,8 @@ impl<P: Packet> DualPi2<P> {
             .map_or(ONE, |ramp| ramp.min(u128::from(ONE)) as u64)
     }
 
-    /// Whether the low-latency queue is next: it has priority, but for the classic queue's share by weighted round
-    /// robin (section 4.2.2 asks for some protection from starvation; the weights as in Linux).
+    /// Whether the low-latency queue is next. It has priority, except for the classic queue's share by weighted round robin.
+    /// Section 4.2.2 asks for some protection from starvation; the weights are Linux'.
     fn low_latency_is_next(&self) -> bool {
         let (low_latency, classic) = (&self.low_latency.waiting, &self.classic.waiting);
         !low_latency.is_empty() && (classic.is_empty() || self.credit <= 0)

@@ -91,8 +91,8 @@ impl Line {
         }
     }
 
-    /// Carries a packet that begins at `start`, which [`next_start`](Line::next_start) gave, and says when its last
-    /// bit has gone, in whole nanoseconds, rounded down. The remainder counts for the next packet.
+    /// Carries a packet that begins at `start`, which [`next_start`](Line::next_start) returned. Returns when its last bit has
+    /// gone, in whole nanoseconds, rounded down. The remainder counts for the next packet.
     #[inline]
     pub fn send(&mut self, start: Time, bytes: u32) -> Time {
         match &mut self.0 {

@@ -12,9 +12,9 @@ pub enum Buffer {
     /// Every band has this much of its own, as in Linux' `prio` with its default inner queues: a full high band drops
     /// while a low one has room.
     PerBand(Limit),
-    /// All bands share this much. What finds it full pushes packets out of the tail of the lowest band that is not
-    /// empty, strictly below its own, until it fits, and is dropped itself if that does not make it fit. RC3's
-    /// routers are such queues: the low-priority loop never costs a normal packet its place.
+    /// All bands share this much. A packet that finds it full pushes packets out of the tail of the lowest band that is not empty
+    /// and is strictly below its own, until it fits. If that does not suffice it is dropped itself. RC3's routers are such
+    /// queues: the low-priority loop never costs a normal packet its place.
     Shared(Limit),
 }
 

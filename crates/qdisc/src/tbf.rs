@@ -19,8 +19,8 @@ pub struct Tbf<P, Q> {
 }
 
 impl<P: Packet, Q: Qdisc<P>> Tbf<P, Q> {
-    /// A full bucket before an inner queue. A packet larger than the burst is dropped; a burst much smaller than what
-    /// the rate carries between two visits of a driver cannot keep up the rate.
+    /// A full bucket before an inner queue. A packet larger than the burst is dropped. A burst much smaller than what the rate
+    /// carries between two visits of a driver cannot reach the rate.
     pub fn new(inner: Q, rate: Rate, burst: Bytes) -> Tbf<P, Q> {
         Tbf {
             inner,

@@ -24,8 +24,8 @@ pub enum Cause {
 
 /// An application. It may look at everything and add flows, its own ones by [`World::add_flow_of`].
 pub trait App: Any + Send {
-    /// It is woken; it answers when it wants to be woken next for the [time](Cause::Time). Of several such answers the
-    /// last counts; `None` leaves things as they are.
+    /// The application is woken. It answers when it wants to be woken next for the [time](Cause::Time). Of several such answers
+    /// the last counts. `None` leaves things as they are.
     fn wake(&mut self, now: Time, me: AppId, cause: Cause, world: &mut World) -> Option<Time>;
 }
 

@@ -1,4 +1,4 @@
-//! A number that stands for many.
+//! A digest: one number that changes when any of many numbers does.
 
 /// FNV-1a of 64 bits over numbers in little-endian bytes (Fowler, Noll and Vo; draft-eastlake-fnv).
 #[derive(Clone, Copy, Debug)]

@@ -22,9 +22,9 @@ impl LinkId {
 
 /// One direction of a link: a queue, the line that serves it, the wire behind it.
 ///
-/// A packet that comes is lost at random, or waits in the queue, or is dropped by it; then the line sends it, and it
-/// arrives `delay` after its last bit left. At a host's own link the host is asked for the next packet when the line
-/// can take it, so that the queue there stays short, as with the byte queue limits of Linux.
+/// A new packet is lost at random, queued, or dropped by the queue. The line sends it, and it arrives `delay` after its last bit
+/// left. A host's own link asks the host for the next packet only when the line can take it, so the queue there stays short, as
+/// with Linux' byte queue limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSpec {
     /// What serves the queue.

@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_micros(100);
 
 /// The limit is never below this: four Ethernet packets with the kernel's overhead, 5 ms at 10 Mbit/s.
 const LEAST: usize = 4 * 2_304;
-/// It begins with so much, that a fast device is not kept waiting for it to grow; 0.6 ms at 1 Gbit/s.
+/// Initial size, large enough that a fast device does not wait for it to grow: 0.6 ms at 1 Gbit/s.
 const FIRST: usize = 8 * LEAST;
 
 /// See the [module](self).

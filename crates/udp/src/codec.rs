@@ -97,8 +97,9 @@ pub enum CodecError {
     Payload(usize),
 }
 
-/// Writes a segment's header to the front of `out`, of which `room` bytes may be used: SACK ranges that do not fit are
-/// left away, the oldest first. The bytes taken; `None` where even so it does not fit.
+/// Writes a segment's header to the front of `out`, of which `room` bytes may be used. SACK ranges that do not fit are left out,
+/// the oldest first. Returns the bytes taken; `None` where even so it does not fit. Without `inline` the compiler makes it a
+/// call: 20 instructions a packet.
 // Left to itself the compiler calls it: 20 instructions a packet.
 #[inline(always)]
 pub fn write(segment: &Segment, side: &mut Side, out: &mut [u8], room: usize) -> Option<usize> {

@@ -359,7 +359,7 @@ impl Host {
         self.steering.as_ref()?.in_fallback(id)
     }
 
-    /// Room for what is to be sent next, in one piece; empty while there is none. [`wrote`](Host::wrote) says how much was used.
+    /// Room for the next payload, in one piece; empty while there is none. Tell [`wrote`](Host::wrote) how much was used.
     pub fn room(&mut self, id: u64) -> &mut [u8] {
         self.flows.get_mut(&id).map(Flow::room).unwrap_or_default()
     }

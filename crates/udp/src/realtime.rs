@@ -16,8 +16,8 @@ use ccplane_agent::link::Clock;
 use ccplane_units::{Duration, Time};
 use nix::time::{ClockId, clock_gettime};
 
-/// No packet waits as long for being sent, or read: what is stamped earlier is from before a step, or nonsense. Longer would do
-/// without stamps for longer after somebody set the clock; shorter would drop those of a process that was stopped.
+/// No packet waits this long to be sent or read: an earlier stamp is from before a step of the clock, or nonsense. Longer would
+/// do without stamps for longer after somebody set the clock. Shorter would drop those of a process that was stopped.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// How far an interface's clock may drift from the system's, ns, before its stamps are put anew. Smaller makes more steps, which

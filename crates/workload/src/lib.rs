@@ -311,9 +311,9 @@ pub enum Action {
 ///    has been read by the other end, and something was. Nothing else is to be told: a flow that fails is one of which
 ///    nothing more is heard, and a write to it is dropped.
 ///
-/// [`exchanges`](Running::exchanges) and [`messages`](Running::messages) are what came of it, where the workload itself
-/// keeps account; of all other flows the driver knows size, start and end. A run that is to last until all is done is over
-/// when the workload has [`ended`](Running::ended) and each of its flows with a `finish` has arrived or failed.
+/// [`exchanges`](Running::exchanges) and [`messages`](Running::messages) have the results that the workload itself accounts for.
+/// Of all other flows the driver knows size, start and end. A run that lasts until all is done is over when the workload has
+/// [`ended`](Running::ended) and each of its flows with a `finish` has arrived or failed.
 #[derive(Debug)]
 pub struct Running {
     pairs: Pairs,
@@ -416,8 +416,8 @@ impl Running {
         Ok(Running { pairs, machine })
     }
 
-    /// What is to be done by now; to be asked until it is nothing more, at each [`next_time`](Running::next_time) and after
-    /// each [`received`](Running::received).
+    /// The next action that is due. Ask until it returns none, at each [`next_time`](Running::next_time) and after each
+    /// [`received`](Running::received).
     pub fn poll(&mut self, now: Time) -> Option<Action> {
         match &mut self.machine {
             Machine::Open(open) => open.poll(now, &self.pairs),

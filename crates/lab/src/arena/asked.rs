@@ -1,4 +1,4 @@
-//! Whom to score, and how thoroughly.
+//! Which candidates to score, and how thoroughly.
 
 use crate::contender::Contender;
 

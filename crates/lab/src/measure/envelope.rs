@@ -6,9 +6,9 @@
 //! and removal of clock skew from network delay measurements", INFOCOM 1999). It goes through the edge of the lower convex hull
 //! that contains the mean of all times.
 //!
-//! It is the true line if two packets that met no queue are its anchors, the two ends of that edge. If those waited w1 and w2, the fit
-//! is too high by the line through those two waits: at any time between the anchors by max(w1, w2) at most, so a queueing delay is
-//! too small there by as much, and never too large; the drift is off by |w1 - w2| over the time between the anchors.
+//! It is the true line if two packets that met no queue are its anchors, the two ends of that edge. If those waited w1 and w2,
+//! the fit is too high by the line through those two waits. At any time between the anchors that is at most max(w1, w2). Queueing
+//! delays there are too small by as much, and never too large. The drift is off by |w1 - w2| over the time between the anchors.
 
 /// Largest drift that is believed, ns a second: crystals keep 100 ppm, and far more is a queue that grew or a clock that was set.
 const MOST_DRIFT: f64 = 1e6;
@@ -154,10 +154,10 @@ fn bounds(there: &[Point], back: &[Point]) -> Option<(f64, f64)> {
     Some((least, most))
 }
 
-/// Of the lines from a corner b, at (b.at, -b.delay), to a corner a, at (a.at, a.delay), that is `apart` from it, above zero, the
-/// one that rises least: ns a second. Corners come from the outside to the middle, both hulls are convex, and so each step that
-/// makes the line flatter leads to the flattest: none is looked at twice. `None` where there is no such line, or no line at all
-/// has the ones above it and the others below.
+/// Finds, among the lines from a corner b, at (b.at, -b.delay), to a corner a, at (a.at, a.delay), that is `apart` from it, above
+/// zero, the one that rises least: ns a second. Corners are visited from the outside to the middle. Both hulls are convex, so
+/// each step that makes the line flatter leads to the flattest, and none is visited twice. `None` where there is no such line, or
+/// no line at all separates the upper corners from the lower ones.
 fn flattest<'a>(
     above: impl Iterator<Item = &'a Point>,
     below: impl Iterator<Item = &'a Point>,

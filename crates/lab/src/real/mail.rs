@@ -1,4 +1,4 @@
-//! What one loop tells another.
+//! Messages between the loops of a run on real packets.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! What of a scenario cannot run on real packets, each with its reason.
+//! Parts of a scenario that cannot run on real packets, each with its reason.
 
 use std::collections::BTreeMap;
 

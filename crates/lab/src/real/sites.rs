@@ -1,9 +1,9 @@
 //! Sites behind gateways: the bundles of a scenario on real packets.
 //!
-//! A site is a namespace with its hosts and the device of its gateway, which runs in this process. The gateway's UDP socket is in the
-//! namespace of its side of the bottleneck, from where hosts in no site send: they are behind the boxes. A pair of sites has a tunnel of
-//! its own. Who steers a bundle is its algorithm or the contender; where that is a native one, or none leaves the site, the gateway observes
-//! and limits nothing.
+//! A site is a namespace with its hosts and the device of its gateway, which runs in this process. The gateway's UDP socket is in
+//! the namespace of its side of the bottleneck. Hosts in no site send from there: they are behind the boxes. Each pair of sites
+//! has its own tunnel. A bundle is steered by its algorithm or by the contender. Where that is a native one, or nothing leaves
+//! the site, the gateway observes and limits nothing.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,7 +1,8 @@
 //! The workloads of a run on the kernel's TCP.
 //!
-//! Two threads carry everything, one at each end ([`openers`](super::openers), [`accepters`](super::accepters)), before ordinary threads
-//! where that is permitted; the caller's thread looks on. Neither end waits for one flow: a block of 128 kB each, and short flows first.
+//! Two threads carry everything, one at each end ([`openers`](super::openers), [`accepters`](super::accepters)), at a higher
+//! priority than ordinary threads where that is permitted. The caller's thread watches. Neither end waits for one flow: each gets
+//! a block of 128 kB at a time, and short flows go first.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};

@@ -286,8 +286,8 @@ pub(crate) fn of_all_layouts(root: &Path) -> impl Iterator<Item = PathBuf> + use
         .flat_map(move |layout| entries(&layout).collect::<Vec<_>>())
 }
 
-/// Removes what is attached, of this layout and of others, also when the process that attached it was killed: all, or the
-/// registration `only`. New sockets cannot choose it any more; live ones go on under the fallback to their end. The names
+/// Removes what is attached, of this layout and of others, also when the process that attached it was killed: everything, or the
+/// registration `only`. New sockets cannot choose it any more. Live ones run under the fallback to their end. Returns the names
 /// of what was removed.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     let mut removed = Vec::new();

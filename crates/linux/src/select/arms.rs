@@ -1,5 +1,5 @@
-//! Two arms of connections, to compare: those that a rule steers, and as many others that keep their own congestion control.
-//! The maps are shared by the programs of all rules; whoever reads the figures has the watched connections looked at first.
+//! Two arms of connections for comparison: those that a rule steers, and as many others that keep their own congestion control.
+//! The programs of all rules share the maps. A reader of the figures first triggers a look at the watched connections.
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Read};

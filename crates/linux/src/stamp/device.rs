@@ -1,8 +1,8 @@
 //! Stamps at a device: two programs at its traffic-control hooks, and super-packets of one segment.
 //!
-//! Where the kernel has tcx (Linux 6.6) each program hangs on a link, which goes with its last holder; before, they are
-//! filters of a clsact qdisc, which are removed when the device is put back. Whoever has filters of their own there keeps them,
-//! and the qdisc.
+//! Where the kernel has tcx (Linux 6.6) each program hangs on a link, which goes with its last holder. On older kernels they are
+//! filters of a clsact qdisc, which are removed when the device is put back. Other filters there stay, and so does the qdisc
+//! then.
 
 use std::fs::File;
 use std::io;

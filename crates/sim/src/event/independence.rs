@@ -1,5 +1,5 @@
-//! Nothing depends on the order in which events were scheduled, nor on which place of a flow's end is free: what a thread
-//! for each part of a network would change.
+//! Tests that results depend neither on the order in which events were scheduled, nor on which slot of a flow's end is free. A
+//! thread for each part of a network would change both.
 
 use std::sync::Arc;
 

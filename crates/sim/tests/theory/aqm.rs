@@ -7,7 +7,7 @@ use ccplane_sim::{
 };
 use ccplane_units::{Duration, Time};
 
-use crate::path::{Path, at, config, mbit, within};
+use super::path::{Path, at, config, mbit, within};
 
 /// When a queue dropped.
 #[derive(Default)]

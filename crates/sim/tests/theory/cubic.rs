@@ -5,8 +5,8 @@ use ccplane_qdisc::{DelayModel, QueueSpec, Shape, Size};
 use ccplane_sim::{Change, FlowId, LinkSpec, Native};
 use ccplane_units::Duration;
 
-use crate::loss::simulated;
-use crate::path::{MSS, Path, at, config, mbit, within};
+use super::loss::simulated;
+use super::path::{MSS, Path, at, config, mbit, within};
 
 /// RFC 9438, sections 4.6 and 5.1.
 const C: f64 = 0.4;

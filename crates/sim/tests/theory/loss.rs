@@ -5,7 +5,7 @@ use ccplane_qdisc::LossModel;
 use ccplane_sim::{Config, LinkSpec, Native};
 use ccplane_units::Duration;
 
-use crate::path::{Path, config, within};
+use super::path::{Path, config, within};
 
 /// Packets acknowledged for each packet that the window grows by in a round-trip time. The model has 2 for receivers that delay
 /// acknowledgements, because its senders count acknowledgements. Here, as in Linux, the packets that an acknowledgement covers

@@ -8,7 +8,7 @@ use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{Config, Congestion, FlowSpec, LinkSpec, Native, SimOptions, Simulation, topology};
 use ccplane_units::Duration;
 
-use crate::path::{at, config, mbit, within};
+use super::path::{at, config, mbit, within};
 
 /// What one simulator measured.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 use ccplane_sim::{Carrier, Congestion, Duty, LinkSpec, Native, Pairs, Workload, WorkloadSpec, settings};
 use ccplane_units::{Duration, Time};
 
-use crate::path::{Path, at, mbit, within};
+use super::path::{Path, at, mbit, within};
 
 /// Bytes, and Mbit/s: 120 µs a packet.
 const BYTES: u32 = 1500;

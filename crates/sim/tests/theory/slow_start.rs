@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ccplane_sim::{Config, Congestion, FlowSpec, LinkSpec, Native};
 use ccplane_units::Duration;
 
-use crate::path::{Path, at, config, mbit, within};
+use super::path::{Path, at, config, mbit, within};
 
 /// Round-trip time without a queue, s.
 const R: f64 = 0.040;

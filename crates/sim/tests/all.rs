@@ -1,0 +1,12 @@
+//! All tests of the crate that need no process of their own, in one binary.
+
+mod bundle;
+mod classes;
+mod probes;
+mod rc3;
+mod rcp;
+mod signals;
+mod simulation;
+mod stamps;
+mod theory;
+mod workloads;
