@@ -272,6 +272,23 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_are_worn_out_seal_nothing_and_those_that_met_too_many_forgeries_end() {
+        let server = Identity::new().unwrap();
+        let to = Tls::client(Some(server.fingerprint()), None).unwrap();
+        let [mut ours, mut theirs] = talk(&to, &Tls::server(&server, &[]).unwrap(), MOST).unwrap();
+        // The limits of AES-GCM (RFC 9001, 6.6). The peer has never answered, so that the keys cannot be renewed.
+        let mut datagram = [0x22; 64];
+        ours.age((1 << 23) - 1, 0);
+        assert!(ours.seal_at(&mut datagram, 13, 20).is_some());
+        assert!(ours.is_worn_out() && ours.seal_at(&mut datagram, 13, 20).is_none());
+        assert_eq!(ours.renewed(), 0);
+        theirs.age(0, (1 << 52) - 2);
+        let mut forged = [0x22; 64];
+        assert_eq!(theirs.open(&mut forged, 13), Err(Unopened::Forged));
+        assert_eq!(theirs.open(&mut forged, 13), Err(Unopened::Spent));
+    }
+
+    #[test]
     fn whoever_is_not_believed_is_refused_by_its_name() {
         let (server, client, other) = (
             Identity::new().unwrap(),

@@ -211,6 +211,13 @@ impl Keys {
         self.renewed += 1;
     }
 
+    /// As if so many packets had been sealed under these keys, and so many forgeries had come.
+    #[cfg(test)]
+    pub fn age(&mut self, sealed: u64, forged: u64) {
+        self.number += sealed;
+        self.forged += forged;
+    }
+
     #[cfg(test)]
     pub fn seal_at(&mut self, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
         let (phase, number) = self.next();
