@@ -186,6 +186,8 @@ fn all(seeds: &Range<u64>, threads: usize, done: Done, tell: &(dyn Fn(&str) + Sy
 
 #[cfg(test)]
 mod tests {
+    use ccplane_units::Time;
+
     use super::*;
 
     /// What CI does. A failure is its one line.
@@ -203,6 +205,15 @@ mod tests {
             let plan = Plan::new(seed);
             assert_eq!(shrink::attempt(&plan), shrink::attempt(&Plan::new(seed)), "seed {seed}");
         }
+    }
+
+    #[test]
+    fn far_agents_are_among_them_and_connections_that_are_given_up() {
+        let plans: Vec<Plan> = (0..2_000).map(Plan::new).collect();
+        let is_far = |plan: &&Plan| plan.faults.iter().any(|fault| fault.what == plan::What::Cut);
+        let far = plans.iter().filter(is_far).count();
+        let lost = plans.iter().filter(|plan| plan.given_up(Time::ZERO).is_some()).count();
+        assert!(far > 200 && lost > 20, "of 2,000: {far} far, {lost} given up");
     }
 
     #[test]

@@ -160,7 +160,10 @@ impl<'a> Storm<'a> {
                 self.living().join("; ")
             ));
         }
-        let until = self.sim.now() + AFTERWARDS;
+        // An agent behind a cut network hears of an end when that is back.
+        let is_far = self.plan.faults.iter().any(|fault| fault.what == What::Cut);
+        let back = if is_far { self.plan.calm } else { Time::ZERO };
+        let until = self.sim.now().max(back) + AFTERWARDS;
         while self.step(until)? {
             events += 1;
         }
