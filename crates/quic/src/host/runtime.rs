@@ -367,10 +367,8 @@ impl Driver for Runtime {
 
     fn work(&mut self) -> Result<bool, HostError> {
         let rung = self.shared.rung.swap(false, Ordering::AcqRel);
-        if rung {
-            // Where it was rung and not yet written, the next wait ends at once.
-            let _ = self.shared.event.read();
-        }
+        // Also where it was not rung: who rang last may have written after the look before.
+        let written = self.shared.event.read().is_ok();
         let arriving = std::mem::take(&mut *self.shared.accepted.lock().unwrap_or_else(PoisonError::into_inner));
         for pipe in arriving {
             let id = self.keep(pipe);
@@ -392,7 +390,7 @@ impl Driver for Runtime {
             }
             !over
         });
-        Ok(rung)
+        Ok(rung || written)
     }
 
     fn awaits(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>) {
