@@ -98,14 +98,12 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "keys",
-        &[
-            (
-                "an authority, a key for the agent, one for each of two hosts",
-                "ccplane keys /etc/ccplane/keys web1 web2",
-            ),
-            ("a host that is lost", "ccplane keys revoke web2"),
-        ],
+        &[(
+            "an authority, a key for the agent, one for each of two hosts",
+            "ccplane keys /etc/ccplane/keys web1 web2",
+        )],
     ),
+    ("keys revoke", &[("a host that is lost", "ccplane keys revoke web2")]),
     (
         "algorithms",
         &[("names and parameters, for a program", "ccplane algorithms --json")],

@@ -236,6 +236,7 @@ impl<T: Tracer> Simulation<T> {
                     host.deadline = Time::MAX;
                     host.on_deadline(now);
                     self.world.pass_on(which);
+                    self.world.plan_agent(which);
                 }
             }
             Kind::Bundle => self.on_bundle(which),

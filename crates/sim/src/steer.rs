@@ -313,6 +313,10 @@ impl World {
             Err(_) => self.hosts[agent as usize].deliver(now, None),
         }
         self.pass_on(keeper);
+        // What it said to its own flows is taken at once; an event for it would find nothing.
+        if keeper != agent {
+            self.plan_agent(keeper);
+        }
     }
 
     /// What an agent said to other datapaths than that of its host goes there.
@@ -324,7 +328,6 @@ impl World {
                 self.plan_agent(to.0);
             }
         }
-        self.plan_agent(keeper);
     }
 
     /// What an algorithm of an agent did so far.
