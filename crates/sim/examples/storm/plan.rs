@@ -206,7 +206,7 @@ impl Plan {
             .retain(|fault| !matches!(fault.what, What::Messages(harm, _) if harm != Harm::Late));
         // Flows begin while the network is cut, and a connection that was given up comes back before all is calm.
         let begin = self.calm.as_micros();
-        self.calm = self.calm + Duration::from_secs(6);
+        self.calm += Duration::from_secs(6);
         let calm = self.calm.as_micros();
         for id in 0..draw.from(1, 3) {
             let at = draw.below(begin);
@@ -239,7 +239,7 @@ impl Plan {
         let mut next = given_up + wait;
         while next < cut.end() {
             wait = (wait * 2).min(Duration::from_secs(5));
-            next = next + wait;
+            next += wait;
         }
         // TCP's handshake, TLS', and the welcome.
         Some((given_up, next + self.message * 6))
