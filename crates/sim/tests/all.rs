@@ -2,6 +2,7 @@
 
 mod bundle;
 mod classes;
+mod hosts;
 mod probes;
 mod rc3;
 mod rcp;
