@@ -26,9 +26,11 @@ INLINE bool run_alone(struct flow *f, __u64 now_us)
 	if (f->own != tag) {
 		bool lived = f->tag || f->fallbacks;
 		if (set_program(f, OWN_PROGRAM(own), tag, now_us)) {
-			__u32 begun = OWN_BEGUN(own) - 1;
-			if (begun < CCP_VARS)
-				f->ctx.regs[REG_VARS + begun] = lived;
+			__u32 begun = OWN_BEGUN(own);
+			/* Linux 6.1 sees a mask that bounds an index, and not a comparison of a copy of it. */
+			asm volatile("" : "+r"(begun));
+			if (begun)
+				f->ctx.regs[(REG_VARS + begun - 1) & (CCP_REGS - 1)] = lived;
 			if (!OWN_PACES(own))
 				f->rate = 0;
 			f->own = tag;
