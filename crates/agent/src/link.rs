@@ -11,6 +11,7 @@ mod local;
 mod offered;
 mod remembered;
 mod remote;
+mod rest;
 mod several;
 mod socket;
 #[cfg(test)]

@@ -461,7 +461,12 @@ impl Link {
     fn agent(&self, port: u16) -> Process {
         let mut command = ccplane(&["agent", "--alg", "reno", "--tls", &format!("{AGENT}:{port}")]);
         command.arg("--keys").arg(&self.keys.0);
-        Process::start(self.there.confine(&mut command).expect("a namespace"))
+        let process = Process::start(self.there.confine(&mut command).expect("a namespace"));
+        eventually("the agent listens", || {
+            let connects = || TcpStream::connect((AGENT, port)).is_ok();
+            self.there.run(connects).expect("inside")
+        });
+        process
     }
 
     /// `attach` with two agents to choose from.
@@ -498,7 +503,6 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
     let _host = lock_host();
     let link = Link::new();
     let first = link.agent(4700);
-    std::thread::sleep(Duration::from_millis(300));
     let attach = link.attach();
     let watch = Observed::open(NAME).expect("it is attached");
     let mut pair = link.here.run(Pair::new).expect("inside");

@@ -4,10 +4,10 @@
 //! A server that is told fingerprints of clients refuses all others.
 #![forbid(unsafe_code)]
 
+pub mod private;
+
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -26,12 +26,17 @@ use rustls::{
     SignatureScheme,
 };
 
+use private::Unreadable;
+
 /// The name in certificates, and the one that clients ask for. It says nothing: the fingerprint does.
 pub const NAME: &str = "ccplane";
 
 /// Bytes of the longest certificate. With it the whole flight of a server is at most three times the smallest first datagram of a client
 /// (548 bytes), which is all that may go to an address that has proved nothing. Those that are made here have some 300.
 pub const MOST_CERTIFICATE: usize = 900;
+
+/// Bytes of a file that are read at most. What is larger is no identity.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// A certificate and its private key.
 pub struct Identity {
@@ -119,29 +124,20 @@ impl Identity {
             path: path.to_owned(),
             why,
         };
-        match fs::metadata(path) {
-            Err(why) if why.kind() == io::ErrorKind::NotFound => {
-                let (certificate, key) = make()?;
-                if let Some(folder) = path.parent() {
-                    fs::DirBuilder::new()
-                        .recursive(true)
-                        .mode(0o700)
-                        .create(folder)
-                        .map_err(file)?;
-                }
-                let text = pem("CERTIFICATE", certificate.der()) + &pem("PRIVATE KEY", &key.serialize_der());
-                write(path, &text).map_err(file)?;
+        if !path.try_exists().map_err(file)? {
+            let (certificate, key) = make()?;
+            if let Some(folder) = path.parent() {
+                private::make_folder(folder).map_err(file)?;
             }
-            Err(why) => return Err(file(why)),
-            Ok(known) if known.permissions().mode() & 0o077 != 0 => {
-                return Err(IdentityError::Readable {
-                    path: path.to_owned(),
-                    mode: known.permissions().mode() & 0o777,
-                });
-            }
-            Ok(_) => {}
+            private::write_new(path, &pem_pair(&certificate, &key)).map_err(file)?;
         }
-        let text = fs::read(path).map_err(file)?;
+        let text = private::read_secret(path, MOST_BYTES).map_err(|why| match why {
+            Unreadable::Failed(why) => file(why),
+            Unreadable::Exposed(mode) => IdentityError::Readable {
+                path: path.to_owned(),
+                mode,
+            },
+        })?;
         let garbage = |why: rustls::pki_types::pem::Error| IdentityError::Garbage {
             path: path.to_owned(),
             why: why.to_string(),
@@ -236,7 +232,8 @@ pub fn client(
     Ok(config)
 }
 
-fn provider() -> Arc<CryptoProvider> {
+/// The cryptography of all TLS here.
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
@@ -246,31 +243,17 @@ fn make() -> Result<(rcgen::Certificate, rcgen::KeyPair), IdentityError> {
     Ok((certificate, key))
 }
 
-/// Writes a file for its owner alone, whole or not at all. Where another process is sooner, its file stays.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let part = path.with_file_name(name);
-    let mut out = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&part)?;
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.sync_all());
-    let linked = written.and_then(|()| fs::hard_link(&part, path));
-    fs::remove_file(&part)?;
-    match linked {
-        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other,
-    }
-}
-
 /// RFC 7468: lines of 64 characters between a label's two.
 pub fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
     let body: String = lines.map(|line| format!("{line}\n")).collect();
     format!("-----BEGIN {label}-----\n{body}-----END {label}-----\n")
+}
+
+/// A certificate and its private key.
+pub fn pem_pair(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> String {
+    pem("CERTIFICATE", certificate.der()) + &pem("PRIVATE KEY", &key.serialize_der())
 }
 
 impl Fingerprint {
@@ -296,7 +279,8 @@ impl FromStr for Fingerprint {
 
     fn from_str(text: &str) -> Result<Fingerprint, BadFingerprint> {
         let bad = || BadFingerprint(text.to_owned());
-        if text.len() != 2 * SHA256_OUTPUT_LEN || !text.is_ascii() {
+        // Digits alone: `from_str_radix` takes a sign, too.
+        if text.len() != 2 * SHA256_OUTPUT_LEN || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(bad());
         }
         let mut bytes = [0; SHA256_OUTPUT_LEN];
@@ -324,25 +308,40 @@ impl Pinned {
             CertificateError::ApplicationVerificationFailure,
         ))
     }
-
-    fn check_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
-/// TLS 1.2 is not spoken.
-fn no_tls12() -> Result<HandshakeSignatureValid, rustls::Error> {
-    Err(rustls::Error::General("TLS 1.3 alone is spoken".to_owned()))
+/// What verifiers of servers and of clients have alike: how a handshake is signed.
+macro_rules! signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _cert: &CertificateDer<'_>,
+            _dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(rustls::Error::General("TLS 1.3 alone is spoken".to_owned()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            verify_tls13_signature(
+                message,
+                cert,
+                dss,
+                &self.provider.signature_verification_algorithms,
+            )
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.provider
+                .signature_verification_algorithms
+                .supported_schemes()
+        }
+    };
 }
 
 impl ServerCertVerifier for Pinned {
@@ -357,27 +356,7 @@ impl ServerCertVerifier for Pinned {
         self.check(end_entity).map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        no_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.check_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes()
-    }
+    signatures!();
 }
 
 impl ClientCertVerifier for Pinned {
@@ -394,38 +373,29 @@ impl ClientCertVerifier for Pinned {
         self.check(end_entity).map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        no_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.check_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes()
-    }
+    signatures!();
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
     fn a_fingerprint_is_read_as_it_is_printed() {
         let own = Identity::new().unwrap().fingerprint();
         assert_eq!(own.to_string().parse(), Ok(own));
-        for bad in ["", "12", &"g".repeat(64), &"é".repeat(32), &own.to_string()[1..]] {
+        let signs = "+1".repeat(32);
+        for bad in [
+            "",
+            "12",
+            &"g".repeat(64),
+            &"é".repeat(32),
+            &signs,
+            &own.to_string()[1..],
+        ] {
             let text = bad.parse::<Fingerprint>().unwrap_err().to_string();
             assert!(text.contains("64 hexadecimal digits"), "{text}");
         }
@@ -459,8 +429,7 @@ mod tests {
         let mut params = rcgen::CertificateParams::new(vec![NAME.to_owned()]).unwrap();
         change(&mut params);
         let certificate = params.self_signed(&key).unwrap();
-        let text = pem("CERTIFICATE", certificate.der()) + &pem("PRIVATE KEY", &key.serialize_der());
-        fs::write(&path, text).unwrap();
+        fs::write(&path, pem_pair(&certificate, &key)).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let loaded = Identity::load(&path);
         fs::remove_file(&path).unwrap();

@@ -97,7 +97,15 @@ fn read(frame: &[u8]) -> Result<Frame<'_>, WireError> {
             Ok(Frame::Hello(Hello { process, way }))
         }
         GOODBYE => {
-            let words = std::str::from_utf8(body.rest());
+            let words = body.rest();
+            if words.len() > MOST_WORDS {
+                return Err(WireError::TooLong {
+                    what: "a goodbye",
+                    is: words.len(),
+                    most: MOST_WORDS,
+                });
+            }
+            let words = std::str::from_utf8(words);
             words.map(Frame::Goodbye).map_err(|_| WireError::Text("a goodbye"))
         }
         unknown => Err(WireError::Unknown {
@@ -284,6 +292,9 @@ mod tests {
         assert!(matches!(why, Some(WireError::Short { .. })), "{why:?}");
         let (_, why) = read_all([&[2, 0, 0, 0, GOODBYE, 0xff][..]]);
         assert!(matches!(why, Some(WireError::Text(_))), "{why:?}");
+        let long = framed(GOODBYE, |out| out.put(&[b'x'; MOST_WORDS + 1]));
+        let (_, why) = read_all([&long[..]]);
+        assert!(matches!(why, Some(WireError::TooLong { is: 513, .. })), "{why:?}");
     }
 
     #[test]

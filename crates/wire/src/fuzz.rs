@@ -1,4 +1,4 @@
-//! What the fuzz target does with arbitrary bytes, also run by `cargo test` with seeded ones.
+//! What the fuzz targets do with arbitrary bytes, also run by `cargo test` with seeded ones.
 
 use crate::{WireError, framed, v1, v2};
 

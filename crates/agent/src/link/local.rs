@@ -9,14 +9,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use ccplane_units::{Duration, Time};
+use ccplane_units::Time;
 use ccplane_wire::{Command, WireError, v2};
 use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::sys::socket::{MsgFlags, SockType, getsockopt, recv, send, sockopt};
 
+use super::rest::Rest;
 use super::socket::{self, Bound};
-use super::warning::Warning;
 use super::{Link, LinkError};
 use crate::{Agent, DatapathId};
 
@@ -24,10 +24,6 @@ use crate::{Agent, DatapathId};
 const PACKETS: usize = 16;
 /// Packets that may wait for a datapath that does not read.
 const MOST_WAITING: usize = 256;
-/// How long the listener rests after it could not accept, at the limit of descriptors for example. A connection that waits
-/// makes the listener readable all the time: much shorter would spin, much longer would keep datapaths waiting after the
-/// limit is raised or another datapath has gone.
-const REST: Duration = Duration::from_millis(100);
 
 /// Serves ccplane's datapaths at a path.
 pub struct Local {
@@ -35,9 +31,7 @@ pub struct Local {
     listener: UnixListener,
     /// Removes the path in the end.
     _bound: Bound,
-    /// Until when the listener is left alone.
-    rests: Option<Time>,
-    refusals: Warning,
+    rest: Rest,
     base: u32,
     /// Numbers are not used again, so that a late command never reaches another datapath.
     next: u32,
@@ -82,8 +76,7 @@ impl Local {
         Ok(Local {
             listener: listener.into(),
             _bound: bound,
-            rests: None,
-            refusals: Warning::default(),
+            rest: Rest::default(),
             base: 0,
             next: 0,
             connections: Vec::new(),
@@ -93,10 +86,9 @@ impl Local {
     }
 
     fn accept(&mut self, now: Time) -> bool {
-        if self.rests.is_some_and(|until| now < until) {
+        if self.rest.lasts(now) {
             return false;
         }
-        self.rests = None;
         let mut any = false;
         while let Some(socket) = self.accept_one(now) {
             any = true;
@@ -130,10 +122,7 @@ impl Local {
             Ok(socket) => Some(socket),
             Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
             Err(why) => {
-                self.rests = Some(now + REST);
-                if let Some(times) = self.refusals.due(now) {
-                    tracing::warn!(%why, times, "cannot accept a datapath: it waits; raise the limit of open files if that is it");
-                }
+                self.rest.begin(now, &why);
                 None
             }
         }
@@ -189,7 +178,7 @@ impl Link for Local {
     }
 
     fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
-        if self.rests.is_none() {
+        if !self.rest.is_on() {
             watched.push((self.listener.as_fd(), PollFlags::POLLIN));
         }
         watched.extend(self.connections.iter().map(|connection| {

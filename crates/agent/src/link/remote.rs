@@ -46,8 +46,10 @@ pub trait Remote: Send {
     /// Gives the commands that have arrived, and those that are due, to `sink`. Never blocks.
     fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command));
 
-    /// When to call [`receive`](Remote::receive) at the latest.
-    fn next_deadline(&self) -> Option<Time>;
+    /// When to call [`receive`](Remote::receive) and [`flush`](Remote::flush) at the latest.
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
 
     /// What to wait on for commands, and for room.
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;

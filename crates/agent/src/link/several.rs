@@ -155,10 +155,6 @@ mod tests {
 
         fn receive(&mut self, _now: Time, _sink: &mut dyn FnMut(Command)) {}
 
-        fn next_deadline(&self) -> Option<Time> {
-            None
-        }
-
         fn as_fd(&self) -> Option<BorrowedFd<'_>> {
             None
         }

@@ -4,6 +4,7 @@
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration as StdDuration, Instant};
 
@@ -16,8 +17,9 @@ use super::*;
 use crate::datapath::{Datapath, Shared, There};
 use crate::{Algorithm, AlgorithmStats, Control, FlowInfo, Options, Programs, Report, Tables};
 
-/// Adds a segment to the window at every report.
-struct Grow;
+/// Adds to the window at every report, and keeps what it was told of flows.
+#[derive(Default)]
+pub(super) struct Grow(pub(super) Arc<Mutex<Vec<FlowInfo>>>);
 
 const PROGRAM: &str = "(def (Report (volatile acked 0)) (unused 0))
     (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
@@ -34,6 +36,7 @@ impl Algorithm for Grow {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> u64 {
+        self.0.lock().unwrap().push(info.clone());
         control.program("fold", &[]);
         info.cwnd.get()
     }
@@ -73,7 +76,7 @@ fn serving(link: &mut (dyn Link + Send), test: impl FnOnce()) -> AlgorithmStats 
     thread::scope(|scope| {
         let agent = scope.spawn(|| {
             let mut agent = Agent::new(Options::default());
-            agent.add(Grow).expect("it compiles");
+            agent.add(Grow::default()).expect("it compiles");
             serve(&mut agent, &mut [link], Waiting::default(), &stop).expect("it serves");
             agent.stats("grow").expect("it is there")
         });

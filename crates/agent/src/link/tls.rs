@@ -85,7 +85,7 @@ pub fn far_silence(round_trip: Duration) -> Duration {
 fn random() -> u64 {
     let mut bytes = [0; 8];
     // Where the system has no random numbers TLS fails, too, and says so.
-    let _ = rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes);
+    let _ = ccplane_identity::provider().secure_random.fill(&mut bytes);
     u64::from_le_bytes(bytes)
 }
 

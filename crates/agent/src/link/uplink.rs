@@ -146,10 +146,6 @@ impl Remote for Uplink {
         Uplink::receive(self, sink);
     }
 
-    fn next_deadline(&self) -> Option<Time> {
-        None
-    }
-
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         Uplink::as_fd(self)
     }

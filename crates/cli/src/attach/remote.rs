@@ -48,10 +48,11 @@ pub fn names<'a>(contenders: &'a [Contender], address: &AgentAddress) -> Result<
     contenders.iter().map(name).collect()
 }
 
-/// A limit of silence is for those who have no heartbeats.
+/// A limit of silence is for those who have no heartbeats; of several agents one such is enough.
 pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Result<(), Failure> {
     match (address, silence) {
-        (AgentAddress::Unix(_) | AgentAddress::Tls(_), Some(_)) => Err(Failure::text(
+        (AgentAddress::Several(all), _) if all.iter().any(|one| may_be_silent(one, silence).is_ok()) => Ok(()),
+        (AgentAddress::Unix(_) | AgentAddress::Tls(_) | AgentAddress::Several(_), Some(_)) => Err(Failure::text(
             Kind::Usage,
             "--silence is for a CCP agent: ccplane's says by heartbeats that it lives",
         )
@@ -72,4 +73,20 @@ fn failed(error: RemoteError) -> Failure {
         _ => Kind::Failed,
     };
     Failure::new(kind, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_silence_is_for_agents_without_heartbeats() {
+        let may_be = |addresses: &[&str]| {
+            let all: Vec<AgentAddress> = addresses.iter().map(|text| text.parse().expect("an address")).collect();
+            let address = AgentAddress::one_of(all).expect("there is one");
+            may_be_silent(&address, Some(Duration::from_secs(1))).is_ok()
+        };
+        assert!(may_be(&["ccp:/a"]) && may_be(&["unix:/a", "ccp:/b"]));
+        assert!(!may_be(&["unix:/a"]) && !may_be(&["unix:/a", "tls://b:1"]));
+    }
 }

@@ -13,13 +13,13 @@
 //! section 4.2.1.12). Its name is a DNS name that is in no DNS.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ccplane_identity::{Fingerprint, pem};
+use ccplane_identity::private::{self, Unreadable};
+use ccplane_identity::{Fingerprint, pem, pem_pair};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -216,40 +216,21 @@ fn names(folder: &Path) -> Result<Vec<String>, KeyError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
-    let size = fs::metadata(path).map_err(file(path))?.len();
-    if size > MOST_BYTES {
-        return Err(file(path)(io::Error::other(format!("it has {size} bytes"))));
-    }
-    fs::read(path).map_err(file(path))
+    private::read(path, MOST_BYTES).map_err(file(path))
 }
 
 fn secret(path: &Path) -> Result<Vec<u8>, KeyError> {
-    let mode = fs::metadata(path).map_err(file(path))?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(KeyError::Readable {
+    private::read_secret(path, MOST_BYTES).map_err(|why| match why {
+        Unreadable::Failed(why) => file(path)(why),
+        Unreadable::Exposed(mode) => KeyError::Readable {
             path: path.to_owned(),
             mode,
-        });
-    }
-    read(path)
+        },
+    })
 }
 
-/// Writes a file for its owner alone, whole or not at all.
 fn write(path: &Path, text: &str) -> Result<(), KeyError> {
-    let beside = path.with_extension("new");
-    let written = (|| {
-        let mut options = OpenOptions::new();
-        let mut out = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&beside)?;
-        out.write_all(text.as_bytes())?;
-        out.sync_all()?;
-        fs::rename(&beside, path)
-    })();
-    written.map_err(file(path))
+    private::replace(path, text).map_err(file(path))
 }
 
 /// What [`make`] did for a host.
@@ -354,11 +335,7 @@ fn is_name(name: &str) -> bool {
 }
 
 fn folder_for_owner(folder: &Path) -> Result<(), KeyError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(file(folder))
+    private::make_folder(folder).map_err(file(folder))
 }
 
 /// Who signs.
@@ -430,7 +407,7 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
         let certificate = params.signed_by(&key, &Issuer::from_params(&self.params, &self.key))?;
-        Ok(pem("CERTIFICATE", certificate.der()) + &pem("PRIVATE KEY", &key.serialize_der()))
+        Ok(pem_pair(&certificate, &key))
     }
 }
 

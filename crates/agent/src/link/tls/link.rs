@@ -18,6 +18,7 @@ use rustls::{ServerConfig, ServerConnection};
 use super::keys::{self, Keys, Role};
 use super::stream::{Closed, READ, Stream};
 use super::{KeyError, trust};
+use crate::link::rest::Rest;
 use crate::link::warning::Warning;
 use crate::link::{Link, LinkError};
 use crate::{Agent, DatapathId};
@@ -37,8 +38,6 @@ const MOST_FLOWS: usize = 1 << 17;
 const MOST_WAITING: usize = 1 << 20;
 /// How often the list of revoked keys is looked at: within a second of being revoked a key is to count no more.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long the listener rests after it could not accept, at the limit of descriptors for example.
-const REST: Duration = Duration::from_millis(100);
 /// Numbers of datapaths that a link has.
 const NUMBERS: u32 = 1 << 24;
 
@@ -49,8 +48,7 @@ pub struct TlsLink {
     revocations: Revocations,
     /// Drawn for this process.
     process: u64,
-    /// Until when the listener is left alone.
-    rests: Option<Time>,
+    rest: Rest,
     refusals: Warning,
     base: u32,
     /// Numbers are not used again, so that a late command never reaches another datapath.
@@ -78,8 +76,6 @@ struct Datapath {
     stream: Stream,
     peer: SocketAddr,
     packet: v2::Packet,
-    /// Bytes that were given to the stream and are not sent.
-    waiting: usize,
     flows: HashSet<u64>,
     /// It was said that it has too many flows.
     too_many_said: bool,
@@ -109,7 +105,7 @@ impl TlsLink {
             config,
             revocations,
             process: super::process(),
-            rests: None,
+            rest: Rest::default(),
             refusals: Warning::default(),
             base: 0,
             next: 0,
@@ -137,6 +133,12 @@ impl TlsLink {
         self.datapaths.first().map(|one| one.id)
     }
 
+    /// Bytes that wait for that one.
+    #[cfg(test)]
+    pub(super) fn unsent(&self) -> usize {
+        self.datapaths.first().map_or(0, |one| one.stream.unsent())
+    }
+
     /// Says something to all, whether it is a frame or not.
     #[cfg(test)]
     pub(super) fn say_to_all(&mut self, bytes: &[u8]) {
@@ -150,12 +152,12 @@ impl TlsLink {
     }
 
     fn accept(&mut self, now: Time) -> bool {
-        if self.rests.is_some_and(|until| now < until) {
+        if self.rest.lasts(now) {
             return false;
         }
-        self.rests = None;
         let mut any = false;
-        loop {
+        // Who connects without end does not keep those from their turn that are here.
+        for _ in 0..MOST_STRANGERS {
             match self.listener.accept() {
                 Ok((socket, peer)) => {
                     any = true;
@@ -168,14 +170,12 @@ impl TlsLink {
                         io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
                     ) => {}
                 Err(why) => {
-                    self.rests = Some(now + REST);
-                    if let Some(times) = self.refusals.due(now) {
-                        tracing::warn!(%why, times, "cannot accept a datapath: it waits; raise the limit of open files if that is it");
-                    }
+                    self.rest.begin(now, &why);
                     return any;
                 }
             }
         }
+        any
     }
 
     fn take(&mut self, socket: TcpStream, peer: SocketAddr, now: Time) {
@@ -193,7 +193,11 @@ impl TlsLink {
                 peer,
                 since: now,
             }),
-            Err(why) => tracing::warn!(%peer, %why, "a connection could not be taken"),
+            Err(why) => {
+                if let Some(times) = self.refusals.due(now) {
+                    tracing::warn!(%peer, times, %why, "a connection could not be taken");
+                }
+            }
         }
     }
 
@@ -217,9 +221,7 @@ impl TlsLink {
                         let why = in_words(&why);
                         tracing::warn!(peer = %stranger.peer, times, why, "a connection was refused");
                     }
-                    if let Closed::Ours(why) = &why {
-                        stranger.stream.close(why);
-                    }
+                    stranger.stream.end(&why);
                 }
             }
         }
@@ -277,7 +279,6 @@ impl TlsLink {
             stream,
             peer,
             packet: v2::Packet::new(),
-            waiting: 0,
             flows: HashSet::new(),
             too_many_said: false,
             closed,
@@ -309,10 +310,8 @@ impl TlsLink {
                     tracing::warn!(datapath = id.0, %name, %peer, why, "a datapath's connection ended");
                 }
             }
-            match datapath.closed {
-                Some(Closed::Ours(why)) => datapath.stream.close(&why),
-                Some(Closed::Garbage(why)) => datapath.stream.close(&why.to_string()),
-                _ => {}
+            if let Some(why) = &datapath.closed {
+                datapath.stream.end(why);
             }
         }
     }
@@ -369,7 +368,7 @@ impl Link for TlsLink {
     }
 
     fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
-        if self.rests.is_none() {
+        if !self.rest.is_on() {
             watched.push((self.listener.as_fd(), PollFlags::POLLIN));
         }
         let strangers = self.strangers.iter().map(|one| &one.stream);
@@ -455,8 +454,7 @@ impl Datapath {
 
     /// Gives the packet to the stream.
     fn give(&mut self) -> Result<(), Closed> {
-        self.waiting += self.packet.as_bytes().len();
-        if self.waiting > MOST_WAITING {
+        if self.stream.unsent() + self.packet.as_bytes().len() > MOST_WAITING {
             return Err(Closed::Ours(format!(
                 "it does not read: {MOST_WAITING} bytes wait for it"
             )));
@@ -470,9 +468,7 @@ impl Datapath {
         if !self.packet.is_empty() {
             self.give()?;
         }
-        if self.stream.flush()? {
-            self.waiting = 0;
-        }
+        self.stream.flush()?;
         Ok(())
     }
 }

@@ -19,11 +19,18 @@ const READS: usize = 4;
 /// network's hiccup holds up; longer would keep an agent steering flows of hosts that are gone.
 const BELIEVED: Duration = Duration::from_secs(15);
 
+/// What TLS 1.3 adds to a record: its header, the type of its content and a tag (RFC 8446, section 5.2).
+const RECORD: usize = 5 + 1 + 16;
+/// Bytes of a record's content at most (section 5.1).
+const CONTENT: usize = 1 << 14;
+
 /// One connection.
 pub(super) struct Stream {
     socket: TcpStream,
     tls: Connection,
     frames: Frames,
+    /// Bytes that were given and are not sent, as records.
+    unsent: usize,
 }
 
 /// Why a connection ended.
@@ -60,6 +67,7 @@ impl Stream {
             socket,
             tls,
             frames: Frames::new(),
+            unsent: 0,
         })
     }
 
@@ -143,6 +151,11 @@ impl Stream {
         self.tls.wants_write()
     }
 
+    /// Bytes that were given and are not sent.
+    pub fn unsent(&self) -> usize {
+        self.unsent
+    }
+
     /// Takes a packet; it goes with the next flush.
     pub fn packet(&mut self, packet: &v2::Packet) -> Result<(), Closed> {
         let bytes = packet.as_bytes();
@@ -151,12 +164,14 @@ impl Stream {
         let parts = [IoSlice::new(&length), IoSlice::new(bytes)];
         let taken = self.tls.writer().write_vectored(&parts)?;
         debug_assert_eq!(taken, length.len() + bytes.len(), "there is no limit");
+        self.unsent += as_records(taken);
         Ok(())
     }
 
     /// Takes a whole frame.
     pub fn frame(&mut self, frame: &[u8]) -> Result<(), Closed> {
         self.tls.writer().write_all(frame)?;
+        self.unsent += as_records(frame.len());
         Ok(())
     }
 
@@ -165,23 +180,34 @@ impl Stream {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.socket) {
                 Ok(0) => return Err(Closed::Gone),
-                Ok(_) => {}
+                Ok(sent) => self.unsent = self.unsent.saturating_sub(sent),
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                 Err(why) if is_gone(&why) => return Err(Closed::Gone),
                 Err(why) => return Err(why.into()),
             }
         }
+        self.unsent = 0;
         Ok(true)
     }
 
-    /// Says why, as far as there is room, and ends the connection.
-    pub fn close(mut self, why: &str) {
-        let said = self.frame(&framed::goodbye(why));
+    /// Ends the connection. Where it is this end that closes it, the other is told why, as far as there is room.
+    pub fn end(mut self, why: &Closed) {
+        let words = match why {
+            Closed::Ours(why) => why.clone(),
+            Closed::Garbage(why) => why.to_string(),
+            Closed::Gone | Closed::Tls(_) | Closed::Failed(_) | Closed::Goodbye(_) => return,
+        };
+        let said = self.frame(&framed::goodbye(&words));
         self.tls.send_close_notify();
         // Where it is gone already it needs not be told.
         let _ = said.and_then(|()| self.flush());
     }
+}
+
+/// Bytes of the records that so many bytes become.
+fn as_records(bytes: usize) -> usize {
+    bytes + bytes.div_ceil(CONTENT) * RECORD
 }
 
 /// Words of somebody else, for a log.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration as StdDuration, Instant, SystemTime};
 
 use ccplane_datapath::{Capabilities, Limits, Signals, Transport};
-use ccplane_units::{Bytes, Duration, Time};
+use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Hello};
 use ccplane_wire::{Command, Event, FlowInfo, Tags, v2};
 use rustls::pki_types::UnixTime;
@@ -20,38 +20,9 @@ use rustls::time_provider::TimeProvider;
 use super::stream::Stream;
 use super::*;
 use crate::datapath::{Datapath, Shared, There};
+use crate::link::tests::Grow;
 use crate::link::{Link, LinkError, Remote, Sent};
-use crate::{Agent, Algorithm, Control, DatapathInfo, Options, Programs, Report, Tables};
-
-/// Adds to the window at every report, and keeps what it was told of flows.
-#[derive(Default)]
-struct Grow(Arc<std::sync::Mutex<Vec<FlowInfo>>>);
-
-const PROGRAM: &str = "(def (Report (volatile acked 0)) (unused 0))
-    (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
-
-impl Algorithm for Grow {
-    type Flow = u64;
-
-    fn name(&self) -> &str {
-        "grow"
-    }
-
-    fn programs(&self) -> Programs {
-        Programs::new().with("fold", PROGRAM)
-    }
-
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> u64 {
-        self.0.lock().unwrap().push(info.clone());
-        control.program("fold", &[]);
-        info.cwnd.get()
-    }
-
-    fn on_report(&mut self, cwnd: &mut u64, _report: &Report<'_>, control: &mut Control<'_>) {
-        *cwnd += 1000;
-        control.cwnd(Bytes::new(*cwnd));
-    }
-}
+use crate::{Agent, DatapathInfo, Options, Tables};
 
 /// A folder of this test's own, with keys of these datapaths.
 struct Place(PathBuf);
@@ -628,6 +599,68 @@ fn a_datapath_that_does_not_read_is_cut() {
         }
     }
     panic!("40 MB wait for it");
+}
+
+#[test]
+fn a_datapath_that_reads_slowly_is_not_cut() {
+    let place = Place::new(&["web1"]);
+    let mut world = World::new(&place.0);
+    let mut stream = world.stream(&place.0);
+    let to = world.link.first().expect("it is there");
+    let algorithm: Arc<str> = "x".repeat(200).into();
+    let began = Instant::now();
+    // More than the sockets and what may wait hold together.
+    for _ in 0..60_000 {
+        let command = Command::Heartbeat {
+            algorithm: Arc::clone(&algorithm),
+        };
+        world.link.send(&mut world.agent, Time::ZERO, to, &command);
+        world.link.flush(&mut world.agent);
+        assert!(world.link.first().is_some(), "it reads");
+        while world.link.unsent() > 1 << 19 {
+            stream.read(&mut [0; 4096], &mut |_| Ok(())).expect("connected");
+            world.link.flush(&mut world.agent);
+            assert!(began.elapsed() < StdDuration::from_secs(30), "it reads");
+        }
+    }
+}
+
+#[test]
+fn a_packet_that_is_sent_in_part_is_not_forgotten() {
+    let place = Place::new(&["web1"]);
+    let mut world = World::new(&place.0);
+    let mut uplink = world.connected(&place.0);
+    let fields = [7; 1000];
+    let report = Event::Report {
+        flow: 1,
+        program: 2,
+        urgent: true,
+        fields: &fields,
+    };
+    // The agent does not read: 80 MB are more than sockets hold.
+    for _ in 0..10_000 {
+        assert_eq!(uplink.event(&report), Sent::Yes);
+        assert_eq!(uplink.flush(), !uplink.waits());
+        if uplink.waits() {
+            let soon = world.now() + Duration::from_secs(30);
+            assert!(uplink.next_deadline().is_some_and(|due| due < soon));
+            return;
+        }
+    }
+    panic!("there is always room");
+}
+
+#[test]
+fn the_addresses_of_a_name_are_tried_one_after_the_other() {
+    let place = Place::new(&["web1"]);
+    // Where `localhost` is ::1 first, nobody is there.
+    let mut world = World::new(&place.0);
+    let address = TlsAddress {
+        host: "localhost".to_owned(),
+        ..world.to(&place.0)
+    };
+    let mut uplink = TlsUplink::new(&address);
+    world.connect(&mut uplink).expect("it is welcome");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use ccplane_identity::provider;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
@@ -22,7 +23,7 @@ fn roots(keys: &Keys) -> Result<Arc<RootCertStore>, KeyError> {
 
 /// TLS as an agent.
 pub(super) fn agent(keys: &Keys, clock: Arc<dyn TimeProvider>) -> Result<Arc<ServerConfig>, KeyError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = provider();
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(keys)?, Arc::clone(&provider)).build();
     let verifier = verifier.map_err(|why| KeyError::Authority(why.to_string()))?;
     let mut config = ServerConfig::builder_with_details(provider, clock)
@@ -38,8 +39,7 @@ pub(super) fn agent(keys: &Keys, clock: Arc<dyn TimeProvider>) -> Result<Arc<Ser
 
 /// TLS as a datapath.
 pub(super) fn datapath(keys: &Keys, clock: Arc<dyn TimeProvider>) -> Result<Arc<ClientConfig>, KeyError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_details(provider, clock)
+    let mut config = ClientConfig::builder_with_details(provider(), clock)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots(keys)?)
         .with_client_auth_cert(vec![keys.certificate.clone()], keys.key.clone_key())?;

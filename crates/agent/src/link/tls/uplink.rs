@@ -1,10 +1,13 @@
 //! A datapath's end of the link between hosts.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::thread;
+use std::vec::IntoIter;
 
 use ccplane_identity::Fingerprint;
 use ccplane_units::{Duration, Time};
@@ -13,8 +16,8 @@ use ccplane_wire::{Command, Event, v2};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt};
-use rustls::ClientConnection;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
+use rustls::{ClientConfig, ClientConnection};
 
 use super::keys::{self, KEYS, Keys, Role};
 use super::stream::{Closed, READ, Stream};
@@ -26,7 +29,7 @@ use crate::link::{Clock, LinkError, Remote, Sent};
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// The longest such wait. Longer would leave flows on the fallback when a network is back; shorter would trouble one that is down.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// How long an attempt may take, to the agent's welcome. A path of a second's round trip takes three of them.
+/// How long an attempt may take, to the agent's welcome, and the look-up of a name before it. A path of a second's round trip takes three of them.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// An agent that said nothing for so many times the silence after which flows fall back is looked for anew. A network that comes back after a
 /// moment lets TCP go on by itself; after a long one a new connection is there sooner than TCP's next attempt to send.
@@ -73,9 +76,36 @@ pub struct TlsUplink {
 enum Stage {
     /// Nothing before this moment. Why the last attempt failed, if one did.
     Waiting(Time, Option<Arc<FarError>>),
-    Connecting(OwnedFd, Time, Arc<rustls::ClientConfig>, Keyring),
+    /// The name is looked up, in a thread of its own: that may take as long as the resolver does.
+    Naming(Receiver<io::Result<Addresses>>, Attempt),
+    Connecting(OwnedFd, Attempt),
     Greeting(Stream, Greeting),
     Up(Stream),
+}
+
+/// Of a name.
+type Addresses = IntoIter<SocketAddr>;
+
+impl Stage {
+    /// Its number: they follow each other, until one is made anew.
+    fn number(&self) -> u8 {
+        match self {
+            Stage::Waiting(..) => 0,
+            Stage::Naming(..) => 1,
+            Stage::Connecting(..) => 2,
+            Stage::Greeting(..) => 3,
+            Stage::Up(_) => 4,
+        }
+    }
+}
+
+struct Attempt {
+    /// When the look-up began, then the connecting.
+    began: Time,
+    /// Addresses that were not tried.
+    rest: Addresses,
+    config: Arc<ClientConfig>,
+    keyring: Keyring,
 }
 
 struct Greeting {
@@ -86,7 +116,7 @@ struct Greeting {
 }
 
 /// Which agents' keys count no more, as far as this host was told.
-struct Keyring(std::path::PathBuf);
+struct Keyring(PathBuf);
 
 /// Why an agent on another host cannot be reached.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +168,12 @@ impl TlsUplink {
         }
     }
 
+    /// Something that was sent waits for room.
+    #[cfg(test)]
+    pub(super) fn waits(&self) -> bool {
+        matches!(&self.stage, Stage::Up(stream) if stream.waits())
+    }
+
     /// The owner's time. It is asked where a call does not say it.
     fn now(&self) -> Time {
         self.epoch + Duration::from_nanos(self.since.now().as_nanos())
@@ -149,18 +185,53 @@ impl TlsUplink {
         self.epoch = now;
     }
 
-    /// A first step: the key is read anew, as it may be a new one, and the socket begins to connect.
+    /// A first step: the key is read anew, as it may be a new one, and a name is looked up.
     fn begin(&mut self) -> Result<Stage, LinkError> {
         let folder = self.address.keys.as_deref().unwrap_or(Path::new(KEYS));
         let keys = Keys::load(folder, Role::Datapath)?;
         let config = trust::datapath(&keys, Arc::clone(&self.clock))?;
-        let far = |why| self.far(Arc::new(why));
-        let found = (&*self.address.host, self.address.port).to_socket_addrs();
-        let none = || io::Error::other("there is none");
-        let to = found.and_then(|mut all| all.next().ok_or_else(none));
-        let to = to.map_err(|why| far(FarError::Name(why)))?;
-        let socket = start(to).map_err(|why| far(FarError::Connect(why, self.address.port)))?;
-        Ok(Stage::Connecting(socket, self.now(), config, Keyring(keys.revoked)))
+        let attempt = Attempt {
+            began: self.now(),
+            rest: Vec::new().into_iter(),
+            config,
+            keyring: Keyring(keys.revoked),
+        };
+        let (host, port) = (self.address.host.clone(), self.address.port);
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return self.start(attempt, vec![SocketAddr::new(address, port)].into_iter());
+        }
+        let (says, named) = sync_channel(1);
+        // Where it takes too long nobody waits for it any more, and it is for nothing.
+        let look_up = move || drop(says.send((&*host, port).to_socket_addrs()));
+        let thread = thread::Builder::new().name("ccplane-name".to_owned()).spawn(look_up);
+        thread.map_err(|why| self.unnamed(why))?;
+        Ok(Stage::Naming(named, attempt))
+    }
+
+    fn unnamed(&self, why: io::Error) -> LinkError {
+        self.far(Arc::new(FarError::Name(why)))
+    }
+
+    /// Begins to connect to the first of these addresses to which it can.
+    fn start(&self, attempt: Attempt, mut addresses: Addresses) -> Result<Stage, LinkError> {
+        let socket = self.next_of(&mut addresses, io::Error::other("there is none"))?;
+        let attempt = Attempt {
+            began: self.now(),
+            rest: addresses,
+            ..attempt
+        };
+        Ok(Stage::Connecting(socket, attempt))
+    }
+
+    /// A socket that connects to the next of these addresses to which it can; `why` it could not to the one before.
+    fn next_of(&self, addresses: &mut Addresses, mut why: io::Error) -> Result<OwnedFd, LinkError> {
+        for address in addresses {
+            match start(address) {
+                Ok(socket) => return Ok(socket),
+                Err(failed) => why = failed,
+            }
+        }
+        Err(self.far(Arc::new(FarError::Connect(why, self.address.port))))
     }
 
     /// Goes on with an attempt as far as it goes without waiting.
@@ -172,10 +243,23 @@ impl TlsUplink {
                 Err(self.far(why))
             }
             Stage::Waiting(..) => self.begin(),
-            Stage::Connecting(socket, began, config, keyring) => {
-                if !is_connected(&socket).map_err(|why| self.connect_failed(why))? {
-                    return self.unless_late(now, began, Stage::Connecting(socket, began, config, keyring));
+            Stage::Naming(named, attempt) => match named.try_recv() {
+                Ok(found) => self.start(attempt, found.map_err(|why| self.unnamed(why))?),
+                Err(TryRecvError::Empty) => self.unless_late(now, attempt.began, Stage::Naming(named, attempt)),
+                Err(TryRecvError::Disconnected) => Err(self.unnamed(io::Error::other("nothing came of looking it up"))),
+            },
+            Stage::Connecting(socket, mut attempt) => {
+                let connected = is_connected(&socket);
+                if !matches!(connected, Ok(true)) {
+                    let socket = match connected {
+                        Ok(_) => socket,
+                        Err(why) => self.next_of(&mut attempt.rest, why)?,
+                    };
+                    return self.unless_late(now, attempt.began, Stage::Connecting(socket, attempt));
                 }
+                let Attempt {
+                    began, config, keyring, ..
+                } = attempt;
                 self.measured(began);
                 let name = trust::agent_name().map_err(|why| self.broken(&Closed::Tls(why)))?;
                 let tls = ClientConnection::new(config, name).map_err(|why| self.broken(&Closed::Tls(why)))?;
@@ -256,10 +340,6 @@ impl TlsUplink {
         }
     }
 
-    fn connect_failed(&self, why: io::Error) -> LinkError {
-        self.far(Arc::new(FarError::Connect(why, self.address.port)))
-    }
-
     fn broken(&self, why: &Closed) -> LinkError {
         self.far(Arc::new(FarError::Broken(in_words(why))))
     }
@@ -270,7 +350,7 @@ impl TlsUplink {
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
     }
 
-    /// Sends the packet; false if there is no room now, or no agent.
+    /// Sends the packet; false if something of it or of the one before is left for lack of room, or there is no agent.
     fn send(&mut self) -> bool {
         let now = self.now();
         let Stage::Up(stream) = &mut self.stage else {
@@ -278,16 +358,13 @@ impl TlsUplink {
         };
         let sent = stream.flush().and_then(|room| {
             // One packet at most waits in the stream, and one here.
-            if !room {
-                return Ok(false);
+            if !room || self.packet.is_empty() {
+                return Ok(room);
             }
-            if !self.packet.is_empty() {
-                stream.packet(&self.packet)?;
-                self.packet.clear();
-                (self.urgent, self.sent, self.answered) = (false, now, false);
-                stream.flush()?;
-            }
-            Ok(true)
+            stream.packet(&self.packet)?;
+            self.packet.clear();
+            (self.urgent, self.sent, self.answered) = (false, now, false);
+            stream.flush()
         });
         match sent {
             Ok(sent) => sent,
@@ -312,10 +389,8 @@ impl TlsUplink {
     fn lost(&mut self, now: Time, why: &Closed) {
         let words = in_words(why);
         tracing::warn!(agent = %self.address, why = words, "the agent is gone");
-        if let (Closed::Ours(why), Stage::Up(stream)) =
-            (why, std::mem::replace(&mut self.stage, Stage::Waiting(now, None)))
-        {
-            stream.close(why);
+        if let Stage::Up(stream) = std::mem::replace(&mut self.stage, Stage::Waiting(now, None)) {
+            stream.end(why);
         }
         self.packet.clear();
         self.rest(now, Some(Arc::new(FarError::Broken(words))));
@@ -361,12 +436,8 @@ impl Remote for TlsUplink {
         self.tell_time(now);
         loop {
             let stage = std::mem::replace(&mut self.stage, Stage::Waiting(now, None));
-            let (resting, before) = match &stage {
-                Stage::Waiting(until, _) => (now < *until, 0),
-                Stage::Connecting(..) => (false, 1),
-                Stage::Greeting(..) => (false, 2),
-                Stage::Up(_) => (false, 3),
-            };
+            let resting = matches!(&stage, Stage::Waiting(until, _) if now < *until);
+            let before = stage.number();
             let next = match self.step(now, stage) {
                 Ok(next) => next,
                 Err(why) => {
@@ -380,15 +451,11 @@ impl Remote for TlsUplink {
                     return Err(why);
                 }
             };
-            let after = match &next {
-                Stage::Up(_) => 3,
-                Stage::Greeting(..) => 2,
-                _ => 1,
-            };
             self.stage = next;
-            match after {
-                3 if before == 3 => return Ok(()),
-                3 => {
+            let stays = self.stage.number() == before;
+            match (self.is_connected(), stays) {
+                (true, true) => return Ok(()),
+                (true, false) => {
                     tracing::info!(agent = %self.address, "connected");
                     self.packet.clear();
                     self.wait = FIRST_WAIT;
@@ -396,8 +463,8 @@ impl Remote for TlsUplink {
                     self.latency = LATENCY;
                     return Ok(());
                 }
-                after if after == before => return Err(LinkError::Connecting),
-                _ => {}
+                (false, true) => return Err(LinkError::Connecting),
+                (false, false) => {}
             }
         }
     }
@@ -411,7 +478,7 @@ impl Remote for TlsUplink {
         let looks = |began: Time| (now.since(began) / 8).clamp(least, most);
         match &self.stage {
             Stage::Waiting(until, _) => until.since(now).max(least),
-            Stage::Connecting(_, began, ..) => looks(*began),
+            Stage::Naming(_, attempt) | Stage::Connecting(_, attempt) => looks(attempt.began),
             Stage::Greeting(_, greeting) => looks(greeting.began),
             Stage::Up(_) => FIRST_WAIT,
         }
@@ -425,11 +492,14 @@ impl Remote for TlsUplink {
         if !self.is_connected() {
             return Sent::NoAgent;
         }
-        if self.packet.event(event).is_err() && !(self.send() && self.packet.event(event).is_ok()) {
-            return match self.is_connected() {
-                true => Sent::Full,
-                false => Sent::NoAgent,
-            };
+        if self.packet.event(event).is_err() {
+            self.send();
+            if !self.is_connected() {
+                return Sent::NoAgent;
+            }
+            if self.packet.event(event).is_err() {
+                return Sent::Full;
+            }
         }
         if let Event::Ready { datapath } = event {
             let silence = datapath.fallback_after;
@@ -480,18 +550,18 @@ impl Remote for TlsUplink {
         if !self.is_connected() {
             return None;
         }
-        let due = (!self.packet.is_empty()).then(|| match &self.stage {
-            Stage::Up(stream) if stream.waits() => self.now() + LOOKS.0,
-            _ => self.due(),
-        });
+        let due = match &self.stage {
+            Stage::Up(stream) if stream.waits() => Some(self.now() + LOOKS.0),
+            _ => (!self.packet.is_empty()).then(|| self.due()),
+        };
         let silent = self.silence.map(|most| self.heard + most + LOOKS.0);
         due.into_iter().chain(silent).min()
     }
 
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.stage {
-            Stage::Waiting(..) => None,
-            Stage::Connecting(socket, ..) => Some(socket.as_fd()),
+            Stage::Waiting(..) | Stage::Naming(..) => None,
+            Stage::Connecting(socket, _) => Some(socket.as_fd()),
             Stage::Greeting(stream, _) | Stage::Up(stream) => Some(stream.as_fd()),
         }
     }
