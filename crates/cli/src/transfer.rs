@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use ccplane_files::Hash;
 use ccplane_transport::{Config, Native};
+use ccplane_udp::endpoint::LEAST;
 use ccplane_udp::{LARGEST, Options, Stamping, Tls, UdpError};
 use ccplane_units::{Bytes, Duration};
 use clap::{Args, ValueEnum};
@@ -82,8 +83,10 @@ impl TransferArgs {
         let mtu = u64::from(self.mtu);
         // Of IP and UDP.
         let headers = if local.is_ipv4() { 28 } else { 48 };
-        if !(576..=LARGEST as u64 + headers).contains(&mtu) {
-            return Err(usage(format!("--mtu {mtu} is out of range")).hint("576 to 65535; 1500 is Ethernet's"));
+        let least = LEAST as u64 + headers;
+        if !(least..=LARGEST as u64 + headers).contains(&mtu) {
+            let hint = format!("{least} to 65535; 1500 is Ethernet's");
+            return Err(usage(format!("--mtu {mtu} is out of range")).hint(hint));
         }
         let window = self.window.get();
         if !(1 << 16..=1 << 30).contains(&window) {

@@ -535,7 +535,7 @@ impl Connection {
     #[inline]
     pub(crate) fn set_cwnd(&mut self, cwnd: u64) {
         let mss = u32::from(self.mss);
-        debug_assert!(mss > 0, "the constructor, `take_terms` and `narrow` keep it above 0");
+        debug_assert!(mss > 0, "the constructor, `take_terms` and `set_mss` keep it above 0");
         self.window = match u32::try_from(cwnd) {
             Ok(cwnd) => (cwnd / mss).max(1),
             Err(_) => u32::try_from(cwnd / u64::from(mss)).unwrap_or(u32::MAX),

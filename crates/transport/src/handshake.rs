@@ -14,7 +14,7 @@ use crate::segment::{Kind, Segment};
 
 /// Least MSS accepted from a peer; smaller values are raised to it, as in Linux (`tcp_min_snd_mss`). A hostile peer with an MSS
 /// of one byte would cost its sender a thousand times the work. IPv6 guarantees far more.
-const LEAST_MSS: u16 = 48;
+pub const LEAST_MSS: u16 = 48;
 
 impl Connection {
     /// A request for a connection, new or repeated. A client that hears no answer asks again after at most `max_rto`. The server

@@ -30,6 +30,7 @@ pub use config::{Config, Rc3};
 pub use connection::{Connection, Phase, State};
 pub use control::{Ack, Control, Event};
 pub use error::Failure;
+pub use handshake::LEAST_MSS;
 pub use native::{Cubic, Dctcp, Native, NewReno, Rcp, UnknownNative};
 pub use number::Number;
 pub use ranges::MOST_BYTES as MOST_RANGE_BYTES;

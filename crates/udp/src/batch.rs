@@ -65,6 +65,7 @@ impl Batch {
     /// Adds what was written there, `length` bytes. False where it does not belong to the same call: it waits behind the others
     /// until they are [sent](Batch::send), and nothing may be added before.
     pub fn add(&mut self, length: usize, to: SocketAddr, marks: Marks, said: Option<Time>) -> bool {
+        debug_assert!(self.behind.is_none(), "what waits behind the others leaves first");
         let same = self.to.is_some_and(|first| first == to) && self.marks == marks && !self.closed;
         let fits = length <= self.size && self.count < self.most && self.filled + length <= LARGEST;
         if self.is_empty() {

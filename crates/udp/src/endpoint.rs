@@ -45,7 +45,7 @@ use session::{Heard, Session};
 use shares::Shares;
 
 /// Bytes of the smallest hello that TLS answers: the smallest of the [`sizes`]. Three times it holds our whole flight.
-const LEAST_HELLO: usize = 548;
+const LEAST_HELLO: usize = LEAST;
 /// Bytes that may go to an address that has proved nothing, for each that came from it (RFC 9000, 8.1).
 const AMPLIFICATION: usize = 3;
 
@@ -496,14 +496,16 @@ impl Endpoint {
     ) -> Result<Arrival, Dropped> {
         let id = came.envelope.to;
         let ours = (self.config.mss, self.size);
-        let (listening, window) = self.listening(came.address)?;
-        let pending = listening.waiting.get(id).ok_or(Dropped::Unknown)?;
+        let waiting = &mut self.listening.as_mut().ok_or(Dropped::Unknown)?.waiting;
+        let pending = waiting.get(id).ok_or(Dropped::Unknown)?;
         if pending.address != came.address {
             return Err(Dropped::Moved);
         }
         if pending.client.id != source.id {
             return Err(Dropped::Unknown);
         }
+        let (listening, window) = self.listening(came.address)?;
+        let pending = listening.waiting.get(id).ok_or(Dropped::Unknown)?;
         let keys = pending.keys.take().ok_or(Dropped::Early)?;
         let mut session = Session::server(came.address, id, source, ours, Some(keys));
         let read = session.read(&came.envelope, came.head, datagram, side);

@@ -20,7 +20,7 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 use self::classes::{Classes, Seen};
 use crate::batch::Batch;
 use crate::codec::CodecError;
-use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, Limits, mss, overhead};
+use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, LEAST, Limits, mss, overhead};
 use crate::error::{UdpError, passes};
 use crate::flow::{Congestion, Flow, Steering};
 use crate::path::RAISE;
@@ -34,9 +34,6 @@ use ccplane_transport::{CAPABILITIES, Config, Connection, Ecn, Kind, Native, Seg
 /// Under IPv4 20 more would fit; one size for both keeps a name that has both kinds of address simple.
 pub const DATAGRAM: usize = 1452;
 
-/// The smallest that makes sense: IPv6's least MTU of 1280 less headers.
-const LEAST: usize = 512;
-
 /// Calls to receive in one round.
 const CALLS: usize = 4;
 
@@ -47,7 +44,7 @@ const QUANTUM: Duration = Duration::from_micros(500);
 /// Bytes that a peer's datagram may have more than ours: none, unless it is no peer's.
 const BEYOND: usize = 64;
 
-/// Bytes of the longest answer to a hello: three times the smallest hello, which is more than our side of a handshake takes.
+/// Room for an answer to a hello. Our side of a handshake takes less than three times the smallest hello, 1,644 bytes.
 const ANSWER: usize = 2048;
 
 /// What an owner chooses for a socket and its connections.
@@ -55,7 +52,7 @@ const ANSWER: usize = 2048;
 pub struct Options {
     /// Where to bind. Port 0 is any free one.
     pub local: SocketAddr,
-    /// Bytes of a datagram without IP and UDP headers; [`DATAGRAM`] unless the path is known. Up to 65,507 on loopback.
+    /// Bytes of a datagram without IP and UDP headers, [`LEAST`] at least; [`DATAGRAM`] unless the path is known. Up to 65,507 on loopback.
     pub datagram: usize,
     /// Bytes of each connection that may be under way, in either direction: memory that a connection takes at most, twice.
     pub window: usize,

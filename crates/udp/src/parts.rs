@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_transport::{Part, Segment};
+use ccplane_transport::{Ecn, Part, Segment};
 
 /// Segments of which a part has come, of a connection. More would be memory that a peer fills for nothing; what does not fit is as good
 /// as lost, and comes again.
@@ -19,7 +19,15 @@ pub(crate) fn parts(length: u16, step: u16) -> impl Iterator<Item = (u16, u16)> 
 /// What came of segments that are not complete, by their place in the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    come: BTreeMap<u64, u16>,
+    come: BTreeMap<u64, Begun>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Begun {
+    /// Bytes from its beginning.
+    bytes: u16,
+    /// One of its parts had CE: so has the whole, as with fragments (RFC 3168, 5.3).
+    marked: bool,
 }
 
 impl Parts {
@@ -34,16 +42,21 @@ impl Parts {
         if self.come.len() >= MOST {
             self.come = self.come.split_off(&received);
         }
-        let come = self.come.get(&offset).copied().unwrap_or(0);
-        if part.begin > come || (come == 0 && self.come.len() >= MOST) {
+        let begun = self.come.get(&offset).copied().unwrap_or_default();
+        if part.begin > begun.bytes || (begun.bytes == 0 && self.come.len() >= MOST) {
             return None;
         }
+        let marked = begun.marked || segment.ecn == Ecn::Ce;
         if end < part.whole {
-            self.come.insert(offset, end.max(come));
+            let bytes = end.max(begun.bytes);
+            self.come.insert(offset, Begun { bytes, marked });
             return None;
         }
         self.come.remove(&offset);
         let mut whole = *segment;
+        if marked {
+            whole.ecn = Ecn::Ce;
+        }
         whole.length = part.whole;
         whole.set_offset(offset);
         Some(whole)
@@ -80,6 +93,20 @@ mod tests {
         // All of it again is a segment that arrived twice, as the transport will find.
         assert_eq!(take((0, 700)), None);
         assert!(take((700, 1400)).is_some());
+    }
+
+    #[test]
+    fn a_mark_on_one_part_is_a_mark_on_the_segment() {
+        for marked in 0..3 {
+            let mut parts = Parts::default();
+            let mut last = None;
+            for n in 0..3 {
+                let (mut segment, part) = part(5000, (n * 400, n * 400 + 400), 1200);
+                segment.ecn = if n == marked { Ecn::Ce } else { Ecn::Ect0 };
+                last = parts.take(&segment, part, 5000);
+            }
+            assert_eq!(last.map(|whole| whole.ecn), Some(Ecn::Ce), "part {marked}");
+        }
     }
 
     #[test]

@@ -259,7 +259,7 @@ fn bad_requests_are_usage_errors() {
     let file = folder.file("f", 10);
     let exposed = folder.file("exposed", 10);
     fs::set_permissions(&exposed, fs::Permissions::from_mode(0o644)).unwrap();
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["send", "nowhere", &file], "no address"),
         (&["send", "192.0.2.1:1", &file], "without a fingerprint"),
         (&["send", "127.0.0.1:1#12ab", &file], "64 hexadecimal digits"),
@@ -282,6 +282,7 @@ fn bad_requests_are_usage_errors() {
             "`ccplane recv` prints the whole command",
         ),
         (&["send", "127.0.0.1:1", &file, "--mtu", "100"], "--mtu"),
+        (&["send", "[::1]:1", &file, "--mtu", "576"], "596 to 65535"),
         (&["send", "127.0.0.1:1", &file, "--max-rate", "0mbit"], "--max-rate"),
         (
             &["send", "127.0.0.1:1", &file, "--rc3", "--dscp", "11"],

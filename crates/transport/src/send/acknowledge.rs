@@ -423,9 +423,8 @@ impl Delivery<'_> {
             return; // when that transmission left is not known any more
         }
         *self.reordered |= self.rack.on_delivered(number, &sent, self.now, self.min_rtt, certain);
-        let later = |latest: &Latest| {
-            (latest.sent.at, 0) < (sent.at, 0) || (latest.sent.at == sent.at && latest.number.before(number))
-        };
+        let later =
+            |latest: &Latest| latest.sent.at < sent.at || (latest.sent.at == sent.at && latest.number.before(number));
         if self.latest.as_ref().is_none_or(later) {
             self.latest = Some(Latest { sent, number, certain });
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::codec::{self, ALERT, CodecError, Cover, Crypto, Envelope, MAX_ENVELOPE, NUMBER, Source};
 use crate::tls::{Handshake, Keys, Level, Refused, TAG, Tls, Unopened};
-use ccplane_transport::{Kind, Segment, Side};
+use ccplane_transport::{Kind, LEAST_MSS, Segment, Side};
 
 use super::Dropped;
 use super::flight::write_part;
@@ -139,7 +139,7 @@ impl Session {
         keys: Option<Box<Keys>>,
     ) -> Session {
         // The client takes no more than it says, and knows what the path to us carries.
-        let most = size - usize::from(mss.saturating_sub(client.mss)).min(size);
+        let most = taken(size, mss, client.mss).min(size);
         Session {
             address,
             local,
@@ -357,12 +357,18 @@ impl Session {
         Ok((self.take_reply(segment), payload))
     }
 
-    /// An answer says which hello it is for, which tells what the path carries, and what the peer would take.
+    /// An answer says which hello it is for, which tells what the path carries.
+    fn take_size(&mut self, answer: &Segment) {
+        let carries = self.nth(answer.echo_transmission);
+        self.mss = self.mss.saturating_sub((self.full - carries) as u16).max(1);
+        (self.full, self.size) = (carries, carries);
+    }
+
+    /// The server's answer, which also says what it takes.
     fn take_reply(&mut self, mut segment: Segment) -> Segment {
-        self.size = self.nth(segment.echo_transmission);
-        self.most = self.full - usize::from(self.mss.saturating_sub(segment.length));
-        self.mss = self.mss.saturating_sub((self.full - self.size) as u16).max(1);
-        self.full = self.size;
+        self.take_size(&segment);
+        self.most = self.most.min(taken(self.full, self.mss, segment.length));
+        self.size = self.size.min(self.most);
         segment.length = segment.length.min(self.mss);
         (segment.echo, segment.echo_transmission) = Default::default();
         segment
@@ -399,7 +405,7 @@ impl Session {
                         return Err(Dropped::Unknown);
                     }
                     greeting.cookie = Some(server);
-                    self.take_reply(segment);
+                    self.take_size(&segment);
                     return Ok(Heard::Again);
                 }
                 _ => return Err(Dropped::Unknown),
@@ -447,6 +453,12 @@ impl Session {
             }
         }
     }
+}
+
+/// Bytes of a datagram for a peer whose MSS is `theirs`, where one of `size` goes with an MSS of `ours`. A connection sends segments of
+/// [`LEAST_MSS`] to whoever takes less.
+fn taken(size: usize, ours: u16, theirs: u16) -> usize {
+    size.saturating_sub(usize::from(ours)) + usize::from(theirs.max(LEAST_MSS))
 }
 
 /// The identifier by which a server is known.

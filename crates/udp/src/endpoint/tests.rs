@@ -4,7 +4,7 @@ use ccplane_identity::Identity;
 use ccplane_units::Duration;
 
 use super::*;
-use ccplane_transport::Native;
+use ccplane_transport::{LEAST_MSS, Native};
 
 const SIZE: usize = 1200;
 
@@ -494,6 +494,28 @@ fn there_are_only_so_many_connections_and_a_client_answers_nobody() {
 }
 
 #[test]
+fn a_full_server_says_of_a_late_datagram_that_it_is_of_no_connection() {
+    let [ours, theirs] = pair(true);
+    let (mut server, mut client) = (server(ours, 1), Client::new(&theirs, 77, 5000));
+    let first = opened(&mut server, &mut client, address(5));
+    assert!(hand_all(&mut server, at(3), address(5), &first).is_ok());
+    let envelope = Envelope {
+        to: 5,
+        from: Some(Source { id: 78, mss: 1000 }),
+        cover: Cover::Sealed {
+            phase: false,
+            number: 9,
+        },
+    };
+    let mut late = [0; 100];
+    envelope.write(&mut late).unwrap();
+    assert_eq!(
+        hand(&mut server, at(4), address(6), &late).unwrap_err(),
+        Dropped::Unknown
+    );
+}
+
+#[test]
 fn garbage_of_any_kind_makes_no_connection() {
     for tls in [false, true] {
         let mut server = server(pair(tls)[0].clone(), 10);
@@ -594,6 +616,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
             client.take(at(1050), &answers[0]).unwrap();
             assert_eq!(client.endpoint.size(5), Some(996));
         }
+        assert_eq!(client.endpoint.most(5), Some(SIZE), "the path may become wider");
         assert_eq!(client.connection.mss(), u64::from(config().mss) - (SIZE as u64 - 996));
         let first = client.send_all(at(1060));
         assert!(first.iter().all(|datagram| datagram.len() <= 996));
@@ -731,4 +754,47 @@ fn a_client_that_takes_less_gets_less() {
         panic!("{arrival:?}")
     };
     assert_eq!((server.size(id), server.most(id)), (Some(SIZE - 200), Some(SIZE - 200)));
+}
+
+#[test]
+fn a_server_that_takes_less_gets_less() {
+    let narrow = Arc::new(Config {
+        mss: config().mss - 200,
+        ..(*config()).clone()
+    });
+    let mut server = Endpoint::new(narrow, SIZE, None);
+    server.listen([9; 32], Limits::places(1));
+    let mut client = Client::new(&None, 77, 5000);
+    opened(&mut server, &mut client, address(5));
+    let id = client.id;
+    let sizes = (client.endpoint.size(id), client.endpoint.most(id));
+    assert_eq!(sizes, (Some(SIZE - 200), Some(SIZE - 200)));
+}
+
+/// A connection sends segments of 48 bytes to whoever says that it takes less: its datagrams have room for them.
+#[test]
+fn a_client_that_takes_next_to_nothing_gets_the_least() {
+    let tiny = Arc::new(Config {
+        mss: 1,
+        ..(*config()).clone()
+    });
+    let mut server = server(None, 10);
+    let mut client = Client::new(&None, 77, 5000);
+    client.endpoint = Endpoint::new(tiny.clone(), SIZE, None);
+    assert_eq!(client.endpoint.connect(address(1), 77), Ok(true));
+    client.connection = Connection::connect(&tiny, at(0));
+    client.connection.write(5000);
+    let first = opened(&mut server, &mut client, address(5));
+    let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
+    let Arrival::Accepted { id, open, segment, .. } = arrival else {
+        panic!("{arrival:?}")
+    };
+    let mut connection = Connection::accept(&config(), at(3), &open).unwrap();
+    connection.transmit(at(3), 0, &mut Side::default());
+    connection.handle(at(3), &segment, &Side::default(), &mut Native::cubic());
+    connection.write(5000);
+    let data = connection.transmit(at(3), 0, &mut Side::default()).unwrap();
+    assert_eq!((data.kind, data.length), (Kind::Data, LEAST_MSS));
+    let written = server.write(id, &data, &mut Side::default(), &mut [0; SIZE], |_| ());
+    assert!(written.is_some());
 }

@@ -97,18 +97,9 @@ impl Host {
             self.send_alone(id, &segment, &mut side, marks)?;
             return Ok(true);
         }
-        match put(
-            &mut self.endpoint,
-            &mut self.batch,
-            flow,
-            (id, &segment),
-            &mut side,
-            (marks, said),
-        ) {
-            Put::Added => Ok(true),
-            Put::Full => self.flush().map(|()| true),
-            Put::Over => Ok(false),
-        }
+        let (batch, segment) = (&mut self.batch, (id, &segment));
+        let outcome = put(&mut self.endpoint, batch, flow, segment, &mut side, (marks, said));
+        self.settle(outcome)
     }
 
     /// The same for a segment that proves a client's address. Before it the end of the handshake leaves, if it is due.
@@ -128,7 +119,14 @@ impl Host {
         let Some(flow) = self.flows.get_mut(&id) else {
             return Ok(false);
         };
-        match put(&mut self.endpoint, &mut self.batch, flow, (id, segment), side, marks) {
+        let outcome = put(&mut self.endpoint, &mut self.batch, flow, (id, segment), side, marks);
+        self.settle(outcome)
+    }
+
+    /// Sends the batch where a segment did not belong to it; whether the connection has keys to go on with.
+    #[inline]
+    pub(super) fn settle(&mut self, outcome: Put) -> Result<bool, UdpError> {
+        match outcome {
             Put::Added => Ok(true),
             Put::Full => self.flush().map(|()| true),
             Put::Over => Ok(false),
@@ -169,7 +167,7 @@ impl Host {
 }
 
 /// What came of a segment that was to be put into the batch.
-enum Put {
+pub(super) enum Put {
     Added,
     /// The batch has to leave first.
     Full,
@@ -177,8 +175,9 @@ enum Put {
     Over,
 }
 
+/// Writes a segment into the batch.
 #[inline]
-fn put(
+pub(super) fn put(
     endpoint: &mut Endpoint,
     batch: &mut Batch,
     flow: &mut Flow,

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use ccplane_units::{Duration, Time};
 
 use super::Host;
+use super::sending::put;
 use crate::codec::PART;
 use crate::endpoint::{mss, sizes};
 use crate::error::UdpError;
@@ -30,7 +31,12 @@ impl Host {
     /// A hello that was not answered leaves again in every size that its path may carry.
     pub(super) fn search(&mut self, id: u64, hello: &Segment, side: &mut Side, marks: Marks) -> Result<(), UdpError> {
         let mut hello = *hello;
-        for step in 1..=sizes(self.datagram).count() {
+        let full = self.endpoint.size(id).unwrap_or(self.datagram);
+        for step in 1..=sizes(full).count() {
+            // Nothing may be added before what waits has left: as if the network had lost the rest.
+            if self.blocked {
+                return Ok(());
+            }
             hello.transmission = step as u8;
             let written = self.endpoint.write(id, &hello, side, self.batch.room(), |_| ());
             if let Some((length, to)) = written
@@ -160,6 +166,10 @@ impl Host {
         let Some(flow) = self.flows.get(&id) else { return Ok(()) };
         let step = (flow.connection.mss() as u16).saturating_sub(PART as u16);
         for (begin, end) in parts(segment.length, step) {
+            // Nothing may be added before what waits has left: as if the network had lost the rest.
+            if self.blocked {
+                return Ok(());
+            }
             let (mut segment, mut side) = (*segment, *side);
             if end < segment.length {
                 side = Side::default();
@@ -172,14 +182,13 @@ impl Host {
             segment.flags |= Segment::SIDE;
             segment.set_offset(segment.offset() + u64::from(begin));
             segment.length = end - begin;
-            let Some(flow) = self.flows.get(&id) else { return Ok(()) };
-            let fill = |out: &mut [u8]| flow.fill(&segment, out);
-            let written = self.endpoint.write(id, &segment, &mut side, self.batch.room(), fill);
-            debug_assert!(written.is_some(), "a part that does not fit its datagram: {segment:?}");
-            if let Some((length, to)) = written
-                && !self.batch.add(length, to, marks, None)
-            {
-                self.flush()?;
+            let Some(flow) = self.flows.get_mut(&id) else {
+                return Ok(());
+            };
+            let (batch, segment) = (&mut self.batch, (id, &segment));
+            let outcome = put(&mut self.endpoint, batch, flow, segment, &mut side, (marks, None));
+            if !self.settle(outcome)? {
+                break;
             }
         }
         Ok(())

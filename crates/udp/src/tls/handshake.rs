@@ -116,14 +116,24 @@ impl Handshake {
         &self.said[level as usize]
     }
 
-    /// Takes what the peer says there. What came before is left out, and what comes before its turn is kept.
+    /// Takes what the peer says there. What came before is left out, and what comes before its turn is kept. Once both have said hello,
+    /// nothing in the open is heard any more: TLS would take it for what is sealed.
     pub fn hear(&mut self, level: Level, offset: u16, bytes: &[u8]) -> Result<(), Refused> {
+        if self.is_over(level) {
+            return Ok(());
+        }
         self.heard[level as usize].keep(usize::from(offset), bytes)?;
-        while let Some(piece) = self.heard[level as usize].next() {
+        while !self.is_over(level)
+            && let Some(piece) = self.heard[level as usize].next()
+        {
             self.tls.read_hs(&piece).map_err(Refused::of)?;
             self.pull();
         }
         Ok(())
+    }
+
+    fn is_over(&self, level: Level) -> bool {
+        level == Level::Plain && self.has_keys()
     }
 
     /// Takes from TLS what it has to say, and its keys.
@@ -316,6 +326,35 @@ mod tests {
         let why = client.hear(Level::Plain, 0, &vec![0; 60_000]).unwrap_err();
         assert!(why.to_string().contains("certificate is too long"), "{why}");
         assert_eq!(client.hear(Level::Sealed, 60_000, &[0]), Err(Refused::Long));
+    }
+
+    #[test]
+    fn what_is_said_in_the_open_behind_the_hellos_is_not_heard() {
+        let server = Identity::new().unwrap();
+        let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
+        let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
+        server.hear(Level::Plain, 0, client.said(Level::Plain)).unwrap();
+        let hello = server.said(Level::Plain).to_vec();
+        let end = hello.len() as u16;
+        // Some of it comes before its turn.
+        client.hear(Level::Plain, end, &[9; 40]).unwrap();
+        client.hear(Level::Plain, 0, &hello).unwrap();
+        client.hear(Level::Plain, end, &[9; 80]).unwrap();
+        client.hear(Level::Plain, u16::MAX - 1, &[9]).unwrap();
+        client.hear(Level::Sealed, 0, server.said(Level::Sealed)).unwrap();
+        assert!(client.finish(8).unwrap().is_some());
+    }
+
+    #[test]
+    fn keys_of_a_handshake_seal_no_more_than_they_bear() {
+        let server = Identity::new().unwrap();
+        let client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
+        let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
+        server.hear(Level::Plain, 0, client.said(Level::Plain)).unwrap();
+        let mut datagram = [0; 64];
+        server.next = (1 << 23) - 1;
+        assert!(server.seal(&mut datagram, 8, 20).is_some());
+        assert_eq!(server.seal(&mut datagram, 8, 20), None);
     }
 
     #[test]

@@ -46,8 +46,12 @@ impl LevelKeys {
         }
     }
 
-    /// Seals `datagram[head..end]` in place, behind its number, which ends the head.
+    /// Seals `datagram[head..end]` in place, behind its number, which ends the head. `None` also where a stranger has asked for more
+    /// answers than the key bears.
     pub fn seal(&self, number: u64, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
+        if number >= self.local.confidentiality_limit() {
+            return None;
+        }
         let place = datagram.get_mut(head.checked_sub(NUMBER)?..)?;
         *place.first_chunk_mut()? = u32::try_from(number).ok()?.to_be_bytes();
         encrypt(&*self.local, number, datagram, head, end)
