@@ -120,8 +120,8 @@ typedef struct ccplane_options {
   uint64_t max_cwnd;
   // The pacing rate never exceeds so many bytes/s; 0: no limit.
   uint64_t max_rate;
-  // After so long a silence of the agent, ns, flows run NewReno until it is heard again; 0: half a second, of an agent on another host 3 round
-  // trips, as measured when it is connected, and 200 ms.
+  // After so long a silence of the agent, ns, flows run NewReno until it is heard again. 0: half a second; with an agent on another host 200 ms
+  // and 3 round trips, which are measured when it is connected.
   uint64_t fallback_after_ns;
 } ccplane_options;
 

@@ -88,8 +88,8 @@ pub struct ccplane_options {
     pub max_cwnd: u64,
     /// The pacing rate never exceeds so many bytes/s; 0: no limit.
     pub max_rate: u64,
-    /// After so long a silence of the agent, ns, flows run NewReno until it is heard again; 0: half a second, of an agent on another host 3 round
-    /// trips, as measured when it is connected, and 200 ms.
+    /// After so long a silence of the agent, ns, flows run NewReno until it is heard again. 0: half a second; with an agent on another host 200 ms
+    /// and 3 round trips, which are measured when it is connected.
     pub fallback_after_ns: u64,
 }
 

@@ -1,8 +1,9 @@
 //! A score for an algorithm in seconds: for those who search for better ones, people and programs.
 //!
 //! First the **gate**: short runs in places where no algorithm may fail. Then the **score**: on links drawn from ranges the
-//! algorithm runs alone, twice, and beside Cubic. Each figure is compared with the best baseline on the same link. The same seed
-//! gives the same links and the same bytes. `held_out` links tell those who tune on the published ones what that tuning is worth.
+//! algorithm runs alone, two of its own together, and beside Cubic. Each figure is compared with the best baseline on the same
+//! link. The same seed gives the same links and the same bytes. `held_out` links tell those who tune on the published ones what
+//! that tuning is worth.
 
 mod asked;
 mod explain;

@@ -51,6 +51,13 @@ pub struct Options {
     pub congestion: Congestion,
 }
 
+impl Options {
+    /// The window as the stacks take it: 32 bits, as s2n-quic has no more for what is to be sent.
+    fn window(&self) -> u32 {
+        u32::try_from(self.window).unwrap_or(u32::MAX)
+    }
+}
+
 /// Why a host cannot be made, or go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -109,6 +116,12 @@ pub enum HostError {
         stack: &'static str,
         /// Why.
         why: String,
+    },
+    /// The stack runs no more: its socket failed, or it panicked.
+    #[error("{stack} has ended by itself")]
+    Ended {
+        /// Its name.
+        stack: &'static str,
     },
     /// No connection can be begun there.
     #[error("no connection to {to}: {why}")]
@@ -312,7 +325,7 @@ impl Host {
             .iter()
             .map(|(fd, events, _)| PollFd::new(*fd, *events))
             .collect();
-        let timeout = TimeSpec::from_duration(std::time::Duration::from_nanos(longest.as_nanos()));
+        let timeout = TimeSpec::from_duration(longest.to_std());
         match ppoll(&mut fds, Some(timeout), None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(why) => Err(HostError::Socket {

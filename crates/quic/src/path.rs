@@ -162,7 +162,13 @@ impl Path {
     /// Most bytes that may leave at once at that rate: what is due in a millisecond, from two packets to 64 KiB. Fewer wake a fast sender more
     /// often, more overflow short queues.
     pub fn quantum(&self) -> u64 {
-        (self.window.rate / 1_000).min(1 << 16).max(2 * self.window.mss)
+        self.quantum_at(Rate::from_bytes_per_sec(self.window.rate))
+    }
+
+    /// The same at another rate.
+    pub fn quantum_at(&self, rate: Rate) -> u64 {
+        let due = rate.bytes_in(Duration::from_millis(1)).get();
+        due.min(1 << 16).max(2 * self.window.mss)
     }
 
     /// The largest UDP payload that the path carries, bytes.
@@ -277,14 +283,15 @@ impl Path {
     /// outstanding, of a stack that tells no others. What they have more (negative) or fewer bytes than were told, for the next call.
     pub fn acked_no_later(&mut self, now: Time, number: u64, sent: Time, bytes: i64) -> i64 {
         self.advance(now);
-        let mut left = bytes;
+        let (mut left, mut next) = (bytes, self.packets.order_of(number, sent));
         while left > 0 {
             let edge = self.packets.edge();
-            let Some(settled) = self.packets.acked_no_later(number, sent) else {
+            let Some(settled) = next.and_then(|order| self.packets.acked_no_later(order)) else {
                 self.strays += 1;
                 return 0;
             };
             left -= i64::try_from(settled.bytes.max(1)).unwrap_or(i64::MAX);
+            next = settled.order.checked_sub(1);
             self.gather(&settled, edge);
         }
         left

@@ -17,6 +17,10 @@ use s2n_quic::provider::congestion_controller::{
 
 use crate::{Path, Plane, PlaneError, Stack, Steered};
 
+/// A packet delays the next by at most this, as in ccplane's transport: the next order may be higher, and what has left is not computed anew.
+/// More stalls a path after a rate that was low for a moment; less exceeds ordered rates of less than a packet in that time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// Below this RTT what has no ordered rate is not paced: a timer would take longer than a packet and its acknowledgement.
 const PACED_FROM: Duration = Duration::from_millis(2);
 
@@ -147,8 +151,8 @@ impl CongestionController for Control {
     }
 
     fn send_quantum(&self) -> Option<usize> {
-        let quantum = |rate| usize::try_from(quantum(rate, self.told.path().mss())).unwrap_or(usize::MAX);
-        self.told.rate().map(quantum)
+        let quantum = self.told.path().quantum_at(self.told.rate()?);
+        usize::try_from(quantum).ok()
     }
 }
 
@@ -216,7 +220,7 @@ impl Told {
         }
         self.in_flight += bytes;
         if let Some(rate) = self.rate() {
-            self.paid = self.paid.max(now) + rate.time_for(Bytes::new(bytes));
+            self.paid = self.paid.max(now) + pause(rate, bytes);
         }
         if bytes > self.path().mss() {
             self.probe = Some(bytes);
@@ -299,17 +303,16 @@ impl Told {
 
     /// When the next packet may leave: with what the rate gives until then, no more than a quantum leaves at once.
     fn next_departure(&self) -> Option<Time> {
-        let rate = self.rate()?;
-        let mss = self.path().mss();
+        let (rate, path) = (self.rate()?, self.path());
         // With this packet it is a quantum.
-        let ahead = quantum(rate, mss) - mss;
-        Some(self.paid - rate.time_for(Bytes::new(ahead)))
+        let ahead = path.quantum_at(rate) - path.mss();
+        Some(self.paid - pause(rate, ahead))
     }
 }
 
-/// Most bytes at once: what is due in a millisecond, s2n-quic's resolution of time; from two packets to 64 KiB, as [`Path::quantum`].
-fn quantum(rate: Rate, mss: u64) -> u64 {
-    rate.bytes_in(Duration::from_millis(1)).get().min(1 << 16).max(2 * mss)
+/// The time that so many bytes take.
+fn pause(rate: Rate, bytes: u64) -> Duration {
+    rate.time_for(Bytes::new(bytes)).min(LONGEST_PAUSE)
 }
 
 /// What s2n-quic has 32 bits for.
@@ -322,7 +325,7 @@ mod tests {
     use ccplane_agent::datapath::Here;
     use ccplane_agent::{Agent, Options};
     use ccplane_algorithms::{Parameters, Registry};
-    use ccplane_datapath::Limits;
+    use ccplane_datapath::{Limits, Outcome};
 
     use super::*;
 
@@ -453,6 +456,28 @@ mod tests {
         assert!(told.path().in_recovery() && told.path().ssthresh() < before);
     }
 
+    #[test]
+    fn a_rate_that_was_low_for_a_moment_delays_a_packet_by_a_second_at_most() {
+        let (_plane, mut told) = told("reno", &Parameters::default());
+        let order = |told: &mut Told, packet: Sent, now: Time, rate: u64| {
+            let path = told.steered.path_mut();
+            path.acked_no_later(now, packet.number, packet.at, MSS as i64);
+            path.end_of_event(now, false, |_, _| Outcome {
+                rate: Some(rate),
+                ..Outcome::default()
+            });
+        };
+        let first = told.sent(at(0), MSS, Some(false));
+        order(&mut told, first, at(10), 1);
+        told.sent(at(10), MSS, Some(false));
+        // A quantum is two packets.
+        assert_eq!(told.next_departure(), Some(at(10)));
+        let last = told.sent(at(10), MSS, Some(false));
+        assert_eq!(told.next_departure(), Some(at(1_010)));
+        order(&mut told, last, at(20), 10_000_000);
+        assert!(told.next_departure().unwrap() <= at(2_010));
+    }
+
     /// In any two milliseconds what the rate gives, and a quantum. The stack takes a moment that is less than a millisecond away for due.
     #[test]
     fn an_ordered_rate_paces_what_leaves() {
@@ -465,7 +490,7 @@ mod tests {
         }
         let rate = told.rate().unwrap();
         assert_eq!(rate, Rate::from_bits_per_sec(20_000_000));
-        let quantum = quantum(rate, MSS);
+        let quantum = told.path().quantum_at(rate);
         let mut sent: Vec<Time> = Vec::new();
         let (mut us, mut left) = (400_000u64, Vec::new());
         while us < 1_400_000 {

@@ -202,11 +202,46 @@ fn what_a_stack_cannot_do_is_refused_by_its_name() {
         };
         match Host::bind(limited, None) {
             Ok(_) => assert_eq!(stack, Stack::Noq),
-            Err(why) => assert!(why.to_string().contains("no limit of its own"), "{why}"),
+            Err(why) => assert!(
+                stack != Stack::Noq && why.to_string().contains("no limit of its own"),
+                "{why}"
+            ),
         }
         let listening = &mut pair(&identity, stack, &Congestion::Native(Native::Cubic))[0];
         let why = listening.connect(listening.local()).unwrap_err().to_string();
         assert!(why.contains("accepts connections"), "{why}");
+    }
+}
+
+/// Also while the handshake of the first is under way.
+#[test]
+fn connections_too_many_are_refused() {
+    let identity = Identity::new().unwrap();
+    for stack in stacks() {
+        let of = |most| Options {
+            stack,
+            most,
+            ..options(Congestion::Native(Native::Cubic))
+        };
+        let mut hosts = [
+            Host::listen(of(1), &identity).unwrap(),
+            Host::bind(of(10), Some(identity.fingerprint())).unwrap(),
+        ];
+        let to = hosts[0].local();
+        let ids: Vec<u64> = (0..3).map(|_| hosts[1].connect(to).unwrap()).collect();
+        let late = Instant::now() + LATE;
+        loop {
+            Host::turn_all(&mut hosts, SOON).unwrap();
+            let failed = ids.iter().filter(|id| hosts[1].failure(**id).is_some()).count();
+            let connected = ids.iter().filter(|id| hosts[1].is_connected(**id)).count();
+            if (failed, connected) == (2, 1) {
+                break;
+            }
+            assert!(
+                Instant::now() < late,
+                "{stack:?}: {failed} refused, {connected} connected"
+            );
+        }
     }
 }
 

@@ -147,9 +147,15 @@ fn carry(
     let (mut read, mut ended) = (0, false);
     let mut hasher = blake3::Hasher::new();
     let mut receipt = Vec::with_capacity(RECEIPT);
-    while !host.has_read_all(id) {
+    loop {
         if interrupt::raised(stop) {
             return Err(Failure::text(Kind::Failed, "interrupted"));
+        }
+        let room = RECEIPT + 1 - receipt.len().min(RECEIPT);
+        host.read(id, room, |bytes| receipt.extend_from_slice(bytes));
+        // Before a failure is looked for: a receiver that has answered may have closed the connection already.
+        if host.has_read_all(id) || receipt.len() > RECEIPT {
+            break;
         }
         if let Some(why) = host.failure(id) {
             return Err(lost(host.is_connected(id), to, why));
@@ -174,8 +180,6 @@ fn carry(
             }
         }
         bar.set_position(read - (filled - place) as u64);
-        let room = RECEIPT + 1 - receipt.len().min(RECEIPT);
-        host.read(id, room, |bytes| receipt.extend_from_slice(bytes));
         host.turn(LOOK_EVERY).map_err(failed)?;
     }
     bar.finish_and_clear();

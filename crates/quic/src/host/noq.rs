@@ -92,13 +92,7 @@ impl Noq {
         let id = self.next;
         self.next += 1;
         let mut connection = Connection::new(handle, state, client);
-        if let Some(folder) = &self.options.qlog {
-            let name = format!("{}-{id}", if client { "client" } else { "server" });
-            // A connection goes on without its log.
-            connection.log = Qlog::create(folder, &name, client, Instant::now())
-                .inspect_err(|why| tracing::warn!("no qlog {name} in {}: {why}", folder.display()))
-                .ok();
-        }
+        connection.log = Qlog::of(self.options.qlog.as_deref(), id, client, Instant::now());
         self.numbers.insert(handle, id);
         self.connections.insert(id, connection);
         id
@@ -290,7 +284,7 @@ impl Driver for Noq {
 
 fn transport(options: &Options) -> Result<TransportConfig, HostError> {
     let mut config = TransportConfig::default();
-    let window = u32::try_from(options.window).unwrap_or(u32::MAX >> 2);
+    let window = options.window();
     config
         .stream_receive_window(VarInt::from_u32(window))
         .receive_window(VarInt::from_u32(window))
@@ -298,10 +292,9 @@ fn transport(options: &Options) -> Result<TransportConfig, HostError> {
         .datagram_receive_buffer_size(None)
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .max_concurrent_bidi_streams(VarInt::from_u32(1));
-    let timeout = options.idle_timeout.and_then(|idle| {
-        let idle = std::time::Duration::from_nanos(idle.as_nanos());
-        IdleTimeout::try_from(idle).ok()
-    });
+    let timeout = options
+        .idle_timeout
+        .and_then(|idle| IdleTimeout::try_from(idle.to_std()).ok());
     config.max_idle_timeout(timeout);
     config.max_outgoing_bytes_per_second(options.max_rate.map(Rate::bytes_per_sec));
     match &options.congestion {

@@ -2,7 +2,7 @@
 //!
 //! It has the schema of draft-ietf-quic-qlog-main-schema, and of the events of draft-ietf-quic-qlog-quic-events-14
 //! `recovery:metrics_updated` with what changed, at most one a millisecond. In a namespace of our own `ccplane:packets_lost` counts losses
-//! since the record before, as noq tells a driver no more than that. A file that cannot be written any more ends there, and disturbs nothing.
+//! since the record before: every stack tells that much. A file that cannot be written any more ends there, and disturbs nothing.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -26,8 +26,17 @@ pub(super) struct Qlog {
 }
 
 impl Qlog {
+    /// The log of a host's connection, where the host has a folder for logs. A connection goes on without its log.
+    pub fn of(folder: Option<&Path>, id: u64, client: bool, begun: Instant) -> Option<Qlog> {
+        let folder = folder?;
+        let name = format!("{}-{id}", if client { "client" } else { "server" });
+        Qlog::create(folder, &name, client, begun)
+            .inspect_err(|why| tracing::warn!("no qlog {name} in {}: {why}", folder.display()))
+            .ok()
+    }
+
     /// A file of its own in the folder.
-    pub fn create(folder: &Path, name: &str, client: bool, begun: Instant) -> io::Result<Qlog> {
+    fn create(folder: &Path, name: &str, client: bool, begun: Instant) -> io::Result<Qlog> {
         let mut log = Qlog {
             out: Some(BufWriter::new(File::create(folder.join(format!("{name}.sqlog")))?)),
             begun,

@@ -9,16 +9,19 @@
 pub(super) mod quinn;
 #[cfg(feature = "host-s2n")]
 pub(super) mod s2n;
+#[cfg(test)]
+mod tests;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
+use std::future::{Future, ready};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -47,8 +50,8 @@ trait Endpoint: 'static {
 
     fn connect(&self, to: SocketAddr) -> impl Future<Output = Result<Self::Link, String>> + 'static;
 
-    /// The next connection that a peer opens, with its handshake to come; nothing once the endpoint is over. An endpoint that opens
-    /// connections waits for ever.
+    /// The next connection that a peer opens, with its handshake to come: dropped before that, it is refused. Nothing once the endpoint is
+    /// over. An endpoint that opens connections waits for ever.
     fn accept(&mut self) -> impl Future<Output = Option<impl Future<Output = Result<Self::Link, String>> + 'static>>;
 
     /// Until the peers may have heard that their connections are over.
@@ -80,6 +83,7 @@ trait Sending: AsyncWrite + Unpin {
 
 /// A host whose stack runs on another thread.
 pub(super) struct Runtime {
+    stack: &'static str,
     local: SocketAddr,
     client: bool,
     qlog: Option<PathBuf>,
@@ -99,8 +103,6 @@ struct Shared {
     /// It is set, so that it need not be set again.
     rung: AtomicBool,
     accepted: Mutex<VecDeque<Arc<Pipe>>>,
-    /// Connections that a peer opened and that live.
-    live: AtomicU64,
 }
 
 impl Shared {
@@ -197,11 +199,10 @@ impl Runtime {
             event: EventFd::from_value_and_flags(0, flags).map_err(|why| failed(why.into()))?,
             rung: AtomicBool::new(false),
             accepted: Mutex::new(VecDeque::new()),
-            live: AtomicU64::new(0),
         });
         let (orders, taken) = unbounded_channel();
         let (began, begins) = mpsc::channel();
-        let (of_thread, most) = (Arc::clone(&shared), options.most as u64);
+        let (of_thread, most) = (Arc::clone(&shared), options.most);
         let thread = thread::Builder::new()
             .name("ccplane-quic-io".to_owned())
             .spawn(move || {
@@ -225,6 +226,7 @@ impl Runtime {
         let begun = begins.recv().unwrap_or_else(|_| Err("its thread ended".to_owned()));
         begun.map_err(|why| HostError::Start { stack, why })?;
         Ok(Runtime {
+            stack,
             local,
             client,
             qlog: options.qlog.clone(),
@@ -240,13 +242,7 @@ impl Runtime {
     fn keep(&mut self, pipe: Arc<Pipe>) -> u64 {
         let id = self.next;
         self.next += 1;
-        let log = self.qlog.as_deref().and_then(|folder| {
-            let name = format!("{}-{id}", if self.client { "client" } else { "server" });
-            // A connection goes on without its log.
-            Qlog::create(folder, &name, self.client, Instant::now())
-                .inspect_err(|why| tracing::warn!("no qlog {name} in {}: {why}", folder.display()))
-                .ok()
-        });
+        let log = Qlog::of(self.qlog.as_deref(), id, self.client, Instant::now());
         let failure = None;
         self.connections.insert(id, Connection { pipe, failure, log });
         id
@@ -381,15 +377,18 @@ impl Driver for Runtime {
                 connection.failure = state.failure.clone();
             }
             let over = state.over && state.close.is_some();
-            let figures = state.figures.clone();
+            let due = connection.log.as_ref().is_some_and(|log| log.is_due(now));
+            let figures = if due { state.figures.clone() } else { None };
             drop(state);
-            if let (Some(log), Some(figures)) = (&mut connection.log, figures)
-                && log.is_due(now)
-            {
+            if let (Some(log), Some(figures)) = (&mut connection.log, figures) {
                 log.note(now, &figures());
             }
             !over
         });
+        // It ends after this, or by itself, and then nothing more comes from it.
+        if self.thread.as_ref().is_none_or(thread::JoinHandle::is_finished) {
+            return Err(HostError::Ended { stack: self.stack });
+        }
         Ok(rung || written)
     }
 
@@ -403,44 +402,41 @@ async fn serve<E: Endpoint>(
     mut endpoint: E,
     mut orders: UnboundedReceiver<(SocketAddr, Arc<Pipe>)>,
     shared: &Arc<Shared>,
-    most: u64,
+    most: usize,
 ) {
-    let pipes: Rc<Mutex<Vec<std::sync::Weak<Pipe>>>> = Rc::default();
+    let pipes: Rc<RefCell<Vec<Weak<Pipe>>>> = Rc::default();
+    // A clone for each connection that a peer opens, from before its handshake to its end.
+    let accepted = Rc::new(());
     loop {
         tokio::select! {
             order = orders.recv() => {
                 let Some((to, pipe)) = order else { break };
                 note(&pipes, &pipe);
                 let connecting = endpoint.connect(to);
-                tokio::task::spawn_local(async move { run(connecting.await, pipe, true).await });
+                tokio::task::spawn_local(run(connecting, pipe, true));
             }
             incoming = endpoint.accept() => {
                 let Some(incoming) = incoming else { break };
-                let (shared, pipes) = (Arc::clone(shared), Rc::clone(&pipes));
+                if Rc::strong_count(&accepted) > most {
+                    // Dropped here.
+                    continue;
+                }
+                let (shared, pipes, counted) = (Arc::clone(shared), Rc::clone(&pipes), Rc::clone(&accepted));
                 tokio::task::spawn_local(async move {
+                    let _counted = counted;
                     // Of one whose handshake fails nobody hears.
                     let Ok(link) = incoming.await else { return };
-                    if shared.live.load(Ordering::Relaxed) >= most {
-                        return link.close(code(false));
-                    }
                     let pipe = Pipe::new(&shared);
                     note(&pipes, &pipe);
-                    shared.live.fetch_add(1, Ordering::Relaxed);
                     let waiting = || shared.accepted.lock().unwrap_or_else(PoisonError::into_inner);
                     waiting().push_back(Arc::clone(&pipe));
-                    run(Ok(link), pipe, false).await;
-                    shared.live.fetch_sub(1, Ordering::Relaxed);
+                    run(ready(Ok(link)), pipe, false).await;
                 });
             }
         }
     }
     // What is still open is given up.
-    for pipe in pipes
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .iter()
-        .filter_map(std::sync::Weak::upgrade)
-    {
+    for pipe in pipes.borrow().iter().filter_map(Weak::upgrade) {
         pipe.state().close.get_or_insert(false);
         pipe.closed.notify_one();
     }
@@ -449,14 +445,34 @@ async fn serve<E: Endpoint>(
 }
 
 /// Keeps sight of a connection, for the end.
-fn note(pipes: &Mutex<Vec<std::sync::Weak<Pipe>>>, pipe: &Arc<Pipe>) {
-    let mut pipes = pipes.lock().unwrap_or_else(PoisonError::into_inner);
+fn note(pipes: &RefCell<Vec<Weak<Pipe>>>, pipe: &Arc<Pipe>) {
+    let mut pipes = pipes.borrow_mut();
     pipes.retain(|pipe| pipe.strong_count() > 0);
     pipes.push(Arc::downgrade(pipe));
 }
 
+/// What runs a connection. However it ends, also by a panic of the stack's, the owner hears of it.
+struct Task(Arc<Pipe>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.tell(|state| {
+            state.over = true;
+            if state.close.is_none() {
+                state.failure.get_or_insert_with(|| "the stack failed".to_owned());
+            }
+        });
+    }
+}
+
 /// Runs a connection until its owner closes it.
-async fn run<L: Link>(begun: Result<L, String>, pipe: Arc<Pipe>, client: bool) {
+async fn run<L: Link>(begun: impl Future<Output = Result<L, String>>, pipe: Arc<Pipe>, client: bool) {
+    let _task = Task(Arc::clone(&pipe));
+    let begun = tokio::select! {
+        biased;
+        begun = begun => begun,
+        () = pipe.closed.notified() => return,
+    };
     match begun {
         Ok(mut link) => {
             let figures = link.figures();
@@ -476,7 +492,8 @@ async fn run<L: Link>(begun: Result<L, String>, pipe: Arc<Pipe>, client: bool) {
             let well = pipe.state().close == Some(true);
             link.close(code(well));
             // The last figures stay; what they were taken from does not.
-            let last = pipe.state().figures.take().map(|figures| figures());
+            let figures = pipe.state().figures.take();
+            let last = figures.map(|figures| figures());
             pipe.tell(|state| state.figures = last.map(|last| Arc::new(move || last) as Figures));
         }
         Err(why) => {
@@ -484,7 +501,6 @@ async fn run<L: Link>(begun: Result<L, String>, pipe: Arc<Pipe>, client: bool) {
             pipe.closed.notified().await;
         }
     }
-    pipe.tell(|state| state.over = true);
 }
 
 /// Carries a connection's stream in both directions.

@@ -121,10 +121,16 @@ impl Packets {
         self.acked_at(place)
     }
 
-    /// Acknowledges the newest packet that is outstanding and no newer than that of this number, which left at this time; nothing where there
-    /// is none. For stacks that tell the newest packet of an acknowledgement, and how many bytes it brought.
-    pub fn acked_no_later(&mut self, number: u64, at: Time) -> Option<Settled> {
-        let place = self.outstanding_no_later(number, at)?;
+    /// The place in the order of sending of the packet of this number that left at this time; nothing where it is gone: then everything
+    /// before it has settled.
+    pub fn order_of(&self, number: u64, at: Time) -> Option<u64> {
+        Some(self.first + self.find_at(number, at)? as u64)
+    }
+
+    /// Acknowledges the newest packet that is outstanding and of this order at most; nothing where there is none. For stacks that tell the
+    /// newest packet of an acknowledgement, and how many bytes it brought.
+    pub fn acked_no_later(&mut self, order: u64) -> Option<Settled> {
+        let place = self.outstanding_no_later(order)?;
         self.acked_at(place)
     }
 
@@ -175,7 +181,7 @@ impl Packets {
 
     /// Marks the newest packet lost that is outstanding and no newer than that of this number, which left at this time: its order and size.
     pub fn lost_no_later(&mut self, number: u64, at: Time) -> Option<(u64, u64)> {
-        let place = self.outstanding_no_later(number, at)?;
+        let place = self.outstanding_no_later(self.order_of(number, at)?)?;
         self.settle_at(place, State::Lost)
     }
 
@@ -254,10 +260,9 @@ impl Packets {
         Some(from + self.ring.iter().skip(from).position(out)?)
     }
 
-    /// The newest that is outstanding and no newer than the packet of this number, which left at this time. Where that is gone, everything
-    /// before it has settled.
-    fn outstanding_no_later(&self, number: u64, at: Time) -> Option<usize> {
-        let newest = self.find_at(number, at)?;
+    /// The newest that is outstanding and of this order at most.
+    fn outstanding_no_later(&self, order: u64) -> Option<usize> {
+        let newest = order.checked_sub(self.first)? as usize;
         let from = (self.edge - self.first) as usize;
         (from..=newest).rev().find(|place| {
             self.ring

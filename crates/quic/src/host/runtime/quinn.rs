@@ -123,7 +123,7 @@ impl Sending for SendStream {
 
 fn transport(options: &Options) -> Result<TransportConfig, HostError> {
     let mut config = TransportConfig::default();
-    let window = u32::try_from(options.window).unwrap_or(u32::MAX >> 2);
+    let window = options.window();
     config
         .stream_receive_window(VarInt::from_u32(window))
         .receive_window(VarInt::from_u32(window))

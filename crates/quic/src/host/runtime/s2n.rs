@@ -9,6 +9,7 @@ use std::time::Duration;
 use s2n_quic::client::Connect;
 use s2n_quic::connection::Handle;
 use s2n_quic::provider::congestion_controller::{Bbr, Cubic, Endpoint as Controls};
+use s2n_quic::provider::endpoint_limits::{self, ConnectionAttempt, Limiter, Outcome};
 use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events};
 use s2n_quic::provider::limits::Limits;
 use s2n_quic::provider::{io, tls};
@@ -45,10 +46,15 @@ fn with(options: &Options, side: &Side<'_>, control: impl Controls) -> Result<Ru
         }
         Side::Accepts(identity) => {
             let tls = tls::rustls::Server::from(identity.server(PROTOCOL, &[])?);
+            let at_most = AtMost {
+                most: options.most,
+                ordinary: endpoint_limits::Default::default(),
+            };
             Runtime::start(options, false, move |socket| {
                 let server = Server::builder().with_tls(tls).map_err(text)?;
                 let server = server.with_io(line(socket)?).map_err(text)?;
                 let server = server.with_limits(limits).map_err(text)?;
+                let server = server.with_endpoint_limits(at_most).map_err(text)?;
                 let server = server.with_event(Meter).map_err(text)?;
                 let server = server.with_congestion_controller(control).map_err(text)?;
                 server.start().map(S2n::Accepts).map_err(text)
@@ -67,18 +73,31 @@ fn line(socket: UdpSocket) -> Result<io::tokio::Provider, String> {
 }
 
 fn limits(options: &Options) -> Result<Limits, String> {
-    let window = options.window as u64;
+    let window = u64::from(options.window());
     let idle = options.idle_timeout.map_or(Duration::ZERO, |idle| idle.to_std());
     let limits = Limits::new().with_data_window(window).map_err(text)?;
     let limits = limits.with_bidirectional_local_data_window(window).map_err(text)?;
     let limits = limits.with_bidirectional_remote_data_window(window).map_err(text)?;
-    let limits = limits
-        .with_max_send_buffer_size(options.window.try_into().unwrap_or(u32::MAX))
-        .map_err(text)?;
+    let limits = limits.with_max_send_buffer_size(options.window()).map_err(text)?;
     let limits = limits.with_max_open_remote_bidirectional_streams(1).map_err(text)?;
     let limits = limits.with_max_open_remote_unidirectional_streams(0).map_err(text)?;
     // Zero is none (RFC 9000, 18.2).
     limits.with_max_idle_timeout(idle).map_err(text)
+}
+
+/// No more connections at once than the host takes, those included whose handshake is under way. Else as s2n-quic has it by itself.
+struct AtMost {
+    most: usize,
+    ordinary: endpoint_limits::Default,
+}
+
+impl Limiter for AtMost {
+    fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt<'_>) -> Outcome {
+        if attempt.connection_count >= self.most {
+            return Outcome::close();
+        }
+        self.ordinary.on_connection_attempt(attempt)
+    }
 }
 
 enum S2n {
