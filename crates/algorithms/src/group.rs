@@ -75,33 +75,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    let limit = parameters.rate_or("rate", "off")?;
-    let flows = match (parameters.get("as").unwrap_or("auto"), limit) {
-        ("off", _) | ("auto", Some(_)) => None,
-        ("auto", None) => Some(1),
-        (number, _) => match number.parse() {
-            Ok(flows) if (1..=MOST_FLOWS).contains(&flows) => Some(flows),
-            _ => {
-                let expected = format!("it is `auto`, `off` or a whole number from 1 to {MOST_FLOWS}");
-                return Err(BadParameter::value("as", number, expected));
-            }
-        },
-    };
-    Ok(boxed(Group {
-        from: parameters.read("prefix", Prefixes::default())?,
-        to: parameters.read("to", Prefixes::default())?,
-        tagged: parameters.read("tag", Tagged::default())?,
-        weights: parameters.read("weights", Weights::default())?,
-        report: parameters.read("report", Reporting::Every(REPORT))?,
-        limit,
-        flows,
-        shared: None,
-        members: BTreeMap::new(),
-        began: Time::ZERO,
-        timer: None,
-        crowded: None,
-        parts: Vec::new(),
-    }))
+    Ok(boxed(Group::read(parameters)?))
 }
 
 /// As how many flows a group may count at most: each costs some work at every report.
@@ -118,9 +92,11 @@ const RESERVE: f64 = 0.01;
 const RESERVE_EACH: f64 = 28_960.0;
 /// Least rate of a member, bytes/s: a segment a second. With less its retransmission timer fires for want of an ACK (RFC 6298, 2.4).
 const LEAST_RATE: f64 = 1_448.0;
-/// Flows that live already when an agent begins bring their windows with them for so long.
+/// Flows that live already when an agent begins bring their windows with them for so long. Shorter, and those of a host that connects later
+/// bring none. Longer, and one that comes from another agent adds to a window that has grown meanwhile.
 const TAKES_OVER: Duration = Duration::from_secs(1);
-/// How often it looks for members that have fallen silent, at least and at most.
+/// Time between two looks for members that have fallen silent, at least and at most. Shorter is work for nothing; longer, and the part of one that
+/// is idle is lost for as long.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
 /// The algorithm.
@@ -140,8 +116,8 @@ pub struct Group {
     /// When the first member came.
     began: Time,
     timer: Option<Time>,
-    /// It was said that there are too many.
-    crowded: Option<Crowded>,
+    /// It was said that there are too many members for the window, and for the rate.
+    crowded: [bool; 2],
     /// Room for a division.
     parts: Vec<Part>,
 }
@@ -162,6 +138,36 @@ enum Crowded {
 }
 
 impl Group {
+    fn read(parameters: &Parameters) -> Result<Group, BadParameter> {
+        let limit = parameters.rate_or("rate", "off")?;
+        let flows = match (parameters.get("as").unwrap_or("auto"), limit) {
+            ("off", _) | ("auto", Some(_)) => None,
+            ("auto", None) => Some(1),
+            (number, _) => match number.parse() {
+                Ok(flows) if (1..=MOST_FLOWS).contains(&flows) => Some(flows),
+                _ => {
+                    let expected = format!("it is `auto`, `off` or a whole number from 1 to {MOST_FLOWS}");
+                    return Err(BadParameter::value("as", number, expected));
+                }
+            },
+        };
+        Ok(Group {
+            from: parameters.read("prefix", Prefixes::default())?,
+            to: parameters.read("to", Prefixes::default())?,
+            tagged: parameters.read("tag", Tagged::default())?,
+            weights: parameters.read("weights", Weights::default())?,
+            report: parameters.read("report", Reporting::Every(REPORT))?,
+            limit,
+            flows,
+            shared: None,
+            members: BTreeMap::new(),
+            began: Time::ZERO,
+            timer: None,
+            crowded: [false; 2],
+            parts: Vec::new(),
+        })
+    }
+
     /// Takes in what a member reported.
     fn hear(&mut self, now: Time, id: FlowId, report: &Report<'_>) {
         let Some(heard) = Heard::read(report.fields()) else {
@@ -171,22 +177,32 @@ impl Group {
             return;
         };
         let cut = member.hear(now, &heard);
-        let outside = member.own.is_some();
-        let segments = if outside { member.segments() } else { self.sum() };
-        let alone = outside || self.inside().count() == 1;
+        let own = member.own.is_some();
+        let starting = member
+            .own
+            .as_ref()
+            .or(self.shared.as_ref())
+            .is_some_and(Window::is_starting);
+        // Both look at all members, so only where a slow start ends or a timer fired.
+        let begins = match (starting && !heard.slow, own) {
+            (false, _) => None,
+            (true, true) => Some(member.segments()),
+            (true, false) => Some(self.sum()),
+        };
+        let timed_out = heard.timeouts > 0 && (own || self.inside().nth(1).is_none());
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
         let Some(window) = member.own.as_mut().or(self.shared.as_mut()) else {
             return;
         };
-        match window.is_starting() {
-            false => window.heard(heard.acked as f64 / member.mss, heard.counted as f64 / member.mss),
-            true if heard.slow => {}
-            true => window.begin(segments),
+        match begins {
+            Some(segments) => window.begin(segments),
+            None if starting => {}
+            None => window.heard(heard.acked as f64 / member.mss, heard.counted as f64 / member.mss),
         }
         let packets = heard.lost.saturating_add(heard.late).max(u64::from(cut));
-        window.lost(packets, heard.epoch, cut, alone && heard.timeouts > 0);
+        window.lost(packets, heard.epoch, cut, timed_out);
         if heard.undos > 0 {
             window.undo(heard.epoch);
         }
@@ -204,6 +220,11 @@ impl Group {
     /// Divides what there is, and tells those who get another part than they have.
     fn settle(&mut self, control: &mut Control<'_>) {
         self.divide(control.now());
+        self.tell(control);
+    }
+
+    /// Tells those whose part is another than they have, and sees that it looks for silent members.
+    fn tell(&mut self, control: &mut Control<'_>) {
         let count = self.inside().count() as f64;
         let total = self
             .shared
@@ -234,13 +255,14 @@ impl Group {
                 member.wish(starting, total.floor(), epoch);
             }
         }
-        self.divide_window(now);
-        self.divide_rate();
+        let crowded = [self.divide_window(now), self.divide_rate()];
+        self.complain(crowded);
     }
 
-    /// Parts of one window are in proportion to weight and RTT, so that the rates are in proportion to the weights.
-    fn divide_window(&mut self, now: Time) {
-        let Some(window) = &mut self.shared else { return };
+    /// Parts of one window are in proportion to weight and RTT, so that the rates are in proportion to the weights. `Some` where the members
+    /// need more at least than there is.
+    fn divide_window(&mut self, now: Time) -> Option<Crowded> {
+        let window = self.shared.as_mut()?;
         let inside = || self.members.values().filter(|member| member.inside);
         let (mut weights, mut rtts) = (0.0, 0.0);
         for member in inside().filter(|member| member.rtt > 0.0) {
@@ -272,14 +294,15 @@ impl Group {
         for (member, part) in members.zip(&self.parts) {
             member.wish(starting, part.gets, epoch);
         }
-        self.complain((!fits).then_some(Crowded::Window {
+        (!fits).then_some(Crowded::Window {
             members: self.parts.len(),
             window: total,
-        }));
+        })
     }
 
-    fn divide_rate(&mut self) {
-        let Some(limit) = self.limit else { return };
+    /// As [`Group::divide_window`] with the rate.
+    fn divide_rate(&mut self) -> Option<Crowded> {
+        let limit = self.limit?;
         let total = limit.bytes_per_sec() as f64;
         let inside = || self.members.values().filter(|member| member.inside);
         let idle = inside().filter(|member| member.idle).count().max(1) as f64;
@@ -302,18 +325,20 @@ impl Group {
         for (member, part) in members.zip(&self.parts) {
             member.pace = (part.gets * scale).max(1.0) as u64;
         }
-        self.complain((!fits).then_some(Crowded::Rate {
+        (!fits).then_some(Crowded::Rate {
             members: self.parts.len(),
             limit,
-        }));
+        })
     }
 
-    /// Says once that there is too little, and again when it was enough in between.
-    fn complain(&mut self, crowded: Option<Crowded>) {
-        if let Some(why) = crowded.filter(|_| self.crowded.is_none()) {
-            tracing::warn!("{why}");
+    /// Says once of the window, and once of the rate, that there is too little, and again when it was enough in between.
+    fn complain(&mut self, crowded: [Option<Crowded>; 2]) {
+        for (crowded, said) in crowded.into_iter().zip(&mut self.crowded) {
+            if let Some(why) = crowded.filter(|_| !*said) {
+                tracing::warn!("{why}");
+            }
+            *said = crowded.is_some();
         }
-        self.crowded = crowded;
     }
 
     /// A flow that others steered before goes on with what it had.
@@ -380,7 +405,7 @@ impl Algorithm for Group {
                 control.rate(Rate::from_bytes_per_sec(order.pace));
             }
         }
-        self.settle(control);
+        self.tell(control);
         id
     }
 
@@ -411,7 +436,7 @@ impl Algorithm for Group {
     fn on_close(&mut self, id: FlowId, _last: &FlowStats) {
         self.members.remove(&id);
         if self.inside().next().is_none() {
-            (self.shared, self.crowded) = (None, None);
+            (self.shared, self.crowded) = (None, [false; 2]);
         }
     }
 }

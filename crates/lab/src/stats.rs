@@ -49,7 +49,7 @@ fn bootstrapped(logs: &[f64], statistic: impl Fn(&Distribution) -> Option<f64>) 
 }
 
 /// The 95 % interval of the mean of these by a bootstrap, as that of [`paired_ratio`]; `None` of fewer than two.
-pub(crate) fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
+pub fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
     percentiles(values, Distribution::mean)
 }
 

@@ -251,8 +251,10 @@ impl Point {
             ..SteerOptions::default()
         };
         let first = sim.host_agent(agent, options);
-        let second = sim.host_also(first, options);
-        Ok(second.map(|second| [first, second]))
+        let second = sim
+            .host_also(first, options)
+            .ok_or_else(|| SimError::Shape("the agent takes no second host".to_owned()))?;
+        Ok(Some([first, second]))
     }
 }
 

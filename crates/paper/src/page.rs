@@ -100,8 +100,8 @@ impl Findings {
         ]);
     }
 
-    /// A ratio of runs on real packets, judged by its whole interval: without one, or with one on both sides of what is aimed
-    /// at, it is undecided.
+    /// A ratio or mean over runs, judged by its whole interval: without one, or with one on both sides of what is aimed at, it is
+    /// undecided.
     pub fn compare_ratio(
         &mut self,
         key: &str,

@@ -68,7 +68,7 @@ pub struct HeardReport {
 /// An agent's datapath: what the flows that it steers share.
 pub(crate) struct Host {
     pub shared: Shared<Out>,
-    /// The number of the host that has the agent, where this is another datapath of it.
+    /// The number of the host that keeps the agent, where this is another datapath of it.
     with: Option<u32>,
     keep_reports: usize,
     heard: Vec<HeardReport>,
@@ -167,7 +167,7 @@ impl Host {
         self.agent().next_deadline().unwrap_or(Time::MAX)
     }
 
-    /// The agent gets what has come by now. It is with the other one, where there is one.
+    /// The agent gets what has come by now. `other` is the host that keeps the agent, where that is another one.
     pub fn deliver(&mut self, now: Time, other: Option<&mut Host>) {
         let (heard, most) = (&mut self.heard, self.keep_reports);
         let see = |event: &Event<'_>| {
@@ -272,13 +272,16 @@ impl World {
         AgentId(id)
     }
 
-    /// Adds another datapath of an agent that is here: that of another host, with delays of its own. Flows under the id that this
-    /// gives are steered by the same agent. `None` where there is no such agent.
+    /// Adds another datapath of an agent that is here: that of another host, with delays of its own. The same agent steers flows under the
+    /// returned id. `None` where there is no such agent, or it is [behind a way](World::host_behind).
     pub fn host_also(&mut self, agent: AgentId, options: SteerOptions) -> Option<AgentId> {
-        self.agent(agent)?;
+        let with = self.keeper(agent.0);
+        let keeper = self.hosts.get(with as usize)?;
+        if keeper.shared.way.instead.is_some() {
+            return None;
+        }
         let id = self.hosts.len() as u32;
         let mut host = Host::through(Agent::default(), None, options, id);
-        let with = self.keeper(agent.0);
         host.with = Some(with);
         let datapath = host.shared.describe();
         self.hosts.push(host);
@@ -297,7 +300,7 @@ impl World {
         Some(AgentId(id))
     }
 
-    /// The number of the host that has this one's agent.
+    /// The number of the host that keeps this one's agent: mostly this one.
     pub(crate) fn keeper(&self, agent: u32) -> u32 {
         self.hosts
             .get(agent as usize)
@@ -310,16 +313,17 @@ impl World {
         let (now, keeper) = (self.now, self.keeper(agent));
         match self.hosts.get_disjoint_mut([agent as usize, keeper as usize]) {
             Ok([host, keeper]) => host.deliver(now, Some(keeper)),
+            // They are one: the host keeps its agent itself.
             Err(_) => self.hosts[agent as usize].deliver(now, None),
         }
         self.pass_on(keeper);
-        // What it said to its own flows is taken at once; an event for it would find nothing.
+        // For `agent` itself `steer` plans, when it has taken what is due.
         if keeper != agent {
             self.plan_agent(keeper);
         }
     }
 
-    /// What an agent said to other datapaths than that of its host goes there.
+    /// What an agent said to datapaths of other hosts than its keeper goes to them.
     pub(crate) fn pass_on(&mut self, keeper: u32) {
         let now = self.now;
         while let Some((to, command)) = self.hosts[keeper as usize].shared.way.here.next_elsewhere() {

@@ -1,5 +1,6 @@
 //! One agent with the datapaths of several hosts.
 
+use ccplane_agent::datapath::Here;
 use ccplane_agent::{Agent, Options};
 use ccplane_algorithms::{Registry, UnknownAlgorithm};
 use ccplane_qdisc::QueueSpec;
@@ -114,6 +115,12 @@ fn an_agent_that_is_not_there_has_no_other_datapath() {
     assert!(
         two.sim.host_also(second, SteerOptions::default()).is_some(),
         "through another datapath of it"
+    );
+    let way = Box::new(Here::new(Agent::new(Options::default())));
+    let behind = two.sim.host_behind(way, SteerOptions::default());
+    assert!(
+        two.sim.host_also(behind, SteerOptions::default()).is_none(),
+        "whose agent is elsewhere"
     );
     let mut other = Simulation::new(Network::new(), SimOptions::default());
     if let Ok(other) = &mut other {

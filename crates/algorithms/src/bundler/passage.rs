@@ -89,8 +89,8 @@ impl Passage {
         self.mode == Mode::Delay && self.in_vain.is_some_and(|since| now.since(since) >= IN_VAIN)
     }
 
-    /// In passing: a reading of a window in which this bundle pulsed all the time, `count` samples after the last. Whether it is to leave.
-    /// `lately` is one of [`LATELY`] samples.
+    /// In passing: whether it is to leave. `reading` is of the whole window, `count` samples after the last reading. `lately` is of the last
+    /// [`LATELY`] samples, in which this bundle pulsed all the time.
     pub fn leaves(&mut self, reading: &Reading, lately: &Reading, capacity: f64, count: u32) -> bool {
         let answer = if lately.prominence >= STANDS_OUT {
             lately.answer.min(1.0)

@@ -9,6 +9,16 @@ use ccplane_wire::Tag;
 /// The weights that there may be: with more between two members the lighter one has less than a packet of any window.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
+/// The first so many bits of an IPv4 address.
+fn mask4(bits: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
+}
+
+/// The first so many bits of an IPv6 address.
+fn mask6(bits: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0)
+}
+
 /// Addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Prefix {
@@ -20,14 +30,8 @@ impl Prefix {
     /// Whether an address is one of these. An IPv4 address inside an IPv6 one counts as itself.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
-                (a.to_bits() ^ b.to_bits()) & mask == 0
-            }
-            (IpAddr::V6(a), IpAddr::V6(b)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
-                (a.to_bits() ^ b.to_bits()) & mask == 0
-            }
+            (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()) & mask4(self.bits) == 0,
+            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()) & mask6(self.bits) == 0,
             _ => false,
         }
     }
@@ -50,6 +54,9 @@ impl FromStr for Prefix {
             .and_then(|rest| rest.strip_suffix(']'))
             .unwrap_or(address);
         let address: IpAddr = bare.parse().map_err(|_| wrong(&format!("`{bare}` is no address")))?;
+        if address != address.to_canonical() {
+            return Err(wrong("an IPv4 address inside an IPv6 one counts as itself"));
+        }
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits.map(str::parse::<u8>) {
             None => most,
@@ -58,8 +65,8 @@ impl FromStr for Prefix {
         };
         let prefix = Prefix { address, bits };
         let beyond = match address {
-            IpAddr::V4(a) => a.to_bits() & !u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0) != 0,
-            IpAddr::V6(a) => a.to_bits() & !u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0) != 0,
+            IpAddr::V4(a) => a.to_bits() & !mask4(bits) != 0,
+            IpAddr::V6(a) => a.to_bits() & !mask6(bits) != 0,
         };
         match beyond {
             true => Err(wrong(&format!("the address has bits behind the first {bits}"))),
@@ -100,7 +107,7 @@ pub(super) struct Tagged(Vec<Tag>);
 impl Tagged {
     /// Whether a flow has one of these; every flow has where there are none.
     pub fn has(&self, info: &FlowInfo) -> bool {
-        self.0.is_empty() || self.0.iter().any(|tag| info.tags.get(tag.key()) == Some(tag.value()))
+        self.0.is_empty() || self.0.iter().any(|tag| info.tags.as_slice().contains(tag))
     }
 }
 
@@ -131,7 +138,7 @@ impl Weights {
     pub fn of(&self, info: &FlowInfo) -> f64 {
         let names = |who: &Named| match who {
             Named::Senders(prefix) => prefix.contains(info.local.ip()),
-            Named::Tagged(tag) => info.tags.get(tag.key()) == Some(tag.value()),
+            Named::Tagged(tag) => info.tags.as_slice().contains(tag),
         };
         let rule = self.0.iter().find(|(who, _)| names(who));
         rule.map_or(1.0, |(_, weight)| *weight)
@@ -210,6 +217,7 @@ mod tests {
             ("10.1.0.0/", "0 to 32"),
             ("[2001:db8::]/129", "0 to 128"),
             ("10.1.0.1/16", "has bits behind the first 16"),
+            ("[::ffff:10.1.0.0]/112", "counts as itself"),
             ("", "`` is no address"),
         ] {
             let said = text.parse::<Prefix>().expect_err(text);

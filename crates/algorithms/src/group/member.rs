@@ -11,13 +11,16 @@ use super::window::Window;
 const GAIN: f64 = 1.0 / 16.0;
 /// Least time over which it is judged what a member can use; else a round trip. Shorter and one burst decides.
 const PERIOD: Duration = Duration::from_millis(10);
-/// One that sends less than this part of its pace, though it has more to send, is held by something else.
+/// One that sends less than this part of its pace, though it has more to send, is held by something else. Near 1 a late ACK looks like that;
+/// far below it, what it leaves is lost.
 const SHORT: f64 = 0.8;
-/// So many periods on end, that is. A pace that rose needs some to be reached.
+/// So many periods on end, that is. A pace that rose needs some to be reached; with more, what it leaves is lost for as long.
 const SHORT_PERIODS: u32 = 8;
-/// A member whom its application or the network holds may have so much more than it used, to grow.
+/// A member whom its application or the network holds may have so much more than it used, to grow. With less it is slower to find that it could
+/// use more; with more, more is lost to the others.
 const ROOM: f64 = 1.25;
-/// Without a word for so many round trips, it is idle.
+/// Without a word for so many round trips, it is idle. With fewer, a lost packet at the end of a window makes it idle; with more, its part is lost
+/// for as long.
 const SILENT: f64 = 4.0;
 /// Nobody who has just come is idle before this, seconds: a handshake, and an agent that is far.
 const PATIENCE: f64 = 1.0;
@@ -50,38 +53,22 @@ pub(super) struct Heard {
 
 impl Heard {
     pub fn read(fields: &[u64]) -> Option<Heard> {
-        let &[
-            acked,
-            counted,
-            busy,
-            lost,
-            late,
-            flight,
-            timeouts,
-            undos,
-            srtt,
-            cwnd,
-            cuts,
-            epoch,
-            slow,
-        ] = fields
-        else {
-            return None;
-        };
+        let mut fields = fields.iter().copied();
+        let mut next = || fields.next();
         Some(Heard {
-            acked,
-            counted,
-            busy,
-            lost,
-            late,
-            flight,
-            timeouts,
-            undos,
-            srtt,
-            cwnd,
-            cuts,
-            epoch,
-            slow: slow != 0,
+            acked: next()?,
+            counted: next()?,
+            busy: next()?,
+            lost: next()?,
+            late: next()?,
+            flight: next()?,
+            timeouts: next()?,
+            undos: next()?,
+            srtt: next()?,
+            cwnd: next()?,
+            cuts: next()?,
+            epoch: next()?,
+            slow: next()? != 0,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::repair::{DELIVERED, MAY_GROW};
 use crate::window::due;
-use crate::{Exit, Reporting};
+use crate::{Cubic, Exit, Reporting};
 
 /// The program's text.
 ///
@@ -24,7 +24,7 @@ pub(super) fn text(report: Reporting, paced: bool) -> String {
         true => ("\n    (if (> pace 0) (:= Rate pace))", "(! Flow.app_limited)"),
         false => ("", "(|| Flow.cwnd_limited Flow.in_recovery)"),
     };
-    let due = due(report, "Flow.srtt_us");
+    let (due, kept) = (due(report, "Flow.srtt_us"), Cubic::KEPT);
     format!(
         "(def
     (Report
@@ -51,7 +51,7 @@ pub(super) fn text(report: Reporting, paced: bool) -> String {
     (:= Report.cwnd Cwnd)
     (fallthrough))
 (when (&& (== hold 0) (|| Flow.in_recovery Flow.was_timeout) (! recovering))
-    (:= target (* Flow.mss (max 2 (/ (* (min target Report.cwnd) 0.7) Flow.mss))))
+    (:= target (* Flow.mss (max 2 (/ (* (min target Report.cwnd) {kept}) Flow.mss))))
     (:= Report.cuts (+ Report.cuts 1))
     (report)
     (fallthrough))

@@ -439,6 +439,23 @@ fn members_that_ask_for_more_than_there_is_are_told_and_kept_within_it() {
 }
 
 #[test]
+fn a_complaint_is_made_once_though_the_limit_has_room() {
+    let parameters: Parameters = "rate=80mbit,as=1".parse().expect("well-formed");
+    let mut group = super::Group::read(&parameters).expect("its values");
+    let mut window = super::Window::new(1);
+    window.begin(10.0);
+    group.shared = Some(window);
+    for flow in 0..20 {
+        let member = super::Member::new(Time::ZERO, &FlowInfo::default(), true, 1.0);
+        group.members.insert(id(1, flow), member);
+    }
+    for _ in 0..2 {
+        group.divide(Time::ZERO);
+        assert_eq!(group.crowded, [true, false]);
+    }
+}
+
+#[test]
 fn a_value_without_sense_is_told() {
     for (parameters, expected) in [
         ("rate=0mbit", "a rate of zero sends nothing"),

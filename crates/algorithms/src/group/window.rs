@@ -44,8 +44,8 @@ pub(super) struct Window {
 struct Flow {
     law: State,
     window: f64,
-    /// What it was before it was reduced in this epoch.
-    before: Option<(State, f64)>,
+    /// Its window before it was reduced in this epoch.
+    before: Option<f64>,
 }
 
 impl Window {
@@ -144,7 +144,7 @@ impl Window {
             let hit = self.draw();
             let flow = &mut self.flows[hit];
             if flow.before.is_none() {
-                flow.before = Some((flow.law, flow.window));
+                flow.before = Some(flow.window);
                 self.law.reduced(&mut flow.law, flow.window);
                 flow.window = (flow.window * Cubic::KEPT).max(LEAST);
             }
@@ -162,7 +162,7 @@ impl Window {
         }
         self.cuts = 0;
         for flow in &mut self.flows {
-            if let Some((_, window)) = flow.before.take() {
+            if let Some(window) = flow.before.take() {
                 self.law.undone(&mut flow.law);
                 flow.window = flow.window.max(window);
             }

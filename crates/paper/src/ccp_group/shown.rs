@@ -1,7 +1,7 @@
 //! The group's figures, and what the agent's distance does to them.
 
 use ccplane_lab::metrics::{Distribution, jain};
-use ccplane_lab::stats::paired_ratio;
+use ccplane_lab::stats::{Ratio, mean_interval, paired_ratio};
 use ccplane_report::Aim;
 use ccplane_report::chart::{Axis, Chart, Line};
 
@@ -30,6 +30,14 @@ impl Results {
 
     fn mean<'a>(&'a self, who: Who, figure: impl Fn(&Run<'a>) -> Option<f64>) -> Option<f64> {
         Distribution::new(self.all(who, figure)).mean()
+    }
+
+    /// The mean over seeds with its interval.
+    fn mean_within<'a>(&'a self, who: Who, figure: impl Fn(&Run<'a>) -> Option<f64>) -> Option<Ratio> {
+        let all = self.all(who, figure);
+        let interval = mean_interval(&all);
+        let value = Distribution::new(all).mean()?;
+        Some(Ratio { value, interval })
     }
 }
 
@@ -66,7 +74,7 @@ impl Run<'_> {
         (self.course.steady as f64, self.course.end as f64)
     }
 
-    /// What the group had over what the flow beside it had, in a span or in all of it.
+    /// Bytes of the group, and of the flow beside it, in a span or in all of it.
     fn pair(&self, span: Option<(f64, f64)>) -> Option<(f64, f64)> {
         let (from, to) = span.unwrap_or(self.span());
         Some((self.together(from, to)?, self.between(self.members(), from, to)?))
@@ -84,25 +92,6 @@ impl Run<'_> {
         Some((scale(self.together(from, to)?), scale(other)))
     }
 
-    /// The times between two events, from ten round trips after the first on; with each which members send.
-    fn phases(&self) -> [(f64, f64, [bool; 2]); 4] {
-        let Course {
-            steady,
-            idle,
-            returns,
-            killed,
-            end,
-        } = self.course;
-        let soon = RTT.as_secs_f64() * SOON as f64;
-        // What the idle one has left to send is gone a second after.
-        [
-            (steady as f64, idle as f64, [true, true]),
-            (idle as f64 + 1.0, returns as f64, [false, true]),
-            (returns as f64 + soon, killed as f64, [true, true]),
-            (killed as f64 + soon, end as f64, [true, false]),
-        ]
-    }
-
     fn shares(&self, from: f64, to: f64, [idles, killed]: [bool; 2]) -> Option<Vec<f64>> {
         let sends = |flow: &usize| (idles || *flow != IDLES as usize) && (killed || *flow != KILLED as usize);
         (0..self.members())
@@ -113,7 +102,7 @@ impl Run<'_> {
 
     /// Jain's index of the members that send, of the worst of the phases.
     fn fairness(&self) -> Option<f64> {
-        let indices = self.phases().map(|(from, to, who)| jain(&self.shares(from, to, who)?));
+        let indices = phases(self.course).map(|(from, to, who)| jain(&self.shares(from, to, who)?));
         indices
             .into_iter()
             .try_fold(f64::INFINITY, |least, index| Some(least.min(index?)))
@@ -122,14 +111,14 @@ impl Run<'_> {
     /// The same in ten round trips, from ten round trips after the return and after the kill on.
     fn soon(&self) -> Option<f64> {
         let soon = RTT.as_secs_f64() * SOON as f64;
-        let [.., returned, killed] = self.phases();
+        let [.., returned, killed] = phases(self.course);
         let index = |(from, _, who): (f64, f64, [bool; 2])| jain(&self.shares(from, from + soon, who)?);
         Some((index(returned)? + index(killed)?) / 2.0)
     }
 
     /// How far the sum is from the limit, of the worst of the phases, per cent.
     fn limit_error(&self) -> Option<f64> {
-        let errors = self.phases().map(|(from, to, _)| {
+        let errors = phases(self.course).map(|(from, to, _)| {
             let rate = self.together(from, to)? * 8.0 / (to - from);
             Some((rate / LIMIT_BITS as f64 - 1.0).abs() * 100.0)
         });
@@ -137,6 +126,25 @@ impl Run<'_> {
             .into_iter()
             .try_fold(0.0f64, |most, error| Some(most.max(error?)))
     }
+}
+
+/// The times between two events, from ten round trips after the first on. With each: whether the idle and the killed member send.
+fn phases(course: Course) -> [(f64, f64, [bool; 2]); 4] {
+    let Course {
+        steady,
+        idle,
+        returns,
+        killed,
+        end,
+    } = course;
+    let soon = RTT.as_secs_f64() * SOON as f64;
+    // What the idle one has left to send is gone a second after.
+    [
+        (steady as f64, idle as f64, [true, true]),
+        (idle as f64 + 1.0, returns as f64, [false, true]),
+        (returns as f64 + soon, killed as f64, [true, true]),
+        (killed as f64 + soon, end as f64, [true, false]),
+    ]
 }
 
 /// How a delay is called in keys and on the page.
@@ -148,13 +156,17 @@ fn named(us: u64) -> String {
 }
 
 /// What the group loses with an agent that far, per cent.
-fn cost(results: &Results, us: u64, of: impl Fn((f64, f64)) -> f64) -> Option<f64> {
+fn cost(results: &Results, us: u64, of: impl Fn((f64, f64)) -> f64) -> Option<Ratio> {
     let pairs: Vec<(f64, f64)> = results
         .of(Who::Share(us))
         .zip(results.of(Who::Share(DELAYS_US[0])))
         .filter_map(|(far, near)| Some((of(far.mbit()?), of(near.mbit()?))))
         .collect();
-    paired_ratio(&pairs).map(|ratio| (1.0 - ratio.value) * 100.0)
+    let lost = |ratio: f64| (1.0 - ratio) * 100.0;
+    paired_ratio(&pairs).map(|ratio| Ratio {
+        value: lost(ratio.value),
+        interval: ratio.interval.map(|(low, high)| (lost(high), lost(low))),
+    })
 }
 
 pub(super) fn findings(results: &Results, course: Course) -> Findings {
@@ -171,37 +183,37 @@ pub(super) fn findings(results: &Results, course: Course) -> Findings {
         "",
         Aim::Within(0.9, 1.1),
     );
-    findings.compare(
+    findings.compare_ratio(
         "group_jain",
         "Jain's index of the members that send, the worst phase",
-        results.mean(near, Run::fairness),
+        results.mean_within(near, Run::fairness),
         "",
         Aim::AtLeast(0.95),
     );
     let limited = Who::Limit(DELAYS_US[0]);
-    findings.compare(
+    findings.compare_ratio(
         "group_limit_error_pct",
         "the sum beside its limit, the worst phase, %",
-        results.mean(limited, Run::limit_error),
+        results.mean_within(limited, Run::limit_error),
         "",
         Aim::AtMost(2.0),
     );
-    findings.compare(
+    findings.compare_ratio(
         "group_delay_cost_pct_10ms",
         "goodput that the group loses with an agent 10 ms away, %",
         cost(results, 10_000, |(group, _)| group),
         "",
         Aim::AtMost(5.0),
     );
-    findings.compare(
+    findings.compare_ratio(
         "group_soon_jain",
         "Jain's index over ten round trips, ten after a return or a kill",
-        results.mean(near, Run::soon),
+        results.mean_within(near, Run::soon),
         "",
         Aim::AtLeast(0.95),
     );
-    let [_, idle, ..] = phases_of(course);
-    let pairs: Vec<(f64, f64)> = results.of(near).filter_map(|run| run.pair(Some(idle))).collect();
+    let [_, (from, to, _), ..] = phases(course);
+    let pairs: Vec<(f64, f64)> = results.of(near).filter_map(|run| run.pair(Some((from, to)))).collect();
     findings.compare_ratio(
         "group_idle_share_ratio",
         "the group ÷ the flow beside it while a member is idle",
@@ -249,22 +261,11 @@ pub(super) fn findings(results: &Results, course: Course) -> Findings {
         "{MEMBERS} members on two hosts, one agent, 96 Mbit/s, 20 ms, a drop-tail queue of one BDP. All hosts pace, as under Linux' fq, and a packet \
          takes up to {JITTER} in its host at random; the row of bare hosts is without both. Everybody starts within the first second; it counts from \
          {} s to {} s. A member is idle from {} s to {} s, and one is killed at {} s. An agent's distance is the time that a report takes to \
-         it, and a command back.",
+         it, and a command back. Constants and that time in a host were chosen on other seeds.",
         course.steady, course.end, course.idle, course.returns, course.killed
     ));
     findings.deviation("There is no published experiment of this kind: CCP's paper names the use and measures none.");
     findings
-}
-
-fn phases_of(course: Course) -> [(f64, f64); 2] {
-    let seen = Seen::default();
-    let run = Run {
-        seen: &seen,
-        course,
-        beside: false,
-    };
-    let [first, second, ..] = run.phases();
-    [(first.0, first.1), (second.0, second.1)]
 }
 
 /// For scripts, each distance.
@@ -272,12 +273,7 @@ fn by_distance(findings: &mut Findings, results: &Results) {
     for us in DELAYS_US {
         let (far, name) = (Who::Share(us), named(us));
         let pairs: Vec<(f64, f64)> = results.of(far).filter_map(|run| run.pair(None)).collect();
-        let ratio = paired_ratio(&pairs);
-        findings.figure(format!("group_share_ratio_{name}"), ratio.map(|ratio| ratio.value));
-        if let Some((low, high)) = ratio.and_then(|ratio| ratio.interval) {
-            findings.figure(format!("group_share_ratio_{name}_low"), Some(low));
-            findings.figure(format!("group_share_ratio_{name}_high"), Some(high));
-        }
+        figure_within(findings, &format!("group_share_ratio_{name}"), paired_ratio(&pairs));
         findings.figure(format!("group_jain_{name}"), results.mean(far, Run::fairness));
         findings.figure(format!("group_soon_jain_{name}"), results.mean(far, Run::soon));
         findings.figure(
@@ -293,21 +289,26 @@ fn by_distance(findings: &mut Findings, results: &Results) {
             results.mean(Who::Limit(us), Run::limit_error),
         );
         if us > DELAYS_US[0] {
-            if us != 10_000 {
-                findings.figure(
-                    format!("group_delay_cost_pct_{name}"),
-                    cost(results, us, |(group, _)| group),
-                );
+            for (key, cost) in [
+                ("group_delay_cost_pct", cost(results, us, |(group, _)| group)),
+                ("group_delay_other_cost_pct", cost(results, us, |(_, other)| other)),
+                (
+                    "group_delay_link_cost_pct",
+                    cost(results, us, |(group, other)| group + other),
+                ),
+            ] {
+                figure_within(findings, &format!("{key}_{name}"), cost);
             }
-            findings.figure(
-                format!("group_delay_other_cost_pct_{name}"),
-                cost(results, us, |(_, other)| other),
-            );
-            findings.figure(
-                format!("group_delay_link_cost_pct_{name}"),
-                cost(results, us, |(group, other)| group + other),
-            );
         }
+    }
+}
+
+/// A figure for scripts with its interval.
+fn figure_within(findings: &mut Findings, key: &str, figure: Option<Ratio>) {
+    findings.figure(key, figure.map(|figure| figure.value));
+    if let Some((low, high)) = figure.and_then(|figure| figure.interval) {
+        findings.figure(format!("{key}_low"), Some(low));
+        findings.figure(format!("{key}_high"), Some(high));
     }
 }
 

@@ -268,9 +268,8 @@ impl OfBundle {
             }
             OfBundle::QueueOfLink(_) => {
                 let samples = bundled.samples(run)?.iter();
-                let known = samples.filter(|sample| sample.mode == PASSING && sample.capacity_mbit > 0.0);
-                let queues = known.map(|sample| sample.waiting_bytes as f64 * 8.0 / 1e3 / sample.capacity_mbit);
-                Distribution::new(queues).mean()
+                let passing = samples.filter(|sample| sample.mode == PASSING);
+                Distribution::new(passing.filter_map(BundleSample::link_queue_ms)).mean()
             }
             OfBundle::Network(share, _) => {
                 let queues = bundled.samples(run)?.iter().filter_map(BundleSample::network_queue_ms);

@@ -1,4 +1,5 @@
-//! QUIC, by one of its stacks: a socket for each host and algorithm, made where a flow first needs it. What runs an algorithm is one for all hosts.
+//! QUIC, by one of its stacks: a socket for each host and algorithm, made where a flow first needs it. All hosts share what runs an
+//! algorithm.
 
 use std::collections::HashMap;
 use std::io;
