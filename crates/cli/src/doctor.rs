@@ -230,7 +230,7 @@ fn capabilities(need: Need) -> Check {
         } else {
             format!("lacks {}", missing.join(", "))
         },
-        "run as root (sudo), or give the binary what it lacks with setcap",
+        "run as root (sudo), or give the binary what it lacks with setcap; for the unit there is a drop-in",
     )
 }
 

@@ -535,14 +535,15 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
     assert!(Observed::open("ccp_reno").is_err(), "nor of the other");
 }
 
-/// Its process, and what it registered, gone however the test ends.
-struct Texts(Child, &'static str);
+/// Its process, what it registered and its file, gone however the test ends.
+struct Texts(Child, &'static str, std::path::PathBuf);
 
 impl Drop for Texts {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
         let _ = ccplane_linux::detach(Some(self.1));
+        let _ = fs::remove_file(&self.2);
     }
 }
 
@@ -566,7 +567,8 @@ fn a_text_steers_while_its_process_stands_still_and_after_its_death() {
         "--alg",
         &file.display().to_string(),
     ]);
-    let process = Texts(command.stdout(Stdio::null()).spawn().expect("it starts"), TEXT);
+    let process = command.stdout(Stdio::null()).spawn().expect("it starts");
+    let process = Texts(process, TEXT, file);
     eventually("it attaches", || Observed::open(TEXT).is_ok());
     let watch = Observed::open(TEXT).expect("it is attached");
     let threads = fs::read_dir(format!("/proc/{}/task", process.0.id())).expect("it runs");
@@ -639,5 +641,4 @@ fn a_text_steers_while_its_process_stands_still_and_after_its_death() {
     });
     drop(accepted);
     sender.join().expect("no panic");
-    let _ = fs::remove_file(&file);
 }

@@ -87,7 +87,8 @@ fn obey(kernel: &mut Kernel, agent: &mut Agent, observer: &mut impl Observer) {
     }
 }
 
-/// Shows `observer` what comes out of the kernel, until `stop`. For programs that need no agent: they do as well while this stands still.
+/// Shows `observer` what comes out of the kernel, until `stop`. It is for programs that need no agent: they go on while this stands
+/// still.
 pub fn run_reader(kernel: &mut Kernel, stop: &AtomicBool, observer: &mut impl Observer) {
     loop {
         let stopped = stop.load(Ordering::Relaxed);

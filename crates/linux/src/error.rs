@@ -113,6 +113,17 @@ pub enum LoadError {
         /// Why not.
         why: ccplane_wire::Refusal,
     },
+    /// The program that flows are to run by themselves needs what they do not have.
+    #[error(
+        "{name} cannot steer its flows: {why}; --dev attaches time stamps for one-way delay, and what an earlier `attach` \
+         registered without these gets them after `ccplane detach {name}`"
+    )]
+    Lacks {
+        /// The congestion control.
+        name: String,
+        /// What is missing.
+        why: ccplane_wire::Refusal,
+    },
     /// An object of the kernel does not look as this crate made it.
     #[error("the BPF object does not fit this crate: {0}; rebuild it with crates/linux/bpf/build.sh")]
     Mismatch(String),

@@ -90,6 +90,10 @@ impl Kernel {
             }
             let lock = NameLock::take(&spec.kernel_name)?;
             crate::registration::pin::refuse_attached(&spec.kernel_name)?;
+            kernel.allows(spec, spec.timed()).map_err(|why| LoadError::Lacks {
+                name: spec.kernel_name.clone(),
+                why,
+            })?;
             crate::registration::pin::remove_leftover(&spec.kernel_name)?;
             let Loaded {
                 mut link,
@@ -130,15 +134,21 @@ impl Kernel {
         for spec in algorithms {
             let lock = NameLock::take(&spec.kernel_name)?;
             let (path, memory) = crate::registration::pin::open(&spec.kernel_name, Access::Write)?;
+            if crate::stamp::storage(&spec.kernel_name).is_some() {
+                kernel.capabilities = CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
+            }
+            kernel
+                .allows(spec, memory.plane().timed.load(Relaxed) != 0)
+                .map_err(|why| LoadError::Lacks {
+                    name: spec.kernel_name.clone(),
+                    why,
+                })?;
             load::set_limits(memory.plane(), limits);
             let places = std::array::from_fn(|place| {
                 let tag = memory.programs[place].tag.load(Acquire);
                 spec.programs.iter().find(|program| program.uid() == tag).cloned()
             });
             kernel.add(Registered::new(spec, memory, places, Some(path), None, lock))?;
-            if crate::stamp::storage(&spec.kernel_name).is_some() {
-                kernel.capabilities = CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
-            }
             kernel.steer_last()?;
             let index = kernel.algorithms.len() - 1;
             let opened = kernel.algorithms[index].take_over(index);
@@ -169,13 +179,29 @@ impl Kernel {
         algorithm.steer().map_err(|why| LoadError::NoPlace { name, why })
     }
 
-    /// Puts another program into force where flows run one by themselves, for live flows too: those have it interpreted, new ones compiled once
-    /// that is done. A refusal leaves what is in force.
+    /// Puts another program into force where flows run one by themselves, for live flows too. Live flows have it interpreted. New
+    /// ones run it compiled as soon as it is, where a pad is free. A refusal leaves what is in force.
     pub fn replace(&mut self, spec: &AlgorithmSpec) -> Result<(), Refusal> {
-        let of_that_name = |algorithm: &&mut Registered| algorithm.spec.kernel_name == spec.kernel_name;
-        let algorithm = self.algorithms.iter_mut().find(of_that_name);
+        let of_that_name = |algorithm: &Registered| algorithm.spec.kernel_name == spec.kernel_name;
         let unknown = || Refusal::Other(format!("{} is not registered with this kernel", spec.kernel_name));
-        algorithm.ok_or_else(unknown)?.replace(spec)
+        let index = self.algorithms.iter().position(of_that_name).ok_or_else(unknown)?;
+        let timed = self.algorithms[index].memory.plane().timed.load(Relaxed) != 0;
+        self.allows(spec, timed)?;
+        self.algorithms[index].replace(spec)
+    }
+
+    /// Whether flows have what a program needs that they run by themselves. For others an agent looks at that, flow by flow.
+    /// `timed`: they have timers.
+    fn allows(&self, spec: &AlgorithmSpec, timed: bool) -> Result<(), Refusal> {
+        let timers = match timed {
+            true => Capabilities::TIMERS,
+            false => Capabilities::default(),
+        };
+        let missing = spec.needs.missing_from(self.capabilities.with(timers));
+        match spec.alone {
+            Some(_) if !missing.is_empty() => Err(Refusal::Missing(missing)),
+            _ => Ok(()),
+        }
     }
 
     /// Timers are said to be there where all algorithms have them.

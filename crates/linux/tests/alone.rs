@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration as StdDuration;
 
-use ccplane_datapath::Program;
-use ccplane_linux::{AlgorithmSpec, Alone, FlowView, Kernel, Observer, run_reader};
+use ccplane_datapath::{Capabilities, Program};
+use ccplane_linux::{AlgorithmSpec, Alone, FlowView, Kernel, LoadError, Observer, run_reader};
 use ccplane_units::Time;
-use ccplane_wire::Event;
+use ccplane_wire::{Event, Refusal};
 use common::direct::{Sender, program, spec};
 use common::*;
 
@@ -138,6 +138,33 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
         watch.live().any(|flow| runs(&flow, 2, 10))
     });
     sender.join();
+}
+
+/// Without an agent nobody else would notice.
+#[test]
+fn a_program_that_needs_what_flows_do_not_have_is_refused() {
+    if !can_run("a_program_that_needs_what_flows_do_not_have_is_refused") {
+        return;
+    }
+    let _host = lock_host();
+    for lacking in [Capabilities::ONE_WAY_DELAY, Capabilities::TIMERS] {
+        let needing = |uid| AlgorithmSpec {
+            needs: Capabilities::CWND.with(lacking),
+            ..alone("t_needing", segments(uid, 12))
+        };
+        let mut kernel =
+            Kernel::load(&[alone("t_needing", segments(1, 12))], &patient()).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(kernel.replace(&needing(2)), Err(Refusal::Missing(lacking)));
+        assert_eq!(kernel.replace(&alone("t_needing", segments(3, 12))), Ok(()));
+    }
+    let needing = AlgorithmSpec {
+        needs: Capabilities::ONE_WAY_DELAY,
+        ..alone("t_needing", segments(1, 12))
+    };
+    let Err(LoadError::Lacks { name, .. }) = Kernel::load(&[needing], &patient()) else {
+        panic!("no time stamps are attached");
+    };
+    assert_eq!(name, "ccp_t_needing");
 }
 
 /// Counts what it sees.

@@ -22,7 +22,7 @@ pub(super) struct Text {
     source: String,
     /// What it was at the last look, if that was something else.
     seen: Option<String>,
-    /// What was refused already: it is said once.
+    /// What was refused last: it is said once.
     refused: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl Text {
             return;
         };
         if now == self.source {
-            self.seen = None;
+            (self.seen, self.refused) = (None, None);
             return;
         }
         if self.seen.as_ref() != Some(&now) {
@@ -114,5 +114,29 @@ impl Text {
         let kernel = kernels.iter_mut().find(has_it);
         let kernel = kernel.ok_or_else(|| format!("{path}: {kernel_name} is not registered"))?;
         kernel.replace(&spec).map_err(|why| format!("{path}: {why}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_said_once_and_again_where_the_text_was_right_meanwhile() {
+        let file = std::env::temp_dir().join(format!("ccplane-texts-{}.ccp", std::process::id()));
+        let right = "(algorithm watched (needs cwnd)) (def) (when true (:= Cwnd (* 10 Flow.mss)))";
+        fs::write(&file, right).expect("a temporary file");
+        let path = file.display().to_string();
+        let mut texts = watched(&[Contender::ccplane(&path)]).unwrap_or_else(|why| panic!("{why}"));
+        let text = &mut texts[0];
+        fs::write(&file, "nonsense").expect("the same");
+        text.look(&mut []);
+        assert_eq!(text.refused, None, "it may be written in pieces");
+        text.look(&mut []);
+        assert_eq!(text.refused.as_deref(), Some("nonsense"));
+        fs::write(&file, right).expect("the same");
+        text.look(&mut []);
+        assert_eq!((text.seen.as_deref(), text.refused.as_deref()), (None, None));
+        fs::remove_file(&file).expect("it is there");
     }
 }

@@ -323,9 +323,8 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
 
 /// Live flows do not run a program by themselves any longer: NewReno takes them. Of a layout that is not ours nothing is known.
 fn end_program(directory: &Path) {
-    let plane = directory.join(MAPS[0].0);
     if directory.parent() == Some(&root())
-        && let Ok(map) = MapHandle::from_pinned_path(plane)
+        && let Ok(map) = MapHandle::from_pinned_path(directory.join("plane"))
         && let Ok(plane) = Shared::<Plane>::map(map.as_fd(), 1, Access::Write)
     {
         plane[0].own.store(0, std::sync::atomic::Ordering::SeqCst);

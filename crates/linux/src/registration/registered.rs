@@ -251,8 +251,8 @@ impl Registered {
         Ok(())
     }
 
-    /// Has every flow run the algorithm's program by itself, where it has one that decides everything: live flows from their next ACK on.
-    /// Else an agent steers.
+    /// Has every flow run the algorithm's program by itself, where it has one that decides everything; live flows from their next
+    /// ACK on. Else an agent steers.
     pub fn steer(&mut self) -> Result<(), Refusal> {
         let own = match self.spec.alone.clone() {
             None => 0,
@@ -295,8 +295,10 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // Sockets keep the object that they run: without this their flows would run the program on, where nobody can end it.
-        if self.pins.is_none() {
+        // Sockets keep the object that they run: without this their flows would run the program on, where nobody can end it. The
+        // same holds where another process detached it, and a changed program was put into force after that.
+        let gone = |pins: &PathBuf| pins.try_exists().is_ok_and(|there| !there);
+        if self.pins.as_ref().is_none_or(gone) {
             self.memory.plane().own.store(0, SeqCst);
         }
     }
