@@ -90,6 +90,16 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Who decides about a flow. `alone`: its algorithm's program needs no agent.
+fn steered_by(flow: &ccplane_linux::FlowView, alone: bool) -> &'static str {
+    match (flow.fallback, flow.owned, alone) {
+        (true, ..) => "fallback",
+        (false, true, true) => "program",
+        (false, true, false) => "agent",
+        (false, false, _) => "starting",
+    }
+}
+
 /// Shows all of it once.
 fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     let totals = stats()?;
@@ -97,12 +107,15 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     let flows: Vec<_> = if args.totals {
         Vec::new()
     } else {
-        observed.iter().flat_map(|o| o.flows()).collect()
+        observed
+            .iter()
+            .flat_map(|o| o.flows().map(|flow| (steered_by(&flow, o.alone()), flow)))
+            .collect()
     };
     if json {
         let flows: Vec<_> = flows
             .iter()
-            .map(|f| {
+            .map(|(steered_by, f)| {
                 serde_json::json!({
                     "flow": f.flow, "algorithm": f.algorithm,
                     "local": f.local.to_string(), "peer": f.peer.to_string(),
@@ -112,7 +125,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                     "srtt_us": f.srtt.as_micros(), "delivery_rate_bytes_per_s": f.delivered_rate.bytes_per_sec(),
                     "acked_bytes": f.acked.get(), "lost_packets": f.lost, "reports": f.reports,
                     "faults": f.faults, "fallbacks": f.fallbacks, "fallback": f.fallback, "owned": f.owned,
-                    "stamped": f.stamped,
+                    "stamped": f.stamped, "steered_by": steered_by,
                     "ca_state": f.ca_state,
                 })
             })
@@ -176,14 +189,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                     f.lost.to_string(),
                     f.reports.to_string(),
                     if f.stamped { "stamps" } else { "RTT" }.to_owned(),
-                    if f.fallback {
-                        "fallback"
-                    } else if f.owned {
-                        "agent"
-                    } else {
-                        "starting"
-                    }
-                    .to_owned(),
+                    (*steered_by).to_owned(),
                 ]
             })
             .collect();

@@ -201,8 +201,9 @@ static NOINLINE int on_call(struct tcp_sock *tp, struct flow *f, struct rate_sam
 			said = take_timed(f, t);
 		if (!alone && !f->fallback)
 			said |= take_control(tp, f, s);
+		__u64 faults = f->ctx.faults;
 		clock_set = run_program(f, now_us);
-		if (alone && f->own && faults_too_often(f, now_us))
+		if (alone && f->own && faults_too_often(f, faults, now_us))
 			give_up(f, s, now_us);
 	}
 	apply(tp, f, said, cwnd, ssthresh, rate, newly);
@@ -249,8 +250,13 @@ int init(__u64 *ctx)
 	struct tcp_sock *tp = (void *)ctx[0];
 	struct flow *f = start_flow(tp);
 	struct ccp_slot *s = f ? slot_of(f) : NULL;
-	if (s && !run_alone(f, f->opened_us))
+	if (!s)
+		return 0;
+	if (!run_alone(f, f->opened_us))
 		look_for_agent(tp, f, s, f->opened_us);
+	/* The place of a program that runs is not given away, also before the first ACK. */
+	s->shown.program = f->program;
+	s->shown.tag = f->tag;
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What the BPF object, its loader and the agent share: the register file of a fold, the mapped flow table, the mapped
- * plane (one per algorithm), the mapped programs, and the records of the ring buffer. src/layout.rs mirrors it; a test
+ * plane (one per algorithm), the mapped programs, and the records of the ring buffer. src/map/layout.rs mirrors it; a test
  * compares the sizes with the object's own. Change anything here, in stamp_plane.h or stamps.h and raise CCP_LAYOUT:
  * pinned objects carry it in their path, so that an agent never adopts memory it would misread.
  */

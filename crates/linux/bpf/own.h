@@ -23,7 +23,8 @@ INLINE bool run_alone(struct flow *f, __u64 now_us)
 		f->own = 0;
 		return false;
 	}
-	if (f->own != tag) {
+	/* The same program may have come back in another place. */
+	if (f->own != tag || (!f->released && f->program != OWN_PROGRAM(own))) {
 		bool lived = f->tag || f->fallbacks;
 		if (set_program(f, OWN_PROGRAM(own), tag, now_us)) {
 			__u32 begun = OWN_BEGUN(own);
@@ -41,19 +42,22 @@ INLINE bool run_alone(struct flow *f, __u64 now_us)
 			f->faults_before = f->ctx.faults;
 		}
 	}
-	if (!f->announced && READ_ONCE(plane.reader) != READER_ABSENT)
+	/* Nothing is sent into a ring that nobody reads; who reads later is told of the flow then. */
+	if (READ_ONCE(plane.reader) == READER_ABSENT)
+		f->announced = 0;
+	else if (!f->announced)
 		announce(f, now_us);
 	return true;
 }
 
-INLINE bool faults_too_often(struct flow *f, __u64 now_us)
+/* `before`: how many there were before this call. The second is looked at first: faults of long ago do not count beside these. */
+INLINE bool faults_too_often(struct flow *f, __u64 before, __u64 now_us)
 {
-	bool often = f->ctx.faults - f->faults_before > MAX_FAULTS;
 	if (now_us - f->faults_us >= 1000000) {
 		f->faults_us = now_us;
-		f->faults_before = f->ctx.faults;
+		f->faults_before = before;
 	}
-	return often;
+	return f->ctx.faults - f->faults_before > MAX_FAULTS;
 }
 
 #endif

@@ -35,13 +35,13 @@ INLINE void header(struct flow *f, struct ccp_record *r, __u16 kind, bool urgent
 	r->time_us = now_us;
 }
 
-/* Tells of a new flow, or of one that is back from the fallback; tried at every call until the ring takes it. */
+/* Tells of a new flow, or of one that is back to an agent after the fallback; tried at every call until the ring takes it. */
 INLINE void announce(struct flow *f, __u64 now_us)
 {
 	struct ccp_record r;
 	__u32 told = f->told;
 	f->told = f->epoch;
-	header(f, &r, f->fallbacks ? REC_RESUME : REC_OPEN, true, now_us);
+	header(f, &r, f->fallbacks && !f->own ? REC_RESUME : REC_OPEN, true, now_us);
 	if (send(&r, sizeof(r), true))
 		f->told = told;
 	else

@@ -214,3 +214,40 @@ fn who_reads_sees_all_reports_and_nobody_waits_for_it() {
     );
     assert_eq!(watch.live().count(), 0);
 }
+
+#[test]
+fn a_ring_that_nobody_reads_any_more_is_not_filled() {
+    if !can_run("a_ring_that_nobody_reads_any_more_is_not_filled") {
+        return;
+    }
+    let _host = lock_host();
+    let spec = alone("t_unread", segments(1, 12));
+    let mut kernel = Kernel::load(std::slice::from_ref(&spec), &options(1)).unwrap_or_else(|e| panic!("{e}"));
+    let sink = Sink::start("127.0.0.1");
+    let sender = Sender::start(sink.address, "ccp_t_unread");
+    let drained = |kernel: &mut Kernel| {
+        let (mut opened, mut reports) = (0, 0);
+        kernel.drain(&mut |events| {
+            for event in events {
+                opened += usize::from(matches!(event, Event::FlowOpened { .. }));
+                reports += usize::from(matches!(event, Event::Report { .. }));
+            }
+        });
+        (opened, reports)
+    };
+    let mut opened = 0;
+    eventually(LIMIT, "who reads is told", || {
+        let (new, reports) = drained(&mut kernel);
+        opened += new;
+        opened == 1 && reports > 10
+    });
+    // From here on nobody reads, as after `attach` without `--metrics` took over.
+    drained(&mut kernel);
+    kernel.replace(&spec).unwrap_or_else(|why| panic!("{why}"));
+    pause(500);
+    let (_, left) = drained(&mut kernel);
+    assert!(left < 50, "{left} reports were sent to nobody in half a second");
+    // Who reads again misses nothing from then on.
+    eventually(LIMIT, "reports come again", || drained(&mut kernel).1 > 10);
+    sender.join();
+}

@@ -46,7 +46,8 @@ pub(super) fn run(program: &Path, registry: &Registry, figures: &mut Figures) ->
     }
     figures.note(format!(
         "udp_…: examples/c/udp.c behind {MBIT} Mbit/s, {RTT_MS} ms and a queue of one BDP, beside the same algorithm on our transport in the \
-         simulator, {SECONDS} s; both in virtual time"
+         simulator, {SECONDS} s; both in virtual time. Delays count from when a packet comes to the queue until it has left the line. In C \
+         each packet is acknowledged, by our transport every second one"
     ));
     Ok(())
 }
