@@ -178,7 +178,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     if !flows.is_empty() {
         let rows: Vec<Vec<String>> = flows
             .iter()
-            .map(|f| {
+            .map(|(steered_by, f)| {
                 vec![
                     f.algorithm.clone(),
                     f.local.to_string(),

@@ -235,10 +235,10 @@ fn a_ring_that_nobody_reads_any_more_is_not_filled() {
         });
         (opened, reports)
     };
-    let mut opened = 0;
+    let (mut opened, mut reports) = (0, 0);
     eventually(LIMIT, "who reads is told", || {
-        let (new, reports) = drained(&mut kernel);
-        opened += new;
+        let new = drained(&mut kernel);
+        (opened, reports) = (opened + new.0, reports + new.1);
         opened == 1 && reports > 10
     });
     // From here on nobody reads, as after `attach` without `--metrics` took over.
@@ -248,6 +248,10 @@ fn a_ring_that_nobody_reads_any_more_is_not_filled() {
     let (_, left) = drained(&mut kernel);
     assert!(left < 50, "{left} reports were sent to nobody in half a second");
     // Who reads again misses nothing from then on.
-    eventually(LIMIT, "reports come again", || drained(&mut kernel).1 > 10);
+    let mut again = 0;
+    eventually(LIMIT, "reports come again", || {
+        again += drained(&mut kernel).1;
+        again > 10
+    });
     sender.join();
 }
