@@ -49,11 +49,11 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         return Err(Failure::text(Kind::Usage, what).hint("attach it without --watch, and again when it has changed"));
     }
     let texts = match args.watch {
-        true => texts::watched(&settings.algorithms.value)?,
+        true => texts::watched(&settings.algorithms.value, args.kernel_name.as_deref())?,
         false => Vec::new(),
     };
     let apart = apart(args, &settings, registry)?;
-    let steered = match args
+    let mut steered = match args
         .elsewhere
         .agent()
         .or_else(|| apart.as_ref().map(|apart| apart.address.clone()))
@@ -61,6 +61,10 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         None => agents(&settings.algorithms.value, registry)?,
         Some(address) => remote::steered(args, &mut settings, &address)?,
     };
+    let exceptions = counted(&steered, apart.as_ref(), args.kernel_name.as_deref());
+    if let Some(name) = &args.kernel_name {
+        rename(&mut steered, name)?;
+    }
     if let Some(round_trip) = settings.round_trip() {
         let how = format!(
             "flows fall back after {:.1} ms: 3 round trips of {:.2} ms, and 200 ms",
@@ -71,7 +75,6 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     }
     let wanting = wanting(args, &steered)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
-    let exceptions = counted(&steered, apart.as_ref());
     let known: Vec<AlgorithmSpec> = steered.iter().flat_map(|one| one.specs.iter().cloned()).collect();
     let choices = rules::choices(&settings, config.as_ref(), &known)?;
     // Before there are threads, which inherit it.
@@ -193,14 +196,33 @@ fn callbacks(steered: &[Steered]) -> impl Iterator<Item = (String, Option<Arc<Ca
     })
 }
 
-/// Where callbacks that raised are counted: of all algorithms but those of somebody else's agent.
-fn counted(steered: &[Steered], apart: Option<&Apart>) -> Exceptions {
+/// Registers the one algorithm there is under this name.
+fn rename(steered: &mut [Steered], name: &str) -> Result<(), Failure> {
+    let mut specs = steered.iter_mut().flat_map(|one| &mut one.specs);
+    match (specs.next(), specs.count()) {
+        (Some(spec), 0) => {
+            name.clone_into(&mut spec.kernel_name);
+            Ok(())
+        }
+        (_, others) => {
+            let what = format!(
+                "--kernel-name {name} is the name of one algorithm, and {} are attached",
+                others + 1
+            );
+            Err(Failure::text(Kind::Usage, what).hint("start an `attach` for each, with its own --state and --bpffs"))
+        }
+    }
+}
+
+/// Where callbacks that raised are counted: of all algorithms but those of somebody else's agent. `registered`: the name in the kernel,
+/// where that is not the algorithm's own.
+fn counted(steered: &[Steered], apart: Option<&Apart>, registered: Option<&str>) -> Exceptions {
     let exceptions = apart.map(|apart| apart.exceptions.clone()).unwrap_or_default();
     let ours = steered
         .iter()
         .filter(|one| apart.is_some() || matches!(one.by, By::Agent(..)));
     ours.flat_map(|one| &one.specs)
-        .for_each(|spec| exceptions.of(&spec.kernel_name));
+        .for_each(|spec| exceptions.of(&spec.kernel_name, registered.unwrap_or(&spec.kernel_name)));
     exceptions
 }
 

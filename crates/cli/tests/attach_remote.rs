@@ -125,9 +125,13 @@ struct Pair {
 
 impl Pair {
     fn new() -> Pair {
+        Pair::under(NAME)
+    }
+
+    fn under(name: &str) -> Pair {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-        setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(NAME)).expect("it is registered");
+        setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(name)).expect("it is registered");
         let (accepted, _) = listener.accept().expect("it is connected");
         Pair { stream, accepted }
     }
@@ -182,6 +186,120 @@ fn an_agent_of_another_user_steers_and_after_its_death_the_next_one_takes_the_fl
     });
     drop(watch);
     attach.end();
+}
+
+/// An `attach` under a name of its own, with its own places.
+struct Named {
+    process: Process,
+    name: &'static str,
+    state: PathBuf,
+    bpffs: PathBuf,
+}
+
+impl Named {
+    fn start(folder: &Path, name: &'static str, address: &str) -> Named {
+        let (state, bpffs) = (
+            folder.join(name),
+            Path::new("/sys/fs/bpf").join(format!("ccplane-{name}")),
+        );
+        for place in [&state, &bpffs] {
+            fs::create_dir_all(place).expect("a folder");
+        }
+        let mut command = ccplane(&["attach", "--agent", address, "--alg", "reno", "--kernel-name", name]);
+        command.arg("--state").arg(&state).arg("--bpffs").arg(&bpffs);
+        let mut process = Process::start(&mut command);
+        eventually("it attaches", || {
+            assert!(process.0.try_wait().expect("our child").is_none(), "attach ended");
+            registered().iter().any(|one| one == name) && bpffs.join("ccplane").exists()
+        });
+        Named {
+            process,
+            name,
+            state,
+            bpffs,
+        }
+    }
+
+    /// What `flows` shows of it.
+    fn flows(&self) -> serde_json::Value {
+        let mut command = ccplane(&["flows", "--json"]);
+        command.arg("--state").arg(&self.state).arg("--bpffs").arg(&self.bpffs);
+        let output = command.output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    fn end(&mut self) {
+        kill(Pid::from_raw(self.process.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+        assert!(self.process.0.wait().expect("our child").success());
+        assert!(!registered().iter().any(|one| one == self.name));
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = self.process.0.kill();
+        let _ = self.process.0.wait();
+        let mut command = ccplane(&["detach"]);
+        command.arg("--state").arg(&self.state).arg("--bpffs").arg(&self.bpffs);
+        let _ = command.stdout(Stdio::null()).status();
+        let _ = fs::remove_dir_all(&self.bpffs);
+    }
+}
+
+fn registered() -> Vec<String> {
+    let names = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("Linux");
+    names.split_whitespace().map(str::to_owned).collect()
+}
+
+/// As two hosts would be, were each a kernel of its own.
+#[test]
+fn one_algorithm_is_attached_twice_under_two_names_and_one_agent_steers_both() {
+    if !can_run("one_algorithm_is_attached_twice_under_two_names_and_one_agent_steers_both") {
+        return;
+    }
+    let _host = lock_host();
+    let folder = Folder::new("named");
+    let socket = folder.0.join("agent");
+    let _agent = folder.agent(&socket);
+    let address = format!("unix:{}", socket.display());
+    let mut hosts = ["ccp_east", "ccp_west"].map(|name| Named::start(&folder.0, name, &address));
+    let mut pairs = ["ccp_east", "ccp_west"].map(Pair::under);
+    let mut seen = [false; 2];
+    eventually("the agent steers both", || {
+        for ((host, pair), seen) in hosts.iter().zip(&mut pairs).zip(&mut seen) {
+            pair.exchange();
+            let told = host.flows();
+            let flows = told["flows"].as_array().expect("a list");
+            assert!(flows.iter().all(|flow| flow["algorithm"] == host.name), "{told}");
+            *seen |= flows.iter().any(|flow| flow["steered_by"] == "agent");
+        }
+        seen == [true; 2]
+    });
+    hosts.iter_mut().for_each(Named::end);
+}
+
+#[test]
+fn a_name_in_the_kernel_is_one_algorithms_and_begins_as_ours_do() {
+    for (arguments, said) in [
+        (
+            ["--alg", "reno,cubic", "--kernel-name", "ccp_east"],
+            "the name of one algorithm, and 2 are attached",
+        ),
+        (["--alg", "reno", "--kernel-name", "east"], "a name is `ccp_`"),
+        (["--alg", "reno", "--kernel-name", "ccp_"], "a name is `ccp_`"),
+        (
+            ["--alg", "reno", "--kernel-name", "ccp_north_by_north_west"],
+            "a name is `ccp_`",
+        ),
+    ] {
+        let output = ccplane(&["attach"]).args(arguments).output().expect("it runs");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.code() == Some(2) && told.contains(said),
+            "{arguments:?}: {told}"
+        );
+    }
 }
 
 /// A CCP agent in a thread, from the bytes of its messages: it sets a program that reports every 2 ms what was acknowledged, and

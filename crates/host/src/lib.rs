@@ -17,6 +17,7 @@ mod interface;
 mod join;
 mod namespace;
 mod nat;
+mod pacing;
 mod packet;
 mod path;
 mod priority;
@@ -36,6 +37,7 @@ pub use interface::{InterfaceStats, add_address, has_ipv6, interface_stats, mtu,
 pub use join::Joiner;
 pub use namespace::{Namespace, inside, sweep};
 pub use nat::Masquerade;
+pub use pacing::pace;
 pub use packet::{Headers, Packet};
 pub use path::path_mtu;
 pub use priority::{highest_priority, lower_priority, raise_priority, reserve};

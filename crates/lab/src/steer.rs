@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use ccplane_agent::link::Remote;
+use ccplane_agent::link::{Remote, far_silence};
 use ccplane_agent::{Agent, Hosted};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
@@ -65,26 +65,41 @@ impl Steered {
         let specs = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
         let alone = agent.hosted().find(|hosted| hosted.alone.is_some()).cloned();
         let by = alone.map_or_else(|| By::Agent(Box::new(agent)), By::Nobody);
-        Steered::launch(specs, wants, by, keep, behind)
+        Steered::launch(specs, wants, by, Options::default(), (keep, behind))
     }
 
-    /// The same for an algorithm that an agent in another process runs: the thread passes on what the two say.
-    pub(crate) fn start_remote(agent: &RemoteAgent, name: &str, keep: usize) -> Result<Steered, Error> {
-        let fallback_after = Options::default().limits.fallback_after;
-        let found = remote_algorithms(&agent.address, &[name], fallback_after)?.algorithms;
+    /// The same for an algorithm that an agent in another process runs: the thread passes on what the two say. `kernel_name`: what sockets
+    /// choose it by, where that is not the agent's name for it.
+    pub fn start_remote(
+        agent: &RemoteAgent,
+        name: &str,
+        kernel_name: Option<&str>,
+        keep: usize,
+    ) -> Result<Steered, Error> {
+        let mut options = Options::default();
+        let asked = remote_algorithms(&agent.address, &[name], options.limits.fallback_after)?;
+        if let Some(round_trip) = asked.round_trip {
+            options.limits.fallback_after = far_silence(round_trip);
+        }
+        let mut found = asked.algorithms;
+        if let Some(kernel_name) = kernel_name {
+            found
+                .iter_mut()
+                .for_each(|one| kernel_name.clone_into(&mut one.kernel_name));
+        }
         let wants = found
             .iter()
             .fold(Capabilities::default(), |all, one| all.with(one.wants));
         let remote = agent.address.remote(name, agent.silence);
-        Steered::launch(found, wants, By::Remote(remote), keep, false)
+        Steered::launch(found, wants, By::Remote(remote), options, (keep, false))
     }
 
     fn launch(
         specs: Vec<AlgorithmSpec>,
         wants: Capabilities,
         by: By,
-        keep: usize,
-        behind: bool,
+        options: Options,
+        (keep, behind): (usize, bool),
     ) -> Result<Steered, Error> {
         let stamped = wants.contains(Capabilities::ONE_WAY_DELAY);
         let kernel_name = specs.first().map(|spec| spec.kernel_name.clone()).unwrap_or_default();
@@ -98,7 +113,7 @@ impl Steered {
                 .map(Stamps::storage)
                 .transpose()
                 .map_err(Error::Kernel)?,
-            ..Options::default()
+            ..options
         };
         let stop = Arc::new(AtomicBool::new(false));
         let reports = Arc::new(AtomicU64::new(0));

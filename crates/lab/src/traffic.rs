@@ -266,14 +266,21 @@ fn fill(mut stream: TcpStream, stop: &AtomicBool, ahead: bool) {
             Err(_) => break, // broken: the flow's samples stand still from here on
         }
     }
-    let reset_on_close = libc::linger {
+    reset_on_close(&stream);
+}
+
+/// Nothing that is queued leaves any more: closing the socket resets the connection.
+pub fn reset_on_close(stream: &TcpStream) {
+    let reset = libc::linger {
         l_onoff: 1,
         l_linger: 0,
     };
-    let _ = setsockopt(&stream, sockopt::Linger, &reset_on_close);
+    // A connection that is gone already needs none.
+    let _ = setsockopt(stream, sockopt::Linger, &reset);
 }
 
-fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool, ahead: bool) {
+/// Reads until `stop` or the end, and counts. `ahead`: before ordinary threads, where that is permitted.
+pub fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool, ahead: bool) {
     place(ahead);
     let mut block = vec![0; BLOCK];
     if stream.set_read_timeout(Some(PATIENCE)).is_err() {

@@ -37,7 +37,7 @@ pub use registration::load::{AlgorithmSpec, Alone, KernelFeatures, Options, most
 pub use registration::lock::abandon_name;
 pub use registration::pin::{Observed, Presence, attached, detach, observe, presence};
 pub use registration::places::{Places, choose_places};
-pub use registration::remote::{Asked, RemoteError, remote_algorithms};
+pub use registration::remote::{Asked, RemoteError, is_kernel_name, remote_algorithms};
 pub use relay::{run_relay, run_relay_unprivileged};
 pub use select::arms::{Arm, Arms};
 pub use socket::wake_reader_at;

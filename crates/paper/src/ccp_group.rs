@@ -4,6 +4,7 @@
 //! that flow gets, and what each member gets beside the others', while one falls idle and returns, and another is killed. A second
 //! run gives the group a limit instead, and the agent is moved away: 1, 10 and 50 ms each way.
 
+mod kernel;
 mod shown;
 
 use std::sync::Arc;
@@ -20,18 +21,19 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
+use super::page::Findings;
 use super::simulations::{self, Job};
 use super::{Datapath, Experiment, Options, Outcome};
-use ccplane_lab::Error;
-use ccplane_lab::Progress;
+use ccplane_lab::parts::Disturbed;
+use ccplane_lab::{Error, Progress, Step};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-group",
     title: "A group of flows on two hosts that takes one flow's share, or keeps to one limit, and what a far agent costs",
     source: "ccplane's own, for an expectation of Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018",
-    takes: "2 minutes on two cores; 15 seconds with --quick",
-    on: &[Datapath::Sim],
-    repeats: None,
+    takes: "40 minutes (half a minute of it simulated); two minutes with --quick",
+    on: &[Datapath::Sim, Datapath::Linux],
+    repeats: Some(KERNEL_REPEATS),
     run: super::Run::Code(group),
 };
 
@@ -84,6 +86,18 @@ const QUICK: Course = Course {
     end: 45,
 };
 
+/// On kernel TCP, where seconds are seconds.
+const KERNEL: Course = QUICK;
+const KERNEL_QUICK: Course = Course {
+    steady: 3,
+    idle: 9,
+    returns: 15,
+    killed: 21,
+    end: 27,
+};
+const KERNEL_REPEATS: usize = 3;
+const KERNEL_QUICK_REPEATS: usize = 1;
+
 /// Who shares the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
@@ -110,6 +124,25 @@ impl Who {
             Who::Limit(us) => format!("limit-{us}us"),
             Who::LimitBeside => "limit-beside".to_owned(),
             Who::Bare => "bare".to_owned(),
+        }
+    }
+
+    /// Members of the group, or flows in its place.
+    fn members(self) -> u32 {
+        if self == Who::Flows { 1 } else { MEMBERS }
+    }
+
+    /// Whether there is a flow of Cubic beside them.
+    fn has_beside(self) -> bool {
+        !matches!(self, Who::Limit(_))
+    }
+
+    /// Of the group; `None` where nobody is steered.
+    fn parameters(self) -> Option<Parameters> {
+        match self {
+            Who::Flows | Who::Apart => None,
+            Who::Share(_) | Who::Bare => Some(Parameters::new().with("as", "1")),
+            Who::Limit(_) | Who::LimitBeside => Some(Parameters::new().with("rate", format!("{LIMIT_BITS}bit"))),
         }
     }
 
@@ -189,7 +222,7 @@ impl Point {
         let hosts = self.agents(&mut sim)?;
         let mut random = Pcg64::new(u128::from(self.seed), STREAM);
         let mut start = || Time::ZERO + Duration::from_nanos(random.next_u64() % STARTS.as_nanos());
-        let members = if self.who == Who::Flows { 1 } else { MEMBERS };
+        let members = self.who.members();
         let mut flows = Vec::new();
         for member in 0..members {
             // Half of them are on each host.
@@ -209,7 +242,7 @@ impl Point {
                 false => sim.add_flow(spec)?,
             });
         }
-        if !matches!(self.who, Who::Limit(_)) {
+        if self.who.has_beside() {
             let (from, to) = pairs[2];
             flows.push(sim.add_flow(FlowSpec::new(from, to).at(start()).with(transport.clone()))?);
         }
@@ -235,10 +268,8 @@ impl Point {
 
     /// One agent, and the two hosts whose flows it steers; nothing where nobody is steered.
     fn agents(&self, sim: &mut Simulation) -> Result<Option<[ccplane_sim::AgentId; 2]>, SimError> {
-        let parameters = match self.who {
-            Who::Flows | Who::Apart => return Ok(None),
-            Who::Share(_) | Who::Bare => Parameters::new().with("as", "1"),
-            Who::Limit(_) | Who::LimitBeside => Parameters::new().with("rate", format!("{LIMIT_BITS}bit")),
+        let Some(parameters) = self.who.parameters() else {
+            return Ok(None);
         };
         let wrong = |error: &dyn std::fmt::Display| SimError::Shape(error.to_string());
         let algorithm = Registry::builtin().by_name(GROUP, &parameters).map_err(|e| wrong(&e))?;
@@ -313,7 +344,18 @@ impl App for Turns {
     }
 }
 
-fn group(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn group(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+    let mut findings = Findings::default();
+    if options.on(Datapath::Sim) {
+        simulated(&mut findings, options, progress)?;
+    }
+    if options.on(Datapath::Linux) {
+        on_kernel_tcp(&mut findings, options, registry, progress)?;
+    }
+    findings.finish(&EXPERIMENT, options)
+}
+
+fn simulated(findings: &mut Findings, options: &Options, progress: &dyn Progress) -> Result<(), Error> {
     let (course, seeds) = if options.quick {
         (QUICK, QUICK_SEEDS)
     } else {
@@ -330,7 +372,50 @@ fn group(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Re
         .collect();
     let seen = simulations::run(&points, options.threads, &options.parts(), progress)?;
     let results = shown::Results(points.into_iter().zip(seen).collect());
-    shown::findings(&results, course).finish(&EXPERIMENT, options)
+    shown::simulated(findings, &results, course);
+    Ok(())
+}
+
+/// The same in real time: who comes first changes from round to round.
+fn on_kernel_tcp(
+    findings: &mut Findings,
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    let near = DELAYS_US[0];
+    let (course, whos) = if options.quick {
+        (
+            KERNEL_QUICK,
+            vec![Who::Share(near), Who::Share(10_000), Who::Limit(near)],
+        )
+    } else {
+        let others = [Who::Flows, Who::Apart, Who::LimitBeside, Who::Bare];
+        let distances = DELAYS_US.map(Who::Share).into_iter().chain(DELAYS_US.map(Who::Limit));
+        (KERNEL, distances.chain(others).collect())
+    };
+    let rounds = options.repeats(KERNEL_REPEATS, KERNEL_QUICK_REPEATS);
+    let (mut results, mut unsound, mut fallbacks) = (Vec::new(), 0, 0);
+    for (round, seed) in SEEDS.take(rounds).enumerate() {
+        let mut order = whos.clone();
+        order.rotate_left(round % whos.len());
+        for who in order {
+            let point = Point { who, seed, course };
+            let step = Step::begin(progress, results.len(), rounds * whos.len(), &point.name());
+            let judge = |(_, disturbed, _): &kernel::Ran| Disturbed::from(disturbed);
+            let run = || kernel::run(&point, registry, &step);
+            let name = format!("kernel-{}.json", point.name());
+            let (seen, disturbed, fell_back) = options.parts().part(&name, &point.key(), judge, run)?;
+            unsound += usize::from(!disturbed.is_empty());
+            fallbacks += fell_back;
+            results.push((point, seen));
+        }
+    }
+    let of = results.len();
+    shown::on_kernel_tcp(findings, &shown::Results(results), course);
+    findings.fact("kernel_group_fallbacks", fallbacks);
+    findings.disturbed(unsound, of);
+    Ok(())
 }
 
 #[cfg(test)]

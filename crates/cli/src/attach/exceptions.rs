@@ -14,25 +14,36 @@ use nix::poll::PollFlags;
 /// A line is no longer: a kernel name and a number. What is longer comes from what is not trusted, and says nothing.
 const LONGEST_LINE: u64 = 64;
 
-/// How many callbacks of each algorithm raised, by kernel name.
+/// How many callbacks of each algorithm raised.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exceptions(Arc<Mutex<BTreeMap<String, u64>>>);
+pub(super) struct Exceptions(Arc<Mutex<BTreeMap<String, Raised>>>);
+
+/// Of one algorithm, which its agent knows by its own kernel name.
+#[derive(Debug, Default)]
+struct Raised {
+    /// As what it is registered.
+    registered: String,
+    count: u64,
+}
 
 impl Exceptions {
-    /// Counts those of this one from now on; others stay unknown.
-    pub fn of(&self, kernel_name: &str) {
-        self.counts().entry(kernel_name.to_owned()).or_default();
+    /// Counts those of this one from now on; others stay unknown. Its agent calls it `own`.
+    pub fn of(&self, own: &str, registered: &str) {
+        let registered = registered.to_owned();
+        self.counts().entry(own.to_owned()).or_default().registered = registered;
     }
 
-    /// The count of an algorithm, `None` where it runs out of sight.
-    pub fn get(&self, kernel_name: &str) -> Option<u64> {
-        self.counts().get(kernel_name).copied()
+    /// The count of what is registered under this name, `None` where it runs out of sight.
+    pub fn get(&self, registered: &str) -> Option<u64> {
+        let counts = self.counts();
+        let known = counts.values().find(|known| known.registered == registered)?;
+        Some(known.count)
     }
 
     /// Takes what an agent has counted.
-    pub fn set(&self, kernel_name: &str, count: u64) {
-        if let Some(known) = self.counts().get_mut(kernel_name) {
-            *known = count;
+    pub fn set(&self, own: &str, count: u64) {
+        if let Some(known) = self.counts().get_mut(own) {
+            known.count = count;
         }
     }
 
@@ -48,7 +59,7 @@ impl Exceptions {
         }
     }
 
-    fn counts(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, u64>> {
+    fn counts(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Raised>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -124,12 +135,12 @@ mod tests {
     #[test]
     fn what_is_told_counts_for_those_that_are_known_and_nonsense_for_nobody() {
         let exceptions = Exceptions::default();
-        exceptions.of("ccp_mine");
+        exceptions.of("ccp_mine", "ccp_east");
         let long = "x".repeat(1_000);
         let told = format!("ccp_mine 3\nccp_other 9\nccp_mine many\n{long}\nhello\n\u{fffd}\nccp_mine 4\nccp_mine 5");
         exceptions.listen(told.as_bytes());
         assert_eq!(
-            (exceptions.get("ccp_mine"), exceptions.get("ccp_other")),
+            (exceptions.get("ccp_east"), exceptions.get("ccp_mine")),
             (Some(4), None)
         );
     }

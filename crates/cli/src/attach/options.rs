@@ -13,6 +13,13 @@ use clap::Args;
 use crate::elsewhere::ElsewhereArgs;
 use crate::places::PlacesArgs;
 
+fn kernel_name(name: &str) -> Result<String, String> {
+    match ccplane_linux::is_kernel_name(name) && name.len() > "ccp_".len() {
+        true => Ok(name.to_owned()),
+        false => Err("a name is `ccp_` and up to eleven letters, digits, `_` or `.`: ccp_east".to_owned()),
+    }
+}
+
 /// What to steer, and how far.
 #[derive(Args)]
 pub struct AttachArgs {
@@ -32,6 +39,10 @@ pub struct AttachArgs {
     pub(crate) alg: Vec<Contender>,
     #[command(flatten)]
     pub(crate) elsewhere: ElsewhereArgs,
+    /// Register the algorithm under this name in the kernel, not as ccp_NAME: `ccp_east`. Names are one for all network namespaces of a
+    /// kernel, so that a second `attach` of the same algorithm needs another, and its own --state and --bpffs.
+    #[arg(long, value_name = "NAME", value_parser = kernel_name)]
+    pub(crate) kernel_name: Option<String>,
     /// Say this of every flow to its algorithm, for one that decides over groups of flows: `site=paris`. Up to 8 times, of 64 bytes each.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) tag: Vec<Tag>,

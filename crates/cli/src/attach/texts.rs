@@ -17,6 +17,8 @@ pub(super) const LOOK: Duration = Duration::from_millis(10);
 pub(super) struct Text {
     path: String,
     parameters: Parameters,
+    /// What the text calls itself, and what sockets call it.
+    own_name: String,
     kernel_name: String,
     /// What is in force.
     source: String,
@@ -26,8 +28,8 @@ pub(super) struct Text {
     refused: Option<String>,
 }
 
-/// Those of these algorithms that are texts. An error where none is.
-pub(super) fn watched(wanted: &[Contender]) -> Result<Vec<Text>, Failure> {
+/// Those of these algorithms that are texts, with the name in the kernel where one is given. An error where none is a text.
+pub(super) fn watched(wanted: &[Contender], kernel_name: Option<&str>) -> Result<Vec<Text>, Failure> {
     let mut texts = Vec::new();
     for contender in wanted {
         if let Contender::Ccplane { name, parameters } = contender
@@ -42,7 +44,8 @@ pub(super) fn watched(wanted: &[Contender]) -> Result<Vec<Text>, Failure> {
             texts.push(Text {
                 path: name.clone(),
                 parameters,
-                kernel_name: spec.kernel_name,
+                kernel_name: kernel_name.unwrap_or(&spec.kernel_name).to_owned(),
+                own_name: spec.kernel_name,
                 source,
                 seen: None,
                 refused: None,
@@ -102,14 +105,20 @@ impl Text {
     }
 
     fn put_in_force(&self, source: &str, kernels: &mut [&mut Kernel]) -> Result<(), String> {
-        let Text { path, kernel_name, .. } = self;
-        let spec = compiled(path, source, &self.parameters)?;
-        if spec.kernel_name != *kernel_name {
+        let Text {
+            path,
+            own_name,
+            kernel_name,
+            ..
+        } = self;
+        let mut spec = compiled(path, source, &self.parameters)?;
+        if spec.kernel_name != *own_name {
             let name = spec.kernel_name;
             return Err(format!(
                 "{path}: it has another name now, {name}: sockets know it as {kernel_name}; start again for that"
             ));
         }
+        spec.kernel_name.clone_from(kernel_name);
         let has_it = |kernel: &&mut &mut Kernel| kernel.counters().any(|(_, name, _)| name == kernel_name);
         let kernel = kernels.iter_mut().find(has_it);
         let kernel = kernel.ok_or_else(|| format!("{path}: {kernel_name} is not registered"))?;
@@ -127,7 +136,7 @@ mod tests {
         let right = "(algorithm watched (needs cwnd)) (def) (when true (:= Cwnd (* 10 Flow.mss)))";
         fs::write(&file, right).expect("a temporary file");
         let path = file.display().to_string();
-        let mut texts = watched(&[Contender::ccplane(&path)]).unwrap_or_else(|why| panic!("{why}"));
+        let mut texts = watched(&[Contender::ccplane(&path)], None).unwrap_or_else(|why| panic!("{why}"));
         let text = &mut texts[0];
         fs::write(&file, "nonsense").expect("the same");
         text.look(&mut []);

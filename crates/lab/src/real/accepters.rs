@@ -11,7 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::mail::Mailbox;
 use super::socket::{self, BLOCK, DATAGRAM_HEADERS};
-use crate::traffic::monotonic_ns;
+use crate::traffic::{self, monotonic_ns};
 
 /// What the other loop wants of this one. Of a flow, [`Order::Expect`] comes first.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl<'r> Accepters<'r> {
     /// Lets go of all connections, which are reset: what is on its way belongs to no figure.
     pub fn reset(self) {
         let streams = self.flows.values().filter_map(|flow| flow.stream.as_ref());
-        streams.for_each(socket::reset_on_close);
+        streams.for_each(traffic::reset_on_close);
     }
 
     fn obey(&mut self) -> io::Result<()> {

@@ -32,7 +32,7 @@ impl Controls {
             }
             let started = match agent {
                 None => Steered::start(registry, name, &read(parameters), heard::KEPT)?,
-                Some(agent) => Steered::start_remote(agent, name, heard::KEPT)?,
+                Some(agent) => Steered::start_remote(agent, name, None, heard::KEPT)?,
             };
             steered.push((contender.clone(), started));
         }

@@ -23,7 +23,7 @@ use super::socket::{self, BLOCK, DATAGRAM_HEADERS, Unconnected};
 use crate::diag::{Diag, TcpInfo};
 use crate::error::Error;
 use crate::sends::{MOST_SAMPLED, Sends};
-use crate::traffic::monotonic_ns;
+use crate::traffic::{self, monotonic_ns};
 
 /// Events looked at before anything else has a turn.
 const EVENTS: usize = 64;
@@ -294,7 +294,7 @@ impl<'r> Openers<'r> {
                 if let Some(flow) = self.account.in_slot(workload, slot) {
                     self.look(flow);
                     if let Some(opened) = self.flows.remove(&flow) {
-                        socket::reset_on_close(&opened.stream);
+                        traffic::reset_on_close(&opened.stream);
                     }
                 }
                 Ok(())
@@ -569,7 +569,7 @@ impl<'r> Openers<'r> {
             if let Some(flow) = self.account.flow_mut(*number) {
                 flow.fell_back = on_fallback.contains(&opened.local);
             }
-            socket::reset_on_close(&opened.stream);
+            traffic::reset_on_close(&opened.stream);
         }
         Ended {
             account: self.account,

@@ -114,16 +114,6 @@ pub(super) fn outcome(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Nothing that is queued leaves any more: closing the socket resets the connection.
-pub(super) fn reset_on_close(stream: &TcpStream) {
-    let reset = libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
-    // A connection that is gone already needs none.
-    let _ = setsockopt(stream, sockopt::Linger, &reset);
-}
-
 /// A socket that sends datagrams from one host to another.
 pub(super) fn datagrams(from: IpAddr, to: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((from, 0))?;

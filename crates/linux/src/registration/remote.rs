@@ -103,7 +103,7 @@ fn offered(agent: &AgentAddress, names: &[&str], fallback_after: Duration) -> Re
     let offers = offers(agent, datapath)?;
     let offered = &offers.algorithms;
     // The agent may be anybody's: no name outside of ours is registered for it.
-    if let Some(foreign) = offered.iter().find(|one| !is_ours(&one.offer.kernel_name)) {
+    if let Some(foreign) = offered.iter().find(|one| !is_kernel_name(&one.offer.kernel_name)) {
         return Err(RemoteError::BadName {
             agent: agent.clone(),
             name: foreign.offer.kernel_name.clone(),
@@ -131,7 +131,8 @@ fn offered(agent: &AgentAddress, names: &[&str], fallback_after: Duration) -> Re
     })
 }
 
-fn is_ours(kernel_name: &str) -> bool {
+/// Whether an algorithm of ccplane's may have this name in the kernel: `ccp_` and letters, digits, `_` and `.`, 15 bytes at most.
+pub fn is_kernel_name(kernel_name: &str) -> bool {
     kernel_name.starts_with("ccp_") && crate::registration::load::valid_name(kernel_name)
 }
 

@@ -20,7 +20,7 @@ impl Results {
         meant.map(move |(point, seen)| Run {
             seen,
             course: point.course,
-            beside: !matches!(who, Who::Limit(_)),
+            beside: who.has_beside(),
         })
     }
 
@@ -169,45 +169,95 @@ fn cost(results: &Results, us: u64, of: impl Fn((f64, f64)) -> f64) -> Option<Ra
     })
 }
 
-pub(super) fn findings(results: &Results, course: Course) -> Findings {
-    let mut findings = Findings::default();
+/// Where the runs were.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Simulator,
+    Kernel,
+}
+
+impl Place {
+    fn key(self, name: &str) -> String {
+        match self {
+            Place::Simulator => name.to_owned(),
+            Place::Kernel => format!("kernel_{name}"),
+        }
+    }
+
+    fn what(self, what: &str) -> String {
+        match self {
+            Place::Simulator => what.to_owned(),
+            Place::Kernel => format!("kernel TCP: {what}"),
+        }
+    }
+}
+
+pub(super) fn simulated(findings: &mut Findings, results: &Results, course: Course) {
+    compare(findings, results, course, Place::Simulator);
+    findings.remark(format!(
+        "{} All hosts pace, as under Linux' fq, and a packet takes up to {JITTER} in its host at random; the row of bare hosts is without \
+         both. Constants and that time in a host were chosen on other seeds.",
+        set_up(course)
+    ));
+    findings.deviation("There is no published experiment of this kind: CCP's paper names the use and measures none.");
+}
+
+pub(super) fn on_kernel_tcp(findings: &mut Findings, results: &Results, course: Course) {
+    compare(findings, results, course, Place::Kernel);
+    findings.remark(format!(
+        "On kernel TCP: {} Hosts are namespaces of one kernel, each with a registration of its own and a connection over TLS to the agent, \
+         whose distance an emulated path makes. Every socket is paced by TCP (SO_MAX_PACING_RATE), and none of the row of bare hosts.",
+        set_up(course)
+    ));
+}
+
+fn set_up(course: Course) -> String {
+    format!(
+        "{MEMBERS} members on two hosts, one agent, 96 Mbit/s, 20 ms, a drop-tail queue of one BDP. Everybody starts within the first second; \
+         it counts from {} s to {} s. A member is idle from {} s to {} s, and one is killed at {} s. An agent's distance is the time that a \
+         report takes to it, and a command back.",
+        course.steady, course.end, course.idle, course.returns, course.killed
+    )
+}
+
+fn compare(findings: &mut Findings, results: &Results, course: Course, place: Place) {
     let near = Who::Share(DELAYS_US[0]);
     let ratio = |who: Who| {
         let pairs: Vec<(f64, f64)> = results.of(who).filter_map(|run| run.pair(None)).collect();
         paired_ratio(&pairs)
     };
     findings.compare_ratio(
-        "group_share_ratio",
-        "goodput of the group ÷ that of the flow beside it",
+        &place.key("group_share_ratio"),
+        &place.what("goodput of the group ÷ that of the flow beside it"),
         ratio(near),
         "",
         Aim::Within(0.9, 1.1),
     );
     findings.compare_ratio(
-        "group_jain",
-        "Jain's index of the members that send, the worst phase",
+        &place.key("group_jain"),
+        &place.what("Jain's index of the members that send, the worst phase"),
         results.mean_within(near, Run::fairness),
         "",
         Aim::AtLeast(0.95),
     );
     let limited = Who::Limit(DELAYS_US[0]);
     findings.compare_ratio(
-        "group_limit_error_pct",
-        "the sum beside its limit, the worst phase, %",
+        &place.key("group_limit_error_pct"),
+        &place.what("the sum beside its limit, the worst phase, %"),
         results.mean_within(limited, Run::limit_error),
         "",
         Aim::AtMost(2.0),
     );
     findings.compare_ratio(
-        "group_delay_cost_pct_10ms",
-        "goodput that the group loses with an agent 10 ms away, %",
+        &place.key("group_delay_cost_pct_10ms"),
+        &place.what("goodput that the group loses with an agent 10 ms away, %"),
         cost(results, 10_000, |(group, _)| group),
         "",
         Aim::AtMost(5.0),
     );
     findings.compare_ratio(
-        "group_soon_jain",
-        "Jain's index over ten round trips, ten after a return or a kill",
+        &place.key("group_soon_jain"),
+        &place.what("Jain's index over ten round trips, ten after a return or a kill"),
         results.mean_within(near, Run::soon),
         "",
         Aim::AtLeast(0.95),
@@ -215,77 +265,81 @@ pub(super) fn findings(results: &Results, course: Course) -> Findings {
     let [_, (from, to, _), ..] = phases(course);
     let pairs: Vec<(f64, f64)> = results.of(near).filter_map(|run| run.pair(Some((from, to)))).collect();
     findings.compare_ratio(
-        "group_idle_share_ratio",
-        "the group ÷ the flow beside it while a member is idle",
+        &place.key("group_idle_share_ratio"),
+        &place.what("the group ÷ the flow beside it while a member is idle"),
         paired_ratio(&pairs),
         "",
         None,
     );
     findings.compare_ratio(
-        "group_flows_ratio",
-        "two flows of Cubic, one ÷ the other",
+        &place.key("group_flows_ratio"),
+        &place.what("two flows of Cubic, one ÷ the other"),
         ratio(Who::Flows),
         "",
         None,
     );
     findings.compare_ratio(
-        "group_apart_ratio",
-        "the eight as flows of their own ÷ the flow beside them",
+        &place.key("group_apart_ratio"),
+        &place.what("the eight as flows of their own ÷ the flow beside them"),
         ratio(Who::Apart),
         "",
         None,
     );
     findings.compare_ratio(
-        "group_bare_ratio",
-        "the group ÷ the flow beside it, hosts that neither pace nor take time",
+        &place.key("group_bare_ratio"),
+        &place.what("the group ÷ the flow beside it, hosts that neither pace nor take time"),
         ratio(Who::Bare),
         "",
         None,
     );
     findings.figure(
-        "group_jain_least",
+        place.key("group_jain_least"),
         results.all(near, Run::fairness).into_iter().reduce(f64::min),
     );
-    findings.figure("group_limit_jain", results.mean(limited, Run::fairness));
+    findings.figure(place.key("group_limit_jain"), results.mean(limited, Run::fairness));
     findings.figure(
-        "group_limit_beside_error_pct",
+        place.key("group_limit_beside_error_pct"),
         results.mean(Who::LimitBeside, Run::limit_error),
     );
-    by_distance(&mut findings, results);
-    findings.picture("What the distance of the agent does", &distances(results));
+    by_distance(findings, results, place);
+    findings.picture(place.what("What the distance of the agent does"), &distances(results));
     if let Some(run) = results.of(near).next() {
-        findings.picture("Goodput, a run with its first seed", &[course_of(&run, course)]);
+        findings.picture(
+            place.what("Goodput, a run with its first seed"),
+            &[course_of(&run, course)],
+        );
     }
-    table(&mut findings, results);
-    findings.remark(format!(
-        "{MEMBERS} members on two hosts, one agent, 96 Mbit/s, 20 ms, a drop-tail queue of one BDP. All hosts pace, as under Linux' fq, and a packet \
-         takes up to {JITTER} in its host at random; the row of bare hosts is without both. Everybody starts within the first second; it counts from \
-         {} s to {} s. A member is idle from {} s to {} s, and one is killed at {} s. An agent's distance is the time that a report takes to \
-         it, and a command back. Constants and that time in a host were chosen on other seeds.",
-        course.steady, course.end, course.idle, course.returns, course.killed
-    ));
-    findings.deviation("There is no published experiment of this kind: CCP's paper names the use and measures none.");
-    findings
+    table(findings, results, place);
 }
 
 /// For scripts, each distance.
-fn by_distance(findings: &mut Findings, results: &Results) {
+fn by_distance(findings: &mut Findings, results: &Results, place: Place) {
     for us in DELAYS_US {
         let (far, name) = (Who::Share(us), named(us));
         let pairs: Vec<(f64, f64)> = results.of(far).filter_map(|run| run.pair(None)).collect();
-        figure_within(findings, &format!("group_share_ratio_{name}"), paired_ratio(&pairs));
-        findings.figure(format!("group_jain_{name}"), results.mean(far, Run::fairness));
-        findings.figure(format!("group_soon_jain_{name}"), results.mean(far, Run::soon));
+        figure_within(
+            findings,
+            &place.key(&format!("group_share_ratio_{name}")),
+            paired_ratio(&pairs),
+        );
         findings.figure(
-            format!("group_drops_{name}"),
+            place.key(&format!("group_jain_{name}")),
+            results.mean(far, Run::fairness),
+        );
+        findings.figure(
+            place.key(&format!("group_soon_jain_{name}")),
+            results.mean(far, Run::soon),
+        );
+        findings.figure(
+            place.key(&format!("group_drops_{name}")),
             results.mean(far, |run| Some(run.seen.drops as f64)),
         );
         findings.figure(
-            format!("group_queue_ms_{name}"),
+            place.key(&format!("group_queue_ms_{name}")),
             results.mean(far, |run| Some(run.seen.delay_ms)),
         );
         findings.figure(
-            format!("group_limit_error_pct_{name}"),
+            place.key(&format!("group_limit_error_pct_{name}")),
             results.mean(Who::Limit(us), Run::limit_error),
         );
         if us > DELAYS_US[0] {
@@ -297,7 +351,7 @@ fn by_distance(findings: &mut Findings, results: &Results) {
                     cost(results, us, |(group, other)| group + other),
                 ),
             ] {
-                figure_within(findings, &format!("{key}_{name}"), cost);
+                figure_within(findings, &place.key(&format!("{key}_{name}")), cost);
             }
         }
     }
@@ -400,13 +454,14 @@ fn course_of(run: &Run<'_>, course: Course) -> Chart {
     }
 }
 
-fn table(findings: &mut Findings, results: &Results) {
+fn table(findings: &mut Findings, results: &Results, place: Place) {
     let whos = DELAYS_US
         .map(Who::Share)
         .into_iter()
         .chain([Who::Bare, Who::Flows, Who::Apart])
         .chain(DELAYS_US.map(Who::Limit))
-        .chain([Who::LimitBeside]);
+        .chain([Who::LimitBeside])
+        .filter(|who| results.of(*who).next().is_some());
     let rows = whos.map(|who| {
         let mbit = |of: &dyn Fn((f64, f64)) -> f64| results.mean(who, |run| run.mbit().map(of));
         let fairness = if who == Who::Flows {
@@ -438,7 +493,7 @@ fn table(findings: &mut Findings, results: &Results) {
         "queue\nms",
         "drops",
     ];
-    findings.table("Means over seeds", &headings, rows.collect());
+    findings.table(place.what("Means over seeds"), &headings, rows.collect());
 }
 
 #[cfg(test)]
@@ -478,7 +533,8 @@ mod tests {
             (Who::Share(10_000), seen([90_000; 8], Some(880_000))),
             (Who::Limit(DELAYS_US[0]), seen([61_250; 8], None)),
         ]);
-        let findings = findings(&results, QUICK);
+        let mut findings = Findings::default();
+        simulated(&mut findings, &results, QUICK);
         let figures = findings.figures();
         assert_eq!(figures["group_share_ratio"], 1.0);
         assert_eq!(figures["group_share_ratio_10ms"], 0.8182);

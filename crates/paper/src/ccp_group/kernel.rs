@@ -1,0 +1,352 @@
+//! The same on kernel TCP: three hosts as namespaces before the emulated bottleneck, the agent on a fourth, over TLS.
+//!
+//! Names of congestion controls are one for all namespaces of a kernel. Each of the two hosts has a registration under its own name, with
+//! its own table, ring and connection to the agent, as two kernels have. The agent's distance is a second emulated path.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration as StdDuration, SystemTime};
+
+use ccplane_agent::Agent;
+use ccplane_agent::link::{AgentAddress, AgentThread, LinkError, TlsAddress, TlsLink, make_keys};
+use ccplane_algorithms::Registry;
+use ccplane_emu::{Config, DEVICE, Emulator, LinkConfig};
+use ccplane_host::Namespace;
+use ccplane_lab::ends::inside;
+use ccplane_lab::machine::Watch;
+use ccplane_lab::metrics::Distribution;
+use ccplane_lab::steer::Steered;
+use ccplane_lab::traffic::{self, buffer_for, monotonic_ns, wait_until};
+use ccplane_lab::{Error, MTU, Progress, RemoteAgent, longest_stall, wire};
+use ccplane_qdisc::{LineSpec, QueueSpec};
+use ccplane_units::Duration;
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::Rng;
+
+use super::{BACKLOG, Course, GROUP, IDLES, KILLED, LOOK, Point, RATE, RTT, STARTS, STREAM, Seen, Who};
+
+/// A run: what arrived, what the machine did, and how many flows fell back.
+pub(super) type Ran = (Seen, Vec<String>, u64);
+
+/// From the threads' start to the run's: all of them wait then.
+const LEAD: Duration = Duration::from_millis(300);
+/// How long a blocked write or read waits before it looks whether to stop.
+const PATIENCE: StdDuration = StdDuration::from_millis(50);
+/// How long the agent's thread has to end.
+const END: Duration = Duration::from_secs(2);
+/// The name of each host's registration.
+const NAMES: [&str; 2] = ["ccp_group_east", "ccp_group_west"];
+/// What each host's key is called.
+const HOSTS: [&str; 2] = ["east", "west"];
+/// A socket paces once a rate is asked for, and by less than this it is not limited, bytes/s.
+const UNLIMITED: u64 = 1 << 40;
+
+/// Runs one point.
+pub(super) fn run(point: &Point, registry: &Registry, progress: &dyn Progress) -> Result<Ran, Error> {
+    let emulator = Emulator::start(bottleneck(point.seed)).map_err(|error| Error::from_emulator(error, true))?;
+    let hosts = hosts(&emulator)?;
+    let group = Group::start(point.who, registry)?;
+    let (senders, receivers) = connect(point.who, &emulator, &hosts, group.as_ref())?;
+    let watch = Watch::start();
+    let (mut seen, began) =
+        traffic(point, senders, receivers, progress).map_err(Error::traffic("send as a group", ""))?;
+    let machine = watch.finish();
+    let fallbacks = group.map_or(Ok(0), Group::finish)?;
+    let report = emulator.finish().map_err(|error| Error::from_emulator(error, true))?;
+    if progress.cancelled() {
+        return Err(Error::Interrupted);
+    }
+    seen.drops = report.forward.queue_drops;
+    let began = began.saturating_sub(report.epoch.as_nanos());
+    let counted = report
+        .forward
+        .records()
+        .filter(|record| record.arrived.as_nanos() >= began);
+    let sojourns = counted.filter_map(|record| Some(record.sojourn()?.as_nanos() as f64 / 1e6));
+    seen.delay_ms = Distribution::new(sojourns).mean().unwrap_or_default();
+    Ok((
+        seen,
+        machine.disturbed(longest_stall(RTT.as_secs_f64() * 1e3)),
+        fallbacks,
+    ))
+}
+
+/// The path that all share.
+fn bottleneck(seed: u64) -> Config {
+    Config {
+        forward: LinkConfig {
+            line: LineSpec::Constant(RATE),
+            delay: RTT / 2,
+            queue: QueueSpec::ONE_BDP,
+            seed,
+            ..LinkConfig::default()
+        },
+        reverse: LinkConfig {
+            line: LineSpec::Unlimited,
+            delay: RTT / 2,
+            ..LinkConfig::default()
+        },
+        mtu: MTU,
+        ..Config::default()
+    }
+}
+
+/// The two hosts of the group and the one beside them, whose router the emulator's end is.
+fn hosts(emulator: &Emulator) -> Result<Vec<Namespace>, Error> {
+    let router = emulator.sender_ns();
+    let forwards = router.set_sysctl("net/ipv4/ip_forward", "1");
+    forwards.map_err(|error| Error::from_host(error, true))?;
+    // Private addresses (RFC 1918) beside the emulator's, a network for each host.
+    wire::run(
+        emulator.receiver_ns(),
+        "ip",
+        &["route", "add", "10.78.0.0/16", "dev", DEVICE],
+    )?;
+    let host = |n: u8| {
+        let name = format!("{}-host{n}", router.name());
+        let host = Namespace::create(&name).map_err(|error| Error::from_host(error, true))?;
+        let [own, gate] = [1, 2].map(|last| Ipv4Addr::new(10, 78, n, last));
+        wire::pair([&host, router], ["host0", &format!("host{n}")], [own, gate])?;
+        wire::run(&host, "ip", &["route", "add", "default", "via", &gate.to_string()])?;
+        Ok(host)
+    };
+    (1..=3).map(host).collect()
+}
+
+/// Keys that are gone in the end.
+struct Keys(PathBuf);
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The hosts' registrations, and the agent that steers them. Registrations go first.
+struct Group {
+    steered: Vec<Steered>,
+    agent: AgentThread,
+    _path: Emulator,
+    _keys: Keys,
+}
+
+impl Group {
+    /// Starts the agent as far away as it is meant to be, and registers both hosts; nothing where nobody is steered.
+    #[expect(clippy::disallowed_methods, reason = "certificates are made now")]
+    fn start(who: Who, registry: &Registry) -> Result<Option<Group>, Error> {
+        let Some(parameters) = who.parameters() else {
+            return Ok(None);
+        };
+        let mut agent = Agent::new(ccplane_agent::Options::default());
+        agent.add_boxed(registry.by_name(GROUP, &parameters)?)?;
+        let path = Emulator::start(control(who)).map_err(|error| Error::from_emulator(error, true))?;
+        let keys = Keys(std::env::temp_dir().join(path.sender_ns().name()));
+        let broken = |error: LinkError| Error::traffic("reach the agent", "")(io::Error::other(error));
+        let made = make_keys(&keys.0, &HOSTS.map(str::to_owned), SystemTime::now());
+        made.map_err(|error| broken(error.into()))?;
+        let address = path.receiver_addr();
+        let bind = || TlsLink::bind(SocketAddr::new(address, 0), &keys.0).map_err(io::Error::other);
+        let link = inside(path.receiver_ns(), "listen for datapaths", bind)?;
+        let port = link.address().map_err(Error::traffic("read the agent's address", ""))?.port();
+        let agent = AgentThread::start("lab-agent", agent, link).map_err(Error::traffic("start an agent", ""))?;
+        let mut group = Group {
+            steered: Vec::new(),
+            agent,
+            _path: path,
+            _keys: keys,
+        };
+        for (name, host) in NAMES.into_iter().zip(HOSTS) {
+            let remote = RemoteAgent {
+                address: AgentAddress::Tls(TlsAddress {
+                    host: address.to_string(),
+                    port,
+                    keys: Some(group._keys.0.join(host)),
+                }),
+                silence: None,
+            };
+            // Its thread begins in there, and with it the connection to the agent.
+            let start = || Steered::start_remote(&remote, GROUP, Some(name), 0);
+            let started = group._path.sender_ns().run(start);
+            group
+                .steered
+                .push(started.map_err(|error| Error::from_host(error, true))??);
+        }
+        Ok(Some(group))
+    }
+
+    /// Unregisters; how many flows fell back.
+    fn finish(self) -> Result<u64, Error> {
+        let fallbacks = self.steered.into_iter().map(|one| Ok(one.finish()?.0.fallbacks)).sum();
+        self.agent.end(END);
+        fallbacks
+    }
+}
+
+/// The way to the agent.
+fn control(who: Who) -> Config {
+    let way = || LinkConfig {
+        line: LineSpec::Unlimited,
+        delay: Duration::from_micros(who.delay()),
+        ..LinkConfig::default()
+    };
+    Config {
+        forward: way(),
+        reverse: way(),
+        mtu: MTU,
+        ..Config::default()
+    }
+}
+
+/// The two ends of every flow, members first.
+fn connect(
+    who: Who,
+    emulator: &Emulator,
+    hosts: &[Namespace],
+    group: Option<&Group>,
+) -> Result<(Vec<TcpStream>, Vec<TcpStream>), Error> {
+    let (address, buffer) = (emulator.receiver_addr(), buffer_for(RATE.bytes_in(RTT) + RATE.bytes_in(RTT)));
+    let listen = || traffic::listen(address, buffer);
+    let listener = inside(emulator.receiver_ns(), "listen in the receiver's namespace", listen)?;
+    let to = listener
+        .local_addr()
+        .map_err(Error::traffic("read the listener's address", ""))?;
+    let mut senders = Vec::new();
+    let mut open = |host: usize, congestion: &str, buffer: usize| {
+        let namespace = hosts.get(host).ok_or_else(|| io::Error::other("no such host"));
+        let namespace = namespace.map_err(Error::traffic("find a host", ""))?;
+        let connect = || {
+            let stream = traffic::connect(to, congestion, buffer)?;
+            if who != Who::Bare {
+                ccplane_host::pace(&stream, UNLIMITED)?;
+            }
+            Ok(stream)
+        };
+        senders.push(inside(namespace, "connect over the path", connect)?);
+        Ok::<(), Error>(())
+    };
+    let members = who.members();
+    for member in 0..members {
+        let host = usize::from(member >= members.div_ceil(2));
+        let steered = group.and_then(|group| group.steered.get(host));
+        // Of the idle one no more is left to send than in the simulator.
+        let small = members > 1 && member == IDLES;
+        open(
+            host,
+            steered.map_or("cubic", Steered::kernel_name),
+            if small { BACKLOG as usize } else { buffer },
+        )?;
+    }
+    if who.has_beside() {
+        open(2, "cubic", buffer)?;
+    }
+    let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic("accept the connections", ""))?;
+    Ok((senders, receivers))
+}
+
+/// When a sender writes, `CLOCK_MONOTONIC` nanoseconds.
+#[derive(Clone, Copy)]
+struct Times {
+    starts: u64,
+    /// It has nothing to send from the first to the second.
+    idle: Option<(u64, u64)>,
+    ends: u64,
+}
+
+/// Sends from all, and counts at every look what has arrived. Also when it began, `CLOCK_MONOTONIC` nanoseconds.
+fn traffic(
+    point: &Point,
+    senders: Vec<TcpStream>,
+    receivers: Vec<TcpStream>,
+    progress: &dyn Progress,
+) -> io::Result<(Seen, u64)> {
+    let begin = monotonic_ns() + LEAD.as_nanos();
+    let at = |seconds: u64| begin + Duration::from_secs(seconds).as_nanos();
+    let Course {
+        idle,
+        returns,
+        killed,
+        end,
+        ..
+    } = point.course;
+    let (members, stop) = (point.who.members(), AtomicBool::new(false));
+    let mut random = Pcg64::new(u128::from(point.seed), STREAM);
+    let mut times = (0..).map(|flow: u32| {
+        let member = members > 1 && flow < members;
+        Times {
+            starts: begin + random.next_u64() % STARTS.as_nanos(),
+            idle: (member && flow == IDLES).then_some((at(idle), at(returns))),
+            ends: if member && flow == KILLED { at(killed) } else { at(end) },
+        }
+    });
+    let mut seen = Seen {
+        arrived: vec![Vec::new(); receivers.len()],
+        ..Seen::default()
+    };
+    let counts: Vec<Arc<AtomicU64>> = receivers.iter().map(|_| Arc::default()).collect();
+    thread::scope(|scope| {
+        let stop = &stop;
+        // Whatever ends this ends the threads.
+        let _stops = Stops(stop);
+        for (stream, count) in receivers.into_iter().zip(&counts) {
+            let body = move || traffic::drain(stream, count, stop, true);
+            thread::Builder::new()
+                .name("lab-receive".into())
+                .spawn_scoped(scope, body)?;
+        }
+        for (stream, times) in senders.into_iter().zip(&mut times) {
+            let body = move || send(stream, times, stop);
+            thread::Builder::new()
+                .name("lab-send".into())
+                .spawn_scoped(scope, body)?;
+        }
+        let looks = Duration::from_secs(end).as_nanos() / LOOK.as_nanos();
+        for look in 1..=looks {
+            wait_until(begin + look * LOOK.as_nanos());
+            for (count, arrived) in counts.iter().zip(&mut seen.arrived) {
+                arrived.push(count.load(Ordering::Relaxed));
+            }
+            progress.advanced(look as f64 / looks as f64, "");
+            if progress.cancelled() {
+                break;
+            }
+        }
+        Ok((seen, begin))
+    })
+}
+
+/// Says so when it is dropped.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Writes whenever it may; at the end the connection is reset, as by a host that has gone.
+fn send(mut stream: TcpStream, times: Times, stop: &AtomicBool) {
+    // Without the permission it runs as an ordinary thread does; the emulator's audit tells what came of it.
+    let _ = ccplane_host::raise_priority();
+    let block = vec![0x5a; 32 << 10];
+    let mut now = monotonic_ns();
+    if stream.set_write_timeout(Some(PATIENCE)).is_ok() {
+        wait_until(times.starts);
+        while now < times.ends && !stop.load(Ordering::Relaxed) {
+            match times.idle {
+                Some((from, to)) if (from..to).contains(&now) => wait_until(to),
+                _ => match stream.write(&block) {
+                    Ok(_) => {}
+                    Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                    Err(_) => break, // broken: what was to come is missed at the receiver
+                },
+            }
+            now = monotonic_ns();
+        }
+    }
+    traffic::reset_on_close(&stream);
+}
