@@ -86,10 +86,12 @@ const REPORT: Duration = Duration::from_millis(10);
 const LEAST_SEGMENTS: f64 = 2.0;
 /// Most that a group's window is, segments: beyond every path, and few enough to be counted one by one.
 const MOST_SEGMENTS: f64 = 1e8;
-/// Of the limit, what all members together may hold that do not use it, so that they can begin again. More is lost to the others.
-const RESERVE: f64 = 0.01;
-/// What an idle member holds of that at most, bytes/s: two segments in a tenth of a second show an agent that it is back.
-const RESERVE_EACH: f64 = 28_960.0;
+/// Segments a round trip with which a member begins again that was idle, beyond the limit until the agent hears of it. Linux lets two packets go
+/// and then waits for as long as they take at the pace that it had: with fewer a member would wait after the agent has heard of it, and
+/// look idle once more. With more a crowd that begins at once sends more than the limit for as long as it takes to tell it.
+const BEGINS: f64 = 2.0;
+/// The round trip of a member of which nothing was heard, seconds.
+const UNHEARD: f64 = 0.1;
 /// Least rate of a member, bytes/s: a segment a second. With less its retransmission timer fires for want of an ACK (RFC 6298, 2.4).
 const LEAST_RATE: f64 = 1_448.0;
 /// Flows that live already when an agent begins bring their windows with them for so long. Shorter, and those of a host that connects later
@@ -305,12 +307,10 @@ impl Group {
         let limit = self.limit?;
         let total = limit.bytes_per_sec() as f64;
         let inside = || self.members.values().filter(|member| member.inside);
-        let idle = inside().filter(|member| member.idle).count().max(1) as f64;
-        let reserve = (RESERVE * total / idle).min(RESERVE_EACH);
         self.parts.clear();
         self.parts.extend(inside().map(|member| Part {
             weight: member.weight,
-            wants: if member.idle { reserve } else { member.wants_rate },
+            wants: if member.idle { 0.0 } else { member.wants_rate },
             least: LEAST_RATE,
             ..Part::default()
         }));
@@ -323,7 +323,12 @@ impl Group {
         };
         let members = self.members.values_mut().filter(|member| member.inside);
         for (member, part) in members.zip(&self.parts) {
-            member.pace = (part.gets * scale).max(1.0) as u64;
+            let rtt = if member.rtt > 0.0 { member.rtt } else { UNHEARD };
+            let begins = match member.idle && fits {
+                true => (BEGINS * member.mss / rtt).min(total),
+                false => 0.0,
+            };
+            member.pace = (part.gets * scale).max(begins).max(1.0) as u64;
         }
         (!fits).then_some(Crowded::Rate {
             members: self.parts.len(),

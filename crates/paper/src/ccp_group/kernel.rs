@@ -152,7 +152,10 @@ impl Group {
         let address = path.receiver_addr();
         let bind = || TlsLink::bind(SocketAddr::new(address, 0), &keys.0).map_err(io::Error::other);
         let link = inside(path.receiver_ns(), "listen for datapaths", bind)?;
-        let port = link.address().map_err(Error::traffic("read the agent's address", ""))?.port();
+        let port = link
+            .address()
+            .map_err(Error::traffic("read the agent's address", ""))?
+            .port();
         let agent = AgentThread::start("lab-agent", agent, link).map_err(Error::traffic("start an agent", ""))?;
         let mut group = Group {
             steered: Vec::new(),
@@ -209,7 +212,10 @@ fn connect(
     hosts: &[Namespace],
     group: Option<&Group>,
 ) -> Result<(Vec<TcpStream>, Vec<TcpStream>), Error> {
-    let (address, buffer) = (emulator.receiver_addr(), buffer_for(RATE.bytes_in(RTT) + RATE.bytes_in(RTT)));
+    let (address, buffer) = (
+        emulator.receiver_addr(),
+        buffer_for(RATE.bytes_in(RTT) + RATE.bytes_in(RTT)),
+    );
     let listen = || traffic::listen(address, buffer);
     let listener = inside(emulator.receiver_ns(), "listen in the receiver's namespace", listen)?;
     let to = listener
