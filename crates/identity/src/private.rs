@@ -34,19 +34,21 @@ fn all_of(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(io::Error::other(format!("it has more than {most} bytes")));
+        let why = format!("it has more than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok(bytes)
 }
 
-/// Writes a file for its owner alone, whole or not at all. One that is there already stays, also where another process is sooner.
-pub fn write_new(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a file for its owner alone, whole or not at all. One that is there already stays, also where another process is sooner: then it is
+/// false.
+pub fn write_new(path: &Path, text: &str) -> io::Result<bool> {
     let part = beside(path, text)?;
     let linked = fs::hard_link(&part, path);
     fs::remove_file(&part)?;
     match linked {
-        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other,
+        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        other => other.map(|()| true),
     }
 }
 
@@ -86,8 +88,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("ccplane-private-{}", std::process::id()));
         make_folder(&folder.join("deep")).unwrap();
         let path = folder.join("deep/key");
-        write_new(&path, "one").unwrap();
-        write_new(&path, "two").unwrap();
+        assert!(write_new(&path, "one").unwrap());
+        assert!(!write_new(&path, "two").unwrap());
         assert_eq!(read_secret(&path, 3).unwrap(), b"one");
         replace(&path, "three").unwrap();
         assert_eq!(read(&path, 5).unwrap(), b"three");

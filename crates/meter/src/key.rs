@@ -1,13 +1,12 @@
 //! The key that both ends were given, and the file that it comes from.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ccplane_identity::private::{self, Unreadable};
 
 /// Bytes of a key.
 const BYTES: usize = 32;
@@ -59,26 +58,20 @@ impl Key {
 
     /// Reads a key file: 32 bytes in base64 or hexadecimal, readable by its owner only.
     pub fn read(path: &Path) -> Result<Key, KeyError> {
-        let failed = |why| KeyError::Read {
-            path: path.to_owned(),
-            why,
-        };
-        // Of the open file, so that what was checked is what is read.
-        let mut file = fs::File::open(path).map_err(failed)?;
-        let about = file.metadata().map_err(failed)?;
-        if about.mode() & 0o077 != 0 {
-            return Err(KeyError::Exposed {
+        let no_key = || KeyError::NoKey(path.to_owned());
+        let text = private::read_secret(path, MOST_TEXT).map_err(|why| match why {
+            Unreadable::Exposed(mode) => KeyError::Exposed {
                 path: path.to_owned(),
-                mode: about.mode() & 0o7777,
-            });
-        }
-        let mut text = String::new();
-        let read = io::Read::read_to_string(&mut io::Read::take(&mut file, MOST_TEXT), &mut text);
-        match read {
-            Ok(_) => Key::parse(text.trim()).ok_or_else(|| KeyError::NoKey(path.to_owned())),
-            Err(why) if why.kind() == io::ErrorKind::InvalidData => Err(KeyError::NoKey(path.to_owned())),
-            Err(why) => Err(failed(why)),
-        }
+                mode,
+            },
+            Unreadable::Failed(why) if why.kind() == io::ErrorKind::FileTooLarge => no_key(),
+            Unreadable::Failed(why) => KeyError::Read {
+                path: path.to_owned(),
+                why,
+            },
+        })?;
+        let text = std::str::from_utf8(&text).map_err(|_| no_key())?;
+        Key::parse(text.trim()).ok_or_else(no_key)
     }
 
     /// Makes a file with a new key, for its owner only. A file that exists is left alone: it may be somebody's only copy.
@@ -89,15 +82,11 @@ impl Key {
         };
         let mut bytes = [0; BYTES];
         getrandom::fill(&mut bytes).map_err(|why| failed(io::Error::other(why)))?;
-        let open = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path);
-        let mut file = open.map_err(failed)?;
-        writeln!(file, "{}", STANDARD.encode(bytes))
-            .and_then(|()| file.sync_all())
-            .map_err(failed)
+        let text = format!("{}\n", STANDARD.encode(bytes));
+        match private::write_new(path, &text).map_err(failed)? {
+            true => Ok(()),
+            false => Err(failed(io::ErrorKind::AlreadyExists.into())),
+        }
     }
 
     fn parse(text: &str) -> Option<Key> {
@@ -133,6 +122,7 @@ impl fmt::Debug for Key {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

@@ -1,15 +1,14 @@
 //! Keys in WireGuard's form: 32 bytes in base64, a private key in a file of its own that nobody else can read.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use boringtun::x25519;
+use ccplane_identity::private::{self, Unreadable};
 
 /// Bytes of a key.
 const BYTES: usize = 32;
@@ -80,21 +79,17 @@ impl PrivateKey {
 
     /// Reads a key file, which its owner alone may read.
     pub fn read(path: &Path) -> Result<PrivateKey, KeyError> {
-        let failed = |why| KeyError::Read {
-            path: path.to_owned(),
-            why,
-        };
-        // Of the open file, so that what was checked is what is read.
-        let file = File::open(path).map_err(failed)?;
-        let about = file.metadata().map_err(failed)?;
-        if about.mode() & 0o077 != 0 {
-            return Err(KeyError::Exposed {
+        let text = private::read_secret(path, MOST_TEXT).map_err(|why| match why {
+            Unreadable::Exposed(mode) => KeyError::Exposed {
                 path: path.to_owned(),
-                mode: about.mode() & 0o7777,
-            });
-        }
-        let mut text = Vec::new();
-        file.take(MOST_TEXT).read_to_end(&mut text).map_err(failed)?;
+                mode,
+            },
+            Unreadable::Failed(why) if why.kind() == io::ErrorKind::FileTooLarge => KeyError::NoKey(path.to_owned()),
+            Unreadable::Failed(why) => KeyError::Read {
+                path: path.to_owned(),
+                why,
+            },
+        })?;
         decode(text.trim_ascii())
             .map(PrivateKey::from_bytes)
             .ok_or_else(|| KeyError::NoKey(path.to_owned()))
@@ -109,16 +104,11 @@ impl PrivateKey {
         let mut bytes = [0; BYTES];
         getrandom::fill(&mut bytes).map_err(|why| failed(io::Error::other(why)))?;
         let key = PrivateKey::from_bytes(bytes);
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(failed)?;
-        writeln!(file, "{}", STANDARD.encode(key.0.to_bytes()))
-            .and_then(|()| file.sync_all())
-            .map_err(failed)?;
-        Ok(key)
+        let text = format!("{}\n", STANDARD.encode(key.0.to_bytes()));
+        match private::write_new(path, &text).map_err(failed)? {
+            true => Ok(key),
+            false => Err(failed(io::ErrorKind::AlreadyExists.into())),
+        }
     }
 
     /// The key of a file, which is made if it is not there; and whether it was made.
@@ -192,7 +182,7 @@ impl fmt::Debug for PrivateKey {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
 

@@ -356,3 +356,58 @@ fn send(mut stream: TcpStream, times: Times, stop: &AtomicBool) {
     }
     traffic::reset_on_close(&stream);
 }
+
+#[cfg(test)]
+#[path = "../../../lab/tests/common/host.rs"]
+mod host;
+
+#[cfg(test)]
+mod tests {
+    use ccplane_lab::Quiet;
+
+    use super::*;
+
+    /// Members of both hosts get something, the idle one nothing while it is idle, and the killed one nothing after.
+    #[test]
+    fn one_agent_steers_the_flows_of_two_hosts_of_this_kernel() {
+        if !host::steers("one_agent_steers_the_flows_of_two_hosts_of_this_kernel") {
+            return;
+        }
+        let _one = host::registers();
+        let point = Point {
+            who: Who::Limit(1_000),
+            seed: 1,
+            course: Course {
+                steady: 2,
+                idle: 3,
+                returns: 5,
+                killed: 6,
+                end: 8,
+            },
+        };
+        let (seen, _, fallbacks) = run(&point, &Registry::builtin(), &Quiet).unwrap();
+        assert_eq!(fallbacks, 0);
+        let between = |flow: usize, from: f64, to: f64| {
+            let at = |seconds: f64| seen.arrived[flow][(seconds * 10.0) as usize - 1];
+            (at(to) - at(from)) as f64
+        };
+        let rate =
+            |from: f64, to: f64| (0..8).map(|flow| between(flow, from, to)).sum::<f64>() * 8.0 / 1e6 / (to - from);
+        for (from, to) in [(2.0, 3.0), (5.2, 6.0), (6.4, 8.0)] {
+            // The limit is 40 Mbit/s; a busy machine may carry less.
+            assert!((20.0..42.0).contains(&rate(from, to)), "{} Mbit/s", rate(from, to));
+        }
+        for flow in 0..8 {
+            assert!(
+                between(flow, 2.0, 3.0) > 200_000.0,
+                "{flow}: {}",
+                between(flow, 2.0, 3.0)
+            );
+        }
+        assert_eq!(between(IDLES as usize, 4.0, 5.0), 0.0);
+        assert!(between(IDLES as usize, 5.2, 6.0) > 100_000.0, "it is back at once");
+        assert_eq!(between(KILLED as usize, 6.4, 8.0), 0.0);
+        let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+        assert!(!NAMES.iter().any(|name| names.contains(name)), "{names}");
+    }
+}

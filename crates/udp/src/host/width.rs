@@ -219,8 +219,12 @@ impl Host {
             let carries = self.endpoint.size(id).filter(|carries| *carries >= size);
             if carries.is_some() && self.endpoint.address(id) == Some(address) {
                 self.narrow(now, id);
+                // There is nothing shorter to send to it; the others go on.
                 if self.endpoint.size(id) == carries {
-                    return Err(UdpError::TooLong { address, size });
+                    self.note_trouble(io::Error::other(UdpError::TooLong { address, size }));
+                    if let Some(flow) = self.flows.get_mut(&id) {
+                        flow.connection.abort();
+                    }
                 }
             }
         }

@@ -359,9 +359,8 @@ impl Authority {
             }
             folder_for_owner(folder)?;
             let key = KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
-            let certificate = pem("CERTIFICATE", params.self_signed(&key)?.der());
             write(&private, &pem("PRIVATE KEY", &key.serialize_der()))?;
-            write(&public, &certificate)?;
+            let certificate = Authority::certify(&params, &key, &public)?;
             return Ok(Authority {
                 certificate,
                 params,
@@ -376,7 +375,11 @@ impl Authority {
         let no_key = |why: String| garbage(&private, "a private key (PEM)", why);
         let key = PrivateKeyDer::from_pem_slice(&secret(&private)?).map_err(|why| no_key(why.to_string()))?;
         let key = KeyPair::try_from(&key).map_err(|why| no_key(why.to_string()))?;
-        let certificate = String::from_utf8_lossy(&read(&public)?).into_owned();
+        // Whoever made the key may have been killed before it wrote the certificate.
+        let certificate = match public.exists() {
+            true => String::from_utf8_lossy(&read(&public)?).into_owned(),
+            false => Authority::certify(&params, &key, &public)?,
+        };
         CertificateDer::from_pem_slice(certificate.as_bytes())
             .map_err(|why| garbage(&public, "the certificate of an authority (PEM)", why.to_string()))?;
         Ok(Authority {
@@ -384,6 +387,13 @@ impl Authority {
             params,
             key,
         })
+    }
+
+    /// Its own certificate, which is written.
+    fn certify(params: &CertificateParams, key: &KeyPair, path: &Path) -> Result<String, KeyError> {
+        let certificate = pem("CERTIFICATE", params.self_signed(key)?.der());
+        write(path, &certificate)?;
+        Ok(certificate)
     }
 
     fn params(now: SystemTime) -> CertificateParams {

@@ -28,6 +28,9 @@ const MOST_CONNECTIONS: usize = 1024;
 /// Of them, those that have not shown a key yet. Fewer would keep hosts waiting that all come back together; more would be memory for
 /// whoever has no key.
 const MOST_STRANGERS: usize = 64;
+/// And of those, from one address. Fewer would keep hosts waiting that come back together from behind one address; more, and four addresses take
+/// all places.
+const MOST_OF_ONE: usize = 16;
 /// How long one may take to show its key. Shorter would refuse hosts behind slow links; longer would hold a place for who says nothing.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Flows of a connection that are steered at most: twice what `attach` has room for unless it is told otherwise. Further ones stay with their
@@ -180,7 +183,8 @@ impl TlsLink {
 
     fn take(&mut self, socket: TcpStream, peer: SocketAddr, now: Time) {
         let (strangers, datapaths) = (self.strangers.len(), self.datapaths.len());
-        if strangers >= MOST_STRANGERS || strangers + datapaths >= MOST_CONNECTIONS {
+        let of_one = self.strangers.iter().filter(|one| one.peer.ip() == peer.ip()).count();
+        if strangers >= MOST_STRANGERS || of_one >= MOST_OF_ONE || strangers + datapaths >= MOST_CONNECTIONS {
             if let Some(times) = self.refusals.due(now) {
                 tracing::warn!(%peer, times, datapaths, strangers, "too many connections: this one is refused");
             }

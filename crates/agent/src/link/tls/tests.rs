@@ -529,6 +529,15 @@ fn what_is_no_message_costs_its_sender_the_connection() {
         _ => None,
     };
     world.until("HTTP is refused", |_| ends(&mut plain));
+    // Nor do they who come from one address take all places.
+    let mut crowd: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(world.address()).unwrap()).collect();
+    for one in &mut crowd[16..] {
+        one.set_nonblocking(true).unwrap();
+        world.until("the rest is refused", |_| ends(one));
+    }
+    assert_eq!(world.link.strangers(), 16);
+    drop(crowd);
+    world.until("they went", |world| (world.link.strangers() == 0).then_some(()));
     let mut silent = TcpStream::connect(world.address()).unwrap();
     silent.set_nonblocking(true).unwrap();
     world.until("it is taken", |world| (world.link.strangers() == 1).then_some(()));
@@ -536,6 +545,17 @@ fn what_is_no_message_costs_its_sender_the_connection() {
     world.turn_at(world.now() + Duration::from_secs(6));
     world.until("who says nothing is not waited for", |_| ends(&mut silent));
     assert!(other.is_connected());
+}
+
+#[test]
+fn an_authority_that_was_killed_before_it_wrote_its_certificate_writes_it_later() {
+    let place = Place::new(&["web1"]);
+    let mut world = World::new(&place.0);
+    fs::remove_file(place.of("ca.pem")).unwrap();
+    place.make(&["web2"]);
+    // Of the same key: who trusted it before does so now.
+    assert!(world.connected(&place.of("web1")).is_connected());
+    assert!(world.connected(&place.of("web2")).is_connected());
 }
 
 #[test]
