@@ -256,13 +256,18 @@ fn the_threads_of_a_plane_end_with_it() {
             })
             .count()
     };
+    let until = |holds: &dyn Fn() -> bool| {
+        let late = Instant::now() + LATE;
+        while !holds() && Instant::now() < late {
+            std::thread::sleep(Real::from_millis(20));
+        }
+    };
     let plane = plane(Stack::Noq, "cubic");
+    // A thread gives itself its name.
+    until(&|| threads() > 0);
     assert!(threads() > 0);
     drop(plane);
-    let late = Instant::now() + LATE;
-    while threads() > 0 && Instant::now() < late {
-        std::thread::sleep(Real::from_millis(20));
-    }
+    until(&|| threads() == 0);
     // Other tests have planes of their own; theirs end too.
     assert_eq!(threads(), 0);
 }
