@@ -86,9 +86,10 @@ const REPORT: Duration = Duration::from_millis(10);
 const LEAST_SEGMENTS: f64 = 2.0;
 /// Most that a group's window is, segments: beyond every path, and few enough to be counted one by one.
 const MOST_SEGMENTS: f64 = 1e8;
-/// Segments a round trip with which a member begins again that was idle, beyond the limit until the agent hears of it. Linux lets two packets go
-/// and then waits for as long as they take at the pace that it had: with fewer a member would wait after the agent has heard of it, and
-/// look idle once more. With more a crowd that begins at once sends more than the limit for as long as it takes to tell it.
+/// Segments a round trip that a member may always send which does not use its part: with them it begins again, beyond the limit until the agent
+/// hears of it. Linux lets two packets go and then waits for as long as they take at the pace that it had: with fewer a member would wait after the
+/// agent has heard of it, for seconds at a pace of nothing, and look idle once more. With more a crowd that begins at once sends more than the
+/// limit for as long as it takes to tell it.
 const BEGINS: f64 = 2.0;
 /// The round trip of a member of which nothing was heard, seconds.
 const UNHEARD: f64 = 0.1;
@@ -324,7 +325,7 @@ impl Group {
         let members = self.members.values_mut().filter(|member| member.inside);
         for (member, part) in members.zip(&self.parts) {
             let rtt = if member.rtt > 0.0 { member.rtt } else { UNHEARD };
-            let begins = match member.idle && fits {
+            let begins = match fits && member.wants_rate < f64::INFINITY {
                 true => (BEGINS * member.mss / rtt).min(total),
                 false => 0.0,
             };

@@ -176,12 +176,18 @@ impl Member {
         self.cwnd = heard.cwnd as f64;
         let cut = heard.cuts > self.cuts;
         self.cuts = heard.cuts;
+        if heard.acked > 0 && self.idle {
+            // It begins anew: what it sent in the time of silence says nothing of what it can use.
+            self.idle = false;
+            self.since = now;
+            (self.acked, self.busy, self.flight) = (0.0, 0.0, 0.0);
+            self.wants_all();
+        }
         self.acked += heard.acked as f64;
         self.busy += heard.busy as f64;
         self.flight = self.flight.max(heard.flight as f64);
         if heard.acked > 0 {
             self.heard = Some(now);
-            self.idle = false;
             // At once, where it is its application that had less before.
             if heard.busy >= heard.acked / 2 && !self.held {
                 self.wants_all();

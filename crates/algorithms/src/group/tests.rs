@@ -416,6 +416,24 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     assert!(paces[..3].iter().all(|pace| *pace > 3_332_000), "{paces:?}");
     hosts.say(2, 2, busy(1));
     assert_eq!(hosts.paces(), [2_500_000; 4]);
+    // So it does where the first that it sends is counted as its application's: that and the silence before say nothing.
+    for _ in 0..20 {
+        hosts.round(&FOUR[..3]);
+    }
+    assert_eq!(hosts.paces()[3], BEGINS);
+    let little = Said {
+        counted: 0,
+        busy: 0,
+        ..busy(2)
+    };
+    hosts.say(2, 2, little);
+    assert_eq!(hosts.paces(), [2_500_000; 4]);
+    // And one of little use has no pace of nothing, at which its host would let nothing go for seconds.
+    for _ in 0..4 {
+        hosts.round(&FOUR[..3]);
+        hosts.say(2, 2, Said { segments: 1, ..little });
+    }
+    assert!(hosts.paces()[3] >= BEGINS, "{:?}", hosts.paces());
 }
 
 #[test]

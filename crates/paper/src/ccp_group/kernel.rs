@@ -404,8 +404,11 @@ mod tests {
                 between(flow, 2.0, 3.0)
             );
         }
-        assert_eq!(between(IDLES as usize, 4.0, 5.0), 0.0);
-        assert!(between(IDLES as usize, 5.2, 6.0) > 100_000.0, "it is back at once");
+        // What it had left to send is gone, also on a busy machine.
+        assert_eq!(between(IDLES as usize, 4.5, 5.0), 0.0);
+        // Its part is 625 kB; one that is taken for idle again and again gets a fortieth.
+        let back = between(IDLES as usize, 5.0, 6.0);
+        assert!(back > 60_000.0, "{back} bytes in the second after it is back");
         assert_eq!(between(KILLED as usize, 6.4, 8.0), 0.0);
         let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
         assert!(!NAMES.iter().any(|name| names.contains(name)), "{names}");
