@@ -31,7 +31,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-group",
     title: "A group of flows on two hosts that takes one flow's share, or keeps to one limit, and what a far agent costs",
     source: "ccplane's own, for an expectation of Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018",
-    takes: "40 minutes (half a minute of it simulated); two minutes with --quick",
+    takes: "half an hour (a minute of it simulated); two minutes with --quick",
     on: &[Datapath::Sim, Datapath::Linux],
     repeats: Some(KERNEL_REPEATS),
     run: super::Run::Code(group),
