@@ -86,12 +86,11 @@ const REPORT: Duration = Duration::from_millis(10);
 const LEAST_SEGMENTS: f64 = 2.0;
 /// Most that a group's window is, segments: beyond every path, and few enough to be counted one by one.
 const MOST_SEGMENTS: f64 = 1e8;
-/// Segments a round trip that a member may always send which does not use its part: with them it begins again, beyond the limit until the agent
-/// hears of it. Linux lets two packets go and then waits for as long as they take at the pace that it had: with fewer a member would wait after the
-/// agent has heard of it, for seconds at a pace of nothing, and look idle once more. With more a crowd that begins at once sends more than the
-/// limit for as long as it takes to tell it.
+/// A member that does not use its part may always send so many segments a round trip. With these it begins again, beyond the limit until the
+/// agent hears of it. Linux lets two packets go, and then waits for as long as they take at the pace that it had. With fewer, that wait is longer
+/// than a round trip, and the member looks idle once more. With more, a crowd that begins at once sends more than the limit until it is told.
 const BEGINS: f64 = 2.0;
-/// The round trip of a member of which nothing was heard, seconds.
+/// The round trip of a member of which nothing was heard, seconds. Shorter lets a crowd send more; longer makes the first one wait.
 const UNHEARD: f64 = 0.1;
 /// Least rate of a member, bytes/s: a segment a second. With less its retransmission timer fires for want of an ACK (RFC 6298, 2.4).
 const LEAST_RATE: f64 = 1_448.0;

@@ -65,7 +65,7 @@ impl Steered {
         let specs = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
         let alone = agent.hosted().find(|hosted| hosted.alone.is_some()).cloned();
         let by = alone.map_or_else(|| By::Agent(Box::new(agent)), By::Nobody);
-        Steered::launch(specs, wants, by, Options::default(), (keep, behind))
+        Steered::launch(specs, wants, by, Options::default(), keep, behind)
     }
 
     /// The same for an algorithm that an agent in another process runs: the thread passes on what the two say. `kernel_name`: what sockets
@@ -91,7 +91,7 @@ impl Steered {
             .iter()
             .fold(Capabilities::default(), |all, one| all.with(one.wants));
         let remote = agent.address.remote(name, agent.silence);
-        Steered::launch(found, wants, By::Remote(remote), options, (keep, false))
+        Steered::launch(found, wants, By::Remote(remote), options, keep, false)
     }
 
     fn launch(
@@ -99,7 +99,8 @@ impl Steered {
         wants: Capabilities,
         by: By,
         options: Options,
-        (keep, behind): (usize, bool),
+        keep: usize,
+        behind: bool,
     ) -> Result<Steered, Error> {
         let stamped = wants.contains(Capabilities::ONE_WAY_DELAY);
         let kernel_name = specs.first().map(|spec| spec.kernel_name.clone()).unwrap_or_default();

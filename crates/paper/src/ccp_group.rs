@@ -127,6 +127,16 @@ impl Who {
         }
     }
 
+    /// All of them.
+    fn all() -> impl Iterator<Item = Who> {
+        let others = [Who::Flows, Who::Apart, Who::LimitBeside, Who::Bare];
+        DELAYS_US
+            .map(Who::Share)
+            .into_iter()
+            .chain(DELAYS_US.map(Who::Limit))
+            .chain(others)
+    }
+
     /// Members of the group, or flows in its place.
     fn members(self) -> u32 {
         if self == Who::Flows { 1 } else { MEMBERS }
@@ -361,13 +371,7 @@ fn simulated(findings: &mut Findings, options: &Options, progress: &dyn Progress
     } else {
         (FULL, SEEDS)
     };
-    let shares = DELAYS_US.map(Who::Share);
-    let limits = DELAYS_US.map(Who::Limit);
-    let others = [Who::Flows, Who::Apart, Who::LimitBeside, Who::Bare];
-    let points: Vec<Point> = shares
-        .into_iter()
-        .chain(limits)
-        .chain(others)
+    let points: Vec<Point> = Who::all()
         .flat_map(|who| seeds.clone().map(move |seed| Point { who, seed, course }))
         .collect();
     let seen = simulations::run(&points, options.threads, &options.parts(), progress)?;
@@ -390,9 +394,7 @@ fn on_kernel_tcp(
             vec![Who::Share(near), Who::Share(10_000), Who::Limit(near)],
         )
     } else {
-        let others = [Who::Flows, Who::Apart, Who::LimitBeside, Who::Bare];
-        let distances = DELAYS_US.map(Who::Share).into_iter().chain(DELAYS_US.map(Who::Limit));
-        (KERNEL, distances.chain(others).collect())
+        (KERNEL, Who::all().collect())
     };
     let rounds = options.repeats(KERNEL_REPEATS, KERNEL_QUICK_REPEATS);
     let (mut results, mut unsound, mut fallbacks) = (Vec::new(), 0, 0);

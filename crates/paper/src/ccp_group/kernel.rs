@@ -43,7 +43,7 @@ const END: Duration = Duration::from_secs(2);
 const NAMES: [&str; 2] = ["ccp_group_east", "ccp_group_west"];
 /// What each host's key is called.
 const HOSTS: [&str; 2] = ["east", "west"];
-/// A socket paces once a rate is asked for, and by less than this it is not limited, bytes/s.
+/// What a socket asks for so that TCP paces it, bytes/s: more than any of them reaches.
 const UNLIMITED: u64 = 1 << 40;
 
 /// Runs one point.
@@ -131,8 +131,8 @@ impl Drop for Keys {
 struct Group {
     steered: Vec<Steered>,
     agent: AgentThread,
-    _path: Emulator,
-    _keys: Keys,
+    path: Emulator,
+    keys: Keys,
 }
 
 impl Group {
@@ -160,21 +160,21 @@ impl Group {
         let mut group = Group {
             steered: Vec::new(),
             agent,
-            _path: path,
-            _keys: keys,
+            path,
+            keys,
         };
         for (name, host) in NAMES.into_iter().zip(HOSTS) {
             let remote = RemoteAgent {
                 address: AgentAddress::Tls(TlsAddress {
                     host: address.to_string(),
                     port,
-                    keys: Some(group._keys.0.join(host)),
+                    keys: Some(group.keys.0.join(host)),
                 }),
                 silence: None,
             };
             // Its thread begins in there, and with it the connection to the agent.
             let start = || Steered::start_remote(&remote, GROUP, Some(name), 0);
-            let started = group._path.sender_ns().run(start);
+            let started = group.path.sender_ns().run(start);
             group
                 .steered
                 .push(started.map_err(|error| Error::from_host(error, true))??);
@@ -344,7 +344,8 @@ fn send(mut stream: TcpStream, times: Times, stop: &AtomicBool) {
         wait_until(times.starts);
         while now < times.ends && !stop.load(Ordering::Relaxed) {
             match times.idle {
-                Some((from, to)) if (from..to).contains(&now) => wait_until(to),
+                // In steps, so that Ctrl-C is noticed.
+                Some((from, to)) if (from..to).contains(&now) => wait_until(to.min(now + LOOK.as_nanos())),
                 _ => match stream.write(&block) {
                     Ok(_) => {}
                     Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
