@@ -72,16 +72,19 @@ fn line(socket: UdpSocket) -> Result<io::tokio::Provider, String> {
     line.build().map_err(text)
 }
 
+/// Longer than any run. Zero would be no timeout (RFC 9000, 18.2), but s2n-quic asserts that a connection always waits for something: with
+/// nothing to send and no timeout it does not, and a debug build panics.
+const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
+
 fn limits(options: &Options) -> Result<Limits, String> {
     let window = u64::from(options.window());
-    let idle = options.idle_timeout.map_or(Duration::ZERO, |idle| idle.to_std());
+    let idle = options.idle_timeout.map_or(NEVER, |idle| idle.to_std());
     let limits = Limits::new().with_data_window(window).map_err(text)?;
     let limits = limits.with_bidirectional_local_data_window(window).map_err(text)?;
     let limits = limits.with_bidirectional_remote_data_window(window).map_err(text)?;
     let limits = limits.with_max_send_buffer_size(options.window()).map_err(text)?;
     let limits = limits.with_max_open_remote_bidirectional_streams(1).map_err(text)?;
     let limits = limits.with_max_open_remote_unidirectional_streams(0).map_err(text)?;
-    // Zero is none (RFC 9000, 18.2).
     limits.with_max_idle_timeout(idle).map_err(text)
 }
 
