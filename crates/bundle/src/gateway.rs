@@ -8,6 +8,7 @@
 //! [`Config`](config::Config) says what a gateway is to do, [`Gateway`] does it. One thread sends, one receives; each algorithm has its
 //! own, and so have answers ([`status`]) and names of endpoints. With a plain WireGuard peer traffic passes unshaped.
 
+pub mod address;
 mod batch;
 pub mod config;
 mod control;
@@ -21,7 +22,6 @@ mod outer;
 mod pair;
 mod path;
 pub mod peers;
-pub mod prefix;
 mod report;
 mod run;
 pub mod status;

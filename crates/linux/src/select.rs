@@ -15,8 +15,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
+use ccplane_units::Prefix;
 use libbpf_rs::{Iter, Link, Object, ObjectBuilder, ProgramMut};
 
 use crate::error::LoadError;
@@ -69,86 +69,13 @@ impl fmt::Display for Selection {
     }
 }
 
-/// Addresses that share their first bits: `10.0.0.0/8`, `2001:db8::/32`, or one address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
-    address: IpAddr,
-    length: u8,
-}
-
-/// Text that is no [`Prefix`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadPrefix {
-    /// Not an address.
-    #[error("`{0}` is no address or prefix: write it as 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32")]
-    Address(String),
-    /// Not a length for such an address.
-    #[error("`{text}`: the length of this prefix is a number from 0 to {longest}")]
-    Length {
-        /// What was read.
-        text: String,
-        /// Bits of the address.
-        longest: u8,
-    },
-    /// Bits behind the prefix are set.
-    #[error("`{text}` has bits set behind its prefix: did you mean {meant}?")]
-    HostBits {
-        /// What was read.
-        text: String,
-        /// The prefix without them.
-        meant: Prefix,
-    },
-}
-
-impl FromStr for Prefix {
-    type Err = BadPrefix;
-
-    fn from_str(text: &str) -> Result<Prefix, BadPrefix> {
-        let (address, length) = match text.split_once('/') {
-            Some((address, length)) => (address, Some(length)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| BadPrefix::Address(text.to_owned()))?;
-        let longest = if address.is_ipv4() { 32 } else { 128 };
-        let length = match length.map(u8::from_str) {
-            None => longest,
-            Some(Ok(length)) if length <= longest => length,
-            Some(_) => {
-                let text = text.to_owned();
-                return Err(BadPrefix::Length { text, longest });
-            }
-        };
-        let meant = match address {
-            IpAddr::V4(v4) => IpAddr::V4((u32::from(v4) & high_bits(length.into(), 32) as u32).into()),
-            IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) & high_bits(length.into(), 128)).into()),
-        };
-        if meant != address {
-            let (text, meant) = (text.to_owned(), Prefix { address: meant, length });
-            return Err(BadPrefix::HostBits { text, meant });
-        }
-        Ok(Prefix { address, length })
-    }
-}
-
-/// The upper `count` of `width` bits.
-fn high_bits(count: u32, width: u32) -> u128 {
-    u128::MAX.checked_shr(128 - width).unwrap_or(0) & u128::MAX.checked_shl(width - count).unwrap_or(0)
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
-
-impl Prefix {
-    /// Address and mask as an IPv6 socket has them.
-    fn words(&self) -> (u128, u128) {
-        match self.address {
-            IpAddr::V4(v4) => (v4.to_ipv6_mapped().into(), high_bits(96 + u32::from(self.length), 128)),
-            IpAddr::V6(v6) => (v6.into(), high_bits(self.length.into(), 128)),
-        }
-    }
+/// Address and mask as an IPv6 socket has them.
+fn words(to: &Prefix) -> (u128, u128) {
+    let (address, bits) = match to.network() {
+        IpAddr::V4(v4) => (v4.to_ipv6_mapped(), 96 + u32::from(to.bits())),
+        IpAddr::V6(v6) => (v6, u32::from(to.bits())),
+    };
+    (address.into(), u128::MAX.checked_shl(128 - bits).unwrap_or(0))
 }
 
 /// Why connections could not be chosen or moved.
@@ -289,7 +216,7 @@ pub fn replace(names: &[String], choices: &[Choice], arms: Option<&Arms>) -> Res
 fn link(choice: &Choice, arms: Option<&Arms>) -> Result<Link, SelectError> {
     let selection = &choice.selection;
     let path = place(selection)?;
-    let (prefix, mask) = selection.to.as_ref().map(Prefix::words).unwrap_or_default();
+    let (prefix, mask) = selection.to.as_ref().map(words).unwrap_or_default();
     let ports = selection.ports.clone().unwrap_or(0..=u16::MAX);
     let wanted = Wanted {
         to: padded(&choice.kernel_name)?,
@@ -481,45 +408,13 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_read_and_printed() {
-        for text in [
-            "10.0.0.0/8",
-            "0.0.0.0/0",
-            "192.0.2.7/32",
-            "2001:db8::/32",
-            "::/0",
-            "::1/128",
-        ] {
-            assert_eq!(prefix(text).to_string(), text);
-        }
-        assert_eq!(prefix("192.0.2.7"), prefix("192.0.2.7/32"));
-        assert_eq!(prefix("::1"), prefix("::1/128"));
-    }
-
-    #[test]
-    fn what_is_no_prefix_says_why() {
-        let error = |text: &str| Prefix::from_str(text).expect_err("it is none");
-        assert!(matches!(error("ten"), BadPrefix::Address(_)));
-        assert!(matches!(error(""), BadPrefix::Address(_)));
-        assert!(matches!(error("10.0.0.0/33"), BadPrefix::Length { longest: 32, .. }));
-        assert!(matches!(error("10.0.0.0/"), BadPrefix::Length { longest: 32, .. }));
-        assert!(matches!(error("::/129"), BadPrefix::Length { longest: 128, .. }));
-        assert!(error("10.1.2.3/8").to_string().ends_with("did you mean 10.0.0.0/8?"));
-        assert!(
-            error("2001:db8::1/32")
-                .to_string()
-                .ends_with("did you mean 2001:db8::/32?")
-        );
-    }
-
-    #[test]
     fn a_prefix_of_ipv4_is_one_of_ipv6() {
-        let (address, mask) = prefix("10.0.0.0/8").words();
+        let (address, mask) = words(&prefix("10.0.0.0/8"));
         assert_eq!(address, 0xffff_0a00_0000);
         assert_eq!(mask, !0xff_ffff);
-        assert_eq!(prefix("0.0.0.0/0").words(), (0xffff_0000_0000, !0xffff_ffff));
-        assert_eq!(prefix("::/0").words(), (0, 0));
-        assert_eq!(prefix("::1").words(), (1, u128::MAX));
+        assert_eq!(words(&prefix("0.0.0.0/0")), (0xffff_0000_0000, !0xffff_ffff));
+        assert_eq!(words(&prefix("::/0")), (0, 0));
+        assert_eq!(words(&prefix("::1")), (1, u128::MAX));
     }
 
     #[test]

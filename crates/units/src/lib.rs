@@ -1,4 +1,5 @@
-//! Quantities with their units in the type: [`Time`], [`Duration`], [`Bytes`], [`Packets`], [`Rate`], [`Probability`].
+//! Quantities with their units in the type: [`Time`], [`Duration`], [`Bytes`], [`Packets`], [`Rate`], [`Probability`];
+//! and networks: [`Prefix`].
 //!
 //! `no_std`, no allocation. Time counts nanoseconds from an epoch that the driver chose; arithmetic between
 //! a time and a duration saturates, so that no input can make a state machine panic. `parse` reads quantities as
@@ -7,11 +8,13 @@
 #![forbid(unsafe_code)]
 
 mod parse;
+mod prefix;
 mod print;
 #[cfg(test)]
 mod tests;
 
 pub use parse::ParseError;
+pub use prefix::{Prefix, PrefixError};
 
 use core::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 

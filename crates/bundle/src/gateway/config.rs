@@ -17,13 +17,13 @@ use std::str::FromStr;
 
 use ccplane_problem::{Problem, Source};
 use ccplane_qdisc::{ClassSpec, ClassesSpec, QueueSpec, RedSpec, Size};
-use ccplane_units::{Duration, Rate};
+use ccplane_units::{Duration, Prefix, Rate};
 
 pub use change::{Change, changes};
 pub use classes::{BadWord, Class, Dscp, Match, Ports, Protocol, Seen, class_of};
 
+use super::address::InterfaceAddress;
 use super::keys::{PrivateKey, PublicKey};
-use super::prefix::{InterfaceAddress, Prefix};
 
 /// A gateway's configuration.
 #[derive(Clone, Debug, PartialEq)]

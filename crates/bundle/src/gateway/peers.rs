@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::prefix::Prefix;
+use ccplane_units::Prefix;
 
 /// A peer by its place in the driver's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ccplane_host::{Offload, Route, Tun};
 use ccplane_udp::Socket as Udp;
+use ccplane_units::Prefix;
 
 use super::config::{Change, Config, Peer, changes};
 use super::error::GatewayError;
@@ -301,11 +302,11 @@ pub enum Refused {
 
 fn routes<'a>(config: &'a Config, peer: &'a Peer) -> impl Iterator<Item = Route> + 'a {
     // What the device's own network covers the kernel knows by its address.
-    let own = |prefix: &&super::prefix::Prefix| {
+    let own = |prefix: &&Prefix| {
         let addresses = &config.site.addresses;
         addresses
             .iter()
-            .any(|own| super::prefix::Prefix::of(own.address, own.bits).is_some_and(|net| net.covers(prefix)))
+            .any(|own| Prefix::of(own.address, own.bits).is_some_and(|net| net.covers(prefix)))
     };
     peer.prefixes
         .iter()

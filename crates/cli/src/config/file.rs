@@ -6,9 +6,8 @@ use std::str::FromStr;
 
 use ccplane_bundle::gateway::config::Ports;
 use ccplane_lab::Contender;
-use ccplane_linux::select::Prefix;
 use ccplane_problem::Text;
-use ccplane_units::{Bytes, Duration, Rate};
+use ccplane_units::{Bytes, Duration, Prefix, Rate};
 use serde::Deserialize;
 use toml::Spanned;
 

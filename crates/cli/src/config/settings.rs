@@ -7,9 +7,9 @@ use std::ops::Range;
 use ccplane_agent::link::far_silence;
 use ccplane_datapath::Limits;
 use ccplane_lab::Contender;
-use ccplane_linux::select::{self, Selection};
+use ccplane_linux::select::Selection;
 use ccplane_problem::Problem;
-use ccplane_units::{Bytes, Duration, Rate};
+use ccplane_units::{Bytes, Duration, Prefix, PrefixError, Rate};
 use toml::Spanned;
 
 use super::check::LEAST_SILENCE;
@@ -260,8 +260,11 @@ fn selection(args: &AttachArgs) -> Result<Option<Selection>, Failure> {
         }
         return Ok(None);
     }
-    let to = args.to.as_deref().map(str::parse).transpose();
-    let to = to.map_err(|e: select::BadPrefix| Failure::new(Kind::Usage, e))?;
+    let prefix = |text: &str| -> Result<Prefix, Failure> {
+        let wrong = |why| Failure::text(Kind::Usage, format!("--to: `{text}`: {why}"));
+        text.parse().map_err(|why: PrefixError| wrong(why))
+    };
+    let to = args.to.as_deref().map(prefix).transpose()?;
     Ok(Some(Selection {
         cgroup: args.cgroup.clone(),
         to,

@@ -70,6 +70,8 @@ pub(crate) struct Packets {
     first: u64,
     /// The order of the left edge.
     edge: u64,
+    /// Nothing of an order before this is outstanding. The edge moves only at the end of a call, and a call may lose a whole window packet by packet.
+    searched: u64,
     /// Neither acknowledged nor lost.
     flying: u32,
     flying_bytes: u64,
@@ -254,10 +256,15 @@ impl Packets {
         Some((self.first + place as u64, bytes.into()))
     }
 
-    fn oldest_outstanding(&self) -> Option<usize> {
-        let from = (self.edge - self.first) as usize;
-        let out = |packet: &Packet| packet.state == State::Outstanding;
-        Some(from + self.ring.iter().skip(from).position(out)?)
+    fn oldest_outstanding(&mut self) -> Option<usize> {
+        self.searched = self.searched.max(self.edge);
+        loop {
+            let place = (self.searched - self.first) as usize;
+            if self.ring.get(place)?.state == State::Outstanding {
+                return Some(place);
+            }
+            self.searched += 1;
+        }
     }
 
     /// The newest that is outstanding and of this order at most.
@@ -350,6 +357,22 @@ mod tests {
         // It had arrived all the same.
         assert!(packets.acked(1, at(1)).is_some_and(|settled| settled.was_lost));
         assert!(packets.acked(1, at(1)).is_none(), "once");
+    }
+
+    #[test]
+    fn the_oldest_outstanding_is_found_behind_what_has_settled() {
+        let mut packets = Packets::default();
+        (0..5).for_each(|n| sent(&mut packets, n, n));
+        packets.acked(0, at(0)).unwrap();
+        assert_eq!(packets.oldest_lost(at(9)), Some((1, 1_200)));
+        packets.acked(2, at(2)).unwrap();
+        assert_eq!(packets.oldest_lost(at(2)), None, "3 left later");
+        assert_eq!(packets.oldest_lost(at(3)), Some((3, 1_200)));
+        assert_eq!(packets.oldest_dropped(), Some((4, 1_200)));
+        assert_eq!(packets.oldest_lost(at(9)), None);
+        settle(&mut packets);
+        sent(&mut packets, 5, 5);
+        assert_eq!(packets.oldest_lost(at(9)), Some((5, 1_200)));
     }
 
     #[test]

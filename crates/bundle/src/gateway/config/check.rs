@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use ccplane_problem::{Problem, Source};
 use ccplane_qdisc::{ClassSpec, QueueSpec};
-use ccplane_units::{Duration, Rate};
+use ccplane_units::{Duration, Prefix, Rate};
 use toml::Spanned;
 
 use super::file::{self, FarEnd, File, Q};
 use super::{ALGORITHM, Algorithm, Class, Config, DEVICE, Knows, MIN, MTU, Match, Peer, QUEUE, REST, Site};
+use crate::gateway::address::InterfaceAddress;
 use crate::gateway::keys::{KeyError, PrivateKey, PublicKey};
 use crate::gateway::peers::{PeerId, Routes};
-use crate::gateway::prefix::{InterfaceAddress, Prefix};
 
 /// IPv6 asks for at least this (RFC 8200, section 5).
 const LEAST_MTU: u32 = 1_280;

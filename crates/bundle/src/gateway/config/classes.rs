@@ -6,8 +6,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use ccplane_qdisc::QueueSpec;
-
-use crate::gateway::prefix::Prefix;
+use ccplane_units::Prefix;
 
 /// A class of every peer's queue.
 #[derive(Clone, Debug, PartialEq, Eq)]

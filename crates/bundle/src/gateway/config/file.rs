@@ -7,15 +7,15 @@ use std::str::FromStr;
 
 use ccplane_problem::Text;
 use ccplane_qdisc::QueueSpec;
-use ccplane_units::{Duration, Rate};
+use ccplane_units::{Duration, Prefix, Rate};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
 use super::classes::{Dscp, Ports, Protocol};
 use super::{Algorithm, Endpoint};
+use crate::gateway::address::InterfaceAddress;
 use crate::gateway::keys::PublicKey;
-use crate::gateway::prefix::{InterfaceAddress, Prefix};
 
 /// A quantity with its place.
 pub(super) type Q<T> = Spanned<Text<T>>;

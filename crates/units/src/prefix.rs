@@ -1,0 +1,196 @@
+//! Networks: `10.8.0.0/16`, `fd08::/48`, or one address.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+
+/// Addresses that share their first bits: an address whose other bits are zero, and how many bits it fixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix {
+    network: IpAddr,
+    bits: u8,
+}
+
+/// Why a text is no [`Prefix`], and what would be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefixError {
+    /// No address before the slash.
+    Address,
+    /// No number of bits after the slash, or more than the address has.
+    Bits {
+        /// What the address has.
+        most: u8,
+    },
+    /// An address within a network.
+    Within {
+        /// The address.
+        address: IpAddr,
+        /// The network that it lies in.
+        network: Prefix,
+    },
+}
+
+impl fmt::Display for PrefixError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PrefixError::Address => f.write_str("no IP address; write 10.8.0.0/16, 192.0.2.7 or fd08::/48"),
+            PrefixError::Bits { most } => write!(f, "no number of bits after the slash; this address has 0 to {most}"),
+            PrefixError::Within { address, network } => write!(
+                f,
+                "an address within the network, not the network itself; write {network} for all of it, or {address} for this one address"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PrefixError {}
+
+impl Prefix {
+    /// The network that this address lies in, of so many bits; `None` if no address has as many.
+    pub fn of(address: IpAddr, bits: u8) -> Option<Prefix> {
+        let network = match address {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(32_u32.checked_sub(bits.into())?).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
+            }
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(128_u32.checked_sub(bits.into())?).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
+            }
+        };
+        Some(Prefix { network, bits })
+    }
+
+    /// An address and how many of its bits are its network's, as `10.7.0.1/24`; all of them where none are said.
+    pub fn split(text: &str) -> Result<(IpAddr, u8), PrefixError> {
+        let (address, bits) = match text.trim().split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text.trim(), None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| PrefixError::Address)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        // Digits alone: Rust's integers may have a sign.
+        let digits = |bits: &&str| bits.bytes().all(|byte| byte.is_ascii_digit());
+        let bits = match bits {
+            None => Some(most),
+            Some(bits) => Some(bits).filter(digits).and_then(|bits| bits.parse().ok()),
+        };
+        match bits {
+            Some(bits) if bits <= most => Ok((address, bits)),
+            _ => Err(PrefixError::Bits { most }),
+        }
+    }
+
+    /// Its first address.
+    pub fn network(&self) -> IpAddr {
+        self.network
+    }
+
+    /// How many bits it fixes.
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    /// Whether it is one address.
+    pub fn is_host(&self) -> bool {
+        self.bits == if self.network.is_ipv4() { 32 } else { 128 }
+    }
+
+    /// Whether an address lies in it.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.network.is_ipv4() == address.is_ipv4() && Prefix::of(address, self.bits) == Some(*self)
+    }
+
+    /// Whether all of another one lies in it.
+    pub fn covers(&self, other: &Prefix) -> bool {
+        self.bits <= other.bits && self.contains(other.network)
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = PrefixError;
+
+    /// `10.8.0.0/16`; one address needs no bits.
+    fn from_str(text: &str) -> Result<Prefix, PrefixError> {
+        let (address, bits) = Prefix::split(text)?;
+        let network = Prefix::of(address, bits).ok_or(PrefixError::Address)?;
+        match network.network == address {
+            true => Ok(network),
+            false => Err(PrefixError::Within { address, network }),
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.network, self.bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use std::string::ToString;
+
+    use super::*;
+
+    fn prefix(text: &str) -> Prefix {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn a_network_holds_its_addresses_and_no_others() {
+        let net = prefix("10.8.0.0/15");
+        for (address, inside) in [
+            ("10.8.0.0", true),
+            ("10.9.255.255", true),
+            ("10.10.0.0", false),
+            ("::1", false),
+        ] {
+            assert_eq!(net.contains(address.parse().unwrap()), inside, "{address}");
+        }
+        assert!(prefix("0.0.0.0/0").contains("255.1.2.3".parse().unwrap()));
+        assert!(!prefix("0.0.0.0/0").contains("::".parse().unwrap()));
+        assert!(prefix("fd08::/16").covers(&prefix("fd08:1::/32")));
+        assert!(!prefix("fd08:1::/32").covers(&prefix("fd08::/16")));
+        assert!(prefix("10.1.2.3").is_host() && prefix("::1").is_host());
+        assert_eq!(prefix("10.1.2.3"), prefix("10.1.2.3/32"));
+    }
+
+    #[test]
+    fn a_bad_one_says_what_to_write() {
+        for (text, says) in [
+            ("10.8.0.1/16", "write 10.8.0.0/16 for all of it, or 10.8.0.1 for"),
+            ("2001:db8::1/32", "write 2001:db8::/32 for all"),
+            ("ten", "no IP address"),
+            ("", "no IP address"),
+            ("10.0.0.0/33", "0 to 32"),
+            ("10.0.0.0/", "0 to 32"),
+            ("::/129", "0 to 128"),
+            ("::/x", "no number of bits"),
+            ("::/+1", "no number of bits"),
+        ] {
+            let why = text.parse::<Prefix>().unwrap_err().to_string();
+            assert!(why.contains(says), "{text}: {why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read(v6: bool, address: u128, bits in 0..=128_u8) {
+            let address = if v6 { IpAddr::V6(Ipv6Addr::from_bits(address)) } else { IpAddr::V4(Ipv4Addr::from_bits(address as u32)) };
+            if let Some(net) = Prefix::of(address, bits) {
+                prop_assert!(net.contains(address));
+                prop_assert_eq!(net.to_string().parse::<Prefix>(), Ok(net));
+            } else {
+                prop_assert!(!v6 && bits > 32);
+            }
+        }
+
+        #[test]
+        fn one_bit_off_is_another_network(address: u32, bits in 1..=32_u8) {
+            let net = Prefix::of(Ipv4Addr::from_bits(address).into(), bits).expect("so many bits");
+            prop_assert!(!net.contains(Ipv4Addr::from_bits(address ^ 1 << (32 - bits)).into()));
+        }
+    }
+}
