@@ -110,6 +110,8 @@ pub fn agent(data: &[u8]) {
                 let (flow, program) = (Some(flow as u64), running[flow]);
                 agent.handle(now, DATAPATH, Event::Refused { flow, program, why });
             }
+            // To the end of time, too.
+            3 if flow == 0 => now += Duration::from_nanos(input.number()),
             3 => now += Duration::from_nanos(input.number() >> 24),
             4 => now += Duration::from_millis(u64::from(input.byte())),
             _ => {

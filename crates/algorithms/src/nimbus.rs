@@ -136,7 +136,8 @@ impl Nimbus {
             flow.detector.clear();
             flow.due = now;
         }
-        while flow.due <= now {
+        // At the end of time there is no next sample.
+        while flow.due <= now && flow.due < Time::MAX {
             flow.due += INTERVAL;
             flow.detector.push(sample);
             let ages = flow.switch.mode() == Mode::Delay;

@@ -69,33 +69,32 @@ fn no_program_of_ours_says_what_nobody_means() {
     }
 }
 
-/// The segment size of a flow is the datapath's word, and may be anything.
-#[test]
-fn no_segment_size_ends_a_window_based_algorithm() {
-    let (now, datapath) = (Time::from_micros(1), DatapathId(0));
-    for name in ["reno", "cubic", "dctcp"] {
-        for mss in [0, 1, 1 << 40, u64::MAX] {
-            let mut agent = Agent::new(Options::default());
-            let algorithm = Registry::builtin().by_name(name, &Parameters::new());
-            let algorithm = algorithm.expect("it is built in");
-            agent.add_boxed(algorithm).expect("its programs compile");
-            let info = DatapathInfo {
-                id: 0,
-                kind: "test".into(),
-                capabilities: Capabilities(u64::MAX),
-                max_programs: 8,
-                max_instrs: 256,
-                max_vars: 32,
-                fallback_after: Some(Duration::from_millis(500)),
-            };
-            agent.handle(now, datapath, Event::Ready { datapath: info });
-            let info = FlowInfo {
-                mss: Bytes::new(mss),
-                ..FlowInfo::default()
-            };
-            agent.handle(now, datapath, Event::FlowOpened { flow: 1, info });
-            let mut running = None;
-            let mut programs = Vec::new();
+/// Reports of these values, in all fields, at these times, to a flow of this algorithm with segments of so many bytes.
+fn tell(name: &str, mss: u64, times: &[Time], values: &[u64]) {
+    let (began, datapath) = (Time::from_micros(1), DatapathId(0));
+    let mut agent = Agent::new(Options::default());
+    let algorithm = Registry::builtin().by_name(name, &Parameters::new());
+    let algorithm = algorithm.expect("it is built in");
+    agent.add_boxed(algorithm).expect("its programs compile");
+    let info = DatapathInfo {
+        id: 0,
+        kind: "test".into(),
+        capabilities: Capabilities(u64::MAX),
+        max_programs: 8,
+        max_instrs: 1_024,
+        max_vars: 64,
+        fallback_after: Some(Duration::from_millis(500)),
+    };
+    agent.handle(began, datapath, Event::Ready { datapath: info });
+    let info = FlowInfo {
+        mss: Bytes::new(mss),
+        ..FlowInfo::default()
+    };
+    agent.handle(began, datapath, Event::FlowOpened { flow: 1, info });
+    let mut running = None;
+    let mut programs = Vec::new();
+    for &now in times {
+        for &value in values {
             while let Some((_, command)) = agent.poll() {
                 match command {
                     Command::Install { program, .. } => programs.push(program),
@@ -108,18 +107,40 @@ fn no_segment_size_ends_a_window_based_algorithm() {
             }
             let running = programs.iter().find(|program| Some(program.uid()) == running);
             let running = running.expect("the flow was set a program");
-            for value in [0, 1, 1_000, u64::MAX] {
-                agent.handle(
-                    now,
-                    datapath,
-                    Event::Report {
-                        flow: 1,
-                        program: running.uid(),
-                        urgent: false,
-                        fields: &vec![value; running.report_vars()],
-                    },
-                );
-            }
+            let report = Event::Report {
+                flow: 1,
+                program: running.uid(),
+                urgent: false,
+                fields: &vec![value; running.report_vars()],
+            };
+            agent.handle(now, datapath, report);
         }
+        if agent.next_deadline().is_some_and(|due| due <= now) {
+            agent.on_deadline(now);
+        }
+    }
+}
+
+/// The segment size of a flow is the datapath's word, and may be anything.
+#[test]
+fn no_segment_size_ends_a_window_based_algorithm() {
+    for name in ["reno", "cubic", "dctcp"] {
+        for mss in [0, 1, 1 << 40, u64::MAX] {
+            tell(name, mss, &[Time::from_micros(1)], &[0, 1, 1_000, u64::MAX]);
+        }
+    }
+}
+
+/// A C program's clock, for example, may say anything.
+#[test]
+fn no_algorithm_waits_for_a_time_after_the_last() {
+    let before = Time::from_nanos(u64::MAX - 5_000_000);
+    for doc in Registry::builtin().docs() {
+        tell(
+            doc.name,
+            1_448,
+            &[Time::from_micros(9), before, Time::MAX, Time::MAX],
+            &[1, 20_000, 3],
+        );
     }
 }

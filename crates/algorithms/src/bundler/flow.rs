@@ -169,7 +169,8 @@ impl Flow {
         // Beside others what arrives is a share, and says nothing of the link. While nothing is limited it is what the site sends.
         // Without a pulse nothing tells others from a µ that is too large, which would then be too large for ever.
         let ages = self.open || self.blind || (self.passage.mode() == Mode::Delay && !self.need.somebody());
-        while self.due <= tick.now {
+        // At the end of time there is no next sample.
+        while self.due <= tick.now && self.due < Time::MAX {
             self.due += INTERVAL;
             self.detector.push(sample);
             self.capacity.push(tick.now, f64::from(sample.received), ages);

@@ -77,7 +77,11 @@ pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
     let count = parts.len();
     let circle = |n: usize| (first % count.max(1) + n) % count.max(1);
     let mut left = (total + 1e-6).floor() - sum;
-    while left.abs() >= 1.0 {
+    // Each part is less than one from its ideal, so that less than one each is left.
+    for _ in 0..count {
+        if left.abs() < 1.0 {
+            break;
+        }
         let step = left.signum();
         // How far a part would be behind what it is to have.
         let lacks = |part: &Part| (part.ideal - part.gets) * step;
