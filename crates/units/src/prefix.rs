@@ -47,6 +47,7 @@ impl core::error::Error for PrefixError {}
 
 impl Prefix {
     /// The network that this address lies in, of so many bits; `None` if no address has as many.
+    #[inline]
     pub fn of(address: IpAddr, bits: u8) -> Option<Prefix> {
         let network = match address {
             IpAddr::V4(v4) => {
@@ -96,7 +97,8 @@ impl Prefix {
         self.bits == if self.network.is_ipv4() { 32 } else { 128 }
     }
 
-    /// Whether an address lies in it.
+    /// Whether an address lies in it. A gateway asks for each packet.
+    #[inline]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.network.is_ipv4() == address.is_ipv4() && Prefix::of(address, self.bits) == Some(*self)
     }

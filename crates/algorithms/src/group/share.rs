@@ -77,7 +77,7 @@ pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
     let count = parts.len();
     let circle = |n: usize| (first % count.max(1) + n) % count.max(1);
     let mut left = (total + 1e-6).floor() - sum;
-    // Each part is less than one from its ideal, so that less than one each is left.
+    // No part is off by one or more, so one step for each is enough.
     for _ in 0..count {
         if left.abs() < 1.0 {
             break;
