@@ -69,7 +69,7 @@ fn no_program_of_ours_says_what_nobody_means() {
     }
 }
 
-/// Reports of these values, in all fields, at these times, to a flow of this algorithm with segments of so many bytes.
+/// Reports to a flow of this algorithm with segments of so many bytes, at these times: each value in all fields, and in all but one, which is 0.
 fn tell(name: &str, mss: u64, times: &[Time], values: &[u64]) {
     let (began, datapath) = (Time::from_micros(1), DatapathId(0));
     let mut agent = Agent::new(Options::default());
@@ -107,13 +107,20 @@ fn tell(name: &str, mss: u64, times: &[Time], values: &[u64]) {
             }
             let running = programs.iter().find(|program| Some(program.uid()) == running);
             let running = running.expect("the flow was set a program");
-            let report = Event::Report {
-                flow: 1,
-                program: running.uid(),
-                urgent: false,
-                fields: &vec![value; running.report_vars()],
-            };
-            agent.handle(now, datapath, report);
+            for zero in 0..=running.report_vars() {
+                let mut fields = vec![value; running.report_vars()];
+                if let Some(field) = fields.get_mut(zero) {
+                    *field = 0;
+                }
+                let (program, fields) = (running.uid(), &fields[..]);
+                let report = Event::Report {
+                    flow: 1,
+                    program,
+                    urgent: false,
+                    fields,
+                };
+                agent.handle(now, datapath, report);
+            }
         }
         if agent.next_deadline().is_some_and(|due| due <= now) {
             agent.on_deadline(now);
