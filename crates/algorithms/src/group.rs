@@ -84,6 +84,10 @@ const MOST_FLOWS: u32 = 64;
 const REPORT: Duration = Duration::from_millis(10);
 /// Least window of a member, segments: with one alone, each would wait for the timer of a delayed ACK (RFC 5681, 4.2).
 const LEAST_SEGMENTS: f64 = 2.0;
+/// Segments that a flow has in flight and not in the network, on average: of every second one the receiver says nothing before the next comes (RFC
+/// 5681, 4.2). A group of many members hides as many such halves, where the one flow that it is to be hides one. Less, and eight members have 3 %
+/// less than their share at 150 segments (seeds 1 to 10: 0.951 of it, and 0.983 with a half). More is more than one flow has.
+const UNSAID: f64 = 0.5;
 /// Most that a group's window is, segments: beyond every path, and few enough to be counted one by one.
 const MOST_SEGMENTS: f64 = 1e8;
 /// A member that does not use its part may always send so many segments a round trip. With these it begins again, beyond the limit until the
@@ -189,7 +193,7 @@ impl Group {
         let begins = match (starting && !heard.slow, own) {
             (false, _) => None,
             (true, true) => Some(member.segments()),
-            (true, false) => Some(self.sum()),
+            (true, false) => Some(self.sum() - self.unsaid()),
         };
         let timed_out = heard.timeouts > 0 && (own || self.inside().nth(1).is_none());
         let Some(member) = self.members.get_mut(&id) else {
@@ -217,6 +221,13 @@ impl Group {
     /// The members' windows together, segments.
     fn sum(&self) -> f64 {
         self.inside().map(Member::segments).sum()
+    }
+
+    /// Segments that the members hide, more than the flows that they are to be.
+    fn unsaid(&self) -> f64 {
+        let sending = self.inside().filter(|member| !member.idle).count();
+        let flows = self.shared.as_ref().map_or(sending, Window::flows);
+        UNSAID * sending.saturating_sub(flows) as f64
     }
 
     /// Divides what there is, and tells those who get another part than they have.
@@ -264,6 +275,7 @@ impl Group {
     /// Parts of one window are in proportion to weight and RTT, so that the rates are in proportion to the weights. `Some` where the members
     /// need more at least than there is.
     fn divide_window(&mut self, now: Time) -> Option<Crowded> {
+        let unsaid = self.unsaid();
         let window = self.shared.as_mut()?;
         let inside = || self.members.values().filter(|member| member.inside);
         let (mut weights, mut rtts) = (0.0, 0.0);
@@ -285,7 +297,7 @@ impl Group {
                 ..Part::default()
             }
         }));
-        let total = window.total().min(MOST_SEGMENTS);
+        let total = (window.total() + unsaid).min(MOST_SEGMENTS);
         let fits = window.is_starting() || share::divide(total, &mut self.parts);
         // A remainder goes to others after each reduction.
         let (starting, epoch) = (window.is_starting(), window.epoch());
@@ -353,10 +365,14 @@ impl Group {
             return;
         }
         let segments = info.cwnd.get() as f64 / member.mss;
+        let others = self.inside().count();
         match (&mut member.own, &mut self.shared) {
             (Some(own), _) => own.begin(segments),
             (None, Some(shared)) if shared.is_starting() => shared.begin(segments),
-            (None, Some(shared)) if now < self.began + TAKES_OVER => shared.add(segments),
+            (None, Some(shared)) if now < self.began + TAKES_OVER => {
+                let unsaid = if others < shared.flows() { 0.0 } else { UNSAID };
+                shared.add(segments - unsaid);
+            }
             _ => {}
         }
     }

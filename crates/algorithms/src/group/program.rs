@@ -17,8 +17,8 @@ use crate::{Cubic, Exit, Reporting};
 /// `lost` and `late` are losses that may be of a new round trip, and those that are not; `busy` is what was delivered while the
 /// application had more than it was let send.
 pub(super) fn text(report: Reporting, paced: bool) -> String {
-    let exit = Exit::Linux;
-    let (declarations, hystart) = (exit.declarations(), exit.clauses());
+    // The first member that leaves slow start ends it for all, so none is to leave it for its own host's pacing.
+    let (declarations, hystart) = (Exit::Linux.declarations(), Exit::LINUX_WHOLE_TRAIN);
     // Where the pace limits, the window does not, and says nothing of what the application has.
     let (pace, busy) = match paced {
         true => ("\n    (if (> pace 0) (:= Rate pace))", "(! Flow.app_limited)"),

@@ -262,6 +262,24 @@ fn the_end_of_one_slow_start_is_that_of_all() {
 }
 
 #[test]
+fn every_member_but_one_hides_half_a_segment_from_the_network() {
+    let mut hosts = four("");
+    assert_eq!(hosts.wishes().iter().sum::<u64>(), 160, "what they had");
+    for (host, flow) in &FOUR[1..] {
+        hosts.close(*host, *flow);
+    }
+    hosts.say(1, 1, Said { counted: 0, ..busy(40) });
+    assert_eq!(hosts.wishes(), [158], "160 less three halves, in whole segments");
+    // Of two flows one half less is hidden more.
+    let mut hosts = four("as=2");
+    for (host, flow) in &FOUR[1..] {
+        hosts.close(*host, *flow);
+    }
+    hosts.say(1, 1, Said { counted: 0, ..busy(40) });
+    assert_eq!(hosts.wishes(), [159]);
+}
+
+#[test]
 fn a_loss_of_one_makes_all_give_way_and_those_of_the_same_round_trip_count_no_more() {
     let mut hosts = four("");
     let lost = Said {

@@ -90,6 +90,11 @@ impl Window {
         self.flows.iter().map(|flow| flow.window).sum()
     }
 
+    /// As how many flows it counts.
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
     /// How many reductions there were: what a member has heard of is what its losses are judged by.
     pub fn epoch(&self) -> u64 {
         self.epoch

@@ -11,7 +11,9 @@ use ::quinn::{
     TransportConfig, VarInt,
 };
 
-use super::{Endpoint, Figures, Link, Runtime, Sending};
+use super::Runtime;
+use super::pipe::Figures;
+use super::serve::{Endpoint, Link, Sending};
 use crate::Stack;
 use crate::host::{Congestion, HostError, Native, Options, PROTOCOL, Side, Stats};
 

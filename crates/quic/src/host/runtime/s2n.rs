@@ -16,7 +16,9 @@ use s2n_quic::provider::{io, tls};
 use s2n_quic::stream::{ReceiveStream, SendStream};
 use s2n_quic::{Client, Connection, Server};
 
-use super::{Endpoint, Figures, Link, Runtime, Sending};
+use super::Runtime;
+use super::pipe::Figures;
+use super::serve::{Endpoint, Link, Sending};
 use crate::Stack;
 use crate::host::{Congestion, HostError, Native, Options, PROTOCOL, Side, Stats};
 

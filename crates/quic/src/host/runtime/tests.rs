@@ -1,10 +1,12 @@
 //! A host beside a stack that fails.
 
-use std::future::Ready;
+use std::future::{Ready, ready};
 use std::time::Duration;
 
 use tokio::io::{Empty, Sink};
 
+use super::pipe::Figures;
+use super::serve::{Link, Sending};
 use super::*;
 use crate::Stack;
 use crate::host::{Congestion, Native};
