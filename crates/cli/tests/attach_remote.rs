@@ -96,7 +96,12 @@ impl Folder {
     fn command(&self) -> PathBuf {
         let copy = self.0.join("ccplane");
         if !copy.exists() {
-            fs::copy(env!("CARGO_BIN_EXE_ccplane"), &copy).expect("there is room");
+            // Written by another process. What another test starts while this one writes would hold the copy open, and it could not be run.
+            let copied = Command::new("cp")
+                .arg(env!("CARGO_BIN_EXE_ccplane"))
+                .arg(&copy)
+                .status();
+            assert!(copied.expect("cp is there").success());
             fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("ours");
         }
         copy

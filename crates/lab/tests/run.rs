@@ -275,7 +275,12 @@ fn without_permission_it_says_what_is_missing_and_what_can_run() {
     let _turn = alone();
     // Where anyone may run it: a build directory below /root is closed to others.
     let copy = std::env::temp_dir().join(format!("ccplane-lab-test-{}", std::process::id()));
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // Written by another process. What another test starts while this one writes would hold the copy open, and it could not be run.
+    let copied = Command::new("cp")
+        .arg(std::env::current_exe().unwrap())
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
     let output = Command::new(&copy)
         .args(["--exact", "as_nobody", "--nocapture"])
         .uid(65534)
