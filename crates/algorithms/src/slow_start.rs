@@ -52,7 +52,8 @@ impl Exit {
     }
 
     /// [`Exit::Linux`]'s for flows that their hosts may pace, by fq or a socket's own limit, which a program is not told. There a train fills half of
-    /// an RTT by the pacing alone, so it has to be longer. Where nobody paces, slow start ends by it a round trip later.
+    /// an RTT by the pacing alone, so it has to be longer, as Linux has it. Where nobody paces, that is too long, and slow start ends by the delay or
+    /// by losses.
     pub(crate) const LINUX_WHOLE_TRAIN: &str = LINUX_WHOLE_TRAIN;
 
     /// Clauses before the growth of the window. They end slow start by `(:= Ssthresh Cwnd)`.
