@@ -51,11 +51,6 @@ impl Exit {
         }
     }
 
-    /// [`Exit::Linux`]'s for flows that their hosts may pace, by fq or a socket's own limit, which a program is not told. There a train fills half of
-    /// an RTT by the pacing alone, so it has to be longer, as Linux has it. Where nobody paces, that is too long, and slow start ends by the delay or
-    /// by losses.
-    pub(crate) const LINUX_WHOLE_TRAIN: &str = LINUX_WHOLE_TRAIN;
-
     /// Clauses before the growth of the window. They end slow start by `(:= Ssthresh Cwnd)`.
     pub(crate) fn clauses(self) -> &'static str {
         match self {
@@ -70,7 +65,7 @@ const LINUX_DECLARATIONS: &str = "
     (round_size 0) (round_acked 0) (round_start 0) (last_ack 0) (round_rtt +infinity) (samples 0)
     (train 0) (fresh false) (sampled false) (near false)";
 
-/// HyStart of Linux with what halves the train's length.
+/// The clauses of Linux' HyStart; `$halved` is the line that halves the train's length, or nothing.
 macro_rules! linux {
     ($halved:literal) => {
         concat!(
@@ -109,8 +104,10 @@ macro_rules! linux {
 /// comparison.
 const LINUX: &str = linux!("    (:= train (if (== Rate 0) (/ train 2)))\n");
 
-/// The same with the whole length always.
-const LINUX_WHOLE_TRAIN: &str = linux!("");
+/// The same with the whole length always, for flows that their hosts may pace, by fq or a socket's own limit, which a program is not told. There a
+/// train lasts half an RTT by the pacing alone, so it has to be longer, as Linux has it. Where nobody paces, that is too long, and slow start ends by
+/// the delay or by losses.
+pub(crate) const LINUX_WHOLE_TRAIN: &str = linux!("");
 
 const RFC9406_DECLARATIONS: &str = "
     (round_size 0) (round_acked 0) (round_rtt +infinity) (last_round_rtt +infinity) (samples 0)

@@ -22,7 +22,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
-use common::{can_run, eventually, lock_host};
+use common::{can_run, copy_command, eventually, lock_host};
 
 const NAME: &str = "ccp_reno";
 /// Somebody without any capability.
@@ -96,13 +96,7 @@ impl Folder {
     fn command(&self) -> PathBuf {
         let copy = self.0.join("ccplane");
         if !copy.exists() {
-            // Written by another process. What another test starts while this one writes would hold the copy open, and it could not be run.
-            let copied = Command::new("cp")
-                .arg(env!("CARGO_BIN_EXE_ccplane"))
-                .arg(&copy)
-                .status();
-            assert!(copied.expect("cp is there").success());
-            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("ours");
+            copy_command(&copy);
         }
         copy
     }

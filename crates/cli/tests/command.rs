@@ -1,5 +1,7 @@
 //! The command as a person meets it: bad input gives one clear message and an exit code, and leaves nothing behind.
 
+mod common;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -270,12 +272,7 @@ fn without_privileges_it_says_what_is_missing_and_what_can_run() {
     }
     // As nobody, who may read and execute a copy outside root's folders.
     let copy = std::env::temp_dir().join(format!("ccplane-test-{}", std::process::id()));
-    // Written by another process. What another test starts while this one writes would hold the copy open, and it could not be run.
-    let copied = Command::new("cp")
-        .arg(env!("CARGO_BIN_EXE_ccplane"))
-        .arg(&copy)
-        .status();
-    assert!(copied.expect("cp is there").success());
+    common::copy_command(&copy);
     let nobody = |arguments: &[&str]| {
         use std::os::unix::process::CommandExt;
         let output = Command::new(&copy)

@@ -86,8 +86,8 @@ const QUICK: Course = Course {
     end: 45,
 };
 
-/// On kernel TCP, where seconds are seconds. Who starts first has two or three times as much, and it takes four or five reductions of four seconds
-/// each until that is forgotten.
+/// On kernel TCP, where seconds are seconds. Whoever starts first has two or three times as much at first, and some 15 s pass until shares are those
+/// that last.
 const KERNEL: Course = Course {
     steady: 20,
     idle: 30,

@@ -1,6 +1,7 @@
 //! The program of a member: it keeps to its part of the group, and gives way at a loss without asking.
 
 use crate::repair::{DELIVERED, MAY_GROW};
+use crate::slow_start::LINUX_WHOLE_TRAIN;
 use crate::window::due;
 use crate::{Cubic, Exit, Reporting};
 
@@ -18,7 +19,7 @@ use crate::{Cubic, Exit, Reporting};
 /// application had more than it was let send.
 pub(super) fn text(report: Reporting, paced: bool) -> String {
     // The first member that leaves slow start ends it for all, so none is to leave it for its own host's pacing.
-    let (declarations, hystart) = (Exit::Linux.declarations(), Exit::LINUX_WHOLE_TRAIN);
+    let (declarations, hystart) = (Exit::Linux.declarations(), LINUX_WHOLE_TRAIN);
     // Where the pace limits, the window does not, and says nothing of what the application has.
     let (pace, busy) = match paced {
         true => ("\n    (if (> pace 0) (:= Rate pace))", "(! Flow.app_limited)"),

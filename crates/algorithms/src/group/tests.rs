@@ -262,7 +262,7 @@ fn the_end_of_one_slow_start_is_that_of_all() {
 }
 
 #[test]
-fn every_member_but_one_hides_half_a_segment_from_the_network() {
+fn half_a_segment_of_each_member_waits_for_its_acknowledgement_and_of_one_flow_one_half() {
     let mut hosts = four("");
     assert_eq!(hosts.wishes().iter().sum::<u64>(), 160, "what they had");
     for (host, flow) in &FOUR[1..] {
@@ -270,7 +270,7 @@ fn every_member_but_one_hides_half_a_segment_from_the_network() {
     }
     hosts.say(1, 1, Said { counted: 0, ..busy(40) });
     assert_eq!(hosts.wishes(), [158], "160 less three halves, in whole segments");
-    // Of two flows one half less is hidden more.
+    // Four members that count as two flows have two halves too many.
     let mut hosts = four("as=2");
     for (host, flow) in &FOUR[1..] {
         hosts.close(*host, *flow);

@@ -138,21 +138,8 @@ pub(super) fn run(
         )
         .at_most(1.2);
     let throughput = |who| -> Vec<Vec<f64>> { turns.of(who).iter().map(|run| run.throughput.clone()).collect() };
-    alike(
-        figures,
-        "cubic",
-        &throughput(Who::Cubic),
-        &throughput(Who::OwnCubic),
-        true,
-    );
-    // Two versions of BBR v3 need not be alike.
-    alike(
-        figures,
-        "bbr3",
-        &throughput(Who::Bbr3),
-        &throughput(Who::OwnBbr3),
-        false,
-    );
+    alike(figures, "cubic", &throughput(Who::Cubic), &throughput(Who::OwnCubic));
+    alike(figures, "bbr3", &throughput(Who::Bbr3), &throughput(Who::OwnBbr3));
     figures.note(format!(
         "behind a link: {RATE}, {RTT}, a queue of one BDP, {rounds} runs of {length} each in turns, one flow; delay: one way, mean of packets"
     ));
@@ -160,9 +147,8 @@ pub(super) fn run(
 }
 
 /// How far the distributions of throughput are apart, ours and noq's own: the mean Kolmogorov-Smirnov distance between as many runs of either,
-/// over every choice of them, beside that of noq's own runs to each other, as in `paper ccp-fidelity`. Two runs of either are needed. Where they
-/// `should` be alike there is an aim.
-fn alike(figures: &mut Figures, name: &str, ours: &[Vec<f64>], own: &[Vec<f64>], should: bool) {
+/// over every choice of them, beside that of noq's own runs to each other, as in `paper ccp-fidelity`. Two runs of either are needed.
+fn alike(figures: &mut Figures, name: &str, ours: &[Vec<f64>], own: &[Vec<f64>]) {
     if ours.len() < 2 || own.len() < 2 {
         return;
     }
@@ -170,10 +156,9 @@ fn alike(figures: &mut Figures, name: &str, ours: &[Vec<f64>], own: &[Vec<f64>],
         return;
     };
     figures.add(format!("noq_emu_ks_throughput_{name}_own"), floor, "KS distance");
-    let added = figures.add(format!("noq_emu_ks_throughput_{name}"), apart, "KS distance");
-    if should {
-        added.at_most((1.5 * floor).max(0.05));
-    }
+    figures
+        .add(format!("noq_emu_ks_throughput_{name}"), apart, "KS distance")
+        .at_most((1.5 * floor).max(0.05));
 }
 
 #[cfg(test)]
@@ -188,15 +173,15 @@ mod tests {
     #[test]
     fn runs_that_are_alike_are_no_further_apart_than_the_stacks_own() {
         let mut figures = Figures::default();
-        alike(&mut figures, "same", &runs(90.0), &runs(90.0), true);
-        alike(&mut figures, "other", &runs(80.0), &runs(90.0), true);
+        alike(&mut figures, "same", &runs(90.0), &runs(90.0));
+        alike(&mut figures, "other", &runs(80.0), &runs(90.0));
         let of = |key: &str| figures.get(key).unwrap();
         assert!(of("noq_emu_ks_throughput_same") <= 0.05, "{figures:?}");
         assert_eq!(of("noq_emu_ks_throughput_other"), 1.0, "nothing is in common");
         assert!(of("noq_emu_ks_throughput_other_own") <= 0.05);
         // One run of each says nothing of distributions.
         let mut few = Figures::default();
-        alike(&mut few, "few", &runs(90.0)[..1], &runs(90.0)[..1], true);
+        alike(&mut few, "few", &runs(90.0)[..1], &runs(90.0)[..1]);
         assert_eq!(few.get("noq_emu_ks_throughput_few"), None);
     }
 }

@@ -2,6 +2,9 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -39,4 +42,12 @@ pub fn lock_host() -> Flock<File> {
         .write(true)
         .open("/run/lock/ccplane.lock");
     Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works")
+}
+
+/// A copy of the command that everybody may run. Another process writes it: what another test starts while this one writes would hold the copy open,
+/// and it could not be run.
+pub fn copy_command(to: &Path) {
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_ccplane")).arg(to).status();
+    assert!(copied.expect("cp is there").success());
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).expect("ours");
 }
