@@ -244,6 +244,7 @@ static void tell(struct sender *s, uint64_t now, ccplane_signals *signals, uint6
     signals->min_rtt_us = s->min_rtt / 1000;
     signals->mss = MSS;
     signals->in_recovery = s->phase != OPEN;
+    signals->paced = 1;
     signals->cwnd_limited = s->cwnd_limited || (slow_start && s->cwnd < 2 * s->most_flying * MSS);
     ccplane_transport transport = transport_of(s, now);
     ccplane_outcome outcome = {.size = sizeof outcome};

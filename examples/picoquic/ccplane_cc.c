@@ -182,6 +182,7 @@ static void notify(picoquic_cnx_t *cnx, picoquic_path_t *path_x, picoquic_conges
     signals.mss = path_x->send_mtu;
     signals.in_recovery = path->recovering;
     signals.cwnd_limited = path->limited;
+    signals.paced = 1;
     // From now on: the window is full, or in slow start more than half full (Linux' tcp_is_cwnd_limited).
     if (signals.bytes_acked)
         path->limited = path_x->bytes_in_transit + path_x->send_mtu > path_x->cwin ||

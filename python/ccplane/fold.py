@@ -97,6 +97,7 @@ class FlowSignals:
     min_rtt_ns: int
     queue_delay_ns: int
     queue_delay_valid: bool
+    paced: bool
 
 
 WRITTEN = {"cwnd": "Cwnd", "rate": "Rate", "ssthresh": "Ssthresh", "micros": "Micros"}

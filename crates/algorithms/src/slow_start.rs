@@ -65,11 +65,14 @@ const LINUX_DECLARATIONS: &str = "
     (round_size 0) (round_acked 0) (round_start 0) (last_ack 0) (round_rtt +infinity) (samples 0)
     (train 0) (fresh false) (sampled false) (near false)";
 
-/// The clauses of Linux' HyStart; `$halved` is the line that halves the train's length, or nothing.
-macro_rules! linux {
-    ($halved:literal) => {
-        concat!(
-            "
+/// Constants and order of `hystart_update` in Linux' tcp_cubic.c: from 16 segments on (`hystart_low_window`); ACKs at
+/// most 2000 µs apart form a train (`hystart_ack_delta_us`); a train longer than the shortest RTT, plus at most 1000 µs
+/// for what offloading sends at once (`hystart_ack_delay`: 4 * 65536 bytes at the pacing rate of slow start, 2 * cwnd/srtt),
+/// fills the pipe, half of it where nobody paces the flow: pacing alone makes a train of half an RTT; the delay rises when
+/// the least of a round's first 8 samples and later (`HYSTART_MIN_SAMPLES`) is an eighth over the shortest RTT, in 4 to 16 ms
+/// (`HYSTART_DELAY_MIN`, `_MAX`). A round ends when more is acknowledged than was in flight at its start. In congestion
+/// avoidance all of it costs one comparison.
+const LINUX: &str = "
 (when (< Cwnd Ssthresh)
     (:= round_acked (+ round_acked Ack.bytes_acked))
     (:= fresh (> round_acked round_size))
@@ -83,31 +86,13 @@ macro_rules! linux {
     (:= samples (if sampled (+ samples 1)))
     (:= round_rtt (if sampled (min round_rtt Flow.rtt_sample_us)))
     (:= train (+ Flow.min_rtt_us (min 1000 (/ (* 131072 Flow.srtt_us) Cwnd))))
-",
-            $halved,
-            "    (:= near (&& sampled (<= (diff Ack.now last_ack) 2000)))
+    (:= train (if (! Flow.paced) (/ train 2)))
+    (:= near (&& sampled (<= (diff Ack.now last_ack) 2000)))
     (:= last_ack (if near Ack.now))
     (if (&& near (> (diff Ack.now round_start) train)) (:= Ssthresh Cwnd))
     (if (&& (> samples 8) (> round_rtt (+ Flow.min_rtt_us (max 4000 (min 16000 (/ Flow.min_rtt_us 8))))))
         (:= Ssthresh Cwnd))
-    (fallthrough))"
-        )
-    };
-}
-
-/// Constants and order of `hystart_update` in Linux' tcp_cubic.c: from 16 segments on (`hystart_low_window`); ACKs at
-/// most 2000 µs apart form a train (`hystart_ack_delta_us`); a train longer than the shortest RTT, plus at most 1000 µs
-/// for what offloading sends at once (`hystart_ack_delay`: 4 * 65536 bytes at the pacing rate of slow start, 2 * cwnd/srtt),
-/// fills the pipe, half of it where the flow is not paced; the delay rises when the least of a round's first 8 samples
-/// and later (`HYSTART_MIN_SAMPLES`) is an eighth over the shortest RTT, in 4 to 16 ms (`HYSTART_DELAY_MIN`, `_MAX`).
-/// A round ends when more is acknowledged than was in flight at its start. In congestion avoidance all of it costs one
-/// comparison.
-const LINUX: &str = linux!("    (:= train (if (== Rate 0) (/ train 2)))\n");
-
-/// The same with the whole length always, for flows that their hosts may pace, by fq or a socket's own limit, which a program is not told. There a
-/// train lasts half an RTT by the pacing alone, so it has to be longer, as Linux has it. Where nobody paces, that is too long, and slow start ends by
-/// the delay or by losses.
-pub(crate) const LINUX_WHOLE_TRAIN: &str = linux!("");
+    (fallthrough))";
 
 const RFC9406_DECLARATIONS: &str = "
     (round_size 0) (round_acked 0) (round_rtt +infinity) (last_round_rtt +infinity) (samples 0)

@@ -20,6 +20,8 @@ struct Rounds {
     /// The datapath repairs losses itself, and says so.
     repairs: bool,
     in_recovery: bool,
+    /// Its host paces the flow.
+    paced: bool,
     windows: Vec<u64>,
 }
 
@@ -51,6 +53,7 @@ impl Rounds {
             srtt_us: 0,
             repairs: repairs == Capabilities::RECOVERY,
             in_recovery: false,
+            paced: false,
             windows: Vec::new(),
         };
         let info = FlowInfo {
@@ -92,6 +95,7 @@ impl Rounds {
             mss: MSS,
             in_recovery: u64::from(self.in_recovery),
             cwnd_limited: 1,
+            paced: u64::from(self.paced),
             ..Signals::default()
         }
     }
@@ -345,11 +349,20 @@ fn hystart_leaves_slow_start_when_the_delay_rises() {
 }
 
 #[test]
-fn hystart_leaves_slow_start_when_an_ack_train_fills_half_the_shortest_rtt() {
-    let mut rounds = Rounds::new("cubic", "hystart=linux", 10_000);
-    rounds.rounds(4);
-    // 17 segments and more, two each 2.2 ms and less: the train of the second round is longer than 10 ms.
-    assert!((16..=40).contains(&rounds.ssthresh()), "{}", rounds.ssthresh());
+fn hystart_leaves_slow_start_when_an_ack_train_fills_half_the_shortest_rtt_and_a_whole_one_where_the_host_paces() {
+    for algorithm in ["cubic", "group"] {
+        let parameters = if algorithm == "cubic" { "hystart=linux" } else { "" };
+        let left = |paced: bool| {
+            let mut rounds = Rounds::new(algorithm, parameters, 10_000);
+            rounds.paced = paced;
+            rounds.rounds(6);
+            rounds.transport.ssthresh / MSS
+        };
+        // 17 segments and more, two each 2.2 ms and less: the train of the second round is longer than 10 ms.
+        assert!((16..=40).contains(&left(false)), "{algorithm}: {}", left(false));
+        // A round's ACKs come within a round trip, and not within more.
+        assert!(left(true) > 10_000, "{algorithm}: {}", left(true));
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@
 //! | `Flow.was_timeout` | the receivebox fell silent |
 //! | `Flow.app_limited` | the queue was empty at some time since the last one |
 //! | `Flow.cwnd_limited` | there is a limit, and a queue behind it |
+//! | `Flow.paced` | there is a limit |
 //! | `Ack.owd_ns` … `Flow.queue_delay_ns` | from the stamps of boundaries, [`OneWay`](ccplane_datapath::OneWay) |
 //! | `Flow.mss` | a full packet |
 //! | `Rate`, `Cwnd` | the limit in force, 0 while there is none; the window that makes it |
@@ -383,6 +384,7 @@ impl<P: Packet> Sendbox<P> {
             mss,
             app_limited: u64::from(tick.empty || backlog.packets == 0),
             cwnd_limited: u64::from(limited && backlog.packets > 0),
+            paced: u64::from(limited),
             ..Signals::default()
         };
         estimate.one_way().write(now, tick.fresh, estimate.srtt(), &mut signals);

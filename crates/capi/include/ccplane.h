@@ -232,6 +232,8 @@ typedef struct ccplane_signals {
   uint64_t queue_delay_ns;
   // 1: `queue_delay_ns` is no older than a round trip.
   uint64_t queue_delay_valid;
+  // 1: what is sent is spaced out in time, at the rate that the algorithm set or by the transport itself.
+  uint64_t paced;
 } ccplane_signals;
 
 // What the transport is to do from now on. Set `size` to its size.

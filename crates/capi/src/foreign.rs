@@ -223,11 +223,11 @@ mod tests {
         signals[0] = short as u64;
         let seen_as = |signals: &[u64]| seen(signals.as_ptr().cast::<ccplane_signals>());
         let read = seen_as(&signals).unwrap();
-        assert_eq!((read.was_timeout, read.srtt_us, read.queue_delay_valid), (7, 0, 0));
+        assert_eq!((read.was_timeout, read.srtt_us, read.paced), (7, 0, 0));
         signals[0] = size_of_val(&signals) as u64;
         assert_eq!(seen_as(&signals).err(), Some(CCPLANE_ESIZE));
         *signals.last_mut().unwrap() = 0;
-        assert_eq!(seen_as(&signals).unwrap().queue_delay_valid, 7);
+        assert_eq!(seen_as(&signals).unwrap().paced, 7);
     }
 
     #[test]

@@ -393,7 +393,8 @@ const _: () = {
         min_owd_ns,
         min_rtt_ns,
         queue_delay_ns,
-        queue_delay_valid
+        queue_delay_valid,
+        paced
     );
 };
 

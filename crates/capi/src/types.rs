@@ -208,6 +208,8 @@ pub struct ccplane_signals {
     pub queue_delay_ns: u64,
     /// 1: `queue_delay_ns` is no older than a round trip.
     pub queue_delay_valid: u64,
+    /// 1: what is sent is spaced out in time, at the rate that the algorithm set or by the transport itself.
+    pub paced: u64,
 }
 
 /// What the transport is to do from now on. Set `size` to its size.

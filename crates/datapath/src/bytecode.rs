@@ -8,7 +8,7 @@
 
 /// The register file: who lives where. An index is a u8.
 pub mod reg {
-    /// The first signal; signal n of [`crate::Signals`] is register n. 28 to 31 are reserved for signals to come.
+    /// The first signal; signal n of [`crate::Signals`] is register n. 29 to 31 are reserved for signals to come.
     pub const SIGNALS: u8 = 0;
     /// `Ack.now`, which the engine fills in.
     pub const NOW: u8 = 5;
@@ -16,10 +16,12 @@ pub mod reg {
     pub const WAS_TIMEOUT: u8 = 14;
     /// `Flow.undone`.
     pub const UNDONE: u8 = 20;
-    /// `Ack.owd_ns`, the first of the signals that come from the time stamps of both ends; they are the last signals.
+    /// `Ack.owd_ns`, the first of the signals that come from the time stamps of both ends; those before it come with every program.
     pub const STAMPS: u8 = 22;
+    /// `Flow.paced`, the first after those from stamps; it comes with every program.
+    pub const PACED: u8 = 28;
     /// One past the last signal in use.
-    pub const SIGNALS_END: u8 = 28;
+    pub const SIGNALS_END: u8 = 29;
     /// µs since the program was set or `(:= Micros v)`. Writable.
     pub const MICROS: u8 = 32;
     /// Congestion window, bytes. Writable.

@@ -11,9 +11,12 @@ pub(crate) struct LastState {
     amounts: [u64; 9],
     /// Signals 24 and 25, `Flow.min_owd_ns` and `min_rtt_ns`. They fit: infinity is the largest of 32 bits.
     delays: [u32; 2],
-    /// Signals 18, 19 and 21: limited by the application, in recovery, limited by the window.
-    flags: [bool; 3],
+    /// Signals 18, 19, 21 and 28: limited by the application, in recovery, limited by the window, paced.
+    flags: [bool; 4],
 }
+
+/// Where [`LastState::flags`] stand among the signals that every program has: signal 28 is the last of them.
+const FLAGS: [usize; 4] = [18, 19, 21, 22];
 
 impl Default for LastState {
     /// Before the first ACK: nothing in flight, delays unknown.
@@ -21,7 +24,7 @@ impl Default for LastState {
         LastState {
             amounts: [0, 0, 0, 0, 0, INFINITY, INFINITY, INFINITY, 0],
             delays: [u32::MAX; 2],
-            flags: [false; 3],
+            flags: [false; 4],
         }
     }
 }
@@ -32,9 +35,8 @@ impl LastState {
     pub fn keep(&mut self, signals: &Plain) {
         self.amounts[..6].copy_from_slice(&signals[8..14]);
         self.amounts[6..].copy_from_slice(&signals[15..18]);
-        let [limited, recovery, full] = &mut self.flags;
-        for (flag, number) in [(limited, 18), (recovery, 19), (full, 21)] {
-            *flag = signals[number] != 0;
+        for (flag, place) in self.flags.iter_mut().zip(FLAGS) {
+            *flag = signals[place] != 0;
         }
     }
 
@@ -50,8 +52,8 @@ impl Source for LastState {
         let mut signals = Plain::default();
         signals[8..14].copy_from_slice(&self.amounts[..6]);
         signals[15..18].copy_from_slice(&self.amounts[6..]);
-        for (number, &set) in [18, 19, 21].into_iter().zip(&self.flags) {
-            signals[number] = u64::from(set);
+        for (place, &set) in FLAGS.into_iter().zip(&self.flags) {
+            signals[place] = u64::from(set);
         }
         signals
     }
@@ -71,15 +73,15 @@ mod tests {
     fn delays_are_unknown_before_the_first_ack_and_then_as_it_left_them() {
         let mut last = LastState::default();
         let unknown = [13, 15, 16];
-        for (number, signal) in last.plain().into_iter().enumerate() {
-            let expected = if unknown.contains(&number) { INFINITY } else { 0 };
-            assert_eq!(signal, expected, "signal {number}");
+        for (place, signal) in last.plain().into_iter().enumerate() {
+            let expected = if unknown.contains(&place) { INFINITY } else { 0 };
+            assert_eq!(signal, expected, "place {place}");
         }
         assert_eq!(last.stamped(), [INFINITY, INFINITY, INFINITY, INFINITY, INFINITY, 0]);
-        last.keep(&[9; 22]);
+        last.keep(&[9; 23]);
         let plain = last.plain();
-        assert_eq!(unknown.map(|number| plain[number]), [9; 3]);
-        assert_eq!((plain[0], plain[18], plain[20]), (0, 1, 0));
+        assert_eq!(unknown.map(|place| plain[place]), [9; 3]);
+        assert_eq!((plain[0], plain[18], plain[20], plain[22]), (0, 1, 0, 1));
         last.keep_stamped(&[9; 6]);
         assert_eq!(last.stamped(), [INFINITY, INFINITY, 9, 9, INFINITY, 0]);
     }

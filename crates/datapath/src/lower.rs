@@ -16,20 +16,21 @@ pub(crate) const LARGE: usize = 128;
 /// Where the built-in state begins. Signals, built-in state and variables lie side by side, so that loading them leaves
 /// only the rest of the file to be cleared; temporaries come from the other end. A variable that the program does not
 /// have may share its place with a temporary: neither reads the other.
-pub(crate) const STATE: u8 = reg::STAMPS;
+pub(crate) const STATE: u8 = reg::STAMPS + 1;
 /// Where the variables begin.
 pub(crate) const VARS: u8 = STATE + (reg::ONE + 1 - reg::MICROS);
 
 /// Where the signals from stamps live, at the end of the large file: a program that reads them takes that one, and no other has
 /// room for them.
-pub(crate) const STAMPS: u8 = LARGE as u8 - (reg::SIGNALS_END - reg::STAMPS);
+pub(crate) const STAMPS: u8 = LARGE as u8 - (reg::PACED - reg::STAMPS);
 
 /// Where a register of the bytecode that is no temporary lives in the interpreter.
 pub(crate) const fn place(register: u8) -> u8 {
     match register {
         reg::MICROS..=reg::ONE => STATE + (register - reg::MICROS),
         reg::VARS.. => VARS + (register - reg::VARS),
-        reg::STAMPS..reg::SIGNALS_END => STAMPS + (register - reg::STAMPS),
+        reg::STAMPS..reg::PACED => STAMPS + (register - reg::STAMPS),
+        reg::PACED => reg::STAMPS,
         signal => signal,
     }
 }

@@ -111,7 +111,7 @@ impl Program {
     /// True when it reads a signal that comes from the time stamps of both ends.
     #[inline(always)]
     pub(crate) fn reads_stamps(&self) -> bool {
-        const STAMPS: u128 = (1 << reg::SIGNALS_END) - (1 << reg::STAMPS);
+        const STAMPS: u128 = (1 << reg::PACED) - (1 << reg::STAMPS);
         self.facts.reads & STAMPS != 0
     }
 

@@ -70,12 +70,15 @@ pub struct Signals {
     pub queue_delay_ns: u64,
     /// 27 `Flow.queue_delay_valid`: 1 when 26 is no older than a round trip, which is judged at an ACK: a run by timer reads 0.
     pub queue_delay_valid: u64,
+    /// 28 `Flow.paced`: 1 when what the flow sends is spaced out in time, at the algorithm's rate or by its host (Linux'
+    /// `sk_pacing_status`: fq, or a limit of the socket; a QUIC stack's own pacer).
+    pub paced: u64,
 }
 
-/// Signals 0 to 21.
-pub(crate) type Plain = [u64; reg::STAMPS as usize];
+/// Signals 0 to 21, and 28.
+pub(crate) type Plain = [u64; reg::STAMPS as usize + 1];
 /// Signals 22 to 27, from stamps.
-pub(crate) type Stamped = [u64; (reg::SIGNALS_END - reg::STAMPS) as usize];
+pub(crate) type Stamped = [u64; (reg::PACED - reg::STAMPS) as usize];
 
 /// Where a run has its signals from, as programs read them.
 pub(crate) trait Source {
@@ -111,6 +114,7 @@ impl Source for Signals {
             self.in_recovery,
             self.undone,
             self.cwnd_limited,
+            self.paced,
         ]
     }
 

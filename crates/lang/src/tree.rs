@@ -255,7 +255,7 @@ const fn new(builtin: Builtin) -> Builtin {
 }
 
 /// Every signal and all state of the flow, by the number of its register.
-pub(crate) const BUILTINS: [Builtin; 32] = [
+pub(crate) const BUILTINS: [Builtin; 33] = [
     num("Ack.bytes_acked", 0),
     num("Ack.bytes_misordered", 1),
     num("Ack.ecn_bytes", 2),
@@ -284,6 +284,7 @@ pub(crate) const BUILTINS: [Builtin; 32] = [
     new(num("Flow.min_rtt_ns", 25)),
     new(num("Flow.queue_delay_ns", 26)),
     new(flag("Flow.queue_delay_valid", 27)),
+    new(flag("Flow.paced", reg::PACED)),
     num("Micros", reg::MICROS),
     num("Cwnd", reg::CWND),
     num("Rate", reg::RATE),

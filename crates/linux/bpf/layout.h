@@ -9,7 +9,7 @@
 
 #include "totals.h"
 
-#define CCP_LAYOUT 6
+#define CCP_LAYOUT 7
 
 /* The register file of crates/datapath/src/bytecode.rs, one u64 per register. */
 #define CCP_REGS 128
@@ -41,6 +41,7 @@
 #define REG_MIN_STAMPED_RTT 25
 #define REG_QUEUE_DELAY 26
 #define REG_QUEUE_DELAY_VALID 27
+#define REG_PACED 28
 #define REG_MICROS 32
 #define REG_CWND 33
 #define REG_RATE 34

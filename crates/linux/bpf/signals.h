@@ -18,6 +18,7 @@
  *   Flow.bytes_pending     write_seq - snd_una
  *   Flow.in_recovery       1 in TCP_CA_CWR, TCP_CA_Recovery and TCP_CA_Loss
  *   Flow.cwnd_limited      as tcp_is_cwnd_limited()
+ *   Flow.paced             sk->sk_pacing_status, as this ACK finds it: a rate of the program, SO_MAX_PACING_RATE, or fq
  *   one-way delay          from the stamps beside the socket (stamps.h), where this ACK or one less than a smoothed RTT
  *                          ago brought some; a sample that says more than TCP itself measured is dropped and counted
  */
@@ -133,6 +134,7 @@ INLINE __u32 gather(struct tcp_sock *tp, struct flow *f, struct rate_sample *rs,
 	regs[REG_IN_RECOVERY] = f->ca_state >= TCP_CA_CWR;
 	regs[REG_UNDONE] = f->undone;
 	regs[REG_CWND_LIMITED] = cwnd_limited(tp);
+	regs[REG_PACED] = tp->inet_conn.icsk_inet.sk.sk_pacing_status != SK_PACING_NONE;
 	read_stamps(tp, f, rs, now_us);
 	return newly;
 }

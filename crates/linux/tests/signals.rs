@@ -5,9 +5,13 @@ mod common;
 
 use ccplane_datapath::{Target, Update};
 use ccplane_emu::Way;
+use ccplane_host::Namespace;
 use ccplane_units::{Duration, Probability};
 use common::direct::*;
 use common::*;
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
 use std::time::{Duration as StdDuration, Instant};
 
 #[test]
@@ -61,6 +65,64 @@ fn signals_are_in_their_units() {
         assert!(outgoing >= incoming / 2, "{outgoing} bit/s out, {incoming} in");
     }
     emulator.finish().expect("it ends");
+}
+
+#[test]
+fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
+    if !can_run("a_program_is_told_whether_its_flow_is_paced_by_whomever") {
+        return;
+    }
+    let _host = lock_host();
+    let text = "(def (Report (paced false))) (when true (:= Report.paced Flow.paced) (report))";
+    let mut direct = Direct::new("t_pace", vec![program(1, text)], 1, &patient());
+    let own = Namespace::create(&format!("ccplane-pace-{}", std::process::id())).expect("as root");
+    let name = direct.kernel_name();
+    let connect = || {
+        let connected = || {
+            let sink = Sink::start("127.0.0.1");
+            let stream = TcpStream::connect(sink.address).expect("it listens");
+            choose(&stream, &name).expect("it is registered");
+            (sink, stream)
+        };
+        own.run(connected).expect("inside")
+    };
+    // Its lines, in the namespace. A socket that begins with BBR is paced for good.
+    let shell = |script: &'static str| {
+        let done = own.run(|| Command::new("sh").args(["-ec", script]).status());
+        assert!(done.expect("inside").expect("a shell").success(), "{script}");
+    };
+    shell("ip link set lo up; echo reno >/proc/sys/net/ipv4/tcp_congestion_control");
+    // What the program reads at the last ACK of the second of two bursts: an order of the agent's is in force by then.
+    let told = |direct: &mut Direct, stream: &mut TcpStream| {
+        for _ in 0..2 {
+            direct.reports.clear();
+            stream.write_all(&[0; 100_000]).expect("connected");
+            direct.turn_until("it is acknowledged", |direct| !direct.reports.is_empty());
+            direct.turn_for(50);
+        }
+        direct.last(0) == 1
+    };
+
+    let (_sink, mut stream) = connect();
+    assert!(!told(&mut direct, &mut stream), "by nobody");
+    ccplane_host::pace(&stream, 100_000_000).expect("a TCP socket");
+    assert!(told(&mut direct, &mut stream), "by the socket's own limit");
+
+    let rate = Update {
+        target: Target::Rate,
+        value: 100_000_000,
+    };
+    direct.updates = vec![rate];
+    let (_sink, mut stream) = connect();
+    assert!(told(&mut direct, &mut stream), "by the agent");
+
+    // Debian's kernel has it.
+    if emulated() {
+        direct.updates.clear();
+        shell("tc qdisc add dev lo root fq");
+        let (_sink, mut stream) = connect();
+        assert!(told(&mut direct, &mut stream), "by fq");
+    }
 }
 
 #[test]

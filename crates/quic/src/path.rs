@@ -15,6 +15,7 @@
 //! | `Flow.was_timeout` | 1 in the call that brings persistent congestion (RFC 9002, 7.6); what was acknowledged with it is told in the next |
 //! | `Flow.mss` | the largest UDP payload that the path carries; all bytes are of UDP payload |
 //! | `Flow.in_recovery` | 1 from a loss or mark until a packet that was sent since is acknowledged |
+//! | `Flow.paced` | always 1: each stack paces, also without an ordered rate (RFC 9002, 7.7) |
 //! | one-way delays | never |
 
 mod packets;
@@ -417,6 +418,7 @@ impl Path {
             in_recovery: self.window.in_recovery().into(),
             undone: undone.into(),
             cwnd_limited: self.is_cwnd_limited().into(),
+            paced: 1,
             ..Signals::default()
         };
         let transport = Transport {

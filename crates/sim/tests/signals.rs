@@ -49,6 +49,7 @@ const HALVES: [&[&str]; 2] = [
         "Flow.in_recovery",
         "Flow.undone",
         "Flow.cwnd_limited",
+        "Flow.paced",
     ],
 ];
 
@@ -495,7 +496,7 @@ fn rates_and_round_trips_are_those_of_a_full_bottleneck() {
         let off = (row[name] as f64 / expected - 1.0).abs() * 100.0;
         assert!(off <= percent, "{name}: {} and not {expected}", row[name]);
     };
-    for rows in [&outcome.rows, &outcome.over_quic(&case)] {
+    for (rows, paced) in [(&outcome.rows, 0), (&outcome.over_quic(&case), 1)] {
         let late = rows.iter().filter(|row| row["Ack.now"] > 1_000_000);
         let mut calls = 0;
         for row in late {
@@ -505,6 +506,7 @@ fn rates_and_round_trips_are_those_of_a_full_bottleneck() {
             near(row, "Flow.rtt_sample_us", round_trip, 2.0);
             near(row, "Flow.min_rtt_us", HANDSHAKE_US as f64, 0.01);
             assert_eq!((row["Flow.cwnd_limited"], row["Flow.app_limited"]), (1, 0));
+            assert_eq!(row["Flow.paced"], paced);
             calls += 1;
         }
         assert!(calls > 1_000, "{calls}");

@@ -24,6 +24,7 @@
 //! | `Flow.undone` | 1 in the call that finds the reduction spurious |
 //! | `Ack.owd_ns` to `Flow.queue_delay_valid` | [`OneWay`](ccplane_datapath::OneWay) over the stamps that came with this ACK: with [`Config::stamps`](crate::Config::stamps) each acknowledgement answers the packet that arrived last before it |
 //! | `Flow.cwnd_limited` | as Linux' `tcp_is_cwnd_limited`: the window was full at some time in the last round, or, in slow start, more than half full |
+//! | `Flow.paced` | a rate is in force: the control's, the owner's limit, or [`Config::pacing`](crate::Config::pacing)'s |
 
 use ccplane_datapath::{Outcome, Signals, Transport};
 use ccplane_units::{Duration, Time};
@@ -147,6 +148,7 @@ impl<'a> Event<'a> {
             in_recovery: u64::from(connection.in_recovery()),
             undone: u64::from(ack.undone),
             cwnd_limited: u64::from(connection.cwnd_limited()),
+            paced: u64::from(connection.rate() != 0),
             ..Signals::default()
         };
         connection.write_stamps(self.now, ack.stamped, &mut signals);

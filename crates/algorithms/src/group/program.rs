@@ -1,7 +1,6 @@
 //! The program of a member: it keeps to its part of the group, and gives way at a loss without asking.
 
 use crate::repair::{DELIVERED, MAY_GROW};
-use crate::slow_start::LINUX_WHOLE_TRAIN;
 use crate::window::due;
 use crate::{Cubic, Exit, Reporting};
 
@@ -18,8 +17,8 @@ use crate::{Cubic, Exit, Reporting};
 /// `lost` and `late` are losses that may be of a new round trip, and those that are not; `busy` is what was delivered while the
 /// application had more than it was let send.
 pub(super) fn text(report: Reporting, paced: bool) -> String {
-    // The first member that leaves slow start ends it for all, so none is to leave it for its own host's pacing.
-    let (declarations, hystart) = (Exit::Linux.declarations(), LINUX_WHOLE_TRAIN);
+    let exit = Exit::Linux;
+    let (declarations, hystart) = (exit.declarations(), exit.clauses());
     // Where the pace limits, the window does not, and says nothing of what the application has.
     let (pace, busy) = match paced {
         true => ("\n    (if (> pace 0) (:= Rate pace))", "(! Flow.app_limited)"),

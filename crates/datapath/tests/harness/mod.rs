@@ -128,6 +128,7 @@ fn signals(input: &mut Input) -> Signals {
         min_rtt_ns: u64::from(input.byte()),
         queue_delay_ns: u64::from(input.byte()),
         queue_delay_valid: u64::from(input.one_in(2)),
+        paced: u64::from(input.one_in(2)),
         ..Signals::default()
     }
 }

@@ -262,6 +262,7 @@ impl Machine {
                 },
             ),
             (27, s.queue_delay_valid),
+            (28, s.paced),
         ];
         for (register, value) in values {
             self.set(register, value);

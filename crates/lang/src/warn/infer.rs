@@ -18,7 +18,7 @@ use crate::tree::Ratio;
 const ROUNDS: usize = 8;
 
 /// By the number of the register.
-const SIGNALS: [Unit; 28] = [
+const SIGNALS: [Unit; 29] = [
     BYTES,
     BYTES,
     BYTES,
@@ -46,6 +46,7 @@ const SIGNALS: [Unit; 28] = [
     NANOSECONDS,
     NANOSECONDS,
     NANOSECONDS,
+    Unit::Bare,
     Unit::Bare,
 ];
 const _: () = assert!(SIGNALS.len() == reg::SIGNALS_END as usize);

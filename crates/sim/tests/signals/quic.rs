@@ -227,5 +227,6 @@ fn as_row(now: Time, signals: &Signals) -> Row {
         ("Flow.in_recovery", signals.in_recovery),
         ("Flow.undone", signals.undone),
         ("Flow.cwnd_limited", signals.cwnd_limited),
+        ("Flow.paced", signals.paced),
     ])
 }

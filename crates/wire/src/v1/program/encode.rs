@@ -294,6 +294,7 @@ fn signal_name(register: u8) -> &'static str {
         19 => "Flow.in_recovery",
         20 => "Flow.undone",
         21 => "Flow.cwnd_limited",
+        28 => "Flow.paced",
         _ => "a newer one",
     }
 }
