@@ -18,7 +18,7 @@ pub mod reg {
     pub const UNDONE: u8 = 20;
     /// `Ack.owd_ns`, the first of the signals that come from the time stamps of both ends; those before it come with every program.
     pub const STAMPS: u8 = 22;
-    /// `Flow.paced`, the first after those from stamps; it comes with every program.
+    /// `Flow.paced`, the first after those from stamps.
     pub const PACED: u8 = 28;
     /// One past the last signal in use.
     pub const SIGNALS_END: u8 = 29;

@@ -309,16 +309,17 @@ impl<const V: usize> Flow<V> {
     #[inline(always)]
     fn run<const N: usize>(
         &mut self,
-        Installed { program, code }: &Installed,
+        installed: &Installed,
         signals: &impl Source,
         Run { now, compat, urgency }: Run,
         wanted: &mut Controls,
     ) {
+        let Installed { program, code } = installed;
         let mut registers = Registers([0; N]);
-        self.load(&mut registers, signals, now, *wanted, program);
+        self.load(&mut registers, signals, now, *wanted, installed);
         let micros = registers.get(MICROS);
         if program.uses_timers() {
-            self.keep_state(&registers, program);
+            self.keep_state(&registers, installed);
         }
         let trace = interpreter::run(code, &mut registers);
 
@@ -366,12 +367,13 @@ impl<const V: usize> Flow<V> {
     }
 
     /// After an update, without an ACK: notes when a guard will have waited long enough; true when one has already.
-    fn look_ahead(&mut self, Installed { program, code }: &Installed, now: Time, wanted: Controls) -> bool {
+    fn look_ahead(&mut self, installed: &Installed, now: Time, wanted: Controls) -> bool {
+        let Installed { program, code } = installed;
         if !program.uses_timers() {
             return false;
         }
         let mut registers = Registers([0; LARGE]);
-        self.load(&mut registers, &self.last, now, wanted, program);
+        self.load(&mut registers, &self.last, now, wanted, installed);
         let ahead = interpreter::look_ahead(code, &mut registers);
         // What was known before still holds: it came from a run in which the program had looked at an ACK.
         self.timer = self.timer.min(self.clock.exceeds(ahead.waits_for, now));
@@ -380,7 +382,7 @@ impl<const V: usize> Flow<V> {
 
     /// Keeps the state among the signals in the registers.
     #[inline(always)]
-    fn keep_state<const N: usize>(&mut self, registers: &Registers<N>, program: &Program) {
+    fn keep_state<const N: usize>(&mut self, registers: &Registers<N>, Installed { program, code }: &Installed) {
         if let Some(plain) = registers.0.first_chunk() {
             self.last.keep(plain);
         }
@@ -389,6 +391,9 @@ impl<const V: usize> Flow<V> {
             && let Some(stamped) = registers.0.last_chunk()
         {
             self.last.keep_stamped(stamped);
+        }
+        if program.reads_paced() {
+            self.last.keep_paced(registers.get(code.place(reg::PACED)));
         }
     }
 
@@ -400,7 +405,7 @@ impl<const V: usize> Flow<V> {
         signals: &impl Source,
         now: Time,
         wanted: Controls,
-        program: &Program,
+        Installed { program, code }: &Installed,
     ) {
         if let Some(first) = registers.0.first_chunk_mut() {
             *first = signals.plain();
@@ -428,6 +433,10 @@ impl<const V: usize> Flow<V> {
         registers.0[VARS..VARS + Self::FEW].copy_from_slice(few);
         if program.vars().len() > Self::FEW {
             registers.0[VARS + Self::FEW..VARS + V].copy_from_slice(more);
+        }
+        // Behind the variables, where one that the program does not have may lie.
+        if program.reads_paced() {
+            registers.set(code.place(reg::PACED), signals.paced());
         }
     }
 

@@ -195,8 +195,11 @@ pub fn interpret(program: &Program, registers: &mut [u64; 128]) -> u32 {
     let mut file = Registers([0; LARGE]);
     let variables = usize::from(reg::VARS)..usize::from(reg::VARS) + program.vars().len();
     let both = || {
-        let built_in = (reg::SIGNALS..reg::SIGNALS_END).chain(reg::MICROS..=reg::ONE);
-        built_in.map(usize::from).chain(variables.clone())
+        let signals = (reg::SIGNALS..reg::SIGNALS_END).filter(|&signal| signal != reg::PACED || program.reads(signal));
+        signals
+            .chain(reg::MICROS..=reg::ONE)
+            .map(usize::from)
+            .chain(variables.clone())
     };
     for register in both() {
         file.set(code.place(register as u8), registers[register]);

@@ -11,12 +11,11 @@ pub(crate) struct LastState {
     amounts: [u64; 9],
     /// Signals 24 and 25, `Flow.min_owd_ns` and `min_rtt_ns`. They fit: infinity is the largest of 32 bits.
     delays: [u32; 2],
-    /// Signals 18, 19, 21 and 28: limited by the application, in recovery, limited by the window, paced.
-    flags: [bool; 4],
+    /// Signals 18, 19 and 21: limited by the application, in recovery, limited by the window.
+    flags: [bool; 3],
+    /// Signal 28, of programs that read it.
+    paced: bool,
 }
-
-/// Where [`LastState::flags`] stand among the signals that every program has: signal 28 is the last of them.
-const FLAGS: [usize; 4] = [18, 19, 21, 22];
 
 impl Default for LastState {
     /// Before the first ACK: nothing in flight, delays unknown.
@@ -24,7 +23,8 @@ impl Default for LastState {
         LastState {
             amounts: [0, 0, 0, 0, 0, INFINITY, INFINITY, INFINITY, 0],
             delays: [u32::MAX; 2],
-            flags: [false; 4],
+            flags: [false; 3],
+            paced: false,
         }
     }
 }
@@ -35,14 +35,20 @@ impl LastState {
     pub fn keep(&mut self, signals: &Plain) {
         self.amounts[..6].copy_from_slice(&signals[8..14]);
         self.amounts[6..].copy_from_slice(&signals[15..18]);
-        for (flag, place) in self.flags.iter_mut().zip(FLAGS) {
-            *flag = signals[place] != 0;
+        let [limited, recovery, full] = &mut self.flags;
+        for (flag, number) in [(limited, 18), (recovery, 19), (full, 21)] {
+            *flag = signals[number] != 0;
         }
     }
 
     /// Keeps the state among those from stamps.
     pub fn keep_stamped(&mut self, &[_, _, min_owd, min_rtt, ..]: &Stamped) {
         self.delays = [min_owd, min_rtt].map(|delay| delay.min(INFINITY) as u32);
+    }
+
+    /// Keeps signal 28.
+    pub fn keep_paced(&mut self, paced: u64) {
+        self.paced = paced != 0;
     }
 }
 
@@ -52,8 +58,8 @@ impl Source for LastState {
         let mut signals = Plain::default();
         signals[8..14].copy_from_slice(&self.amounts[..6]);
         signals[15..18].copy_from_slice(&self.amounts[6..]);
-        for (place, &set) in FLAGS.into_iter().zip(&self.flags) {
-            signals[place] = u64::from(set);
+        for (number, &set) in [18, 19, 21].into_iter().zip(&self.flags) {
+            signals[number] = u64::from(set);
         }
         signals
     }
@@ -62,6 +68,10 @@ impl Source for LastState {
     fn stamped(&self) -> Stamped {
         let [min_owd, min_rtt] = self.delays.map(u64::from);
         [INFINITY, INFINITY, min_owd, min_rtt, INFINITY, 0]
+    }
+
+    fn paced(&self) -> u64 {
+        self.paced.into()
     }
 }
 
@@ -73,16 +83,19 @@ mod tests {
     fn delays_are_unknown_before_the_first_ack_and_then_as_it_left_them() {
         let mut last = LastState::default();
         let unknown = [13, 15, 16];
-        for (place, signal) in last.plain().into_iter().enumerate() {
-            let expected = if unknown.contains(&place) { INFINITY } else { 0 };
-            assert_eq!(signal, expected, "place {place}");
+        for (number, signal) in last.plain().into_iter().enumerate() {
+            let expected = if unknown.contains(&number) { INFINITY } else { 0 };
+            assert_eq!(signal, expected, "signal {number}");
         }
         assert_eq!(last.stamped(), [INFINITY, INFINITY, INFINITY, INFINITY, INFINITY, 0]);
-        last.keep(&[9; 23]);
+        last.keep(&[9; 22]);
         let plain = last.plain();
-        assert_eq!(unknown.map(|place| plain[place]), [9; 3]);
-        assert_eq!((plain[0], plain[18], plain[20], plain[22]), (0, 1, 0, 1));
+        assert_eq!(unknown.map(|number| plain[number]), [9; 3]);
+        assert_eq!((plain[0], plain[18], plain[20]), (0, 1, 0));
         last.keep_stamped(&[9; 6]);
         assert_eq!(last.stamped(), [INFINITY, INFINITY, 9, 9, INFINITY, 0]);
+        assert_eq!(last.paced(), 0);
+        last.keep_paced(1);
+        assert_eq!(last.paced(), 1);
     }
 }

@@ -16,7 +16,7 @@ pub(crate) const LARGE: usize = 128;
 /// Where the built-in state begins. Signals, built-in state and variables lie side by side, so that loading them leaves
 /// only the rest of the file to be cleared; temporaries come from the other end. A variable that the program does not
 /// have may share its place with a temporary: neither reads the other.
-pub(crate) const STATE: u8 = reg::STAMPS + 1;
+pub(crate) const STATE: u8 = reg::STAMPS;
 /// Where the variables begin.
 pub(crate) const VARS: u8 = STATE + (reg::ONE + 1 - reg::MICROS);
 
@@ -24,13 +24,12 @@ pub(crate) const VARS: u8 = STATE + (reg::ONE + 1 - reg::MICROS);
 /// room for them.
 pub(crate) const STAMPS: u8 = LARGE as u8 - (reg::PACED - reg::STAMPS);
 
-/// Where a register of the bytecode that is no temporary lives in the interpreter.
+/// Where a register of the bytecode lives in the interpreter, of those that live there in every program.
 pub(crate) const fn place(register: u8) -> u8 {
     match register {
         reg::MICROS..=reg::ONE => STATE + (register - reg::MICROS),
         reg::VARS.. => VARS + (register - reg::VARS),
         reg::STAMPS..reg::PACED => STAMPS + (register - reg::STAMPS),
-        reg::PACED => reg::STAMPS,
         signal => signal,
     }
 }
@@ -148,7 +147,7 @@ impl Step {
 pub(crate) struct Code {
     steps: [Step; MAX_STEPS],
     len: u16,
-    /// One past the place of the first temporary; the others lie below it.
+    /// One past the place of the first temporary; the others lie below it. Here lives signal 28, in a program that reads it.
     temps_end: u8,
     small: bool,
     waiting_len: u8,
@@ -177,13 +176,14 @@ impl Code {
         let temps = (reg::TEMPS..reg::TEMPS_END)
             .filter(|&temp| program.writes(temp))
             .map(|temp| temp + 1 - reg::TEMPS);
-        let used = usize::from(VARS) + program.vars().len() + usize::from(temps.max().unwrap_or(0));
+        let paced = u8::from(program.reads_paced());
+        let used = usize::from(VARS) + program.vars().len() + usize::from(temps.max().unwrap_or(0) + paced);
         let small = used <= SMALL && !program.reads_stamps();
         let stop = Step::new(Kind::Stop, 0);
         let mut code = Code {
             steps: [stop; MAX_STEPS],
             len: 0,
-            temps_end: if small { SMALL as u8 } else { STAMPS },
+            temps_end: if small { SMALL as u8 } else { STAMPS } - paced,
             small,
             waiting_len: 0,
             waiting: [0; MAX_CLAUSES],
@@ -290,6 +290,7 @@ impl Code {
     pub fn place(&self, register: u8) -> u8 {
         match register {
             reg::TEMPS..reg::TEMPS_END => self.temps_end - 1 - (register - reg::TEMPS),
+            reg::PACED => self.temps_end,
             other => place(other),
         }
     }

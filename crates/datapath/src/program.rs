@@ -115,6 +115,12 @@ impl Program {
         self.facts.reads & STAMPS != 0
     }
 
+    /// True when it reads [`reg::PACED`].
+    #[inline(always)]
+    pub(crate) fn reads_paced(&self) -> bool {
+        self.facts.reads & 1 << reg::PACED != 0
+    }
+
     /// True when it writes register `register`.
     pub fn writes(&self, register: u8) -> bool {
         register < 128 && self.facts.writes >> register & 1 == 1

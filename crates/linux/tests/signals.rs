@@ -119,7 +119,7 @@ fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
     // Debian's kernel has it.
     if emulated() {
         direct.updates.clear();
-        shell("tc qdisc add dev lo root fq");
+        shell("/sbin/tc qdisc add dev lo root fq");
         let (_sink, mut stream) = connect();
         assert!(told(&mut direct, &mut stream), "by fq");
     }
