@@ -147,7 +147,7 @@ impl Step {
 pub(crate) struct Code {
     steps: [Step; MAX_STEPS],
     len: u16,
-    /// One past the place of the first temporary; the others lie below it. Here lives signal 28, in a program that reads it.
+    /// One past the place of the first temporary; the others lie below it. Signal 28 lives here, in a program that reads it.
     temps_end: u8,
     small: bool,
     waiting_len: u8,
@@ -179,11 +179,12 @@ impl Code {
         let paced = u8::from(program.reads_paced());
         let used = usize::from(VARS) + program.vars().len() + usize::from(temps.max().unwrap_or(0) + paced);
         let small = used <= SMALL && !program.reads_stamps();
+        let end = if small { SMALL as u8 } else { STAMPS };
         let stop = Step::new(Kind::Stop, 0);
         let mut code = Code {
             steps: [stop; MAX_STEPS],
             len: 0,
-            temps_end: if small { SMALL as u8 } else { STAMPS } - paced,
+            temps_end: end - paced,
             small,
             waiting_len: 0,
             waiting: [0; MAX_CLAUSES],
