@@ -69,8 +69,8 @@ pub struct RunArgs {
     /// `1..50`.
     #[arg(long, alias = "seed", value_name = "SEEDS")]
     seeds: Option<Seeds>,
-    /// So many runs of each contender on real packets, in turns, with losses and start times drawn anew: means with 95 % bootstrap
-    /// intervals.
+    /// So many runs of each contender on real packets, in turns, with losses and start times drawn anew: means with 95 %
+    /// confidence intervals.
     #[arg(long, value_name = "N")]
     repeats: Option<NonZeroU32>,
     /// Connections a contender.

@@ -1,7 +1,6 @@
 //! From several runs of a contender to one result: means, how far they may be off, pooled distributions.
 //!
-//! Runs are the seeds of a simulation or repeats on real packets. Seeds are independent draws, and Student's t gives the interval
-//! of their mean; repeats on a busy machine have outliers, and a bootstrap assumes nothing of how they are distributed.
+//! Runs are the seeds of a simulation or repeats on real packets. Student's t gives the interval of their mean, since there are few of them as a rule.
 
 use ccplane_sim::Digest;
 use ccplane_units::Bytes;
@@ -91,9 +90,6 @@ pub(crate) fn note(contenders: &[ContenderResult], of: Runs, first: u64) -> Stri
     let kind = kinds.find(|kind| *kind != Interval::Same).unwrap_or_default();
     let how = match kind {
         Interval::StudentT => format!("Means over {runs} {word} with their 95 % confidence intervals (Student's t)."),
-        Interval::Bootstrap => format!(
-            "Means over {runs} {word} with their 95 % bootstrap intervals; ± is the wider side, summary.json has both ends."
-        ),
         Interval::Range | Interval::Same => {
             format!("Means over {runs} {word}, with both values in brackets: two are too few for an interval.")
         }
@@ -127,8 +123,7 @@ fn interval(all: &[ContenderResult], of: Runs) -> Interval {
     match of {
         Runs::Seeds if all.iter().all(same) => Interval::Same,
         _ if all.len() == 2 => Interval::Range,
-        Runs::Seeds => Interval::StudentT,
-        Runs::Repeats => Interval::Bootstrap,
+        Runs::Seeds | Runs::Repeats => Interval::StudentT,
     }
 }
 
@@ -162,7 +157,7 @@ fn totals_columns(pick: Pick<'_, Totals>) -> TotalsColumns {
 /// Means of columns, and how far they may be off.
 fn spread<T, C>(runs: &[&T], interval: Interval, columns: fn(Pick<'_, T>) -> C) -> (C, Spread<C>) {
     let of = |value: fn(&T) -> Option<f64>| estimate(runs.iter().filter_map(|run| value(run)), interval);
-    let both = matches!(interval, Interval::Bootstrap | Interval::Range);
+    let both = interval == Interval::Range;
     let spread = Spread {
         seeds: runs.len() as u64,
         interval,
@@ -357,34 +352,12 @@ fn estimate(values: impl Iterator<Item = f64>, interval: Interval) -> Estimate {
     }
     match interval {
         Interval::Same => within(0.0),
-        Interval::StudentT => within(student_half(&values, mean)),
-        Interval::Bootstrap => stats::mean_interval(&values).map_or(within(0.0), between),
+        Interval::StudentT => within(stats::mean_interval(&values).map_or(0.0, |(_, high)| high - mean)),
         Interval::Range => between((
             values.iter().copied().fold(f64::INFINITY, f64::min),
             values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         )),
     }
-}
-
-/// Half the width of the 95 % confidence interval of the mean of two values or more.
-fn student_half(values: &[f64], mean: f64) -> f64 {
-    let n = values.len();
-    let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (n - 1) as f64;
-    student(n - 1) * (variance / n as f64).sqrt()
-}
-
-/// The 97.5 % point of Student's t with `freedom` degrees of freedom: tabled to 30, then the first terms of its
-/// expansion around the normal's (Abramowitz and Stegun 26.7.5), right to three digits.
-fn student(freedom: usize) -> f64 {
-    const TABLE: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-    ];
-    let tabled = freedom.checked_sub(1).and_then(|i| TABLE.get(i));
-    tabled.copied().unwrap_or_else(|| {
-        let n = freedom.max(1) as f64;
-        1.959_964 + 2.372_3 / n + 2.822_5 / (n * n)
-    })
 }
 
 #[cfg(test)]
@@ -393,29 +366,14 @@ mod tests {
     use crate::result::{Completions, WorkloadSeries};
 
     #[test]
-    fn an_interval_is_students() {
-        // Five values with mean 10 and standard deviation 1.581: 10 ± 2.776 × 1.581 / √5.
-        let e = estimate([8.0, 9.0, 10.0, 11.0, 12.0].into_iter(), Interval::StudentT);
-        assert_eq!(e.mean, 10.0);
-        assert!((e.half - 1.963).abs() < 0.001, "{e:?}");
-        let one = estimate([3.0].into_iter(), Interval::StudentT);
-        assert_eq!((one.mean, one.half), (3.0, 0.0));
-        // Tables: 2.040 for 31, 2.021 for 40, 1.984 for 100.
-        for (freedom, t) in [(31, 2.040), (40, 2.021), (100, 1.984)] {
-            assert!((student(freedom) - t).abs() < 0.001, "{freedom}: {}", student(freedom));
-        }
-    }
-
-    #[test]
-    fn two_values_have_a_range_and_a_bootstrap_its_own_ends() {
+    fn one_value_has_no_interval_two_a_range_and_more_students() {
         let two = estimate([4.0, 1.0].into_iter(), Interval::Range);
         assert_eq!((two.mean, two.half, two.low, two.high), (2.5, 1.5, 1.0, 4.0));
-        // An outlier pulls the interval to its side.
-        let values = [10.0, 10.0, 10.0, 10.0, 20.0];
-        let many = estimate(values.into_iter(), Interval::Bootstrap);
-        assert_eq!(many.mean, 12.0);
-        assert!(many.low >= 10.0 && many.high > 14.0 && many.high <= 20.0, "{many:?}");
-        assert_eq!(many.half, many.high - many.mean);
+        let many = estimate([8.0, 9.0, 10.0, 11.0, 12.0].into_iter(), Interval::StudentT);
+        assert_eq!(many.mean, 10.0);
+        assert!((many.half - 1.963).abs() < 0.001, "{many:?}");
+        let one = estimate([3.0].into_iter(), Interval::StudentT);
+        assert_eq!((one.mean, one.half), (3.0, 0.0));
     }
 
     fn run(goodput: f64, digest: &str) -> ContenderResult {
@@ -486,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_have_no_interval_and_repeats_a_bootstraps() {
+    fn two_runs_have_no_interval_and_repeats_have_students() {
         let two = joined(&[(90.0, "a"), (94.0, "b")], Runs::Seeds);
         let spread = two.spread.unwrap();
         assert_eq!((spread.interval, two.figures.goodput_mbit), (Interval::Range, 92.0));
@@ -495,14 +453,12 @@ mod tests {
         assert!(note(&[two], Runs::Seeds, 1).contains("two are too few for an interval"));
         let many = joined(&[(90.0, ""), (94.0, ""), (92.0, "")], Runs::Repeats);
         let spread = many.spread.unwrap();
-        assert_eq!(spread.interval, Interval::Bootstrap);
-        assert!(
-            spread.low.unwrap().goodput_mbit >= 90.0 && spread.half.goodput_mbit <= 2.0,
-            "{spread:?}"
-        );
+        assert_eq!(spread.interval, Interval::StudentT);
+        // A deviation of 2 over three runs: 4.303 × 2 / √3.
+        assert!((spread.half.goodput_mbit - 4.969).abs() < 0.001, "{spread:?}");
         let told = note(&[many], Runs::Repeats, 1);
         assert!(
-            told.contains("3 repeats with their 95 % bootstrap intervals") && told.contains("of repeat 1"),
+            told.contains("3 repeats with their 95 % confidence intervals") && told.contains("of repeat 1"),
             "{told}"
         );
     }

@@ -1,5 +1,5 @@
-//! What experiments say about means and differences: bootstrap intervals of means and of paired ratios, and Kolmogorov-Smirnov
-//! distances between runs.
+//! What experiments say about means and differences: intervals of means, of paired ratios and of their medians, and
+//! Kolmogorov-Smirnov distances between runs.
 
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -22,38 +22,63 @@ pub struct Ratio {
     pub interval: Option<(f64, f64)>,
 }
 
-/// The geometric mean of paired ratios, with the percentile interval of a bootstrap over the pairs (Efron and Tibshirani
-/// 1993, section 13.3). With a handful of pairs it is somewhat too narrow, as such intervals are.
+/// The geometric mean of paired ratios, with the interval of the mean of their logarithms.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
-    let usable = pairs.iter().filter(|(ours, base)| *ours > 0.0 && *base > 0.0);
-    let logs: Vec<f64> = usable.map(|(ours, base)| libm::log(ours / base)).collect();
-    bootstrapped(&logs, |values| values.mean())
+    let logs = logarithms(pairs);
+    ratio(Distribution::new(logs.iter().copied()).mean(), mean_interval(&logs))
 }
 
-/// The median of paired ratios, with the same interval: one disturbed pair moves it little.
+/// The median of paired ratios, with the interval of a bootstrap over the pairs: one disturbed pair moves it little.
 pub fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
+    let logs = logarithms(pairs);
+    let median = |values: &Distribution| crate::metrics::median(values.values());
+    ratio(
+        median(&Distribution::new(logs.iter().copied())),
+        percentiles(&logs, median),
+    )
+}
+
+/// Of the ratios of the pairs that have one.
+fn logarithms(pairs: &[(f64, f64)]) -> Vec<f64> {
     let usable = pairs.iter().filter(|(ours, base)| *ours > 0.0 && *base > 0.0);
-    let logs: Vec<f64> = usable.map(|(ours, base)| libm::log(ours / base)).collect();
-    bootstrapped(&logs, |values| median(values.values()))
+    usable.map(|(ours, base)| libm::log(ours / base)).collect()
 }
 
-fn median(values: &[f64]) -> Option<f64> {
-    crate::metrics::median(values)
+/// What is known of a logarithm, as a ratio.
+fn ratio(logarithm: Option<f64>, interval: Option<(f64, f64)>) -> Option<Ratio> {
+    Some(Ratio {
+        value: libm::exp(logarithm?),
+        interval: interval.map(|(low, high)| (libm::exp(low), libm::exp(high))),
+    })
 }
 
-/// A statistic of logarithms, as a ratio.
-fn bootstrapped(logs: &[f64], statistic: impl Fn(&Distribution) -> Option<f64>) -> Option<Ratio> {
-    let value = libm::exp(statistic(&Distribution::new(logs.iter().copied()))?);
-    let interval = percentiles(logs, statistic).map(|(low, high)| (libm::exp(low), libm::exp(high)));
-    Some(Ratio { value, interval })
-}
-
-/// The 95 % interval of the mean of these by a bootstrap, as that of [`paired_ratio`]; `None` of fewer than two.
+/// The 95 % confidence interval of the mean of these, by Student's t; `None` of fewer than two.
+///
+/// Of three normal deviates it holds the mean in 94 of 100 experiments. The percentiles of a bootstrap hold it in 74, of five in 86, of nine in 90.
 pub fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
-    percentiles(values, Distribution::mean)
+    let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)?;
+    let mean = Distribution::new(values.iter().copied()).mean()?;
+    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
+    let half = student(freedom) * libm::sqrt(squares / freedom as f64 / values.len() as f64);
+    Some((mean - half, mean + half))
 }
 
-/// The 95 % percentile interval of a statistic of these values: of what it is of as many drawn from them with replacement.
+/// The 97.5 % point of Student's t with `freedom` degrees of freedom: tabled to 30, then the first terms of its
+/// expansion around the normal's (Abramowitz and Stegun 26.7.5), right to three digits.
+fn student(freedom: usize) -> f64 {
+    const TABLE: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    ];
+    let tabled = freedom.checked_sub(1).and_then(|i| TABLE.get(i));
+    tabled.copied().unwrap_or_else(|| {
+        let n = freedom.max(1) as f64;
+        1.959_964 + 2.372_3 / n + 2.822_5 / (n * n)
+    })
+}
+
+/// The 95 % percentile interval of a statistic of these values (Efron and Tibshirani 1993, section 13.3): of what it is of as many drawn from them with
+/// replacement. Of a median it holds the truth in 88 to 94 of 100 experiments of five to nine values, and in 74 of three.
 fn percentiles(values: &[f64], statistic: impl Fn(&Distribution) -> Option<f64>) -> Option<(f64, f64)> {
     if values.len() < 2 {
         return None;
@@ -191,7 +216,7 @@ mod tests {
             .collect();
         let noisy = paired_ratio(&noisy).unwrap();
         let (low, high) = noisy.interval.unwrap();
-        // The logarithm's deviation is ln 2, that of a mean of 20 is 0.155: 95 % within 1.96 of them.
+        // The logarithm's deviation is 0.711, that of a mean of 20 is 0.159: 95 % within 2.093 of them.
         assert!((noisy.value - 1.0).abs() < 1e-9);
         assert!(
             (0.68..0.80).contains(&low) && (1.25..1.47).contains(&high),
@@ -223,18 +248,36 @@ mod tests {
         assert_eq!(median_ratio(&pairs[..1]).unwrap().interval, None);
     }
 
-    /// An interval of 95 % holds the truth in about 95 of 100 experiments.
+    /// An interval of 95 % holds the truth in about 95 of 100 experiments, also of three runs.
     #[test]
     fn intervals_hold_the_truth_as_often_as_they_say() {
         let mut random = Pcg64::new(7, 7);
         let mut uniform = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        let holds = (0..300).filter(|_| {
-            let pairs: Vec<(f64, f64)> = (0..30).map(|_| (libm::exp(uniform() - 0.5 + 0.2), 1.0)).collect();
-            let (low, high) = paired_ratio(&pairs).and_then(|ratio| ratio.interval).unwrap();
-            (low..=high).contains(&libm::exp(0.2))
-        });
-        let share = holds.count() as f64 / 300.0;
-        assert!((0.89..=0.98).contains(&share), "{share}");
+        // A sum of twelve is nearly a normal deviate.
+        let mut normal = || (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
+        for runs in [3, 5, 30] {
+            let holds = (0..1_000).filter(|_| {
+                let pairs: Vec<(f64, f64)> = (0..runs).map(|_| (libm::exp(normal() + 0.2), 1.0)).collect();
+                let (low, high) = paired_ratio(&pairs).and_then(|ratio| ratio.interval).unwrap();
+                (low..=high).contains(&libm::exp(0.2))
+            });
+            let share = holds.count() as f64 / 1_000.0;
+            assert!((0.93..=0.97).contains(&share), "{runs} runs: {share}");
+        }
+    }
+
+    #[test]
+    fn an_interval_of_a_mean_is_students() {
+        // Five values with mean 10 and standard deviation 1.581: 10 ± 2.776 × 1.581 / √5.
+        let (low, high) = mean_interval(&[8.0, 9.0, 10.0, 11.0, 12.0]).unwrap();
+        assert!(
+            (low - 8.037).abs() < 0.001 && (high - 11.963).abs() < 0.001,
+            "{low} {high}"
+        );
+        // Tables: 2.040 for 31, 2.021 for 40, 1.984 for 100.
+        for (freedom, t) in [(31, 2.040), (40, 2.021), (100, 1.984)] {
+            assert!((student(freedom) - t).abs() < 0.001, "{freedom}: {}", student(freedom));
+        }
     }
 
     /// As for a difference of means, whose deviation is known.

@@ -109,11 +109,6 @@ fn heading(result: &RunResult) -> Column {
             "± 95 %, Student's t",
             "± is half the 95 % confidence interval of the mean, by Student's t.",
         ),
-        Interval::Bootstrap => (
-            mean,
-            "± 95 %, bootstrap",
-            "± is the wider side of the mean's 95 % interval by a bootstrap over the repeats.",
-        ),
         Interval::Range => (mean, "(range of the two)", "In brackets the values of both runs."),
         Interval::Same => (
             format!("all {runs} {word} alike"),

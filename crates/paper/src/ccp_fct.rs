@@ -3,8 +3,8 @@
 //!
 //! Fifty persistent connections to one client share 192 Mbit/s with 100 ms and one BDP of queue. 100,000 flows arrive as a
 //! Poisson process at half of the link's rate. The list of them, when, on which connection, how large, is drawn from a seed
-//! and replayed by everybody, so that figures are compared pair by pair: each seed gives the ratio of two quantiles, and a
-//! bootstrap over seeds tells how much of it is luck.
+//! and replayed by everybody, so that figures are compared pair by pair: each seed gives the ratio of two quantiles, and
+//! Student's t over seeds tells how much of it is luck.
 
 mod draw;
 mod kernel;
@@ -418,8 +418,8 @@ pub(super) fn cdf(values: &Distribution) -> Vec<(f64, f64)> {
 
 fn words(findings: &mut Findings, options: &Options, kernel: bool) {
     findings.remark(
-        "Ratios of completion times, ccplane over native, each quantile seed by seed: their geometric mean, and where a \
-         bootstrap over the seeds puts 95 % of it. `all outside` leaves the window altogether to the agent, as the paper's \
+        "Ratios of completion times, ccplane over native, each quantile seed by seed: their geometric mean, and its 95 % \
+         confidence interval over the seeds, by Student's t. `all outside` leaves the window altogether to the agent, as the paper's \
          CCP did.",
     );
     if options.quick {

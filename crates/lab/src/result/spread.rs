@@ -6,11 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interval {
-    /// The 95 % confidence interval by Student's t: seeds of a simulation, which are independent.
+    /// The 95 % confidence interval by Student's t.
     #[default]
     StudentT,
-    /// The 95 % interval of a bootstrap over the runs, by its percentiles: repeats on real packets.
-    Bootstrap,
     /// Two runs are too few for an interval: their mean stands with both values.
     Range,
     /// All runs gave the same figures.
@@ -25,10 +23,10 @@ pub struct Spread<C = Columns> {
     /// What the numbers below are.
     #[serde(default)]
     pub interval: Interval,
-    /// Half the width of the interval or range; of a bootstrap, whose interval may be lopsided, the wider side.
+    /// Half the width of the interval or range.
     #[serde(flatten)]
     pub half: C,
-    /// Its lower end, where it is not as far from the mean as the upper one.
+    /// The lower end of a range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<C>,
     /// Its upper end.
