@@ -351,9 +351,8 @@ fn hystart_leaves_slow_start_when_the_delay_rises() {
 #[test]
 fn hystart_leaves_slow_start_when_an_ack_train_fills_half_the_shortest_rtt_and_a_whole_one_where_the_host_paces() {
     for algorithm in ["cubic", "group"] {
-        let parameters = if algorithm == "cubic" { "hystart=linux" } else { "" };
         let left = |paced: bool| {
-            let mut rounds = Rounds::new(algorithm, parameters, 10_000);
+            let mut rounds = Rounds::new(algorithm, "", 10_000);
             rounds.paced = paced;
             rounds.rounds(6);
             rounds.transport.ssthresh / MSS

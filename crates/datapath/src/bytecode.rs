@@ -16,7 +16,7 @@ pub mod reg {
     pub const WAS_TIMEOUT: u8 = 14;
     /// `Flow.undone`.
     pub const UNDONE: u8 = 20;
-    /// `Ack.owd_ns`, the first of the signals that come from the time stamps of both ends; those before it come with every program.
+    /// `Ack.owd_ns`, the first of the signals that come from the time stamps of both ends. Those before it every program is given.
     pub const STAMPS: u8 = 22;
     /// `Flow.paced`, the first after those from stamps.
     pub const PACED: u8 = 28;

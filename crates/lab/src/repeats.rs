@@ -1,6 +1,6 @@
 //! From several runs of a contender to one result: means, how far they may be off, pooled distributions.
 //!
-//! Runs are the seeds of a simulation or repeats on real packets. Student's t gives the interval of their mean, since there are few of them as a rule.
+//! Runs are the seeds of a simulation or repeats on real packets. There are few of them as a rule, so Student's t gives the interval of their mean.
 
 use ccplane_sim::Digest;
 use ccplane_units::Bytes;
@@ -322,7 +322,7 @@ fn digest(audits: &[&SimulationAudit]) -> String {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Estimate {
     mean: f64,
-    /// Half the width from `low` to `high`, or the wider side.
+    /// Half the width from `low` to `high`.
     half: f64,
     low: f64,
     high: f64,
@@ -341,22 +341,14 @@ fn estimate(values: impl Iterator<Item = f64>, interval: Interval) -> Estimate {
         low: mean - half,
         high: mean + half,
     };
-    let between = |(low, high): (f64, f64)| Estimate {
-        mean,
-        half: (high - mean).max(mean - low),
-        low,
-        high,
-    };
     if n == 1 {
         return within(0.0);
     }
     match interval {
         Interval::Same => within(0.0),
         Interval::StudentT => within(stats::mean_interval(&values).map_or(0.0, |(_, high)| high - mean)),
-        Interval::Range => between((
-            values.iter().copied().fold(f64::INFINITY, f64::min),
-            values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        )),
+        // Of two, so that they are as far from their mean.
+        Interval::Range => within(values.iter().map(|value| (value - mean).abs()).fold(0.0, f64::max)),
     }
 }
 

@@ -78,7 +78,7 @@ fn student(freedom: usize) -> f64 {
 }
 
 /// The 95 % percentile interval of a statistic of these values (Efron and Tibshirani 1993, section 13.3): of what it is of as many drawn from them with
-/// replacement. Of a median it holds the truth in 88 to 94 of 100 experiments of five to nine values, and in 74 of three.
+/// replacement. Of the median of normal deviates it holds the truth in 88 to 94 of 100 experiments of five to nine values, and in 74 of three.
 fn percentiles(values: &[f64], statistic: impl Fn(&Distribution) -> Option<f64>) -> Option<(f64, f64)> {
     if values.len() < 2 {
         return None;

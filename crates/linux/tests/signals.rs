@@ -86,7 +86,7 @@ fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
         };
         own.run(connected).expect("inside")
     };
-    // Its lines, in the namespace. A socket that begins with BBR is paced for good.
+    // A socket that begins with BBR, which may be the host's default, is paced for good.
     let shell = |script: &'static str| {
         let done = own.run(|| Command::new("sh").args(["-ec", script]).status());
         assert!(done.expect("inside").expect("a shell").success(), "{script}");
@@ -115,7 +115,7 @@ fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
     let (_sink, mut stream) = connect();
     assert!(told(&mut direct, &mut stream), "by the agent");
 
-    // Debian's kernel has it.
+    // Only Debian's kernel, in emulation, is known to have fq.
     if emulated() {
         direct.updates.clear();
         shell("/sbin/tc qdisc add dev lo root fq");

@@ -34,7 +34,7 @@ int main(void) {
     free(shorter);
 
     uint64_t flows[8] = {0}, now = 1, outcomes = 0;
-    for (int n = 0; n < 200000; n++) {
+    for (int n = 0; n < 300000; n++) {
         uint64_t which = draw(8), flow = draw(20) ? flows[which] : draw(UINT64_MAX);
         now += draw(1000000);
         ccplane_transport transport = {.size = sizeof transport, .now_ns = now, .cwnd = draw(1 << 20), .ssthresh = UINT64_MAX};
