@@ -3,7 +3,7 @@
 //!
 //! A bundle is a flow whose datapath, the gateway, has a queue of its own. In delay mode a law keeps the queue in the network short, so that
 //! the queue stands in the gateway, which schedules it. Beside others who fill the network's queue that would give them the link; there the
-//! gateway lets traffic pass. It keeps 10 ms, which is what the pulse needs that shows whether those others are still there.
+//! gateway lets traffic pass. It keeps 8.5 ms of the link, which is what the pulse needs that shows whether those others are still there.
 //!
 //! When to limit at all is the gateway's own decision: until it does, `Rate` is 0, the algorithm only watches, and nothing that it says has
 //! an effect.
@@ -66,9 +66,9 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
         },
         ParameterDoc {
             name: "target",
-            default: "10ms",
+            default: "8500us",
             values: "a duration of 1ms to 1s",
-            doc: "the gateway's own queue while traffic passes; the pulse needs 8 ms",
+            doc: "the gateway's own queue while traffic passes, in time of the whole link; the pulse needs 8 ms",
         },
         ParameterDoc {
             name: "seed",
@@ -109,9 +109,10 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// The gateway's queue while traffic passes (the Bundler paper's q_T, section 5.1): 8 ms that a pulse of a quarter of the link takes at 5 Hz,
-/// and 2 ms more. Shorter and the pulse ends with the queue, longer and everybody waits for nothing.
-const TARGET: Duration = Duration::from_millis(10);
+/// The gateway's queue while traffic passes, in time of the whole link: what a pulse of a quarter of the link takes at 4.7 Hz, the lowest tone.
+/// At a share of 85 % packets wait 10 ms for it, which is the Bundler paper's q_T (section 5.1). Shorter and the pulse ends with the queue,
+/// longer and everybody waits for nothing.
+const TARGET: Duration = Duration::from_micros(8_500);
 /// Samples between two spectra: η moves over seconds.
 const READ_EVERY: u32 = 10;
 /// How far from its frequency the pulse counts in delay mode, Hz: a bin on either side. The next tone is two away, and is no answer. In
@@ -289,6 +290,7 @@ impl Bundler {
         };
         for (name, value) in [
             ("passing", u64::from(passes)),
+            ("calm", u64::from(flow.election.follows())),
             ("from", bytes(flow.from)),
             ("delay", bytes(rate).max(1)),
             ("up", bytes(pulse)),

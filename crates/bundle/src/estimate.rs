@@ -1,7 +1,8 @@
 //! What feedback says of the path: RTT, the rates S and R, losses, order, marks and queueing delay.
 //!
 //! S and R are of the same packets: what left between two boundaries, by the sendbox' clock, and what arrived between them, by the
-//! receivebox'. No rate needs both clocks. They are taken over the last RTT, as the paper has them (section 4.5).
+//! receivebox'. No rate needs both clocks. They are taken over the last RTT, as the paper has them (section 4.5), or the last
+//! [`RATES_OVER`] where that is less.
 
 use std::collections::VecDeque;
 
@@ -14,8 +15,11 @@ use crate::sent::Boundary;
 /// A minimum of RTTs covers the last 5 to 10 s (Copa's window). Shorter, and a standing queue is taken for the path. Longer, and
 /// a path that has become longer is taken for a queue for that long.
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
-/// Epochs that rates are taken over at most: at one each 2 ms, an RTT of 256 ms. Longer ones are measured over that much.
-const EPOCHS: usize = 128;
+/// Rates are taken over at most this: half a period of the pulse of 5 Hz by which a bundle finds others. Over 130 ms, the RTT of 50 ms under
+/// a buffer of 80, the rates have less than half of the pulse in them, and over 200 ms nothing. Over less time they are those of bursts.
+pub const RATES_OVER: Duration = Duration::from_millis(100);
+/// Epochs that rates are taken over at most: at one each 2 ms, 128 ms.
+const EPOCHS: usize = 64;
 /// Weight of a new RTT in the smoothed one (RFC 6298, section 2).
 const SRTT_GAIN: u64 = 8;
 
@@ -70,14 +74,14 @@ impl Estimate {
             came: feedback.came,
             came_bytes: feedback.bytes_then,
         });
-        self.measure(rtt);
+        self.measure(rtt.min(RATES_OVER));
         true
     }
 
-    /// The rates over the last RTT: from the youngest epoch that is at least as old, or from the oldest there is.
-    fn measure(&mut self, rtt: Duration) {
+    /// The rates over so much time: from the youngest epoch that is at least as old, or from the oldest there is.
+    fn measure(&mut self, over: Duration) {
         let Some(&newest) = self.epochs.back() else { return };
-        let before = |epoch: &Epoch| newest.left.since(epoch.left) >= rtt;
+        let before = |epoch: &Epoch| newest.left.since(epoch.left) >= over;
         let old = self.epochs.iter().take_while(|epoch| before(epoch)).count();
         // What is older than the one that counts is of no use any more.
         self.epochs.drain(..old.saturating_sub(1));

@@ -19,6 +19,7 @@ mod scheduler;
 mod sendbox;
 mod sent;
 
+pub use estimate::RATES_OVER;
 pub use feedback::{FEEDBACK_BYTES, Feedback, Malformed, Message, NOTICE_BYTES, Notice, PORT};
 pub use ledger::Unlikely;
 pub use mark::{Every, Marks, hash};

@@ -12,7 +12,7 @@
 //! | `Ack.ecn_bytes`, `ecn_packets` | packets that arrived marked; bytes by full packets |
 //! | `Flow.bytes_in_flight`, `packets_in_flight` | sent, and not known to have arrived or to be missing |
 //! | `Flow.bytes_pending` | **the sendbox' queue now** |
-//! | `Flow.rate_outgoing`, `rate_incoming` | S and R, of the same packets, over the last RTT |
+//! | `Flow.rate_outgoing`, `rate_incoming` | S and R, of the same packets, over the last RTT, at most 100 ms |
 //! | `Flow.rtt_sample_us`, `srtt_us`, `min_rtt_us` | without the time that the receivebox held its feedback; the minimum of 10 s |
 //! | `Flow.was_timeout` | the receivebox fell silent |
 //! | `Flow.app_limited` | the queue was empty at some time since the last one |

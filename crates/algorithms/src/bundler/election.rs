@@ -184,6 +184,11 @@ impl Election {
         self.listens && self.heard >= HEARD
     }
 
+    /// Whether it watches the pulse of another, which is not to come back in its rate.
+    pub fn follows(&self) -> bool {
+        self.role == Role::Watcher && self.hears()
+    }
+
     /// What the last [`LISTENS`] samples, of which `count` are new, say to a pulser, and whether it gives up.
     pub fn as_pulser(&mut self, now: Time, spectra: &Spectra<'_>, mode: Mode, count: u32) {
         let mine = tones(mode)[self.tone];

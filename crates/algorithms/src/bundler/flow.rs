@@ -226,7 +226,7 @@ impl Flow {
         let gain = step / (1.0 + step);
         self.smooth[0] += gain * (self.rate - self.smooth[0]);
         self.smooth[1] += gain * (self.smooth[0] - self.smooth[1]);
-        if self.election.hears() && self.election.role() == Role::Watcher {
+        if self.election.follows() {
             self.smooth[1]
         } else {
             self.rate

@@ -348,7 +348,7 @@ fn while_the_gateway_is_open_nothing_is_in_force_and_a_limit_begins_where_it_say
 
 #[test]
 fn the_program_moves_the_rate_by_the_queue_and_its_change() {
-    let mut script = gateway("start=passing,pulse=off");
+    let mut script = gateway("start=passing,pulse=off,target=10ms,election=off");
     script.transport.rate = 6_000_000;
     // 10 ms of 6 Mbyte/s are 60,000 bytes: at them the rate is what arrived.
     tick(&mut script, 60_000, 60_000);
@@ -380,6 +380,22 @@ fn the_program_moves_the_rate_by_the_queue_and_its_change() {
         tick(&mut script, 60_000, pending);
         assert_eq!(script.transport.rate, rate, "at {pending}");
     }
+    assert_eq!(script.faults(), 0);
+}
+
+#[test]
+fn a_watcher_that_passes_has_the_rate_low_passed() {
+    // It listens first, and takes it that somebody pulses.
+    let mut script = gateway("start=passing,pulse=off,target=10ms");
+    script.transport.rate = 6_000_000;
+    for _ in 0..3 {
+        tick(&mut script, 60_000, 60_000);
+    }
+    // The controller's 6,061,200 and 6,062,400, a fifth of the way twice each.
+    tick(&mut script, 60_000, 66_000);
+    assert_eq!(script.transport.rate, 6_002_448);
+    tick(&mut script, 60_000, 66_000);
+    assert_eq!(script.transport.rate, 6_006_412);
     assert_eq!(script.faults(), 0);
 }
 

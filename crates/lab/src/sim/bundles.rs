@@ -1,6 +1,6 @@
 //! Bundles of a scenario in the simulator: how they are made, and what is seen of them.
 
-use ccplane_bundle::{Marks, Mode, SendboxConfig, Status};
+use ccplane_bundle::{Marks, Mode, RATES_OVER, SendboxConfig, Status};
 use ccplane_sim::{BundleId, BundleSpec, LinkId, World};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
@@ -112,9 +112,10 @@ pub(super) fn fill_actual(sim: &World, bundle: BundleId, link: LinkId, samples: 
             continue;
         };
         let rtt = way.there + way.back + last.sojourn;
-        let bytes = bytes_by(count) - bytes_by(left_by(left.saturating_sub(rtt.as_nanos())));
+        let over = rtt.min(RATES_OVER);
+        let bytes = bytes_by(count) - bytes_by(left_by(left.saturating_sub(over.as_nanos())));
         sample.actual_rtt_ms = ms(rtt);
-        sample.actual_received_mbit = mbit(Rate::of(Bytes::new(bytes), rtt));
+        sample.actual_received_mbit = mbit(Rate::of(Bytes::new(bytes), over));
     }
 }
 
