@@ -264,6 +264,26 @@ mod tests {
     }
 
     #[test]
+    fn rates_of_a_long_path_are_those_of_the_last_100_ms() {
+        let mut estimate = Estimate::default();
+        // Half as fast from the 40th boundary on.
+        for n in 0..60 {
+            let boundary = Boundary {
+                number: n,
+                at: ms(1_000 + 10 * n),
+                bytes: if n < 40 { 100_000 * n } else { 4_000_000 + 50_000 * (n - 40) },
+            };
+            let said = feedback(ms(1_100 + 10 * n), boundary.bytes, Duration::ZERO);
+            assert!(estimate.take(ms(1_200 + 10 * n), &boundary, &said));
+            if n == 50 {
+                assert_eq!(estimate.sent(), Rate::from_bytes_per_sec(5_000_000), "nothing of before");
+            }
+        }
+        assert_eq!(estimate.rtt(), Some(Duration::from_millis(200)));
+        assert_eq!(estimate.received(), Rate::from_bytes_per_sec(5_000_000));
+    }
+
+    #[test]
     fn feedback_of_the_same_boundary_says_nothing_new() {
         let mut estimate = Estimate::default();
         run(&mut estimate, 0, 3, 1_000, 1_000, 0);

@@ -31,9 +31,9 @@ const NOBODY: f64 = 0.03;
 const STANDS_OUT: f64 = 3.0;
 /// What of R is in ẑ, below which nobody answers. ACK clocks have 0.5 to 1.5, a constant rate 0 to 0.1, Poisson arrivals up to 0.3.
 const NO_ANSWER: f64 = 0.3;
-/// Samples in which an answer is looked for: 3.2 s, in which those who went are not for long. In 2.56 s noise looks like no answer more
-/// often, and 5.12 s kept the answers of who had gone for as long.
-pub(super) const LATELY: usize = 320;
+/// Samples in which an answer is looked for: 2.56 s, in which those who went are not for long. A bundle is back 0.4 to 0.8 s later by 3.2 s, and
+/// leaves as seldom while others are there (seeds 101 to 140); 5.12 s kept the answers of who had gone for as long.
+pub(super) const LATELY: usize = 256;
 /// Weight of a new answer for each sample interval: one second's average (as η's in the reference).
 const GAIN: f64 = 0.01;
 
