@@ -66,7 +66,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
         },
         ParameterDoc {
             name: "target",
-            default: "8500us",
+            default: "8.5ms",
             values: "a duration of 1ms to 1s",
             doc: "the gateway's own queue while traffic passes, in time of the whole link; the pulse needs 8 ms",
         },
