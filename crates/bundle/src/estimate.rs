@@ -271,12 +271,20 @@ mod tests {
             let boundary = Boundary {
                 number: n,
                 at: ms(1_000 + 10 * n),
-                bytes: if n < 40 { 100_000 * n } else { 4_000_000 + 50_000 * (n - 40) },
+                bytes: if n < 40 {
+                    100_000 * n
+                } else {
+                    4_000_000 + 50_000 * (n - 40)
+                },
             };
             let said = feedback(ms(1_100 + 10 * n), boundary.bytes, Duration::ZERO);
             assert!(estimate.take(ms(1_200 + 10 * n), &boundary, &said));
             if n == 50 {
-                assert_eq!(estimate.sent(), Rate::from_bytes_per_sec(5_000_000), "nothing of before");
+                assert_eq!(
+                    estimate.sent(),
+                    Rate::from_bytes_per_sec(5_000_000),
+                    "nothing of before"
+                );
             }
         }
         assert_eq!(estimate.rtt(), Some(Duration::from_millis(200)));
