@@ -64,7 +64,7 @@ fuzz_target!(|input: &[u8]| {
                     hold: Duration::from_nanos(word << (c % 32)),
                     ..feedback
                 });
-                drop(forged.map(|feedback| sendbox.feedback(now, &feedback)));
+                let _ = forged.map(|feedback| sendbox.feedback(now, &feedback));
             }
             6 => {
                 let _ = sendbox.tick(now);
