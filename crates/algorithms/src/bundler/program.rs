@@ -8,9 +8,10 @@
 ///
 /// It is its own state: at a bound it stays there, and nothing adds up behind it.
 ///
-/// While `calm`, what leaves is low-passed twice, by a fifth each tick, 4 Hz. A watcher that follows another's pulse is, since its end hosts
-/// have ACK clocks: of what their rate swings with at 5 Hz 0.31 is in the controller's rate, and 0.14 so. With more, one that passes finds the
-/// other to be the traffic that it passes for. The controller's roots become -2.5, -38 and -5 ± 10i s⁻¹.
+/// `calm` is true for a watcher that follows another's pulse. Then the controller's rate is low-passed at 4 Hz, twice: a fifth of the way each
+/// tick. The end hosts have ACK clocks, so that what they send swings with the other's pulse. At 5 Hz the controller lets 0.31 of that swing
+/// through, and 0.14 while calm. More, and the other takes it for elastic traffic and passes because of it. The controller's roots are then
+/// -2.5, -38 and -5 ± 10i s⁻¹.
 ///
 /// `Rate` is 0 while nothing is limited: then everything that an agent said is void, so that nothing of it is in force when a limit comes.
 /// A gateway alone decides that it comes. On a transport the program does slow start, and the limit comes as in a gateway, when the RTT is
