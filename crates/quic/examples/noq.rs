@@ -3,7 +3,6 @@
 //! `cargo run --release -p ccplane-quic --example noq`
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
 use ccplane_quic::{Limits, Plane, Stack};
@@ -42,7 +41,7 @@ impl Algorithm for Mine {
 
 #[tokio::main]
 #[expect(clippy::disallowed_methods, reason = "it says how fast it was")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = Plane::in_process(Stack::Noq, ccplane_agent::boxed(Mine), Limits::default())?;
     let mut transport = noq::TransportConfig::default();
     transport.congestion_controller_factory(plane.noq()?); // the one line that an application adds
@@ -54,19 +53,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = noq::Endpoint::server(server, "127.0.0.1:0".parse()?)?;
     let address = server.local_addr()?;
     let sending = tokio::spawn(async move {
-        let connection = server
-            .accept()
-            .await
-            .ok_or("nobody came")?
-            .await
-            .map_err(|why| why.to_string())?;
-        let mut stream = connection.open_uni().await.map_err(|why| why.to_string())?;
-        stream
-            .write_all(&vec![0; 100_000_000])
-            .await
-            .map_err(|why| why.to_string())?;
-        stream.finish().map_err(|why| why.to_string())?;
-        stream.stopped().await.map_err(|why| why.to_string())
+        let mut stream = server.accept().await.ok_or("nobody came")?.await?.open_uni().await?;
+        stream.write_all(&vec![0; 100_000_000]).await?;
+        stream.finish()?;
+        stream.stopped().await?;
+        Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     });
 
     let mut roots = rustls::RootCertStore::empty();
@@ -74,13 +65,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = noq::Endpoint::client("127.0.0.1:0".parse()?)?;
     client.set_default_client_config(noq::ClientConfig::with_root_certificates(Arc::new(roots))?);
     let connection = client.connect(address, "localhost")?.await?;
-    let begun = Instant::now();
+    let begun = std::time::Instant::now();
     let arrived = connection.accept_uni().await?.read_to_end(200_000_000).await?.len();
     let mbit = arrived as f64 * 8.0 / begun.elapsed().as_secs_f64() / 1e6;
     sending.await??;
-    println!(
-        "{arrived} bytes at {mbit:.0} Mbit/s under an algorithm of its own: {:?}",
-        plane.stats()
-    );
+    println!("{arrived} bytes at {mbit:.0} Mbit/s: {:?}", plane.stats());
     Ok(())
 }

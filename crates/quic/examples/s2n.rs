@@ -2,8 +2,6 @@
 //!
 //! `cargo run --release -p ccplane-quic --features s2n --example s2n`
 
-use std::time::Instant;
-
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
 use ccplane_quic::{Limits, Plane, Stack};
 use ccplane_units::{Bytes, Rate};
@@ -14,8 +12,7 @@ use s2n_quic::{Client, Server};
 struct Mine;
 
 impl Algorithm for Mine {
-    /// The window.
-    type Flow = u64;
+    type Flow = u64; // the window
 
     fn name(&self) -> &str {
         "mine"
@@ -66,10 +63,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         .with_tls(&*certificate)?
         .with_io("127.0.0.1:0")?
         .start()?;
-    let mut connection = client
-        .connect(Connect::new(address).with_server_name("localhost"))
-        .await?;
-    let begun = Instant::now();
+    let to = Connect::new(address).with_server_name("localhost");
+    let mut connection = client.connect(to).await?;
+    let begun = std::time::Instant::now();
     let mut stream = connection.accept_receive_stream().await?.ok_or("no stream")?;
     let mut arrived = 0;
     while let Some(chunk) = stream.receive().await? {
@@ -77,9 +73,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     }
     let mbit = arrived as f64 * 8.0 / begun.elapsed().as_secs_f64() / 1e6;
     sending.await??;
-    println!(
-        "{arrived} bytes at {mbit:.0} Mbit/s under an algorithm of its own: {:?}",
-        plane.stats()
-    );
+    println!("{arrived} bytes at {mbit:.0} Mbit/s: {:?}", plane.stats());
     Ok(())
 }

@@ -314,8 +314,10 @@ impl Drop for Steered {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_agent::FlowInfo;
-    use ccplane_agent::datapath::Brought;
+    use std::sync::atomic::AtomicBool;
+
+    use ccplane_agent::datapath::{Brought, Here};
+    use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
     use ccplane_wire::Event;
 
     use super::*;
@@ -368,6 +370,98 @@ mod tests {
         assert_eq!(
             (later.cwnd.get(), later.srtt),
             (steered.path().window(), Duration::from_millis(5))
+        );
+    }
+
+    /// A way to an agent of this thread that has no room for reports at times.
+    struct Narrow(Here, Arc<AtomicBool>);
+
+    impl Way for Narrow {
+        fn report(&mut self, now: Time, report: &Event<'_>) -> bool {
+            !self.1.load(Ordering::Relaxed) && self.0.report(now, report)
+        }
+
+        fn tell(&mut self, now: Time, event: Event<'static>) {
+            self.0.tell(now, event);
+        }
+
+        fn look(&mut self, now: Time) {
+            self.0.look(now);
+        }
+
+        fn bring(&mut self, now: Time) -> Option<Brought> {
+            self.0.bring(now)
+        }
+
+        fn flush(&mut self, now: Time) {
+            self.0.flush(now);
+        }
+
+        fn next_deadline(&self) -> Option<Time> {
+            self.0.next_deadline()
+        }
+    }
+
+    /// Counts reports, and the bytes in them.
+    #[derive(Default)]
+    struct Counts(Arc<(AtomicU64, AtomicU64)>);
+
+    impl Algorithm for Counts {
+        type Flow = ();
+
+        fn name(&self) -> &str {
+            "counts"
+        }
+
+        fn programs(&self) -> Programs {
+            let fold = "(def (Report (volatile acked 0))) (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
+            Programs::new().with("fold", fold)
+        }
+
+        fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
+            control.program("fold", &[]);
+        }
+
+        fn on_report(&mut self, (): &mut (), report: &Report<'_>, _: &mut Control<'_>) {
+            self.0.0.fetch_add(1, Ordering::Relaxed);
+            self.0.1.fetch_add(report.get("acked").unwrap(), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_is_full_for_a_minute_delays_and_loses_nothing() {
+        let (counts, full, epoch) = (Counts::default(), Arc::new(AtomicBool::new(false)), Instant::now());
+        let heard = Arc::clone(&counts.0);
+        let mut agent = Agent::new(Options::default());
+        agent.add_boxed(boxed(counts)).unwrap();
+        let way = Narrow(Here::new(agent), Arc::clone(&full));
+        let plane = Plane::driven(Stack::Noq, Box::new(way), Limits::default(), epoch);
+        let mut steered = Steered::new(&plane, epoch, 1_200);
+        let mut before = 0;
+        // An acknowledgement every 10 ms for 62 s: in the first and the last second there is room.
+        for number in 0..6_200u64 {
+            let sent = Time::from_micros(number * 10_000);
+            let now = sent + Duration::from_millis(5);
+            full.store((100..6_100).contains(&number), Ordering::Relaxed);
+            steered.path_mut().sent(sent, number, 1_200);
+            steered.path_mut().acked(now, number, sent);
+            steered.open(now);
+            steered.end_of_event(now, true);
+            plane.turn(epoch + std::time::Duration::from_micros(number * 10_000 + 5_000));
+            assert!(!steered.in_fallback(), "{now:?}: the agent is there");
+            match number {
+                99 => before = heard.0.load(Ordering::Relaxed),
+                6_099 => assert_eq!(heard.0.load(Ordering::Relaxed), before, "there was no room"),
+                _ => {}
+            }
+        }
+        // The first acknowledgement opens the flow, before its program is there.
+        let (reports, bytes) = (heard.0.load(Ordering::Relaxed), heard.1.load(Ordering::Relaxed));
+        assert!(before > 90 && reports > before + 90, "{before} and {reports}");
+        assert!(
+            steered.path().acked_bytes() - bytes <= 2 * 1_200,
+            "{bytes} of {}",
+            steered.path().acked_bytes()
         );
     }
 }

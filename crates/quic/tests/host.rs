@@ -4,6 +4,8 @@
 
 use std::time::{Duration as Real, Instant};
 
+use ccplane_agent::Agent;
+use ccplane_agent::link::{AgentAddress, AgentThread, Local};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_identity::Identity;
 use ccplane_quic::host::{Congestion, Host, Native, Options, built_in};
@@ -143,6 +145,34 @@ fn a_hundred_connections_open_and_close_as_many_flows() {
         drop(hosts);
         ends(&plane, 100);
     }
+}
+
+#[test]
+fn two_planes_at_one_agents_socket_are_both_steered() {
+    let identity = Identity::new().unwrap();
+    let path = std::env::temp_dir().join(format!("ccplane-quic-{}.sock", std::process::id()));
+    let mut agent = Agent::new(Default::default());
+    let cubic = Registry::builtin().by_name("cubic", &Parameters::default()).unwrap();
+    agent.add_boxed(cubic).unwrap();
+    let thread = AgentThread::start("agent", agent, Local::bind(&path).unwrap()).unwrap();
+    let address: AgentAddress = format!("unix:{}", path.display()).parse().unwrap();
+    let planes: Vec<Plane> = (stacks().chain([Stack::Noq]))
+        .map(|stack| Plane::agent(stack, &address, "cubic", None, Limits::default()).unwrap())
+        .collect();
+    for plane in &planes {
+        let mut hosts = pair(&identity, plane.stack(), &Congestion::Steered(plane.clone()));
+        carry(&mut hosts, 2_000_000, 2);
+        drop(hosts);
+        ends(plane, 2);
+        assert!(
+            plane.stats().reports > 0 && plane.stats().fallbacks == 0,
+            "{:?}",
+            plane.stats()
+        );
+    }
+    drop(planes);
+    thread.end(Duration::from_secs(2));
+    assert!(!path.exists(), "the socket is left");
 }
 
 #[test]
