@@ -24,7 +24,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 /// Where keys are looked for when nobody says where.
 pub const KEYS: &str = "/etc/ccplane/keys";
@@ -245,7 +245,7 @@ pub struct Made {
 }
 
 /// Makes what `folder` lacks: an authority, a key for the agent, and one for each datapath of these names. A key that is there is left as it
-/// is, unless it was revoked.
+/// is, unless it was revoked or is not valid now.
 pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made>, KeyError> {
     if let Some(bad) = names.iter().find(|name| !is_name(name)) {
         return Err(KeyError::Name(bad.clone()));
@@ -256,7 +256,7 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made
     all.map(|(name, role)| {
         let own = folder.join(name);
         let new = match Keys::load(&own, role) {
-            Ok(keys) => revoked.contains_key(&Fingerprint::of(&keys.certificate)),
+            Ok(keys) => revoked.contains_key(&Fingerprint::of(&keys.certificate)) || !is_valid(&keys, role, now),
             Err(KeyError::None(_)) => true,
             Err(why) => return Err(why),
         };
@@ -272,6 +272,25 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made
         })
     })
     .collect()
+}
+
+/// It has not expired, and its time has begun.
+fn is_valid(keys: &Keys, role: Role, now: SystemTime) -> bool {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let usage = match role {
+        Role::Agent => webpki::KeyUsage::server_auth(),
+        Role::Datapath => webpki::KeyUsage::client_auth(),
+    };
+    let checked = webpki::EndEntityCert::try_from(&keys.certificate).and_then(|certificate| {
+        let authorities = [webpki::anchor_from_trusted_cert(&keys.authority)?];
+        let algorithms = ccplane_identity::provider().signature_verification_algorithms.all;
+        let at = UnixTime::since_unix_epoch(since);
+        certificate
+            .verify_for_usage(algorithms, &authorities, &[], at, usage, None, None)
+            .map(drop)
+    });
+    use webpki::Error::{CertExpired, CertNotValidYet};
+    !matches!(checked, Err(CertExpired { .. } | CertNotValidYet { .. }))
 }
 
 /// Writes down that the key of `name` counts no more. An agent that uses `folder` ends its connections within a second.

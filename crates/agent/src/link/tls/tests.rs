@@ -275,6 +275,22 @@ fn keys_are_for_their_owners_and_are_made_once() {
 }
 
 #[test]
+fn a_key_that_is_not_valid_now_is_made_anew() {
+    let place = Place::new(&["web1"]);
+    let year = std::time::Duration::from_secs(365 * 86_400);
+    let now = SystemTime::now();
+    for (when, made) in [
+        (now + 9 * year, false),
+        (now + 11 * year, true),
+        (now, true),
+        (now, false),
+    ] {
+        let all = make_keys(&place.0, &["web1".to_owned()], when).unwrap();
+        assert!(all.iter().all(|one| one.new == made), "{when:?}: {all:?}");
+    }
+}
+
+#[test]
 fn an_agent_steers_a_flow_over_tls_and_hears_of_its_tags() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
