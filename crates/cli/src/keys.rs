@@ -13,7 +13,7 @@ use crate::exit::{Failure, Kind};
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct KeysArgs {
     /// The folder of the keys. What it lacks is made: an authority, a key for the agent, and one for each NAME, each in a folder that is copied to
-    /// its host.
+    /// its host. What has expired is made anew.
     #[arg(value_name = "DIR", required = true)]
     folder: Option<PathBuf>,
     /// Datapaths: one for each process that is steered by the agent.

@@ -151,7 +151,7 @@ impl Identity {
             let path = path.to_owned();
             return Err(IdentityError::Long { path, bytes });
         }
-        if let Some(when) = identity.untimely(UnixTime::now())? {
+        if let Some(when) = untimely(&identity.certificate, UnixTime::now())? {
             let path = path.to_owned();
             return Err(IdentityError::Time { path, when });
         }
@@ -161,27 +161,6 @@ impl Identity {
     /// By what others know it.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
-    }
-
-    /// What is wrong with the certificate's time, if anything is.
-    fn untimely(&self, now: UnixTime) -> Result<Option<&'static str>, IdentityError> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.clone())?;
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
-        let verifier = verifier.map_err(|why| rustls::Error::General(why.to_string()))?;
-        let name = ServerName::try_from(NAME).map_err(|why| rustls::Error::General(why.to_string()))?;
-        // Time is looked at first. What else it finds is no matter: no authority has signed, and names say nothing.
-        Ok(
-            match verifier.verify_server_cert(&self.certificate, &[], &name, &[], now) {
-                Err(rustls::Error::InvalidCertificate(
-                    CertificateError::Expired | CertificateError::ExpiredContext { .. },
-                )) => Some("has expired"),
-                Err(rustls::Error::InvalidCertificate(
-                    CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
-                )) => Some("is not valid yet"),
-                _ => None,
-            },
-        )
     }
 
     /// TLS 1.3 as a server of this protocol (ALPN). Where there are `clients`, it serves nobody else. Its secrets go to the file
@@ -290,6 +269,25 @@ impl FromStr for Fingerprint {
         }
         Ok(Fingerprint(bytes))
     }
+}
+
+/// What is wrong with a certificate's time, if anything is. Who signed it, for whom and for what, is not looked at.
+pub fn untimely(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<Option<&'static str>, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone().into_owned())?;
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+    let verifier = verifier.map_err(|why| rustls::Error::General(why.to_string()))?;
+    let name = ServerName::try_from(NAME).map_err(|why| rustls::Error::General(why.to_string()))?;
+    // Time is looked at first. What else it finds is no matter.
+    Ok(match verifier.verify_server_cert(certificate, &[], &name, &[], now) {
+        Err(rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. })) => {
+            Some("has expired")
+        }
+        Err(rustls::Error::InvalidCertificate(
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+        )) => Some("is not valid yet"),
+        _ => None,
+    })
 }
 
 /// Believes certificates by their fingerprints; any where there are none.

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_full_for_a_minute_delays_and_loses_nothing() {
+    fn a_queue_that_is_full_for_a_minute_loses_nothing_and_is_no_silence() {
         let (counts, full, epoch) = (Counts::default(), Arc::new(AtomicBool::new(false)), Instant::now());
         let heard = Arc::clone(&counts.0);
         let mut agent = Agent::new(Options::default());

@@ -159,10 +159,17 @@ fn two_planes_at_one_agents_socket_are_both_steered() {
     let planes: Vec<Plane> = (stacks().chain([Stack::Noq]))
         .map(|stack| Plane::agent(stack, &address, "cubic", None, Limits::default()).unwrap())
         .collect();
+    // All at once: flows of every plane have the same numbers.
+    std::thread::scope(|scope| {
+        for plane in &planes {
+            let identity = &identity;
+            scope.spawn(move || {
+                let mut hosts = pair(identity, plane.stack(), &Congestion::Steered(plane.clone()));
+                carry(&mut hosts, 2_000_000, 2);
+            });
+        }
+    });
     for plane in &planes {
-        let mut hosts = pair(&identity, plane.stack(), &Congestion::Steered(plane.clone()));
-        carry(&mut hosts, 2_000_000, 2);
-        drop(hosts);
         ends(plane, 2);
         assert!(
             plane.stats().reports > 0 && plane.stats().fallbacks == 0,

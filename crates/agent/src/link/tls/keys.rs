@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use ccplane_identity::private::{self, Unreadable};
-use ccplane_identity::{Fingerprint, pem, pem_pair};
+use ccplane_identity::{Fingerprint, pem, pem_pair, untimely};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -252,11 +252,14 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made
     }
     let authority = Authority::open(folder, now)?;
     let revoked = revoked(&folder.join("revoked"))?;
+    let at = UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
     let all = std::iter::once((AGENT, Role::Agent)).chain(names.iter().map(|name| (&**name, Role::Datapath)));
     all.map(|(name, role)| {
         let own = folder.join(name);
         let new = match Keys::load(&own, role) {
-            Ok(keys) => revoked.contains_key(&Fingerprint::of(&keys.certificate)) || !is_valid(&keys, role, now),
+            Ok(keys) => {
+                revoked.contains_key(&Fingerprint::of(&keys.certificate)) || untimely(&keys.certificate, at)?.is_some()
+            }
             Err(KeyError::None(_)) => true,
             Err(why) => return Err(why),
         };
@@ -272,25 +275,6 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made
         })
     })
     .collect()
-}
-
-/// It has not expired, and its time has begun.
-fn is_valid(keys: &Keys, role: Role, now: SystemTime) -> bool {
-    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let usage = match role {
-        Role::Agent => webpki::KeyUsage::server_auth(),
-        Role::Datapath => webpki::KeyUsage::client_auth(),
-    };
-    let checked = webpki::EndEntityCert::try_from(&keys.certificate).and_then(|certificate| {
-        let authorities = [webpki::anchor_from_trusted_cert(&keys.authority)?];
-        let algorithms = ccplane_identity::provider().signature_verification_algorithms.all;
-        let at = UnixTime::since_unix_epoch(since);
-        certificate
-            .verify_for_usage(algorithms, &authorities, &[], at, usage, None, None)
-            .map(drop)
-    });
-    use webpki::Error::{CertExpired, CertNotValidYet};
-    !matches!(checked, Err(CertExpired { .. } | CertNotValidYet { .. }))
 }
 
 /// Writes down that the key of `name` counts no more. An agent that uses `folder` ends its connections within a second.
