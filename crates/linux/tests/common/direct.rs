@@ -66,6 +66,9 @@ pub fn spec(name: &str, programs: Vec<Arc<Program>>) -> AlgorithmSpec {
     }
 }
 
+/// A report as it came: flow, program, whether it was urgent, fields.
+pub type Reported = (u64, u32, bool, Vec<u64>);
+
 /// A registration whose events are collected; every flow that opens gets `answer`.
 pub struct Direct {
     pub kernel: Kernel,
@@ -73,7 +76,7 @@ pub struct Direct {
     pub uid: u32,
     pub updates: Vec<Update>,
     pub opened: Vec<(u64, FlowInfo)>,
-    pub reports: Vec<(u64, u32, bool, Vec<u64>)>,
+    pub reports: Vec<Reported>,
     pub closed: Vec<(u64, ccplane_wire::FlowStats)>,
     pub refused: Vec<Refusal>,
 }
