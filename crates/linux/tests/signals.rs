@@ -198,8 +198,8 @@ fn a_spurious_timeout_is_undone() {
         if seen(&direct.reports[late..], TIMEOUT) {
             break;
         }
-        // A host that stood still has left a timer longer than the delay. And a kernel may not call BPF at all while it has
-        // interrupted a process that it protects: the timeout is then seen by nobody. Both are over after some round trips.
+        // A host that stood still has left a timer longer than the delay: it shrinks within some round trips. And a sandbox's
+        // kernel may call no BPF where the timer has interrupted a process that it protects: nobody is told of that timeout.
         delay(10);
         direct.turn_until("the path is short again", |direct| direct.last(SRTT) < 40_000);
         direct.turn_for(500);
