@@ -141,6 +141,19 @@ pub fn jain(shares: &[f64]) -> Option<f64> {
     (shares.len() > 1 && squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
+/// Longest time between two increases of a flow's received bytes, ns: for how long in-order delivery stalled. `samples` are
+/// times and bytes received by then, in order. Time before the first byte and after the last one does not count.
+pub fn longest_stall(samples: impl IntoIterator<Item = (u64, u64)>) -> u64 {
+    let (mut longest, mut received, mut progress) = (0, 0, None);
+    for (at, bytes) in samples {
+        if bytes > received {
+            longest = longest.max(progress.map_or(0, |last| at - last));
+            (received, progress) = (bytes, Some(at));
+        }
+    }
+    longest
+}
+
 /// The median of a few figures (the mean of the middle two when their number is even).
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = Distribution::new(values.iter().copied());
@@ -215,6 +228,13 @@ mod tests {
         assert_eq!(jain(&[1.0, 2.0]), Some(0.9));
         assert_eq!(jain(&[5.0]), None);
         assert_eq!(jain(&[0.0, 0.0]), None);
+    }
+
+    #[test]
+    fn a_stall_lies_between_two_increases() {
+        assert_eq!(longest_stall([]), 0);
+        assert_eq!(longest_stall([(0, 0), (50, 0), (60, 7), (90, 7)]), 0);
+        assert_eq!(longest_stall([(0, 1), (10, 1), (30, 2), (35, 3), (99, 3)]), 30);
     }
 
     #[test]

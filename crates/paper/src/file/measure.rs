@@ -32,6 +32,8 @@ enum What {
     /// The same in packets.
     QueuePackets,
     Jain,
+    /// The longest stall of in-order delivery of any compared flow, ms.
+    StallMax,
     /// Jain's index, the mean over spans of this length.
     JainOver(Duration),
     /// A flow's standard deviation over its mean, of its rate over such spans; the mean over flows.
@@ -78,7 +80,7 @@ pub(super) enum Unread {
 const POOLED: &str = "pooled ";
 
 /// Those without anything in brackets.
-static FIGURES: [(&str, What); 19] = [
+static FIGURES: [(&str, What); 20] = [
     ("goodput_mbit", What::Figure(|f| f.goodput_mbit)),
     ("utilisation", What::Figure(|f| f.utilisation)),
     ("delay_mean_ms", What::Figure(|f| f.delay_mean_ms)),
@@ -97,6 +99,7 @@ static FIGURES: [(&str, What); 19] = [
     ("drops_anywhere", What::Counted(|series| series.dropped_anywhere)),
     ("timeouts", What::Counted(|series| series.timeouts)),
     ("jain", What::Jain),
+    ("stall_max_ms", What::StallMax),
     ("unfinished", What::Unfinished),
 ];
 
@@ -249,6 +252,11 @@ impl Measure {
             What::WaitMean => Some(mean()),
             What::QueuePackets => Some(mean() / run.packet_us),
             What::Jain => figures.jain,
+            What::StallMax => {
+                let flows = run.result.series.flows.iter().take(figures.flows.len());
+                let stalls = flows.map(|samples| metrics::longest_stall(samples.iter().map(|s| (s.at_ns, s.received))));
+                stalls.max().map(|ns| ns as f64 / 1e6)
+            }
             What::JainOver(span) => {
                 let flows = rates_over(run, *span);
                 let spans = flows.first().map_or(0, Vec::len);
