@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ccplane_emu::{
     Between, Config, EmuReport, Gso, HOST_VARIABLE, LinkConfig, LinkLog, Surroundings, Timing, Way, remote, shell,
 };
-use ccplane_qdisc::{Limit, LineSpec, LossModel, Piecewise, QueueSpec, Size, Trace};
+use ccplane_qdisc::{Limit, LineSpec, LinkSeeds, LossModel, Piecewise, QueueSpec, Size, Trace};
 use ccplane_units::{Duration, Rate};
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -300,7 +300,7 @@ fn config(args: &EmuArgs) -> Result<Config, Failure> {
             queue: if never_fills { QueueSpec::UNLIMITED } else { queue },
             loss,
             // Each its own stream, or the two directions would lose the same packets.
-            seed: args.seed.wrapping_add(way as u64),
+            seeds: LinkSeeds::all(args.seed.wrapping_add(way as u64)),
         }
     };
     let [up, down] = [up?, down?].map(|own| own.unwrap_or_else(|| both.clone()));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use ccplane_qdisc::{DelayModel, LineSpec, LossModel, QueueSpec, Shape};
+use ccplane_qdisc::{DelayModel, LineSpec, LinkSeeds, LossModel, QueueSpec, Shape};
 use ccplane_units::Duration;
 
 use crate::Bounds;
@@ -63,9 +63,8 @@ pub struct LinkConfig {
     pub queue: QueueSpec,
     /// Random loss, decided before the queue.
     pub loss: LossModel,
-    /// Where the random numbers for loss, jitter and queue begin: the same seed loses the same packets, counted from the
-    /// first. Give the two directions different ones, or they lose the same packets.
-    pub seed: u64,
+    /// Seeds of loss, jitter and queue. Give the two directions different ones, or they lose the same packets.
+    pub seeds: LinkSeeds,
 }
 
 impl LinkConfig {
@@ -113,7 +112,7 @@ impl Default for LinkConfig {
             reorder: false,
             queue: QueueSpec::UNLIMITED,
             loss: LossModel::NONE,
-            seed: 0,
+            seeds: LinkSeeds::all(0),
         }
     }
 }

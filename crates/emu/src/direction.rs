@@ -73,9 +73,9 @@ impl Direction {
     pub(crate) fn new(config: &LinkConfig, link: Link, window: Duration, store: Store, log: LinkLog) -> Direction {
         Direction {
             up: true,
-            loss: Loss::with_model(config.loss, config.seed),
+            loss: Loss::with_model(config.loss, config.seeds.loss),
             link,
-            delay: Delay::with_model(config.delay_model(), config.seed),
+            delay: Delay::with_model(config.delay_model(), config.seeds.delay),
             leaving: VecDeque::with_capacity(4_096),
             window,
             kept: Kept {

@@ -37,7 +37,7 @@ impl Link {
                 waiting: VecDeque::new(),
             },
             None => {
-                let queue = config.queue.build(rate, rtt, mtu, config.seed).map_err(failed)?;
+                let queue = config.queue.build(rate, rtt, mtu, config.seeds.queue).map_err(failed)?;
                 Link::Any(Box::new(Shaped::new(queue, &config.line, Time::ZERO)))
             }
         })

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
-use ccplane_emu::qdisc::{FifoLink, Limit, LineSpec, Loss, LossModel, QueueSpec, Size, Trace};
+use ccplane_emu::qdisc::{FifoLink, Limit, LineSpec, LinkSeeds, Loss, LossModel, QueueSpec, Size, Trace};
 use ccplane_emu::{Config, Emulator, Error, Fate, LinkConfig, LinkLog, Surroundings, Way, remote, shell};
 use ccplane_host::{Namespace, Offload, Tun};
 use ccplane_units::{Duration, Probability, Rate};
@@ -129,7 +129,7 @@ fn the_seed_decides_which_packets_are_lost() {
     let probability = Probability::from_parts((1 << 32) / 20);
     let lossy = LinkConfig {
         loss: LossModel::Bernoulli(probability),
-        seed: 42,
+        seeds: LinkSeeds::all(42),
         ..LinkConfig::default()
     };
     let emulator = emulate(lossy, LinkConfig::default());

@@ -4,6 +4,7 @@ use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_emu::{Config, DEVICE, EmuReport, Emulator, LinkConfig, Timing, Way};
 use ccplane_linux::Counters;
+use ccplane_qdisc::LinkSeeds;
 use ccplane_quic::Stack;
 use ccplane_quic::host::{Native, built_in};
 use ccplane_units::{Bytes, Duration, Rate};
@@ -147,9 +148,13 @@ impl<'s> Path<'s> {
 
     /// The path of a run with this seed.
     fn config(&self, seed: u64) -> Config {
-        // The two directions do not lose the same packets.
         let [forward, reverse] = [0, 1].map(|way| {
-            let (_, link) = &self.layout.links[way];
+            let (name, link) = &self.layout.links[way];
+            // The simulated link's own seeds, so that the n-th packet has the same fate there and here.
+            let seeds = match self.network.network.link_named(name) {
+                Some(link) => link.seeds(seed),
+                None => LinkSeeds::all(seed.wrapping_add(way as u64)),
+            };
             LinkConfig {
                 line: link.line.clone(),
                 delay: link.delay,
@@ -157,7 +162,7 @@ impl<'s> Path<'s> {
                 loss: link.loss,
                 jitter: link.jitter,
                 reorder: link.reorder,
-                seed: seed.wrapping_add(way as u64),
+                seeds,
             }
         });
         Config {

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration as StdDuration, Instant};
 
-use ccplane_emu::qdisc::{LineSpec, QueueSpec};
+use ccplane_emu::qdisc::{LineSpec, LinkSeeds, QueueSpec};
 use ccplane_emu::{Config, Emulator, LinkConfig};
 use ccplane_linux::Kernel;
 use ccplane_units::{Duration, Probability, Rate};
@@ -21,7 +21,7 @@ fn link(loss: Probability) -> Config {
         delay: Duration::from_millis(10),
         queue: QueueSpec::ONE_BDP,
         loss: if seed == 1 { loss } else { Probability::NEVER }.into(),
-        seed,
+        seeds: LinkSeeds::all(seed),
         ..LinkConfig::default()
     };
     Config {

@@ -65,7 +65,7 @@ pub use dualpi2::{DualPi2, DualPi2Config};
 pub use fifo::{Admitted, FifoLink};
 pub use fq_codel::{FqCodel, FqCodelConfig};
 pub use line::{Line, LineSpec};
-pub use loss::{Loss, LossModel, LossModelError};
+pub use loss::{LinkSeeds, Loss, LossModel, LossModelError};
 pub use piecewise::{Piecewise, PiecewiseError};
 pub use policer::Policer;
 pub use prio::{Buffer, Prio};

@@ -112,6 +112,29 @@ impl fmt::Display for LossModel {
     }
 }
 
+/// Where a link's random numbers begin, one stream for each purpose. Two links with the same seeds lose the same packets,
+/// counted from the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkSeeds {
+    /// Seed of [`Loss`].
+    pub loss: u64,
+    /// Seed of a queue that draws, such as RED.
+    pub queue: u64,
+    /// Seed of [`Delay`](crate::Delay).
+    pub delay: u64,
+}
+
+impl LinkSeeds {
+    /// One seed for all three.
+    pub const fn all(seed: u64) -> LinkSeeds {
+        LinkSeeds {
+            loss: seed,
+            queue: seed,
+            delay: seed,
+        }
+    }
+}
+
 /// Losses drawn from a model.
 ///
 /// The fate of the n-th packet depends on the seed and on n only, not on times or sizes. Under Bernoulli loss each

@@ -16,7 +16,6 @@ use crate::event::{Events, Kind};
 use crate::network::{LinkId, Network, Remark};
 use crate::packet::{NONE, Packets};
 use crate::probe::Sojourns;
-use crate::random::{self, Purpose};
 
 pub use special::Crossing;
 pub(crate) use special::Waiting;
@@ -129,7 +128,7 @@ impl Links {
             });
             let link = index as u32;
             if fifo.is_none() {
-                let draws = random::seed(seed, Purpose::Queue, link);
+                let draws = LinkId(link).seeds(seed).queue;
                 let queue = spec.queue.build(rate, spec.rtt, spec.mtu, draws).map_err(wrong)?;
                 let shaped = Shaped::new(queue, &spec.line, Time::ZERO);
                 all.special(link).queue = Queue::Shaped(Box::new(shaped));
@@ -141,7 +140,7 @@ impl Links {
                 all.special(link).remark = spec.remark;
             }
             if let DelayModel::Jitter { .. } = spec.delay {
-                let draws = random::seed(seed, Purpose::Delay, link);
+                let draws = LinkId(link).seeds(seed).delay;
                 all.special(link).jitter(spec.delay, draws);
             }
         }
@@ -440,7 +439,7 @@ impl Links {
         let special = self.special(at);
         match &mut special.loss {
             Some(model) => model.set_model(loss),
-            None => special.loss = Some(Loss::with_model(loss, random::seed(seed, Purpose::Loss, at))),
+            None => special.loss = Some(Loss::with_model(loss, LinkId(at).seeds(seed).loss)),
         }
     }
 

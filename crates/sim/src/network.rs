@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_qdisc::{DelayModel, LineSpec, LossModel, QueueSpec};
+use ccplane_qdisc::{DelayModel, LineSpec, LinkSeeds, LossModel, QueueSpec};
 use ccplane_transport::MAX_CLASSES;
 use ccplane_units::{Duration, Rate};
 pub use ccplane_workload::NodeId;
 
 use crate::SimError;
+use crate::random::{self, Purpose};
 
 /// A link, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +18,16 @@ impl LinkId {
     /// Links are numbered from 0 in the order in which they were added.
     pub fn index(self) -> usize {
         self.0 as usize
+    }
+
+    /// The link's seeds in a run with this seed. A link under real packets that takes them loses and delays the same
+    /// packets as the simulated one, counted from the first.
+    pub fn seeds(self, run: u64) -> LinkSeeds {
+        LinkSeeds {
+            loss: random::seed(run, Purpose::Loss, self.0),
+            queue: random::seed(run, Purpose::Queue, self.0),
+            delay: random::seed(run, Purpose::Delay, self.0),
+        }
     }
 }
 

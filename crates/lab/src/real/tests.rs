@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_emu::{Config as EmuConfig, EmuReport, Emulator, LinkConfig};
-use ccplane_qdisc::LineSpec;
+use ccplane_qdisc::{LineSpec, LinkSeeds};
 use ccplane_quic::Stack;
 use ccplane_quic::host::built_in;
 use ccplane_sim::{Congestion, Native, SimOptions, Simulation};
@@ -55,7 +55,7 @@ fn emulated(scenario: &Scenario, seed: u64) -> (EmuConfig, usize) {
             reorder: bottleneck.reorder,
             queue: bottleneck.queue,
             loss: bottleneck.loss,
-            seed,
+            seeds: LinkSeeds::all(seed),
         },
         reverse: LinkConfig {
             line: LineSpec::Unlimited,

@@ -7,7 +7,7 @@ use std::thread;
 
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_emu::{Config, Emulator, LinkConfig};
-use ccplane_qdisc::{LineSpec, QueueSpec};
+use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec};
 use ccplane_units::Duration;
 
 use super::super::replay::Message;
@@ -83,7 +83,7 @@ fn path() -> Config {
             line: LineSpec::Constant(LINK),
             delay: there,
             queue: QueueSpec::ONE_BDP,
-            seed: 1,
+            seeds: LinkSeeds::all(1),
             ..LinkConfig::default()
         },
         reverse: LinkConfig {

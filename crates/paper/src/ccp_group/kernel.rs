@@ -23,7 +23,7 @@ use ccplane_lab::metrics::Distribution;
 use ccplane_lab::steer::Steered;
 use ccplane_lab::traffic::{self, buffer_for, monotonic_ns, wait_until};
 use ccplane_lab::{Error, MTU, Progress, RemoteAgent, longest_stall, wire};
-use ccplane_qdisc::{LineSpec, QueueSpec};
+use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec};
 use ccplane_units::Duration;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -83,7 +83,7 @@ fn bottleneck(seed: u64) -> Config {
             line: LineSpec::Constant(RATE),
             delay: RTT / 2,
             queue: QueueSpec::ONE_BDP,
-            seed,
+            seeds: LinkSeeds::all(seed),
             ..LinkConfig::default()
         },
         reverse: LinkConfig {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ccplane_emu::{Config as EmuConfig, Emulator, LinkConfig, Timing};
-use ccplane_qdisc::{LineSpec, QueueSpec, Size};
+use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec, Size};
 use ccplane_transport::{Config, Native, Rc3};
 use ccplane_udp::{Congestion, Host, Options, Stamping};
 use ccplane_units::{Duration, Rate};
@@ -95,7 +95,10 @@ impl Testbed {
         };
         let config = EmuConfig {
             forward: link.clone(),
-            reverse: LinkConfig { seed: 1, ..link },
+            reverse: LinkConfig {
+                seeds: LinkSeeds::all(1),
+                ..link
+            },
             timing: Timing::Balanced,
             mtu: who.mtu(),
             log_records: 0,
