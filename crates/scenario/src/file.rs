@@ -399,6 +399,7 @@ pub(crate) struct Transport {
     pub(crate) growth_limit: Option<Spanned<u32>>,
     pub(crate) ecn: Option<bool>,
     pub(crate) pacing: Option<bool>,
+    pub(crate) pacing_quantum: Option<Q<Duration>>,
     pub(crate) initial_window: Option<Spanned<u32>>,
     pub(crate) jump_start: Option<bool>,
     pub(crate) restart_after_idle: Option<bool>,

@@ -402,6 +402,8 @@ pub struct TransportOptions {
     pub ecn: Option<bool>,
     /// Whether segments are spaced at the congestion control's rate.
     pub pacing: Option<bool>,
+    /// Segments due within this time leave as one burst. Linux sends bursts of about 1 ms.
+    pub pacing_quantum: Option<Duration>,
     /// Segments sent before the first acknowledgement.
     pub initial_window: Option<u16>,
     /// The first window holds all that was written until then (JumpStart).

@@ -79,6 +79,7 @@ pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<Tr
         )?,
         ecn: written.ecn,
         pacing: written.pacing,
+        pacing_quantum: written.pacing_quantum.as_ref().map(|time| time.get_ref().0),
         initial_window: within(
             context,
             written.initial_window.as_ref(),

@@ -348,6 +348,7 @@ fn receivers_acknowledge_as_often_as_the_file_says() {
     assert_eq!(options("ack_every = 8").ack_every, Some(8));
     let all = options(
         "ack_every = 8\nack_delay = \"50us\"\nquick_acks = 0\ngrowth_limit = 2\nheader_bytes = 40\nmss = 1460\n\
+         pacing_quantum = \"1ms\"\n\
          initial_rto = \"5s\"\njump_start = true\nrestart_after_idle = false",
     );
     let expected = TransportOptions {
@@ -357,6 +358,7 @@ fn receivers_acknowledge_as_often_as_the_file_says() {
         ack_delay: Some(Duration::from_micros(50)),
         quick_acks: Some(0),
         growth_limit: Some(2),
+        pacing_quantum: Some(Duration::from_millis(1)),
         jump_start: Some(true),
         restart_after_idle: Some(false),
         initial_rto: Some(Duration::from_secs(5)),

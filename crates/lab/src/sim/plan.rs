@@ -393,6 +393,7 @@ fn config(options: &TransportOptions) -> Config {
             .ecn
             .map_or(own.ecn, |ecn| if ecn { Ecn::Ect0 } else { Ecn::NotEct }),
         pacing: options.pacing.unwrap_or(own.pacing),
+        pacing_quantum: options.pacing_quantum.unwrap_or(own.pacing_quantum),
         initial_window: options.initial_window.unwrap_or(own.initial_window),
         jump_start: options.jump_start.unwrap_or(own.jump_start),
         restart_after_idle: options.restart_after_idle.unwrap_or(own.restart_after_idle),
