@@ -3,7 +3,7 @@
 #   make test    build, and run every test
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-RUN = --alg reno,cubic --vs native:reno,native:cubic --rate 96mbit --rtt 20ms --queue droptail:1bdp --duration 15s
+RUN = --datapath linux --alg reno,cubic --vs native:reno,native:cubic --rate 96mbit --rtt 20ms --queue droptail:1bdp --duration 15s
 
 .PHONY: run build test lint fuzz package python install-c clean
 

@@ -8,12 +8,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "run",
         &[
             (
-                "ccplane's Cubic beside the kernel's, on this kernel",
-                "ccplane run --alg cubic --vs native:cubic --rate 96mbit --rtt 20ms",
+                "two algorithms in the simulator, as any user",
+                "ccplane run --alg copa,cubic --rate 48mbit --rtt 40ms",
+            ),
+            (
+                "ccplane's Cubic and the kernel's, on kernel TCP, as root",
+                "ccplane run --datapath linux --alg cubic --vs native:cubic --rate 96mbit --rtt 20ms",
             ),
             (
                 "three algorithms on a trace, simulated with twenty seeds",
-                "ccplane run --alg copa,bbr,cubic --trace down.trace --rtt 40ms --datapath sim --seeds 1..20",
+                "ccplane run --alg copa,bbr,cubic --trace down.trace --rtt 40ms --seeds 1..20",
             ),
             (
                 "a scenario that comes with ccplane",

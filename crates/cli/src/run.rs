@@ -31,7 +31,8 @@ pub struct RunArgs {
     /// name of one that comes with ccplane, such as `02-fairness`.
     #[arg(value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// Where the packets run. Without it a scenario runs in the simulator, `--transport rc3` over UDP, everything else on kernel TCP.
+    /// Where the packets run. The default is the simulator, which needs no privileges. A contender `native:NAME` without a
+    /// FILE is the kernel's own, so that the default becomes `linux`.
     #[arg(long, value_enum)]
     datapath: Option<Datapath>,
     /// ccplane's algorithms, separated by commas; with parameters: `cubic:report=10ms:hystart=off`.
@@ -182,7 +183,13 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     };
     let seeds = seeds(&args, &scenario, datapath)?;
     let agent = remote_agent(&args, &scenario)?;
-    doctor::require(needs(datapath, &scenario))?;
+    doctor::require(needs(datapath, &scenario)).map_err(|missing| match implied_by(&args) {
+        Some(native) => missing.hint(format!(
+            "`{native}` is this kernel's own, so the run is on kernel TCP; for the simulator, which has a model of it and needs no \
+             privileges, use `ccplane run --datapath sim`"
+        )),
+        None => missing,
+    })?;
     let out = results::folder(args.out.as_deref(), args.force)?;
     let timing = args.timing.into();
     let drawn_starts = args.repeats.is_some();
@@ -235,14 +242,21 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Where it runs, if that can be.
+/// The contender that implies kernel TCP: without `--datapath`, `native:cubic` is the kernel's own Cubic. A scenario file
+/// runs in the simulator, whose models `native:` also names. Kernel TCP has no second loop, so RC3 implies the simulator.
+fn implied_by(args: &RunArgs) -> Option<&Contender> {
+    if args.datapath.is_some() || args.scenario.is_some() || args.transport == TransportArg::Rc3 {
+        return None;
+    }
+    args.alg.iter().chain(&args.vs).find(|contender| contender.is_native())
+}
+
+/// The datapath of the run, checked against the options that not every datapath has.
 fn datapath(args: &RunArgs) -> Result<Datapath, Failure> {
     let second_loop = args.transport == TransportArg::Rc3;
-    let datapath = args.datapath.unwrap_or(match args.scenario {
-        Some(_) => Datapath::Sim,
-        // Kernel TCP has no second loop.
-        None if second_loop => Datapath::Udp,
-        None => Datapath::Linux,
+    let datapath = args.datapath.unwrap_or(match implied_by(args) {
+        Some(_) => Datapath::Linux,
+        None => Datapath::Sim,
     });
     if let Datapath::Quic(stack) = datapath {
         crate::quic::is_built_in(stack)?;
@@ -251,7 +265,7 @@ fn datapath(args: &RunArgs) -> Result<Datapath, Failure> {
     if args.elsewhere.is_asked() && datapath == Datapath::Sim {
         return usage(
             "--agent is for real packets: virtual time does not wait for another process",
-            "add `--datapath linux`, `udp` or `quic`",
+            "add `--datapath linux`, `--datapath udp` or `--datapath quic`, as root",
         );
     }
     if second_loop && matches!(datapath, Datapath::Linux | Datapath::Quic(_)) {
@@ -263,13 +277,13 @@ fn datapath(args: &RunArgs) -> Result<Datapath, Failure> {
     if args.pcap && datapath != Datapath::Sim {
         return usage(
             "--pcap keeps the packets of simulated links",
-            "add `--datapath sim`; on real packets, `tcpdump` sees the namespaces",
+            "use `--datapath sim`; on real packets, `tcpdump` sees the namespaces",
         );
     }
     if args.repeats.is_some() && datapath == Datapath::Sim {
         return usage(
             "--repeats is for real packets: a simulation with the same seed gives the same bytes",
-            "give seeds, as `--seeds 1..5`",
+            "add `--datapath linux`, as root; or give the simulator seeds, as `--seeds 1..5`",
         );
     }
     Ok(datapath)

@@ -268,7 +268,7 @@ fn doctor_answers_everywhere() {
 #[test]
 fn without_privileges_it_says_what_is_missing_and_what_can_run() {
     if !nix::unistd::geteuid().is_root() {
-        fails(&["run", "--alg", "reno"], 3, &["root", "--datapath sim"]);
+        fails(&["run", "--vs", "native:reno"], 3, &["root", "--datapath sim"]);
         return;
     }
     // As nobody, who may read and execute a copy outside root's folders.
@@ -286,7 +286,8 @@ fn without_privileges_it_says_what_is_missing_and_what_can_run() {
     };
     let before = namespaces();
     for arguments in [
-        &["run", "--alg", "reno"][..],
+        &["run", "--alg", "reno", "--vs", "native:reno"][..],
+        &["run", "--alg", "reno", "--datapath", "linux"],
         &["attach", "--alg", "reno"],
         &["emu", "--rate", "1mbit", "--", "true"],
     ] {
@@ -298,6 +299,22 @@ fn without_privileges_it_says_what_is_missing_and_what_can_run() {
             "{arguments:?}: {text}"
         );
     }
+    let out = std::env::temp_dir().join(format!("ccplane-test-nobody-{}", std::process::id()));
+    let simulated = nobody(&[
+        "run",
+        "--alg",
+        "reno",
+        "--duration",
+        "1s",
+        "--out",
+        &out.display().to_string(),
+    ]);
+    let text = String::from_utf8_lossy(&simulated.stdout).into_owned();
+    assert!(
+        simulated.status.success() && text.contains("simulator"),
+        "{simulated:?}"
+    );
+    fs::remove_dir_all(&out).expect("root removes what nobody wrote");
     for arguments in [&["doctor"][..], &["flows"]] {
         let output = nobody(arguments);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

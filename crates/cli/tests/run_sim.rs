@@ -133,6 +133,31 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
     assert_eq!(object["digest"], second["digest"]);
 }
 
+/// Without `--datapath` options run in the simulator for every user, root included. `native:` is the kernel's own.
+#[test]
+fn the_default_datapath_is_the_simulator() {
+    for (name, options) in [
+        ("plain", &["--alg", "reno"][..]),
+        (
+            "rc3",
+            &["--alg", "cubic", "--transport", "rc3", "--queue", "prio:6:shared:1bdp"],
+        ),
+    ] {
+        let (_, out) = folder(&format!("sim-default-{name}"));
+        let object = json(&[&["run", "--duration", "1s", "--out", &out, "--json"], options].concat());
+        assert_eq!(object["setup"]["datapath"], "simulator", "{name}");
+    }
+    // Usage errors come before privileges are looked at: these fail alike for root and for others.
+    for (options, expected) in [
+        (&["--alg", "reno", "--repeats", "2"][..], "--datapath linux"),
+        (&["--alg", "reno", "--agent", "unix:/nowhere"], "--datapath linux"),
+        (&["--vs", "native:reno", "--pcap"], "--datapath sim"),
+    ] {
+        let (code, told) = said(&[&["run"], options].concat());
+        assert!(code == 2 && told.contains(expected), "{options:?}: {code} {told}");
+    }
+}
+
 #[test]
 fn a_shipped_scenario_runs_by_its_name_and_others_are_told_with_those_that_are_near() {
     let (path, out) = folder("sim-shipped");
