@@ -78,7 +78,6 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         .out
         .clone()
         .unwrap_or_else(|| Path::new("ccplane-evaluation").join(folder(&algorithm)));
-    prepare(&out, args)?;
     // Before the load is our own.
     let provenance = Provenance::now(crate::build(), command_line(), args.quick);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -91,6 +90,8 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         parts: Some(out.join(PARTS)),
         command: again(&command_line()),
     };
+    evaluate::check(&options, registry).map_err(failure)?;
+    prepare(&out, args)?;
     let shown = Shown {
         bar: percent_bar(),
         stop: interrupt::flag()?,
@@ -98,7 +99,7 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
     let evaluation = evaluate::run(&options, registry, &shown);
     shown.bar.finish_and_clear();
     let evaluation = evaluation.map_err(|error| match error {
-        Error::Interrupted => Failure::text(Kind::Failed, "stopped before the end").hint(format!(
+        Error::Interrupted => Failure::text(Kind::Interrupted, "stopped before the end").hint(format!(
             "what was finished is kept in {}: --resume goes on from there",
             out.display()
         )),
@@ -106,10 +107,17 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
     })?;
     let page = out.join(PAGE);
     let figures = serde_json::to_string_pretty(&evaluation.json()).unwrap_or_default() + "\n";
-    fs::create_dir_all(&out)
+    let written = fs::create_dir_all(&out)
         .and_then(|()| fs::write(&page, evaluate::page(&evaluation, &provenance)))
-        .and_then(|()| fs::write(out.join(FIGURES), figures))
-        .map_err(|e| unwritable(&out, &e))?;
+        .and_then(|()| fs::write(out.join(FIGURES), figures));
+    if let Err(why) = written {
+        // The verdicts are not lost with the page. With --json the failure is the one object.
+        if !json {
+            println!("{}", evaluation.text());
+        }
+        return Err(unwritable(&out, &why)
+            .hint("make room or change its owner; --resume then writes the page without new runs"));
+    }
     // A question that has no runs has kept nothing.
     let _ = fs::remove_dir_all(out.join(PARTS));
     for (question, run, what) in &evaluation.complaints {
@@ -145,9 +153,19 @@ fn list(json: bool) {
     }
 }
 
-/// A folder's name for an algorithm with its parameters.
+/// Returns the name of the folder for an algorithm with its parameters. A file is named without its path: `./mine.ccp` would
+/// begin with a dot, and the folder be hidden.
 fn folder(algorithm: &Contender) -> String {
-    algorithm.to_string().replace([':', '/', ' '], "-")
+    let path = Path::new(algorithm.algorithm());
+    let parameters = algorithm.to_string().split_off(algorithm.algorithm().len());
+    let name = match (algorithm, path.extension(), path.file_stem()) {
+        (Contender::Ccplane { .. }, Some(end), Some(stem)) if end == "ccp" || end == "py" => {
+            format!("{}{parameters}", stem.to_string_lossy())
+        }
+        _ => algorithm.to_string(),
+    };
+    let name = name.replace([':', '/', ' '], "-");
+    name.trim_start_matches(['.', '-']).to_owned()
 }
 
 /// Nothing that is there is written over unless that is asked for.
@@ -155,7 +173,8 @@ fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
     let (parts, finished) = (out.join(PARTS), out.join(PAGE).exists() || out.join(FIGURES).exists());
     let taken = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) || out.is_file();
     if args.resume {
-        if finished {
+        // A new evaluation that was interrupted has parts next to the old page.
+        if finished && !parts.is_dir() {
             return Err(
                 Failure::text(Kind::Usage, format!("the evaluation in {} is finished", out.display()))
                     .hint("leave out --resume, and say --force to make it again, or choose another folder with --out"),
@@ -164,7 +183,7 @@ fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
         return Ok(());
     }
     if taken && !args.force {
-        let hint = if parts.is_dir() && !finished {
+        let hint = if parts.is_dir() {
             "an evaluation was interrupted there: --resume goes on with it, --force begins again; or choose another folder with --out"
         } else {
             "--force writes over an evaluation that is there; or choose another folder with --out"
@@ -215,6 +234,19 @@ impl Progress for Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_folder_of_results_is_hidden() {
+        for (algorithm, expected) in [
+            ("./mine.ccp", "mine"),
+            ("../algorithms/my own.py:back=0.7", "my-own-back=0.7"),
+            (".hidden.ccp", "hidden"),
+            ("copa:delta=1", "copa-delta=1"),
+            ("native:cubic", "native-cubic"),
+        ] {
+            assert_eq!(folder(&algorithm.parse().expect("a contender")), expected);
+        }
+    }
 
     #[test]
     fn what_belongs_to_one_time_is_left_out_of_the_command() {

@@ -13,6 +13,8 @@ pub enum Kind {
     Usage = 2,
     /// This host cannot do it (kernel, capability, device): exit code 3.
     Unsupported = 3,
+    /// Ctrl-C or another signal ended it: exit code 130, as shells have it for SIGINT.
+    Interrupted = 130,
 }
 
 /// An error for a person: what failed, why, and what to do about it.
@@ -70,6 +72,16 @@ impl Failure {
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Adds a sentence to what the reader can do.
+    #[must_use]
+    pub fn also(self, hint: impl Into<String>) -> Failure {
+        let hint = match &self.hint {
+            Some(first) => format!("{first}; {}", hint.into()),
+            None => hint.into(),
+        };
+        self.hint(hint)
     }
 
     /// Prints the message to stderr (as JSON to stdout where `json`) and gives the exit code.

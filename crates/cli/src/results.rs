@@ -1,4 +1,4 @@
-//! The folder of a run's results: never one that holds those of another run.
+//! The folder of a run's results. Results of another run stay in it until the new ones are complete.
 
 use std::fs;
 use std::io;
@@ -26,37 +26,117 @@ const FILES: [&str; 14] = [
     "links.csv",
     "bundles.csv",
 ];
-/// And folders: of each seed, and of packets.
-const FOLDERS: [&str; 2] = ["seed-", "packets"];
+/// And folders: of each seed, of packets, and of new results next to old ones.
+const FOLDERS: [&str; 3] = ["seed-", "packets", UNFINISHED];
+/// Start of the name of a folder with new results, in a folder that has old ones.
+const UNFINISHED: &str = "unfinished-";
 
-/// The folder to write to: the one that was asked for, if it has no results or `force` says that they may go; else a new one.
-pub fn folder(asked: Option<&Path>, force: bool) -> Result<PathBuf, Failure> {
-    let Some(folder) = asked else {
-        return Ok(next(Path::new(HOME)));
-    };
-    let unreadable = |why: io::Error| {
-        Failure::text(Kind::Failed, format!("{} cannot be used: {why}", folder.display()))
-            .hint("choose another folder with --out")
-    };
-    let old = left_by_a_run(folder).map_err(unreadable)?;
-    if old.is_empty() {
-        return Ok(folder.to_owned());
-    }
-    if !force {
-        let what = format!("{} has the results of another run", folder.display());
-        return Err(Failure::text(Kind::Usage, what).hint(
-            "choose another folder with --out, leave --out away for a new one, or remove what is there with --force",
-        ));
-    }
-    for path in old {
-        let removed = if path.is_dir() {
-            fs::remove_dir_all(&path)
-        } else {
-            fs::remove_file(&path)
+/// Folder of a run that is under way. Without old results in it, files are written to it directly. Next to old results they
+/// are written to a folder inside, and replace the old ones when the run is complete.
+pub struct Folder {
+    path: PathBuf,
+    /// Where new files go: `path`, or a folder inside.
+    staging: PathBuf,
+    /// What was created for this run, innermost first. It is removed again where nothing was written to it.
+    created: Vec<PathBuf>,
+}
+
+impl Folder {
+    /// Opens `asked`, which may have old results only if `force` is set; without it a new folder. Fails at once if it cannot
+    /// be written to: the run may take hours.
+    pub fn open(asked: Option<&Path>, force: bool) -> Result<Folder, Failure> {
+        let path = asked.map_or_else(|| next(Path::new(HOME)), Path::to_owned);
+        let unusable = |why| unusable(&path, &why);
+        let has_old = !left_by_a_run(&path).map_err(unusable)?.is_empty();
+        if has_old && !force {
+            let what = format!("{} has the results of another run", path.display());
+            return Err(Failure::text(Kind::Usage, what).hint(
+                "choose another folder with --out, leave --out away for a new one, or replace what is there with --force",
+            ));
+        }
+        let staging = match has_old {
+            true => first_free(|number| path.join(format!("{UNFINISHED}{number}"))),
+            false => path.clone(),
         };
-        removed.map_err(unreadable)?;
+        let missing = staging
+            .ancestors()
+            .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        let mut folder = Folder {
+            created: missing.map(Path::to_owned).collect(),
+            path: path.clone(),
+            staging,
+        };
+        fs::create_dir_all(&folder.staging).map_err(unusable)?;
+        folder.probe().map_err(unusable)?;
+        // Deeper ones first, as they are removed.
+        folder
+            .created
+            .sort_by_key(|path| std::cmp::Reverse(path.components().count()));
+        Ok(folder)
     }
-    Ok(folder.to_owned())
+
+    /// The folder that the run writes to.
+    pub fn staging(&self) -> &Path {
+        &self.staging
+    }
+
+    /// Replaces old results with the new ones, which are complete. Returns the folder.
+    pub fn complete(self) -> Result<PathBuf, Failure> {
+        if self.staging == self.path {
+            return Ok(self.path.clone());
+        }
+        let unmoved = |why: io::Error| {
+            let what = format!("the old results in {} cannot be replaced: {why}", self.path.display());
+            Failure::text(Kind::Failed, what).hint(format!("the new ones are in {}", self.staging.display()))
+        };
+        let old = left_by_a_run(&self.path).map_err(unmoved)?;
+        for path in old.iter().filter(|path| **path != self.staging) {
+            match path.is_dir() {
+                true => fs::remove_dir_all(path).map_err(unmoved)?,
+                false => fs::remove_file(path).map_err(unmoved)?,
+            }
+        }
+        for entry in fs::read_dir(&self.staging).map_err(unmoved)? {
+            let entry = entry.map_err(unmoved)?;
+            fs::rename(entry.path(), self.path.join(entry.file_name())).map_err(unmoved)?;
+        }
+        Ok(self.path.clone())
+    }
+
+    /// The sentence on where the finished part of an incomplete run is.
+    pub fn kept(&self) -> String {
+        match self.staging == self.path {
+            true => format!("what was finished is in {}", self.path.display()),
+            false => format!(
+                "what was finished is in {}, next to the old results, which are unchanged",
+                self.staging.display()
+            ),
+        }
+    }
+
+    /// Writes and removes a file.
+    fn probe(&self) -> io::Result<()> {
+        let file = self.staging.join(format!(".ccplane-{}", std::process::id()));
+        fs::write(&file, "")?;
+        fs::remove_file(&file)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // One that is not empty stays.
+        for folder in &self.created {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+fn unusable(folder: &Path, why: &io::Error) -> Failure {
+    Failure::text(
+        Kind::Failed,
+        format!("{} cannot be written to: {why}", folder.display()),
+    )
+    .hint("choose another folder with --out")
 }
 
 /// The page of a comparison: the one that was asked for, if nothing is there or `force` says that it may go; else a new one.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ccplane_emu::Timing;
 use ccplane_lab::result::{RunResult, Setup};
@@ -93,7 +93,7 @@ pub struct RunArgs {
     /// Folder for summary.json, series.csv, flows.csv and report.html; without it a new one, `ccplane-results/run-N`.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Remove the results of another run that are in the folder.
+    /// Replace the results of another run that are in the folder, once the new ones are complete.
     #[arg(long, requires = "out")]
     force: bool,
 }
@@ -190,7 +190,9 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         )),
         None => missing,
     })?;
-    let out = results::folder(args.out.as_deref(), args.force)?;
+    let stop = interrupt::flag()?;
+    let folder = results::Folder::open(args.out.as_deref(), args.force)?;
+    let out = folder.staging();
     let timing = args.timing.into();
     let drawn_starts = args.repeats.is_some();
     let place: Box<dyn Place> = match datapath.over() {
@@ -215,27 +217,69 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     };
     let shown = Shown {
         bar: percent_bar(),
-        stop: interrupt::flag()?,
+        stop,
         json,
-        out: &out,
-        kept: AtomicU64::new(0),
+        out,
         unwritten: AtomicBool::new(false),
     };
-    let result = ccplane_lab::run(&*place, &scenario, registry, &options, &shown)
-        .map_err(|error| shown.ended(error, &blamed))?;
+    let outcome = ccplane_lab::run_keeping(&*place, &scenario, registry, &options, &shown);
     shown.bar.finish_and_clear();
     if shown.unwritten.load(Ordering::Relaxed) {
         tracing::warn!("the results of single seeds could not be written to {}", out.display());
     }
-    let unwritable = |e| Failure::new(Kind::Failed, e);
-    let page = files::write(&result, &out, &provenance).map_err(unwritable)?;
-    files::write_scenario(&scenario.text, &out).map_err(unwritable)?;
-    print(&result, &page, json);
+    let (result, stopped) = match outcome {
+        Ok(result) => (Some(result), None),
+        Err(stopped) => (stopped.finished, Some(blamed.failure(stopped.error))),
+    };
+    let Some(result) = result else {
+        let nothing = |failure: Failure| match failure.kind {
+            Kind::Interrupted => failure.also("no run was finished"),
+            _ => failure,
+        };
+        return stopped.map_or(Ok(()), |failure| Err(nothing(failure)));
+    };
+    let (page, failure) = match write(&result, &scenario, &provenance, out) {
+        Ok(page) => match stopped {
+            None => (Some(folder.complete()?.join(page)), None),
+            Some(failure) => (Some(out.join(page)), Some(failure.also(folder.kept()))),
+        },
+        Err(error) => {
+            let failure = stopped.unwrap_or_else(|| Failure::new(Kind::Failed, error));
+            let rescue = std::env::temp_dir().join(format!("ccplane-results-{}", std::process::id()));
+            match write(&result, &scenario, &provenance, &rescue) {
+                Ok(page) => {
+                    let hint = format!(
+                        "{} cannot be written to; the results are in {}",
+                        out.display(),
+                        rescue.display()
+                    );
+                    (Some(rescue.join(page)), Some(failure.also(hint)))
+                }
+                Err(_) => (None, Some(failure)),
+            }
+        }
+    };
+    // With --json the failure is the one object.
+    if failure.is_none() || !json {
+        print(&result, page.as_deref(), json);
+    }
     if !json && datapath == Datapath::Sim {
         println!("{}", speed(&result, &scenario, seeds));
     }
     warn(&result);
-    Ok(())
+    failure.map_or(Ok(()), Err)
+}
+
+/// Writes page, figures and scenario to a folder. Returns the name of the page.
+fn write(
+    result: &RunResult,
+    scenario: &Scenario,
+    provenance: &Provenance,
+    folder: &Path,
+) -> Result<&'static str, files::WriteError> {
+    files::write(result, folder, provenance)?;
+    files::write_scenario(&scenario.text, folder)?;
+    Ok(files::PAGE)
 }
 
 fn cores() -> usize {
@@ -490,6 +534,7 @@ pub fn failure(error: Error) -> Failure {
         | Error::Algorithm(_)
         | Error::Emulator(ccplane_emu::Error::Queue { .. }) => Kind::Usage,
         Error::NoPermission { .. } => Kind::Unsupported,
+        Error::Interrupted => Kind::Interrupted,
         _ => Kind::Failed,
     };
     Failure::new(kind, error)
@@ -518,23 +563,7 @@ struct Shown<'a> {
     stop: Arc<AtomicBool>,
     json: bool,
     out: &'a Path,
-    /// Seeds whose results are in folders of their own.
-    kept: AtomicU64,
     unwritten: AtomicBool,
-}
-
-impl Shown<'_> {
-    /// A run that did not end, and what is kept of it.
-    fn ended(&self, error: Error, blamed: &Blamed) -> Failure {
-        let interrupted = matches!(error, Error::Interrupted);
-        let failure = blamed.failure(error);
-        match self.kept.load(Ordering::Relaxed) {
-            _ if !interrupted => failure,
-            0 => failure.hint("nothing was kept"),
-            1 => failure.hint(format!("the results of one seed are kept, in {}", self.out.display())),
-            n => failure.hint(format!("the results of {n} seeds are kept, in {}", self.out.display())),
-        }
-    }
 }
 
 impl Progress for Shown<'_> {
@@ -547,9 +576,8 @@ impl Progress for Shown<'_> {
         show(&self.bar, share, what);
     }
     fn seed_done(&self, seed: u64, result: RunResult) {
-        match files::write_figures(&result, &self.out.join(format!("seed-{seed}"))) {
-            Ok(_) => drop(self.kept.fetch_add(1, Ordering::Relaxed)),
-            Err(_) => self.unwritten.store(true, Ordering::Relaxed),
+        if files::write_figures(&result, &self.out.join(format!("seed-{seed}"))).is_err() {
+            self.unwritten.store(true, Ordering::Relaxed);
         }
     }
     fn cancelled(&self) -> bool {
@@ -560,11 +588,11 @@ impl Progress for Shown<'_> {
 /// Letters in a line of text beside tables.
 const NOTE: usize = 100;
 
-fn print(result: &RunResult, page: &std::path::Path, json: bool) {
-    let page = std::fs::canonicalize(page).unwrap_or_else(|_| page.to_owned());
+fn print(result: &RunResult, page: Option<&Path>, json: bool) {
+    let page = page.map(|page| std::fs::canonicalize(page).unwrap_or_else(|_| page.to_owned()));
     if json {
-        let mut object = ccplane_lab::files::summary(result);
-        object["report"] = page.display().to_string().into();
+        let mut object = files::summary(result);
+        object["report"] = page.map(|page| page.display().to_string()).into();
         println!("{object}");
     } else {
         for table in ccplane_lab::table::all(result) {
@@ -573,7 +601,9 @@ fn print(result: &RunResult, page: &std::path::Path, json: bool) {
         if !result.note.is_empty() {
             println!("{}", ccplane_report::wrap(&result.note, NOTE));
         }
-        println!("report: {}", page.display());
+        if let Some(page) = page {
+            println!("report: {}", page.display());
+        }
     }
 }
 

@@ -99,7 +99,7 @@ fn an_interrupted_evaluation_goes_on_where_it_stopped() {
     assert!(interrupt.expect("there is a kill").success());
     let output = running.wait_with_output().expect("it ends");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && text.contains("--resume"), "{text}");
+    assert!(output.status.code() == Some(130) && text.contains("--resume"), "{text}");
     assert!(parts() > 0 && !path.join("evaluation.html").exists());
 
     let (code, text) = said(&arguments);

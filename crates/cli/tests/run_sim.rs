@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -311,4 +311,176 @@ fn what_cannot_run_on_real_packets_is_named() {
     for part in ["[transport]", "[topology.dumbbell]", "--datapath sim"] {
         assert!(told.contains(part), "no {part} in: {told}");
     }
+}
+
+/// Waits until the file is there, or the run has ended.
+fn appears(path: &Path, run: &mut Child) -> bool {
+    while !path.exists() && run.try_wait().expect("it is ours").is_none() {
+        std::thread::yield_now();
+    }
+    path.exists()
+}
+
+/// Sends SIGINT, as Ctrl-C does. Returns exit code, standard output and standard error.
+fn interrupted(run: Child) -> (Option<i32>, String, String) {
+    let interrupt = Command::new("kill").args(["-INT", &run.id().to_string()]).status();
+    assert!(interrupt.expect("there is a kill").success());
+    let output = run.wait_with_output().expect("it ends");
+    let text = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes).replace('│', " ");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A run that takes longer than any test waits.
+fn endless(out: &str, more: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_ccplane"))
+        .args([
+            "run",
+            "--alg",
+            "reno,cubic",
+            "--duration",
+            "1s",
+            "--threads",
+            "1",
+            "--seeds",
+            "1..1000000",
+        ])
+        .args(["--out", out])
+        .args(more)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary under test starts")
+}
+
+#[test]
+fn an_interrupt_keeps_what_is_finished() {
+    let (path, out) = folder("sim-interrupted");
+    let mut run = endless(&out, &[]);
+    assert!(appears(&path.join("seed-2/summary.json"), &mut run));
+    let (code, table, told) = interrupted(run);
+    assert_eq!(code, Some(130), "{told}");
+    assert!(
+        table.contains("reno") && table.contains("goodput") && table.contains("report.html"),
+        "{table}"
+    );
+    assert!(
+        told.contains("stopped before the end") && told.contains(&format!("what was finished is in {out}")),
+        "{told}"
+    );
+    let read = |name: &str| fs::read_to_string(path.join(name)).expect(name);
+    let summary: Value = serde_json::from_str(&read("summary.json")).expect("JSON");
+    assert!(
+        summary["stopped"].as_str().is_some_and(|why| why.contains("stopped")),
+        "{summary}"
+    );
+    assert!(
+        summary["contenders"][1]["spread"]["seeds"].as_u64() >= Some(2),
+        "{summary}"
+    );
+    assert!(
+        read("report.html").contains("This run was interrupted. ") && read("report.html").contains("of 1000000 runs")
+    );
+    assert!(path.join("scenario.toml").is_file() && path.join("seed-1/summary.json").is_file());
+}
+
+#[test]
+fn old_results_stay_until_new_ones_are_complete() {
+    let (path, out) = folder("sim-force");
+    let plain = ["run", "--alg", "reno", "--duration", "1s", "--out", &out];
+    assert_eq!(said(&plain).0, 0);
+    let summary = || fs::read_to_string(path.join("summary.json")).expect("the old results");
+    let old = summary();
+    let inside = || {
+        let names = fs::read_dir(&path)
+            .expect("it is there")
+            .map(|entry| entry.expect("it is there").file_name());
+        names
+            .filter(|name| name.to_string_lossy().starts_with("unfinished"))
+            .count()
+    };
+    // A request that cannot run.
+    for bad in [
+        &["--alg", "absent"][..],
+        &["--alg", "./absent.ccp"],
+        &["--alg", "reno", "--queue", "fifo"],
+        &["--alg", "reno", "--trace", "/absent"],
+        &["--alg", "native:absent", "--datapath", "sim"],
+        &["--alg", "reno", "--repeats", "2"],
+    ] {
+        let (code, told) = said(&[&["run", "--out", &out, "--force"], bad].concat());
+        assert_eq!((code, summary() == old, inside()), (2, true, 0), "{bad:?}: {told}");
+    }
+    // One that is interrupted, twice: what it has finished is next to the old results.
+    for number in 1..=2 {
+        let mut run = endless(&out, &["--force"]);
+        let new = path.join(format!("unfinished-{number}"));
+        assert!(appears(&new.join("seed-1/summary.json"), &mut run));
+        assert_eq!(summary(), old);
+        let (code, _, told) = interrupted(run);
+        assert!(
+            code == Some(130) && told.contains("old results, which are unchanged"),
+            "{told}"
+        );
+        assert!(summary() == old && new.join("report.html").is_file());
+    }
+    // One that completes replaces all of them.
+    let (code, told) = said(&[
+        "run",
+        "--alg",
+        "cubic",
+        "--duration",
+        "1s",
+        "--seeds",
+        "1..2",
+        "--out",
+        &out,
+        "--force",
+    ]);
+    assert_eq!((code, summary() == old, inside()), (0, false, 0), "{told}");
+    assert!(path.join("seed-2/summary.json").is_file() && path.join("report.html").is_file());
+}
+
+#[test]
+fn results_that_cannot_be_written_are_shown_and_kept_elsewhere() {
+    // Known before it runs.
+    let (path, _) = folder("sim-unwritable");
+    fs::create_dir_all(&path).expect("the test's folder can be written");
+    let file = path.join("file");
+    fs::write(&file, "mine").expect("the test's folder can be written");
+    let inside = file.join("results").display().to_string();
+    let (code, told) = said(&["run", "--alg", "reno", "--duration", "60m", "--out", &inside]);
+    assert!(
+        code == 1 && told.contains("cannot be written to") && told.contains("--out"),
+        "{told}"
+    );
+    // Known only at the end: something else has the name of the page.
+    let out = path.join("out");
+    fs::create_dir_all(out.join("report.html")).expect("the test's folder can be written");
+    let run = Command::new(env!("CARGO_BIN_EXE_ccplane"))
+        .args(["run", "--alg", "reno", "--duration", "1s", "--out"])
+        .arg(&out)
+        .env("TMPDIR", &path)
+        .output()
+        .expect("the binary under test starts");
+    let table = String::from_utf8_lossy(&run.stdout).into_owned();
+    let told = String::from_utf8_lossy(&run.stderr).replace(['│', '\n'], " ");
+    assert_eq!(run.status.code(), Some(1), "{told}");
+    let rescue = fs::read_dir(&path)
+        .expect("it is there")
+        .flatten()
+        .map(|entry| entry.path());
+    let rescue = rescue
+        .filter(|path| path.display().to_string().contains("ccplane-results-"))
+        .next()
+        .expect(&told);
+    assert!(rescue.join("report.html").is_file() && rescue.join("summary.json").is_file());
+    assert!(
+        table.contains("goodput") && table.contains(&rescue.display().to_string()),
+        "{table}"
+    );
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("the results are in"), "{told}");
 }

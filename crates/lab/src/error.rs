@@ -164,7 +164,7 @@ pub enum Error {
     #[error(transparent)]
     Write(crate::files::WriteError),
     /// The user asked to stop.
-    #[error("stopped before the end; nothing was written")]
+    #[error("stopped before the end")]
     Interrupted,
 }
 

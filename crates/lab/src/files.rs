@@ -23,7 +23,7 @@ pub struct WriteError {
 /// Writes the figures ([`write_figures`]) and `report.html` into `directory`. Returns the page's path.
 pub fn write(result: &RunResult, directory: &Path, provenance: &Provenance) -> Result<PathBuf, WriteError> {
     write_figures(result, directory)?;
-    put(directory, "report.html", &report::page(result, provenance))
+    put(directory, PAGE, &report::page(result, provenance))
 }
 
 /// Writes the result files into `directory`, which is created if needed: `summary.json`, `host.json`, `series.csv`, `bins.csv`,
@@ -78,6 +78,8 @@ fn put(directory: &Path, name: &str, text: &str) -> Result<PathBuf, WriteError> 
 /// The version of the names in `summary.json` and the CSV files: a program that reads them knows it before it looks for a name. It is
 /// another number when a name goes or means something else; new names do not change it.
 pub const SCHEMA: u32 = 1;
+/// File of the page.
+pub const PAGE: &str = "report.html";
 /// The file of [`summary`].
 pub const SUMMARY: &str = "summary.json";
 

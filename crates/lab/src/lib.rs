@@ -51,6 +51,6 @@ pub use figures::longest_stall;
 pub use over::{MTU, Over, RemoteAgent, waited_us};
 pub use packets::Packets;
 pub use progress::{Progress, Quiet, Step};
-pub use run::{Options, Place, Prepared, run};
+pub use run::{Options, Place, Prepared, Stopped, run, run_keeping};
 pub use scenario::{BadContender, Contender, suggestions};
 pub use sim::Sim;

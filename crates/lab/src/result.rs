@@ -31,6 +31,9 @@ pub struct RunResult {
     pub title: Option<String>,
     /// What a reader has to know before the figures; often nothing.
     pub note: String,
+    /// The reason that runs are missing: an interrupt, or the failure of a contender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
     /// The experiment.
     pub setup: Setup,
     /// Of a simulation: the hash of everything that it computed, which the same scenario and seed give everywhere.

@@ -3,6 +3,9 @@
 //! A [`Place`] is where: the simulator, kernel TCP, our transport over UDP. It makes one run; who runs when, means over several runs and the
 //! result are the same everywhere.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
 use ccplane_algorithms::Registry;
 use ccplane_sim::Digest;
 
@@ -57,8 +60,22 @@ impl Options {
     }
 }
 
-/// Runs every contender with every seed there. Contenders take turns: the first seed of each, the second of each, and so on, so that
-/// whatever disturbs real packets meets all alike.
+/// A run that did not complete.
+#[derive(Debug)]
+pub struct Stopped {
+    /// The reason: an interrupt, or the first failure in the order of runs.
+    pub error: Error,
+    /// Result of the runs that completed. `None` if there are none.
+    pub finished: Option<RunResult>,
+}
+
+impl From<Error> for Box<Stopped> {
+    fn from(error: Error) -> Box<Stopped> {
+        Box::new(Stopped { error, finished: None })
+    }
+}
+
+/// Runs every contender with every seed, as [`run_keeping`] does, and discards what finished if not everything did.
 pub fn run(
     place: &dyn Place,
     scenario: &Scenario,
@@ -66,9 +83,21 @@ pub fn run(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<RunResult, Error> {
+    run_keeping(place, scenario, registry, options, progress).map_err(|stopped| stopped.error)
+}
+
+/// Runs every contender with every seed there. Contenders take turns: the first seed of each, the second of each, and so on, so that
+/// whatever disturbs real packets meets all alike. A contender that fails does not run again, and the others go on.
+pub fn run_keeping(
+    place: &dyn Place,
+    scenario: &Scenario,
+    registry: &Registry,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<RunResult, Box<Stopped>> {
     let open = |workload: &Workload| workload.algorithm.is_none() && !workload.heeds_nothing();
     if scenario.contenders.is_empty() && scenario.workloads.iter().any(open) {
-        return Err(Error::NoContender);
+        return Err(Error::NoContender.into());
     }
     let prepared = place.prepare(scenario, registry)?;
     let mut setup = prepared.setup();
@@ -95,29 +124,56 @@ pub fn run(
             contenders.get(column).copied().flatten(),
         )
     };
+    let name = |contender: Option<&Contender>| contender.map_or_else(|| scenario.file.clone(), Contender::to_string);
     let label = |contender: Option<&Contender>, seed: u64| {
-        let who = contender.map_or_else(|| scenario.file.clone(), Contender::to_string);
+        let who = name(contender);
         if several { format!("{who}, {seed}") } else { who }
     };
+    // By contender; and the first failure in the order of runs.
+    let failed: Vec<AtomicBool> = contenders.iter().map(|_| AtomicBool::new(false)).collect();
+    let failure: Mutex<Option<(usize, Error)>> = Mutex::new(None);
+    let has_failed = |column: usize| failed.get(column).is_some_and(|failed| failed.load(Ordering::Relaxed));
     let work = |at: usize| {
         let (seed, contender) = of(at);
         let piece = pieces.piece(WEIGHT, label(contender, seed));
         piece.advanced(0.0, "");
-        let result = prepared.run(contender, seed, &piece).map_err(|error| {
-            pieces.stop();
-            placed(error, contender, scenario, seed, options)
-        })?;
+        let outcome = match has_failed(at % contenders.len()) {
+            true => Ok(None),
+            false => prepared.run(contender, seed, &piece).map(Some),
+        };
+        let result = match outcome {
+            Ok(result) => result,
+            Err(Error::Interrupted) => {
+                pieces.stop();
+                return Err(Error::Interrupted);
+            }
+            Err(error) => {
+                if let Some(failed) = failed.get(at % contenders.len()) {
+                    failed.store(true, Ordering::Relaxed);
+                }
+                // Nothing panics while it holds the lock.
+                let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                if first.as_ref().is_none_or(|(earlier, _)| at < *earlier) {
+                    *first = Some((at, placed(error, contender, scenario, seed, options)));
+                }
+                None
+            }
+        };
         piece.finish();
         Ok(result)
     };
     let threads = if place.is_real() { 1 } else { options.threads };
-    jobs::each(&order, threads, work, |at, result| {
+    let ended = jobs::each(&order, threads, work, |at, result| {
         let (row, column) = (at / contenders.len(), at % contenders.len());
         let Some(row) = table.get_mut(row) else { return Ok(()) };
         if let Some(cell) = row.get_mut(column) {
-            *cell = Some(result);
+            *cell = result;
         }
-        if several && row.iter().all(Option::is_some) {
+        let complete = row
+            .iter()
+            .enumerate()
+            .all(|(column, cell)| cell.is_some() || has_failed(column));
+        if several && complete && row.iter().any(Option::is_some) {
             let (seed, _) = of(at);
             let setup = Setup {
                 seed,
@@ -135,22 +191,45 @@ pub fn run(
             }
         }
         Ok(())
-    })?;
-    let mut columns: Vec<Vec<ContenderResult>> = vec![Vec::new(); contenders.len()];
-    for row in table {
+    });
+    let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let stopped = ended.err().or(failure.map(|(_, error)| error));
+    let mut columns: Vec<Vec<(u64, ContenderResult)>> = vec![Vec::new(); contenders.len()];
+    for (seed, row) in seeds.iter().zip(table) {
         for (column, result) in columns.iter_mut().zip(row) {
-            column.extend(result);
+            column.extend(result.map(|result| (*seed, result)));
         }
     }
+    let runs_done: Vec<(String, usize)> = contenders
+        .iter()
+        .zip(&columns)
+        .map(|(contender, runs)| (name(*contender), runs.len()))
+        .collect();
     let of_what = if place.is_real() { Runs::Repeats } else { Runs::Seeds };
     let classes = &scenario.report.size_classes;
-    let all = columns.into_iter().filter_map(|all| {
-        let runs = seeds.iter().copied().zip(all).collect();
-        repeats::together(runs, of_what, classes)
-    });
+    let all = columns
+        .into_iter()
+        .filter_map(|runs| repeats::together(runs, of_what, classes));
     let mut result = finish(scenario, options, setup, all.collect());
     result.note = repeats::note(&result.contenders, of_what, options.seeds.first());
-    Ok(result)
+    let Some(error) = stopped else { return Ok(result) };
+    result.stopped = Some(error.to_string());
+    result.note = [incomplete(&error, &runs_done, seeds.len()), result.note].join(" ");
+    let finished = (!result.contenders.is_empty()).then_some(result);
+    Err(Box::new(Stopped { error, finished }))
+}
+
+/// Sentences for the reader of a result that lacks runs. `done`: the number of finished runs by contender; each was to have `all`.
+fn incomplete(error: &Error, done: &[(String, usize)], all: usize) -> String {
+    let why = match error {
+        Error::Interrupted => "This run was interrupted".to_owned(),
+        error => format!("This run is incomplete: {error}"),
+    };
+    let lacking = done.iter().filter(|(_, runs)| *runs < all);
+    let lacking: Vec<String> = lacking
+        .map(|(label, runs)| format!("{label} has {runs} of {all} runs"))
+        .collect();
+    format!("{why}. {}.", lacking.join(", ")).trim_end().to_owned()
 }
 
 /// Of a run in the progress of all: a thousandth is the least that a bar shows.
@@ -185,6 +264,7 @@ fn finish(scenario: &Scenario, options: &Options, setup: Setup, contenders: Vec<
         command: options.command.clone(),
         title: scenario.title.clone(),
         note: String::new(),
+        stopped: None,
         setup,
         digest: digest.map(|digest| format!("{:016x}", digest.value())),
         contenders,

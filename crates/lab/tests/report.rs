@@ -99,6 +99,7 @@ fn result(flows: usize) -> RunResult {
         version: "0.1.0".into(),
         command: "ccplane run --alg reno,cubic --vs native:reno,native:cubic".into(),
         note: String::new(),
+        stopped: None,
         title: None,
         digest: None,
         setup: Setup {

@@ -6,7 +6,7 @@ use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::Seeds;
-use ccplane_lab::{Error, Quiet, Sim, run as run_in};
+use ccplane_lab::{Error, Quiet, Sim, run as run_in, run_keeping};
 use common::{options, scenario, simulate};
 
 const DUMBBELL: &str = r#"
@@ -590,6 +590,36 @@ fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
             "`ccplane run test.toml --seeds 3` repeats it",
         ] {
             assert!(text.contains(part), "no {part} in: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_contender_that_fails_costs_the_others_nothing() {
+    let registry = Registry::builtin().add(MISTAKEN, |_| Ok(boxed(Mistaken)));
+    let scenario = scenario(&DUMBBELL.replace("\"reno\", ", "\"mistaken\", "));
+    for threads in [1, 2] {
+        for seeds in ["3", "3..5"] {
+            let options = options(seeds.parse().unwrap(), threads);
+            let stopped = run_keeping(&Sim::default(), &scenario, &registry, &options, &Quiet).unwrap_err();
+            assert!(matches!(&stopped.error, Error::Broken { contender, seed: 3, .. } if contender == "mistaken"));
+            let finished = stopped.finished.expect("two contenders finished");
+            let labels: Vec<&str> = finished.contenders.iter().map(|c| c.label.as_str()).collect();
+            assert_eq!(labels, ["native:reno", "native:cubic"]);
+            assert!(finished.note.contains("mistaken has 0 of"), "{}", finished.note);
+            assert!(
+                finished
+                    .stopped
+                    .is_some_and(|why| why.contains("five reports are too many"))
+            );
+            if seeds != "3" {
+                assert!(
+                    finished
+                        .contenders
+                        .iter()
+                        .all(|c| c.spread.is_some_and(|spread| spread.seeds == 3))
+                );
+            }
         }
     }
 }

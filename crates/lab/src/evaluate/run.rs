@@ -155,6 +155,12 @@ fn setting(options: &Options, registry: &Registry) -> Result<Setting, Error> {
     })
 }
 
+/// Checks the algorithm and the questions without running anything.
+pub fn check(options: &Options, registry: &Registry) -> Result<(), Error> {
+    setting(options, registry)?;
+    wanted(&options.only).map(|_| ())
+}
+
 fn wanted(only: &[String]) -> Result<Vec<&'static Question>, Error> {
     for name in only {
         if super::by_name(name).is_none() {
