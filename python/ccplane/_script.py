@@ -23,15 +23,18 @@ def load(path: str) -> type[Algorithm[Any]]:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    # What the file imports from beside itself, as when it is run.
-    sys.path.insert(0, os.path.dirname(full))
+    # The file may import modules of its own folder. The folder comes last: a `json.py` in it replaces no module of Python's.
+    folder = os.path.dirname(full)
+    sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
     except Exception as why:
         said = "".join(traceback.format_exception(type(why), why, why.__traceback__)).strip()
         raise Error(f"{path} cannot be read as Python:\n{said}") from None
     finally:
-        sys.path.remove(os.path.dirname(full))
+        # The last one: the folder may also have been on the path before.
+        if folder in sys.path:
+            del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
     # Classes that are written there, and policies that are made there.
     own = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Algorithm)]
     found = list({one for one in own if one.__module__ == name or one.__qualname__.startswith("policy.<locals>")})

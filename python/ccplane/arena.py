@@ -32,7 +32,8 @@ def evaluate(
     and each check of the gate; and `reasons`, sentences on what failed. A candidate that cannot be read, breaks, tries what it may not or takes longer than
     `timeout` seconds has the score 0, with the reason. It runs in a process of its own; a Python file is confined there.
     """
-    words = [sys.executable, "-m", "ccplane", "arena", os.fspath(candidate), "--suite", suite, "--against", ",".join(against), "--json"]
+    # Isolated (-I): a module of the working directory is not imported.
+    words = [sys.executable, "-I", "-m", "ccplane", "arena", os.fspath(candidate), "--suite", suite, "--against", ",".join(against), "--json"]
     words += ["--threads", str(threads)]
     if held_out is not None:
         words += ["--held-out", str(held_out)]

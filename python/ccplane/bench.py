@@ -119,7 +119,7 @@ def simulated() -> dict[str, dict[str, float]]:
 def imports() -> dict[str, dict[str, float]]:
     """A new interpreter each."""
     code = "import time; a = time.perf_counter(); import ccplane; print(time.perf_counter() - a)"
-    told = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(TURNS)]
+    told = [subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(TURNS)]
     return {"import_ms": interval([float(text) * 1e3 for text in told])}
 
 

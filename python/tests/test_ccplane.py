@@ -47,6 +47,13 @@ def skip(why: str, *, package: bool = False) -> NoReturn:
     raise unittest.SkipTest(why)
 
 
+def write_hostile(folder: str) -> None:
+    """Modules with the names of Python's, which leave the file `ran` where they are imported, and one with a name of its own."""
+    for name in ("json", "colorsys", "random"):
+        Path(folder, f"{name}.py").write_text(f"open({folder!r} + '/ran', 'a').write({name!r})\nraise RuntimeError({name!r})\n")
+    Path(folder, "helper.py").write_text("BACK = 0.5\n")
+
+
 class Simulated(unittest.TestCase):
     def test_a_class_steers_and_the_same_seed_gives_the_same_bytes_on_any_number_of_threads(self) -> None:
         run = lambda threads: ccplane.run(LINK, contenders=[Aimd, "native:reno"], seeds=range(1, 4), threads=threads)
@@ -295,6 +302,28 @@ class Files(unittest.TestCase):
         result = ccplane.run(LINK, contenders=[Raising])
         self.assertIn("of raising raised an exception", json.dumps(result.summary))
 
+    def test_a_file_imports_from_its_folder_and_replaces_no_module_of_pythons(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            write_hostile(folder)
+            own = (HERE / "aimd.py").read_text()
+            # `json` is imported by ccplane before the file is read, `colorsys` by nothing.
+            own = own.replace("import ccplane\n", "import colorsys\nimport json\n\nimport ccplane\nfrom helper import BACK\n\nassert BACK == 0.5 and colorsys.ONE_SIXTH\n")
+            self.assertIn("from helper", own)
+            Path(folder, "mine.py").write_text(own)
+            for words in (
+                ["run", "--alg", "./mine.py", "--duration", "1s", "--out", "out"],
+                ["arena", "./mine.py", "--suite", "gate", "--against", "reno"],
+                ["arena", "./mine.py", "--suite", "gate", "--against", "reno", "--trusted"],
+            ):
+                with self.subTest(words):
+                    words = [sys.executable, "-I", "-m", "ccplane", *words]
+                    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+            code = f"from ccplane.arena import evaluate; import os; os.chdir({folder!r}); print(evaluate('./mine.py', suite='gate')['passed'])"
+            done = subprocess.run([sys.executable, "-I", "-c", code], cwd="/", capture_output=True, text=True, check=False)
+            self.assertEqual(done.stdout, "1.0\n", done.stderr)
+            self.assertFalse(Path(folder, "ran").exists(), "a module of the folder replaced one of Python's")
+
     def test_what_is_wrong_with_a_file_is_told(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for text, says in [
@@ -323,22 +352,26 @@ class Files(unittest.TestCase):
         if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
             skip("kernel TCP is steered as root, on a kernel with BTF")
         with tempfile.TemporaryDirectory() as folder:
-            # Nobody has to be able to read all of it.
-            os.chmod(folder, 0o755)
-            package = Path(ccplane.__file__).parent
-            shutil.copytree(package, Path(folder, "ccplane"))
+            # Nobody has to be able to read all of it, Python's environment too: children do not read PYTHONPATH.
+            base = next((p for p in (getattr(sys, "_base_executable", ""), "/usr/bin/python3") if self.readable(p)), None)
+            if base is None:
+                skip("there is no Python here that nobody can read")
+            subprocess.run([base, "-m", "venv", "--without-pip", f"{folder}/environment"], check=True)
+            interpreter = f"{folder}/environment/bin/python3"
+            packages = next(Path(folder, "environment/lib").glob("python3*/site-packages"))
+            shutil.copytree(Path(ccplane.__file__).parent, packages / "ccplane")
+            write_hostile(folder)
             own = (HERE / "aimd.py").read_text().replace('name = "aimd"', 'name = "apart"')
             own = own.replace('flow.program("fold")', 'flow.program("fold")\n        flow.after("50ms")')
             timer = "def on_timer(self, control):\n        raise RuntimeError\n\n    "
             own = own.replace("def on_report(", timer + "def on_report(")
             Path(folder, "apart.py").write_text(own)
             subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
-            interpreter = next((p for p in (sys.executable, "/usr/bin/python3") if self.readable(p)), None)
-            if interpreter is None:
-                skip("there is no Python here that nobody can read")
-            environment = os.environ | {"PYTHONPATH": folder}
-            words = [interpreter, "-m", "ccplane", "attach", "--alg", "./apart.py:back=0.7", "--metrics", "127.0.0.1:0"]
-            attached = subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+            # Also nobody could say that it ran.
+            os.chmod(folder, 0o777)
+            environment = dict(os.environ)
+            words = [interpreter, "-I", "-m", "ccplane", "attach", "--alg", "./apart.py:back=0.7", "--metrics", "127.0.0.1:0"]
+            attached = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True)
             try:
                 assert attached.stdout is not None
                 self.assertIn("ccp_apart: registered", attached.stdout.readline())
@@ -360,6 +393,7 @@ class Files(unittest.TestCase):
                 if attached.stdout is not None:
                     attached.stdout.close()
             self.assertFalse(agents[0].exists(), "it has ended too")
+            self.assertFalse(Path(folder, "ran").exists(), "a module of the folder replaced one of Python's")
             self.assertFalse(Path("/tmp", process).exists())
 
     def test_a_program_attaches_as_long_as_a_block_runs(self) -> None:
@@ -414,7 +448,7 @@ class Files(unittest.TestCase):
                 while time.monotonic() < until:
                     for _ in range(200):
                         sender.send(b"x" * 65536)
-                    words = [interpreter, "-m", "ccplane", "flows", "--json"]
+                    words = [interpreter, "-I", "-m", "ccplane", "flows", "--json"]
                     told = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
                     algorithm = json.loads(told)["algorithms"][0]
                     steers = algorithm["reports"] > 10 and algorithm["flows_in_fallback"] == 0

@@ -19,6 +19,7 @@ use crate::attach::add;
 use crate::attach::exceptions::Telling;
 use crate::confine::confine;
 use crate::exit::{Failure, Kind};
+use crate::python::enter;
 use crate::{Registry, interrupt, version1};
 
 /// Where to listen.
@@ -45,6 +46,9 @@ pub struct AgentArgs {
     /// Run algorithms that are not trusted: without rights, and until standard input ends, whose other end is held by who started it.
     #[arg(long, hide = true)]
     confined: bool,
+    /// Folder that the paths of --confined are relative to.
+    #[arg(long, hide = true, value_name = "DIR", requires = "confined")]
+    folder: Option<PathBuf>,
 }
 
 /// Runs the command: until Ctrl-C or SIGTERM.
@@ -61,6 +65,7 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
         let mut local = Local::bind(path).map_err(fail)?;
         let stop = interrupt::flag()?;
         confined(path)?;
+        enter(args.folder.as_deref())?;
         // Only now is what is not trusted read.
         let mut agent = host()?;
         let mut telling = Telling::new(&mut local, io::stdout());

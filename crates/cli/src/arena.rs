@@ -3,7 +3,7 @@
 mod apart;
 mod explained;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ccplane_lab::arena::{self, Options, Parts, Standing, Suite};
 use ccplane_lab::{Contender, Progress};
@@ -38,6 +38,9 @@ pub struct ArenaArgs {
     /// Be the process of a candidate, with so much processor time, s.
     #[arg(long, hide = true, value_name = "SECONDS")]
     apart: Option<u64>,
+    /// Folder that the paths of --apart are relative to.
+    #[arg(long, hide = true, value_name = "DIR", requires = "apart")]
+    folder: Option<PathBuf>,
     #[command(flatten)]
     how: HowArgs,
 }
@@ -138,7 +141,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
         return explained::run(args, registry, json);
     }
     if let (Some(seconds), [candidate]) = (args.apart, candidates.as_slice()) {
-        return apart::serve(candidate, seconds, registry).map(|()| 0);
+        return apart::serve(candidate, args.folder.as_deref(), seconds, registry).map(|()| 0);
     }
     let apart = how.apart(*cpu, registry);
     let options = how.options(candidates);

@@ -3,9 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use ccplane_lab::Contender;
+
+use crate::attach::is_python;
 use crate::exit::{Failure, Kind};
 
 /// Options that take algorithms.
@@ -31,21 +34,61 @@ pub(crate) fn bench(within: Option<&Path>, json: bool) -> Failure {
     become_python(python, &words, "the benchmark is the Python package's")
 }
 
-/// Runs Python with these words in place of this process, where it has the package. `because`: why Python is needed.
+/// Returns an isolated interpreter (`-I`). It imports modules only from the standard library and its `site-packages`:
+/// never from the working directory, `PYTHONPATH` or the user's own site. A `json.py` next to an algorithm would otherwise
+/// run with the privileges of the caller.
+pub(crate) fn isolated(python: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(python);
+    command.arg("-I");
+    command
+}
+
+/// Returns the isolated interpreter of a child process, which also starts outside the caller's working directory. The child
+/// enters that directory with [`enter`], once it is confined.
+pub(crate) fn child(python: impl AsRef<OsStr>) -> Command {
+    let mut command = isolated(python);
+    command.current_dir("/");
+    command
+}
+
+/// Returns the folder that a child has to [`enter`] to find these Python files: the working directory, if a path is relative.
+pub(crate) fn folder_of(contenders: &[Contender]) -> Option<PathBuf> {
+    let relative = |one: &Contender| is_python(one) && Path::new(one.algorithm()).is_relative();
+    contenders.iter().any(relative).then(std::env::current_dir)?.ok()
+}
+
+/// Changes to the folder that the paths of algorithms are relative to.
+pub(crate) fn enter(folder: Option<&Path>) -> Result<(), Failure> {
+    folder.map_or(Ok(()), std::env::set_current_dir).map_err(|why| {
+        let folder = folder
+            .map(Path::display)
+            .map(|path| path.to_string())
+            .unwrap_or_default();
+        Failure::text(
+            Kind::Failed,
+            format!("{folder}: the algorithm's process cannot enter it: {why}"),
+        )
+    })
+}
+
+/// Replaces this process with Python running these words, if Python has the package. `because`: the reason that Python is
+/// needed. The working directory stays, for the paths on the command line.
 fn become_python(python: &OsStr, words: &[OsString], because: &str) -> Failure {
     let called = python.to_string_lossy();
     let cannot = |why: &dyn Display| format!("{because}, and {called} cannot be run: {why}");
-    let has_package = Command::new(python)
+    let has_package = child(python)
         .args(["-c", "import ccplane"])
         .stderr(Stdio::null())
         .status();
     let what = match has_package {
-        Ok(status) if status.success() => cannot(&Command::new(python).args(words).exec()),
-        Ok(_) => format!("{because}, and this {called} has no package ccplane"),
+        Ok(status) if status.success() => cannot(&isolated(python).args(words).exec()),
+        Ok(_) => format!(
+            "{because}, and this {called} has no package ccplane: it is started with -I, which ignores PYTHONPATH and the user's own site"
+        ),
         Err(why) => cannot(&why),
     };
     Failure::text(Kind::Unsupported, what)
-        .hint("`make python` in ccplane's sources, then `pip install python/dist/*.whl` in the environment whose python3 comes first")
+        .hint("install the wheel into a virtual environment whose python3 comes first in PATH: `make python` in ccplane's sources, then `pip install python/dist/*.whl`")
 }
 
 /// The first algorithm in these words that is a Python file.

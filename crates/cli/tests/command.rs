@@ -165,7 +165,7 @@ fn the_benchmark_of_python_is_its_packages() {
     let (code, told) = bench("python", Some("/bin/echo"));
     assert_eq!(
         (code, &*told),
-        (Some(0), "-c import ccplane\n-m ccplane.bench --json\n")
+        (Some(0), "-I -c import ccplane\n-I -m ccplane.bench --json\n")
     );
     for (name, python, says) in [
         ("no-package", Some("/bin/false"), "this python3 has no package ccplane"),
@@ -504,4 +504,61 @@ fn standard_output_that_closes_is_a_quiet_end_and_a_full_one_an_error() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     assert_eq!(with_output(commands[5], writer).0, Some(2));
+}
+
+/// `--alg ./mine.py` hands the words over to Python, which must not import modules of the folder it is called from.
+#[test]
+fn python_is_started_isolated() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("isolated");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let environment = folder.join("environment");
+    let made = Command::new("python3")
+        .args(["-m", "venv", "--without-pip"])
+        .arg(&environment)
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: python_is_started_isolated: needs python3 with venv");
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
+            "it may not be skipped"
+        );
+        return;
+    }
+    // A stand-in for the package, which imports a module of the standard library as the package does.
+    let code = "import pathlib, sysconfig; print(sysconfig.get_path('purelib'))";
+    let packages = Command::new(environment.join("bin/python3"))
+        .args(["-c", code])
+        .output()
+        .expect("python3");
+    let package = Path::new(String::from_utf8_lossy(&packages.stdout).trim()).join("ccplane");
+    fs::create_dir_all(&package).expect("the environment is ours");
+    fs::write(package.join("__init__.py"), "import json").expect("the environment is ours");
+    let main = "import os, sys; print(sys.flags.isolated, os.getcwd(), *sys.argv[1:])";
+    fs::write(package.join("__main__.py"), main).expect("the environment is ours");
+    fs::write(folder.join("json.py"), "open('ran', 'w')").expect("the test's folder can be written");
+    fs::write(folder.join("mine.py"), "").expect("the test's folder can be written");
+    for (words, expected) in [
+        (
+            &["run", "--alg", "./mine.py:back=0.7"][..],
+            "run --alg ./mine.py:back=0.7",
+        ),
+        (&["arena", "mine.py"], "arena mine.py"),
+        (
+            &["attach", "--alg", "./mine.py", "--system"],
+            "attach --alg ./mine.py --system",
+        ),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
+            .args(words)
+            .current_dir(&folder)
+            .env("PATH", environment.join("bin"))
+            .env("PYTHONPATH", &folder)
+            .output()
+            .expect("the binary under test starts");
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        // The paths in the words are relative to the folder, so the working directory stays.
+        assert_eq!(told.trim(), format!("1 {} {expected}", folder.display()), "{output:?}");
+        assert!(!folder.join("ran").exists(), "a module of the folder ran: {words:?}");
+    }
 }

@@ -5,8 +5,8 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use crate::Registry;
 use crate::attach::is_python;
 use crate::confine::{bound, confine};
 use crate::exit::{Failure, Kind};
+use crate::python::{child, enter};
 use crate::run::failure;
 
 /// How often it is looked whether it has ended.
@@ -58,8 +59,14 @@ impl Apart for Processes {
         let cannot = |what: &str, why: &dyn std::fmt::Display| format!("{what} its process: {why}");
         let given = serde_json::to_vec(scenarios).map_err(|why| cannot("ask", &why))?;
         let python = self.python.clone().unwrap_or_else(|| "python3".into());
-        let mut child = Command::new(python)
-            .args(["-m", "ccplane", "arena", "--apart"])
+        let mut command = child(python);
+        command.args(["-m", "ccplane", "arena"]);
+        // A scenario may name other files than the contender's.
+        if let Ok(folder) = std::env::current_dir() {
+            command.arg("--folder").arg(folder);
+        }
+        let mut child = command
+            .arg("--apart")
             .arg(self.seconds.to_string())
             .arg(contender.to_string())
             // One algorithm on one thread: others would only take memory.
@@ -154,8 +161,13 @@ fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<Said> {
     said
 }
 
-/// The process: confines itself, and only then reads the file.
-pub(super) fn serve(contender: &Contender, seconds: u64, registry: &Registry) -> Result<(), Failure> {
+/// The process: confines itself, and only then enters `folder`, which paths are relative to, and reads the file.
+pub(super) fn serve(
+    contender: &Contender,
+    folder: Option<&Path>,
+    seconds: u64,
+    registry: &Registry,
+) -> Result<(), Failure> {
     let cannot = |what: &str, why: &dyn std::fmt::Display| Failure::text(Kind::Failed, format!("{what}: {why}"));
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|why| cannot("end with who started this", &why))?;
     let scenarios: Vec<String> =
@@ -171,6 +183,7 @@ pub(super) fn serve(contender: &Contender, seconds: u64, registry: &Registry) ->
     };
     bound(seconds)?;
     confine()?;
+    enter(folder)?;
     if let Err(why) = arena::usable(contender, registry) {
         return say(&Said::Unusable(why.to_string()));
     }

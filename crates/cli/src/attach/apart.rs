@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use nix::unistd::{User, chown};
 
 use super::exceptions::Exceptions;
 use crate::exit::{Failure, Kind};
+use crate::python::{child, folder_of};
 
 /// How long its interpreter may take to read the file.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -48,7 +49,7 @@ impl Apart {
         let address = format!("unix:{}", path.display());
         let address = address.parse().map_err(|why| failed("name the agent's socket", &why))?;
         let names: Vec<String> = algorithms.iter().map(Contender::to_string).collect();
-        let mut command = Command::new(python);
+        let mut command = child(python);
         command
             .args([
                 "-m",
@@ -59,7 +60,11 @@ impl Apart {
                 &names.join(","),
                 "--unix",
             ])
-            .arg(&path)
+            .arg(&path);
+        if let Some(folder) = folder_of(algorithms) {
+            command.arg("--folder").arg(folder);
+        }
+        command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .uid(nobody.uid.as_raw())
