@@ -51,6 +51,9 @@ pub use window::{LossBased, Reporting, WindowOptions};
 
 use ccplane_agent::DynAlgorithm;
 
+/// Algorithms for a gateway's bundle, which is one "flow" of many connections. On a single TCP connection they do not work.
+pub const FOR_GATEWAYS: [&str; 2] = [autorate::DOC.name, bundler::DOC.name];
+
 /// A built-in algorithm by name, see [`Registry::by_name`].
 pub fn by_name(name: &str, parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> {
     Registry::builtin().by_name(name, parameters)

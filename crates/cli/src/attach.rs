@@ -43,6 +43,9 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let config = config::read(args, registry)?;
     let mut settings = Settings::of(args, config.as_ref())?;
     config::require_algorithms(&settings, args)?;
+    for contender in &settings.algorithms.value {
+        config::suits_host_tcp(contender).map_err(|what| Failure::text(Kind::Usage, what))?;
+    }
     let tags = Tags::new(args.tag.iter().cloned()).map_err(|e| Failure::new(Kind::Usage, e))?;
     if args.watch && settings.algorithms.value.iter().any(is_python) {
         let what = "--watch is for texts; a Python file is read once";

@@ -13,6 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use ccplane_algorithms::FOR_GATEWAYS;
 use ccplane_lab::Contender;
 use ccplane_linux::select::Selection;
 use ccplane_problem::{Problem, Source};
@@ -130,8 +131,23 @@ fn known(contender: &Contender, registry: &Registry) -> Result<(), String> {
         ));
     };
     let parameters = parameters.iter().fold(Parameters::new(), |p, (k, v)| p.with(k, v));
-    registry
+    let made = registry
         .by_name(name, &parameters)
         .map(drop)
-        .map_err(|why| why.to_string())
+        .map_err(|why| why.to_string());
+    made.and_then(|()| suits_host_tcp(contender))
 }
+
+/// Refuses algorithms for gateways: they steer a bundle of connections, not a connection.
+pub fn suits_host_tcp(contender: &Contender) -> Result<(), String> {
+    match contender {
+        Contender::Ccplane { name, .. } if FOR_GATEWAYS.contains(&name.as_str()) => Err(format!(
+            "`{name}` steers all that a gateway sends to another site, not single TCP connections; {GATEWAY}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Where algorithms for gateways are used.
+const GATEWAY: &str =
+    "name it in a site file of `ccplane gateway run` (docs/gateway.md), or attach cubic, bbr3 or copa";

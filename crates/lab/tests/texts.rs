@@ -101,6 +101,28 @@ fn bbr() {
     }
 }
 
+/// The first text that the documentation shows, on the default link of `ccplane run` and on a longer one.
+#[test]
+fn the_first_text_of_the_documentation_fills_the_link() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/text-algorithms.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let (_, text) = page.split_once("```ccp\n").expect("the page has a text");
+    let (text, _) = text.split_once("```").expect("it ends");
+    let text = text.to_owned();
+    let registry = Registry::builtin().with_files(move |_| Ok(text.clone()));
+    for (rtt, least) in [("20ms", 0.98), ("100ms", 0.94)] {
+        let scenario = format!(
+            "contenders = [\"mine.ccp\"]\nduration = \"15s\"\n[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"{rtt}\"\n\
+             queue = \"droptail:1bdp\"\n[[workload]]\nbulk = {{ flows = 1 }}\n"
+        );
+        let scenario = Scenario::parse("first", &scenario, Path::new(".")).unwrap_or_else(|why| panic!("{why:?}"));
+        let options = Options::once(1, "");
+        let result = run(&Sim::default(), &scenario, &registry, &options, &Quiet).unwrap_or_else(|why| panic!("{why}"));
+        let used = result.contenders[0].figures.utilisation;
+        assert!(used >= least, "{rtt}: {used}");
+    }
+}
+
 #[test]
 fn every_text_that_is_shipped_or_shown_is_one() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -40,6 +40,7 @@ const DURATION: &str = "write a time as 20ms, 1.5s, 10us, 100ns or 2m";
 const BYTES: &str = "write a size as 1500b, 150kB or 2MB (powers of 1000), or as 64k, 64KiB or 1MiB (powers of 1024)";
 const PACKETS: &str = "write a number of packets as 160p";
 const PROBABILITY: &str = "write a probability as 0.01%, 0.0001 or 1e-4, between 0 and 1";
+const PERCENT: &str = "write 1% for one in a hundred, 100% for always";
 
 /// A decimal: `digits / 10^places`.
 #[derive(Clone, Copy)]
@@ -269,7 +270,8 @@ impl FromStr for Packets {
 impl FromStr for Probability {
     type Err = ParseError;
 
-    /// `0.01%`, `0.0001`, `1e-4`; rounds to the nearest of 2^32 parts.
+    /// `0.01%`, `0.0001`, `1e-4`; rounds to the nearest of 2^32 parts. A number from 1 on needs its `%`: `1` alone is 1 % to
+    /// one reader and 100 % to another.
     fn from_str(text: &str) -> Result<Probability, ParseError> {
         let fail = |reason| ParseError {
             reason,
@@ -288,6 +290,12 @@ impl FromStr for Probability {
             }
         };
         let places = i64::from(number.places) + i64::from(places);
+        if unit.is_empty() && number.digits >= 10u128.pow(number.places) {
+            return Err(ParseError {
+                reason: "a number of 1 or more without a % may mean percent or a probability",
+                expected: PERCENT,
+            });
+        }
         let too_small = fail("too small: the smallest probability is 2.4e-10");
         let den = match places {
             ..0 => return Err(fail("a probability is at most 1")),

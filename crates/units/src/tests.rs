@@ -65,8 +65,16 @@ fn probabilities_are_read_to_the_nearest_part() {
     assert_eq!(parts("0"), Ok(0));
     assert_eq!(parts("0%"), Ok(0));
     assert_eq!(parts("100%"), Ok(1 << 32));
-    assert_eq!(parts("1"), Ok(1 << 32));
     assert_eq!(parts("50%"), Ok(1 << 31));
+    assert_eq!(parts("0.5"), Ok(1 << 31));
+    assert_eq!(parts("1e0"), Ok(1 << 32));
+    for ambiguous in ["1", "1.0", "01", "5", "100", "1.0001"] {
+        let why = parts(ambiguous).expect_err(ambiguous).to_string();
+        assert!(
+            why.contains("without a %") && why.contains("1%") && why.contains("100%"),
+            "{ambiguous}: {why}"
+        );
+    }
 }
 
 #[test]
@@ -93,7 +101,6 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     assert_eq!(reason(nanos("0.1ns")), "too small: it rounds to zero");
     assert_eq!(reason(bytes("1kb")), "unknown unit");
     assert_eq!(reason(parts("101%")), "a probability is at most 1");
-    assert_eq!(reason(parts("1.0001")), "a probability is at most 1");
     assert_eq!(reason(parts("2e3")), "a probability is at most 1");
     assert_eq!(reason(parts("1e-12")), "too small: the smallest probability is 2.4e-10");
     assert_eq!(reason(parts("1e-99999999999")), "unknown unit");
