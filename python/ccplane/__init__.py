@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from . import _ccplane, _toml
+from . import _ccplane, _gym, _toml
 from ._ccplane import Control, Error, Flow, FlowInfo, FlowStats
 from .fold import (
     AckSignals,
@@ -231,3 +231,4 @@ def main(algorithms: Sequence[type[Algorithm[Any]]] = (), arguments: Sequence[st
     return _ccplane.command(["ccplane", *words], list(algorithms))
 
 
+_gym.register_when_imported()

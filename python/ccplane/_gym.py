@@ -1,11 +1,59 @@
-"""What Gymnasium reads to find the environments; it imports nothing of ours before one is made."""
+"""Registers the environments with Gymnasium, which `import ccplane` does not import itself: that takes longer than all of ccplane."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_GYMNASIUM = "gymnasium"
+
 
 def register() -> None:
-    """`ccplane/Link-v0`. Gymnasium calls it when it is imported, as an entry point."""
+    """Registers `ccplane/Link-v0`. Nothing of ours is imported before an environment is made."""
     from gymnasium.envs.registration import register, registry
 
     if "ccplane/Link-v0" not in registry:
         register("ccplane/Link-v0", entry_point="ccplane.env:Link", vector_entry_point="ccplane.env:LinkVector")
+
+
+def register_when_imported() -> None:
+    """Registers now if Gymnasium is imported already, else right after its import."""
+    if _GYMNASIUM in sys.modules:
+        register()
+    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    """Finds Gymnasium once, as the other finders do, and hands it to [`_Registering`]."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != _GYMNASIUM:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Registering(spec.loader)
+        return spec
+
+
+class _Registering(Loader):
+    """Loads a module with its own loader, then registers the environments."""
+
+    def __init__(self, own: Loader) -> None:
+        self._own = own
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._own.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        # Resources and reloads ask the module for its loader.
+        module.__loader__ = self._own
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._own
+        self._own.exec_module(module)
+        register()

@@ -92,7 +92,7 @@ class _Setup:
         "rate": ("10mbit", {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3, "bit": 1.0}),
         "rtt": ("20ms", {"ms": 1e-3, "us": 1e-6, "s": 1.0}),
         "queue": ("1bdp", {"bdp": 1.0}),
-        "loss": ("0.01", {"": 1.0}),
+        "loss": ("1%", {"%": 1e-2, "": 1.0}),
     }
 
     @classmethod
@@ -109,6 +109,9 @@ class _Setup:
                 ends.append(float(text.removesuffix(unit)) * units[unit] if unit is not None else float("nan"))
             except ValueError:
                 ends.append(float("nan"))
+            # As on the command line: 1 alone is 1 % to one reader and 100 % to another.
+            if unit == "" and ends[-1] >= 1:
+                raise ValueError(f"randomise: {name} is {between!r}; a number of 1 or more without a % may mean percent or a share: write ('0%', '1%')")
         if len(ends) != 2 or not 0 <= ends[0] <= ends[1] or (name != "loss" and ends[0] == 0):
             raise ValueError(f"randomise: {name} is {between!r}; it is a range from small to large, as ({example!r}, …)")
         return ends[0], ends[1]
@@ -121,7 +124,7 @@ class _Setup:
         link: dict[str, Any] = dict(self.table["topology"]["dumbbell"])
         for name, (low, high) in self.randomise.items():
             if name == "loss":
-                link["loss"] = round(float(random.uniform(low, high)), 6)
+                link["loss"] = f"{round(float(random.uniform(low, high)) * 100, 4)}%"
                 continue
             drawn = float(np.exp(random.uniform(np.log(low), np.log(high))))
             if name == "rate":
