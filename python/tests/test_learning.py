@@ -55,6 +55,27 @@ class Single(Needing):
             check_env(gymnasium.make("ccplane/Link-v0").unwrapped)
         parallel_api_test(ccplane.env.parallel(flows=3, steps=30), num_cycles=100)
 
+    def test_it_is_registered_whichever_is_imported_first(self) -> None:
+        page = (HERE.parent.parent / "docs/learning.md").read_text()
+        documented = page.partition("```python\n")[2].partition("```")[0]
+        self.assertIn("gymnasium.make(", documented)
+        make = "print(gymnasium.make('ccplane/Link-v0', steps=3).reset(seed=1)[0].shape)"
+        for code in (
+            documented + "print(seen.shape)",
+            "import ccplane, gymnasium\n" + make,
+            "import gymnasium, ccplane\n" + make,
+            "import ccplane.env, gymnasium\n" + make,
+            "import gymnasium\n" + make.replace("ccplane/Link-v0", "ccplane.env:ccplane/Link-v0"),
+            "import ccplane, importlib, gymnasium\nassert importlib.resources.files('gymnasium').is_dir()\nimportlib.reload(gymnasium)\n" + make,
+        ):
+            with self.subTest(code):
+                done = subprocess.run([sys.executable, "-I", "-c", code], cwd="/", capture_output=True, text=True, check=False)
+                self.assertEqual((done.stdout, done.returncode), ("(6,)\n", 0), done.stderr)
+        # The import of ccplane does not take Gymnasium's time.
+        code = "import sys, ccplane; print('gymnasium' in sys.modules)"
+        done = subprocess.run([sys.executable, "-I", "-c", code], cwd="/", capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout, "False\n")
+
     def test_the_same_seed_gives_the_same_bytes_and_another_does_not(self) -> None:
         def play(env: Any, seed: int) -> list[Any]:
             seen = [env.reset(seed=seed)[0].tobytes()]
@@ -124,6 +145,7 @@ class Single(Needing):
         for settings, says in [
             ({"step": "5"}, "step is `5`"),
             ({"observe": ["rtt"]}, "no feature `rtt`; there are rtt_ratio"),
+            ({"randomise": {"loss": (0, 1)}}, "without a %"),
             ({"observe": "loss"}, "write \\['loss'\\]"),
             ({"observe": []}, "at least one feature"),
             ({"act": "window"}, "no kind of action; there are cwnd_factor"),

@@ -172,7 +172,7 @@ impl Registry {
             return match &self.python {
                 Some((_, read)) => read(name, parameters),
                 None => Err(UnknownAlgorithm::Text(format!(
-                    "{name} is a Python file: run the same words behind `python3 -m ccplane`, which is ccplane's Python package"
+                    "{name} is a Python file: run the same words behind `python3 -I -m ccplane`, which is ccplane's Python package"
                 ))),
             };
         }
