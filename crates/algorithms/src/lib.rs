@@ -51,7 +51,8 @@ pub use window::{LossBased, Reporting, WindowOptions};
 
 use ccplane_agent::DynAlgorithm;
 
-/// Algorithms for a gateway's bundle, which is one "flow" of many connections. On a single TCP connection they do not work.
+/// Algorithms for a gateway's bundle, which is one "flow" of many connections. On a single TCP
+/// connection they do not work.
 pub const FOR_GATEWAYS: [&str; 2] = [autorate::DOC.name, bundler::DOC.name];
 
 /// A built-in algorithm by name, see [`Registry::by_name`].

@@ -153,8 +153,8 @@ fn list(json: bool) {
     }
 }
 
-/// Returns the name of the folder for an algorithm with its parameters. A file is named without its path: `./mine.ccp` would
-/// begin with a dot, and the folder be hidden.
+/// Returns the name of the folder for an algorithm with its parameters. A file is named without its
+/// path: `./mine.ccp` would begin with a dot, and the folder be hidden.
 fn folder(algorithm: &Contender) -> String {
     let path = Path::new(algorithm.algorithm());
     let parameters = algorithm.to_string().split_off(algorithm.algorithm().len());

@@ -34,24 +34,25 @@ pub(crate) fn bench(within: Option<&Path>, json: bool) -> Failure {
     become_python(python, &words, "the benchmark is the Python package's")
 }
 
-/// Returns an isolated interpreter (`-I`). It imports modules only from the standard library and its `site-packages`:
-/// never from the working directory, `PYTHONPATH` or the user's own site. A `json.py` next to an algorithm would otherwise
-/// run with the privileges of the caller.
+/// Returns an isolated interpreter (`-I`). It imports modules only from the standard library and
+/// its `site-packages`: never from the working directory, `PYTHONPATH` or the user's own site. A
+/// `json.py` next to an algorithm would otherwise run with the privileges of the caller.
 pub(crate) fn isolated(python: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(python);
     command.arg("-I");
     command
 }
 
-/// Returns the isolated interpreter of a child process, which also starts outside the caller's working directory. The child
-/// enters that directory with [`enter`], once it is confined.
+/// Returns the isolated interpreter of a child process, which also starts outside the caller's
+/// working directory. The child enters that directory with [`enter`], once it is confined.
 pub(crate) fn child(python: impl AsRef<OsStr>) -> Command {
     let mut command = isolated(python);
     command.current_dir("/");
     command
 }
 
-/// Returns the folder that a child has to [`enter`] to find these Python files: the working directory, if a path is relative.
+/// Returns the folder that a child has to [`enter`] to find these Python files: the working
+/// directory, if a path is relative.
 pub(crate) fn folder_of(contenders: &[Contender]) -> Option<PathBuf> {
     let relative = |one: &Contender| is_python(one) && Path::new(one.algorithm()).is_relative();
     contenders.iter().any(relative).then(std::env::current_dir)?.ok()
@@ -71,8 +72,8 @@ pub(crate) fn enter(folder: Option<&Path>) -> Result<(), Failure> {
     })
 }
 
-/// Replaces this process with Python running these words, if Python has the package. `because`: the reason that Python is
-/// needed. The working directory stays, for the paths on the command line.
+/// Replaces this process with Python running these words, if Python has the package. `because`: the
+/// reason that Python is needed. The working directory stays, for the paths on the command line.
 fn become_python(python: &OsStr, words: &[OsString], because: &str) -> Failure {
     let called = python.to_string_lossy();
     let cannot = |why: &dyn Display| format!("{because}, and {called} cannot be run: {why}");

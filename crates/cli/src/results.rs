@@ -1,4 +1,5 @@
-//! The folder of a run's results. Results of another run stay in it until the new ones are complete.
+//! The folder of a run's results. Results of another run stay in it until the new ones are
+//! complete.
 
 use std::fs;
 use std::io;
@@ -31,19 +32,21 @@ const FOLDERS: [&str; 3] = ["seed-", "packets", UNFINISHED];
 /// Start of the name of a folder with new results, in a folder that has old ones.
 const UNFINISHED: &str = "unfinished-";
 
-/// Folder of a run that is under way. Without old results in it, files are written to it directly. Next to old results they
-/// are written to a folder inside, and replace the old ones when the run is complete.
+/// Folder of a run that is under way. Without old results in it, files are written to it directly.
+/// Next to old results they are written to a folder inside, and replace the old ones when the run
+/// is complete.
 pub struct Folder {
     path: PathBuf,
     /// Where new files go: `path`, or a folder inside.
     staging: PathBuf,
-    /// What was created for this run, innermost first. It is removed again where nothing was written to it.
+    /// What was created for this run, innermost first. It is removed again where nothing was
+    /// written to it.
     created: Vec<PathBuf>,
 }
 
 impl Folder {
-    /// Opens `asked`, which may have old results only if `force` is set; without it a new folder. Fails at once if it cannot
-    /// be written to: the run may take hours.
+    /// Opens `asked`, which may have old results only if `force` is set; without it a new folder.
+    /// Fails at once if it cannot be written to: the run may take hours.
     pub fn open(asked: Option<&Path>, force: bool) -> Result<Folder, Failure> {
         let path = asked.map_or_else(|| next(Path::new(HOME)), Path::to_owned);
         let unusable = |why| unusable(&path, &why);

@@ -31,8 +31,8 @@ pub struct RunArgs {
     /// name of one that comes with ccplane, such as `02-fairness`.
     #[arg(value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// Where the packets run. The default is the simulator, which needs no privileges. A contender `native:NAME` without a
-    /// FILE is the kernel's own, so that the default becomes `linux`.
+    /// Where the packets run. The default is the simulator, which needs no privileges. A contender
+    /// `native:NAME` without a FILE is the kernel's own, so that the default becomes `linux`.
     #[arg(long, value_enum)]
     datapath: Option<Datapath>,
     /// ccplane's algorithms, separated by commas; with parameters: `cubic:report=10ms:hystart=off`.
@@ -286,8 +286,9 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The contender that implies kernel TCP: without `--datapath`, `native:cubic` is the kernel's own Cubic. A scenario file
-/// runs in the simulator, whose models `native:` also names. Kernel TCP has no second loop, so RC3 implies the simulator.
+/// The contender that implies kernel TCP: without `--datapath`, `native:cubic` is the kernel's own
+/// Cubic. A scenario file runs in the simulator, whose models `native:` also names. Kernel TCP has
+/// no second loop, so RC3 implies the simulator.
 fn implied_by(args: &RunArgs) -> Option<&Contender> {
     if args.datapath.is_some() || args.scenario.is_some() || args.transport == TransportArg::Rc3 {
         return None;

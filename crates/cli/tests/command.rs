@@ -531,7 +531,8 @@ fn standard_output_that_closes_is_a_quiet_end_and_a_full_one_an_error() {
     assert_eq!(with_output(commands[5], writer).0, Some(2));
 }
 
-/// `--alg ./mine.py` hands the words over to Python, which must not import modules of the folder it is called from.
+/// `--alg ./mine.py` hands the words over to Python, which must not import modules of the folder it
+/// is called from.
 #[test]
 fn python_is_started_isolated() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("isolated");
@@ -550,7 +551,8 @@ fn python_is_started_isolated() {
         );
         return;
     }
-    // A stand-in for the package, which imports a module of the standard library as the package does.
+    // A stand-in for the package, which imports a module of the standard library as the package
+    // does.
     let code = "import pathlib, sysconfig; print(sysconfig.get_path('purelib'))";
     let packages = Command::new(environment.join("bin/python3"))
         .args(["-c", code])

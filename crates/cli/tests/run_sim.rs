@@ -133,7 +133,8 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
     assert_eq!(object["digest"], second["digest"]);
 }
 
-/// Without `--datapath` options run in the simulator for every user, root included. `native:` is the kernel's own.
+/// Without `--datapath` options run in the simulator for every user, root included. `native:` is
+/// the kernel's own.
 #[test]
 fn the_default_datapath_is_the_simulator() {
     for (name, options) in [

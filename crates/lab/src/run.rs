@@ -75,7 +75,8 @@ impl From<Error> for Box<Stopped> {
     }
 }
 
-/// Runs every contender with every seed, as [`run_keeping`] does, and discards what finished if not everything did.
+/// Runs every contender with every seed, as [`run_keeping`] does, and discards what finished if not
+/// everything did.
 pub fn run(
     place: &dyn Place,
     scenario: &Scenario,
@@ -86,8 +87,9 @@ pub fn run(
     run_keeping(place, scenario, registry, options, progress).map_err(|stopped| stopped.error)
 }
 
-/// Runs every contender with every seed there. Contenders take turns: the first seed of each, the second of each, and so on, so that
-/// whatever disturbs real packets meets all alike. A contender that fails does not run again, and the others go on.
+/// Runs every contender with every seed there. Contenders take turns: the first seed of each, the
+/// second of each, and so on, so that whatever disturbs real packets meets all alike. A contender
+/// that fails does not run again, and the others go on.
 pub fn run_keeping(
     place: &dyn Place,
     scenario: &Scenario,
@@ -219,7 +221,8 @@ pub fn run_keeping(
     Err(Box::new(Stopped { error, finished }))
 }
 
-/// Sentences for the reader of a result that lacks runs. `done`: the number of finished runs by contender; each was to have `all`.
+/// Sentences for the reader of a result that lacks runs. `done`: the number of finished runs by
+/// contender; each was to have `all`.
 fn incomplete(error: &Error, done: &[(String, usize)], all: usize) -> String {
     let why = match error {
         Error::Interrupted => "This run was interrupted".to_owned(),

@@ -101,7 +101,8 @@ fn bbr() {
     }
 }
 
-/// The first text that the documentation shows, on the default link of `ccplane run` and on a longer one.
+/// The first text that the documentation shows, on the default link of `ccplane run` and on a
+/// longer one.
 #[test]
 fn the_first_text_of_the_documentation_fills_the_link() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/text-algorithms.md");

@@ -270,8 +270,8 @@ impl FromStr for Packets {
 impl FromStr for Probability {
     type Err = ParseError;
 
-    /// `0.01%`, `0.0001`, `1e-4`; rounds to the nearest of 2^32 parts. A number from 1 on needs its `%`: `1` alone is 1 % to
-    /// one reader and 100 % to another.
+    /// `0.01%`, `0.0001`, `1e-4`; rounds to the nearest of 2^32 parts. A number from 1 on needs its
+    /// `%`: `1` alone is 1 % to one reader and 100 % to another.
     fn from_str(text: &str) -> Result<Probability, ParseError> {
         let fail = |reason| ParseError {
             reason,

@@ -161,7 +161,8 @@ fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<Said> {
     said
 }
 
-/// The process: confines itself, and only then enters `folder`, which paths are relative to, and reads the file.
+/// The process: confines itself, and only then enters `folder`, which paths are relative to, and
+/// reads the file.
 pub(super) fn serve(
     contender: &Contender,
     folder: Option<&Path>,
