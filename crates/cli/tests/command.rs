@@ -236,23 +236,41 @@ fn an_unknown_algorithm_is_told_with_what_there_is() {
 #[test]
 fn a_bare_number_is_no_probability() {
     for loss in ["1", "5", "1.0", "gilbert:p=1:r=25%"] {
-        fails(&["run", "--alg", "reno", "--loss", loss], 2, &["without a %", "1%", "100%"]);
+        fails(
+            &["run", "--alg", "reno", "--loss", loss],
+            2,
+            &["without a %", "1%", "100%"],
+        );
         fails(&["emu", "--loss", loss, "--", "true"], 2, &["without a %"]);
     }
     let red = "red:min=20kB:max=60kB:probability=1";
-    fails(&["run", "--alg", "reno", "--queue", red], 2, &["--queue", "without a %"]);
-    let scenario = |loss: &str| format!(
-        "contenders = [\"reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"9mbit\"\nrtt = \"9ms\"\nloss = {loss}\n"
+    fails(
+        &["run", "--alg", "reno", "--queue", red],
+        2,
+        &["--queue", "without a %"],
     );
+    let scenario = |loss: &str| {
+        format!(
+            "contenders = [\"reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"9mbit\"\nrtt = \"9ms\"\nloss = {loss}\n"
+        )
+    };
     for loss in ["1", "1.0", "\"1\"", "5"] {
-        fails(&["run", &scratch("loss.toml", &scenario(loss))], 2, &["loss.toml:6", "%"]);
+        fails(
+            &["run", &scratch("loss.toml", &scenario(loss))],
+            2,
+            &["loss.toml:6", "%"],
+        );
     }
 }
 
 #[test]
 fn algorithms_for_gateways_are_not_attached_to_a_host() {
     for name in ["bundler", "autorate", "bundler:law=basic"] {
-        fails(&["attach", "--alg", name, "--system"], 2, &["ccplane gateway run", "not single TCP connections"]);
+        fails(
+            &["attach", "--alg", name, "--system"],
+            2,
+            &["ccplane gateway run", "not single TCP connections"],
+        );
         let config = scratch("gateway.toml", &format!("algorithms = [\"{name}\"]\n"));
         fails(&["config", "check", &config], 2, &["ccplane gateway run"]);
     }

@@ -485,3 +485,36 @@ fn results_that_cannot_be_written_are_shown_and_kept_elsewhere() {
     let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(told.contains("the results are in"), "{told}");
 }
+
+#[test]
+fn no_file_of_a_run_is_hidden() {
+    let (path, _) = folder("sim-hidden");
+    fs::create_dir_all(&path).expect("the test's folder can be written");
+    let text = "(algorithm mine (about \"a\") (init Cwnd 30kB)) (def) (when true (:= Cwnd 30kB))";
+    fs::write(path.join("mine.ccp"), text).expect("the test's folder can be written");
+    let run = Command::new(env!("CARGO_BIN_EXE_ccplane"))
+        .args([
+            "run",
+            "--alg",
+            "./mine.ccp",
+            "--duration",
+            "100ms",
+            "--pcap",
+            "--out",
+            "out",
+        ])
+        .current_dir(&path)
+        .output()
+        .expect("the binary under test starts");
+    assert!(run.status.success(), "{run:?}");
+    for folder in [path.join("out"), path.join("out/packets")] {
+        let names = fs::read_dir(&folder)
+            .expect("results")
+            .map(|entry| entry.expect("a file").file_name());
+        let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+        assert!(
+            !names.is_empty() && names.iter().all(|name| !name.starts_with('.')),
+            "{names:?}"
+        );
+    }
+}

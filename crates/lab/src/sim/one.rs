@@ -54,7 +54,10 @@ impl Job<'_> {
             return Ok(self.drive(sim, contender, seed, progress)?.0);
         };
         let label = contender.map_or_else(|| mixture(self.scenario), Contender::to_string);
-        let path = folder.join(format!("{}-{seed}.pcapng", label.replace([':', '/', ' '], "-")));
+        let name = label.replace([':', '/', ' '], "-");
+        // `./mine.ccp` would make a hidden file.
+        let name = name.trim_start_matches(['.', '-']);
+        let path = folder.join(format!("{name}-{seed}.pcapng"));
         let unwritten = |error: &dyn std::error::Error| Error::PacketLog {
             path: path.clone(),
             why: error.to_string(),
