@@ -20,6 +20,7 @@ mod events;
 mod hosts;
 mod layout;
 mod mail;
+mod marks;
 mod openers;
 mod plan;
 mod refuses;

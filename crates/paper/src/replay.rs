@@ -19,10 +19,6 @@ pub(crate) struct Message {
     pub bytes: u64,
 }
 
-/// So often it is looked whether a message has come behind which another waits. Finer costs events; it is a thousandth of
-/// the least time that a message takes on the path that this is for. The end of the last message of a burst is exact.
-const LOOK: Duration = Duration::from_micros(100);
-
 /// The list at work in a simulation.
 pub(super) struct Replay {
     messages: Vec<Message>,
@@ -37,10 +33,8 @@ pub(super) struct Replay {
 
 struct Connection {
     flow: Option<FlowId>,
-    /// Bytes so far.
-    written: u64,
-    /// Messages that have not come, with the bytes at their ends.
-    waiting: VecDeque<(usize, u64)>,
+    /// Messages that were written and have not been received, oldest first.
+    waiting: VecDeque<usize>,
 }
 
 impl Replay {
@@ -68,7 +62,6 @@ impl Replay {
             };
             self.connections.push(Connection {
                 flow: if used { Some(world.add_flow_of(me, spec)?) } else { None },
-                written: 0,
                 waiting: VecDeque::new(),
             });
         }
@@ -97,24 +90,9 @@ impl App for Replay {
             self.connections
                 .iter_mut()
                 .filter(|c| c.flow == Some(flow))
-                .for_each(|c| {
-                    for (message, _) in c.waiting.drain(..) {
-                        self.done[message] = Some(now);
-                    }
-                });
+                .filter_map(|c| c.waiting.pop_front())
+                .for_each(|message| self.done[message] = Some(now));
             return None;
-        }
-        for connection in self.connections.iter_mut().filter(|c| c.waiting.len() > 1) {
-            let received = connection
-                .flow
-                .and_then(|flow| world.flow(flow))
-                .map_or(0, |view| view.received);
-            while let Some((message, end)) = connection.waiting.front()
-                && *end <= received
-            {
-                self.done[*message] = Some(now);
-                connection.waiting.pop_front();
-            }
         }
         while let Some(message) = self.messages.get(self.next).filter(|m| self.begin + m.at <= now) {
             let connection = self.connections.get_mut(message.connection as usize);
@@ -131,16 +109,9 @@ impl App for Replay {
                 world.fail(SimError::Shape(why));
                 return None;
             }
-            connection.written += message.bytes;
-            connection.waiting.push_back((self.next, connection.written));
+            connection.waiting.push_back(self.next);
             self.next += 1;
         }
-        let arrival = self.messages.get(self.next).map(|message| self.begin + message.at);
-        let look = self
-            .connections
-            .iter()
-            .any(|c| c.waiting.len() > 1)
-            .then_some(now + LOOK);
-        arrival.into_iter().chain(look).min()
+        self.messages.get(self.next).map(|message| self.begin + message.at)
     }
 }

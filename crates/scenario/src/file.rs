@@ -317,14 +317,50 @@ pub(crate) struct Requests {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Messages {
-    /// A pair.
-    pub(crate) connections: Option<Spanned<u32>>,
+    /// Per pair.
+    pub(crate) connections: Option<Spanned<Connections>>,
     pub(crate) rate: Option<Q<Rate>>,
     pub(crate) per_second: Option<Spanned<f64>>,
     pub(crate) sizes: Spanned<Sizes>,
     pub(crate) count: Option<Spanned<u64>>,
     #[serde(default)]
     pub(crate) requested: bool,
+}
+
+/// The connections of a pair: their number, or a table.
+pub(crate) enum Connections {
+    Number(u32),
+    Table(ConnectionTable),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ConnectionTable {
+    pub(crate) pick: Word,
+    pub(crate) servers: Spanned<u32>,
+}
+
+impl<'de> Deserialize<'de> for Connections {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Connections, D::Error> {
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = Connections;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number, or `{ pick = \"random\", servers = 200 }`")
+            }
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Connections, E> {
+                let number = u32::try_from(number);
+                number
+                    .map(Connections::Number)
+                    .map_err(|_| E::custom("give 1 to 1000000 connections"))
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, table: A) -> Result<Connections, A::Error> {
+                let table = serde::de::value::MapAccessDeserializer::new(table);
+                Ok(Connections::Table(ConnectionTable::deserialize(table)?))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// A flow of a list: when, and how large.

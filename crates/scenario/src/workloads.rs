@@ -2,7 +2,7 @@
 
 use ccplane_transport::MAX_CLASSES;
 use ccplane_units::{Bytes, Duration, Rate};
-use ccplane_workload::{Arrivals, Carrier, Duty, Pause, SizeTable, Workload as Sends};
+use ccplane_workload::{Arrivals, Carrier, Duty, Pause, Pick, SizeTable, Workload as Sends};
 use toml::Spanned;
 
 use crate::Problem;
@@ -308,7 +308,10 @@ fn arrivals<T>(
 
 fn messages(context: &Context, at: &Spanned<file::Messages>) -> Result<Sends, Problem> {
     let m = at.get_ref();
-    let connections = m.connections.as_ref();
+    let (connections, pick) = m
+        .connections
+        .as_ref()
+        .map_or(Ok((1, Pick::default())), |written| connections(context, written))?;
     if let Some(none) = m.count.as_ref().filter(|count| *count.get_ref() == 0) {
         return Err(context.problem(
             none,
@@ -318,12 +321,40 @@ fn messages(context: &Context, at: &Spanned<file::Messages>) -> Result<Sends, Pr
         ));
     }
     Ok(Sends::Messages {
-        connections: connections.map_or(Ok(1), |n| context.count("the number of connections", n, MOST_FLOWS))?,
+        connections,
+        pick,
         arrivals: arrivals(context, at, m.rate.as_ref(), m.per_second.as_ref())?,
         sizes: sizes(context, &m.sizes)?,
         messages: m.count.as_ref().map(|count| *count.get_ref()),
         requested: m.requested,
     })
+}
+
+/// Reads the connections of a pair and the choice among them.
+fn connections(context: &Context, at: &Spanned<file::Connections>) -> Result<(u32, Pick), Problem> {
+    match at.get_ref() {
+        file::Connections::Number(number) => {
+            let number = Spanned::new(at.span(), *number);
+            Ok((
+                context.count("the number of connections", &number, MOST_FLOWS)?,
+                Pick::Last,
+            ))
+        }
+        file::Connections::Table(table) => {
+            let pick = match table.pick.get_ref().as_str() {
+                "random" => Pick::Random,
+                "last" => Pick::Last,
+                other => {
+                    let span = table.pick.span();
+                    return Err(context.source.unknown(span, "pick", other, &["random", "last"]));
+                }
+            };
+            Ok((
+                context.count("the number of servers", &table.servers, MOST_FLOWS)?,
+                pick,
+            ))
+        }
+    }
 }
 
 fn list(context: &Context, at: &Spanned<Vec<file::Listed>>) -> Result<Sends, Problem> {

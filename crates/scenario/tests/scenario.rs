@@ -7,7 +7,7 @@ use ccplane_scenario::{
     Cellular, Change, Ends, JitterShape, Kind, Pairing, Problem, Scenario, Stamps, Topology, TransportOptions, Until,
 };
 use ccplane_units::{Bytes, Duration, Rate};
-use ccplane_workload::{Arrivals, Duty, Pause, Workload};
+use ccplane_workload::{Arrivals, Duty, Pause, Pick, Workload};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Result<Scenario, Problem> {
@@ -414,6 +414,17 @@ fn lists_and_messages_are_read() {
     };
     assert_eq!(rate, Rate::from_bits_per_sec(40_000_000));
     assert_eq!((ends, name.as_str()), (Ends::Each, "messages"));
+    let pick = |connections: &str| {
+        let text =
+            format!("messages = {{ connections = {connections}, per_second = 1.0, sizes = {{ fixed = \"10kB\" }} }}");
+        match kind(&text).2 {
+            Kind::Of(Workload::Messages { connections, pick, .. }) => (connections, pick),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(pick("8"), (8, Pick::Last));
+    assert_eq!(pick("{ pick = \"last\", servers = 8 }"), (8, Pick::Last));
+    assert_eq!(pick("{ pick = \"random\", servers = 200 }"), (200, Pick::Random));
     let (ends, _, messages) =
         kind("messages = { per_second = 10.0, count = 100, sizes = { fixed = \"10kB\" }, requested = true }");
     let Kind::Of(Workload::Messages {
@@ -588,6 +599,10 @@ fn every_mistake_names_its_line_and_its_fix() {
     .unwrap();
     std::fs::write(folder.join("loop.txt"), "a b 1gbit 1ms\nb b 1gbit 1ms\n").unwrap();
     let bulk = "bulk = { flows = 4 }";
+    let connections = |value: &str| {
+        let fixed = "per_second = 1.0, sizes = { fixed = \"1kB\" }";
+        with(bulk, &format!("messages = {{ connections = {value}, {fixed} }}"))
+    };
     let cases = [
         ("a setting that does not exist", with("rtt =", "rtd =")),
         ("a topology that does not exist", with("dumbbell", "dumbell")),
@@ -804,6 +819,19 @@ fn every_mistake_names_its_line_and_its_fix() {
                 bulk,
                 "messages = { connections = 0, per_second = 1.0, sizes = { fixed = \"1kB\" } }",
             ),
+        ),
+        ("connections of a word", connections("\"many\"")),
+        ("connections below zero", connections("-1")),
+        ("an unknown pick", connections("{ pick = \"randum\", servers = 2 }")),
+        (
+            "a pick among no servers",
+            connections("{ pick = \"random\", servers = 0 }"),
+        ),
+        ("a pick without servers", connections("{ pick = \"random\" }")),
+        ("servers without a pick", connections("{ servers = 2 }")),
+        (
+            "a connection model with an unknown word",
+            connections("{ pick = \"last\", server = 2 }"),
         ),
         (
             "no messages",

@@ -16,7 +16,7 @@ pub struct AppId(pub(crate) u32);
 pub enum Cause {
     /// The time that it asked for has come.
     Time,
-    /// Everything that was written so far in this direction of one of its flows has arrived, in order.
+    /// The bytes of one write in this direction of one of its flows have arrived: once per write, in order.
     Received(FlowId, Direction),
     /// One of its flows was given up.
     Failed(FlowId),

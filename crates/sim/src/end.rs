@@ -23,7 +23,8 @@ pub(crate) struct End {
     pub armed_later: Time,
     /// When the next paced packet is planned.
     pub paced: Time,
-    /// Bytes that were written at the other end.
+    /// Bytes written at the other end, up to the end of the oldest write that has not arrived; later ones are in
+    /// [`World::writes`].
     pub written: u64,
     pub flow: u32,
     /// The host at the other end, and the link by which this one sends.
@@ -47,7 +48,7 @@ impl End {
     pub const QUEUED: u16 = 1;
     /// The application has to read what arrives.
     pub const READS: u16 = 2;
-    /// Someone wants to know when all that was written has come.
+    /// An application waits for a write to arrive.
     pub const AWAITS: u16 = 4;
     /// It may send in classes below class 0: what RC3 sends of its stream, and acknowledgements of the other end's.
     pub const RC3: u16 = 8;
@@ -237,8 +238,9 @@ impl<T: Tracer> Simulation<T> {
         if reads {
             connection.read(u64::MAX);
         }
-        if awaits && connection.stats().received >= end.written {
-            self.world.all_received(e);
+        let received = connection.stats().received;
+        if awaits && received >= end.written {
+            self.world.writes_received(e, received);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The life of a flow: it is added, begins when its time comes, may be written to, and ends.
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use ccplane_agent::FlowInfo;
@@ -105,8 +106,20 @@ impl World {
             connection.finish();
         }
         let end = &mut self.ends[reader as usize];
-        end.written = end.written.saturating_add(bytes);
-        end.set(End::AWAITS, true);
+        let received = end
+            .connection
+            .as_ref()
+            .map_or(0, |connection| connection.stats().received);
+        if end.is(End::AWAITS) && end.written > received {
+            if bytes > 0 {
+                let later = self.writes.entry(reader).or_default();
+                let total = later.back().copied().unwrap_or(end.written);
+                later.push_back(total.saturating_add(bytes));
+            }
+        } else {
+            end.written = end.written.saturating_add(bytes);
+            end.set(End::AWAITS, true);
+        }
         if self.ends[writer as usize].control == Controller::NOBODY {
             // An end that was only to receive answers under a control of the same kind.
             let native = match self.ends[pair as usize].control.get() {
@@ -213,11 +226,31 @@ impl<T: Tracer> Simulation<T> {
 }
 
 impl World {
-    /// All that was awaited has come to an end of a flow.
+    /// Wakes the application once for each write whose bytes an end has received.
     #[cold]
-    pub(crate) fn all_received(&mut self, e: u32) {
+    pub(crate) fn writes_received(&mut self, e: u32, received: u64) {
+        while self
+            .ends
+            .get(e as usize)
+            .is_some_and(|end| end.is(End::AWAITS) && received >= end.written)
+        {
+            self.write_received(e);
+        }
+    }
+
+    fn write_received(&mut self, e: u32) {
+        let mut later = None;
+        if let Entry::Occupied(mut writes) = self.writes.entry(e) {
+            later = writes.get_mut().pop_front();
+            if writes.get().is_empty() {
+                writes.remove();
+            }
+        }
         let end = &mut self.ends[e as usize];
-        end.set(End::AWAITS, false);
+        match later {
+            Some(written) => end.written = written,
+            None => end.set(End::AWAITS, false),
+        }
         let (number, forward) = (end.flow, e & 1 == 1);
         let flow = &mut self.flows[number as usize];
         if forward && flow.finished == Time::MAX {
@@ -265,6 +298,7 @@ impl World {
             let end = &mut self.ends[place as usize];
             end.connection = None;
             end.flow = NONE;
+            self.writes.remove(&place);
             if end.is(End::QUEUED) {
                 self.nics[end.nic as usize].waiting.retain(|waiting| *waiting != place);
             }

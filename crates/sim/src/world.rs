@@ -1,5 +1,7 @@
 //! Everything in a simulation: the network, flows, agents and applications, and the time it is there.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use ccplane_qdisc::DropReason;
 use ccplane_transport::Native;
 use ccplane_units::Time;
@@ -65,6 +67,8 @@ pub struct World {
     /// Of each link that leaves a host: its place in `nics`.
     pub(crate) nic_of: Vec<u32>,
     pub(crate) ends: Vec<End>,
+    /// By receiving end: total bytes after each write behind the one that [`End::written`] is the end of.
+    pub(crate) writes: BTreeMap<u32, VecDeque<u64>>,
     /// Places of pairs of ends that are free.
     pub(crate) free: Vec<u32>,
     pub(crate) flows: Vec<Flow>,
@@ -132,6 +136,7 @@ impl World {
             low: Low::default(),
             nic_of,
             ends: Vec::new(),
+            writes: BTreeMap::new(),
             free: Vec::new(),
             flows: Vec::new(),
             unfinished: 0,

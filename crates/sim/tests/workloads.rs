@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    AppId, Arrivals, Carrier, Config, Congestion, Duty, FlowView, LinkSpec, Native, NodeId, Pairs, Pause, SimError,
-    SimOptions, Simulation, SizeTable, Workload, WorkloadSpec, settings, topology,
+    AppId, Arrivals, Carrier, Config, Congestion, Duty, FlowView, LinkSpec, Message, Native, NodeId, Pairs, Pause,
+    Pick, SimError, SimOptions, Simulation, SizeTable, Workload, WorkloadSpec, settings, topology,
 };
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
@@ -266,6 +266,7 @@ fn a_run_can_wait_for_workloads() {
     };
     let finite = start(bulk(Some(Bytes::new(1_000_000))), &mut sim);
     let messages = Workload::Messages {
+        pick: Pick::Last,
         connections: 2,
         arrivals: Arrivals::PerSecond(100.0),
         sizes: SizeTable::fixed(Bytes::new(10_000)),
@@ -293,6 +294,35 @@ fn a_run_can_wait_for_workloads() {
     let now = sim.now();
     assert!(sim.run_workloads(&[finite], at(60_000)).expect("it runs"));
     assert_eq!(sim.now(), now);
+}
+
+/// Messages on one connection form one stream: a burst takes the time of its bytes and one way, and each end is reported.
+#[test]
+fn a_burst_on_a_drawn_connection_has_no_pauses() {
+    let mut sim = dumbbell(1, 1);
+    let messages = Workload::Messages {
+        connections: 1,
+        pick: Pick::Random,
+        arrivals: Arrivals::PerSecond(100_000.0),
+        sizes: SizeTable::fixed(Bytes::new(14_480)),
+        messages: Some(200),
+        requested: false,
+    };
+    let spec = spec(&sim, 1, messages);
+    let workload = add(&mut sim, spec);
+    assert!(sim.run_workloads(&[workload], at(60_000)).expect("it runs"));
+    let served = sim.workload(workload).expect("it is one").messages();
+    assert_eq!(served.len(), 200);
+    assert!(
+        served
+            .windows(2)
+            .all(|w| w[0].arrived <= w[1].arrived && w[0].finished < w[1].finished)
+    );
+    // Once the window fills the path, a message takes the link's time for ten packets, not a round trip.
+    let took = |m: &Message| m.finished.since(m.started);
+    let late: Vec<Duration> = served[100..].iter().map(took).collect();
+    let mean = late.iter().map(|t| t.as_nanos()).sum::<u64>() / late.len() as u64;
+    assert!(mean < 3_000_000, "{mean} ns");
 }
 
 #[test]

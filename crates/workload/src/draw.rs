@@ -21,6 +21,14 @@ pub(super) fn late(seed: u64, which: u32) -> Pcg64 {
     Pcg64::new(u128::from(seed), LATE + u128::from(which))
 }
 
+/// The stream of connections of the first workload.
+const SERVERS: u128 = 0x7365_7276_6572;
+
+/// The random numbers by which the `which`-th workload draws connections.
+pub(super) fn servers(seed: u64, which: u32) -> Pcg64 {
+    Pcg64::new(u128::from(seed), SERVERS + u128::from(which))
+}
+
 /// A draw from the exponential distribution of this mean, to the nearest nanosecond.
 ///
 /// By inversion: -mean · ln(u), u uniform over (0, 1] in steps of 2^-53, so that no draw exceeds 37 times the mean.

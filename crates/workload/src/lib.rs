@@ -20,7 +20,7 @@ mod tests;
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-pub use messages::Message;
+pub use messages::{Message, Pick};
 pub use pairs::Pairs;
 pub use requests::Exchange;
 pub use sizes::{SizeTable, SizeTableError};
@@ -100,11 +100,13 @@ pub enum Workload {
         /// The pause between a response and the next request.
         think: Pause,
     },
-    /// Over all pairs: messages that arrive as a Poisson process, each for a pair drawn at random, over connections that
-    /// persist. A connection serves one message at a time; a message that finds all of its pair's busy waits.
+    /// Over all pairs: messages that arrive as a Poisson process, each for a pair drawn at random, over persistent
+    /// connections.
     Messages {
-        /// Connections a pair.
+        /// Connections per pair.
         connections: u32,
+        /// Choice of the connection among those of the pair.
+        pick: Pick,
         /// How many messages there are.
         arrivals: Arrivals,
         /// How large they are.
@@ -307,9 +309,8 @@ pub enum Action {
 /// 2. When that has come, and after each `received`: [`poll`](Running::poll) with the time until it gives nothing more,
 ///    and do each [`Action`] in this order. Then ask for `next_time` again. A driver that is late loses nothing: actions
 ///    come as they were due.
-/// 3. [`received`](Running::received) for a flow with a slot, each time when all that was written so far in one direction
-///    has been read by the other end, and something was. Nothing else is to be told: a flow that fails is one of which
-///    nothing more is heard, and a write to it is dropped.
+/// 3. [`received`](Running::received) for a flow with a slot, once for each `Open` and `Write` with bytes, in their order,
+///    when the other end has read the last of these bytes. A flow that fails is not reported, and a write to it is dropped.
 ///
 /// [`exchanges`](Running::exchanges) and [`messages`](Running::messages) have the results that the workload itself accounts for.
 /// Of all other flows the driver knows size, start and end. A run that lasts until all is done is over when the workload has
@@ -374,6 +375,7 @@ impl Running {
             }
             Workload::Messages {
                 connections,
+                pick,
                 arrivals,
                 sizes,
                 messages,
@@ -388,15 +390,15 @@ impl Running {
                     return Err(nothing("it has no messages; give at least one"));
                 }
                 let gap = open::gap(arrivals, &sizes).map_err(nothing)?;
-                Machine::Messages(messages::Messages::new(
+                let demand = messages::Demand {
                     connections,
+                    pick,
                     gap,
                     sizes,
-                    messages,
-                    &pairs,
-                    span,
-                    random,
-                ))
+                    most: messages,
+                };
+                let servers = draw::servers(seed, which);
+                Machine::Messages(messages::Messages::new(demand, &pairs, span, random, servers))
             }
             kind => {
                 if let Some((what, index)) = backwards(&kind) {
@@ -438,8 +440,8 @@ impl Running {
         }
     }
 
-    /// All that was written to a flow in one direction has arrived, `back` being the way to its opener. Of flows whose
-    /// workload does not care, and of slots that there are not, nothing follows.
+    /// Records that the oldest write in one direction of a flow has been read; `back` is the direction to its opener. Flows
+    /// that the workload does not follow, and unknown slots, are ignored.
     pub fn received(&mut self, now: Time, slot: u32, back: bool) {
         match &mut self.machine {
             Machine::Requests(requests) => requests.received(now, slot, back),

@@ -10,21 +10,22 @@ use ccplane_units::Duration;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::mail::Mailbox;
+use super::marks::Marks;
 use super::socket::{self, BLOCK, DATAGRAM_HEADERS};
 use crate::traffic::{self, monotonic_ns};
 
 /// What the other loop wants of this one. Of a flow, [`Order::Expect`] comes first.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Connections from that address belong to this flow. Their bytes count for the flow and its workload. Where a number of
-    /// bytes above 0 is given, the flow is told when so many were read.
+    /// Connections from that address belong to this flow. Their bytes count for the flow and its workload. If `awaited` is
+    /// above 0, [`Arrived`] is sent when that number of bytes has been read.
     Expect {
         peer: SocketAddr,
         flow: u32,
         received: [Arc<AtomicU64>; 2],
         awaited: u64,
     },
-    /// So many bytes have been written to it in all: it is told when they have been read.
+    /// A write has ended at `total` bytes of the stream: [`Arrived`] is sent when they have been read.
     Await { flow: u32, total: u64 },
     /// Write so many bytes back; with `finish` they are the last.
     Answer { flow: u32, bytes: u64, finish: bool },
@@ -32,7 +33,7 @@ pub(super) enum Order {
     Forget { flow: u32 },
 }
 
-/// All that was awaited of a flow has been read, by `CLOCK_MONOTONIC`.
+/// The oldest awaited write of a flow has been read, at this time of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrived {
     pub flow: u32,
@@ -57,8 +58,7 @@ struct Accepted {
     stream: Option<TcpStream>,
     received: [Arc<AtomicU64>; 2],
     read: u64,
-    /// Told once so much was read; 0 for nothing awaited.
-    awaited: u64,
+    awaited: Marks,
     /// To be written back.
     left: u64,
     finish: bool,
@@ -157,7 +157,7 @@ impl<'r> Accepters<'r> {
                         stream: None,
                         received,
                         read: 0,
-                        awaited,
+                        awaited: Marks::starting_with(awaited),
                         left: 0,
                         finish: false,
                         shut: false,
@@ -174,12 +174,8 @@ impl<'r> Accepters<'r> {
                     let Some(accepted) = self.flows.get_mut(&flow) else {
                         continue;
                     };
-                    accepted.awaited = total;
-                    if accepted.read >= total {
-                        accepted.awaited = 0;
-                        let at_ns = monotonic_ns();
-                        self.told.send(Arrived { flow, at_ns });
-                    }
+                    accepted.awaited.push(total);
+                    tell(self.told, flow, &mut accepted.awaited, accepted.read);
                 }
                 Order::Answer { flow, bytes, finish } => {
                     if let Some(accepted) = self.flows.get_mut(&flow) {
@@ -250,11 +246,7 @@ impl<'r> Accepters<'r> {
                         received.fetch_add(count as u64, Ordering::Relaxed);
                     }
                     self.total.fetch_add(count as u64, Ordering::Relaxed);
-                    if accepted.awaited > 0 && accepted.read >= accepted.awaited {
-                        accepted.awaited = 0;
-                        let at_ns = monotonic_ns();
-                        self.told.send(Arrived { flow, at_ns });
-                    }
+                    tell(self.told, flow, &mut accepted.awaited, accepted.read);
                 }
                 Err(error) => broken = !idle(&error),
             }
@@ -299,5 +291,14 @@ impl<'r> Accepters<'r> {
             let bytes = count as u64 + u64::from(DATAGRAM_HEADERS);
             received.fetch_add(bytes, Ordering::Relaxed);
         }
+    }
+}
+
+/// Reports the writes that have been read.
+fn tell(told: &Mailbox<Arrived>, flow: u32, awaited: &mut Marks, read: u64) {
+    let passed = awaited.pass(read);
+    if passed > 0 {
+        let at_ns = monotonic_ns();
+        (0..passed).for_each(|_| told.send(Arrived { flow, at_ns }));
     }
 }

@@ -270,7 +270,7 @@ impl Account {
         self.machines.get(workload)?.slots.get(slot as usize).copied()
     }
 
-    /// All that was written to a flow in a direction has been read.
+    /// The oldest write of a flow in a direction has been read.
     pub fn received(&mut self, at: Time, number: u32, back: bool) {
         self.now = self.now.max(at);
         let Some(flow) = self.flows.get_mut(number as usize) else {

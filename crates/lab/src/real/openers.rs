@@ -19,6 +19,7 @@ use super::drive::{Account, Opening, place};
 use super::events::Events;
 use super::hosts::Host;
 use super::mail::Mailbox;
+use super::marks::Marks;
 use super::socket::{self, BLOCK, DATAGRAM_HEADERS, Unconnected};
 use crate::diag::{Diag, TcpInfo};
 use crate::error::Error;
@@ -99,10 +100,10 @@ struct Opened {
     finish: bool,
     /// Its stream is ended.
     shut: bool,
-    /// Bytes that came back, and at how many the machine is told; 0 for nothing awaited.
+    /// Bytes that were read and written in the direction to the opener, and the writes of which the reading is awaited.
     read: u64,
     answers: u64,
-    awaited: u64,
+    awaited: Marks,
     watched: EpollFlags,
 }
 
@@ -274,7 +275,7 @@ impl<'r> Openers<'r> {
                     if back {
                         opened.answers += bytes;
                         if bytes > 0 {
-                            opened.awaited = opened.answers;
+                            opened.awaited.push(opened.answers);
                         }
                         self.shared.orders.send(Order::Answer { flow, bytes, finish });
                     } else {
@@ -365,7 +366,7 @@ impl<'r> Openers<'r> {
             shut: false,
             read: 0,
             answers: 0,
-            awaited: 0,
+            awaited: Marks::default(),
             watched: EpollFlags::EPOLLOUT,
         };
         self.flows.insert(flow, opened);
@@ -455,17 +456,14 @@ impl<'r> Openers<'r> {
             return Ok(());
         };
         let idle = |error: &io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
-        let (mut broken, mut ended, mut answered) = (false, false, false);
+        let (mut broken, mut ended, mut answered) = (false, false, 0);
         if events != EpollFlags::EPOLLOUT {
             match opened.stream.read(&mut self.block) {
                 Ok(0) => ended = true,
                 Ok(count) => {
                     opened.read += count as u64;
                     self.shared.total.fetch_add(count as u64, Ordering::Relaxed);
-                    answered = opened.awaited > 0 && opened.read >= opened.awaited;
-                    if answered {
-                        opened.awaited = 0;
-                    }
+                    answered = opened.awaited.pass(opened.read);
                 }
                 Err(error) => broken = !idle(&error),
             }
@@ -500,9 +498,9 @@ impl<'r> Openers<'r> {
         if ends {
             self.finish(flow);
         }
-        if answered {
+        if answered > 0 {
             let now = self.now();
-            self.account.received(now, flow, true);
+            (0..answered).for_each(|_| self.account.received(now, flow, true));
             self.act_until_now()?;
         }
         Ok(())

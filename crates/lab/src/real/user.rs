@@ -25,6 +25,7 @@ use self::quic::QuicEnds;
 use self::udp::UdpEnds;
 use super::drive::{Account, Courses, Opening, Sampled, place};
 use super::events::Events;
+use super::marks::Marks;
 use super::tcp::{alone, in_result};
 use super::{RealPlan, Recorded, hosts, socket};
 use crate::error::Error;
@@ -107,10 +108,10 @@ struct Live {
     left: [u64; 2],
     finish: [bool; 2],
     finished: [bool; 2],
-    /// Bytes that were read, and at how many the machine is told; 0 for nothing awaited. First at the accepting end.
+    /// Bytes that were read and written, and the writes of which the reading is awaited. First at the accepting end.
     read: [u64; 2],
     total: [u64; 2],
-    awaited: [u64; 2],
+    awaited: [Marks; 2],
     /// Bytes of the name that are not written yet.
     name: usize,
 }
@@ -200,7 +201,7 @@ impl<E: Ends> Loop<'_, E> {
             self.total += arrived.bytes;
             let now = Time::from_nanos(monotonic_ns().saturating_sub(self.started_ns));
             for back in [false, true] {
-                if arrived.all[usize::from(back)] {
+                for _ in 0..arrived.writes[usize::from(back)] {
                     self.account.received(now, flow, back);
                 }
             }
@@ -307,7 +308,7 @@ impl<E: Ends> Loop<'_, E> {
                     finished: [false; 2],
                     read: [0; 2],
                     total: [left, 0],
-                    awaited: [bytes.unwrap_or(0), 0],
+                    awaited: [Marks::starting_with(bytes.unwrap_or(0)), Marks::default()],
                     name: NAME,
                 });
                 let watched = self.sampled.iter().filter(|(_, of, _, _)| *of == workload).count();
@@ -334,7 +335,7 @@ impl<E: Ends> Loop<'_, E> {
                     live.total[way] = live.total[way].saturating_add(bytes);
                     live.finish[way] |= finish;
                     if bytes > 0 {
-                        live.awaited[way] = live.total[way];
+                        live.awaited[way].push(live.total[way]);
                     }
                     live.fill(&mut self.ends);
                 }
@@ -358,8 +359,8 @@ impl<E: Ends> Loop<'_, E> {
 #[derive(Default)]
 struct Arrived {
     bytes: u64,
-    /// All that was awaited, at the accepting end and at the opener's.
-    all: [bool; 2],
+    /// Writes that were read to their end, at the accepting end and at the opener's.
+    writes: [usize; 2],
 }
 
 impl Live {
@@ -374,10 +375,7 @@ impl Live {
             }
             self.read[way] += count as u64;
             arrived.bytes += count as u64;
-            if self.awaited[way] > 0 && self.read[way] >= self.awaited[way] {
-                self.awaited[way] = 0;
-                arrived.all[way] = true;
-            }
+            arrived.writes[way] = self.awaited[way].pass(self.read[way]);
         }
         self.fill(ends);
         let failed = ends.has_failed(self.opener);

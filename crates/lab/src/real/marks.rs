@@ -1,0 +1,45 @@
+//! Ends of writes in a stream: each is reported once the reader has read up to it.
+
+use std::collections::VecDeque;
+
+/// Ends of the writes that have not been read, as bytes from the stream's start.
+#[derive(Debug, Default)]
+pub(super) struct Marks(VecDeque<u64>);
+
+impl Marks {
+    /// The first write of a stream, of no bytes if nothing was written.
+    pub fn starting_with(bytes: u64) -> Marks {
+        let mut marks = Marks::default();
+        marks.push(bytes);
+        marks
+    }
+
+    /// Adds the end of a write.
+    pub fn push(&mut self, total: u64) {
+        if total > 0 {
+            self.0.push_back(total);
+        }
+    }
+
+    /// Removes the ends up to `read` and returns their number.
+    pub fn pass(&mut self, read: u64) -> usize {
+        let passed = self.0.iter().take_while(|end| **end <= read).count();
+        self.0.drain(..passed);
+        passed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_write_is_passed_once() {
+        let mut marks = Marks::starting_with(0);
+        assert_eq!(marks.pass(10), 0);
+        marks.push(30);
+        marks.push(50);
+        marks.push(60);
+        assert_eq!([29, 30, 30, 60, 70].map(|read| marks.pass(read)), [0, 1, 0, 2, 0]);
+    }
+}
