@@ -1,10 +1,10 @@
 //! Cubic: RFC 9438.
 
-use ccplane_agent::{DynAlgorithm, FlowInfo, boxed};
+use ccplane_agent::{DynAlgorithm, FlowInfo};
 use ccplane_units::{Duration, Time};
 
-use crate::window::{Law, Reporting, Round};
-use crate::{AlgorithmDoc, BadParameter, Exit, LossBased, ParameterDoc, Parameters, WindowOptions};
+use crate::window::{Law, Reporting, Round, Split, made};
+use crate::{AlgorithmDoc, BadParameter, Exit, ParameterDoc, Parameters, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "cubic",
@@ -15,6 +15,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             ..WindowOptions::REPORT
         },
         WindowOptions::SLOW_START,
+        WindowOptions::SPLIT,
         ParameterDoc {
             name: "hystart",
             default: "linux",
@@ -37,7 +38,12 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    let exit = parameters.choice("hystart", Exit::default(), &Exit::WORDS)?;
+    let split = Split::read(parameters)?;
+    // HyStart looks at single ACKs, so it is part of the program.
+    let exit = match split {
+        Split::Datapath => parameters.choice("hystart", Exit::default(), &Exit::WORDS)?,
+        Split::Agent => Exit::Off,
+    };
     let cubic = Cubic {
         fast_convergence: parameters.read("fast_convergence", true)?,
         alpha_from_prior: parameters.choice("friendly", ALPHA, &ALPHAS)?,
@@ -48,7 +54,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         },
     };
     let options = WindowOptions::read(parameters, Reporting::Every(REPORT))?;
-    Ok(boxed(LossBased::new(cubic, options, exit)))
+    Ok(made(cubic, split, options, exit))
 }
 
 /// Between reports, unless `report` says otherwise. The cubic is a function of time: with reports once a round trip of 20 ms the

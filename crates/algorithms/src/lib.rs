@@ -4,6 +4,7 @@
 //! on every machine.
 #![forbid(unsafe_code)]
 
+mod agent_only;
 mod autorate;
 mod bbr;
 mod bundler;
@@ -32,6 +33,7 @@ mod vegas;
 mod vivace;
 mod window;
 
+pub use agent_only::AgentOnly;
 pub use autorate::Autorate;
 pub use bbr::{Bbr, Bbr3};
 pub use bundler::Bundler;
@@ -47,7 +49,7 @@ pub use reno::Reno;
 pub use slow_start::{Exit, SlowStart};
 pub use vegas::Vegas;
 pub use vivace::Vivace;
-pub use window::{LossBased, Reporting, WindowOptions};
+pub use window::{LossBased, Reporting, Split, WindowOptions};
 
 use ccplane_agent::DynAlgorithm;
 

@@ -275,7 +275,7 @@ mod tests {
     fn a_parameter_that_is_not_there_lists_those_that_are() {
         assert_eq!(
             error("reno", "hystart=off"),
-            "`reno` has no parameter `hystart`; it has report, slow_start"
+            "`reno` has no parameter `hystart`; it has report, slow_start, split"
         );
         assert!(error("cubic", "hystart=on").contains("`on` is no value for `hystart`"));
         assert!(error("reno", "report=sometimes").contains("`sometimes` is no value for `report`"));

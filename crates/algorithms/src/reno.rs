@@ -1,22 +1,19 @@
 //! Reno with NewReno's one reduction per recovery: RFC 5681 and RFC 6582.
 
-use ccplane_agent::{DynAlgorithm, FlowInfo, boxed};
+use ccplane_agent::{DynAlgorithm, FlowInfo};
 
-use crate::window::{Law, Round};
-use crate::{AlgorithmDoc, BadParameter, Exit, LossBased, Parameters, WindowOptions};
+use crate::window::{Law, Round, Split, made};
+use crate::{AlgorithmDoc, BadParameter, Exit, Parameters, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "reno",
     doc: "NewReno (RFC 5681, RFC 6582): one segment an RTT, half the window at a loss",
-    parameters: &[WindowOptions::REPORT, WindowOptions::SLOW_START],
+    parameters: &[WindowOptions::REPORT, WindowOptions::SLOW_START, WindowOptions::SPLIT],
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    Ok(boxed(LossBased::new(
-        Reno,
-        WindowOptions::read(parameters, Default::default())?,
-        Exit::Off,
-    )))
+    let options = WindowOptions::read(parameters, Default::default())?;
+    Ok(made(Reno, Split::read(parameters)?, options, Exit::Off))
 }
 
 /// One segment for each window acknowledged (RFC 5681, 3.1), half the window at a loss (equation 4; the window, not

@@ -295,6 +295,7 @@ pub(crate) mod tests {
             ("constant", "rate=80mbit"),
             ("copa", "mode=default,delta=0.01"),
             ("cubic", "slow_start=agent"),
+            ("cubic", "split=agent"),
             ("dx", "delay=rtt"),
             ("dx", "samples=freshest,rate=10gbit"),
             ("dx", "window=floor,headroom=2p"),
@@ -302,6 +303,7 @@ pub(crate) mod tests {
             ("group", "as=3,rate=1gbit,report=rtt"),
             ("nimbus", "delay=copa"),
             ("nimbus", "competitive=off"),
+            ("reno", "split=agent"),
             ("timely", "law=patched"),
             ("vivace", "utility=loss"),
         ];

@@ -12,12 +12,12 @@
 
 use std::str::FromStr;
 
-use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
 use crate::repair::{DELIVERED, MAY_GROW, REMEMBER, reduce};
-use crate::{BadParameter, Exit, ParameterDoc, Parameters, SlowStart};
+use crate::{AgentOnly, BadParameter, Exit, ParameterDoc, Parameters, SlowStart};
 
 /// What differs between loss-based algorithms. Windows are in segments, fractions included.
 pub trait Law: Send {
@@ -122,6 +122,34 @@ impl FromStr for Reporting {
     }
 }
 
+/// Division of an algorithm between datapath and agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Split {
+    /// The program raises the window in slow start and reduces it at losses; the agent steers its growth.
+    #[default]
+    Datapath,
+    /// The program only measures; the agent computes every window ([`AgentOnly`]).
+    Agent,
+}
+
+impl Split {
+    const WORDS: [(&str, Split); 2] = [("datapath", Split::Datapath), ("agent", Split::Agent)];
+
+    /// Reads the parameter. With `agent`, a parameter that says what the program does is refused.
+    pub(crate) fn read(parameters: &Parameters) -> Result<Split, BadParameter> {
+        let split = parameters.choice("split", Split::default(), &Split::WORDS)?;
+        for (name, value) in [("slow_start", "agent"), ("hystart", "off")] {
+            if split == Split::Agent
+                && let Some(given) = parameters.get(name).filter(|given| *given != value)
+            {
+                let why = format!("with split=agent the program only measures; remove `{name}`");
+                return Err(BadParameter::value(name, given, why));
+            }
+        }
+        Ok(split)
+    }
+}
+
 /// Parameters of all loss-based algorithms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowOptions {
@@ -145,6 +173,13 @@ impl WindowOptions {
         doc: "who raises the window in slow start",
     };
 
+    pub(crate) const SPLIT: ParameterDoc = ParameterDoc {
+        name: "split",
+        default: "datapath",
+        values: "datapath | agent",
+        doc: "who decides: `agent` leaves only measuring to the datapath, and the agent computes every window",
+    };
+
     /// The parameters, with this default of `report`.
     pub(crate) fn read(parameters: &Parameters, report: Reporting) -> Result<WindowOptions, BadParameter> {
         Ok(WindowOptions {
@@ -159,6 +194,19 @@ pub struct LossBased<L> {
     law: L,
     options: WindowOptions,
     exit: Exit,
+}
+
+/// Makes the algorithm of a law with this split. `exit` holds where the program raises the window.
+pub(crate) fn made<L: Law + 'static>(
+    law: L,
+    split: Split,
+    options: WindowOptions,
+    exit: Exit,
+) -> Box<dyn DynAlgorithm> {
+    match split {
+        Split::Datapath => boxed(LossBased::new(law, options, exit)),
+        Split::Agent => boxed(AgentOnly::new(law, options.report)),
+    }
 }
 
 /// State of a flow.

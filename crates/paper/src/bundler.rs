@@ -17,8 +17,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// The paper's, in its order, and one on links whose rate varies.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "bundler-overview",
+    "bundler-connections",
     "bundler-timeline",
     "bundler-inelastic",
     "bundler-elastic",

@@ -10,7 +10,7 @@ mod draw;
 mod kernel;
 mod simulated;
 
-use ccplane_algorithms::{Registry, Reporting};
+use ccplane_algorithms::Registry;
 use ccplane_report::Aim;
 use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_units::{Duration, Rate};
@@ -57,15 +57,6 @@ impl Every {
         match self {
             Every::Rtt => "rtt",
             Every::TenMs => "10ms",
-        }
-    }
-}
-
-impl From<Every> for Reporting {
-    fn from(every: Every) -> Reporting {
-        match every {
-            Every::Rtt => Reporting::Rtt,
-            Every::TenMs => Reporting::Every(Duration::from_millis(10)),
         }
     }
 }

@@ -3,15 +3,15 @@
 //! Fifty hosts each send a request to one host, at the same time but for a jitter of microseconds. The figure is the time of the
 //! last byte of the last request, as a multiple of the same under a window that changes at every ACK in the datapath. As in the
 //! paper, two delays model an agent outside of the datapath: the age of a report when it is heard, and the interval between
-//! reports. Between two reports the window stands still ([`Outside`]). ccplane's own Reno runs beside it; its program raises the
+//! reports. Between two reports the window stands still ([`outside`]). ccplane's own Reno runs beside it; its program raises the
 //! window in slow start and reduces it at a loss.
 
 mod shown;
 
 use std::sync::Arc;
 
-use ccplane_agent::{Agent, boxed};
-use ccplane_algorithms::{Parameters, Registry, Reporting};
+use ccplane_agent::Agent;
+use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
     Config, Congestion, FlowSpec, LinkSpec, Native, SimError, SimOptions, Simulation, SteerOptions, settings, topology,
@@ -21,7 +21,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
 use self::shown::Results;
-use super::outside::{self, Outside};
+use super::outside;
 use super::replay::{Message, Replay};
 use super::simulations::{self, Job};
 use super::{Datapath, Experiment, Options, Outcome};
@@ -45,7 +45,7 @@ const SIZES: [u64; 3] = [10, 100, 1_000];
 /// From one report to the next, µs. The paper has 10 to 500 at 10 Gbit/s and more at 40.
 const INTERVALS: [u64; 8] = [10, 20, 50, 100, 200, 500, 1_000, 2_000];
 /// Those of `--quick`: what the paper's statements are about.
-const QUICK_INTERVALS: [u64; 4] = [10, 100, 500, 2_000];
+const QUICK_INTERVALS: [u64; 5] = [10, 100, 500, 1_000, 2_000];
 /// How old a report is when the agent hears it (the paper's, from its measurements of IPC).
 const STALENESS: Duration = Duration::from_micros(20);
 /// When the requests start: connections are open and have their programs.
@@ -243,8 +243,8 @@ impl Point {
         let name = match self.who {
             Who::Datapath => return Ok(Congestion::Native(Native::new_reno())),
             Who::Outside(us) => {
-                let algorithm = Outside::reporting(Reporting::Every(Duration::from_micros(us)));
-                agent.add_boxed(boxed(algorithm)).map_err(|e| wrong(&e))?;
+                let algorithm = outside::reporting(Duration::from_micros(us));
+                agent.add_boxed(algorithm).map_err(|e| wrong(&e))?;
                 outside::NAME
             }
             Who::Ccplane(us) => {

@@ -386,6 +386,7 @@ const EMBEDDED: &[(&str, &str)] = embedded![
     "dx/fairness.toml",
     "rc3/priority.toml",
     "bundler/overview.toml",
+    "bundler/connections.toml",
     "bundler/timeline.toml",
     "bundler/inelastic.toml",
     "bundler/elastic.toml",

@@ -1,99 +1,17 @@
-//! Reno altogether outside the datapath, as the paper has it: the window changes when a report is heard, and only then.
+//! The paper's model of an agent that decides everything at fixed times.
 //!
-//! ccplane's own Reno leaves to its program what cannot wait, slow start and the reduction at a loss. This one does not, so
-//! that the paper's figures can be compared with what they were about.
+//! It is `reno:split=agent` without urgent reports: a loss or a timeout waits for the next regular report.
 
-use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
-use ccplane_algorithms::Reporting;
-use ccplane_units::Bytes;
+use ccplane_agent::{DynAlgorithm, boxed};
+use ccplane_algorithms::{AgentOnly, Reno, Reporting};
+use ccplane_units::Duration;
 
-/// By which flows choose it.
-pub(super) const NAME: &str = "outside";
+/// Name by which flows choose the algorithm.
+pub(super) const NAME: &str = "reno";
 
-/// The algorithm.
-pub(super) struct Outside {
-    report: Reporting,
-}
-
-/// A flow's window and threshold, bytes.
-pub(super) struct Flow {
-    cwnd: u64,
-    ssthresh: u64,
-    mss: u64,
-}
-
-impl Outside {
-    /// With reports then.
-    pub fn reporting(report: Reporting) -> Outside {
-        Outside { report }
-    }
-}
-
-impl Algorithm for Outside {
-    type Flow = Flow;
-
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    /// Only measures. At a loss it keeps the transport from reducing the window by itself: its threshold is the window.
-    fn programs(&self) -> Programs {
-        let due = match self.report {
-            Reporting::Ack => "(> (+ Ack.bytes_acked Ack.bytes_misordered) 0)".to_owned(),
-            Reporting::Rtt => "(> Micros Flow.srtt_us)".to_owned(),
-            Reporting::Every(interval) => format!("(> Micros {})", interval.as_micros().saturating_sub(1)),
-        };
-        let program = format!(
-            "(def
-    (Report (volatile acked 0) (volatile losses 0) (volatile timeouts 0))
-    (recovering false))
-(when true
-    (:= Report.acked (+ Report.acked Ack.bytes_acked))
-    (fallthrough))
-(when (&& Flow.in_recovery (! recovering))
-    (:= Ssthresh Cwnd)
-    (:= Report.losses (+ Report.losses 1))
-    (fallthrough))
-(when Flow.was_timeout
-    (:= Report.timeouts (+ Report.timeouts 1))
-    (fallthrough))
-(when true
-    (:= recovering (|| Flow.in_recovery Flow.was_timeout))
-    (fallthrough))
-(when {due}
-    (:= Micros 0)
-    (report))
-"
-        );
-        Programs::new().with("measure", program)
-    }
-
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
-        control.program("measure", &[]);
-        Flow {
-            cwnd: info.cwnd.get(),
-            ssthresh: u64::MAX,
-            mss: info.mss.get().max(1),
-        }
-    }
-
-    /// RFC 5681, on what came together since the last report.
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
-        let &[acked, losses, timeouts] = report.fields() else {
-            return;
-        };
-        if timeouts > 0 {
-            flow.ssthresh = (flow.cwnd / 2).max(2 * flow.mss);
-            flow.cwnd = flow.mss;
-        } else if losses > 0 {
-            flow.ssthresh = (flow.cwnd / 2).max(2 * flow.mss);
-            flow.cwnd = flow.ssthresh;
-        } else if flow.cwnd < flow.ssthresh {
-            flow.cwnd = (flow.cwnd + acked).min(flow.ssthresh);
-        } else {
-            flow.cwnd += flow.mss * acked / flow.cwnd.max(1);
-        }
-        control.ssthresh(Bytes::new(flow.ssthresh.min(u64::from(u32::MAX))));
-        control.cwnd(Bytes::new(flow.cwnd));
-    }
+/// Returns the algorithm with this time between reports.
+pub(super) fn reporting(interval: Duration) -> Box<dyn DynAlgorithm> {
+    // A report leaves at the first ACK after more than the given time.
+    let interval = interval.saturating_sub(Duration::from_micros(1));
+    boxed(AgentOnly::new(Reno, Reporting::Every(interval)).without_urgent_reports())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccplane_agent::{Agent, boxed};
+use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
@@ -10,7 +10,6 @@ use ccplane_sim::{
 };
 use ccplane_units::{Duration, Time};
 
-use super::super::outside::{self, Outside};
 use super::super::replay::{Message, Replay};
 use super::super::simulations::{self, Job};
 use super::draw::{self, CONNECTIONS};
@@ -88,9 +87,13 @@ fn congestion(sim: &mut Simulation, who: Who) -> Result<Congestion, SimError> {
     let mut agent = Agent::new(ccplane_agent::Options::default());
     let (name, algorithm) = match who {
         Who::Native | Who::NativeAgain => return Ok(Congestion::Native(Native::new_reno())),
-        Who::Outside(report) => (outside::NAME, boxed(Outside::reporting(report.into()))),
-        Who::Ccplane(report) => {
-            let parameters = Parameters::new().with("report", report.name());
+        Who::Outside(report) | Who::Ccplane(report) => {
+            let split = if matches!(who, Who::Outside(_)) {
+                "agent"
+            } else {
+                "datapath"
+            };
+            let parameters = Parameters::new().with("report", report.name()).with("split", split);
             let algorithm = Registry::builtin()
                 .by_name("reno", &parameters)
                 .map_err(|e| wrong(&e))?;

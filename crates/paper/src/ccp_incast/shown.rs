@@ -63,6 +63,31 @@ pub(super) fn findings(results: &Results, intervals: &[u64], set_ups: &'static [
                 aim,
             );
         }
+        for packets in SIZES {
+            findings.compare(
+                &format!("incast_40g_500us_{packets}{suffix}"),
+                &named(&format!("40 Gbit/s, every 500 µs, {packets} packets")),
+                results.ratio(first, (40, rtt, packets), Who::Outside(500)),
+                "",
+                None,
+            );
+            findings.compare(
+                &format!("incast_40g_1ms_{packets}{suffix}"),
+                &named(&format!("40 Gbit/s, every 1 ms, {packets} packets")),
+                results.ratio(first, (40, rtt, packets), Who::Outside(1_000)),
+                "1 ms is enough to avoid degradation (caption)",
+                Aim::AtMost(1.1),
+            );
+            let ccplane = intervals.iter().map(|us| Who::Ccplane(*us));
+            let ratios = ccplane.filter_map(|who| results.ratio(first, (40, rtt, packets), who));
+            findings.compare(
+                &format!("incast_40g_ccplane_{packets}{suffix}"),
+                &named(&format!("ccplane's Reno, 40 Gbit/s, worst interval, {packets} packets")),
+                ratios.reduce(f64::max),
+                "",
+                None,
+            );
+        }
         for (packets, paper, aim) in [
             (10, "does not slow with the interval", Aim::AtMost(1.1)),
             (100, "over 2", Aim::AtLeast(2.0)),
@@ -233,6 +258,7 @@ mod tests {
             "incast_40g_100us_10",
             "incast_40g_100us_100",
             "incast_40g_100us_1000",
+            "incast_40g_1ms_100",
             "incast_40g_longest_100",
         ] {
             assert!(figures[key].is_null(), "{key}");

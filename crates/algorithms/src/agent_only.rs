@@ -1,0 +1,495 @@
+//! Loss-based algorithms with every decision in the agent (`split=agent`), as CCP's own Reno and Cubic have it.
+//!
+//! The datapath program only measures. It reports once per interval, and at once when a repair begins, a timeout expires or a
+//! reduction is undone. The agent computes each window and threshold, in slow start and at losses too. Between two answers the
+//! window stands still.
+//!
+//! What stays in the datapath is the transport's: which packets are lost, when a repair begins and ends, and proportional rate
+//! reduction (RFC 9937) towards the agent's threshold. Until the agent has answered a loss, the target of the reduction is the
+//! window before it, so that packets leave one for one. After a timeout the transport starts again from one segment.
+
+use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
+use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_units::Bytes;
+
+use crate::Reporting;
+use crate::repair::{DELIVERED, MAY_GROW, REMEMBER};
+use crate::window::{Law, Round, due};
+
+/// A [`Law`] applied by the agent alone.
+pub struct AgentOnly<L> {
+    law: L,
+    /// Fraction of the window that a loss leaves.
+    beta: f64,
+    report: Reporting,
+    urgent: bool,
+}
+
+/// State of a flow. Windows in segments.
+pub struct Flow<S> {
+    law: S,
+    mss: f64,
+    /// The datapath repairs losses and has a threshold of its own.
+    recovery: bool,
+    decided: Decision,
+    /// The decision before the last reduction.
+    before: Decision,
+    /// Window and threshold in the latest answer, bytes.
+    sent: (u64, u64),
+    /// Number of answers, modulo 2^32.
+    answers: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Decision {
+    window: f64,
+    /// Infinite until a loss.
+    ssthresh: f64,
+}
+
+/// Segments that a window has at least after a loss (RFC 5681, 3.1, equation 4).
+const WINDOW_MIN_SEGMENTS: f64 = 2.0;
+
+impl<L: Law> AgentOnly<L> {
+    /// Applies this law, with reports at these times.
+    pub fn new(law: L, report: Reporting) -> AgentOnly<L> {
+        AgentOnly {
+            beta: law.beta().parse().unwrap_or(0.5),
+            law,
+            report,
+            urgent: true,
+        }
+    }
+
+    /// Leaves losses and timeouts to the next regular report.
+    #[must_use]
+    pub fn without_urgent_reports(mut self) -> AgentOnly<L> {
+        self.urgent = false;
+        self
+    }
+
+    /// Records the start of a repair. `window` is the window before it, segments.
+    fn reduce(&self, flow: &mut Flow<L::State>, window: f64) {
+        flow.before = Decision { window, ..flow.decided };
+        self.law.reduced(&mut flow.law, window);
+        // Whole segments, as a transport counts. The term keeps a product such as 69.99999999999999 from losing one.
+        let kept = libm::floor(window * self.beta + 1e-9).max(WINDOW_MIN_SEGMENTS);
+        flow.decided = Decision {
+            window: kept,
+            ssthresh: kept,
+        };
+    }
+
+    /// Applies the law to what was acknowledged since the last report.
+    fn grow(&self, flow: &mut Flow<L::State>, round: &Round) {
+        let Decision { window, ssthresh } = flow.decided;
+        if window < ssthresh {
+            self.law.in_slow_start(&mut flow.law, round.now);
+            flow.decided.window = (window + round.counted).min(ssthresh);
+            return;
+        }
+        let growth = self.law.growth(&mut flow.law, round);
+        // More than a segment per segment acknowledged is slow start.
+        flow.decided.window += (growth / window).clamp(0.0, 1.0) * round.counted;
+    }
+
+    /// Sends the decision, unless it is in force or on its way. `seen`: window and threshold in the report; `current`: the
+    /// report is later than the latest answer.
+    fn answer(&self, flow: &mut Flow<L::State>, seen: (u64, u64), current: bool, control: &mut Control<'_>) {
+        let bytes = |segments: f64| (libm::floor(segments) * flow.mss).clamp(flow.mss, INFINITY as f64) as u64;
+        let answer = (bytes(flow.decided.window), bytes(flow.decided.ssthresh));
+        let near = |a: u64, b: u64| (a.abs_diff(b) as f64) < flow.mss;
+        let in_force = near(answer.0, seen.0) && (!flow.recovery || near(answer.1, seen.1));
+        if answer == flow.sent && (in_force || !current) {
+            return;
+        }
+        flow.sent = answer;
+        flow.answers = flow.answers.wrapping_add(1);
+        if flow.recovery && answer.1.min(seen.1) < INFINITY {
+            control.ssthresh(Bytes::new(answer.1));
+        }
+        control.cwnd(Bytes::new(answer.0));
+        control.set("answered", flow.answers.into());
+    }
+}
+
+impl<L: Law> Algorithm for AgentOnly<L> {
+    type Flow = Flow<L::State>;
+
+    fn name(&self) -> &str {
+        self.law.name()
+    }
+
+    fn programs(&self) -> Programs {
+        Programs::new()
+            .with("measure", measure(self.report, self.urgent))
+            .with("portable", portable(self.report, self.urgent))
+    }
+
+    fn needs(&self) -> Capabilities {
+        Capabilities::CWND.with(Capabilities::RTT)
+    }
+
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow {
+        let recovery = Capabilities::RECOVERY.missing_from(control.capabilities()).is_empty();
+        match recovery {
+            // A flow taken over may be in the middle of a repair, whose reduction was made already.
+            true => control.program("measure", &[("recovering", u64::from(info.live))]),
+            false => control.program("portable", &[]),
+        }
+        let mss = info.mss.get().max(1);
+        let cwnd = info.cwnd.get();
+        let decided = Decision {
+            window: cwnd as f64 / mss as f64,
+            ssthresh: f64::INFINITY,
+        };
+        Flow {
+            law: self.law.open(info),
+            mss: mss as f64,
+            recovery,
+            decided,
+            before: decided,
+            sent: (cwnd, INFINITY),
+            answers: 0,
+        }
+    }
+
+    fn on_report(&mut self, flow: &mut Self::Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        let &[
+            acked,
+            counted,
+            _lost,
+            timeouts,
+            repairs,
+            undos,
+            srtt,
+            cwnd,
+            ssthresh,
+            before,
+            answered,
+            ..,
+        ] = report.fields()
+        else {
+            return;
+        };
+        let mss = flow.mss;
+        let segments = |bytes: u64| bytes as f64 / mss;
+        let (seen, seen_before) = (segments(cwnd), segments(before));
+        let threshold = match ssthresh < INFINITY {
+            true => segments(ssthresh),
+            false => f64::INFINITY,
+        };
+        // The datapath has the latest answer. Where its window is another one, the transport has changed it: after an idle
+        // time, at the operator's limit, or in the time of a fallback.
+        let current = answered == u64::from(flow.answers);
+        let event = timeouts > 0 || repairs > 0 || undos > 0;
+        if current && !event {
+            if (cwnd.abs_diff(flow.sent.0) as f64) >= flow.mss {
+                flow.decided.window = seen.max(1.0);
+            }
+            if flow.recovery && (ssthresh.min(INFINITY).abs_diff(flow.sent.1) as f64) >= flow.mss {
+                flow.decided.ssthresh = threshold;
+            }
+        }
+        if repairs > 0 {
+            let window = match current && before > 0 {
+                true => seen_before.min(flow.decided.window),
+                false => flow.decided.window,
+            };
+            self.reduce(flow, window);
+        }
+        if timeouts > 0 {
+            self.law.timed_out(&mut flow.law);
+            flow.decided.window = 1.0;
+        }
+        if undos > 0 {
+            self.law.undone(&mut flow.law);
+            flow.decided = Decision {
+                window: flow.before.window.max(seen),
+                ..flow.before
+            };
+        }
+        if !event {
+            let round = Round {
+                now: control.now(),
+                window: flow.decided.window,
+                acked: segments(acked),
+                counted: segments(counted),
+                rtt: if srtt < INFINITY { srtt as f64 / 1e6 } else { 0.0 },
+            };
+            self.grow(flow, &round);
+        }
+        self.answer(flow, (cwnd, ssthresh.min(INFINITY)), current, control);
+    }
+}
+
+/// The end of a clause that records an event.
+fn at_once(urgent: bool) -> &'static str {
+    match urgent {
+        true => "\n    (report)\n    (fallthrough)",
+        false => "\n    (fallthrough)",
+    }
+}
+
+/// The program for datapaths that repair losses themselves. It sets one value: at the start of a repair the threshold becomes
+/// the window, so that the transport does not halve it by itself.
+fn measure(report: Reporting, urgent: bool) -> String {
+    let (due, at_once) = (due(report, "Flow.srtt_us"), at_once(urgent));
+    format!(
+        "(def
+    (Report
+        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) (volatile repairs 0)
+        (volatile undos 0) (srtt 0) (cwnd 0) (ssthresh 0) (before 0) (answer 0))
+    (recovering false) (in_loss false) (answered 0))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.srtt Flow.srtt_us)
+    (:= Report.answer answered)
+    (fallthrough))
+(when (! (|| recovering Flow.was_timeout))
+    (:= Report.before Cwnd)
+    (fallthrough))
+(when (&& Flow.in_recovery (! (|| recovering Flow.was_timeout)))
+    (:= Ssthresh Cwnd)
+    (fallthrough))
+(when (&& (|| Flow.in_recovery Flow.was_timeout) (! recovering))
+    (:= Report.repairs (+ Report.repairs 1)){at_once})
+(when Flow.was_timeout
+    (:= Report.timeouts (+ Report.timeouts 1))
+    (:= in_loss true){at_once})
+(when Flow.undone
+    (:= Report.undos (+ Report.undos 1)){at_once})
+(when {MAY_GROW}
+    (:= Report.counted (+ Report.counted {DELIVERED}))
+    (fallthrough))
+{REMEMBER}
+(when {due}
+    (:= Micros 0)
+    (report))
+"
+    )
+}
+
+/// The program for a datapath that knows nothing of recoveries, in the words of CCP alone. A repair lasts until what was in
+/// flight at its start is acknowledged (`hold`, RFC 6582's "recover"). The window counts as the limit while more than half of
+/// it is in flight.
+fn portable(report: Reporting, urgent: bool) -> String {
+    let (due, at_once) = (due(report, "Report.srtt"), at_once(urgent));
+    format!(
+        "(def
+    (Report
+        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) (volatile repairs 0)
+        (volatile undos 0) (srtt 0) (cwnd 0) (ssthresh +infinity) (before 0) (answer 0))
+    (hold 0) (in_loss false) (answered 0))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (:= Report.cwnd Cwnd)
+    (:= Report.answer answered)
+    (:= hold (diff hold Ack.bytes_acked))
+    (:= in_loss (&& in_loss (> hold 0)))
+    (fallthrough))
+(when (< Flow.rtt_sample_us +infinity)
+    (:= Report.srtt (ewma 9 Flow.rtt_sample_us))
+    (fallthrough))
+(when (! Flow.was_timeout)
+    (:= Report.before Cwnd)
+    (fallthrough))
+(when (&& (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)) (== hold 0))
+    (:= hold (max Flow.bytes_in_flight 1))
+    (:= Report.repairs (+ Report.repairs 1)){at_once})
+(when (&& true Flow.was_timeout)
+    (:= Report.timeouts (+ Report.timeouts 1))
+    (:= in_loss true){at_once})
+(when (&& (|| in_loss (== hold 0)) (> (* 2 (+ Flow.bytes_in_flight Ack.bytes_acked)) Cwnd))
+    (:= Report.counted (+ Report.counted Ack.bytes_acked))
+    (fallthrough))
+(when {due}
+    (:= Micros 0)
+    (report))
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_datapath::{Capabilities, Urgency};
+    use ccplane_units::Duration;
+
+    use crate::script::Script;
+    use crate::{Parameters, by_name};
+
+    const RTT: Duration = Duration::from_millis(20);
+    const SHORT: Duration = Duration::from_micros(10);
+
+    /// A flow of 100 segments in congestion avoidance whose agent knows it.
+    fn steady(parameters: &str) -> Script {
+        let mut script = Script::new("reno", &format!("split=agent,{parameters}"));
+        (script.transport.cwnd, script.transport.ssthresh) = (100_000, 50_000);
+        for _ in 0..2 {
+            script.round(RTT);
+        }
+        assert!((100..104).contains(&script.window()), "{}", script.window());
+        script.transport.cwnd = 100_000;
+        let _ = script.ack(RTT, |s| s.cwnd_limited = 0);
+        let _ = script.ack(SHORT, |s| s.cwnd_limited = 0);
+        assert_eq!(script.transport.cwnd, 100_000);
+        script
+    }
+
+    #[test]
+    fn slow_start_doubles_once_per_report_and_the_window_stands_still_between() {
+        let mut script = Script::new("reno", "split=agent");
+        let mut windows = Vec::new();
+        let mut changes = 0;
+        for _ in 0..200 {
+            let flying = script.transport.cwnd;
+            let asked = script.ack(Duration::from_micros(500), |s| s.bytes_in_flight = flying);
+            changes += u32::from(asked.cwnd.is_some());
+            windows.push(script.window());
+        }
+        // 100 ms in steps of 20 ms: the answers to the four reports before the last one are in force.
+        assert!((4..=5).contains(&changes), "{windows:?}");
+        // An ACK per 500 µs: each report counts about 40 segments.
+        assert!((120..=180).contains(&script.window()), "{windows:?}");
+        assert_eq!(script.faults(), 0);
+    }
+
+    #[test]
+    fn a_round_trip_of_congestion_avoidance_adds_a_segment() {
+        let mut script = steady("");
+        for _ in 0..10 {
+            script.round(RTT);
+        }
+        assert!((108..=111).contains(&script.window()), "{}", script.window());
+    }
+
+    #[test]
+    fn a_loss_is_reported_at_once_and_the_agent_halves() {
+        let mut script = steady("");
+        let asked = script.ack(SHORT, |s| {
+            (s.in_recovery, s.lost_pkts_sample, s.cwnd_limited) = (1, 1, 0);
+        });
+        // The datapath does not reduce by itself.
+        assert_eq!((asked.cwnd, asked.ssthresh), (None, Some(100_000)));
+        assert_eq!(asked.report, Some(Urgency::Urgent));
+        assert_eq!(script.orders.get("cwnd"), Some(&50_000));
+        assert_eq!(script.orders.get("ssthresh"), Some(&50_000));
+        // Once per repair.
+        for _ in 0..50 {
+            let _ = script.ack(RTT, |s| {
+                (s.in_recovery, s.lost_pkts_sample, s.cwnd_limited) = (1, 1, 0);
+            });
+            assert_eq!((script.transport.cwnd, script.transport.ssthresh), (50_000, 50_000));
+        }
+    }
+
+    #[test]
+    fn without_urgent_reports_a_loss_waits() {
+        let law = super::AgentOnly::new(crate::Reno, crate::Reporting::Every(RTT)).without_urgent_reports();
+        let mut script = Script::of(ccplane_agent::boxed(law)).expect("the datapath can do everything");
+        let asked = script.ack(SHORT, |s| (s.in_recovery, s.lost_pkts_sample) = (1, 1));
+        assert_eq!((asked.report, asked.ssthresh), (None, Some(10_000)));
+        let asked = script.ack(RTT + SHORT, |s| s.in_recovery = 1);
+        assert!(asked.report.is_some());
+        assert_eq!(script.orders.get("cwnd"), Some(&5_000));
+    }
+
+    #[test]
+    fn a_timeout_leaves_one_segment_and_half_the_window_as_threshold() {
+        let mut script = steady("");
+        script.transport.cwnd = 1_000;
+        script.transport.ssthresh = 50_000;
+        let asked = script.ack(SHORT, |s| {
+            (s.was_timeout, s.bytes_acked, s.packets_acked, s.cwnd_limited) = (1, 0, 0, 0);
+        });
+        assert_eq!(asked.report, Some(Urgency::Urgent));
+        assert_eq!(script.orders.get("cwnd"), Some(&1_000));
+        assert_eq!(script.orders.get("ssthresh"), Some(&50_000));
+        // Another timeout of the same repair changes no threshold.
+        let _ = script.ack(RTT, |s| {
+            (s.was_timeout, s.in_recovery, s.bytes_acked, s.packets_acked) = (1, 1, 0, 0);
+        });
+        assert_eq!(script.orders.get("ssthresh").copied().unwrap_or(50_000), 50_000);
+        // Slow start up to the threshold, then a segment per round trip.
+        for _ in 0..12 {
+            script.round(RTT);
+        }
+        assert!((50..=60).contains(&script.window()), "{}", script.window());
+    }
+
+    #[test]
+    fn an_undone_reduction_restores_the_window() {
+        let mut script = steady("");
+        let _ = script.ack(SHORT, |s| {
+            (s.in_recovery, s.lost_pkts_sample, s.cwnd_limited) = (1, 1, 0)
+        });
+        let _ = script.ack(SHORT, |s| (s.in_recovery, s.cwnd_limited) = (1, 0));
+        assert_eq!(script.window(), 50);
+        (script.transport.cwnd, script.transport.ssthresh) = (100_000, 50_000);
+        let _ = script.ack(SHORT, |s| (s.undone, s.cwnd_limited) = (1, 0));
+        for _ in 0..3 {
+            let _ = script.ack(RTT, |s| s.cwnd_limited = 0);
+            assert_eq!(script.window(), 100);
+        }
+    }
+
+    /// A transport restarts after an idle time, and an operator's limit holds: the agent goes on from there.
+    #[test]
+    fn a_window_that_the_transport_lowered_is_adopted() {
+        let mut script = steady("");
+        script.transport.cwnd = 10_000;
+        let _ = script.ack(RTT, |s| s.cwnd_limited = 0);
+        let _ = script.ack(RTT, |s| s.cwnd_limited = 0);
+        assert_eq!(script.window(), 10);
+        for _ in 0..4 {
+            script.round(RTT);
+        }
+        assert!(
+            (40..=60).contains(&script.window()),
+            "slow start to 50: {}",
+            script.window()
+        );
+    }
+
+    #[test]
+    fn an_application_that_limits_sending_does_not_grow_the_window() {
+        let mut script = steady("");
+        for _ in 0..100 {
+            let _ = script.ack(RTT, |s| s.cwnd_limited = 0);
+        }
+        assert_eq!(script.window(), 100);
+    }
+
+    #[test]
+    fn a_datapath_without_recovery_is_halved_once_per_window() {
+        let few = Capabilities::CWND.with(Capabilities::RTT);
+        let mut script = Script::on(few, "cubic", "split=agent").expect("the datapath can do enough");
+        script.transport.cwnd = 100_000;
+        for _ in 0..2 {
+            let _ = script.ack(RTT, |s| s.bytes_in_flight = 0);
+        }
+        assert_eq!(script.window(), 100);
+        for _ in 0..5 {
+            let _ = script.ack(SHORT, |s| (s.lost_pkts_sample, s.bytes_in_flight) = (1, 90_000));
+        }
+        assert_eq!(script.window(), 70);
+        assert_eq!(script.faults(), 0);
+    }
+
+    #[test]
+    fn parameters_of_the_program_are_refused() {
+        let make = |name: &str, text: &str| by_name(name, &text.parse::<Parameters>().expect("well-formed")).map(drop);
+        for (name, text, word) in [
+            ("reno", "split=agent,slow_start=datapath", "slow_start"),
+            ("cubic", "split=agent,hystart=linux", "hystart"),
+            ("reno", "split=kernel", "split"),
+            ("dctcp", "split=agent", "split"),
+        ] {
+            let why = make(name, text).expect_err(text).to_string();
+            assert!(why.contains(word), "{why}");
+        }
+        assert!(make("cubic", "split=agent,hystart=off,slow_start=agent").is_ok());
+    }
+}
