@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ccplane_agent::{Agent, DatapathId, DatapathInfo, DynAlgorithm, FlowId, FlowInfo, Options};
-use ccplane_datapath::{self as datapath, Capabilities, Limits, ProgramTable, Signals, Target, Transport};
+use ccplane_datapath::{self as datapath, Capabilities, Limits, Outcome, ProgramTable, Signals, Target, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, Event};
 
@@ -166,8 +166,21 @@ impl Script {
     /// One ACK with these signals, this long after the last.
     pub fn call(&mut self, after: Duration, signals: &Signals) -> Asked {
         self.transport.now += after;
-        let now = self.transport.now;
         let outcome = self.flow.on_ack(&self.transport, signals, &self.programs);
+        self.carry(outcome)
+    }
+
+    /// A run by timer, this long after the last run.
+    #[cfg(test)]
+    pub fn timer(&mut self, after: Duration) -> Asked {
+        self.transport.now += after;
+        let outcome = self.flow.on_deadline(&self.transport, &self.programs);
+        self.carry(outcome)
+    }
+
+    /// Applies what a run asked for, and takes its report to the agent and the answer back.
+    fn carry(&mut self, outcome: Outcome) -> Asked {
+        let now = self.transport.now;
         self.transport.cwnd = outcome.cwnd.unwrap_or(self.transport.cwnd);
         self.transport.rate = outcome.rate.unwrap_or(self.transport.rate);
         self.transport.ssthresh = outcome.ssthresh.unwrap_or(self.transport.ssthresh);
@@ -215,6 +228,12 @@ impl Script {
     /// The window in segments, rounded down.
     pub fn window(&self) -> u64 {
         self.transport.cwnd / MSS
+    }
+
+    /// The report variables as they are.
+    #[cfg(test)]
+    pub fn report(&self) -> Vec<u64> {
+        self.flow.report(&self.programs).to_vec()
     }
 
     pub fn faults(&self) -> u32 {

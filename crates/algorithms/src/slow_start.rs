@@ -72,6 +72,8 @@ const LINUX_DECLARATIONS: &str = "
 /// the least of a round's first 8 samples and later (`HYSTART_MIN_SAMPLES`) is an eighth over the shortest RTT, in 4 to 16 ms
 /// (`HYSTART_DELAY_MIN`, `_MAX`). A round ends when more is acknowledged than was in flight at its start. In congestion
 /// avoidance all of it costs one comparison.
+///
+/// A run by timer sees the RTT of the last ACK again, so a sample counts only with packets acknowledged.
 const LINUX: &str = "
 (when (< Cwnd Ssthresh)
     (:= round_acked (+ round_acked Ack.bytes_acked))
@@ -82,7 +84,8 @@ const LINUX: &str = "
     (:= last_ack (if fresh Ack.now))
     (:= round_rtt (if fresh +infinity))
     (:= samples (if fresh 0))
-    (:= sampled (&& (< Flow.rtt_sample_us +infinity) (>= Cwnd (* 16 Flow.mss))))
+    (:= sampled (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)
+                    (>= Cwnd (* 16 Flow.mss))))
     (:= samples (if sampled (+ samples 1)))
     (:= round_rtt (if sampled (min round_rtt Flow.rtt_sample_us)))
     (:= train (+ Flow.min_rtt_us (min 1000 (/ (* 131072 Flow.srtt_us) Cwnd))))
@@ -112,7 +115,7 @@ const RFC9406: &str = "
     (:= round_rtt (if fresh +infinity))
     (:= samples (if fresh 0))
     (:= css_rounds (if (&& fresh (> css_rounds 0)) (+ css_rounds 1)))
-    (:= sampled (< Flow.rtt_sample_us +infinity))
+    (:= sampled (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)))
     (:= samples (if sampled (+ samples 1)))
     (:= round_rtt (if sampled (min round_rtt Flow.rtt_sample_us)))
     (:= slower (&& (>= samples 8) (< last_round_rtt +infinity)

@@ -5,6 +5,7 @@ use ccplane_datapath::Capabilities;
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, Event};
 
+use crate::script::{Script, everything};
 use crate::{Parameters, Registry};
 
 /// Each parameter of each algorithm with each of its words, one at a time, and reports by interval.
@@ -150,4 +151,66 @@ fn no_algorithm_waits_for_a_time_after_the_last() {
             &[1, 20_000, 3],
         );
     }
+}
+
+/// A run without an acknowledgement, by timer or by a datapath that repeats its state, takes no RTT sample: it does the same
+/// whether the last sample is still there or not.
+#[test]
+fn no_sample_counts_twice() {
+    let all = everything();
+    let without_recovery = Capabilities(all.0 & !Capabilities::RECOVERY.0);
+    // The programs of BBR have no timers, and leave it to the datapath that each sample comes once.
+    let mut cases: Vec<(Capabilities, String, &str)> = Registry::builtin()
+        .names()
+        .filter(|name| !name.starts_with("bbr"))
+        .map(|name| (all, name.to_owned(), ""))
+        .collect();
+    for (capabilities, name, parameters) in [
+        (all, "cubic", "hystart=rfc9406"),
+        (all, "cubic", "report=ack"),
+        (without_recovery, "reno", ""),
+        (without_recovery, "cubic", ""),
+    ] {
+        cases.push((capabilities, name.to_owned(), parameters));
+    }
+    for (capabilities, name, parameters) in cases {
+        let lives = [true, false].map(|repeats| life(capabilities, &name, parameters, repeats));
+        let [with, without] = &lives;
+        let differs = with.iter().zip(without).position(|(a, b)| a != b);
+        if let Some(run) = differs {
+            panic!(
+                "{name} {parameters}: run {run}: {:?}, not {:?}",
+                with[run], without[run]
+            );
+        }
+    }
+}
+
+/// What a flow did after each run, in which the RTT moves between 20 and 50 ms, and every window is followed by runs without
+/// an acknowledgement. `repeats`: those runs see the last sample again.
+fn life(capabilities: Capabilities, name: &str, parameters: &str, repeats: bool) -> Vec<(u64, u64, u64, Vec<u64>)> {
+    let mut script = Script::on(capabilities, name, parameters).expect("it needs what the datapath has");
+    let mut life = Vec::new();
+    for window in 0..60u64 {
+        let mut rtt = 20_000;
+        for ack in 0..12u64 {
+            rtt = 20_000 + (window % 7) * 4_000 + ack * 500;
+            let _ = script.ack(Duration::from_micros(900), |s| s.rtt_sample_us = rtt);
+            life.push(state(&script));
+        }
+        let _ = script.ack(Duration::from_micros(900), |s| {
+            (s.bytes_acked, s.packets_acked) = (0, 0);
+            s.rtt_sample_us = if repeats { rtt } else { 0 };
+        });
+        for _ in 0..10 {
+            let _ = script.timer(Duration::from_millis(11));
+            life.push(state(&script));
+        }
+    }
+    life
+}
+
+fn state(script: &Script) -> (u64, u64, u64, Vec<u64>) {
+    let transport = &script.transport;
+    (transport.cwnd, transport.rate, transport.ssthresh, script.report())
 }

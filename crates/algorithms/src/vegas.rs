@@ -147,9 +147,10 @@ fn program() -> String {
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
-    (:= Report.base (min Report.base Flow.rtt_sample_us))
-    (:= round_rtt (min round_rtt Flow.rtt_sample_us))
-    (:= round_samples (+ round_samples (if (< Flow.rtt_sample_us +infinity) 1 0)))
+    (if (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0))
+        (do (:= Report.base (min Report.base Flow.rtt_sample_us))
+            (:= round_rtt (min round_rtt Flow.rtt_sample_us))
+            (:= round_samples (+ round_samples 1))))
     (:= round_acked (+ round_acked Ack.bytes_acked))
     (:= fresh (|| Flow.in_recovery (&& (> round_acked round_size) (> (diff Ack.now round_began) 1ms))))
     (fallthrough))

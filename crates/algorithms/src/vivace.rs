@@ -342,7 +342,7 @@ const PROGRAM: &str = "(def
     (:= second_sent (diff (+ gone Flow.packets_in_flight) mark))
     (:= Rate between)
     (fallthrough))
-(when (&& (< interval 3) (< Flow.rtt_sample_us +infinity))
+(when (&& (< interval 3) (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0))
     (:= left (diff Ack.now Flow.rtt_sample_us))
     (:= from (if (== interval 1) a b))
     (:= to (if (== interval 1) b c))

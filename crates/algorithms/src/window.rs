@@ -356,7 +356,7 @@ fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String 
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
-    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
+    (if (> (+ Ack.packets_acked Ack.packets_misordered) 0) (:= Report.rtt (min Report.rtt Flow.rtt_sample_us)))
     (:= Report.srtt Flow.srtt_us)
     (fallthrough)){clauses}{again}
 {reduction}
@@ -419,10 +419,10 @@ fn portable(beta: &str, own: &Own, options: WindowOptions) -> String {
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
-    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
     (:= hold (diff hold Ack.bytes_acked))
     (fallthrough))
-(when (< Flow.rtt_sample_us +infinity)
+(when (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.bytes_acked Ack.bytes_misordered) 0))
+    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
     (:= Report.srtt (ewma 9 Flow.rtt_sample_us))
     (fallthrough)){clauses}
 (when (! Flow.was_timeout)

@@ -38,7 +38,8 @@ pub struct Signals {
     pub rate_incoming: u64,
     /// 12 `Flow.rate_outgoing`: rate over the send interval of the same packets, bytes/s.
     pub rate_outgoing: u64,
-    /// 13 `Flow.rtt_sample_us`: RTT sample of this ACK in µs; 0 (none) is read by programs as 0xffffffff.
+    /// 13 `Flow.rtt_sample_us`: RTT sample of this ACK in µs; 0 (none) is read by programs as 0xffffffff. A run by timer
+    /// reads the last ACK's sample again, as CCP's programs expect (`docs/language.md`, "Time").
     pub rtt_sample_us: u64,
     /// 14 `Flow.was_timeout`: 1 when this call is due to a retransmission timeout.
     pub was_timeout: u64,

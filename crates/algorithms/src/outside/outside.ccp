@@ -15,7 +15,7 @@
     # The window is the outside's: a repair of losses leads it nowhere.
     (if Flow.in_recovery (:= Ssthresh 18446744073709551615))
     (fallthrough))
-(when (< Flow.rtt_sample_us +infinity)
+(when (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0))
     (:= Report.samples (+ Report.samples 1))
     (:= Report.rtt_sum (+ Report.rtt_sum Flow.rtt_sample_us))
     (fallthrough))
