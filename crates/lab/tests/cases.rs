@@ -68,6 +68,15 @@ fn metric(result: &ContenderResult, name: &str) -> f64 {
             let samples = result.series.flows.iter().flatten();
             samples.map(|sample| sample.tcp.cwnd).max().map_or(0.0, f64::from)
         }
+        "first_ssthresh_packets" => {
+            let samples = result.series.flows.iter().flatten();
+            let thresholds = samples.map(|sample| sample.tcp.ssthresh);
+            // Unlimited before the first exit from slow start.
+            thresholds
+                .filter(|&packets| packets < 1 << 30)
+                .find(|&packets| packets > 0)
+                .map_or(0.0, f64::from)
+        }
         "longest_stall_s" => longest_stall_s(result),
         unknown => panic!("no metric `{unknown}`: add it to crates/lab/tests/cases.rs"),
     }

@@ -1,12 +1,15 @@
-//! HyStart as Linux 4.20 and later have it (`hystart_update` in tcp_cubic.c): slow start ends before the first loss when a
-//! train of ACKs is as long as the path, or when the delay has risen.
+//! HyStart of Linux 6.13 and later (`hystart_update` in tcp_cubic.c): slow start ends before the first loss when a train of
+//! ACKs is as long as the path, or when the delay has risen.
+//!
+//! Linux 5.16 to 6.12 start no round below `hystart_low_window`, so that the first round begins in the middle of a flight and
+//! takes the queue of the flight's end for a standing one (fixed by "tcp_cubic: fix incorrect HyStart round start detection").
 
 use ccplane_units::{Duration, Time};
 
 use crate::connection::Connection;
 use crate::number::Number;
 
-/// Linux: `hystart_low_window`, packets. Below it a train says nothing.
+/// Linux: `hystart_low_window`, packets. Smaller windows start rounds, but do not end slow start.
 const LOW_WINDOW: u32 = 16;
 /// Linux: `hystart_ack_delta_us`. ACKs further apart are no train.
 const TRAIN_GAP: Duration = Duration::from_millis(2);
@@ -34,7 +37,7 @@ impl HyStart {
     /// Whether slow start is to end at this ACK.
     #[inline]
     pub fn is_over(&mut self, connection: &Connection, now: Time, rtt: Duration) -> bool {
-        if rtt == Duration::ZERO || connection.window() < LOW_WINDOW {
+        if rtt == Duration::ZERO {
             return false;
         }
         if self.round_end.is_none_or(|end| end.before(connection.una())) {
@@ -45,6 +48,9 @@ impl HyStart {
                 round_end: Some(connection.next()),
                 samples: 0,
             };
+        }
+        if connection.window() < LOW_WINDOW {
+            return false;
         }
         let min_rtt = connection.min_rtt();
         if now.since(self.last_ack) <= TRAIN_GAP {
