@@ -55,6 +55,8 @@ pub enum Code {
     NeverReports,
     /// A warning: an unguarded average of a time that may be `+infinity`.
     Infinite,
+    /// A warning: a sample that a run by timer counts again.
+    RepeatedSample,
     /// A warning: values of different units meet.
     Unit,
     /// A warning: a variable that is called as signals are.
@@ -68,7 +70,12 @@ impl Code {
             Code::Syntax | Code::UnknownName | Code::Name | Code::Type | Code::ReadOnly | Code::Value | Code::Limit => {
                 false
             }
-            Code::Unreachable | Code::NeverReports | Code::Infinite | Code::Unit | Code::NamedAsSignal => true,
+            Code::Unreachable
+            | Code::NeverReports
+            | Code::Infinite
+            | Code::RepeatedSample
+            | Code::Unit
+            | Code::NamedAsSignal => true,
         }
     }
 
@@ -85,6 +92,7 @@ impl Code {
             Code::Unreachable => "lang::unreachable",
             Code::NeverReports => "lang::never_reports",
             Code::Infinite => "lang::infinite",
+            Code::RepeatedSample => "lang::repeated_sample",
             Code::Unit => "lang::unit",
             Code::NamedAsSignal => "lang::named_as_signal",
         }

@@ -5,6 +5,7 @@
 mod infer;
 mod infinite;
 mod reach;
+mod repeated;
 mod unit;
 
 use ccplane_datapath::reg;
@@ -40,6 +41,7 @@ pub(crate) fn warnings(program: &Program) -> Option<Diagnostics> {
     reach::look(&text, &mut problems);
     infer::look(&text, def, &mut problems);
     infinite::look(&text, &mut problems);
+    repeated::look(&text, &mut problems);
     (!problems.is_empty()).then(|| problems.into_diagnostics(source))
 }
 

@@ -107,6 +107,56 @@ fn what_converts_is_not_warned_of() {
 }
 
 #[test]
+fn a_sample_that_a_timer_repeats_is_warned_of() {
+    let program = |first: &str, guard: &str| {
+        format!("(def (Report (n 0) (sum 0)) (own 0)) {first} (when {guard} (report) (:= Micros 0))")
+    };
+    let known = "(< Flow.rtt_sample_us +infinity)";
+    let acked = format!("(&& {known} (> (+ Ack.packets_acked Ack.packets_misordered) 0))");
+    let sum = "(:= Report.sum (+ Report.sum Flow.rtt_sample_us))";
+    for (condition, statement, timer, warned) in [
+        (known, sum, true, true),
+        (known, sum, false, false),
+        (&acked, sum, true, false),
+        (known, "(:= Report.n (+ Report.n 1))", true, true),
+        (known, "(:= own (+ own Ack.bytes_acked))", true, false),
+        (known, "(:= own (ewma 7/8 Flow.rtt_sample_us))", true, true),
+        (
+            "true",
+            "(:= Report.n (+ Report.n (if (< Flow.rtt_sample_us +infinity) 1 0)))",
+            true,
+            true,
+        ),
+        (
+            "true",
+            "(:= Report.sum (max Report.sum Flow.rate_incoming))",
+            true,
+            false,
+        ),
+        ("true", "(:= Report.sum (+ Report.sum Flow.rate_incoming))", true, true),
+        // The variable may say whether the sample is new.
+        ("(&& true (> own 0))", sum, true, false),
+        (known, "(:= Report.sum Flow.rtt_sample_us)", true, false),
+    ] {
+        let clause = format!("(when {condition} {statement} (fallthrough))");
+        let source = program(
+            &clause,
+            if timer {
+                "(> Micros 10ms)"
+            } else {
+                "(> Ack.bytes_acked 0)"
+            },
+        );
+        let found = warnings(&source);
+        let repeated = found
+            .iter()
+            .filter(|problem| problem.code() == Code::RepeatedSample)
+            .count();
+        assert_eq!(repeated, usize::from(warned), "{found:?}\n{source}");
+    }
+}
+
+#[test]
 fn with_ccps_fallthrough_a_later_clause_is_reached() {
     let clauses = "(when (> x 0) (fallthrough)) (when true (:= x 1)) (when true (report))";
     assert_eq!(warnings(&format!("(def (compat libccp) (x 0)) {clauses}")).len(), 0);

@@ -1,0 +1,120 @@
+//! Samples that are counted, added or averaged again by a run by timer, which reads the last ACK's sample.
+
+use super::Text;
+use crate::diagnostics::{Code, Problem, Problems};
+
+/// Signals of the last ACK that a run by timer reads again.
+const SAMPLES: [&str; 3] = ["Flow.rtt_sample_us", "Flow.rate_incoming", "Flow.rate_outgoing"];
+/// Words that are neither variables nor events.
+const STATE: [&str; 6] = ["Micros", "Cwnd", "Rate", "Ssthresh", "true", "false"];
+
+pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
+    let clauses: Vec<Vec<u32>> = text
+        .forms
+        .top()
+        .skip(1)
+        .map(|when| text.forms.children(when).skip(1).collect())
+        .collect();
+    let guards = clauses.iter().filter_map(|clause| clause.first());
+    if !guards
+        .into_iter()
+        .any(|&guard| any(text, guard, &|word| word == "Micros"))
+    {
+        return;
+    }
+    for clause in &clauses {
+        let Some((&guard, body)) = clause.split_first() else {
+            continue;
+        };
+        let way = Way::default().through(text, guard);
+        for &statement in body {
+            walk(text, statement, way, problems);
+        }
+    }
+}
+
+/// What the conditions on the way to a statement look at.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    /// An event, which is 0 in a run by timer, or a variable, which may stand for one.
+    event: bool,
+    sample: bool,
+}
+
+impl Way {
+    fn through(self, text: &Text<'_, '_>, condition: u32) -> Way {
+        Way {
+            event: self.event || any(text, condition, &is_event),
+            sample: self.sample || any(text, condition, &is_sample),
+        }
+    }
+}
+
+fn is_sample(word: &str) -> bool {
+    SAMPLES.contains(&word)
+}
+
+fn is_event(word: &str) -> bool {
+    let event = word.starts_with("Ack.") && word != "Ack.now" || ["Flow.was_timeout", "Flow.undone"].contains(&word);
+    let variable = word.starts_with(|first: char| first.is_alphabetic() || first == '_')
+        && (!word.starts_with("Flow.") && !word.starts_with("Ack."))
+        && !STATE.contains(&word);
+    event || variable
+}
+
+/// Whether any atom of a value, heads apart, is such a word.
+fn any(text: &Text<'_, '_>, index: u32, is: &dyn Fn(&str) -> bool) -> bool {
+    match text.list(index) {
+        Some((_, parts)) => parts.into_iter().any(|part| any(text, part, is)),
+        None => is(text.text(index)),
+    }
+}
+
+fn walk(text: &Text<'_, '_>, index: u32, way: Way, problems: &mut Problems) {
+    let Some((head, parts)) = text.list(index) else { return };
+    match (head, parts.as_slice()) {
+        ("if" | "!if", [condition, rest @ ..]) => {
+            let way = way.through(text, *condition);
+            for &part in rest {
+                walk(text, part, way, problems);
+            }
+        }
+        (":=" | "bind", &[target, value]) if !way.event && accumulates(text, target, value, way.sample) => {
+            let message = "a run by timer reads the last sample again, and it counts once more".to_owned();
+            let help =
+                "take samples of new acknowledgements: (if (> (+ Ack.packets_acked Ack.packets_misordered) 0) (:= …))";
+            problems.push(
+                Problem::new(Code::RepeatedSample, text.span(value), message, "counts twice").help(help.to_owned()),
+            );
+        }
+        (":=" | "bind", _) => {}
+        (_, rest) => {
+            for &part in rest {
+                walk(text, part, way, problems);
+            }
+        }
+    }
+}
+
+/// Whether `value` adds to `target` a sample, or what is counted for one.
+fn accumulates(text: &Text<'_, '_>, target: u32, value: u32, sampled: bool) -> bool {
+    match text.list(value) {
+        Some(("ewma", parts)) => parts.iter().skip(1).any(|&part| takes(text, part)),
+        Some(("+" | "add", parts)) => {
+            let (own, added): (Vec<u32>, Vec<u32>) =
+                parts.iter().partition(|&&part| text.text(part) == text.text(target));
+            let counts = |&part: &u32| text.list(part).is_none() && !is_event(text.text(part));
+            !own.is_empty() && added.iter().any(|part| takes(text, *part) || (sampled && counts(part)))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a value has a sample in it, and no condition of its own asks for an event.
+fn takes(text: &Text<'_, '_>, value: u32) -> bool {
+    match text.list(value) {
+        Some(("if" | "!if", parts)) if parts.first().is_some_and(|&condition| any(text, condition, &is_event)) => false,
+        Some((_, parts)) => parts.iter().any(|&part| takes(text, part)),
+        None => is_sample(text.text(value)),
+    }
+}
