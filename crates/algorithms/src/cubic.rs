@@ -1,9 +1,9 @@
 //! Cubic: RFC 9438.
 
 use ccplane_agent::{DynAlgorithm, FlowInfo};
-use ccplane_units::{Duration, Time};
+use ccplane_units::Time;
 
-use crate::window::{Law, Reporting, Round, Split, made};
+use crate::window::{INTERVAL, Law, Reporting, Round, Split, made};
 use crate::{AlgorithmDoc, BadParameter, Exit, ParameterDoc, Parameters, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -11,7 +11,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     doc: "Cubic (RFC 9438), with HyStart or HyStart++ (RFC 9406)",
     parameters: &[
         ParameterDoc {
-            default: "10ms",
+            default: "auto",
             ..WindowOptions::REPORT
         },
         WindowOptions::SLOW_START,
@@ -53,14 +53,15 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             0.0
         },
     };
-    let options = WindowOptions::read(parameters, Reporting::Every(REPORT))?;
+    let options = WindowOptions::read(parameters, REPORT)?;
     Ok(made(cubic, split, options, exit))
 }
 
-/// Between reports, unless `report` says otherwise. The cubic is a function of time: with reports once a round trip of 20 ms the
-/// growth after a loss is late, and the queueing delay on a link with random losses is not the native one's. Shorter costs
-/// wake-ups, and was not nearer to it in ten seeds.
-const REPORT: Duration = Duration::from_millis(10);
+/// Default of `report`. The cubic is a function of time: with reports once a round trip of 20 ms the growth after a loss is
+/// late, and the queueing delay on a link with random losses is not the native one's. Intervals below 10 ms cost wake-ups,
+/// and were not nearer to it in ten seeds. On paths below 10 ms, 10 ms is several round trips: growth that was right for the
+/// first fills the queue in the others.
+const REPORT: Reporting = Reporting::AtMost(INTERVAL);
 
 /// C, segments/s³ (RFC 9438, 5.1). Larger probes sooner after a loss and is less fair to Reno.
 const C: f64 = 0.4;

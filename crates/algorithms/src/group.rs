@@ -25,6 +25,7 @@ use self::matching::{Prefixes, Tagged, Weights};
 use self::member::{Heard, Member};
 use self::share::Part;
 use self::window::Window;
+use crate::window::INTERVAL;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Reporting, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -68,7 +69,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             doc: "what members weigh, the first rule that names one; 1 where none does",
         },
         ParameterDoc {
-            default: "10ms",
+            default: "auto",
             ..WindowOptions::REPORT
         },
     ],
@@ -80,8 +81,8 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 
 /// As how many flows a group may count at most: each costs some work at every report.
 const MOST_FLOWS: u32 = 64;
-/// Between reports, as Cubic has it.
-const REPORT: Duration = Duration::from_millis(10);
+/// Default of `report`, as Cubic's.
+const REPORT: Reporting = Reporting::AtMost(INTERVAL);
 /// Least window of a member, segments: with one alone, each would wait for the timer of a delayed ACK (RFC 5681, 4.2).
 const LEAST_SEGMENTS: f64 = 2.0;
 /// Segments that a flow has in flight though they have arrived, on average: a receiver says nothing of every second one before the next comes (RFC
@@ -163,7 +164,7 @@ impl Group {
             to: parameters.read("to", Prefixes::default())?,
             tagged: parameters.read("tag", Tagged::default())?,
             weights: parameters.read("weights", Weights::default())?,
-            report: parameters.read("report", Reporting::Every(REPORT))?,
+            report: parameters.read("report", REPORT)?,
             limit,
             flows,
             shared: None,
@@ -447,7 +448,7 @@ impl Algorithm for Group {
     fn on_timer(&mut self, control: &mut Control<'_>) {
         self.timer = None;
         let every = match self.report {
-            Reporting::Every(interval) => interval.as_secs_f64(),
+            Reporting::Every(interval) | Reporting::AtMost(interval) => interval.as_secs_f64(),
             Reporting::Ack | Reporting::Rtt => 0.0,
         };
         let now = control.now();

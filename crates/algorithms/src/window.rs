@@ -105,7 +105,15 @@ pub enum Reporting {
     Rtt,
     /// At a fixed interval.
     Every(Duration),
+    /// At an interval, or once a smoothed RTT where that is shorter, but not more often than every millisecond.
+    AtMost(Duration),
 }
+
+/// Shortest interval that depends on the RTT. Below it, wake-ups cost more than the law of growth changes; the timers of
+/// kernel TCP, of UDP and of QUIC hold a millisecond.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// Interval of algorithms that steer by time, where the RTT is longer.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 
 impl FromStr for Reporting {
     type Err = String;
@@ -113,10 +121,11 @@ impl FromStr for Reporting {
         match text {
             "ack" => Ok(Reporting::Ack),
             "rtt" => Ok(Reporting::Rtt),
+            "auto" => Ok(Reporting::AtMost(INTERVAL)),
             _ => match text.parse::<Duration>() {
                 Ok(every) if every.as_micros() > 0 => Ok(Reporting::Every(every)),
                 Ok(_) => Err("an interval is at least 1us".to_owned()),
-                Err(_) => Err("it is `ack`, `rtt`, or an interval such as `10ms`".to_owned()),
+                Err(_) => Err("it is `auto`, `ack`, `rtt`, or an interval such as `10ms`".to_owned()),
             },
         }
     }
@@ -163,8 +172,8 @@ impl WindowOptions {
     pub(crate) const REPORT: ParameterDoc = ParameterDoc {
         name: "report",
         default: "rtt",
-        values: "ack | rtt | a duration such as 10ms",
-        doc: "when the datapath reports; losses are reported at once in any case",
+        values: "auto | ack | rtt | a duration such as 10ms",
+        doc: "when the datapath reports, losses at once in any case; auto: each RTT, but at least every 10 ms; rtt and auto: at most every 1 ms",
     };
     pub(crate) const SLOW_START: ParameterDoc = ParameterDoc {
         name: "slow_start",
@@ -467,7 +476,12 @@ fn portable(beta: &str, own: &Own, options: WindowOptions) -> String {
 pub(crate) fn due(report: Reporting, srtt: &str) -> String {
     match report {
         Reporting::Ack => "(> (+ Ack.bytes_acked Ack.bytes_misordered) 0)".to_owned(),
-        Reporting::Rtt => format!("(> Micros (max {srtt} 1000))"),
+        Reporting::Rtt => format!("(> Micros (max {srtt} {}))", INTERVAL_MIN.as_micros()),
         Reporting::Every(interval) => format!("(> Micros {})", interval.as_micros()),
+        Reporting::AtMost(interval) => format!(
+            "(> Micros (min {} (max {srtt} {})))",
+            interval.as_micros(),
+            INTERVAL_MIN.as_micros()
+        ),
     }
 }
