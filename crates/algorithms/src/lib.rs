@@ -6,6 +6,7 @@
 
 mod agent_only;
 mod autorate;
+mod base_rtt;
 mod bbr;
 mod bundler;
 mod constant;

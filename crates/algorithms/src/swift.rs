@@ -4,6 +4,11 @@
 //! an RTT, by how far it is above. The agent sets the target, which depends on the window (section 3.5) and needs a square
 //! root: an answer that comes some RTTs late is of a window that was little different. Windows below a packet are paced.
 //!
+//! The paper has no slow start. Here the window doubles each RTT until the target delay is reached for the first time: a packet
+//! an RTT takes minutes to fill 100 ms at 1 Gbit/s. A window W sends 2 W in a round, of which the last wait for W; the first of
+//! them that waits for a quarter of the BDP is acknowledged when the window is 1 to 1.5 BDP, so that little queues beyond the
+//! target.
+//!
 //! The paper splits the RTT by timestamps of both NICs into fabric and endpoint delay, with a window each (section 3.2). No
 //! datapath here has them: the whole RTT is held to the fabric's target, so a slow receiver is taken for a queue.
 
@@ -11,6 +16,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Duration;
 
+use crate::base_rtt::{BaseRtt, FULL_SAMPLE};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -21,7 +27,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             name: "base",
             default: "auto",
             values: "auto | a duration such as 25us",
-            doc: "base target, propagation included (section 3.5); auto: 1.25 times the least RTT",
+            doc: "base target, propagation included (section 3.5); auto: 1.25 times the least RTT of full-sized packets",
         },
         ParameterDoc {
             name: "hops",
@@ -112,6 +118,8 @@ const RANGE: f64 = 5.0;
 const HEADROOM: f64 = 1.25;
 /// Timeouts in a row after which the window is the least (RETX_RESET_THRESHOLD); htsim's. Fewer gives up after a burst.
 const RESET_AFTER: u64 = 5;
+/// Consecutive samples at or above the target that end slow start. Fewer end it for noise; more let the window grow longer. Ours.
+const LATE_SAMPLES: u64 = 4;
 /// The least window, in hundredths of a packet: a packet in 100 RTTs. More fills the queue of an incast of as many flows
 /// as the path holds packets; less makes a flow deaf for long. Ours.
 const LEAST_PERCENT: u64 = 1;
@@ -153,7 +161,8 @@ struct Swift {
 /// State of a flow.
 struct Flow {
     mss: f64,
-    /// What the program has now, µs.
+    base: BaseRtt,
+    /// Target delay of the program, µs.
     target: u64,
 }
 
@@ -176,21 +185,23 @@ impl Algorithm for Swift {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
-        control.program("swift", &[]);
+        // A flow that is taken over has found its rate.
+        control.program("swift", &[("slow", u64::from(!info.live))]);
         Flow {
             mss: info.mss.get().max(1) as f64,
+            base: BaseRtt::new(),
             target: UNKNOWN,
         }
     }
 
     fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
-        let &[_acked, _lost, _timeouts, _decreases, _rtt, least_rtt, window] = report.fields() else {
+        let &[_acked, _lost, _timeouts, _decreases, _rtt, full_rtt, min_rtt, window] = report.fields() else {
             return;
         };
-        if least_rtt >= INFINITY {
+        let Some(base) = flow.base.update(full_rtt, min_rtt) else {
             return;
-        }
-        let target = self.target.delay(window as f64 / FRACTION / flow.mss, least_rtt as f64);
+        };
+        let target = self.target.delay(window as f64 / FRACTION / flow.mss, base as f64);
         // The cast saturates; a target is 1 µs at least.
         let target = (libm::rint(target) as u64).clamp(1, UNKNOWN);
         if target != flow.target {
@@ -213,8 +224,8 @@ impl Swift {
             "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile decreases 0)
-        (volatile rtt +infinity) (least_rtt +infinity) (window 0))
-    (target {UNKNOWN}) (last_cut 0) (retries 0) (told 0)
+        (volatile rtt +infinity) (volatile full_rtt +infinity) (min_rtt +infinity) (window 0))
+    (target {UNKNOWN}) (slow true) (late 0) (last_cut 0) (retries 0) (told 0)
     (rtt 0) (sampled false) (above false) (lossy false) (due false) (kept 0))
 (when (== Report.window 0)
     (:= Report.window (* Cwnd 1024))
@@ -223,13 +234,17 @@ impl Swift {
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked Ack.bytes_misordered))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
-    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
-    (:= Report.least_rtt Flow.min_rtt_us)
+    (:= Report.min_rtt Flow.min_rtt_us)
     # A run by timer sees the last ACK's sample once more.
     (:= sampled (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)))
     (:= rtt (if sampled Flow.rtt_sample_us Flow.srtt_us))
-    (:= above (&& sampled (>= rtt target)))
+    (if sampled (:= Report.rtt (min Report.rtt rtt)))
+    (if {FULL_SAMPLE}
+        (:= Report.full_rtt (min Report.full_rtt rtt)))
     (:= lossy (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)))
+    (:= late (if sampled (if (>= rtt target) (+ late 1) 0)))
+    (:= slow (&& slow (! lossy) (< late {LATE_SAMPLES})))
+    (:= above (&& sampled (>= rtt target) (! slow)))
     (:= due (|| (== last_cut 0) (>= (diff Ack.now last_cut) rtt)))
     (:= retries (if (> Ack.packets_acked 0) 0))
     (fallthrough))
@@ -238,9 +253,10 @@ impl Swift {
     (:= Report.timeouts (+ Report.timeouts 1))
     (fallthrough))
 (when (&& sampled (! above) (! lossy) (|| Flow.cwnd_limited (< Report.window (* 2048 Flow.mss))))
-    (:= Report.window (+ Report.window
+    (:= Report.window (+ Report.window (if (&& slow (< target {UNKNOWN}))
+        (* 1024 Flow.mss (+ Ack.packets_acked Ack.packets_misordered))
         (/ (* 1024 {ai} Flow.mss Flow.mss (+ Ack.packets_acked Ack.packets_misordered))
-           (max Report.window (* 1024 Flow.mss)))))
+           (max Report.window (* 1024 Flow.mss))))))
     (fallthrough))
 (when (&& due (|| above lossy))
     (:= kept (max {least_kept} (diff 1024 (/ (* {beta} (diff rtt target)) (max rtt 1)))))
@@ -286,12 +302,67 @@ mod tests {
         });
     }
 
-    /// A flow that knows its target: the first report has been made and answered.
-    fn settled() -> Script {
+    /// A flow in slow start that knows its target: the first report has been made and answered.
+    fn starting() -> Script {
         let mut script = Script::new("swift", PLAIN);
         script.round(RTT);
         script.round(RTT);
         script
+    }
+
+    /// A flow after slow start, whose last decrease was 300 ms ago.
+    fn settled() -> Script {
+        let mut script = starting();
+        for _ in 0..LATE_SAMPLES {
+            rtt(&mut script, Duration::from_millis(1), 30);
+        }
+        for _ in 0..15 {
+            let _ = script.ack(RTT, |s| s.cwnd_limited = 0);
+        }
+        script
+    }
+
+    #[test]
+    fn the_window_doubles_until_samples_reach_the_target() {
+        let mut script = starting();
+        for _ in 0..4 {
+            let before = script.window();
+            script.round(RTT);
+            assert_eq!(script.window(), 2 * before);
+        }
+        // Fewer late samples in a row are noise.
+        for _ in 1..LATE_SAMPLES {
+            rtt(&mut script, Duration::from_millis(1), 40);
+        }
+        let before = script.window();
+        script.round(RTT);
+        assert_eq!(script.window(), 2 * before);
+        for _ in 0..LATE_SAMPLES {
+            rtt(&mut script, Duration::from_millis(1), 30);
+        }
+        let peak = script.transport.cwnd;
+        script.round(RTT);
+        let growth = script.transport.cwnd - peak;
+        assert!((MSS * 9 / 10..=MSS).contains(&growth), "{growth} bytes in an RTT");
+    }
+
+    /// Handshake 20 µs, full packets 140 µs: the target is of the latter, and a small packet changes nothing.
+    #[test]
+    fn the_base_delay_is_that_of_full_packets() {
+        let mut script = Script::new("swift", "fs_range=1us");
+        let mut target = 0;
+        let mut last = |bytes: u64, us: u64| {
+            for _ in 0..3 {
+                let _ = script.ack(Duration::from_millis(2), |s| {
+                    (s.bytes_acked, s.rtt_sample_us, s.srtt_us, s.min_rtt_us) = (bytes, us, us, 20);
+                });
+                target = script.orders.values().last().copied().unwrap_or(target);
+            }
+            target
+        };
+        assert_eq!(last(100, 22), 25, "1.25 handshakes while all packets are small");
+        assert_eq!(last(MSS, 140), 175);
+        assert_eq!(last(100, 22), 175);
     }
 
     #[test]
@@ -341,10 +412,10 @@ mod tests {
     #[test]
     fn below_two_packets_the_window_is_a_rate() {
         let mut script = settled();
-        for _ in 0..4 {
+        for _ in 0..5 {
             rtt(&mut script, Duration::from_millis(400), 300);
         }
-        // 10 to 12 packets, halved four times: 0.6 to 0.8 packets in 300 ms.
+        // 24 packets, halved five times: 0.75 packets in 300 ms.
         let rate = script.transport.rate;
         assert_eq!(script.window(), 2);
         assert!((2_000..=2_700).contains(&rate), "{rate}");

@@ -9,6 +9,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Bytes, Rate, Time};
 
+use crate::base_rtt::{BaseRtt, FULL_SAMPLE};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -25,13 +26,13 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             name: "t_low",
             default: "auto",
             values: "auto | a duration such as 50us",
-            doc: "below this RTT the rate only grows; auto: 2.5 times the least RTT",
+            doc: "below this RTT the rate only grows; auto: 2.5 times the least RTT of full-sized packets",
         },
         ParameterDoc {
             name: "t_high",
             default: "auto",
             values: "auto | a duration such as 500us",
-            doc: "above this RTT the rate only falls; auto: 25 times the least RTT",
+            doc: "above this RTT the rate only falls; auto: 25 times the least RTT of full-sized packets",
         },
         ParameterDoc {
             name: "delta",
@@ -71,6 +72,9 @@ const PATCHED_BETA: f64 = 0.008;
 /// segments count as queues. T_high bounds the delay: lower, and the gradient has no room to work.
 const LOW: f64 = 2.5;
 const HIGH: f64 = 25.0;
+/// The gradient is the change of the RTT over the base delay, and at least over the time of this many full packets. With
+/// fewer, a single packet in the queue of a slow link looks like a congested one; 16 packets at 10 Gbit/s are the paper's 20 µs.
+const GRADIENT_PACKETS: f64 = 16.0;
 /// δ. Larger takes free bandwidth sooner, and adds as much queue.
 const DELTA: Rate = Rate::from_bytes_per_sec(1_250_000);
 /// Completions without a rise of the RTT after which the increase is this many times δ (hyperactive increase, 5.1).
@@ -152,9 +156,10 @@ struct Timely {
 }
 
 /// State of a flow. Rates in bytes/s, times in µs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Flow {
     mss: u64,
+    base: BaseRtt,
     initial: f64,
     /// 0 before the first RTT.
     rate: f64,
@@ -169,13 +174,14 @@ struct Flow {
 
 impl Timely {
     /// Algorithm 1 of the paper, or algorithm 2 of Zhu et al.: the rate after a completion with this RTT.
-    fn completed(&self, flow: &mut Flow, rtt: f64, least_rtt: f64, grows: bool) {
+    fn completed(&self, flow: &mut Flow, rtt: f64, base: f64, grows: bool) {
         let difference = if flow.previous > 0.0 { rtt - flow.previous } else { 0.0 };
         flow.previous = rtt;
         flow.difference = (1.0 - self.alpha) * flow.difference + self.alpha * difference;
-        let gradient = flow.difference / least_rtt.max(1.0);
-        let low = self.low.unwrap_or(LOW * least_rtt);
-        let high = self.high.unwrap_or(HIGH * least_rtt).max(low);
+        let unit = base.max(GRADIENT_PACKETS * flow.base.packet_time() as f64).max(1.0);
+        let gradient = flow.difference / unit;
+        let low = self.low.unwrap_or(LOW * base);
+        let high = self.high.unwrap_or(HIGH * base).max(low);
         let delta = if grows { self.delta } else { 0.0 };
         flow.calm = if gradient <= 0.0 {
             flow.calm.saturating_add(1)
@@ -232,6 +238,7 @@ impl Algorithm for Timely {
         control.program("timely", &[]);
         Flow {
             mss: info.mss.get().max(1),
+            base: BaseRtt::new(),
             initial: info.cwnd.get().max(info.init_cwnd.get()).max(1) as f64,
             rate: 0.0,
             previous: 0.0,
@@ -242,13 +249,16 @@ impl Algorithm for Timely {
     }
 
     fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
-        let &[_acked, lost, timeouts, rtt, least_rtt, srtt, idle] = report.fields() else {
+        let &[_acked, lost, timeouts, rtt, full_rtt, min_rtt, srtt, idle] = report.fields() else {
             return;
         };
-        if rtt == 0 || rtt >= INFINITY || least_rtt >= INFINITY {
+        let Some(base) = flow.base.update(full_rtt, min_rtt) else {
+            return;
+        };
+        if rtt == 0 || rtt >= INFINITY {
             return;
         }
-        let (rtt, least_rtt) = (rtt as f64, (least_rtt as f64).min(rtt as f64).max(1.0));
+        let (rtt, base) = (rtt as f64, (base as f64).min(rtt as f64).max(1.0));
         if flow.rate == 0.0 {
             // The rate that the flow began with: its window, or that at which it was taken over, in an RTT.
             flow.rate = flow.initial / rtt * 1e6;
@@ -262,7 +272,7 @@ impl Algorithm for Timely {
                 self.bound(flow);
             }
         } else {
-            self.completed(flow, rtt, least_rtt, idle == 0);
+            self.completed(flow, rtt, base, idle == 0);
         }
         let window = (WINDOWS * flow.rate * rtt / 1e6) as u64;
         control.rate(Rate::from_bytes_per_sec(flow.rate as u64));
@@ -275,13 +285,15 @@ impl Timely {
         format!(
             "(def
     (Report
-        (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (rtt 0) (least_rtt +infinity) (srtt +infinity)
-        (volatile idle false)))
+        (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (rtt 0) (volatile full_rtt +infinity)
+        (min_rtt +infinity) (srtt +infinity) (volatile idle false)))
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked Ack.bytes_misordered))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= Report.rtt (if (< Flow.rtt_sample_us +infinity) Flow.rtt_sample_us))
-    (:= Report.least_rtt Flow.min_rtt_us)
+    (if {FULL_SAMPLE}
+        (:= Report.full_rtt (min Report.full_rtt Flow.rtt_sample_us)))
+    (:= Report.min_rtt Flow.min_rtt_us)
     (:= Report.srtt Flow.srtt_us)
     (:= Report.idle (|| Report.idle Flow.app_limited))
     (:= Report.timeouts (+ Report.timeouts (if Flow.was_timeout 1 0)))
@@ -317,6 +329,7 @@ mod tests {
     fn flow(rate: f64, previous: f64) -> Flow {
         Flow {
             mss: 1448,
+            base: BaseRtt::new(),
             initial: 14480.0,
             rate,
             previous,
