@@ -469,14 +469,12 @@ fn results_that_cannot_be_written_are_shown_and_kept_elsewhere() {
     let table = String::from_utf8_lossy(&run.stdout).into_owned();
     let told = String::from_utf8_lossy(&run.stderr).replace(['│', '\n'], " ");
     assert_eq!(run.status.code(), Some(1), "{told}");
-    let rescue = fs::read_dir(&path)
+    let mut inside = fs::read_dir(&path)
         .expect("it is there")
         .flatten()
         .map(|entry| entry.path());
-    let rescue = rescue
-        .filter(|path| path.display().to_string().contains("ccplane-results-"))
-        .next()
-        .expect(&told);
+    let rescue = inside.find(|path| path.display().to_string().contains("ccplane-results-"));
+    let rescue = rescue.expect(&told);
     assert!(rescue.join("report.html").is_file() && rescue.join("summary.json").is_file());
     assert!(
         table.contains("goodput") && table.contains(&rescue.display().to_string()),
