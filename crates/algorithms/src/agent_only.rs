@@ -1,12 +1,14 @@
-//! Loss-based algorithms with every decision in the agent (`split=agent`), as CCP's own Reno and Cubic have it.
+//! Loss-based algorithms with every decision in the agent (`split=agent`), as CCP's own Reno and
+//! Cubic have it.
 //!
-//! The datapath program only measures. It reports once per interval, and at once when a repair begins, a timeout expires or a
-//! reduction is undone. The agent computes each window and threshold, in slow start and at losses too. Between two answers the
-//! window stands still.
+//! The datapath program only measures. It reports once per interval, and at once when a repair
+//! begins, a timeout expires or a reduction is undone. The agent computes each window and
+//! threshold, in slow start and at losses too. Between two answers the window stands still.
 //!
-//! What stays in the datapath is the transport's: which packets are lost, when a repair begins and ends, and proportional rate
-//! reduction (RFC 9937) towards the agent's threshold. Until the agent has answered a loss, the target of the reduction is the
-//! window before it, so that packets leave one for one. After a timeout the transport starts again from one segment.
+//! What stays in the datapath is the transport's: which packets are lost, when a repair begins and
+//! ends, and proportional rate reduction (RFC 9937) towards the agent's threshold. Until the agent
+//! has answered a loss, the target of the reduction is the window before it, so that packets leave
+//! one for one. After a timeout the transport starts again from one segment.
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
 use ccplane_datapath::{Capabilities, INFINITY};
@@ -72,7 +74,8 @@ impl<L: Law> AgentOnly<L> {
     fn reduce(&self, flow: &mut Flow<L::State>, window: f64) {
         flow.before = Decision { window, ..flow.decided };
         self.law.reduced(&mut flow.law, window);
-        // Whole segments, as a transport counts. The term keeps a product such as 69.99999999999999 from losing one.
+        // Whole segments, as a transport counts. The term keeps a product such as 69.99999999999999
+        // from losing one.
         let kept = libm::floor(window * self.beta + 1e-9).max(WINDOW_MIN_SEGMENTS);
         flow.decided = Decision {
             window: kept,
@@ -93,8 +96,8 @@ impl<L: Law> AgentOnly<L> {
         flow.decided.window += (growth / window).clamp(0.0, 1.0) * round.counted;
     }
 
-    /// Sends the decision, unless it is in force or on its way. `seen`: window and threshold in the report; `current`: the
-    /// report is later than the latest answer.
+    /// Sends the decision, unless it is in force or on its way. `seen`: window and threshold in the
+    /// report; `current`: the report is later than the latest answer.
     fn answer(&self, flow: &mut Flow<L::State>, seen: (u64, u64), current: bool, control: &mut Control<'_>) {
         let bytes = |segments: f64| (libm::floor(segments) * flow.mss).clamp(flow.mss, INFINITY as f64) as u64;
         let answer = (bytes(flow.decided.window), bytes(flow.decided.ssthresh));
@@ -179,8 +182,8 @@ impl<L: Law> Algorithm for AgentOnly<L> {
             true => segments(ssthresh),
             false => f64::INFINITY,
         };
-        // The datapath has the latest answer. Where its window is another one, the transport has changed it: after an idle
-        // time, at the operator's limit, or in the time of a fallback.
+        // The datapath has the latest answer. Where its window is another one, the transport has
+        // changed it: after an idle time, at the operator's limit, or in the time of a fallback.
         let current = answered == u64::from(flow.answers);
         let event = timeouts > 0 || repairs > 0 || undos > 0;
         if current && !event {
@@ -231,8 +234,8 @@ fn at_once(urgent: bool) -> &'static str {
     }
 }
 
-/// The program for datapaths that repair losses themselves. It sets one value: at the start of a repair the threshold becomes
-/// the window, so that the transport does not halve it by itself.
+/// The program for datapaths that repair losses themselves. It sets one value: at the start of a
+/// repair the threshold becomes the window, so that the transport does not halve it by itself.
 fn measure(report: Reporting, urgent: bool) -> String {
     let (due, at_once) = (due(report, "Flow.srtt_us"), at_once(urgent));
     format!(
@@ -271,9 +274,9 @@ fn measure(report: Reporting, urgent: bool) -> String {
     )
 }
 
-/// The program for a datapath that knows nothing of recoveries, in the words of CCP alone. A repair lasts until what was in
-/// flight at its start is acknowledged (`hold`, RFC 6582's "recover"). The window counts as the limit while more than half of
-/// it is in flight.
+/// The program for a datapath that knows nothing of recoveries, in the words of CCP alone. A repair
+/// lasts until what was in flight at its start is acknowledged (`hold`, RFC 6582's "recover"). The
+/// window counts as the limit while more than half of it is in flight.
 fn portable(report: Reporting, urgent: bool) -> String {
     let (due, at_once) = (due(report, "Report.srtt"), at_once(urgent));
     format!(
@@ -349,7 +352,8 @@ mod tests {
             changes += u32::from(asked.cwnd.is_some());
             windows.push(script.window());
         }
-        // 100 ms in steps of 20 ms: the answers to the four reports before the last one are in force.
+        // 100 ms in steps of 20 ms: the answers to the four reports before the last one are in
+        // force.
         assert!((4..=5).contains(&changes), "{windows:?}");
         // An ACK per 500 µs: each report counts about 40 segments.
         assert!((120..=180).contains(&script.window()), "{windows:?}");
@@ -435,7 +439,8 @@ mod tests {
         }
     }
 
-    /// A transport restarts after an idle time, and an operator's limit holds: the agent goes on from there.
+    /// A transport restarts after an idle time, and an operator's limit holds: the agent goes on
+    /// from there.
     #[test]
     fn a_window_that_the_transport_lowered_is_adopted() {
         let mut script = steady("");

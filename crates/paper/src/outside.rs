@@ -1,6 +1,7 @@
 //! The paper's model of an agent that decides everything at fixed times.
 //!
-//! It is `reno:split=agent` without urgent reports: a loss or a timeout waits for the next regular report.
+//! It is `reno:split=agent` without urgent reports: a loss or a timeout waits for the next regular
+//! report.
 
 use ccplane_agent::{DynAlgorithm, boxed};
 use ccplane_algorithms::{AgentOnly, Reno, Reporting};

@@ -1,0 +1,75 @@
+//! Algorithms with every decision in the agent (`split=agent`), in the simulator, over UDP and on
+//! kernel TCP.
+
+mod common;
+#[path = "common/host.rs"]
+mod host;
+
+use ccplane_algorithms::Registry;
+use ccplane_lab::result::ContenderResult;
+use ccplane_lab::{Options, Over, Packets, Quiet, run};
+use common::{scenario, simulate};
+use host::{registers, steers};
+
+fn text(contenders: &str, seconds: u64, loss: &str) -> String {
+    format!(
+        "contenders = [{contenders}]\nduration = \"{seconds}s\"\n[topology.dumbbell]\nrate = \"24mbit\"\nrtt = \"20ms\"\n\
+         queue = \"droptail:1bdp\"\nloss = \"{loss}\"\n[[workload]]\nbulk = {{ flows = 1 }}\n"
+    )
+}
+
+/// The agent alone fills the link as the transport's own algorithm does, and reduces as often.
+#[test]
+fn an_agent_alone_does_as_the_transport_itself() {
+    for (name, loss) in [("reno", "0%"), ("cubic", "0%"), ("reno", "0.3%"), ("cubic", "0.3%")] {
+        let contenders = format!("\"{name}:split=agent\", \"native:{name}\"");
+        let result = simulate(&text(&contenders, 30, loss));
+        let figures = |n: usize| &result.contenders[n].figures;
+        let (agent, native) = (figures(0), figures(1));
+        let ratio = agent.goodput_mbit / native.goodput_mbit;
+        assert!((0.93..1.07).contains(&ratio), "{name}, {loss}: {ratio}");
+        let delay = (agent.delay_mean_ms - native.delay_mean_ms).abs();
+        assert!(delay < 1.5, "{name}, {loss}: {delay} ms apart");
+        // Slow start in steps of a report loses more at its end: at most two more windows of 80
+        // packets.
+        let most = native.retransmissions + 160;
+        assert!(
+            agent.retransmissions <= most,
+            "{name}, {loss}: {}",
+            agent.retransmissions
+        );
+    }
+}
+
+fn on_packets(over: Over, contender: &str) -> ContenderResult {
+    let scenario = scenario(&text(&format!("{contender:?}"), 5, "0%"));
+    let options = Options::once(1, "ccplane run");
+    run(&Packets::over(over), &scenario, &Registry::builtin(), &options, &Quiet)
+        .unwrap()
+        .contenders
+        .remove(0)
+}
+
+/// Slow start fills the path, losses are answered, and no retransmission timeout is needed.
+#[test]
+fn an_agent_alone_steers_kernel_tcp_and_the_transport_over_udp() {
+    if !steers("an_agent_alone_steers_kernel_tcp_and_the_transport_over_udp") {
+        return;
+    }
+    let _one = registers();
+    for contender in ["reno:split=agent", "cubic:split=agent"] {
+        for over in [Over::Tcp, Over::Udp] {
+            let real = on_packets(over, contender);
+            let figures = &real.figures;
+            println!("{contender}, {over:?}: {figures:?}");
+            assert!(figures.utilisation > 0.9 || !real.audit.sound, "{contender}, {over:?}");
+            // The slow start's losses and a few teeth; a flow that is not reduced loses in each
+            // round trip.
+            assert!(figures.retransmissions > 0, "{contender}, {over:?}");
+            assert!(
+                figures.retransmissions < 300 || !real.audit.sound,
+                "{contender}, {over:?}"
+            );
+        }
+    }
+}
