@@ -293,7 +293,7 @@ fn portable(report: Reporting, urgent: bool) -> String {
     (:= hold (diff hold Ack.bytes_acked))
     (:= in_loss (&& in_loss (> hold 0)))
     (fallthrough))
-(when (< Flow.rtt_sample_us +infinity)
+(when (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.bytes_acked Ack.bytes_misordered) 0))
     (:= Report.srtt (ewma 9 Flow.rtt_sample_us))
     (fallthrough))
 (when (! Flow.was_timeout)

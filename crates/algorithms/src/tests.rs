@@ -168,6 +168,8 @@ fn no_sample_counts_twice() {
     for (capabilities, name, parameters) in [
         (all, "cubic", "hystart=rfc9406"),
         (all, "cubic", "report=ack"),
+        (all, "cubic", "split=agent"),
+        (without_recovery, "reno", "split=agent"),
         (without_recovery, "reno", ""),
         (without_recovery, "cubic", ""),
     ] {
