@@ -2,6 +2,7 @@
 
 pub(crate) mod acknowledge;
 pub(crate) mod flight;
+pub(crate) mod lost;
 pub(crate) mod pacer;
 pub(crate) mod prr;
 pub(crate) mod rack;

@@ -177,9 +177,14 @@ impl Connection {
 
     /// Marks a segment lost and queues it for retransmission.
     pub(crate) fn mark_lost(&mut self, number: Number) {
+        let first = self.flight.lost() == 0;
         self.flight.on_lost(number);
         let repair = self.repair_mut();
-        repair.queue.push_back(number);
+        if first {
+            // What is left in the queue has arrived since it was marked.
+            repair.queue.clear();
+        }
+        repair.queue.push(number);
         repair.undo.marks += 1;
     }
 

@@ -20,6 +20,7 @@ use crate::connection::{Connection, Phase};
 use crate::control::Ack;
 use crate::number::Number;
 use crate::ranges::RangeSet;
+use crate::send::lost::LostQueue;
 use crate::send::prr::Prr;
 use crate::send::rack::Reordering;
 use crate::stamps::Stamped;
@@ -30,8 +31,8 @@ use crate::stamps::Stamped;
 pub(crate) struct Repair {
     /// What the peer has SACKed.
     pub sacked: RangeSet,
-    /// Marked lost, in the order of retransmission. Entries that are no longer `LOST` are skipped.
-    pub queue: VecDeque<Number>,
+    /// Segments marked lost, in the order of retransmission.
+    pub queue: LostQueue,
     /// Retransmitted, the oldest first. Entries that are no longer `REPEATED` are skipped.
     pub repeats: VecDeque<Number>,
     pub prr: Prr,
@@ -71,7 +72,7 @@ impl Repair {
     pub fn new(next: Number) -> Repair {
         Repair {
             sacked: RangeSet::default(),
-            queue: VecDeque::new(),
+            queue: LostQueue::default(),
             repeats: VecDeque::new(),
             prr: Prr::default(),
             target: 0,
@@ -89,7 +90,8 @@ impl Repair {
         size_of::<Repair>()
             + self.stamps.as_ref().map_or(0, |_| size_of::<Stamped>())
             + self.sacked.heap_bytes()
-            + (self.queue.capacity() + self.repeats.capacity()) * size_of::<Number>()
+            + self.queue.heap_bytes()
+            + self.repeats.capacity() * size_of::<Number>()
     }
 }
 
@@ -182,7 +184,7 @@ impl Connection {
             return;
         }
         let Undo { cwnd, ssthresh, .. } = std::mem::take(&mut repair.undo);
-        self.flight.undo_losses(repair.queue.drain(..));
+        self.flight.undo_losses(repair.queue.drain());
         self.rack.look_again(self.flight.una());
         self.set_cwnd(cwnd.max(self.cwnd));
         self.ssthresh = self.ssthresh.max(ssthresh);

@@ -225,7 +225,7 @@ impl Connection {
         while number != next {
             let sent = self.flight.get(number);
             if sent.is(Sent::LOST) {
-                self.repair_mut().queue.push_back(number);
+                self.repair_mut().queue.push(number);
             } else if !sent.is(Sent::SACKED) {
                 self.mark_lost(number);
             }

@@ -306,7 +306,7 @@ impl Connection {
         let (una, next) = (self.flight.una(), self.flight.next());
         let repair = self.repair.as_deref_mut()?;
         loop {
-            let Some(number) = repair.queue.pop_front() else {
+            let Some(number) = repair.queue.pop() else {
                 debug_assert!(self.flight.lost() == 0, "whatever is marked lost is in the queue");
                 return None;
             };

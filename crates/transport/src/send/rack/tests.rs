@@ -123,3 +123,30 @@ fn a_retransmission_may_be_lost_again() {
     let heard = alone.hear(ack(0).sack(11..12).sack(1..8)).unwrap();
     assert_eq!(heard.lost, 4, "segment 0 again, 8 and 9, and 10, which left beside it");
 }
+
+/// A retransmission that was lost again is the segment that in-order delivery waits for: it leaves before the rest.
+#[test]
+fn a_lost_retransmission_is_repaired_first() {
+    let mut alone = Alone::new(40);
+    alone.write(60);
+    alone.pass(20);
+    let heard = alone.hear(ack(0).sack(30..39)).unwrap();
+    assert_eq!(heard.lost, 30);
+    let first = alone.leaving();
+    alone.pass(1);
+    alone.hear(ack(0).sack(39..40).sack(30..39));
+    let later = alone.leaving();
+    let waiting = later[later.len() - 1] + 1;
+    assert!(
+        (first[0], later[0]) == (0, first.len() as u32) && waiting < 29,
+        "{first:?}, {later:?}"
+    );
+    alone.pass(21);
+    // One of the later retransmissions arrives, none of the first.
+    let (arrived, end) = (later[0], later[0] + 1);
+    let heard = alone
+        .hear(ack(0).sack(arrived..end).sack(30..40).echo(arrived, 2))
+        .unwrap();
+    assert_eq!(heard.lost as usize, first.len());
+    assert_eq!(alone.leaving()[0], 0, "and not {waiting}");
+}

@@ -1,0 +1,86 @@
+//! Segments that are marked lost, in the order of their numbers.
+//!
+//! The receiver delivers in order, so the first missing segment holds back everything behind it. A retransmission that was lost
+//! again is usually that segment, and must not wait for the repair of later ones.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::number::Number;
+
+/// A queue of segment numbers that returns the lowest first.
+///
+/// RACK and timeouts mark segments in ascending order, so nearly every push appends to `ascending`. A lost retransmission lies
+/// before segments that are already queued and goes into `earlier`, at logarithmic cost. Entries are not removed when a segment
+/// arrives after all: the caller skips them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LostQueue {
+    ascending: VecDeque<Number>,
+    earlier: BinaryHeap<LowestFirst>,
+}
+
+/// Orders a `BinaryHeap` by the lowest number. All numbers in the queue lie within 2^31 of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LowestFirst(Number);
+
+impl Ord for LowestFirst {
+    fn cmp(&self, other: &LowestFirst) -> Ordering {
+        if self.0 == other.0 {
+            Ordering::Equal
+        } else if self.0.before(other.0) {
+            Ordering::Greater
+        } else {
+            Ordering::Less
+        }
+    }
+}
+
+impl PartialOrd for LowestFirst {
+    fn partial_cmp(&self, other: &LowestFirst) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl LostQueue {
+    /// Queues a segment.
+    pub fn push(&mut self, number: Number) {
+        match self.ascending.back() {
+            Some(last) if number.before(*last) => self.earlier.push(LowestFirst(number)),
+            _ => self.ascending.push_back(number),
+        }
+    }
+
+    /// Removes the lowest number.
+    pub fn pop(&mut self) -> Option<Number> {
+        let earlier = self.earlier.peek().map(|entry| entry.0);
+        match (self.ascending.front(), earlier) {
+            (Some(first), Some(earlier)) if first.before(earlier) => self.ascending.pop_front(),
+            (_, Some(_)) => self.earlier.pop().map(|entry| entry.0),
+            (_, None) => self.ascending.pop_front(),
+        }
+    }
+
+    /// Removes every number, in no particular order.
+    pub fn drain(&mut self) -> impl Iterator<Item = Number> {
+        self.ascending
+            .drain(..)
+            .chain(self.earlier.drain().map(|entry| entry.0))
+    }
+
+    pub fn clear(&mut self) {
+        self.ascending.clear();
+        self.earlier.clear();
+    }
+
+    pub fn len(&self) -> usize {
+        self.ascending.len() + self.earlier.len()
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        (self.ascending.capacity() + self.earlier.capacity()) * size_of::<Number>()
+    }
+}

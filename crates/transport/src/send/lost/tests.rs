@@ -1,0 +1,39 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+proptest! {
+    /// The queue returns the lowest number whatever the order of pushes, across the wrap of numbers too.
+    #[test]
+    fn the_lowest_number_leaves_first(
+        first in prop::sample::select(vec![0u32, u32::MAX - 40]),
+        steps in prop::collection::vec((0u32..80, any::<bool>()), 1..200),
+    ) {
+        let mut queue = LostQueue::default();
+        let mut model = BTreeSet::new();
+        for (offset, pops) in steps {
+            if pops {
+                let lowest = model.pop_first().map(|offset: u32| Number(first.wrapping_add(offset)));
+                prop_assert_eq!(queue.pop(), lowest);
+            } else if model.insert(offset) {
+                queue.push(Number(first.wrapping_add(offset)));
+            }
+            prop_assert_eq!(queue.len(), model.len());
+        }
+        prop_assert_eq!(queue.drain().count(), model.len());
+        prop_assert_eq!(queue.pop(), None);
+    }
+}
+
+#[test]
+fn marks_in_ascending_order_append() {
+    let mut queue = LostQueue::default();
+    for number in 0..1_000 {
+        queue.push(Number(number));
+    }
+    assert!(queue.earlier.is_empty());
+    queue.push(Number(3));
+    assert_eq!(queue.earlier.len(), 1);
+}
