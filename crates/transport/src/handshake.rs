@@ -21,6 +21,7 @@ impl Connection {
     /// waits for twice that, as one request may be delayed more than the one before.
     pub(crate) fn on_open(&mut self, now: Time, segment: &Segment) {
         self.take_terms(segment);
+        self.receiver.set_echo(segment.number, segment.transmission);
         self.flags.handshake = true;
         self.heard = now;
         self.deadline = now + self.config.max_rto * 2;
@@ -56,8 +57,16 @@ impl Connection {
         segment.window = self.config.receive_buffer;
         segment.length = self.config.mss;
         segment.kind = match self.state {
-            State::Opening => Kind::Open,
-            State::Accepting => Kind::OpenReply,
+            State::Opening => {
+                if self.unanswered == 0 {
+                    self.heard = now;
+                }
+                Kind::Open
+            }
+            State::Accepting => {
+                (segment.echo, segment.echo_transmission) = self.receiver.echo();
+                Kind::OpenReply
+            }
             _ => {
                 segment.number = self.flight.next();
                 segment.length = 0;
@@ -91,15 +100,15 @@ impl Connection {
             }
             (Kind::OpenReply, State::Opening) => {
                 self.take_terms(segment);
+                self.sample_handshake(now, segment.echo_transmission);
                 self.heard = now;
-                self.sample_handshake(now);
                 self.state = State::Proving;
                 self.start(now);
                 self.receiver.owe();
                 false
             }
             (Kind::Data | Kind::Ack, State::Accepting) if segment.has(Segment::PROOF) => {
-                self.sample_handshake(now);
+                self.sample_handshake(now, 0);
                 self.state = State::Open;
                 self.start(now);
                 // A driver that had forgotten has answered already.
@@ -130,16 +139,29 @@ impl Connection {
         }
     }
 
-    /// Takes the first RTT sample, unless the request or its answer was repeated. A connection made from the proof alone has no
-    /// sample.
-    fn sample_handshake(&mut self, now: Time) {
-        let rtt = now.since(self.sent);
-        if self.unanswered == 1 && rtt > Duration::ZERO {
+    /// Takes the first RTT sample. `echo`: the transmission of the request that was answered; 0 where the answer does not carry
+    /// it. On a path longer than the initial RTO every request is repeated before its answer arrives, and only the echo
+    /// identifies the request (Karn's algorithm). A connection made from the proof alone has no sample.
+    fn sample_handshake(&mut self, now: Time, echo: u8) {
+        let sent = match echo {
+            0 if self.unanswered == 1 => Some(self.sent),
+            0 => None,
+            _ if echo == self.unanswered => Some(self.sent),
+            1 => Some(self.heard),
+            _ => None,
+        };
+        if let Some(rtt) = sent.map(|sent| now.since(sent))
+            && rtt > Duration::ZERO
+        {
             self.rtt.sample(rtt, now);
         }
     }
 
     fn start(&mut self, now: Time) {
+        if self.unanswered > 1 {
+            self.rtt.expect_long();
+        }
+        self.receiver.set_echo(Number(self.config.first_number), 0);
         self.backoff = 0;
         self.unanswered = 0;
         self.progress = now;

@@ -396,6 +396,16 @@ impl Receiver {
         }
     }
 
+    /// The segment that is being answered, and its transmission; 0 for none.
+    pub fn echo(&self) -> (Number, u8) {
+        (self.echo, self.echo_transmission)
+    }
+
+    /// Sets the segment that is being answered.
+    pub fn set_echo(&mut self, number: Number, transmission: u8) {
+        (self.echo, self.echo_transmission) = (number, transmission);
+    }
+
     /// Writes the acknowledgement into a segment. Whatever leaves in class 0 settles what is due there.
     #[inline(always)]
     pub fn acknowledge(&mut self, now: Time, segment: &mut Segment, side: &mut Side, config: &Config) {

@@ -374,6 +374,20 @@ fn every_connection_ends() {
     assert_eq!(pair.connection(1).failure(), Some(Failure::Aborted));
 }
 
+/// RFC 6298, 5.7, and section 3 (Karn): on a path longer than the initial RTO the request is repeated before its answer arrives. The
+/// echo in the answer identifies the request, so that the first RTT sample is exact and no flow begins with a spurious timeout.
+#[test]
+fn the_handshake_measures_paths_longer_than_the_initial_rto() {
+    for rtt_ms in [600, 1_100, 2_000, 2_900] {
+        let mut pair = Pair::new(&Config::default(), reno(), Delay(ms(rtt_ms / 2)), [200_000, 0]);
+        pair.run(secs(60));
+        let stats = pair.connection(0).stats();
+        assert_eq!(stats.acked, 200_000, "{rtt_ms} ms");
+        assert_eq!((stats.timeouts, stats.retransmitted), (0, 0), "{rtt_ms} ms");
+        assert_eq!(stats.min_rtt, ms(rtt_ms), "{rtt_ms} ms");
+    }
+}
+
 /// RFC 2018, section 4, and RFC 2883: what an ACK says beyond its number.
 #[test]
 fn ranges_come_latest_first_and_duplicates_before_them() {

@@ -13,7 +13,7 @@ const UNIT: u32 = 4;
 pub struct Rtt {
     /// Nanoseconds times 8; 0 before the first sample.
     smoothed: u64,
-    /// Mean deviation, nanoseconds times 4.
+    /// Mean deviation, nanoseconds times 4. Before the first sample: not 0 where the handshake timed out.
     variation: u64,
     /// The least of this window and the one before, ns; 0 before the first sample.
     least: u64,
@@ -58,6 +58,13 @@ impl Rtt {
         };
     }
 
+    /// The timer of the handshake expired: until the first sample the RTO is three times the initial one (RFC 6298, 5.7).
+    pub fn expect_long(&mut self) {
+        if !self.known() {
+            self.variation = 1;
+        }
+    }
+
     /// Whether there was a sample.
     #[inline(always)]
     pub fn known(&self) -> bool {
@@ -81,11 +88,16 @@ impl Rtt {
     pub fn rto(&self, initial: Duration, min_rto: Duration) -> Duration {
         if self.known() {
             self.smoothed() + Duration::from_nanos(self.variation).max(min_rto)
+        } else if self.variation != 0 {
+            initial * LONG_FACTOR
         } else {
             initial
         }
     }
 }
+
+/// RFC 6298, 5.7: 3 s in place of 1 s.
+const LONG_FACTOR: u64 = 3;
 
 #[inline(always)]
 fn coarse(ns: u64) -> u32 {
@@ -112,6 +124,22 @@ mod tests {
         // RFC 6298, 2.2: RTTVAR = R/2, RTO = SRTT + 4 RTTVAR
         assert_eq!(rtt.rto(Duration::from_secs(1), MS), MS * 300);
         assert_eq!(rtt.rto(Duration::from_secs(1), Duration::from_secs(1)), MS * 1100);
+    }
+
+    /// RFC 6298, 5.7.
+    #[test]
+    fn a_handshake_that_timed_out_triples_the_initial_rto() {
+        let mut rtt = Rtt::default();
+        rtt.expect_long();
+        assert_eq!(rtt.rto(Duration::from_secs(1), MS), Duration::from_secs(3));
+        rtt.sample(MS * 100, Time::ZERO);
+        assert_eq!(rtt.rto(Duration::from_secs(1), MS), MS * 300);
+        rtt.expect_long();
+        assert_eq!(
+            rtt.rto(Duration::from_secs(1), MS),
+            MS * 300,
+            "a sample counts for more"
+        );
     }
 
     #[test]

@@ -370,7 +370,6 @@ impl Session {
         self.most = self.most.min(taken(self.full, self.mss, segment.length));
         self.size = self.size.min(self.most);
         segment.length = segment.length.min(self.mss);
-        (segment.echo, segment.echo_transmission) = Default::default();
         segment
     }
 
