@@ -167,6 +167,7 @@ fn transfer(
     if wants.contains(Capabilities::ECN) {
         options.config.ecn = Ecn::Ect0;
     }
+    options.config.restart_after_idle = !wants.contains(Capabilities::KEEPS_WINDOW);
     options.config.stamps = args.transfer.stamps.on(wants.contains(Capabilities::ONE_WAY_DELAY));
     let mut host = Host::bind(options).map_err(failed)?;
     let congestion = congestion(&args.steer, registry, &mut host)?;

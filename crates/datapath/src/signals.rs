@@ -180,8 +180,11 @@ impl Capabilities {
     pub const RECOVERY: Capabilities = Capabilities(1 << 6);
     /// One-way delay from the time stamps of both ends, at least where the peer stamps too.
     pub const ONE_WAY_DELAY: Capabilities = Capabilities(1 << 7);
+    /// The window stays as it is over an idle time. Without it the datapath restarts from a small window, as RFC 5681, 4.1 asks
+    /// of algorithms that do not pace.
+    pub const KEEPS_WINDOW: Capabilities = Capabilities(1 << 8);
 
-    const NAMES: [(Capabilities, &'static str); 8] = [
+    const NAMES: [(Capabilities, &'static str); 9] = [
         (Self::CWND, "a congestion window"),
         (Self::PACING, "pacing"),
         (Self::RTT, "RTT samples"),
@@ -190,10 +193,11 @@ impl Capabilities {
         (Self::TIMERS, "timers"),
         (Self::RECOVERY, "loss recovery in the datapath"),
         (Self::ONE_WAY_DELAY, "one-way delay"),
+        (Self::KEEPS_WINDOW, "a window kept over idle times"),
     ];
 
     /// Their words, by which a program's header asks for them, in the order of their bits.
-    const WORDS: [&str; 8] = [
+    const WORDS: [&str; 9] = [
         "cwnd",
         "pacing",
         "rtt",
@@ -202,6 +206,7 @@ impl Capabilities {
         "timers",
         "recovery",
         "one_way_delay",
+        "keeps_window",
     ];
 
     /// The one of this word.

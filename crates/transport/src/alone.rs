@@ -38,6 +38,10 @@ impl Control for Listener {
         self.told = Some(event.ack);
         self.says
     }
+
+    fn on_deadline(&mut self, _event: &Event<'_>) -> Outcome {
+        self.says
+    }
 }
 
 impl Alone {
@@ -100,6 +104,13 @@ impl Alone {
             .handle(self.now, &answer.segment, &answer.side, &mut control);
         self.check();
         control.told
+    }
+
+    /// The control sets its window without an ACK, as an agent does.
+    pub fn command(&mut self) {
+        let mut control = self.listener();
+        self.connection.on_control_deadline(self.now, &mut control);
+        self.check();
     }
 
     /// Time passes until a timer tells the control something or lets a segment leave. Returns the event that the control sees.

@@ -18,7 +18,7 @@ use crate::send::flight::Flight;
 use crate::send::pacer::Pacer;
 use crate::send::rack::Rack;
 use crate::send::rate::DeliveryRate;
-use crate::send::recovery::Repair;
+use crate::send::recovery::{Repair, Withheld};
 use crate::send::rtt::Rtt;
 use crate::stats::Stats;
 
@@ -93,6 +93,7 @@ pub struct Connection {
     pub(crate) ce_packets: u32,
     pub(crate) ce_bytes: u32,
     pub(crate) rc3: Option<Box<Rc3Loop>>,
+    /// When the peer was last heard. While a client opens: when its first request left.
     pub(crate) heard: Time,
     pub(crate) timeouts: u16,
     /// Timeouts in a row.
@@ -346,7 +347,7 @@ impl Connection {
         self.receiver.shrink();
         if self.flight.is_empty() {
             self.flight.free();
-            if self.phase == Phase::Open {
+            if self.phase == Phase::Open && self.withheld() == Withheld::No {
                 self.repair = None;
             }
             self.release_rc3();
@@ -543,11 +544,13 @@ impl Connection {
         self.cwnd = cwnd.max(u64::from(mss));
     }
 
-    /// The window that a control sees and sets. During a reduction that is the window after it.
+    /// The window that a control sees and sets. During a reduction it is the window after it, and while the control's window is
+    /// withheld it is that window.
     #[inline(always)]
     pub(crate) fn steered_cwnd(&self) -> u64 {
         match (self.phase, self.repair.as_ref()) {
             (Phase::Reduction | Phase::Recovery, Some(repair)) if repair.prr.began() => repair.target,
+            (_, Some(repair)) if repair.withheld != Withheld::No && repair.asked != 0 => repair.asked,
             _ => self.cwnd,
         }
     }

@@ -14,7 +14,8 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::DELIVERY_RATE)
     .with(Capabilities::ECN)
     .with(Capabilities::TIMERS)
-    .with(Capabilities::RECOVERY);
+    .with(Capabilities::RECOVERY)
+    .with(Capabilities::KEEPS_WINDOW);
 
 impl<W: Way, T> Control for Lent<'_, W, T> {
     const STEERED: bool = true;

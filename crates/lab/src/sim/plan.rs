@@ -93,7 +93,7 @@ fn ends(flows: &[TraceFlow]) -> SimPairs {
     SimPairs::Each(flows.iter().map(|flow| (flow.from, flow.to)).collect())
 }
 
-/// A transport with what an algorithm wants of it: it offers ECN, or carries time stamps.
+/// A transport with what an algorithm wants of it: it offers ECN, carries time stamps, or keeps its window over idle times.
 pub fn switched_on(config: Config, wants: Capabilities) -> Config {
     let config = if wants.contains(Capabilities::ONE_WAY_DELAY) {
         config.stamped()
@@ -105,7 +105,11 @@ pub fn switched_on(config: Config, wants: Capabilities) -> Config {
     } else {
         config.ecn
     };
-    Config { ecn, ..config }
+    Config {
+        ecn,
+        restart_after_idle: config.restart_after_idle && !wants.contains(Capabilities::KEEPS_WINDOW),
+        ..config
+    }
 }
 
 impl Plan {

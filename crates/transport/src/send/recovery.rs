@@ -38,6 +38,12 @@ pub(crate) struct Repair {
     pub prr: Prr,
     /// The window after the repair under way, bytes.
     pub target: u64,
+    pub withheld: Withheld,
+    /// While the control's window is withheld: that window, bytes; 0 where the control has set none since.
+    pub asked: u64,
+    /// After an idle time: the largest window in force now, and the window before, at which the restart is over.
+    pub resume_limit: u64,
+    pub resume_until: u64,
     /// RecoveryPoint: the repair ends when everything before this is acknowledged.
     pub high: Number,
     pub undo: Undo,
@@ -50,6 +56,19 @@ pub(crate) struct Repair {
     pub probe: Number,
     /// Boxed: most connections have none, and with them inline a large fat tree took a tenth longer.
     pub stamps: Option<Box<Stamped>>,
+}
+
+/// Reason why the window in force is smaller than the window of the control.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Withheld {
+    /// The control's window is in force.
+    #[default]
+    No,
+    /// A timeout, and no segment was delivered since: one segment is in force.
+    Timeout,
+    /// A restart after an idle time: the window in force grows by what is delivered.
+    Idle,
 }
 
 /// What is needed to undo a reduction.
@@ -76,6 +95,10 @@ impl Repair {
             repeats: VecDeque::new(),
             prr: Prr::default(),
             target: 0,
+            withheld: Withheld::No,
+            asked: 0,
+            resume_limit: 0,
+            resume_until: 0,
             high: next,
             undo: Undo::default(),
             reordering: Reordering::default(),
@@ -166,7 +189,7 @@ impl Connection {
             && self.phase != Phase::Loss
         {
             let mss = self.mss();
-            self.set_cwnd((repair.target / mss).max(1) * mss);
+            self.set_asked((repair.target / mss).max(1) * mss);
         }
         self.phase = Phase::Open;
         self.repair_mut().reordering.end_of_recovery();
@@ -186,6 +209,9 @@ impl Connection {
         let Undo { cwnd, ssthresh, .. } = std::mem::take(&mut repair.undo);
         self.flight.undo_losses(repair.queue.drain());
         self.rack.look_again(self.flight.una());
+        if repair.withheld == Withheld::Timeout {
+            repair.withheld = Withheld::No;
+        }
         self.set_cwnd(cwnd.max(self.cwnd));
         self.ssthresh = self.ssthresh.max(ssthresh);
         self.phase = Phase::Open;
@@ -200,7 +226,9 @@ impl Connection {
         if let Some(rate) = outcome.rate {
             self.pacer.order(rate, self.config.max_bytes_per_sec());
         }
-        if matches!(self.phase, Phase::Reduction | Phase::Recovery) {
+        if self.withheld() != Withheld::No && self.apply_withheld(ack, outcome) {
+            // The control's window waits.
+        } else if matches!(self.phase, Phase::Reduction | Phase::Recovery) {
             let safe = ack.bytes > 0 && ack.lost == 0;
             self.apply_repairing(safe, ack.delivered(), outcome.cwnd, outcome.ssthresh);
         } else {
@@ -209,13 +237,83 @@ impl Connection {
             }
             if let Some(cwnd) = outcome.cwnd {
                 self.flags.answered |= !outcome.limited;
-                self.set_cwnd(cwnd);
+                self.set_asked(cwnd);
             }
             if self.phase == Phase::Loss && (outcome.cwnd.is_none() || outcome.limited) {
                 self.restart_after_loss(ack.bytes > 0, ack.delivered());
             }
         }
         self.follow_window();
+    }
+
+    /// Reason why the control's window is not in force.
+    #[inline(always)]
+    pub(crate) fn withheld(&self) -> Withheld {
+        self.repair.as_ref().map_or(Withheld::No, |repair| repair.withheld)
+    }
+
+    /// Puts the control's window into force, as far as a restart after an idle time allows.
+    #[inline(always)]
+    fn set_asked(&mut self, window: u64) {
+        if self.withheld() == Withheld::No {
+            return self.set_cwnd(window);
+        }
+        let repair = self.repair_mut();
+        repair.asked = window;
+        let limit = repair.resume_limit;
+        self.set_cwnd(window.min(limit));
+    }
+
+    /// Keeps the control's window back after a timeout or an idle time. Returns whether the outcome needs nothing else.
+    ///
+    /// Between a timeout and the first delivery after it, one segment is in force (RFC 5681, 3.1): nothing says that the path
+    /// carries more than that, whatever the control has computed. After an idle time the window in force grows by what is
+    /// delivered (RFC 5681, 4.1), until it reaches the window of the control or the window before.
+    #[cold]
+    #[inline(never)]
+    fn apply_withheld(&mut self, ack: &Ack, outcome: &Outcome) -> bool {
+        let grown = u64::from(ack.delivered()) * self.mss();
+        if self.withheld() == Withheld::Idle {
+            let repair = self.repair_mut();
+            repair.resume_limit = repair.resume_limit.saturating_add(grown);
+            let (asked, limit, over) = (
+                repair.asked,
+                repair.resume_limit,
+                repair.resume_limit >= repair.resume_until,
+            );
+            if over {
+                repair.withheld = Withheld::No;
+            }
+            if self.phase == Phase::Open && outcome.cwnd.is_none() {
+                self.set_cwnd(if over { asked } else { asked.min(limit) });
+            }
+            return false;
+        }
+        if matches!(self.phase, Phase::Reduction | Phase::Recovery) {
+            // The same ACK has ended the repair and begun another.
+            self.repair_mut().withheld = Withheld::No;
+            return false;
+        }
+        let repair = self.repair_mut();
+        if let Some(cwnd) = outcome.cwnd
+            && !outcome.limited
+        {
+            repair.asked = cwnd;
+        }
+        let asked = repair.asked;
+        if let Some(ssthresh) = outcome.ssthresh {
+            self.ssthresh = ssthresh.max(self.mss() * 2);
+        }
+        if grown == 0 {
+            return true;
+        }
+        self.repair_mut().withheld = Withheld::No;
+        if asked == 0 {
+            return false;
+        }
+        self.flags.answered = true;
+        self.set_cwnd(asked);
+        true
     }
 
     /// During a repair a control sees and sets the window after it. It may only lower that: a program that adds what is
@@ -237,7 +335,7 @@ impl Connection {
             let repair = self.repair_mut();
             repair.target = window;
             repair.prr = Prr::default();
-            return self.set_cwnd(window);
+            return self.set_asked(window);
         }
         let (threshold, mss) = (self.ssthresh, self.mss());
         let repair = self.repair_mut();

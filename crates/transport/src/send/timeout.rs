@@ -11,7 +11,7 @@ use crate::control::{Ack, Control};
 use crate::error::Failure;
 use crate::ranges::RangeSet;
 use crate::send::flight::Sent;
-use crate::send::recovery::Repair;
+use crate::send::recovery::{Repair, Withheld};
 
 impl Connection {
     /// Call it at [`Connection::next_timeout`]. Calling it early or twice does no harm. Afterwards there may be something to
@@ -32,7 +32,7 @@ impl Connection {
             State::Proving | State::Open => {
                 if let Some(ack) = self.on_due(now) {
                     self.tell(now, ack, control);
-                    if ack.timeout && !self.flags.answered {
+                    if ack.timeout {
                         self.set_cwnd(self.mss());
                     }
                 }
@@ -137,7 +137,8 @@ impl Connection {
             self.flight.free();
             self.release_rc3();
             let worth = |repair: &Repair| repair.reordering.seen || repair.stamps.is_some();
-            if self.phase == Phase::Open && !self.repair.as_deref().is_some_and(worth) {
+            let busy = self.phase != Phase::Open || self.withheld() != Withheld::No;
+            if !busy && !self.repair.as_deref().is_some_and(worth) {
                 self.repair = None;
             }
         }
@@ -205,6 +206,11 @@ impl Connection {
             ack.reduces = true;
         }
         self.phase = Phase::Loss;
+        let repair = self.repair_mut();
+        if repair.withheld != Withheld::Timeout {
+            repair.withheld = Withheld::Timeout;
+            repair.asked = 0;
+        }
         self.forget_echoes();
         ack.lost = self.lose_everything();
         Some(ack)

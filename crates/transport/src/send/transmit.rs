@@ -9,6 +9,7 @@ use crate::connection::{Connection, Phase, State};
 use crate::number::Number;
 use crate::segment::{Kind, Segment, Side};
 use crate::send::flight::Sent;
+use crate::send::recovery::Withheld;
 
 impl Connection {
     /// Whether [`Connection::transmit`] has something to give in this class, now. Pacing may hold data back until
@@ -322,7 +323,7 @@ impl Connection {
     fn wake(&mut self, now: Time) {
         let idle = now.since(self.sent.max(self.progress));
         let rto = self.rto();
-        if self.config.restart_after_idle && !self.flags.steered && self.rtt.known() && idle > rto {
+        if self.config.restart_after_idle && self.rtt.known() && idle > rto {
             self.restart(idle, rto);
         }
         self.progress = now;
@@ -334,8 +335,8 @@ impl Connection {
         self.deadline = self.deadline.min(now + first);
     }
 
-    /// RFC 2861, as Linux' `tcp_cwnd_restart`. For every RTO of idle time the window halves, down to the initial one. The
-    /// threshold keeps three quarters of it.
+    /// Restarts after an idle time (RFC 5681, 4.1; RFC 2861; Linux' `tcp_cwnd_restart`). For every RTO of idle time the window
+    /// halves, down to the initial one. The threshold keeps three quarters of it.
     fn restart(&mut self, idle: Duration, rto: Duration) {
         let least = (u64::from(self.config.initial_window) * self.mss()).min(self.cwnd);
         if self.phase == Phase::Open {
@@ -347,7 +348,18 @@ impl Connection {
             cwnd /= 2;
             left = left.saturating_sub(rto);
         }
-        self.set_cwnd(cwnd.max(least));
+        let (before, cwnd) = (self.cwnd, cwnd.max(least));
+        self.set_cwnd(cwnd);
+        if self.flags.steered && cwnd < before && self.withheld() != Withheld::Timeout {
+            // The control may keep a window of its own, and set it again.
+            let repair = self.repair_mut();
+            let until = match repair.withheld {
+                Withheld::Idle => before.max(repair.resume_until),
+                _ => before,
+            };
+            repair.withheld = Withheld::Idle;
+            (repair.asked, repair.resume_limit, repair.resume_until) = (cwnd, cwnd, until);
+        }
     }
 
     /// Notes, per round, whether the window limits sending (Linux' `tcp_cwnd_validate`), and whether the application does.

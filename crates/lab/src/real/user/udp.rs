@@ -112,6 +112,7 @@ impl<'r> UdpEnds<'r> {
                 false => Ecn::NotEct,
             },
             stamps,
+            restart_after_idle: !wants.contains(Capabilities::KEEPS_WINDOW),
             rc3: self.rc3,
             ..Config::default()
         };

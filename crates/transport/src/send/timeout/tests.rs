@@ -23,6 +23,51 @@ fn time_out(alone: &mut Alone) -> Ack {
     }
 }
 
+/// RFC 5681, 3.1: after a timeout the window is one segment, whatever the control sets, until something is delivered.
+#[test]
+fn no_control_opens_the_window_between_a_timeout_and_the_next_delivery() {
+    let mut alone = Alone::new(10);
+    alone.write(30);
+    alone.says.cwnd = Some(40 * MSS);
+    time_out(&mut alone);
+    assert_eq!(alone.leaving(), [0]);
+    alone.command();
+    assert_eq!(alone.leaving(), [], "the agent's window waits");
+    assert_eq!(
+        alone.connection.steered_cwnd(),
+        40 * MSS,
+        "and is the one that the agent sees"
+    );
+    for _ in 0..4 {
+        time_out(&mut alone);
+        assert_eq!(alone.leaving(), [0], "one segment for each timeout");
+    }
+    let before = alone.connection.stats().retransmitted;
+    alone.says.cwnd = None;
+    alone.pass(20);
+    alone.hear(ack(1).echo(0, 6));
+    assert_eq!(
+        alone.connection.window(),
+        40,
+        "the path delivers, and the agent's window is in force"
+    );
+    alone.leaving();
+    assert!(alone.connection.stats().retransmitted > before + 5);
+}
+
+/// A control that sets no window gets slow start from one segment.
+#[test]
+fn without_a_window_of_the_control_slow_start_begins_at_one_segment() {
+    let mut alone = Alone::new(10);
+    alone.connection.flags.steered = true;
+    alone.write(30);
+    time_out(&mut alone);
+    assert_eq!(alone.leaving(), [0]);
+    alone.pass(20);
+    alone.hear(ack(1).echo(0, 3));
+    assert_eq!(alone.connection.window(), 2);
+}
+
 /// (5.1) and (5.3): the timer runs from the sending, and from each ACK of new data on anew.
 #[test]
 fn the_timer_starts_with_data_and_again_with_progress() {

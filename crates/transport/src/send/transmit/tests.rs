@@ -112,6 +112,94 @@ fn an_idle_connection_starts_with_a_smaller_window() {
     }
 }
 
+/// RFC 5681, 4.1: the same holds for a connection that an agent steers. An algorithm with a window of its own sets it again at the
+/// next ACK, and gets as much of it as slow start would give.
+#[test]
+fn a_steered_connection_restarts_too() {
+    let mut alone = Alone::new(10);
+    alone.connection.flags.steered = true;
+    alone.connection.set_cwnd(64 * MSS);
+    alone.write(1);
+    alone.pass(20);
+    alone.hear(ack(1));
+    alone.pass(60_000);
+    assert_eq!(alone.write(200).len(), 10);
+    assert_eq!(
+        alone.connection.steered_cwnd(),
+        10 * MSS,
+        "the control sees the window in force"
+    );
+    assert_eq!(alone.connection.ssthresh(), u64::MAX);
+    alone.says.cwnd = Some(64 * MSS);
+    let mut windows = Vec::new();
+    for number in [2, 6, 20, 40, 56] {
+        alone.pass(20);
+        alone.hear(ack(number));
+        alone.leaving();
+        windows.push(alone.connection.window());
+        assert_eq!(alone.connection.steered_cwnd(), 64 * MSS);
+    }
+    assert_eq!(windows, [11, 15, 29, 49, 64], "one segment for each that was delivered");
+    alone.says.cwnd = Some(100 * MSS);
+    alone.hear(ack(57));
+    assert_eq!(alone.connection.window(), 100, "the restart is over");
+}
+
+/// A window that an agent sets without an ACK waits for deliveries as well.
+#[test]
+fn a_window_set_without_an_ack_does_not_end_the_restart() {
+    let mut alone = Alone::new(10);
+    alone.connection.flags.steered = true;
+    alone.connection.set_cwnd(64 * MSS);
+    alone.write(1);
+    alone.pass(20);
+    alone.hear(ack(1));
+    alone.pass(60_000);
+    alone.write(200);
+    alone.says.cwnd = Some(64 * MSS);
+    alone.command();
+    assert_eq!(alone.connection.window(), 10);
+    alone.says.cwnd = None;
+    alone.pass(20);
+    alone.hear(ack(6));
+    assert_eq!(
+        alone.connection.window(),
+        15,
+        "the window that was asked for is not forgotten"
+    );
+}
+
+/// A loss in the restart: the repair reduces from the window that the control asked for, and does not end in a burst.
+#[test]
+fn a_loss_during_the_restart_does_not_lift_its_limit() {
+    let mut alone = Alone::new(10);
+    alone.connection.flags.steered = true;
+    alone.connection.set_cwnd(64 * MSS);
+    alone.write(1);
+    alone.pass(20);
+    alone.hear(ack(1));
+    alone.pass(60_000);
+    alone.write(200);
+    alone.says.cwnd = Some(64 * MSS);
+    alone.pass(20);
+    alone.hear(ack(2));
+    alone.leaving();
+    alone.says.cwnd = Some(32 * MSS);
+    alone.hear(ack(2).sack(3..8));
+    assert_eq!(alone.connection.phase(), Phase::Recovery);
+    alone.says.cwnd = None;
+    alone.leaving();
+    alone.pass(20);
+    alone.hear(ack(13).echo(2, 2));
+    assert_eq!(alone.connection.phase(), Phase::Open);
+    assert_eq!(alone.connection.steered_cwnd(), 32 * MSS);
+    assert_eq!(
+        alone.connection.window(),
+        10 + 1 + 5 + 6,
+        "as much as was delivered since"
+    );
+}
+
 /// Pacing holds a segment back until the one before it has had its time on the wire.
 #[test]
 fn pacing_spreads_a_window() {

@@ -1,0 +1,145 @@
+//! No algorithm fills a link that delivers nothing: between a retransmission timeout and the next delivery, one segment is in flight
+//! (RFC 5681, 3.1), whatever window the algorithm computes or its agent sets.
+
+use std::sync::Arc;
+
+use ccplane_agent::Agent;
+use ccplane_algorithms::{Parameters, Registry};
+use ccplane_lab::sim::switched_on;
+use ccplane_qdisc::QueueSpec;
+use ccplane_sim::{Change, Congestion, FlowSpec, LinkSpec, SimOptions, Simulation, SteerOptions, settings, topology};
+use ccplane_transport::Native;
+use ccplane_units::{Duration, Rate, Time};
+use proptest::prelude::*;
+
+#[derive(Clone, Copy, Debug)]
+struct Outage {
+    rate_mbit: u64,
+    rtt_ms: u64,
+    begin_ms: u64,
+    length_ms: u64,
+}
+
+/// Segments sent during an outage, apart from those of the round trip in which it began, and timeouts.
+#[derive(Debug)]
+struct Course {
+    /// Most segments in flight between a timeout and the next delivery.
+    in_flight: u32,
+    timeouts: u16,
+    delivered_after: bool,
+}
+
+fn simulate(name: &str, outage: Outage) -> Course {
+    let registry = Registry::builtin();
+    let rtt = Duration::from_millis(outage.rtt_ms);
+    let network = topology::dumbbell(
+        1,
+        &LinkSpec::wire(Duration::ZERO),
+        LinkSpec::new(Rate::from_bits_per_sec(outage.rate_mbit * 1_000_000), rtt / 2)
+            .with_queue(QueueSpec::ONE_BDP, rtt),
+        LinkSpec::wire(rtt / 2),
+    )
+    .unwrap();
+    let (from, to) = (network.node("left1").unwrap(), network.node("right1").unwrap());
+    let link = network.link_named("bottleneck").unwrap();
+    let mut sim = Simulation::new(network, SimOptions::default()).unwrap();
+    let begin = Time::ZERO + Duration::from_millis(outage.begin_ms);
+    let end = begin + Duration::from_millis(outage.length_ms);
+    sim.schedule(begin, Change::Down(link)).unwrap();
+    sim.schedule(end, Change::Up(link)).unwrap();
+    let flow = match name.strip_prefix("native:") {
+        Some(native) => FlowSpec::new(from, to).under(Congestion::Native(native.parse::<Native>().unwrap())),
+        None => {
+            let algorithm = registry.by_name(name, &Parameters::new()).unwrap();
+            let wants = algorithm.wants();
+            let mut agent = Agent::new(ccplane_agent::Options::default());
+            agent.add_boxed(algorithm).unwrap();
+            let agent = sim.host_agent(agent, SteerOptions::default());
+            FlowSpec::new(from, to)
+                .under(Congestion::Steered(agent, Arc::from(name)))
+                .with(Arc::new(switched_on((*settings()).clone(), wants)))
+        }
+    };
+    let flow = sim.add_flow(flow).unwrap();
+    let mut course = Course {
+        in_flight: 0,
+        timeouts: 0,
+        delivered_after: false,
+    };
+    let mut now = begin;
+    let mut delivered = 0;
+    while now < end + Duration::from_secs(20) {
+        sim.run_until(now).unwrap();
+        let (sender, _) = sim.connections(flow).expect("the flow lives");
+        if sender.timeouts_in_row() > 0 {
+            course.in_flight = course.in_flight.max(sender.in_flight());
+        }
+        let stats = sender.stats();
+        course.timeouts = stats.timeouts;
+        if now <= end {
+            delivered = stats.delivered;
+        } else if stats.delivered > delivered {
+            course.delivered_after = true;
+            break;
+        }
+        now += Duration::from_millis(3);
+    }
+    course
+}
+
+fn check(name: &str, outage: Outage) {
+    let course = simulate(name, outage);
+    assert!(course.in_flight <= 1, "{name}, {outage:?}: {course:?}");
+    assert!(
+        course.timeouts > 0 && course.delivered_after,
+        "{name}, {outage:?}: {course:?}"
+    );
+}
+
+/// Every algorithm of the registry that runs on single connections, and those of the transport.
+fn names() -> Vec<String> {
+    let registry = Registry::builtin();
+    let steered = registry
+        .names()
+        .filter(|name| {
+            let algorithm = registry.by_name(name, &Parameters::new());
+            algorithm.is_ok_and(|algorithm| {
+                algorithm
+                    .needs()
+                    .missing_from(ccplane_transport::CAPABILITIES)
+                    .is_empty()
+            })
+        })
+        .map(str::to_owned);
+    steered
+        .chain(Native::NAMES.map(|name| format!("native:{name}")))
+        .collect()
+}
+
+#[test]
+fn one_segment_for_each_timeout_under_every_algorithm() {
+    for name in names() {
+        let outage = Outage {
+            rate_mbit: 50,
+            rtt_ms: 40,
+            begin_ms: 3_000,
+            length_ms: 5_000,
+        };
+        check(&name, outage);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_segment_for_each_timeout_in_any_outage(
+        name in prop::sample::select(names()),
+        rate_mbit in 1u64..60,
+        rtt_ms in 2u64..200,
+        begin_ms in 300u64..3_000,
+        length_ms in 2_000u64..6_000,
+    ) {
+        check(&name, Outage { rate_mbit, rtt_ms, begin_ms, length_ms });
+    }
+}
