@@ -85,6 +85,11 @@ impl Algorithm for Constant {
         }
     }
 
+    /// Rate and window are fixed.
+    fn wants(&self) -> Capabilities {
+        self.needs().with(Capabilities::KEEPS_WINDOW)
+    }
+
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {
         let rate = self.rate.map_or(0, Rate::bytes_per_sec);
         let window = match self.window {

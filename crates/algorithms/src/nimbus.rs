@@ -203,6 +203,11 @@ impl Algorithm for Nimbus {
         Capabilities::CWND.with(Capabilities::RTT).with(rates)
     }
 
+    /// It paces at a rate of its own, so that an idle time ends without a burst.
+    fn wants(&self) -> Capabilities {
+        self.needs().with(Capabilities::KEEPS_WINDOW)
+    }
+
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
         let now = control.now();
         // A flow that is taken over goes on from its window; nothing is known of the path yet but that.

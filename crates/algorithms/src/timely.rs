@@ -234,6 +234,11 @@ impl Algorithm for Timely {
         Capabilities::CWND.with(Capabilities::PACING).with(Capabilities::RTT)
     }
 
+    /// It paces at a rate of its own, so that an idle time ends without a burst.
+    fn wants(&self) -> Capabilities {
+        self.needs().with(Capabilities::KEEPS_WINDOW)
+    }
+
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
         control.program("timely", &[]);
         Flow {

@@ -238,6 +238,11 @@ impl Algorithm for Vivace {
         Capabilities::CWND.with(Capabilities::RTT).with(Capabilities::PACING)
     }
 
+    /// It paces at a rate of its own, so that an idle time ends without a burst.
+    fn wants(&self) -> Capabilities {
+        self.needs().with(Capabilities::KEEPS_WINDOW)
+    }
+
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
         control.program("vivace", &[]);
         let id = control.this().map_or(0, |id| id.flow);

@@ -44,7 +44,8 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::DELIVERY_RATE)
     .with(Capabilities::ECN)
     .with(Capabilities::TIMERS)
-    .with(Capabilities::ONE_WAY_DELAY);
+    .with(Capabilities::ONE_WAY_DELAY)
+    .with(Capabilities::KEEPS_WINDOW);
 
 /// Time between two runs of the algorithm's program (paper, section 6: 10 ms). A pulse of 6 Hz has 17 of them.
 pub const TICK: Duration = Duration::from_millis(10);

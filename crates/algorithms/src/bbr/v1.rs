@@ -127,6 +127,11 @@ impl Algorithm for Bbr {
         NEEDS
     }
 
+    /// It paces at a rate of its own, so that an idle time ends without a burst.
+    fn wants(&self) -> Capabilities {
+        self.needs().with(Capabilities::KEEPS_WINDOW)
+    }
+
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
         let dice = control.this().map_or(Dice(0), Dice::of);
         control.program("bbr", &[]);
