@@ -74,7 +74,8 @@ INLINE bool run_program(struct flow *f, __u64 now_us)
  * what the program saw. While a repair runs it sees, and sets, the window that will hold after it (in the call that
  * begins the repair: the window before it); there the program may lower, since a fold that adds what is acknowledged
  * does not know of repairs, and the agent may set what it likes. A program that sets the threshold to infinity does not
- * want to be led anywhere.
+ * want to be led anywhere. Between a timeout and the first delivery after it the kernel's one packet is in force, whatever
+ * is asked for (RFC 5681 section 3.1).
  */
 INLINE void apply(struct tcp_sock *tp, struct flow *f, __u32 said, __u64 cwnd, __u64 ssthresh, __u64 rate, __u32 newly)
 {
@@ -93,20 +94,22 @@ INLINE void apply(struct tcp_sock *tp, struct flow *f, __u32 said, __u64 cwnd, _
 			if (!cwnd_said)
 				f->target = clamp_cwnd(regs[REG_SSTHRESH]);
 		}
-		if (cwnd_said && repairing) {
+		if (withhold(tp, f, regs[REG_WAS_TIMEOUT] ? 0 : newly, cwnd_said, clamp_cwnd(asked), repairing)) {
+			/* what was asked for waits, or is in force now */
+		} else if (cwnd_said && repairing) {
 			if (said & CTL_SET_CWND || asked < cwnd)
 				f->target = clamp_cwnd(asked);
 		} else if (cwnd_said) {
-			set_cwnd(tp, f, clamp_cwnd(asked));
+			set_asked(tp, f, clamp_cwnd(asked));
 			f->answered = 1;
 		} else if (!repairing && f->ca_state != TCP_CA_LOSS && clamp_cwnd(cwnd) != cwnd) {
-			set_cwnd(tp, f, clamp_cwnd(cwnd));
+			set_asked(tp, f, clamp_cwnd(cwnd));
 		}
 	}
 	if (repairing && f->owned && regs[REG_SSTHRESH] == NO_LIMIT) {
 		/* no threshold, no reduction: the program's window is in force, and stays */
 		f->target = clamp_cwnd(asked ? asked : cwnd);
-		set_cwnd(tp, f, f->target);
+		set_asked(tp, f, f->target);
 		f->recover_fs = 0;
 	} else if (repairing)
 		proportional_reduction(tp, f, newly, regs[REG_BYTES_ACKED] && !regs[REG_LOST]);
@@ -180,7 +183,7 @@ static NOINLINE int on_call(struct tcp_sock *tp, struct flow *f, struct rate_sam
 		return 0;
 	f->timeout = 0;
 	__u32 said = 0, newly = gather(tp, f, rs, timeout, now_us);
-	__u64 cwnd = repairing && f->recover_fs ? f->target : cwnd_of(tp, f);
+	__u64 cwnd = repairing && f->recover_fs ? f->target : steered_cwnd(tp, f);
 	__u64 ssthresh = ssthresh_bytes(tp), rate = f->rate;
 	struct ccp_slot *s = slot_of(f);
 	bool clock_set = false;
@@ -305,6 +308,8 @@ int undo_cwnd(__u64 *ctx)
 	if (f) {
 		f->undone = 1;
 		f->restored = 1;
+		if (f->withheld == WITHHELD_TIMEOUT)
+			f->withheld = WITHHELD_NOT;
 		f->answered = 1;
 		f->epoch++;
 		f->event_us = tp->tcp_mstamp;
@@ -325,11 +330,15 @@ int set_state(__u64 *ctx)
 	if (state == TCP_CA_LOSS) {
 		f->answered = 0;
 		f->recover_fs = 0;
+		if (f->withheld != WITHHELD_TIMEOUT) {
+			f->withheld = WITHHELD_TIMEOUT;
+			f->asked = 0;
+		}
 		on_call(tp, f, NULL, true);
 	} else if (state < TCP_CA_CWR && (before == TCP_CA_CWR || before == TCP_CA_RECOVERY)) {
 		/* repaired: the window is what the reduction aimed at, unless it was undone */
 		if (!f->restored)
-			set_cwnd(tp, f, whole(f->target, mss_of(tp)));
+			set_asked(tp, f, whole(f->target, mss_of(tp)));
 		f->recover_fs = 0;
 	}
 	return 0;

@@ -19,6 +19,9 @@ struct flow {
 	__u64 cwnd; /* bytes; means tp->snd_cwnd while cwnd / mss says the same */
 	__u64 rate; /* bytes/s that program or agent set; 0: none */
 	__u64 target; /* bytes: the window after the repair under way */
+	__u64 asked; /* bytes: the window of program or agent while it is `withheld`; 0: none set since */
+	__u64 resume_limit; /* bytes: after an idle time, the largest window in force now, and */
+	__u64 resume_until; /* the window before, at which the restart is over */
 	__u64 clock_us; /* Micros counts from here */
 	__u64 event_us; /* the last reduction or undo */
 	__u64 opened_us;
@@ -64,6 +67,15 @@ struct flow {
 	__u8 paced; /* it was us who switched pacing on */
 	__u8 timeout; /* not told to the program yet */
 	__u8 released; /* given up: NewReno has it until a program is set */
+	__u8 withheld; /* WITHHELD_*: the reason why the window in force is less than the one asked for */
+};
+
+enum {
+	WITHHELD_NOT,
+	/* a timeout, and nothing was delivered since: the kernel's one packet is in force */
+	WITHHELD_TIMEOUT,
+	/* a restart after an idle time: the window in force grows by what is delivered */
+	WITHHELD_IDLE,
 };
 
 struct {
@@ -171,6 +183,13 @@ INLINE __u64 cwnd_of(struct tcp_sock *tp, struct flow *f)
 	if (f->cwnd / mss != now)
 		f->cwnd = now * mss;
 	return f->cwnd;
+}
+
+/* The window that program and agent see and set, outside of repairs. */
+INLINE __u64 steered_cwnd(struct tcp_sock *tp, struct flow *f)
+{
+	__u64 in_force = cwnd_of(tp, f);
+	return f->owned && f->withheld && f->asked ? f->asked : in_force;
 }
 
 INLINE void write_addresses(struct tcp_sock *tp, struct ccp_shown *shown)

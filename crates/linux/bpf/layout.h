@@ -9,7 +9,7 @@
 
 #include "totals.h"
 
-#define CCP_LAYOUT 7
+#define CCP_LAYOUT 8
 
 /* The register file of crates/datapath/src/bytecode.rs, one u64 per register. */
 #define CCP_REGS 128

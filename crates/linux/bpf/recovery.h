@@ -108,8 +108,57 @@ INLINE void pace(struct tcp_sock *tp, struct flow *f)
 	}
 }
 
-/* After an idle time longer than the RTO the window halves for every RTO (RFC 2861, as tcp_cwnd_restart()); an agent
- * that steers has its own rules.
+/* Whether the algorithm keeps its window over idle times; the loader sets it. */
+const volatile __u32 keeps_window SEC(".rodata.keeps");
+
+/* Puts the window of program or agent into force, as far as a restart after an idle time allows. */
+INLINE void set_asked(struct tcp_sock *tp, struct flow *f, __u64 bytes)
+{
+	if (f->withheld == WITHHELD_IDLE) {
+		f->asked = bytes;
+		if (bytes > f->resume_limit)
+			bytes = f->resume_limit;
+	}
+	set_cwnd(tp, f, bytes);
+}
+
+/* Keeps back the window that program or agent ask for (`said`: they set `bytes` in this call). True when that settles the
+ * window of this call.
+ *
+ * Between a timeout and the first delivery after it the kernel's one packet is in force: nothing shows that the path
+ * carries more, whatever was computed meanwhile (RFC 5681 section 3.1). After an idle time the window in force grows by
+ * what is delivered, as in slow start, until it reaches the window before.
+ */
+INLINE bool withhold(struct tcp_sock *tp, struct flow *f, __u32 newly, bool said, __u64 bytes, bool repairing)
+{
+	if (f->withheld == WITHHELD_TIMEOUT) {
+		if (said)
+			f->asked = bytes;
+		if (!newly)
+			return true;
+		f->withheld = WITHHELD_NOT;
+		if (repairing || !f->asked)
+			return false;
+		set_cwnd(tp, f, f->asked);
+		f->answered = 1;
+		return true;
+	}
+	if (f->withheld == WITHHELD_IDLE) {
+		__u64 asked = f->asked;
+		f->resume_limit += newly * mss_of(tp);
+		if (f->resume_limit >= f->resume_until)
+			f->withheld = WITHHELD_NOT;
+		else if (asked > f->resume_limit)
+			asked = f->resume_limit;
+		if (!said && !repairing)
+			set_cwnd(tp, f, asked);
+	}
+	return false;
+}
+
+/* After an idle time longer than the RTO the window halves for every RTO (RFC 5681 section 4.1, RFC 2861, as
+ * tcp_cwnd_restart()), where net.ipv4.tcp_slow_start_after_idle is set and the algorithm does not keep its window. A
+ * program or an agent that sets the old window again gets it as fast as slow start would.
  */
 INLINE void restart_after_idle(struct tcp_sock *tp, struct flow *f)
 {
@@ -118,8 +167,11 @@ INLINE void restart_after_idle(struct tcp_sock *tp, struct flow *f)
 	__s32 rto = tp->inet_conn.icsk_rto;
 	__s32 idle = (__u32)jiffies64() - tp->lsndtime;
 	__u32 cwnd = tp->snd_cwnd, least = cwnd < 10 ? cwnd : 10;
-	if (f->owned || rto <= 0 || idle <= rto || !net->ipv4.sysctl_tcp_slow_start_after_idle)
+	if (rto <= 0 || idle <= rto || !net->ipv4.sysctl_tcp_slow_start_after_idle)
 		return;
+	if (f->owned && keeps_window)
+		return;
+	__u64 before = cwnd_of(tp, f);
 	__u32 three_quarters = cwnd - cwnd / 4;
 	if (f->ca_state < TCP_CA_CWR && three_quarters > tp->snd_ssthresh)
 		tp->snd_ssthresh = three_quarters;
@@ -129,7 +181,18 @@ INLINE void restart_after_idle(struct tcp_sock *tp, struct flow *f)
 			break;
 		cwnd >>= 1;
 	}
-	tp->snd_cwnd = cwnd > least ? cwnd : least;
+	if (cwnd < least)
+		cwnd = least;
+	if (cwnd >= tp->snd_cwnd)
+		return;
+	tp->snd_cwnd = cwnd;
+	if (!f->owned || f->withheld == WITHHELD_TIMEOUT)
+		return;
+	if (f->withheld != WITHHELD_IDLE || before > f->resume_until)
+		f->resume_until = before;
+	f->withheld = WITHHELD_IDLE;
+	f->asked = cwnd_of(tp, f);
+	f->resume_limit = f->asked;
 }
 
 #endif

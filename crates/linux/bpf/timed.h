@@ -245,7 +245,7 @@ INLINE void leave_timed(struct tcp_sock *tp, struct flow *f, struct timed *t, bo
 		return;
 	for (__u32 i = REG_BYTES_IN_FLIGHT; i <= REG_MIN_STAMPED_RTT; i++)
 		to[i] = from[i];
-	to[REG_CWND] = f->cwnd;
+	to[REG_CWND] = f->owned && f->withheld && f->asked ? f->asked : f->cwnd;
 	to[REG_RATE] = f->rate;
 	to[REG_SSTHRESH] = ssthresh_bytes(tp);
 	for (__u32 i = 0; i < CCP_VARS; i++)

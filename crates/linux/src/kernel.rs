@@ -30,7 +30,8 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::RTT)
     .with(Capabilities::DELIVERY_RATE)
     .with(Capabilities::ECN)
-    .with(Capabilities::RECOVERY);
+    .with(Capabilities::RECOVERY)
+    .with(Capabilities::KEEPS_WINDOW);
 
 /// Algorithms registered with this host's kernel.
 ///

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::map::totals::BUCKETS;
 
 /// Part of the path of pinned objects, those of time stamps too: an agent never adopts memory that it would misread. `CCP_LAYOUT`.
-pub const LAYOUT: u32 = 7;
+pub const LAYOUT: u32 = 8;
 /// Programs that run as generated code. `CCP_PADS`.
 pub const PADS: usize = 4;
 /// Programs in all. `CCP_PROGRAMS`.

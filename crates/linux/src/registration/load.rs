@@ -38,7 +38,7 @@ pub struct AlgorithmSpec {
     /// What it needs; with [`Capabilities::ECN`] its connections use ECN.
     pub needs: Capabilities,
     /// What it needs, and what it uses where it is there; with [`Capabilities::TIMERS`] its programs run at a time without an
-    /// ACK too.
+    /// ACK too, and with [`Capabilities::KEEPS_WINDOW`] the window stays as it is over idle times.
     pub wants: Capabilities,
     /// The program that decides everything, where one does: flows run it without an agent.
     pub alone: Option<Alone>,
@@ -59,6 +59,11 @@ impl AlgorithmSpec {
     /// True when its flows have timers.
     pub(crate) fn timed(&self) -> bool {
         self.wants.contains(Capabilities::TIMERS)
+    }
+
+    /// True when its flows keep their window over idle times.
+    fn keeps_window(&self) -> bool {
+        self.wants.contains(Capabilities::KEEPS_WINDOW)
     }
 }
 
@@ -144,6 +149,8 @@ const STAMPED: &str = ".rodata.stamped";
 const STAMPS: &str = "stamps";
 /// Whether flows have timers, and the map where those are.
 const TIMED: &str = ".rodata.timed";
+/// Whether flows keep their window over idle times.
+const KEEPS: &str = ".rodata.keeps";
 const TIMERS: &str = "timers";
 /// The maps that objects of one registration have in common.
 const SHARED: [&str; 7] = [".data.plane", "table", "vacant", "programs", "ring", "states", TIMERS];
@@ -325,6 +332,7 @@ fn fit(
             FILLED => map.set_initial_value(&filled.to_ne_bytes())?,
             STAMPED => map.set_initial_value(&u32::from(options.stamps.is_some()).to_ne_bytes())?,
             TIMED => map.set_initial_value(&u32::from(spec.timed()).to_ne_bytes())?,
+            KEEPS => map.set_initial_value(&u32::from(spec.keeps_window()).to_ne_bytes())?,
             TIMERS if spec.timed() => map.set_max_entries(options.flows)?,
             STAMPS => {
                 if let Some(storage) = &options.stamps {
