@@ -20,7 +20,8 @@ pub enum Stack {
 const ALL: Capabilities = Capabilities::CWND
     .with(Capabilities::RTT)
     .with(Capabilities::DELIVERY_RATE)
-    .with(Capabilities::RECOVERY);
+    .with(Capabilities::RECOVERY)
+    .with(Capabilities::KEEPS_WINDOW);
 
 impl Stack {
     /// All of them.

@@ -38,6 +38,19 @@ pub(crate) struct Window {
     wrong: u32,
     /// The control has set a window since the last persistent congestion.
     answered: bool,
+    withheld: Withheld,
+    /// The control's window while it is withheld.
+    asked: Option<u64>,
+}
+
+/// Stage of persistent congestion in which the control's window is not in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Withheld {
+    No,
+    /// The call that reports it.
+    Reporting,
+    /// From then to the next acknowledgement.
+    Waiting,
 }
 
 /// What one call brought, as far as the window is concerned.
@@ -69,6 +82,8 @@ impl Window {
             marks: 0,
             wrong: 0,
             answered: false,
+            withheld: Withheld::No,
+            asked: None,
         }
     }
 
@@ -87,7 +102,7 @@ impl Window {
         if self.is_reducing() && self.prr.began() {
             self.within(self.target)
         } else {
-            self.cwnd
+            self.asked.map_or(self.cwnd, |asked| self.within(asked))
         }
     }
 
@@ -124,6 +139,7 @@ impl Window {
         (self.marks, self.wrong) = (0, 0);
         self.phase = phase;
         self.end = next;
+        (self.withheld, self.asked) = (Withheld::No, None);
     }
 
     /// So many packets were found lost in the reduction under way.
@@ -142,13 +158,37 @@ impl Window {
         self.phase = Phase::Loss;
         self.end = next;
         self.answered = false;
+        self.withheld = Withheld::Reporting;
+        self.asked = None;
     }
 
-    /// The control has heard of persistent congestion, and said nothing of the window.
+    /// The control was called with persistent congestion. The window is the least, whatever it set.
     pub fn restart(&mut self) {
-        if self.phase == Phase::Loss && !self.answered {
+        if self.phase == Phase::Loss {
             self.set(LEAST * self.mss);
+            self.withheld = Withheld::Waiting;
         }
+    }
+
+    /// Keeps the control's window back until the acknowledgement after the one that showed persistent congestion. Returns whether the
+    /// outcome needs nothing else.
+    fn withhold(&mut self, outcome: &Outcome, newly: u32) -> bool {
+        if self.withheld == Withheld::No {
+            return false;
+        }
+        if !outcome.limited {
+            self.asked = outcome.cwnd.or(self.asked);
+        }
+        if self.withheld == Withheld::Reporting || newly == 0 {
+            return true;
+        }
+        self.withheld = Withheld::No;
+        let Some(asked) = self.asked.take() else {
+            return false;
+        };
+        self.answered = true;
+        self.set(asked);
+        true
     }
 
     /// A packet of this order is acknowledged: a reduction that began before it left is over. The window is what it aimed at, in whole
@@ -175,6 +215,7 @@ impl Window {
         self.set(cwnd.max(self.cwnd));
         self.ssthresh = self.ssthresh.max(ssthresh);
         self.phase = Phase::Open;
+        (self.withheld, self.asked) = (Withheld::No, None);
         self.answered = true;
         (self.marks, self.wrong) = (0, 0);
         true
@@ -188,6 +229,9 @@ impl Window {
         }
         if let Some(ssthresh) = outcome.ssthresh {
             self.ssthresh = ssthresh.max(LEAST * self.mss);
+        }
+        if self.withhold(outcome, brought.newly) {
+            return;
         }
         if let Some(cwnd) = outcome.cwnd {
             self.answered |= !outcome.limited;
@@ -308,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn after_persistent_congestion_the_window_starts_over_unless_the_control_says_another() {
+    fn after_persistent_congestion_the_window_starts_over() {
         let mut window = Window::new(MSS, 20 * MSS);
         window.collapse(20);
         window.restart();
@@ -323,9 +367,14 @@ mod tests {
             cwnd: Some(7 * MSS),
             ..Outcome::default()
         };
-        window.apply(&outcome, &brought(0, 0));
+        // Persistent congestion shows at an acknowledgement, which says nothing of the path as it is now.
+        window.apply(&outcome, &brought(1, 0));
         window.restart();
-        assert_eq!(window.cwnd, 7 * MSS);
+        assert_eq!((window.cwnd, window.steered()), (2 * MSS, 7 * MSS));
+        window.apply(&Outcome::default(), &brought(0, 2));
+        assert_eq!(window.cwnd, 2 * MSS, "nothing was acknowledged");
+        window.apply(&Outcome::default(), &brought(1, 1));
+        assert_eq!((window.cwnd, window.steered()), (7 * MSS, 7 * MSS));
     }
 
     #[test]
