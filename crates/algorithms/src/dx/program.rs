@@ -183,8 +183,9 @@ impl Dx {
             (do (:= slow (&& (== recovering 2) (> Report.window Cwnd)))
                 (:= Report.window (min Report.window Cwnd))
                 (:= recovering 0))))
+    # An undo restores window and threshold, and with them slow start.
     (if Flow.undone
-        (do (:= Report.window (max Report.window Cwnd)) (report)))
+        (do (:= Report.window (max Report.window Cwnd)) (:= slow (< Report.window Ssthresh)) (report)))
     (if (&& (< q +infinity) (<= left (if slow 0 {span})))
         (do (:= sum (if (== count 0) q (if Report.stamped (+ sum q) (min sum q)))) (:= count (+ count 1))))
     # The way back has no part in the queue, but noise: what of the RTT is not the way there, above its least.

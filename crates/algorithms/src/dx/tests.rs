@@ -1,4 +1,4 @@
-use ccplane_datapath::{INFINITY, OneWay, Signals, Stamps};
+use ccplane_datapath::{INFINITY, OneWay, Signals, Stamps, Transport};
 use ccplane_units::Time;
 
 use super::noise::{Noise, Seen};
@@ -258,6 +258,43 @@ fn a_loss_halves_once_and_a_timeout_is_raised_again() {
         });
     }
     assert_eq!(script.window(), 10, "up to the threshold and no further");
+}
+
+/// A timeout that proves spurious, as at the beginning of a path longer than the initial RTO, leaves slow start as it was.
+#[test]
+fn an_undo_restores_slow_start() {
+    for timeout in [true, false] {
+        let mut script = Script::new("dx", "");
+        for _ in 0..20 {
+            ack(&mut script, 0);
+        }
+        let before = script.transport;
+        script.transport.ssthresh = before.cwnd / 2;
+        script.ack(Duration::from_millis(200), |s| {
+            (s.in_recovery, s.lost_pkts_sample, s.bytes_acked, s.packets_acked) = (1, 1, 0, 0);
+            s.was_timeout = u64::from(timeout);
+        });
+        assert!(script.transport.ssthresh < before.cwnd);
+        script.transport = Transport {
+            now: script.transport.now,
+            ..before
+        };
+        script.ack(Duration::from_micros(10), |s| {
+            waited(s, 0);
+            s.undone = 1;
+        });
+        let undone = script.window();
+        assert!(undone >= before.cwnd / MSS);
+        for _ in 0..10 {
+            ack(&mut script, 0);
+        }
+        assert_eq!(
+            script.window(),
+            undone + 10,
+            "a packet for each ACK; timeout: {timeout}"
+        );
+        assert_eq!(script.faults(), 0);
+    }
 }
 
 #[test]
