@@ -337,6 +337,8 @@ impl Algorithm for Copa {
         // After a timeout the program has begun anew.
         if let Some(window) = retreat.filter(|_| timeouts == 0) {
             control.cwnd(window);
+            // Behind a policer there is never a queue that would end slow start.
+            control.set("slow", 0);
         }
         if rounds > 0 && least < INFINITY {
             let slow = slow > 0;
@@ -428,11 +430,12 @@ const PROGRAM: &str = "(def
     (fallthrough))
 (when true
     (:= slow (&& slow up))
-    (:= step Ack.bytes_acked)
+    # What this ACK delivers: the cumulative ACK that ends a repair covers much that was SACKed, and counted, before.
+    (:= step (min (+ Ack.bytes_acked Ack.bytes_misordered) (* Flow.mss (+ Ack.packets_acked Ack.packets_misordered))))
     (if (! slow)
         (do (:= pace (* unit (if (== up upwards) velocity 1)))
             (if (&& by_excess (! up)) (:= pace (max unit (/ (diff queued unit) 2))))
-            (:= credit (+ credit (* Ack.bytes_acked pace)))
+            (:= credit (+ credit (* step pace)))
             (:= step (/ credit Cwnd))
             (:= credit (diff credit (* step Cwnd)))))
     (:= window (if up (+ Cwnd (if Flow.cwnd_limited step 0)) (max (diff Cwnd step) (* 2 Flow.mss))))

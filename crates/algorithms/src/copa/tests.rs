@@ -198,6 +198,15 @@ fn a_loss_leaves_the_window_where_copa_wants_it() {
     assert_eq!(outcome.report, Some(ccplane_datapath::Urgency::Urgent));
 }
 
+/// The cumulative ACK that ends a repair covers segments that were SACKed before, and moved the window then.
+#[test]
+fn what_was_sacked_before_does_not_move_the_window_again() {
+    let mut script = steady("");
+    let before = script.window();
+    script.ack(RTT / 100, |s| (s.bytes_acked, s.packets_acked) = (900 * MSS, 1));
+    assert!(script.window() <= before + 1, "{before} -> {}", script.window());
+}
+
 #[test]
 fn a_timeout_begins_anew() {
     let mut script = steady("");
@@ -244,6 +253,23 @@ fn where_nobody_repairs_a_loss_changes_neither_window_nor_threshold() {
         assert_eq!(script.transport.ssthresh, u64::MAX);
     }
     assert!(script.window() > 10);
+}
+
+/// Behind a policer no queue ends slow start: sustained loss does.
+#[test]
+fn sustained_loss_ends_slow_start() {
+    let mut script = Script::new("copa", "");
+    script.round(RTT);
+    script.round(RTT);
+    assert!(script.window() >= 30, "slow start: {}", script.window());
+    for _ in 0..10 {
+        script.ack(RTT / 10, |s| {
+            (s.lost_pkts_sample, s.bytes_acked, s.packets_acked) = (2, 4 * MSS, 4)
+        });
+    }
+    let before = script.window();
+    script.round(RTT);
+    assert!(script.window() <= before + 4, "{before} -> {}", script.window());
 }
 
 #[test]
