@@ -43,7 +43,7 @@ enum Reads {
     Lesser,
 }
 
-const PLACES: [Place; 7] = [
+const PLACES: [Place; 8] = [
     Place {
         name: "loss",
         what: "of Reno's goodput, where 2 % of packets are lost at random",
@@ -83,9 +83,16 @@ const PLACES: [Place; 7] = [
     },
     Place {
         name: "long",
-        what: "of the link, at 400 ms",
+        what: "of the link, at 600 ms",
         least: 0.3,
-        sketch: || Sketch::dumbbell("5mbit", "400ms", "droptail:1bdp").seconds(40.0),
+        sketch: || Sketch::dumbbell("5mbit", "600ms", "droptail:1bdp").seconds(60.0),
+        reads: Reads::Utilisation(0.5),
+    },
+    Place {
+        name: "longer",
+        what: "of the link, at 2 s, above the initial RTO",
+        least: 0.3,
+        sketch: || Sketch::dumbbell("1mbit", "2s", "droptail:1bdp").seconds(160.0),
         reads: Reads::Utilisation(0.5),
     },
     Place {
