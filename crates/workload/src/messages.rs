@@ -15,8 +15,8 @@ pub struct Message {
     pub connection: u32,
     /// Time at which the sender had the message.
     pub arrived: Time,
-    /// Time from which the connection served only this message; until then it waited for a connection, or behind
-    /// earlier messages on its own.
+    /// Time from which the connection served only this message; until then it waited for a
+    /// connection, or behind earlier messages on its own.
     pub started: Time,
     /// Time at which its last byte was received.
     pub finished: Time,
@@ -27,16 +27,18 @@ pub struct Message {
 /// Choice of a connection among those of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pick {
-    /// The idle connection that was busy last, as connection pools do. If all are busy, the message waits and the first
-    /// connection to become idle takes the message that has waited longest.
+    /// The idle connection that was busy last, as connection pools do. If all are busy, the message
+    /// waits and the first connection to become idle takes the message that has waited longest.
     #[default]
     Last,
-    /// A connection drawn at random, busy or not, as clients do that draw a server per request and keep one connection to
-    /// each server. Messages on one connection form one stream: each follows the one before without a pause.
+    /// A connection drawn at random, busy or not, as clients do that draw a server per request and
+    /// keep one connection to each server. Messages on one connection form one stream: each follows
+    /// the one before without a pause.
     Random,
 }
 
-/// Senders of messages. Each pair has its own connections. They are opened at the start, without data.
+/// Senders of messages. Each pair has its own connections. They are opened at the start, without
+/// data.
 #[derive(Debug)]
 pub(crate) struct Messages {
     pick: Pick,
@@ -47,7 +49,8 @@ pub(crate) struct Messages {
     most: u64,
     span: Span,
     random: Pcg64,
-    /// Random numbers of [`Pick::Random`]: the same seed gives the same arrivals and sizes whatever the pick.
+    /// Random numbers of [`Pick::Random`]: the same seed gives the same arrivals and sizes whatever
+    /// the pick.
     servers: Pcg64,
     /// Arrival time of the next message.
     next: Option<Time>,
@@ -155,8 +158,9 @@ impl Messages {
         if now < self.span.start || (self.arrived == 0 && self.next.is_none()) {
             return None;
         }
-        // Messages that arrived before the connections are opened: with `Last` a connection opens with the first of them
-        // that waits; with `Random` they are written after all connections are open.
+        // Messages that arrived before the connections are opened: with `Last` a connection opens
+        // with the first of them that waits; with `Random` they are written after all connections
+        // are open.
         if self.pick == Pick::Last {
             self.take_arrivals(now, pairs);
         }
@@ -363,8 +367,8 @@ mod tests {
         spec
     }
 
-    /// Runs the workload to its end on connections that each carry this rate, with a driver that is `late`. Returns its
-    /// actions.
+    /// Runs the workload to its end on connections that each carry this rate, with a driver that is
+    /// `late`. Returns its actions.
     fn drive(running: &mut Running, rate: Rate, late: Duration) -> Vec<(Time, Action)> {
         let mut under_way: BTreeSet<(Time, u32)> = BTreeSet::new();
         let (mut done, mut now, mut slots) = (Vec::new(), Time::ZERO, 0);
@@ -401,8 +405,8 @@ mod tests {
         done
     }
 
-    /// One connection, one size: an M/D/1 queue, in which a message waits ρ / 2(1 - ρ) of its service on average
-    /// (Pollaczek and Khinchine).
+    /// One connection, one size: an M/D/1 queue, in which a message waits ρ / 2(1 - ρ) of its
+    /// service on average (Pollaczek and Khinchine).
     #[test]
     fn waiting_is_as_queueing_theory_says() {
         for (load, tolerance) in [(0.3, 0.05), (0.7, 0.08)] {
@@ -445,13 +449,15 @@ mod tests {
         let mut counts = [0; 40];
         random.iter().for_each(|m| counts[m.connection as usize] += 1);
         assert!(counts.iter().all(|n| (366..634).contains(n)), "{counts:?}");
-        // The pool needs few: 1,000 messages a second of 4 ms each are four busy connections on average.
+        // The pool needs few: 1,000 messages a second of 4 ms each are four busy connections on
+        // average.
         let mut counts = [0; 40];
         last.iter().for_each(|m| counts[m.connection as usize] += 1);
         assert!(counts.iter().filter(|n| **n == 0).count() >= 10, "{counts:?}");
     }
 
-    /// A small message waits behind a large one on its connection and follows it without a pause; a pool has no such wait.
+    /// A small message waits behind a large one on its connection and follows it without a pause; a
+    /// pool has no such wait.
     #[test]
     fn a_message_on_a_drawn_connection_is_written_at_once_and_waits_in_its_stream() {
         let late = Duration::from_micros(1);
@@ -535,8 +541,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(96))]
 
-        /// No message is lost, a connection serves one at a time, and messages are served in the order of their arrival: of
-        /// a pair with `Last`, where none waits while a connection of the pair is idle, and of a connection with `Random`.
+        /// No message is lost, a connection serves one at a time, and messages are served in the
+        /// order of their arrival: of a pair with `Last`, where none waits while a connection of
+        /// the pair is idle, and of a connection with `Random`.
         #[test]
         fn every_message_is_served_in_its_turn(
             connections in 1_u32..5,
