@@ -19,7 +19,7 @@ use crate::dice::scatter;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub use ascent::Ascent;
-pub use utility::{Losses, Regression, Utility};
+pub use utility::{Losses, Regression, Slope, Utility};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "vivace",
@@ -51,6 +51,19 @@ const PACKETS: f64 = 20.0;
 const SHORTEST: f64 = 0.001;
 /// Longest, seconds.
 const LONGEST: f64 = 10.0;
+/// RTTs that an interval lasts at most to tell a slope from the noise. The error falls with the
+/// length to the power of 1.5: four times as long is an eighth. Longer learns slowly and lets a
+/// queue grow for as long.
+const RTTS_MAX: f64 = 4.0;
+/// ACKs in an interval at least: with none it would teach nothing.
+const ACKS_MIN: f64 = 2.0;
+/// RTT samples in an interval at least, within [`RTTS_MAX`]. Of fewer the error of the slope is
+/// unknown.
+const SAMPLES_MIN: f64 = 8.0;
+/// Part of the largest burst of acknowledged packets that an interval keeps.
+const BURST_KEPT: f64 = 0.9;
+/// Weight of an interval in the average of the length that would suffice.
+const LENGTH_GAIN: f64 = 0.25;
 /// Window over rate · RTT: the rate is what limits.
 const ROOM: f64 = 2.0;
 /// Least window, segments: that of a new flow (RFC 6928).
@@ -83,13 +96,20 @@ pub struct Flow {
     rate: f64,
     stage: Stage,
     ascent: Ascent,
+    /// Average length of an interval whose slope is as exact as the two rates are apart, seconds.
+    sufficient: f64,
+    /// Most packets that one ACK acknowledged; falls slowly.
+    burst: f64,
+    /// Average time between ACKs, seconds.
+    ack_interval: f64,
 }
 
 /// Where a flow stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
-    /// Doubling while that pays (section 4.1); what the last interval was worth.
-    Starting(Option<f64>),
+    /// Doubling while that pays (section 4.1); the utility of the last interval, and whether a fall
+    /// of it is being checked.
+    Starting { last: Option<f64>, doubted: bool },
     /// Pairs; what the first of the pair was worth, the faster one first or not.
     Learning { faster_first: bool, first: Worth },
 }
@@ -108,7 +128,7 @@ enum Worth {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Measured {
     rate: f64,
-    slope: f64,
+    slope: Slope,
     losses: Losses,
 }
 
@@ -125,7 +145,7 @@ impl Seen {
     fn worth(&self, rate: f64, mss: f64) -> Worth {
         let seconds = self.span_us.max(1) as f64 / 1e6;
         let (sent, ordered) = (self.losses.sent as f64, rate * BYTES_PER_MBIT * seconds / mss);
-        if self.limited || self.samples.n < 2 {
+        if self.limited || self.samples.n == 0 {
             Worth::Unknown
         } else if sent < (ordered * LEAST_HELD).min(ordered - SOME_PACKETS) {
             Worth::Held(sent * mss / seconds / BYTES_PER_MBIT)
@@ -137,13 +157,23 @@ impl Seen {
             })
         }
     }
+
+    /// Length at which the tolerance of the slope would be the difference of the two rates,
+    /// seconds. The error of a slope falls with the length to the power of 1.5.
+    fn sufficient(&self) -> f64 {
+        let seconds = self.span_us as f64 / 1e6;
+        let Slope { tolerance, .. } = self.samples.slope();
+        let exact = if tolerance.is_finite() { tolerance / APART } else { 1.0 };
+        let enough = SAMPLES_MIN / self.samples.n.max(1) as f64;
+        seconds * libm::pow(exact, 2.0 / 3.0).max(enough)
+    }
 }
 
 impl Flow {
     /// The rates of the two intervals of this round; none for the second in the beginning.
     fn rates(&self) -> [f64; 2] {
         match self.stage {
-            Stage::Starting(_) => [self.rate, 0.0],
+            Stage::Starting { .. } => [self.rate, 0.0],
             Stage::Learning { faster_first, .. } => {
                 let (up, down) = (self.rate * (1.0 + APART), self.rate * (1.0 - APART));
                 if faster_first { [up, down] } else { [down, up] }
@@ -153,6 +183,11 @@ impl Flow {
 
     /// What an interval was worth; whether it was the last of its round.
     fn learn(&mut self, which: u64, worth: Worth, utility: Utility) -> bool {
+        if let (Stage::Starting { last, doubted: false }, Worth::Held(_)) = (self.stage, worth) {
+            // The window of this interval had no room yet for what waits for an ACK.
+            self.stage = Stage::Starting { last, doubted: true };
+            return true;
+        }
         if let Worth::Held(rate) = worth {
             self.rate = rate;
             self.ascent = Ascent::default();
@@ -160,11 +195,16 @@ impl Flow {
             return true;
         }
         match (self.stage, worth) {
-            (Stage::Starting(last), Worth::Known(seen)) => {
-                let worth = utility.of(seen.rate, seen.slope, seen.losses.part());
+            (Stage::Starting { last, doubted }, Worth::Known(seen)) => {
+                let worth = utility.of(seen.rate, seen.slope.significant(), seen.losses.part());
                 if last.is_none_or(|last| worth > last) {
                     self.rate *= 2.0;
-                    self.stage = Stage::Starting(Some(worth));
+                    self.stage = Stage::Starting {
+                        last: Some(worth),
+                        doubted: false,
+                    };
+                } else if seen.slope.is_marginal() && !doubted {
+                    self.stage = Stage::Starting { last, doubted: true };
                 } else {
                     self.rate /= 2.0;
                     self.pair();
@@ -182,14 +222,14 @@ impl Flow {
                 if let (Worth::Known(first), Worth::Known(second)) = (first, second) {
                     let (fast, slow) = if faster_first { (first, second) } else { (second, first) };
                     let [lost_fast, lost_slow] = Losses::parts(fast.losses, slow.losses);
-                    let more =
-                        utility.of(fast.rate, fast.slope, lost_fast) - utility.of(slow.rate, slow.slope, lost_slow);
+                    let more = utility.of(fast.rate, fast.slope.significant(), lost_fast)
+                        - utility.of(slow.rate, slow.slope.significant(), lost_slow);
                     self.rate = self.ascent.follow(self.rate, more / (2.0 * APART * self.rate));
                 }
                 self.pair();
                 true
             }
-            (Stage::Starting(_), _) => true,
+            (Stage::Starting { .. }, _) => true,
         }
     }
 
@@ -208,13 +248,19 @@ impl Flow {
         let bytes = |rate: f64| Rate::from_bytes_per_sec((rate * BYTES_PER_MBIT) as u64);
         let [first, second] = self.rates();
         let packets = PACKETS * self.mss / (self.rate * BYTES_PER_MBIT);
-        let length = srtt.max(packets).clamp(SHORTEST, LONGEST);
-        let window = ROOM * first.max(second) * BYTES_PER_MBIT * srtt;
+        let sufficient = self.sufficient.min(RTTS_MAX * srtt);
+        let acks = ACKS_MIN * self.ack_interval;
+        let length = srtt.max(packets).max(sufficient).max(acks).clamp(SHORTEST, LONGEST);
+        let waiting = if self.burst > SOME_PACKETS {
+            ROOM * self.burst * self.mss
+        } else {
+            0.0
+        };
+        let window = ROOM * first.max(second) * BYTES_PER_MBIT * srtt + waiting;
         for (name, value) in [
             ("go", self.round),
             ("first", bytes(first).bytes_per_sec()),
             ("second", bytes(second).bytes_per_sec()),
-            ("between", bytes(self.rate).bytes_per_sec()),
             ("length", (length * 1e6) as u64),
             ("window", window.max(LEAST_SEGMENTS * self.mss) as u64),
         ] {
@@ -252,8 +298,14 @@ impl Algorithm for Vivace {
             round: 0,
             initial: info.init_cwnd.get() as f64,
             rate: 0.0,
-            stage: Stage::Starting(None),
+            stage: Stage::Starting {
+                last: None,
+                doubted: false,
+            },
             ascent: Ascent::default(),
+            sufficient: 0.0,
+            burst: 0.0,
+            ack_interval: 0.0,
         };
         let srtt = info.srtt.as_secs_f64();
         if info.live && srtt > 0.0 {
@@ -266,7 +318,24 @@ impl Algorithm for Vivace {
     }
 
     fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
-        let &[round, which, lost, n, x, y, xx, xy, limited, span_us, sent, srtt] = report.fields() else {
+        let &[
+            round,
+            which,
+            lost,
+            n,
+            x,
+            y,
+            xx,
+            xy,
+            yy,
+            steps,
+            limited,
+            span_us,
+            sent,
+            burst,
+            srtt,
+        ] = report.fields()
+        else {
             return;
         };
         if srtt == 0 || srtt >= INFINITY || round != flow.round {
@@ -286,10 +355,21 @@ impl Algorithm for Vivace {
         }
         let seen = Seen {
             losses: Losses { sent, lost },
-            samples: Regression { n, x, y, xx, xy },
+            samples: Regression {
+                n,
+                x,
+                y,
+                xx,
+                xy,
+                yy,
+                steps,
+            },
             limited: limited != 0,
             span_us,
         };
+        flow.burst = (flow.burst * BURST_KEPT).max(burst as f64);
+        flow.ack_interval += LENGTH_GAIN * (span_us as f64 / 1e6 / n.max(1) as f64 - flow.ack_interval);
+        flow.sufficient += LENGTH_GAIN * (seen.sufficient() - flow.sufficient);
         let [first, second] = flow.rates();
         let worth = seen.worth(if which == 1 { first } else { second }, flow.mss);
         if flow.learn(which, worth, self.utility) {
@@ -306,13 +386,14 @@ impl Algorithm for Vivace {
 const PROGRAM: &str = "(def
     (Report
         (round 0) (which 0) (volatile lost 0) (volatile n 0) (volatile x 0) (volatile y 0) (volatile xx 0) (volatile xy 0)
-        (volatile limited false) (span 0) (sent 0) (srtt 0))
-    (go 0) (first 0) (second 0) (between 0) (length 0) (window 0)
-    (phase 0) (interval 3) (a 0) (b 0) (c 0) (from 0) (to 0) (left 0) (at 0)
+        (volatile yy 0) (volatile steps 0) (volatile limited false) (span 0) (sent 0) (volatile burst 0) (srtt 0))
+    (go 0) (first 0) (second 0) (length 0) (window 0)
+    (phase 0) (interval 3) (a 0) (b 0) (c 0) (left 0) (rtt 0) (last 0)
     (gone 0) (mark 0) (first_sent 0) (second_sent 0))
 (when true
     (:= Report.srtt Flow.srtt_us)
     (:= gone (+ gone Ack.packets_acked Ack.packets_misordered Ack.lost_pkts_sample))
+    (if (! Flow.in_recovery) (:= Report.burst (max Report.burst Ack.packets_acked)))
     (if (> Report.n 0)
         (do (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
             (:= Report.limited (|| Report.limited Flow.app_limited))))
@@ -339,31 +420,34 @@ const PROGRAM: &str = "(def
     (:= phase (if (> second 0) 2 3))
     (:= first_sent (diff (+ gone Flow.packets_in_flight) mark))
     (:= mark (+ gone Flow.packets_in_flight))
-    (:= Rate (if (> second 0) second between))
+    (:= Rate (if (> second 0) second first))
     (fallthrough))
 (when (&& (== phase 2) (> Micros (* 2 length)))
     (:= c Ack.now)
     (:= phase 3)
     (:= second_sent (diff (+ gone Flow.packets_in_flight) mark))
-    (:= Rate between)
+    (:= Rate (/ (+ first second) 2))
     (fallthrough))
 (when (&& (< interval 3) (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0))
     (:= left (diff Ack.now Flow.rtt_sample_us))
-    (:= from (if (== interval 1) a b))
-    (:= to (if (== interval 1) b c))
-    (if (&& (>= left from) (|| (== to 0) (< left to)))
-        (do (:= at (- left from))
-            (:= Report.n (+ Report.n 1))
-            (:= Report.x (+ Report.x at))
-            (:= Report.y (+ Report.y (diff Flow.rtt_sample_us Flow.min_rtt_us)))
-            (:= Report.xx (+ Report.xx (* at at)))
-            (:= Report.xy (+ Report.xy (* at (diff Flow.rtt_sample_us Flow.min_rtt_us))))))
-    (if (&& (> to 0) (>= left to))
+    (if (&& (> (if (== interval 1) b c) 0) (>= left (if (== interval 1) b c)))
         (do (:= Report.which interval)
-            (:= Report.span (diff to from))
+            (:= Report.span (if (== interval 1) (diff b a) (diff c b)))
             (:= Report.sent (if (== interval 1) first_sent second_sent))
             (:= interval (if (&& (== interval 1) (> second 0)) 2 3))
-            (report)))
+            (report))
+        (if (>= left (if (== interval 1) a b))
+            (do (:= left (- left (if (== interval 1) a b)))
+                (:= rtt (diff Flow.rtt_sample_us Flow.min_rtt_us))
+                (:= last (if (> Report.n 0) (diff (max rtt last) (min rtt last)) 0))
+                (:= Report.steps (+ Report.steps (* last last)))
+                (:= last rtt)
+                (:= Report.n (+ Report.n 1))
+                (:= Report.x (+ Report.x left))
+                (:= Report.y (+ Report.y rtt))
+                (:= Report.xx (+ Report.xx (* left left)))
+                (:= Report.xy (+ Report.xy (* left rtt)))
+                (:= Report.yy (+ Report.yy (* rtt rtt))))))
     (fallthrough))
 (when (> window 0)
     (if Flow.in_recovery (:= Ssthresh 18446744073709551615))

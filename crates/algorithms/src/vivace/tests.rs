@@ -21,6 +21,11 @@ struct Path {
     owed: f64,
     sent: f64,
     rates: Vec<f64>,
+    /// Largest random addition to an RTT.
+    jitter_us: u64,
+    /// Steps of 0.5 ms from an ACK to the next, and packets and losses since the last one.
+    steps_per_ack: u32,
+    waiting: (u32, f64, f64),
 }
 
 impl Path {
@@ -36,6 +41,9 @@ impl Path {
             owed: 0.0,
             sent: 0.0,
             rates: Vec::new(),
+            jitter_us: 0,
+            steps_per_ack: 1,
+            waiting: (0, 0.0, 0.0),
         }
     }
 
@@ -52,13 +60,20 @@ impl Path {
             self.owed -= owed;
             self.past.push_back((self.queue, owed));
             let (queue, lost) = self.past.pop_front().unwrap_or_default();
-            let rtt = RTT_US + (queue / CAPACITY * 1e6) as u64;
-            let _ = self.script.ack(Duration::from_micros(500), |s| {
-                (s.rtt_sample_us, s.srtt_us) = (rtt, rtt);
-                (s.packets_acked, s.lost_pkts_sample) = ((packets - lost).max(0.0) as u64, lost as u64);
-            });
+            let jitter = crate::dice::scatter(self.now_us) % (self.jitter_us + 1);
+            let rtt = RTT_US + (queue / CAPACITY * 1e6) as u64 + jitter;
             self.now_us += 500;
             self.rates.push(rate);
+            let (steps, delivered, losses) = &mut self.waiting;
+            (*steps, *delivered, *losses) = (*steps + 1, *delivered + packets - lost, *losses + lost);
+            if *steps < self.steps_per_ack {
+                continue;
+            }
+            let (steps, delivered, losses) = std::mem::take(&mut self.waiting);
+            let _ = self.script.ack(Duration::from_micros(500) * u64::from(steps), |s| {
+                (s.rtt_sample_us, s.srtt_us) = (rtt, rtt);
+                (s.packets_acked, s.lost_pkts_sample) = (delivered.max(0.0) as u64, losses as u64);
+            });
         }
         self
     }
@@ -161,4 +176,22 @@ fn without_pacing_it_is_refused() {
     }
     let rest = Capabilities(everything().0 & !Capabilities::TIMERS.0 & !Capabilities::ECN.0);
     assert!(Script::on(rest, "vivace", "").is_some());
+}
+
+/// RTTs of up to 4 ms more, evenly distributed, of every packet by itself.
+#[test]
+fn jitter_does_not_hold_it_back() {
+    let mut path = Path::new("");
+    path.jitter_us = 4_000;
+    path.run(15.0);
+    assert!((0.8..1.1).contains(&path.utilisation()), "{}", path.utilisation());
+}
+
+/// An ACK covers all packets of 10 ms: three of them in a round trip at most.
+#[test]
+fn stretch_acks_do_not_hold_it_back() {
+    let mut path = Path::new("");
+    path.steps_per_ack = 20;
+    path.run(15.0);
+    assert!((0.8..1.1).contains(&path.utilisation()), "{}", path.utilisation());
 }

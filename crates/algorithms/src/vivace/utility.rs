@@ -68,30 +68,98 @@ impl Losses {
     }
 }
 
+/// Standard errors by which a slope must differ from 0 to count. Less follows the jitter of the
+/// path; more overlooks a queue that grows by a few percent of the rate.
+const SURE: f64 = 2.0;
+/// Added to [`SURE`] for an interval with one degree of freedom, and less for more: the error is an
+/// estimate, too. Approximates the 97.5 % quantile of Student's distribution.
+const FEW_SAMPLES: f64 = 3.0;
+/// Largest correlation of neighbouring samples that the error accounts for: a line with a kink, of
+/// a queue that fills or empties within the interval, also has residuals that resemble each other.
+const CORRELATION_MAX: f64 = 0.9;
+
 /// Sums of a linear regression of the RTT (µs above the shortest) over the time of sending (µs).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Regression {
     /// Samples.
     pub n: u64,
-    /// Of times.
+    /// Sum of the times.
     pub x: u64,
-    /// Of RTTs.
+    /// Sum of the RTTs.
     pub y: u64,
-    /// Of squares of times.
+    /// Sum of the squares of the times.
     pub xx: u64,
-    /// Of products.
+    /// Sum of the products.
     pub xy: u64,
+    /// Sum of the squares of the RTTs.
+    pub yy: u64,
+    /// Sum of the squared differences of successive RTTs.
+    pub steps: u64,
+}
+
+/// Slope of the RTT and how far chance may have moved it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slope {
+    /// dRTT/dt, least squares; 0 where no two samples have different times.
+    pub value: f64,
+    /// Smallest absolute slope that counts, of this many samples with this noise. Infinite below
+    /// three samples.
+    pub tolerance: f64,
 }
 
 impl Regression {
-    /// dRTT/dt, the least-squares slope; 0 where there are no two times.
-    pub fn slope(&self) -> f64 {
-        let [n, x, y, xx, xy] = [self.n, self.x, self.y, self.xx, self.xy].map(|sum| sum as f64);
-        let spread = n * xx - x * x;
-        if self.n < 2 || spread <= 0.0 {
-            return 0.0;
+    /// The slope with its tolerance (PCC Proteus, SIGCOMM 2020, section 5, "per-interval
+    /// tolerance": a gradient that is smaller than the regression's error is ignored).
+    ///
+    /// The tolerance is a multiple of the slope's standard error. Jitter keeps the order of
+    /// packets, so that neighbouring samples resemble each other and count as fewer: as n·(1 −
+    /// ρ)/(1 + ρ), where ρ is the correlation of neighbours. It follows from the mean squared step,
+    /// which is 2·(1 − ρ) times the variance.
+    pub fn slope(&self) -> Slope {
+        let [n, x, y, xx, xy, yy] = [self.n, self.x, self.y, self.xx, self.xy, self.yy].map(|sum| sum as f64);
+        let sxx = xx - x * x / n.max(1.0);
+        if self.n < 2 || sxx <= 0.0 {
+            return Slope {
+                value: 0.0,
+                tolerance: f64::INFINITY,
+            };
         }
-        ((n * xy - x * y) / spread).clamp(-1.0, 10.0)
+        let sxy = xy - x * y / n;
+        let value = (sxy / sxx).clamp(-1.0, 10.0);
+        if self.n < 3 {
+            return Slope {
+                value,
+                tolerance: f64::INFINITY,
+            };
+        }
+        let freedom = n - 2.0;
+        let variance = ((yy - y * y / n - sxy * sxy / sxx) / freedom).max(0.0);
+        let step = self.steps as f64 / (n - 1.0);
+        let correlation = match variance > 0.0 {
+            true => (1.0 - step / (2.0 * variance)).clamp(0.0, CORRELATION_MAX),
+            false => 0.0,
+        };
+        let error = (variance / sxx * (1.0 + correlation) / (1.0 - correlation)).sqrt();
+        Slope {
+            value,
+            tolerance: (SURE + FEW_SAMPLES / freedom) * error,
+        }
+    }
+}
+
+impl Slope {
+    /// The slope, or 0 where chance could have made it.
+    pub fn significant(self) -> f64 {
+        if self.value.abs() > self.tolerance {
+            self.value
+        } else {
+            0.0
+        }
+    }
+
+    /// Whether the slope counts and twice the noise would have made it.
+    pub fn is_marginal(self) -> bool {
+        self.significant() != 0.0 && self.value.abs() < 2.0 * self.tolerance
     }
 }
 
@@ -134,36 +202,73 @@ mod tests {
         assert_eq!(Losses::parts(Losses::default(), Losses::default()), [0.0; 2]);
     }
 
-    #[test]
-    fn the_slope_of_a_line() {
+    /// The sums of these samples, times and RTTs in µs.
+    fn sums(samples: impl IntoIterator<Item = (u64, u64)>) -> Regression {
         let mut sums = Regression::default();
-        for i in 0..100u64 {
-            let (x, y) = (i * 125, 1000 + i * 125 / 20);
+        let mut last = None;
+        for (x, y) in samples {
             sums = Regression {
                 n: sums.n + 1,
                 x: sums.x + x,
                 y: sums.y + y,
                 xx: sums.xx + x * x,
                 xy: sums.xy + x * y,
+                yy: sums.yy + y * y,
+                steps: sums.steps + y.abs_diff(last.unwrap_or(y)).pow(2),
             };
+            last = Some(y);
         }
-        assert!((sums.slope() - 0.05).abs() < 1e-3, "{}", sums.slope());
-        assert_eq!(Regression::default().slope(), 0.0);
-        let one = Regression {
-            n: 3,
-            x: 3,
-            y: 9,
-            xx: 3,
-            xy: 9,
-        };
-        assert_eq!(one.slope(), 0.0, "all at one time");
+        sums
+    }
+
+    #[test]
+    fn a_line_has_its_slope_and_hardly_an_error() {
+        let slope = sums((0..100).map(|i| (i * 125, 1000 + i * 125 / 20))).slope();
+        assert!((slope.value - 0.05).abs() < 1e-3, "{slope:?}");
+        assert_eq!(slope.significant(), slope.value, "{slope:?}");
+    }
+
+    #[test]
+    fn too_few_samples_show_nothing() {
+        for samples in [&[][..], &[(1, 3); 3], &[(0, 0), (1000, 900)]] {
+            let slope = sums(samples.iter().copied()).slope();
+            assert_eq!(slope.significant(), 0.0, "{samples:?}: {slope:?}");
+        }
+        assert!(sums([(0, 0), (1000, 900)]).slope().value > 0.8);
         let odd = Regression {
             n: u64::MAX,
             x: 1,
             y: u64::MAX,
-            xx: u64::MAX,
-            xy: 0,
+            ..Regression::default()
         };
-        assert!(odd.slope().is_finite());
+        assert!(odd.slope().value.is_finite() && !odd.slope().significant().is_nan());
+    }
+
+    /// RTTs of 160 packets in 40 ms, each delayed by up to 10 ms more and none before its
+    /// predecessor.
+    fn jittered(seed: u64, growth: f64) -> Slope {
+        let (mut arrived, mut state) = (0, seed);
+        let samples: Vec<(u64, u64)> = (0..160)
+            .map(|i| {
+                state = crate::dice::scatter(state.wrapping_add(i));
+                let sent = i * 250;
+                arrived = (sent + (sent as f64 * growth) as u64 + state % 10_000).max(arrived);
+                (sent, arrived - sent)
+            })
+            .collect();
+        sums(samples).slope()
+    }
+
+    #[test]
+    fn jitter_is_no_slope_and_a_growing_queue_is() {
+        let counts = |growth: f64| {
+            (0..200)
+                .filter(|seed| jittered(*seed, growth).significant() != 0.0)
+                .count()
+        };
+        let beyond = |limit: f64| (0..200).filter(|seed| jittered(*seed, 0.0).value.abs() > limit).count();
+        assert!(beyond(FLAT) > 100, "a fixed limit of 1 % takes the jitter for a slope");
+        assert!(counts(0.0) < 30, "{}", counts(0.0));
+        assert!(counts(0.05) > 150, "{}", counts(0.05));
     }
 }
