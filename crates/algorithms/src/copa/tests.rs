@@ -52,6 +52,70 @@ fn a_queue_that_never_empties_shows_in_five_round_trips() {
     assert!(rounds.was_nearly_empty(20_000, 100.0), "no queue at all");
 }
 
+fn rounds(values: [(u64, u64); 5]) -> Jitter {
+    let mut jitter = Jitter::default();
+    for (least, mean) in values {
+        let (most, cwnd, slow) = (2 * mean - least, 100 * MSS, false);
+        jitter.push(&Round {
+            least,
+            most,
+            mean,
+            cwnd,
+            slow,
+        });
+    }
+    jitter
+}
+
+#[test]
+fn jitter_shows_in_round_trips_that_differ_and_spread() {
+    let in_order = [
+        (41_000, 43_400),
+        (40_200, 42_600),
+        (41_200, 43_100),
+        (40_600, 43_000),
+        (40_900, 43_200),
+    ];
+    // 3 times 1.9 ms, and 8 times (0.8 + 1 + 0.6 + 0.3) / 4 ms.
+    assert_eq!(rounds(in_order).bias(), 5_400.0);
+    // Packets that overtake: the least RTTs hardly differ.
+    let overtaking = [40_000, 40_100, 40_000, 40_100, 40_000].map(|least| (least, least + 5_000));
+    assert_eq!(rounds(overtaking).bias(), 800.0);
+    // A queue that stands, or one that grows in four of five round trips, is no jitter.
+    assert_eq!(rounds([(60_000, 60_000); 5]).bias(), 0.0);
+    let grows = [40_000, 40_000, 45_000, 50_000, 55_000]
+        .map(|least| (least, if least > 40_000 { least + 2_500 } else { least }));
+    assert_eq!(rounds(grows).bias(), 0.0);
+    let mut fresh = rounds(in_order);
+    fresh.push(&Round {
+        least: 40_000,
+        most: 45_000,
+        mean: 42_000,
+        cwnd: 100 * MSS,
+        slow: true,
+    });
+    assert_eq!(fresh.bias(), 0.0, "slow start measures nothing");
+}
+
+#[test]
+fn receivers_that_stretch_acks_do_not_stop_the_flow() {
+    let mut script = steady("mode=default");
+    let stretched = |script: &mut Script| {
+        script.ack(RTT / 4, |s| {
+            (s.bytes_acked, s.packets_acked) = (24 * MSS, 24);
+            (s.rtt_sample_us, s.srtt_us) = (20_000, 20_000);
+        });
+    };
+    (0..8).for_each(|_| stretched(&mut script));
+    // The window and an ACK more; the pace is that of the window.
+    let window = script.transport.cwnd - 24 * MSS;
+    assert_eq!(script.transport.rate, 1_000_000 * window / 20_000);
+    // It grows by two packets in an RTT, not by the packets of an ACK.
+    (0..4).for_each(|_| stretched(&mut script));
+    let grown = script.transport.cwnd - 24 * MSS - window;
+    assert!((1..=8 * MSS).contains(&grown), "{grown}");
+}
+
 fn flow(patience: f64) -> (Copa, Flow) {
     let copa = Copa {
         mode: Mode::Auto,
@@ -63,6 +127,7 @@ fn flow(patience: f64) -> (Copa, Flow) {
         base: Least::over(RTT_MIN_OVER),
         velocity: Velocity::new(100 * MSS),
         rounds: Rounds::default(),
+        jitter: Jitter::default(),
         patience,
         acked: 0.0,
         lost: 0.0,
@@ -79,6 +144,7 @@ fn patience_grows_by_one_and_halves_once_a_round_trip() {
     let full = Round {
         least: 40_000,
         most: 60_000,
+        mean: 40_000,
         cwnd: 100 * MSS,
         slow: false,
     };
