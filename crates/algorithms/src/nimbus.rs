@@ -83,6 +83,10 @@ const LEAST: f64 = 0.05;
 const MOST: f64 = 2.0;
 /// The window holds so many times rate · RTT (reference): the rate is what limits.
 const ROOM: f64 = 2.0;
+/// Packets of an ACK above which the window has room for those that wait for one.
+const STRETCHED: f64 = 4.0;
+/// Part of the largest burst of acknowledged packets that a report keeps.
+const BURST_KEPT: f64 = 0.995;
 /// Least window, segments.
 const LEAST_SEGMENTS: f64 = 4.0;
 /// Most rate, bytes/s, and most window, bytes: beyond every link.
@@ -116,6 +120,10 @@ pub struct Flow {
     basic: Basic,
     copa: Copa,
     competitor: Competitor,
+    /// Least RTT of the report before, seconds.
+    before: f64,
+    /// Most packets that one ACK acknowledged; falls slowly.
+    burst: f64,
 }
 
 impl Nimbus {
@@ -231,6 +239,8 @@ impl Algorithm for Nimbus {
             basic: Basic::at(1.0),
             copa: Copa::at(window),
             competitor: Competitor::at(window / mss),
+            before: f64::INFINITY,
+            burst: 0.0,
         }
     }
 
@@ -245,6 +255,7 @@ impl Algorithm for Nimbus {
             received,
             rtt,
             base,
+            burst,
             limited,
             starting,
         ] = report.fields()
@@ -256,12 +267,15 @@ impl Algorithm for Nimbus {
         }
         let now = control.now();
         let (rtt, base) = (rtt.max(1) as f64 / 1e6, base.clamp(1, rtt.max(1)) as f64 / 1e6);
+        let before = std::mem::replace(&mut flow.before, rtt);
+        let rtt = rtt.min(before).max(base);
+        flow.burst = (flow.burst * BURST_KEPT).max(burst as f64);
         let (sent, received, acked) = (sent as f64, received as f64, acked as f64);
         if limited == 0 {
             let sample = Sample {
                 sent: sent as f32,
                 received: received as f32,
-                queueing: (rtt - base) as f32,
+                queueing: (rtt - base - flow.mss / received).max(0.0) as f32,
             };
             self.observe(flow, now, sample, rtt, base);
         }
@@ -310,7 +324,14 @@ impl Algorithm for Nimbus {
         let rate = flow.pulsed(now);
         let competes = flow.switch.mode() == Mode::Competitive;
         control.rate(Rate::from_bytes_per_sec(rate.clamp(1.0, MOST_RATE) as u64));
-        let window = (ROOM * rate * rtt).max(LEAST_SEGMENTS * flow.mss).min(MOST_RATE);
+        let waiting = if flow.burst > STRETCHED {
+            ROOM * flow.burst * flow.mss
+        } else {
+            0.0
+        };
+        let window = (ROOM * rate * rtt + waiting)
+            .max(LEAST_SEGMENTS * flow.mss)
+            .min(MOST_RATE);
         control.set("window", window as u64);
         control.set("competes", u64::from(competes));
     }
@@ -323,18 +344,22 @@ impl Algorithm for Nimbus {
 const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile reductions 0) (volatile timeouts 0) (volatile undos 0)
-        (sent 0) (received 0) (rtt +infinity) (base +infinity) (volatile limited false) (slow true))
+        (sent 0) (received 0) (rtt +infinity) (base +infinity) (volatile burst 0) (volatile limited false) (slow true))
     (const INTERVAL 10ms)
     (const SLACK 500us)
-    (starting true) (window 0) (competes false) (recovering false))
+    (const STRETCHED 4)
+    (starting true) (window 0) (competes false) (recovering false)
+    (fresh false) (round 0) (least +infinity) (floor +infinity))
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= Report.limited (|| Report.limited Flow.app_limited))
     (:= Report.base Flow.min_rtt_us)
     (fallthrough))
-(when (< Flow.rtt_sample_us +infinity)
-    (:= Report.rtt Flow.rtt_sample_us)
+(when (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0))
+    (:= Report.rtt (if fresh Flow.rtt_sample_us (min Report.rtt Flow.rtt_sample_us)))
+    (:= fresh false)
+    (if (! Flow.in_recovery) (:= Report.burst (max Report.burst Ack.packets_acked)))
     (fallthrough))
 (when (&& (> Flow.rate_outgoing 0) (> Flow.rate_incoming 0))
     (:= Report.sent Flow.rate_outgoing)
@@ -356,7 +381,13 @@ const PROGRAM: &str = "(def
 (when (&& starting (< Flow.srtt_us +infinity))
     (if Flow.cwnd_limited (:= Cwnd (+ Cwnd Ack.bytes_acked)))
     (:= Rate (/ (* Cwnd 2000000) Flow.srtt_us))
-    (if (|| Flow.in_recovery (> Report.rtt (+ SLACK (* Report.base 1.25))))
+    (if (> Ack.now round)
+        (do (:= floor (if (> round 0) least +infinity))
+            (:= least +infinity)
+            (:= round (+ Ack.now Flow.srtt_us))))
+    (:= least (min least Flow.rtt_sample_us))
+    (if (|| Flow.in_recovery (&& (< Flow.rtt_sample_us +infinity)
+            (> Flow.rtt_sample_us (+ SLACK (* (max Report.base (if (> Report.burst STRETCHED) floor 0)) 1.25)))))
         (do (:= starting false) (:= Rate Report.received) (report)))
     (fallthrough))
 (when (> window 0)
@@ -369,6 +400,7 @@ const PROGRAM: &str = "(def
     (fallthrough))
 (when (> Micros INTERVAL)
     (:= Micros 0)
+    (:= fresh true)
     (report))
 ";
 

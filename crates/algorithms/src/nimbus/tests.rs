@@ -40,6 +40,21 @@ fn slow_start_doubles_at_twice_its_rate_until_the_queue_grows() {
     );
 }
 
+/// Ten packets are fewer than the receiver waits for: its timer acknowledges them, 45 ms late.
+#[test]
+fn the_timer_of_a_receiver_that_stretches_acks_does_not_end_slow_start() {
+    let mut script = Script::new("nimbus", "");
+    for window in [10, 20, 40] {
+        let _ = script.ack(Duration::from_millis(65), |s| {
+            (s.rate_outgoing, s.rate_incoming) = (150_000, 150_000);
+            (s.bytes_acked, s.packets_acked) = (window * MSS, window);
+            (s.rtt_sample_us, s.srtt_us) = (65_000, 65_000);
+        });
+        assert_eq!(script.window(), 2 * window);
+        assert_eq!(script.transport.rate, 2 * window * MSS * 2_000_000 / 65_000);
+    }
+}
+
 #[test]
 fn at_its_target_the_rate_is_what_is_sent_and_the_pulse_on_it() {
     let mut script = Script::new("nimbus", "");
