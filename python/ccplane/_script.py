@@ -23,7 +23,8 @@ def load(path: str) -> type[Algorithm[Any]]:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    # The file may import modules of its own folder. The folder comes last: a `json.py` in it replaces no module of Python's.
+    # The file may import modules of its own folder. The folder comes last: a `json.py` in it
+    # replaces no module of Python's.
     folder = os.path.dirname(full)
     sys.path.append(folder)
     try:

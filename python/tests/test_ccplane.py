@@ -352,7 +352,8 @@ class Files(unittest.TestCase):
         if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
             skip("kernel TCP is steered as root, on a kernel with BTF")
         with tempfile.TemporaryDirectory() as folder:
-            # Nobody has to be able to read all of it, Python's environment too: children do not read PYTHONPATH.
+            # Nobody has to be able to read all of it, Python's environment too: children do not
+            # read PYTHONPATH.
             base = next((p for p in (getattr(sys, "_base_executable", ""), "/usr/bin/python3") if self.readable(p)), None)
             if base is None:
                 skip("there is no Python here that nobody can read")

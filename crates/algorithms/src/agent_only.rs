@@ -5,7 +5,7 @@
 //! begins, a timeout expires or a reduction is undone. The agent computes each window and
 //! threshold, in slow start and at losses too. Between two answers the window stands still.
 //!
-//! What stays in the datapath is the transport's: which packets are lost, when a repair begins and
+//! The rest stays in the datapath's transport: which packets are lost, when a repair begins and
 //! ends, and proportional rate reduction (RFC 9937) towards the agent's threshold. Until the agent
 //! has answered a loss, the target of the reduction is the window before it, so that packets leave
 //! one for one. After a timeout the transport starts again from one segment.
@@ -96,7 +96,7 @@ impl<L: Law> AgentOnly<L> {
         flow.decided.window += (growth / window).clamp(0.0, 1.0) * round.counted;
     }
 
-    /// Sends the decision, unless it is in force or on its way. `seen`: window and threshold in the
+    /// Sends the decision, unless it is in force or already sent. `seen`: window and threshold in the
     /// report; `current`: the report is later than the latest answer.
     fn answer(&self, flow: &mut Flow<L::State>, seen: (u64, u64), current: bool, control: &mut Control<'_>) {
         let bytes = |segments: f64| (libm::floor(segments) * flow.mss).clamp(flow.mss, INFINITY as f64) as u64;

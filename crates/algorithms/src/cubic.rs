@@ -57,10 +57,11 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(made(cubic, split, options, exit))
 }
 
-/// Default of `report`. The cubic is a function of time: with reports once a round trip of 20 ms the growth after a loss is
-/// late, and the queueing delay on a link with random losses is not the native one's. Intervals below 10 ms cost wake-ups,
-/// and were not nearer to it in ten seeds. On paths below 10 ms, 10 ms is several round trips: growth that was right for the
-/// first fills the queue in the others.
+/// Default of `report`. The cubic is a function of time: with reports once a round trip of 20 ms
+/// the growth after a loss is late, and the queueing delay on a link with random losses is not the
+/// native one's. Intervals below 10 ms cost wake-ups, and were not nearer to it in ten seeds. On
+/// paths below 10 ms, 10 ms is several round trips: growth that was right for the first fills the
+/// queue in the others.
 const REPORT: Reporting = Reporting::AtMost(INTERVAL);
 
 /// C, segments/s³ (RFC 9438, 5.1). Larger probes sooner after a loss and is less fair to Reno.

@@ -65,15 +65,18 @@ const LINUX_DECLARATIONS: &str = "
     (round_size 0) (round_acked 0) (round_start 0) (last_ack 0) (round_rtt +infinity) (samples 0)
     (train 0) (fresh false) (sampled false) (near false)";
 
-/// Constants and order of `hystart_update` in Linux' tcp_cubic.c: from 16 segments on (`hystart_low_window`); ACKs at
-/// most 2000 µs apart form a train (`hystart_ack_delta_us`); a train longer than the shortest RTT, plus at most 1000 µs
-/// for what offloading sends at once (`hystart_ack_delay`: 4 * 65536 bytes at the pacing rate of slow start, 2 * cwnd/srtt),
-/// fills the pipe, half of it where nobody paces the flow: pacing alone makes a train of half an RTT; the delay rises when
-/// the least of a round's first 8 samples and later (`HYSTART_MIN_SAMPLES`) is an eighth over the shortest RTT, in 4 to 16 ms
-/// (`HYSTART_DELAY_MIN`, `_MAX`). A round ends when more is acknowledged than was in flight at its start. In congestion
-/// avoidance all of it costs one comparison.
+/// Constants and order of `hystart_update` in Linux' tcp_cubic.c: from 16 segments on
+/// (`hystart_low_window`); ACKs at most 2000 µs apart form a train (`hystart_ack_delta_us`); a
+/// train longer than the shortest RTT, plus at most 1000 µs for what offloading sends at once
+/// (`hystart_ack_delay`: 4 * 65536 bytes at the pacing rate of slow start, 2 * cwnd/srtt), fills
+/// the pipe, half of it where nobody paces the flow: pacing alone makes a train of half an RTT; the
+/// delay rises when the least of a round's first 8 samples and later (`HYSTART_MIN_SAMPLES`) is an
+/// eighth over the shortest RTT, in 4 to 16 ms (`HYSTART_DELAY_MIN`, `_MAX`). A round ends when
+/// more is acknowledged than was in flight at its start. In congestion avoidance all of it costs
+/// one comparison.
 ///
-/// A run by timer sees the RTT of the last ACK again, so a sample counts only with packets acknowledged.
+/// A run by timer sees the RTT of the last ACK again, so a sample counts only with packets
+/// acknowledged.
 const LINUX: &str = "
 (when (< Cwnd Ssthresh)
     (:= round_acked (+ round_acked Ack.bytes_acked))

@@ -1,16 +1,19 @@
-//! Swift: G. Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter", SIGCOMM 2020.
+//! Swift: G. Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the
+//! Datacenter", SIGCOMM 2020.
 //!
-//! The program is the paper's algorithm 1: at each ACK the window grows while the RTT is below the target, and falls, once
-//! an RTT, by how far it is above. The agent sets the target, which depends on the window (section 3.5) and needs a square
-//! root: an answer that comes some RTTs late is of a window that was little different. Windows below a packet are paced.
+//! The program is the paper's algorithm 1: at each ACK the window grows while the RTT is below the
+//! target, and falls, once an RTT, by how far it is above. The agent sets the target, which depends
+//! on the window (section 3.5) and needs a square root: an answer that comes some RTTs late is of a
+//! window that was little different. Windows below a packet are paced.
 //!
-//! The paper has no slow start. Here the window doubles each RTT until the target delay is reached for the first time: a packet
-//! an RTT takes minutes to fill 100 ms at 1 Gbit/s. A window W sends 2 W in a round, of which the last wait for W; the first of
-//! them that waits for a quarter of the BDP is acknowledged when the window is 1 to 1.5 BDP, so that little queues beyond the
-//! target.
+//! The paper has no slow start. Here the window doubles each RTT until the target delay is reached
+//! for the first time: a packet an RTT takes minutes to fill 100 ms at 1 Gbit/s. A window W sends 2
+//! W in a round, of which the last wait for W; the first of them that waits for a quarter of the
+//! BDP is acknowledged when the window is 1 to 1.5 BDP, so that little queues beyond the target.
 //!
-//! The paper splits the RTT by timestamps of both NICs into fabric and endpoint delay, with a window each (section 3.2). No
-//! datapath here has them: the whole RTT is held to the fabric's target, so a slow receiver is taken for a queue.
+//! The paper splits the RTT by timestamps of both NICs into fabric and endpoint delay, with a
+//! window each (section 3.2). No datapath here has them: the whole RTT is held to the fabric's
+//! target, so a slow receiver is taken for a queue.
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
@@ -118,7 +121,8 @@ const RANGE: f64 = 5.0;
 const HEADROOM: f64 = 1.25;
 /// Timeouts in a row after which the window is the least (RETX_RESET_THRESHOLD); htsim's. Fewer gives up after a burst.
 const RESET_AFTER: u64 = 5;
-/// Consecutive samples at or above the target that end slow start. Fewer end it for noise; more let the window grow longer. Ours.
+/// Consecutive samples at or above the target that end slow start. Fewer end it for noise; more let
+/// the window grow longer. Ours.
 const LATE_SAMPLES: u64 = 4;
 /// The least window, in hundredths of a packet: a packet in 100 RTTs. More fills the queue of an incast of as many flows
 /// as the path holds packets; less makes a flow deaf for long. Ours.
@@ -346,7 +350,8 @@ mod tests {
         assert!((MSS * 9 / 10..=MSS).contains(&growth), "{growth} bytes in an RTT");
     }
 
-    /// Handshake 20 µs, full packets 140 µs: the target is of the latter, and a small packet changes nothing.
+    /// Handshake 20 µs, full packets 140 µs: the target is of the latter, and a small packet
+    /// changes nothing.
     #[test]
     fn the_base_delay_is_that_of_full_packets() {
         let mut script = Script::new("swift", "fs_range=1us");

@@ -153,8 +153,8 @@ fn no_algorithm_waits_for_a_time_after_the_last() {
     }
 }
 
-/// A run without an acknowledgement, by timer or by a datapath that repeats its state, takes no RTT sample: it does the same
-/// whether the last sample is still there or not.
+/// A run without an acknowledgement, by timer or by a datapath that repeats its state, takes no RTT
+/// sample: it does the same whether the last sample is still there or not.
 #[test]
 fn no_sample_counts_twice() {
     let all = everything();
@@ -188,8 +188,8 @@ fn no_sample_counts_twice() {
     }
 }
 
-/// What a flow did after each run, in which the RTT moves between 20 and 50 ms, and every window is followed by runs without
-/// an acknowledgement. `repeats`: those runs see the last sample again.
+/// State of a flow after each run, in which the RTT moves between 20 and 50 ms, and every window is
+/// followed by runs without an acknowledgement. `repeats`: those runs see the last sample again.
 fn life(capabilities: Capabilities, name: &str, parameters: &str, repeats: bool) -> Vec<(u64, u64, u64, Vec<u64>)> {
     let mut script = Script::on(capabilities, name, parameters).expect("it needs what the datapath has");
     let mut life = Vec::new();

@@ -72,8 +72,9 @@ const PATCHED_BETA: f64 = 0.008;
 /// segments count as queues. T_high bounds the delay: lower, and the gradient has no room to work.
 const LOW: f64 = 2.5;
 const HIGH: f64 = 25.0;
-/// The gradient is the change of the RTT over the base delay, and at least over the time of this many full packets. With
-/// fewer, a single packet in the queue of a slow link looks like a congested one; 16 packets at 10 Gbit/s are the paper's 20 µs.
+/// The gradient is the change of the RTT over the base delay, and at least over the time of this
+/// many full packets. With fewer, a single packet in the queue of a slow link looks like a
+/// congested one; 16 packets at 10 Gbit/s are the paper's 20 µs.
 const GRADIENT_PACKETS: f64 = 16.0;
 /// δ. Larger takes free bandwidth sooner, and adds as much queue.
 const DELTA: Rate = Rate::from_bytes_per_sec(1_250_000);

@@ -105,12 +105,13 @@ pub enum Reporting {
     Rtt,
     /// At a fixed interval.
     Every(Duration),
-    /// At an interval, or once a smoothed RTT where that is shorter, but not more often than every millisecond.
+    /// At an interval, or once a smoothed RTT where that is shorter, but not more often than every
+    /// millisecond.
     AtMost(Duration),
 }
 
-/// Shortest interval that depends on the RTT. Below it, wake-ups cost more than the law of growth changes; the timers of
-/// kernel TCP, of UDP and of QUIC hold a millisecond.
+/// Shortest interval that depends on the RTT. Below it, wake-ups cost more than the law of growth
+/// changes; the timers of kernel TCP, of UDP and of QUIC hold a millisecond.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Interval of algorithms that steer by time, where the RTT is longer.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
@@ -134,7 +135,8 @@ impl FromStr for Reporting {
 /// Division of an algorithm between datapath and agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Split {
-    /// The program raises the window in slow start and reduces it at losses; the agent steers its growth.
+    /// The program raises the window in slow start and reduces it at losses; the agent steers its
+    /// growth.
     #[default]
     Datapath,
     /// The program only measures; the agent computes every window ([`AgentOnly`]).
@@ -144,7 +146,7 @@ pub enum Split {
 impl Split {
     const WORDS: [(&str, Split); 2] = [("datapath", Split::Datapath), ("agent", Split::Agent)];
 
-    /// Reads the parameter. With `agent`, a parameter that says what the program does is refused.
+    /// Reads the parameter. With `agent`, a parameter of the program is refused.
     pub(crate) fn read(parameters: &Parameters) -> Result<Split, BadParameter> {
         let split = parameters.choice("split", Split::default(), &Split::WORDS)?;
         for (name, value) in [("slow_start", "agent"), ("hystart", "off")] {

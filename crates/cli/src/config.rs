@@ -148,6 +148,6 @@ pub fn suits_host_tcp(contender: &Contender) -> Result<(), String> {
     }
 }
 
-/// Where algorithms for gateways are used.
+/// Hint: the command that runs algorithms for gateways.
 const GATEWAY: &str =
     "name it in a site file of `ccplane gateway run` (docs/gateway.md), or attach cubic, bbr3 or copa";

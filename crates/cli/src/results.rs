@@ -37,9 +37,9 @@ const UNFINISHED: &str = "unfinished-";
 /// is complete.
 pub struct Folder {
     path: PathBuf,
-    /// Where new files go: `path`, or a folder inside.
+    /// Folder of new files: `path`, or a folder inside.
     staging: PathBuf,
-    /// What was created for this run, innermost first. It is removed again where nothing was
+    /// Folders created for this run, innermost first. It is removed again where nothing was
     /// written to it.
     created: Vec<PathBuf>,
 }

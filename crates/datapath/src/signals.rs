@@ -38,8 +38,9 @@ pub struct Signals {
     pub rate_incoming: u64,
     /// 12 `Flow.rate_outgoing`: rate over the send interval of the same packets, bytes/s.
     pub rate_outgoing: u64,
-    /// 13 `Flow.rtt_sample_us`: RTT sample of this ACK in µs; 0 (none) is read by programs as 0xffffffff. A run by timer
-    /// reads the last ACK's sample again, as CCP's programs expect (`docs/language.md`, "Time").
+    /// 13 `Flow.rtt_sample_us`: RTT sample of this ACK in µs; 0 (none) is read by programs as
+    /// 0xffffffff. A run by timer reads the last ACK's sample again, as CCP's programs expect
+    /// (`docs/language.md`, "Time").
     pub rtt_sample_us: u64,
     /// 14 `Flow.was_timeout`: 1 when this call is due to a retransmission timeout.
     pub was_timeout: u64,
@@ -180,8 +181,8 @@ impl Capabilities {
     pub const RECOVERY: Capabilities = Capabilities(1 << 6);
     /// One-way delay from the time stamps of both ends, at least where the peer stamps too.
     pub const ONE_WAY_DELAY: Capabilities = Capabilities(1 << 7);
-    /// The window stays as it is over an idle time. Without it the datapath restarts from a small window, as RFC 5681, 4.1 asks
-    /// of algorithms that do not pace.
+    /// The window stays as it is over an idle time. Without it the datapath restarts from a small
+    /// window, as RFC 5681, 4.1 asks of algorithms that do not pace.
     pub const KEEPS_WINDOW: Capabilities = Capabilities(1 << 8);
 
     const NAMES: [(Capabilities, &'static str); 9] = [

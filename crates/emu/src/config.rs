@@ -63,7 +63,8 @@ pub struct LinkConfig {
     pub queue: QueueSpec,
     /// Random loss, decided before the queue.
     pub loss: LossModel,
-    /// Seeds of loss, jitter and queue. Give the two directions different ones, or they lose the same packets.
+    /// Seeds of loss, jitter and queue. Give the two directions different ones, or they lose the
+    /// same packets.
     pub seeds: LinkSeeds,
 }
 

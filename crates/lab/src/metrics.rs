@@ -141,8 +141,9 @@ pub fn jain(shares: &[f64]) -> Option<f64> {
     (shares.len() > 1 && squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
-/// Longest time between two increases of a flow's received bytes, ns: for how long in-order delivery stalled. `samples` are
-/// times and bytes received by then, in order. Time before the first byte and after the last one does not count.
+/// Longest time between two increases of a flow's received bytes, ns: for how long in-order
+/// delivery stalled. `samples` are times and bytes received by then, in order. Time before the
+/// first byte and after the last one does not count.
 pub fn longest_stall(samples: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     let (mut longest, mut received, mut progress) = (0, 0, None);
     for (at, bytes) in samples {

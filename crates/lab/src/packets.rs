@@ -150,7 +150,8 @@ impl<'s> Path<'s> {
     fn config(&self, seed: u64) -> Config {
         let [forward, reverse] = [0, 1].map(|way| {
             let (name, link) = &self.layout.links[way];
-            // The simulated link's own seeds, so that the n-th packet has the same fate there and here.
+            // The simulated link's own seeds, so that the n-th packet has the same fate there and
+            // here.
             let seeds = match self.network.network.link_named(name) {
                 Some(link) => link.seeds(seed),
                 None => LinkSeeds::all(seed.wrapping_add(way as u64)),

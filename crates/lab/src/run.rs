@@ -88,7 +88,7 @@ pub fn run(
 }
 
 /// Runs every contender with every seed there. Contenders take turns: the first seed of each, the
-/// second of each, and so on, so that whatever disturbs real packets meets all alike. A contender
+/// second of each, and so on, so that a disturbance of real packets meets all alike. A contender
 /// that fails does not run again, and the others go on.
 pub fn run_keeping(
     place: &dyn Place,

@@ -1,4 +1,5 @@
-//! Inputs that once gave a wrong result: the scenarios of `tests/cases` with the bounds of `expectations.toml`.
+//! Inputs that once gave a wrong result: the scenarios of `tests/cases` with the bounds of
+//! `expectations.toml`.
 
 mod common;
 

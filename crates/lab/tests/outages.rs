@@ -1,5 +1,6 @@
-//! No algorithm fills a link that delivers nothing: between a retransmission timeout and the next delivery, one segment is in flight
-//! (RFC 5681, 3.1), whatever window the algorithm computes or its agent sets.
+//! No algorithm fills a link that delivers nothing: between a retransmission timeout and the next
+//! delivery, one segment is in flight (RFC 5681, 3.1), whatever window the algorithm computes or
+//! its agent sets.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ struct Outage {
     length_ms: u64,
 }
 
-/// Segments sent during an outage, apart from those of the round trip in which it began, and timeouts.
+/// Segments sent during an outage, apart from those of the round trip in which it began, and
+/// timeouts.
 #[derive(Debug)]
 struct Course {
     /// Most segments in flight between a timeout and the next delivery.

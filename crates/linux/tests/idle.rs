@@ -15,7 +15,8 @@ use ccplane_units::{Duration, Rate};
 use common::direct::*;
 use common::*;
 
-/// Keeps a window of its own, as algorithms with a model do, and sets it at every call and every 20 ms.
+/// Keeps a window of its own, as algorithms with a model do, and sets it at every call and every 20
+/// ms.
 const OWN_WINDOW: &str = "
 (def (Report (volatile acked 0)) (window 150000))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd window) (fallthrough))
@@ -82,8 +83,8 @@ fn after_idle(name: &str, sysctl: bool, wants: Capabilities) -> (u32, u32) {
     outcome.expect("inside")
 }
 
-/// RFC 5681, 4.1: as the namespace's `tcp_slow_start_after_idle` says. The first burst of offloading leaves before the kernel says that
-/// sending begins again, and counts.
+/// RFC 5681, 4.1: as the namespace's `tcp_slow_start_after_idle` says. The first burst of
+/// offloading leaves before the kernel says that sending begins again, and counts.
 #[test]
 fn a_steered_flow_restarts_after_an_idle_time() {
     if !can_run("a_steered_flow_restarts_after_an_idle_time") {
@@ -105,8 +106,8 @@ fn a_steered_flow_restarts_after_an_idle_time() {
     );
 }
 
-/// RFC 5681, 3.1: while the link is down one segment is in flight, although the program's timer sets its window every 20 ms and the
-/// application goes on writing.
+/// RFC 5681, 3.1: while the link is down one segment is in flight, although the program's timer
+/// sets its window every 20 ms and the application goes on writing.
 #[test]
 fn one_segment_is_in_flight_between_a_timeout_and_the_next_delivery() {
     if !can_run("one_segment_is_in_flight_between_a_timeout_and_the_next_delivery") {

@@ -1,10 +1,12 @@
-//! CCP, SIGCOMM 2018, section 7.3, figure 14: does it suffice to decide now and then where a round trip takes 20 µs?
+//! CCP, SIGCOMM 2018, section 7.3, figure 14: does it suffice to decide now and then where a round
+//! trip takes 20 µs?
 //!
-//! Fifty hosts each send a request to one host, at the same time but for a jitter of microseconds. The figure is the time of the
-//! last byte of the last request, as a multiple of the same under a window that changes at every ACK in the datapath. As in the
-//! paper, two delays model an agent outside of the datapath: the age of a report when it is heard, and the interval between
-//! reports. Between two reports the window stands still ([`outside`]). ccplane's own Reno runs beside it; its program raises the
-//! window in slow start and reduces it at a loss.
+//! Fifty hosts each send a request to one host, at the same time but for a jitter of microseconds.
+//! The figure is the time of the last byte of the last request, as a multiple of the same under a
+//! window that changes at every ACK in the datapath. As in the paper, two delays model an agent
+//! outside of the datapath: the age of a report when it is heard, and the interval between reports.
+//! Between two reports the window stands still ([`outside`]). ccplane's own Reno runs beside it;
+//! its program raises the window in slow start and reduces it at a loss.
 
 mod shown;
 

@@ -112,8 +112,8 @@ impl fmt::Display for LossModel {
     }
 }
 
-/// Where a link's random numbers begin, one stream for each purpose. Two links with the same seeds lose the same packets,
-/// counted from the first.
+/// Seeds of a link's random numbers, one stream for each purpose. Two links with the same seeds
+/// lose the same packets, counted from the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkSeeds {
     /// Seed of [`Loss`].

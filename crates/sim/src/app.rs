@@ -16,7 +16,8 @@ pub struct AppId(pub(crate) u32);
 pub enum Cause {
     /// The time that it asked for has come.
     Time,
-    /// The bytes of one write in this direction of one of its flows have arrived: once per write, in order.
+    /// The bytes of one write in this direction of one of its flows have arrived: once per write,
+    /// in order.
     Received(FlowId, Direction),
     /// One of its flows was given up.
     Failed(FlowId),

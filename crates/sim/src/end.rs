@@ -23,8 +23,8 @@ pub(crate) struct End {
     pub armed_later: Time,
     /// When the next paced packet is planned.
     pub paced: Time,
-    /// Bytes written at the other end, up to the end of the oldest write that has not arrived; later ones are in
-    /// [`World::writes`].
+    /// Bytes written at the other end, up to the end of the oldest write that has not arrived;
+    /// later ones are in [`World::writes`].
     pub written: u64,
     pub flow: u32,
     /// The host at the other end, and the link by which this one sends.

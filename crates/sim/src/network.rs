@@ -20,8 +20,8 @@ impl LinkId {
         self.0 as usize
     }
 
-    /// The link's seeds in a run with this seed. A link under real packets that takes them loses and delays the same
-    /// packets as the simulated one, counted from the first.
+    /// The link's seeds in a run with this seed. A link under real packets that takes them loses
+    /// and delays the same packets as the simulated one, counted from the first.
     pub fn seeds(self, run: u64) -> LinkSeeds {
         LinkSeeds {
             loss: random::seed(run, Purpose::Loss, self.0),

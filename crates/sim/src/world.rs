@@ -67,7 +67,8 @@ pub struct World {
     /// Of each link that leaves a host: its place in `nics`.
     pub(crate) nic_of: Vec<u32>,
     pub(crate) ends: Vec<End>,
-    /// By receiving end: total bytes after each write behind the one that [`End::written`] is the end of.
+    /// By receiving end: total bytes after each write behind the one that [`End::written`] is the
+    /// end of.
     pub(crate) writes: BTreeMap<u32, VecDeque<u64>>,
     /// Places of pairs of ends that are free.
     pub(crate) free: Vec<u32>,

@@ -296,7 +296,8 @@ fn a_run_can_wait_for_workloads() {
     assert_eq!(sim.now(), now);
 }
 
-/// Messages on one connection form one stream: a burst takes the time of its bytes and one way, and each end is reported.
+/// Messages on one connection form one stream: a burst takes the time of its bytes and one way, and
+/// each end is reported.
 #[test]
 fn a_burst_on_a_drawn_connection_has_no_pauses() {
     let mut sim = dumbbell(1, 1);
@@ -318,7 +319,8 @@ fn a_burst_on_a_drawn_connection_has_no_pauses() {
             .windows(2)
             .all(|w| w[0].arrived <= w[1].arrived && w[0].finished <= w[1].finished)
     );
-    // Once the window fills the path, a message takes the link's time for ten packets, not a round trip.
+    // Once the window fills the path, a message takes the link's time for ten packets, not a round
+    // trip.
     let took = |m: &Message| m.finished.since(m.started);
     let late: Vec<Duration> = served[100..].iter().map(took).collect();
     let mean = late.iter().map(|t| t.as_nanos()).sum::<u64>() / late.len() as u64;

@@ -544,8 +544,8 @@ impl Connection {
         self.cwnd = cwnd.max(u64::from(mss));
     }
 
-    /// The window that a control sees and sets. During a reduction it is the window after it, and while the control's window is
-    /// withheld it is that window.
+    /// The window that a control sees and sets. During a reduction it is the window after it, and
+    /// while the control's window is withheld it is that window.
     #[inline(always)]
     pub(crate) fn steered_cwnd(&self) -> u64 {
         match (self.phase, self.repair.as_ref()) {

@@ -139,9 +139,10 @@ impl Connection {
         }
     }
 
-    /// Takes the first RTT sample. `echo`: the transmission of the request that was answered; 0 where the answer does not carry
-    /// it. On a path longer than the initial RTO every request is repeated before its answer arrives, and only the echo
-    /// identifies the request (Karn's algorithm). A connection made from the proof alone has no sample.
+    /// Takes the first RTT sample. `echo`: the transmission of the request that was answered; 0
+    /// where the answer does not carry it. On a path longer than the initial RTO every request is
+    /// repeated before its answer arrives, and only the echo identifies the request (Karn's
+    /// algorithm). A connection made from the proof alone has no sample.
     fn sample_handshake(&mut self, now: Time, echo: u8) {
         let sent = match echo {
             0 if self.unanswered == 1 => Some(self.sent),

@@ -374,8 +374,9 @@ fn every_connection_ends() {
     assert_eq!(pair.connection(1).failure(), Some(Failure::Aborted));
 }
 
-/// RFC 6298, 5.7, and section 3 (Karn): on a path longer than the initial RTO the request is repeated before its answer arrives. The
-/// echo in the answer identifies the request, so that the first RTT sample is exact and no flow begins with a spurious timeout.
+/// RFC 6298, 5.7, and section 3 (Karn): on a path longer than the initial RTO the request is
+/// repeated before its answer arrives. The echo in the answer identifies the request, so that the
+/// first RTT sample is exact and no flow begins with a spurious timeout.
 #[test]
 fn the_handshake_measures_paths_longer_than_the_initial_rto() {
     for rtt_ms in [600, 1_100, 2_000, 2_900] {

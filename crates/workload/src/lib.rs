@@ -100,8 +100,8 @@ pub enum Workload {
         /// The pause between a response and the next request.
         think: Pause,
     },
-    /// Over all pairs: messages that arrive as a Poisson process, each for a pair drawn at random, over persistent
-    /// connections.
+    /// Over all pairs: messages that arrive as a Poisson process, each for a pair drawn at random,
+    /// over persistent connections.
     Messages {
         /// Connections per pair.
         connections: u32,
@@ -303,7 +303,8 @@ pub enum Action {
 
 /// A workload at work.
 ///
-/// Who drives it (a simulation, threads with sockets) keeps to these verbs, with a time that never goes back:
+/// Who drives it (a simulation, threads with sockets) keeps to these verbs, with a time that never
+/// goes back:
 ///
 /// 1. [`new`](Running::new), and then wait for [`next_time`](Running::next_time).
 /// 2. When that has come, and after each `received`: [`poll`](Running::poll) with the time until it gives nothing more,
@@ -312,9 +313,10 @@ pub enum Action {
 /// 3. [`received`](Running::received) for a flow with a slot, once for each `Open` and `Write` with bytes, in their order,
 ///    when the other end has read the last of these bytes. A flow that fails is not reported, and a write to it is dropped.
 ///
-/// [`exchanges`](Running::exchanges) and [`messages`](Running::messages) have the results that the workload itself accounts for.
-/// Of all other flows the driver knows size, start and end. A run that lasts until all is done is over when the workload has
-/// [`ended`](Running::ended) and each of its flows with a `finish` has arrived or failed.
+/// [`exchanges`](Running::exchanges) and [`messages`](Running::messages) have the results that the
+/// workload itself accounts for. Of all other flows the driver knows size, start and end. A run
+/// that lasts until all is done is over when the workload has [`ended`](Running::ended) and each of
+/// its flows with a `finish` has arrived or failed.
 #[derive(Debug)]
 pub struct Running {
     pairs: Pairs,
@@ -440,8 +442,9 @@ impl Running {
         }
     }
 
-    /// Records that the oldest write in one direction of a flow has been read; `back` is the direction to its opener. Flows
-    /// that the workload does not follow, and unknown slots, are ignored.
+    /// Records that the oldest write in one direction of a flow has been read; `back` is the
+    /// direction to its opener. Flows that the workload does not follow, and unknown slots, are
+    /// ignored.
     pub fn received(&mut self, now: Time, slot: u32, back: bool) {
         match &mut self.machine {
             Machine::Requests(requests) => requests.received(now, slot, back),

@@ -264,7 +264,8 @@ fn a_loss_leaves_the_window_where_copa_wants_it() {
     assert_eq!(outcome.report, Some(ccplane_datapath::Urgency::Urgent));
 }
 
-/// The cumulative ACK that ends a repair covers segments that were SACKed before, and moved the window then.
+/// The cumulative ACK that ends a repair covers segments that were SACKed before, and moved the
+/// window then.
 #[test]
 fn what_was_sacked_before_does_not_move_the_window_again() {
     let mut script = steady("");

@@ -260,7 +260,8 @@ fn a_loss_halves_once_and_a_timeout_is_raised_again() {
     assert_eq!(script.window(), 10, "up to the threshold and no further");
 }
 
-/// A timeout that proves spurious, as at the beginning of a path longer than the initial RTO, leaves slow start as it was.
+/// A timeout that proves spurious, as at the beginning of a path longer than the initial RTO,
+/// leaves slow start as it was.
 #[test]
 fn an_undo_restores_slow_start() {
     for timeout in [true, false] {

@@ -157,7 +157,7 @@ impl Slope {
         }
     }
 
-    /// Whether the slope counts and twice the noise would have made it.
+    /// True if the slope counts and twice the noise would have made it.
     pub fn is_marginal(self) -> bool {
         self.significant() != 0.0 && self.value.abs() < 2.0 * self.tolerance
     }

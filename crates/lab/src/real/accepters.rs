@@ -17,15 +17,17 @@ use crate::traffic::{self, monotonic_ns};
 /// What the other loop wants of this one. Of a flow, [`Order::Expect`] comes first.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Connections from that address belong to this flow. Their bytes count for the flow and its workload. If `awaited` is
-    /// above 0, [`Arrived`] is sent when that number of bytes has been read.
+    /// Connections from that address belong to this flow. Their bytes count for the flow and its
+    /// workload. If `awaited` is above 0, [`Arrived`] is sent when that number of bytes has been
+    /// read.
     Expect {
         peer: SocketAddr,
         flow: u32,
         received: [Arc<AtomicU64>; 2],
         awaited: u64,
     },
-    /// A write has ended at `total` bytes of the stream: [`Arrived`] is sent when they have been read.
+    /// A write has ended at `total` bytes of the stream: [`Arrived`] is sent when they have been
+    /// read.
     Await { flow: u32, total: u64 },
     /// Write so many bytes back; with `finish` they are the last.
     Answer { flow: u32, bytes: u64, finish: bool },

@@ -100,7 +100,8 @@ struct Opened {
     finish: bool,
     /// Its stream is ended.
     shut: bool,
-    /// Bytes that were read and written in the direction to the opener, and the writes of which the reading is awaited.
+    /// Bytes that were read and written in the direction to the opener, and the writes of which the
+    /// reading is awaited.
     read: u64,
     answers: u64,
     awaited: Marks,

@@ -108,7 +108,8 @@ struct Live {
     left: [u64; 2],
     finish: [bool; 2],
     finished: [bool; 2],
-    /// Bytes that were read and written, and the writes of which the reading is awaited. First at the accepting end.
+    /// Bytes that were read and written, and the writes of which the reading is awaited. First at
+    /// the accepting end.
     read: [u64; 2],
     total: [u64; 2],
     awaited: [Marks; 2],

@@ -93,7 +93,8 @@ fn ends(flows: &[TraceFlow]) -> SimPairs {
     SimPairs::Each(flows.iter().map(|flow| (flow.from, flow.to)).collect())
 }
 
-/// A transport with what an algorithm wants of it: it offers ECN, carries time stamps, or keeps its window over idle times.
+/// A transport with what an algorithm wants of it: it offers ECN, carries time stamps, or keeps its
+/// window over idle times.
 pub fn switched_on(config: Config, wants: Capabilities) -> Config {
     let config = if wants.contains(Capabilities::ONE_WAY_DELAY) {
         config.stamped()

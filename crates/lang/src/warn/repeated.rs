@@ -1,4 +1,5 @@
-//! Samples that are counted, added or averaged again by a run by timer, which reads the last ACK's sample.
+//! Samples that are counted, added or averaged again by a run by timer, which reads the last ACK's
+//! sample.
 
 use super::Text;
 use crate::diagnostics::{Code, Problem, Problems};
@@ -33,7 +34,7 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
     }
 }
 
-/// What the conditions on the way to a statement look at.
+/// Words in the conditions around a statement.
 #[derive(Clone, Copy, Default)]
 struct Way {
     /// An event, which is 0 in a run by timer, or a variable, which may stand for one.
@@ -62,7 +63,7 @@ fn is_event(word: &str) -> bool {
     event || variable
 }
 
-/// Whether any atom of a value, heads apart, is such a word.
+/// True if any atom of a value, heads apart, is such a word.
 fn any(text: &Text<'_, '_>, index: u32, is: &dyn Fn(&str) -> bool) -> bool {
     match text.list(index) {
         Some((_, parts)) => parts.into_iter().any(|part| any(text, part, is)),
@@ -96,7 +97,7 @@ fn walk(text: &Text<'_, '_>, index: u32, way: Way, problems: &mut Problems) {
     }
 }
 
-/// Whether `value` adds to `target` a sample, or what is counted for one.
+/// True if `value` adds to `target` a sample, or what is counted for one.
 fn accumulates(text: &Text<'_, '_>, target: u32, value: u32, sampled: bool) -> bool {
     match text.list(value) {
         Some(("ewma", parts)) => parts.iter().skip(1).any(|&part| takes(text, part)),
@@ -110,7 +111,7 @@ fn accumulates(text: &Text<'_, '_>, target: u32, value: u32, sampled: bool) -> b
     }
 }
 
-/// Whether a value has a sample in it, and no condition of its own asks for an event.
+/// True if a value has a sample in it, and no condition of its own asks for an event.
 fn takes(text: &Text<'_, '_>, value: u32) -> bool {
     match text.list(value) {
         Some(("if" | "!if", parts)) if parts.first().is_some_and(|&condition| any(text, condition, &is_event)) => false,

@@ -149,7 +149,7 @@ const STAMPED: &str = ".rodata.stamped";
 const STAMPS: &str = "stamps";
 /// Whether flows have timers, and the map where those are.
 const TIMED: &str = ".rodata.timed";
-/// Whether flows keep their window over idle times.
+/// Flows keep their window over idle times.
 const KEEPS: &str = ".rodata.keeps";
 const TIMERS: &str = "timers";
 /// The maps that objects of one registration have in common.

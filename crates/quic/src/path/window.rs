@@ -170,8 +170,8 @@ impl Window {
         }
     }
 
-    /// Keeps the control's window back until the acknowledgement after the one that showed persistent congestion. Returns whether the
-    /// outcome needs nothing else.
+    /// Keeps the control's window back until the acknowledgement after the one that showed
+    /// persistent congestion. Returns whether the outcome needs nothing else.
     fn withhold(&mut self, outcome: &Outcome, newly: u32) -> bool {
         if self.withheld == Withheld::No {
             return false;
@@ -367,7 +367,8 @@ mod tests {
             cwnd: Some(7 * MSS),
             ..Outcome::default()
         };
-        // Persistent congestion shows at an acknowledgement, which says nothing of the path as it is now.
+        // Persistent congestion shows at an acknowledgement, which says nothing of the path as it
+        // is now.
         window.apply(&outcome, &brought(1, 0));
         window.restart();
         assert_eq!((window.cwnd, window.steered()), (2 * MSS, 7 * MSS));

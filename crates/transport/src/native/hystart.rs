@@ -1,8 +1,9 @@
-//! HyStart of Linux 6.13 and later (`hystart_update` in tcp_cubic.c): slow start ends before the first loss when a train of
-//! ACKs is as long as the path, or when the delay has risen.
+//! HyStart of Linux 6.13 and later (`hystart_update` in tcp_cubic.c): slow start ends before the
+//! first loss when a train of ACKs is as long as the path, or when the delay has risen.
 //!
-//! Linux 5.16 to 6.12 start no round below `hystart_low_window`, so that the first round begins in the middle of a flight and
-//! takes the queue of the flight's end for a standing one (fixed by "tcp_cubic: fix incorrect HyStart round start detection").
+//! Linux 5.16 to 6.12 start no round below `hystart_low_window`, so that the first round begins in
+//! the middle of a flight and takes the queue of the flight's end for a standing one (fixed by
+//! "tcp_cubic: fix incorrect HyStart round start detection").
 
 use ccplane_units::{Duration, Time};
 

@@ -1,7 +1,8 @@
 //! Segments that are marked lost, in the order of their numbers.
 //!
-//! The receiver delivers in order, so the first missing segment holds back everything behind it. A retransmission that was lost
-//! again is usually that segment, and must not wait for the repair of later ones.
+//! The receiver delivers in order, so the first missing segment holds back everything behind it. A
+//! retransmission that was lost again is usually that segment, and must not wait for the repair of
+//! later ones.
 
 #[cfg(test)]
 mod tests;
@@ -13,16 +14,18 @@ use crate::number::Number;
 
 /// A queue of segment numbers that returns the lowest first.
 ///
-/// RACK and timeouts mark segments in ascending order, so nearly every push appends to `ascending`. A lost retransmission lies
-/// before segments that are already queued and goes into `earlier`, at logarithmic cost. Entries are not removed when a segment
-/// arrives after all: the caller skips them.
+/// RACK and timeouts mark segments in ascending order, so nearly every push appends to `ascending`.
+/// A lost retransmission lies before segments that are already queued and goes into `earlier`, at
+/// logarithmic cost. Entries are not removed when a segment arrives after all: the caller skips
+/// them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LostQueue {
     ascending: VecDeque<Number>,
     earlier: BinaryHeap<LowestFirst>,
 }
 
-/// Orders a `BinaryHeap` by the lowest number. All numbers in the queue lie within 2^31 of each other.
+/// Orders a `BinaryHeap` by the lowest number. All numbers in the queue lie within 2^31 of each
+/// other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LowestFirst(Number);
 

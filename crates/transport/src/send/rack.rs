@@ -181,7 +181,7 @@ impl Connection {
         self.flight.on_lost(number);
         let repair = self.repair_mut();
         if first {
-            // What is left in the queue has arrived since it was marked.
+            // Entries left in the queue have arrived since it was marked.
             repair.queue.clear();
         }
         repair.queue.push(number);

@@ -39,9 +39,11 @@ pub(crate) struct Repair {
     /// The window after the repair under way, bytes.
     pub target: u64,
     pub withheld: Withheld,
-    /// While the control's window is withheld: that window, bytes; 0 where the control has set none since.
+    /// While the control's window is withheld: that window, bytes; 0 where the control has set none
+    /// since.
     pub asked: u64,
-    /// After an idle time: the largest window in force now, and the window before, at which the restart is over.
+    /// After an idle time: the largest window in force now, and the window before, at which the
+    /// restart is over.
     pub resume_limit: u64,
     pub resume_until: u64,
     /// RecoveryPoint: the repair ends when everything before this is acknowledged.
@@ -264,11 +266,13 @@ impl Connection {
         self.set_cwnd(window.min(limit));
     }
 
-    /// Keeps the control's window back after a timeout or an idle time. Returns whether the outcome needs nothing else.
+    /// Keeps the control's window back after a timeout or an idle time. Returns whether the outcome
+    /// needs nothing else.
     ///
-    /// Between a timeout and the first delivery after it, one segment is in force (RFC 5681, 3.1): nothing says that the path
-    /// carries more than that, whatever the control has computed. After an idle time the window in force grows by what is
-    /// delivered (RFC 5681, 4.1), until it reaches the window of the control or the window before.
+    /// Between a timeout and the first delivery after it, one segment is in force (RFC 5681, 3.1):
+    /// nothing says that the path carries more than that, whatever the control has computed. After
+    /// an idle time the window in force grows by what is delivered (RFC 5681, 4.1), until it
+    /// reaches the window of the control or the window before.
     #[cold]
     #[inline(never)]
     fn apply_withheld(&mut self, ack: &Ack, outcome: &Outcome) -> bool {

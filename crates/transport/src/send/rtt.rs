@@ -13,7 +13,8 @@ const UNIT: u32 = 4;
 pub struct Rtt {
     /// Nanoseconds times 8; 0 before the first sample.
     smoothed: u64,
-    /// Mean deviation, nanoseconds times 4. Before the first sample: not 0 where the handshake timed out.
+    /// Mean deviation, nanoseconds times 4. Before the first sample: not 0 where the handshake
+    /// timed out.
     variation: u64,
     /// The least of this window and the one before, ns; 0 before the first sample.
     least: u64,
@@ -58,7 +59,8 @@ impl Rtt {
         };
     }
 
-    /// The timer of the handshake expired: until the first sample the RTO is three times the initial one (RFC 6298, 5.7).
+    /// The timer of the handshake expired: until the first sample the RTO is three times the
+    /// initial one (RFC 6298, 5.7).
     pub fn expect_long(&mut self) {
         if !self.known() {
             self.variation = 1;

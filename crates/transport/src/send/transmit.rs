@@ -335,8 +335,9 @@ impl Connection {
         self.deadline = self.deadline.min(now + first);
     }
 
-    /// Restarts after an idle time (RFC 5681, 4.1; RFC 2861; Linux' `tcp_cwnd_restart`). For every RTO of idle time the window
-    /// halves, down to the initial one. The threshold keeps three quarters of it.
+    /// Restarts after an idle time (RFC 5681, 4.1; RFC 2861; Linux' `tcp_cwnd_restart`). For every
+    /// RTO of idle time the window halves, down to the initial one. The threshold keeps three
+    /// quarters of it.
     fn restart(&mut self, idle: Duration, rto: Duration) {
         let least = (u64::from(self.config.initial_window) * self.mss()).min(self.cwnd);
         if self.phase == Phase::Open {

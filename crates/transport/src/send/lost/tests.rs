@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// The queue returns the lowest number whatever the order of pushes, across the wrap of numbers too.
+    /// The queue returns the lowest number whatever the order of pushes, across the wrap of numbers
+    /// too.
     #[test]
     fn the_lowest_number_leaves_first(
         first in prop::sample::select(vec![0u32, u32::MAX - 40]),

@@ -124,7 +124,8 @@ fn a_retransmission_may_be_lost_again() {
     assert_eq!(heard.lost, 4, "segment 0 again, 8 and 9, and 10, which left beside it");
 }
 
-/// A retransmission that was lost again is the segment that in-order delivery waits for: it leaves before the rest.
+/// A retransmission that was lost again is the segment that in-order delivery waits for: it leaves
+/// before the rest.
 #[test]
 fn a_lost_retransmission_is_repaired_first() {
     let mut alone = Alone::new(40);

@@ -23,7 +23,8 @@ fn time_out(alone: &mut Alone) -> Ack {
     }
 }
 
-/// RFC 5681, 3.1: after a timeout the window is one segment, whatever the control sets, until something is delivered.
+/// RFC 5681, 3.1: after a timeout the window is one segment, whatever the control sets, until
+/// something is delivered.
 #[test]
 fn no_control_opens_the_window_between_a_timeout_and_the_next_delivery() {
     let mut alone = Alone::new(10);

@@ -112,8 +112,8 @@ fn an_idle_connection_starts_with_a_smaller_window() {
     }
 }
 
-/// RFC 5681, 4.1: the same holds for a connection that an agent steers. An algorithm with a window of its own sets it again at the
-/// next ACK, and gets as much of it as slow start would give.
+/// RFC 5681, 4.1: the same holds for a connection that an agent steers. An algorithm with a window
+/// of its own sets it again at the next ACK, and gets as much of it as slow start would give.
 #[test]
 fn a_steered_connection_restarts_too() {
     let mut alone = Alone::new(10);
@@ -169,7 +169,8 @@ fn a_window_set_without_an_ack_does_not_end_the_restart() {
     );
 }
 
-/// A loss in the restart: the repair reduces from the window that the control asked for, and does not end in a burst.
+/// A loss in the restart: the repair reduces from the window that the control asked for, and does
+/// not end in a burst.
 #[test]
 fn a_loss_during_the_restart_does_not_lift_its_limit() {
     let mut alone = Alone::new(10);
