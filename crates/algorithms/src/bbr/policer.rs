@@ -1,8 +1,10 @@
 //! Long-term bandwidth: finding a policer, which passes bursts and then drops what is above a rate (`bbr_lt_bw_sampling`).
 //!
 //! Two intervals in a row, each at least 4 rounds long, bounded by losses, with a loss rate of a fifth, that agree on the
-//! delivery rate: then that rate is used, without gain, for 48 rounds. Rounds are the resolution here, where Linux looks at
-//! every ACK: an interval ends at the end of the round that meets the conditions.
+//! delivery rate: then that rate is used, without gain, for 48 rounds. An interval begins and ends with the ACK that reports a
+//! loss, as in Linux: the program reports from the round [`Policer::due`] on.
+
+use super::NONE;
 
 /// Shortest interval, rounds (`bbr_lt_intvl_min_rtts`). An interval four times as long is given up.
 const INTERVAL_ROUNDS: u64 = 4;
@@ -21,6 +23,7 @@ pub(super) struct Policer {
     used: bool,
     interval: Option<Interval>,
     rounds: u64,
+    due: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +36,9 @@ struct Interval {
 /// What a round brought: totals, bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
-    /// Rounds that began since the last look.
+    /// Rounds that began since the last report, and in all.
     pub rounds: u64,
+    pub round: u64,
     pub delivered: u64,
     pub lost: u64,
     /// Bytes lost since the last look.
@@ -44,6 +48,11 @@ pub(super) struct Passed {
 }
 
 impl Policer {
+    /// The round from which on a loss may begin or end an interval.
+    pub fn due(&self) -> u64 {
+        if self.used { NONE } else { self.due }
+    }
+
     /// The policer's rate, bytes/s, while it is used.
     pub fn rate(&self) -> Option<u64> {
         self.used.then_some(self.rate)
@@ -87,6 +96,8 @@ impl Policer {
         let us = passed.now_us.saturating_sub(interval.start_us);
         let heavy = lost.saturating_mul(LOSS.1) >= delivered.saturating_mul(LOSS.0);
         if passed.newly_lost == 0 || delivered == 0 || !heavy || us < 1_000 {
+            // Once more in the next round: the share of losses changes little within one.
+            self.due = self.due.max(passed.round + u64::from(passed.newly_lost > 0));
             return false;
         }
         self.end(super::scale(delivered, 1_000_000, us), passed);
@@ -95,6 +106,7 @@ impl Policer {
 
     fn begin(&mut self, passed: &Passed) {
         self.rounds = 0;
+        self.due = passed.round + INTERVAL_ROUNDS;
         self.interval = Some(Interval {
             delivered: passed.delivered,
             lost: passed.lost,
@@ -126,6 +138,7 @@ mod tests {
         (from..from + n).fold(false, |over, i| {
             let passed = Passed {
                 rounds: 1,
+                round: i,
                 delivered: i * delivered,
                 lost: i * lost,
                 newly_lost: lost,
@@ -150,6 +163,16 @@ mod tests {
     }
 
     #[test]
+    fn the_losses_to_report_are_the_first_and_those_that_end_an_interval() {
+        let mut policer = Policer::default();
+        assert_eq!(policer.due(), 0, "any loss begins one");
+        rounds(&mut policer, 2, 1_000_000, 25, 1);
+        assert_eq!(policer.due(), 1 + INTERVAL_ROUNDS);
+        rounds(&mut policer, 7, 1_000_000, 25, 3);
+        assert_eq!((policer.rate(), policer.due()), (Some(1_000_000), NONE));
+    }
+
+    #[test]
     fn a_tenth_lost_is_no_policer() {
         let mut policer = Policer::default();
         rounds(&mut policer, 100, 1_000_000, 10, 1);
@@ -164,6 +187,7 @@ mod tests {
         };
         let passed = Passed {
             rounds: 1,
+            round: 0,
             delivered: 0,
             lost: 0,
             newly_lost: 1,
@@ -182,6 +206,7 @@ mod tests {
         rounds(&mut policer, 3, 1_000_000, 25, 1);
         let passed = Passed {
             rounds: 1,
+            round: 0,
             delivered: 0,
             lost: 0,
             newly_lost: 0,

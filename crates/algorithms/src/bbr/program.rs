@@ -16,7 +16,7 @@ use super::seen::Events;
 use super::{LEAST_SEGMENTS, UNITY};
 
 /// What differs.
-pub(super) struct Version {
+pub(super) struct Version<'a> {
     /// Pacing and window gains of the start, in parts of [`GAIN`](super::GAIN).
     pub gains: (u64, u64),
     /// More report variables, and more control variables.
@@ -27,15 +27,17 @@ pub(super) struct Version {
     /// More clauses between measuring and steering.
     pub clauses: String,
     /// How much in flight is a drained queue (`bdp` and `budget`: what offloading needs), and the window.
-    pub drained: &'static str,
-    pub target: &'static str,
+    pub drained: &'a str,
+    pub target: &'a str,
+    /// Window that remains after the losses of an ACK, before the ACK's deliveries are added.
+    pub kept: &'static str,
     /// More statements of the beginning of a repair, and after the window is found.
     pub repair: &'static str,
     pub conserve: &'static str,
 }
 
 /// A program's text.
-pub(super) fn text(version: &Version) -> String {
+pub(super) fn text(version: &Version<'_>) -> String {
     let Version {
         gains: (gain, cwnd_gain),
         report,
@@ -44,10 +46,12 @@ pub(super) fn text(version: &Version) -> String {
         clauses,
         drained,
         target,
+        kept,
         repair,
         conserve,
     } = version;
     let (timeout, undo, done, idle) = (Events::TIMEOUT, Events::UNDO, Events::DRAINED, Events::IDLE);
+    let limited = Events::LIMITED;
     format!(
         "(def
     (const NONE 18446744073709551615)
@@ -62,10 +66,12 @@ pub(super) fn text(version: &Version) -> String {
     (:= Report.delivered (+ Report.delivered newly))
     (:= Report.lost (+ Report.lost (* Ack.lost_pkts_sample Flow.mss)))
     (:= Report.flight (+ Flow.bytes_in_flight newly (* Ack.lost_pkts_sample Flow.mss)))
-    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
-    (:= min_rtt (min min_rtt Flow.rtt_sample_us))
+    # The first estimate includes the handshake (`bbr_init`): behind a full queue, data alone would show a longer path.
+    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us (if (== Report.now 0) Flow.min_rtt_us +infinity)))
+    (:= min_rtt (min min_rtt Report.rtt))
     (:= bw (if (> Flow.rate_outgoing 0) (min Flow.rate_incoming Flow.rate_outgoing) Flow.rate_incoming)){sample}
     (if (|| (! Flow.app_limited) (>= bw max_bw)) (:= Report.bw (max Report.bw bw)))
+    (if (&& Flow.app_limited (< Report.events {limited})) (:= Report.events (+ Report.events {limited})))
     (:= max_bw (max max_bw Report.bw))
     (:= bw (min max_bw cap_bw))
     (:= level (+ newly (diff level (/ (* bw (diff Ack.now Report.now)) 1000000))))
@@ -112,6 +118,7 @@ pub(super) fn text(version: &Version) -> String {
     (fallthrough))
 # The window: towards the model's by what is delivered, and not beyond it once the pipe was full.
 (when true
+    (:= Cwnd {kept})
     (if full
         (:= Report.window (min (+ Cwnd newly) {target}))
         (:= Report.window (if (|| (< Cwnd {target}) (< Report.delivered (* 10 Flow.mss))) (+ Cwnd newly) Cwnd)))

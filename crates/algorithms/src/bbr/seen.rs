@@ -58,6 +58,8 @@ impl Events {
     pub const IDLE: u64 = 1 << 24;
     /// A precautionary probe came to its bound.
     pub const STOPPED: u64 = 1 << 32;
+    /// The application limited a delivery-rate sample; set, not counted.
+    pub const LIMITED: u64 = 1 << 40;
 
     pub fn has(self, event: u64) -> bool {
         (self.0 / event) & 0xff != 0

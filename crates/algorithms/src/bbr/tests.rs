@@ -223,6 +223,55 @@ fn the_window_is_two_bdp_and_what_offloading_and_aggregation_need() {
 }
 
 #[test]
+fn a_flow_that_starts_behind_a_full_queue_takes_the_path_from_the_handshake() {
+    for algorithm in ["bbr", "bbr3"] {
+        let mut path = Path::new(algorithm);
+        (0..200).for_each(|_| path.ack(|s| (s.rtt_sample_us, s.min_rtt_us) = (40_000, 20_000)));
+        let window = path.script.transport.cwnd;
+        assert!(
+            (2 * BDP..=2 * BDP + 35_000).contains(&window),
+            "{algorithm}: {window}, where the data's RTT makes it {}",
+            4 * BDP
+        );
+    }
+}
+
+#[test]
+fn losses_come_off_the_window_of_version_1_while_it_starts() {
+    let mut path = Path::new("bbr");
+    path.ack(|_| ());
+    let before = path.script.window();
+    path.ack(|s| s.lost_pkts_sample = 8);
+    assert_eq!(path.script.window(), before - 8 + 5);
+    // For a round of repair the window is what is in flight; then the same again.
+    (0..30).for_each(|_| path.ack(|s| s.in_recovery = 1));
+    let before = path.script.window();
+    path.ack(|s| (s.in_recovery, s.lost_pkts_sample) = (1, 8));
+    assert_eq!(path.script.window(), before - 8 + 5);
+}
+
+#[test]
+fn a_loss_that_begins_or_ends_the_interval_of_a_policer_is_reported_at_once() {
+    let mut path = Path::cruising("bbr");
+    let mut reported = |lost: u64| {
+        let before = path.script.reports;
+        path.ack(|s| s.lost_pkts_sample = lost);
+        path.script.reports - before
+    };
+    let each: Vec<usize> = (0..100).map(|ack| reported(u64::from(ack % 2 == 1) * 3)).collect();
+    let early = each[..80].iter().sum::<usize>();
+    // The first loss begins the interval. Then once a round, until four rounds later the next loss ends it.
+    assert_eq!(each[1], 1, "{each:?}");
+    assert!((4..=7).contains(&early), "{each:?}");
+    let mut without = Path::new("bbr");
+    without.script = Script::new("bbr", "policer=false");
+    (0..200).for_each(|_| without.ack(|_| ()));
+    let before = without.script.reports;
+    (0..10).for_each(|_| without.ack(|s| s.lost_pkts_sample = 3));
+    assert!(without.script.reports - before <= 1);
+}
+
+#[test]
 fn a_repair_reduces_nothing_but_in_version_1_for_a_round() {
     for (algorithm, conserves) in [("bbr", true), ("bbr3", false)] {
         let mut path = Path::cruising(algorithm);

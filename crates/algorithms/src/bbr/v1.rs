@@ -82,11 +82,15 @@ pub struct Flow {
     extra: [u64; 2],
     extra_rounds: u64,
     policer: Policer,
+    /// Greatest bandwidth that the reports of this round had, bytes/s.
+    round_bw: u64,
     start: Start,
     /// What the program holds: its greatest bandwidth, the policer's rate, the window's surplus.
     told_bw: u64,
     told_cap: u64,
     told_bonus: u64,
+    /// The round from which on it reports losses at once.
+    told_due: u64,
 }
 
 impl Flow {
@@ -104,10 +108,12 @@ impl Flow {
             extra: [0; 2],
             extra_rounds: 0,
             policer: Policer::default(),
+            round_bw: 0,
             start: Start::with(STARTUP),
             told_bw: 0,
             told_cap: NONE,
             told_bonus: 0,
+            told_due: 0,
         }
     }
 }
@@ -134,7 +140,8 @@ impl Algorithm for Bbr {
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
         let dice = control.this().map_or(Dice(0), Dice::of);
-        control.program("bbr", &[]);
+        let due = if self.policer { 0 } else { NONE };
+        control.program("bbr", &[("due", due)]);
         let mut flow = Flow::new(info.mss.get(), dice, self.probe_rtt_us);
         flow.start.open(info, control);
         flow
@@ -159,6 +166,7 @@ impl Bbr {
     pub(super) fn decide(&self, flow: &mut Flow, seen: &Seen, orders: &mut impl Orders) {
         let rounds = seen.rounds.saturating_sub(flow.last.rounds);
         flow.start.see(seen, flow.mss, orders);
+        flow.round_bw = flow.round_bw.max(seen.bw);
         flow.measure_bandwidth(seen, orders);
         if self.policer {
             flow.look_for_policer(seen, rounds, orders);
@@ -167,9 +175,12 @@ impl Bbr {
         if seen.events.has(Events::TIMEOUT) || seen.events.has(Events::UNDO) {
             flow.pipe = FullPipe::default();
         }
-        flow.check_full(seen, rounds, orders);
+        flow.check_full(rounds, orders);
         flow.check_drain(seen, orders);
         flow.check_rtt(seen, orders);
+        if rounds > 0 {
+            flow.round_bw = 0;
+        }
         flow.last = *seen;
     }
 }
@@ -197,10 +208,12 @@ impl Flow {
         }
         let passed = Passed {
             rounds,
+            round: seen.rounds,
             delivered: seen.delivered,
             lost: seen.lost,
             newly_lost: seen.lost.saturating_sub(self.last.lost),
-            app_limited: rounds > 0 && seen.bw == 0 && !seen.events.has(Events::TIMEOUT),
+            // Linux marks what it sends in PROBE_RTT as limited by the application.
+            app_limited: seen.events.has(Events::LIMITED) || matches!(self.mode, Mode::ProbeRtt(_)),
             now_us: seen.now,
         };
         let cycling = matches!(self.mode, Mode::ProbeBw);
@@ -213,6 +226,10 @@ impl Flow {
         }
         if cycling && (ended || changed) {
             self.cycle(seen, orders);
+        }
+        if self.policer.due() != self.told_due {
+            self.told_due = self.policer.due();
+            orders.set("due", self.told_due);
         }
     }
 
@@ -234,8 +251,8 @@ impl Flow {
     }
 
     /// `bbr_check_full_bw_reached`.
-    fn check_full(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
-        if self.full || rounds == 0 || seen.bw == 0 || matches!(self.mode, Mode::ProbeRtt(_)) {
+    fn check_full(&mut self, rounds: u64, orders: &mut impl Orders) {
+        if self.full || rounds == 0 || self.round_bw == 0 || matches!(self.mode, Mode::ProbeRtt(_)) {
             return;
         }
         self.pipe.update(self.bandwidth.get(), rounds);
@@ -323,24 +340,34 @@ fn text() -> String {
     program::text(&Version {
         gains: (paced(STARTUP), STARTUP),
         report: "",
-        control: " (phase 8) (stamp 0) (conserving 0)",
+        control: " (phase 8) (stamp 0) (conserving 0) (due 0)",
         sample: String::new(),
         clauses: format!(
             "
+# An interval in which a policer is looked for begins and ends with a loss (`bbr_lt_bw_sampling`).
+(when (&& (> Ack.lost_pkts_sample 0) (>= Report.rounds due))
+    (report)
+    (fallthrough))
 # The gain cycle.
 (when (< phase 8)
     (:= next (> (diff Ack.now stamp) min_rtt))
     (if (== phase 0)
-        (:= next (&& next (|| (> Ack.lost_pkts_sample 0) (>= Report.flight (+ (* bdp 1.25) budget (* 2 Flow.mss)))))))
-    (if (== phase 1) (:= next (|| next (<= Report.flight (+ bdp budget)))))
+        (:= next (&& next (|| (> Ack.lost_pkts_sample 0) (>= Report.flight (+ {probed} (* 2 Flow.mss)))))))
+    (if (== phase 1) (:= next (|| next (<= Report.flight {quiet}))))
     (if next
         (do (:= phase (if (== phase 7) 0 (+ phase 1)))
             (:= stamp Ack.now)
             (:= gain (if (== phase 0) {up} (if (== phase 1) {down} {UNITY})))))
-    (fallthrough))"
+    (fallthrough))",
+            probed = quantized("(* bdp 1.25) budget"),
+            quiet = quantized("bdp budget"),
         ),
-        drained: "(+ bdp budget)",
-        target: "(+ (/ (* bdp cwnd_gain) 10000) bonus budget (if (== phase 0) (* 2 Flow.mss) 0))",
+        drained: &quantized("bdp budget"),
+        target: &format!(
+            "(+ {} (if (== phase 0) (* 2 Flow.mss) 0))",
+            quantized("(/ (* bdp cwnd_gain) 10000) bonus budget")
+        ),
+        kept: "(max Flow.mss (diff Cwnd (* Ack.lost_pkts_sample Flow.mss)))",
         // Packet conservation for a round, as losses may mean that others came
         // (`bbr_set_cwnd_to_recover_or_restore`).
         repair: "
@@ -350,8 +377,14 @@ fn text() -> String {
         conserve: "
     (if (&& Flow.in_recovery (< Report.rounds conserving))
         (:= Report.window
-            (min cap (max (diff Cwnd (* Ack.lost_pkts_sample Flow.mss)) (+ Flow.bytes_in_flight newly)))))",
+            (min cap (max Cwnd (+ Flow.bytes_in_flight newly)))))",
     })
+}
+
+/// A sum of bytes, rounded up to an even number of segments (`bbr_quantization_budget`): with a BDP of less than two segments,
+/// a window rounded down is too small for ACKs that cover two.
+fn quantized(terms: &str) -> String {
+    format!("(* (* 2 Flow.mss) (/ (+ {terms} (- (* 2 Flow.mss) 1)) (* 2 Flow.mss)))")
 }
 
 #[cfg(test)]

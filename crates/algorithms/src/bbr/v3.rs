@@ -489,6 +489,7 @@ fn text(marks: bool) -> String {
         ),
         drained: "(max bdp budget)",
         target: "(+ (max (+ (/ (* bdp cwnd_gain) 10000) bonus) budget) (if (> cwnd_gain 20000) (* 2 Flow.mss) 0))",
+        kept: "Cwnd",
         repair: "",
         conserve: "",
     })
