@@ -16,10 +16,8 @@ use ccplane_linux::Counters;
 use ccplane_linux::stamp::Cost;
 use ccplane_units::Duration;
 
-use super::{Options, QUEUE, RATE, Round};
+use super::{Link, Options, Round, SLOW, Turn};
 
-/// Two frames and a half: what the kernel's timer is late, it makes good.
-const BURST: u64 = 4_000;
 /// Bytes of payload that a flow may have on its way, queue included, many times over.
 const BUFFER: usize = 4 << 20;
 /// Where the kernel is told to count what programs take.
@@ -44,11 +42,11 @@ impl Drop for Counting {
     }
 }
 
-fn bucket() -> Bucket {
+fn bucket(link: &Link) -> Bucket {
     Bucket {
-        rate: RATE,
-        burst: BURST,
-        queue: QUEUE,
+        rate: link.rate,
+        burst: link.burst,
+        queue: link.queue,
     }
 }
 
@@ -80,35 +78,30 @@ impl Seen {
     }
 }
 
-pub(super) fn in_turns(options: &Options, registry: &Registry, round: &mut Round) -> Result<(), Error> {
-    let ours = one(
-        &wire::routed(bucket(), None)?,
-        &options.contender,
-        false,
-        options.run,
-        registry,
-    )?;
-    let native = one(
-        &wire::routed(bucket(), None)?,
-        &Contender::native("cubic"),
-        false,
-        options.run,
-        registry,
-    )?;
-    round.queue_p50_us = ours.waited_p50_us();
+/// Runs the contender and then the kernel's Cubic over a bucket of this link.
+pub(super) fn in_turns(options: &Options, link: &Link, registry: &Registry) -> Result<Turn, Error> {
+    let run = |contender: &Contender| {
+        let path = wire::routed(bucket(link), None)?;
+        one(&path, contender, link.flows, false, options.run, registry)
+    };
+    let (ours, native) = (run(&options.contender)?, run(&Contender::native("cubic"))?);
     let rtts = native.rtts();
-    round.queue_cubic_p50_us = rtts.quantile(0.5).unwrap_or(f64::NAN) - rtts.quantile(0.0).unwrap_or(f64::NAN);
-    round.goodput_ratio = ours.goodput_mbit() / native.goodput_mbit();
-    round.fallbacks = ours.counters.fallbacks;
-    round.faults = ours.counters.faults;
-    Ok(())
+    let rtt = |share: f64| rtts.quantile(share).unwrap_or(f64::NAN);
+    Ok(Turn {
+        queue_p50_us: ours.waited_p50_us(),
+        queue_cubic_p50_us: rtt(0.5) - rtt(0.0),
+        goodput_mbit: ours.goodput_mbit(),
+        goodput_cubic_mbit: native.goodput_mbit(),
+        fallbacks: ours.counters.fallbacks,
+        faults: ours.counters.faults,
+    })
 }
 
 /// DX one way, Cubic the other, each over a bucket that the other one's ACKs share.
 pub(super) fn flooded(options: &Options, registry: &Registry, round: &mut Round) -> Result<(), Error> {
     let counting = Counting::start();
-    let path = wire::routed(bucket(), Some(bucket()))?;
-    let seen = one(&path, &options.contender, true, options.run, registry)?;
+    let path = wire::routed(bucket(&SLOW), Some(bucket(&SLOW)))?;
+    let seen = one(&path, &options.contender, SLOW.flows, true, options.run, registry)?;
     drop(counting);
     round.flooded_owd_p50_us = seen.waited_p50_us();
     round.flooded_rtt_p50_us = seen.rtts().quantile(0.5).unwrap_or(f64::NAN);
@@ -122,10 +115,11 @@ pub(super) fn flooded(options: &Options, registry: &Registry, round: &mut Round)
     Ok(())
 }
 
-/// One flow, and with `flood` Cubic from the receiver's side.
+/// One run; with `flood` Cubic sends from the receiver's side meanwhile.
 fn one(
     path: &Routed,
     contender: &Contender,
+    flows: usize,
     flood: bool,
     length: Duration,
     registry: &Registry,
@@ -152,7 +146,7 @@ fn one(
         Some(_) => Capabilities::ONE_WAY_DELAY,
         None => Capabilities::default(),
     };
-    let (senders, receivers, diag) = ccplane_lab::ends::open(ends, &congestion, wants, 1, BUFFER)?;
+    let (senders, receivers, diag) = ccplane_lab::ends::open(ends, &congestion, wants, flows, BUFFER)?;
 
     // The flood, from the receiver's side.
     let back = IpAddr::from(wire::SENDER);
