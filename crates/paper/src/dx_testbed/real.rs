@@ -15,7 +15,7 @@ use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::traffic;
 use ccplane_lab::{Contender, Over, Packets};
-use ccplane_lab::{Options as RunOptions, Progress, Step, run, waited_us};
+use ccplane_lab::{Options as RunOptions, Progress, Step, run};
 
 pub(crate) const CODED: Coded = Coded {
     name: "dx-testbed",
@@ -67,8 +67,9 @@ struct Real {
     mbit: u64,
     queue: String,
     goodput_mbit: f64,
-    waited_p50_us: f64,
-    waited_p99_us: f64,
+    /// Time at the link, the packet's own transmission included, as in the simulations.
+    queueing_p50_us: f64,
+    queueing_p99_us: f64,
     drops: u64,
     /// The emulator kept to its link.
     sound: bool,
@@ -134,8 +135,8 @@ impl Real {
             mbit: link.mbit(),
             queue: queue.to_string(),
             goodput_mbit: figures.goodput_mbit,
-            waited_p50_us: waited_us(figures.delay_p50_ms, link.rate),
-            waited_p99_us: waited_us(figures.delay_p99_ms, link.rate),
+            queueing_p50_us: figures.delay_p50_ms * 1e3,
+            queueing_p99_us: figures.delay_p99_ms * 1e3,
             drops: figures.queue_drops,
             sound: result.audit.sound,
             disturbed: result.audit.disturbed,
@@ -151,19 +152,26 @@ fn write(findings: &mut Findings, all: &[Real]) {
         };
         let Some(dx) = of("dx") else { continue };
         let key = link.key;
-        findings.figure(format!("real_queue_p50_us{key}"), Some(dx.waited_p50_us));
+        for peer in ["dx", "dctcp", "native:cubic", "native:reno"] {
+            let name = peer.trim_start_matches("native:");
+            findings.figure(
+                format!("real_goodput_{name}_mbit{key}"),
+                of(peer).map(|real| real.goodput_mbit),
+            );
+        }
+        findings.figure(format!("real_queue_p50_us{key}"), Some(dx.queueing_p50_us));
         if let Some(cubic) = of("native:cubic") {
             findings.figure(
                 format!("real_goodput_ratio{key}"),
                 Some(dx.goodput_mbit / cubic.goodput_mbit),
             );
-            findings.figure(format!("real_queue_cubic_p50_us{key}"), Some(cubic.waited_p50_us));
+            findings.figure(format!("real_queue_cubic_p50_us{key}"), Some(cubic.queueing_p50_us));
         }
         if let Some(dctcp) = of("dctcp") {
-            findings.figure(format!("real_queue_dctcp_p50_us{key}"), Some(dctcp.waited_p50_us));
+            findings.figure(format!("real_queue_dctcp_p50_us{key}"), Some(dctcp.queueing_p50_us));
             let what = format!("Real packets, {}: DCTCP's median queueing delay over DX's", link.rate);
             let asked = !link.only_sound || dx.sound && dctcp.sound;
-            let ratio = Some(dctcp.waited_p50_us / dx.waited_p50_us).filter(|_| asked);
+            let ratio = Some(dctcp.queueing_p50_us / dx.queueing_p50_us).filter(|_| asked);
             let aim = asked.then_some(Aim::AtLeast(SLIDE));
             let slide = format!("{SLIDE} at 1 Gbit/s (slides 28, 32)");
             findings.compare(&format!("queue_ratio_dctcp{key}"), &what, ratio, &slide, aim);
@@ -175,8 +183,8 @@ fn write(findings: &mut Findings, all: &[Real]) {
             real.label.clone(),
             real.queue.clone(),
             format!("{:.2}", real.goodput_mbit),
-            format!("{:.0}", real.waited_p50_us),
-            format!("{:.0}", real.waited_p99_us),
+            format!("{:.0}", real.queueing_p50_us),
+            format!("{:.0}", real.queueing_p99_us),
             real.drops.to_string(),
             if real.sound { "yes" } else { "no" }.to_owned(),
         ]
@@ -190,8 +198,8 @@ fn write(findings: &mut Findings, all: &[Real]) {
             "under",
             "queue",
             "goodput\nMbit/s",
-            "waiting\np50 µs",
-            "waiting\np99 µs",
+            "queueing\np50 µs",
+            "queueing\np99 µs",
             "drops",
             "emulator\non time",
         ],
@@ -206,14 +214,14 @@ fn write(findings: &mut Findings, all: &[Real]) {
 mod tests {
     use super::*;
 
-    fn real(label: &str, mbit: u64, waited_p50_us: f64, sound: bool) -> Real {
+    fn real(label: &str, mbit: u64, queueing_p50_us: f64, sound: bool) -> Real {
         Real {
             label: label.to_owned(),
             mbit,
             queue: String::new(),
             goodput_mbit: 1.0,
-            waited_p50_us,
-            waited_p99_us: 0.0,
+            queueing_p50_us,
+            queueing_p99_us: 0.0,
             drops: 0,
             sound,
             disturbed: Vec::new(),
