@@ -94,6 +94,9 @@ const JITTER_ROUNDS: usize = 5;
 /// jitter for a queue; more leaves a queue of the difference.
 const ABOVE_LEAST: f64 = 3.0;
 const LEAST_STEPS: f64 = 8.0;
+/// Part of the bound that is the flow's own movement of its queue, over the time of 1/δ packets. Less takes the movement for
+/// jitter: with 1.0 the queue of ten packets at 24 Mbit/s was 1.5 packets longer. More misses jitter of the difference.
+const OWN_MOVEMENT: f64 = 1.5;
 /// Most that 1/δ becomes, packets. As many in a queue as a large window; where this is little, so is the flow's share.
 const MOST_PATIENCE: f64 = 65_536.0;
 /// Least window, packets (authors' code): with one, a delayed ACK would stop the flow.
@@ -268,7 +271,7 @@ impl Flow {
         self.told.base = base;
         self.rounds.push(round.least, round.most);
         self.jitter.push(round);
-        let own = copa.patience * self.mss * base as f64 / round.cwnd.max(1) as f64;
+        let own = OWN_MOVEMENT * copa.patience * self.mss * base as f64 / round.cwnd.max(1) as f64;
         self.told.noise = (self.jitter.bias() - own).max(0.0) as u64;
         let base = base + self.told.noise;
         if copa.mode == Mode::Default || round.slow || self.rounds.was_nearly_empty(base, round.cwnd as f64 / self.mss)
@@ -531,7 +534,7 @@ const PROGRAM: &str = "(def
     (:= in_loss (&& in_loss (|| Flow.in_recovery Flow.was_timeout)))
     (:= extra (if (|| slow in_loss Flow.in_recovery (<= burst (* 4 Flow.mss))) 0 burst))
     (if (&& Flow.in_recovery (! in_loss)) (:= Ssthresh window) (:= Cwnd (+ window extra)))
-    (if (< standing +infinity) (:= Rate (/ (* (if (> extra 0) 1000000 2000000) window) standing)))
+    (if (< standing +infinity) (:= Rate (if (> extra 0) (/ (* 1000000 window) standing) (/ (* 2000000 window) standing))))
     (:= Report.cwnd window)
     (:= Report.slow slow)
     (fallthrough))

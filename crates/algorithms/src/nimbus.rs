@@ -120,8 +120,6 @@ pub struct Flow {
     basic: Basic,
     copa: Copa,
     competitor: Competitor,
-    /// Least RTT of the report before, seconds.
-    before: f64,
     /// Most packets that one ACK acknowledged; falls slowly.
     burst: f64,
 }
@@ -239,7 +237,6 @@ impl Algorithm for Nimbus {
             basic: Basic::at(1.0),
             copa: Copa::at(window),
             competitor: Competitor::at(window / mss),
-            before: f64::INFINITY,
             burst: 0.0,
         }
     }
@@ -267,8 +264,6 @@ impl Algorithm for Nimbus {
         }
         let now = control.now();
         let (rtt, base) = (rtt.max(1) as f64 / 1e6, base.clamp(1, rtt.max(1)) as f64 / 1e6);
-        let before = std::mem::replace(&mut flow.before, rtt);
-        let rtt = rtt.min(before).max(base);
         flow.burst = (flow.burst * BURST_KEPT).max(burst as f64);
         let (sent, received, acked) = (sent as f64, received as f64, acked as f64);
         if limited == 0 {
@@ -349,7 +344,7 @@ const PROGRAM: &str = "(def
     (const SLACK 500us)
     (const STRETCHED 4)
     (starting true) (window 0) (competes false) (recovering false)
-    (fresh false) (round 0) (least +infinity) (floor +infinity))
+    (round 0) (least +infinity) (floor +infinity))
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
@@ -357,8 +352,7 @@ const PROGRAM: &str = "(def
     (:= Report.base Flow.min_rtt_us)
     (fallthrough))
 (when (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0))
-    (:= Report.rtt (if fresh Flow.rtt_sample_us (min Report.rtt Flow.rtt_sample_us)))
-    (:= fresh false)
+    (:= Report.rtt Flow.rtt_sample_us)
     (if (! Flow.in_recovery) (:= Report.burst (max Report.burst Ack.packets_acked)))
     (fallthrough))
 (when (&& (> Flow.rate_outgoing 0) (> Flow.rate_incoming 0))
@@ -400,7 +394,6 @@ const PROGRAM: &str = "(def
     (fallthrough))
 (when (> Micros INTERVAL)
     (:= Micros 0)
-    (:= fresh true)
     (report))
 ";
 
