@@ -145,6 +145,7 @@ struct packet {
 struct sender {
     ccplane_datapath *plane;
     uint64_t flow;
+    bool open;                     // the handshake was answered
     struct packet packets[RING];
     uint64_t edge, next;           // the oldest packet under way, and the next number
     uint64_t flying;               // packets
@@ -370,7 +371,7 @@ static uint64_t pacing(const struct sender *s) {
 
 static bool may_send(struct sender *s) {
     bool more = s->again_count || s->piece < s->limit;
-    if (!more || s->next - s->edge >= RING / 2) return false;
+    if (!s->open || !more || s->next - s->edge >= RING / 2) return false;
     if ((s->flying + 1) * MSS <= s->cwnd) return true;
     s->window_full = true;
     return false;
@@ -475,6 +476,8 @@ int main(int argc, char **argv) {
 
 #define SEND(from, to, bytes, length, count) \
     do { if (sendto(from, bytes, length, 0, (struct sockaddr *)&(to), sizeof(to)) < 0) fail("sendto"); (count)++; } while (0)
+    // A handshake of two small packets: its RTT is the first sample, and the only one without a queue that the flow makes itself.
+    SEND(sender_fd, at_link, &(struct ack){.newest = NEVER}, sizeof(struct ack), to_link);
     while ((now = clock_now()) < end) {
         struct data data;
         struct ack ack;
@@ -495,13 +498,17 @@ int main(int argc, char **argv) {
             if (waited < 1 << 22) waits[waited++] = held->queued;
             SEND(link_fd, at_receiver, &held->datagram, held->length, to_receiver);
         }
-        while (take(receiver_fd, &data, sizeof data, &to_receiver) == sizeof data) {
-            ack = receiver_take(&receiver, &data);
+        while ((length = take(receiver_fd, &data, sizeof data, &to_receiver)) > 0) {
+            ack = length == sizeof data ? receiver_take(&receiver, &data) : (struct ack){.newest = NEVER};
             SEND(receiver_fd, at_back, &ack, sizeof ack, to_back);
         }
         while ((length = take(back_fd, &ack, sizeof ack, &to_back)) > 0) link_take(&back, now, &ack, (size_t)length);
         while ((held = link_due(&back, now))) SEND(back_fd, at_sender, &held->datagram, held->length, to_sender);
-        while (take(sender_fd, &ack, sizeof ack, &to_sender) == sizeof ack) acknowledged(&s, now, &ack);
+        while (take(sender_fd, &ack, sizeof ack, &to_sender) == sizeof ack) {
+            if (s.open) acknowledged(&s, now, &ack);
+            else rtt_sample(&s, now - begin);
+            s.open = true;
+        }
 
         // Until something is due, or, in real time, something comes.
         uint64_t due = min_of(min_of(link_next(&forth), link_next(&back)), min_of(s.timeout, end));
