@@ -18,7 +18,7 @@ use crate::Reporting;
 use crate::repair::{DELIVERED, MAY_GROW, REMEMBER};
 use crate::window::{Law, Round, due};
 
-/// A [`Law`] applied by the agent alone.
+/// A loss-based law applied by the agent alone.
 pub struct AgentOnly<L> {
     law: L,
     /// Fraction of the window that a loss leaves.
