@@ -273,7 +273,7 @@ static void lose(struct sender *s, struct packet *packet, ccplane_signals *signa
 static void rtt_sample(struct sender *s, uint64_t rtt) {
     int64_t error = (int64_t)rtt - (int64_t)s->srtt;
     if (!s->srtt) {
-        s->srtt = s->min_rtt = rtt;
+        s->srtt = rtt;
         s->variation = rtt / 2;
         return;
     }
@@ -476,7 +476,7 @@ int main(int argc, char **argv) {
 
 #define SEND(from, to, bytes, length, count) \
     do { if (sendto(from, bytes, length, 0, (struct sockaddr *)&(to), sizeof(to)) < 0) fail("sendto"); (count)++; } while (0)
-    // A handshake of two small packets: its RTT is the first sample, and the only one without a queue that the flow makes itself.
+    // A handshake of two small packets: the shortest RTT, without a queue that the flow makes itself.
     SEND(sender_fd, at_link, &(struct ack){.newest = NEVER}, sizeof(struct ack), to_link);
     while ((now = clock_now()) < end) {
         struct data data;
@@ -506,7 +506,7 @@ int main(int argc, char **argv) {
         while ((held = link_due(&back, now))) SEND(back_fd, at_sender, &held->datagram, held->length, to_sender);
         while (take(sender_fd, &ack, sizeof ack, &to_sender) == sizeof ack) {
             if (s.open) acknowledged(&s, now, &ack);
-            else rtt_sample(&s, now - begin);
+            else s.min_rtt = now - begin;
             s.open = true;
         }
 
