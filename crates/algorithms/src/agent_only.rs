@@ -140,7 +140,9 @@ impl<L: Law> Algorithm for AgentOnly<L> {
             true => control.program("measure", &[("recovering", u64::from(info.live))]),
             false => control.program("portable", &[]),
         }
-        let mss = info.mss.get().max(1);
+        // A datapath may claim any size; a larger one would leave no window between one segment and
+        // the largest window.
+        let mss = info.mss.get().clamp(1, INFINITY);
         let cwnd = info.cwnd.get();
         let decided = Decision {
             window: cwnd as f64 / mss as f64,

@@ -165,14 +165,17 @@ mod tests {
         let mut failed = Vec::new();
         for algorithm in 0..crate::names().len() as u8 {
             let outcome = std::panic::catch_unwind(|| {
-                for seed in 0..400u64 {
+                for seed in 0..800u64 {
                     let mut dice = Dice(seed);
                     let mut data = vec![algorithm];
                     data.extend((0..1_500).map(|_| dice.below(256) as u8));
-                    // A flow is there from the beginning.
-                    data[1] &= !1;
+                    // Without a parameter and with one, in turns of two seeds. A flow is there from
+                    // the beginning.
+                    let with_parameter = seed / 2 % 2;
+                    data[1] = data[1] & !1 | with_parameter as u8;
+                    let at = 2 + with_parameter as usize;
                     // On a transport and on a gateway, which a byte of 200 is, in turns.
-                    (data[2], data[3]) = (if seed % 2 == 0 { 0 } else { 200 }, 0);
+                    (data[at], data[at + 1]) = (if seed % 2 == 0 { 0 } else { 200 }, 0);
                     super::agent(&data);
                 }
             });
