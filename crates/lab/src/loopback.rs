@@ -162,7 +162,6 @@ pub fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Registry) 
     let plan = Plan {
         duration: load.length,
         sample_every: load.look_every,
-        ahead: false,
     };
     let transfer = traffic::transfer(senders, receivers, diag, &plan, |_, _| true).map_err(Error::traffic(
         "observe the connections",

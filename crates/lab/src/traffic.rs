@@ -156,11 +156,6 @@ pub struct Plan {
     pub duration: Duration,
     /// Between two looks at each socket.
     pub sample_every: Duration,
-    /// Whether the senders and receivers run before ordinary threads, where that is permitted. A thread that is put
-    /// off while it is inside its socket holds back every packet that comes for it, and then lets them go at once: on a
-    /// busy machine such bursts overflow queues that the congestion control would have spared. Right for a link that
-    /// is slower than the CPUs, where these threads mostly sleep; on loopback they would leave nothing to others.
-    pub ahead: bool,
 }
 
 /// Sends as fast as the congestion controls allow on every connection, looks at each, and resets them at
@@ -204,7 +199,7 @@ pub fn transfer(
         let run = || -> io::Result<(u64, u64)> {
             let closed = gate.write();
             for (stream, count) in receivers.into_iter().zip(&received) {
-                let body = move || drain(stream, count, stop, plan.ahead);
+                let body = move || drain(stream, count, stop);
                 thread::Builder::new()
                     .name("lab-receive".into())
                     .spawn_scoped(scope, body)?;
@@ -212,7 +207,7 @@ pub fn transfer(
             for stream in senders {
                 let body = move || {
                     drop(gate.read());
-                    fill(stream, stop, plan.ahead);
+                    fill(stream, stop);
                 };
                 thread::Builder::new()
                     .name("lab-send".into())
@@ -246,15 +241,7 @@ pub fn transfer(
     })
 }
 
-fn place(ahead: bool) {
-    if ahead {
-        // Without the permission it runs as an ordinary thread does; the audit tells what came of it.
-        let _ = ccplane_host::raise_priority();
-    }
-}
-
-fn fill(mut stream: TcpStream, stop: &AtomicBool, ahead: bool) {
-    place(ahead);
+fn fill(mut stream: TcpStream, stop: &AtomicBool) {
     let block = vec![0x5a; BLOCK];
     if stream.set_write_timeout(Some(PATIENCE)).is_err() {
         return;
@@ -279,9 +266,8 @@ pub fn reset_on_close(stream: &TcpStream) {
     let _ = setsockopt(stream, sockopt::Linger, &reset);
 }
 
-/// Reads until `stop` or the end, and counts. `ahead`: before ordinary threads, where that is permitted.
-pub fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool, ahead: bool) {
-    place(ahead);
+/// Reads until `stop` or the end, and counts.
+pub fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool) {
     let mut block = vec![0; BLOCK];
     if stream.set_read_timeout(Some(PATIENCE)).is_err() {
         return;
@@ -332,7 +318,6 @@ mod tests {
             &Plan {
                 duration: Duration::from_millis(300),
                 sample_every: Duration::from_millis(20),
-                ahead: false,
             },
             |_, _| {
                 seen += 1;

@@ -81,6 +81,11 @@ INLINE void grow(struct tcp_sock *tp, __u32 newly, bool avoid)
 	tp->snd_cwnd = cwnd < most ? cwnd : most;
 }
 
+/* From this rate on, bytes/s (1000gbit), nothing is paced. The kernel starts a timer for every packet that a rate holds back,
+ * even for the 12 ns that a packet takes at this one.
+ */
+#define UNPACED_RATE 125000000000ULL
+
 /* The rate that program or agent set; else 200 % of cwnd/srtt in slow start and 120 % after it, as the kernel does for
  * those without `cong_control` (it sizes TSO bursts by it even where nothing is paced).
  */
@@ -97,6 +102,10 @@ INLINE void pace(struct tcp_sock *tp, struct flow *f)
 			rate /= srtt;
 	}
 	rate = clamp_rate(rate);
+	if (rate >= UNPACED_RATE) {
+		rate = ~0ULL;
+		enforce = false;
+	}
 	__u64 most = sk->sk_max_pacing_rate;
 	tp->inet_conn.icsk_inet.sk.sk_pacing_rate = rate < most ? rate : most;
 	if (enforce && sk->sk_pacing_status == SK_PACING_NONE) {

@@ -44,6 +44,12 @@ const GROW: &str = "(min Flow.mss (max (/ Flow.mss 16) (/ Report.window 4)))";
 /// ms. Ours.
 const BURSTS: &str = "(min (/ Report.base 16) (* 10 Report.packet))";
 
+/// What the hosts themselves kept this packet and its ACK, ns: TCP's RTT less the stamps'. A queue as long as this counts as
+/// none. A host that was busy handles several ACKs at once and sends as many packets at once, of which each waits for those before
+/// it: without this, each such burst takes two flows at 1 Gbit/s down to a packet (`ccplane bench dx`: a tenth of the link). Hosts
+/// that answer at once add nothing.
+const HOSTS: &str = "(diff (* 1000 Flow.rtt_sample_us) Ack.rtt_ns)";
+
 /// A decrease below two packets, where V is infinite: by half of what drains the queue, W·Q/(R+Q) ([`super`], `V = R + Q`), as
 /// the next packet was given its time before this decision. Ours.
 const CUT_SMALL: &str = "(/ (* Report.window Report.queue) (* 2 (+ Report.base Report.queue)))";
@@ -59,25 +65,25 @@ impl Dx {
     /// The text. `left` counts delivered bytes down: first those that were under way at the last decision, then the window
     /// that is sampled. `sum` is of delays by stamps, and the least of those by RTT.
     ///
-    /// What a packet takes at the slowest link is at most what one of a train took on average, by when the receiver answered: a
-    /// queue on the way back has no part in that.
+    /// The time of a packet at the slowest link (`packet`) is measured in two ways. Each measurement moves it by a step, as a
+    /// quantile of a fifth: 1/16 down against 1/64 up. The first is taken as it is. Not the least: a single stamp that is
+    /// too late makes the next train too short by any amount.
     ///
-    /// Of a link that is shared, two packets show more. While the link is busy between them, it sends the second that time after the
-    /// first. The time is the difference of what they waited and what lies between their departures, as a sender takes some of
-    /// it to send the second. Arrivals count whole microseconds, so that one is taken off, and what they waited alone is the least.
-    /// The first must have waited for half of it: behind a token bucket with tokens left, the second follows sooner.
+    /// A train: its packets' mean time between arrivals at the receiver. The arrival is the ACK's less TCP's RTT without the
+    /// queue, so neither the way back nor either host's own delays have a part in it. It is too long where others share the link.
     ///
-    /// In the first window the least such time counts, of two in succession the longer: a timer that is late for one packet sends
-    /// the next one early, and what a host held up comes all at once. Later it is that of the step by which the window grew (`pair`), as a
-    /// quantile of a fifth: one step of 1/16 down against four of 1/64 up, since packets of others may come in between. One that
-    /// noise could be is none. Whatever says it first is taken as it is.
+    /// Two packets, once for each step by which the window grows (`pair`). While the link is busy between them, it sends
+    /// the second that time after the first. The time is the difference of what they waited and what lies between their
+    /// departures, as a sender takes some of it to send the second. Arrivals count whole microseconds, so that one is taken off,
+    /// and what they waited alone is the least. The first must have waited for half of it: behind a token bucket with tokens
+    /// left, the second follows sooner. A time that noise could be is none.
     pub(super) fn program(&self) -> String {
         let valid = match self.delay {
             Delay::Rtt => "false",
             Delay::Auto | Delay::Stamps => "Flow.queue_delay_valid",
         };
         let headroom = match self.headroom {
-            Headroom::Auto => format!("(+ noise (max Report.packet {BURSTS}))"),
+            Headroom::Auto => format!("(+ noise (max Report.packet {HOSTS} {BURSTS}))"),
             Headroom::Time(time) => time.as_nanos().to_string(),
             Headroom::Packets(packets) => format!("(* Report.packet {packets:?})"),
         };
@@ -94,23 +100,19 @@ impl Dx {
             Some(_) => String::new(),
             None => format!(
                 "
-            (:= r (diff (diff (* 1000 Ack.now) (if Report.stamped r 0)) arrived))
+            (:= r (diff (diff (* 1000 Ack.now) (if Report.stamped (diff (* 1000 Flow.rtt_sample_us) q) 0)) arrived))
             (:= arrived (+ arrived r))
             (:= train (+ train new))
+            (:= r (max (diff q last) (diff r 1000)))
+            (if (|| (> new Flow.mss) (<= r noise) (> r (* 2 last)) (== pair 0) (> pair new)) (:= r 0))
             (if (>= train (* {TRAIN} Flow.mss))
-                (do (if (> since 0)
-                        (:= Report.packet (min Report.packet (/ (* (diff arrived since) Flow.mss) train))))
+                (do (if (> since 0) (:= r (/ (* (diff arrived since) Flow.mss) train)))
                     (:= since arrived)
                     (:= train 0)))
-            (:= r (max (diff q last) (diff r 1000)))
-            (if (&& (<= new Flow.mss) (> r noise) (<= r (* 2 last)))
-                (if (== Report.decisions 0)
-                    (do (:= Report.packet (min Report.packet (max r Report.queue)))
-                        (:= Report.queue r))
-                    (if (&& (> pair 0) (<= pair new))
-                        (:= Report.packet (if (== Report.packet +infinity) r (if (> r Report.packet)
-                            (+ Report.packet (/ Report.packet 64))
-                            (- Report.packet (/ Report.packet 16))))))))
+            (if (> r 0)
+                (:= Report.packet (if (== Report.packet +infinity) r (if (> r Report.packet)
+                    (+ Report.packet (/ Report.packet 64))
+                    (- Report.packet (/ Report.packet 16))))))
             (:= last q)"
             ),
         };
@@ -140,7 +142,6 @@ impl Dx {
             "(def
     (Report
         (volatile lost 0) (volatile reductions 0)
-        # Until the first decision, queue is the time before, of two in succession.
         (decisions 0) (queue +infinity) (headroom 0) (packet +infinity) (stamped false) (window 0) (base 0)
         (volatile spread +infinity) (volatile back +infinity) (volatile back_least +infinity))
     (noise 0) (slow true) (recovering 0) (again false)
@@ -160,7 +161,7 @@ impl Dx {
     (:= q (* 1000 (diff Flow.rtt_sample_us Flow.min_rtt_us)))
     (:= floor (min floor q))
     (:= q (if Report.stamped Flow.queue_delay_ns (- q floor)))
-    (if (|| again (== new 0) (== (if Report.stamped Ack.owd_ns Flow.rtt_sample_us) +infinity)) (:= q +infinity))
+    (if (|| again (== new 0) (== Flow.rtt_sample_us +infinity) (&& Report.stamped (== Ack.owd_ns +infinity))) (:= q +infinity))
     # Stamps leave out what the hosts take themselves, which the window has to cover as well.
     (:= Report.base (* 1000 Flow.min_rtt_us))
     (if Report.stamped (:= Report.base (max Report.base Flow.min_rtt_ns)))
@@ -197,8 +198,8 @@ impl Dx {
             (if (== block 0) (do (:= moved 0) (:= sum_r r)))
             (:= block (+ block 1))
             (:= Report.back_least (min Report.back_least r))
-            (:= last_r r){measured})){told}
-    (:= Report.headroom {headroom})
+            (:= last_r r){measured}
+            (:= Report.headroom {headroom}))){told}
     (if (>= block {BLOCK})
         (do (:= Report.spread (min Report.spread (/ moved {STEPS})))
             (:= Report.back (min Report.back (/ sum_r {BLOCK})))

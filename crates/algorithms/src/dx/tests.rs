@@ -53,6 +53,28 @@ fn moved(script: &mut Script, queue: u64) -> (u64, u64) {
         .unwrap_or_default()
 }
 
+/// A host that was busy answers late and then sends a burst, whose packets wait for each other. As long as it kept an ACK counts
+/// as no queue; what is longer is one.
+#[test]
+fn what_the_hosts_kept_counts_as_headroom() {
+    for (kept, waited_for, grows) in [(0, 30_000, false), (40, 30_000, true), (40, 90_000, false)] {
+        let mut script = avoiding("", 40);
+        for _ in 0..200 {
+            let in_flight = script.transport.cwnd;
+            script.ack(Duration::from_micros(RTT) / script.window().max(1), |s| {
+                waited(s, waited_for);
+                s.rtt_sample_us += kept;
+                s.bytes_in_flight = in_flight;
+            });
+        }
+        assert_eq!(
+            script.window() > 40,
+            grows,
+            "{waited_for} ns, of which hosts kept {kept} us"
+        );
+    }
+}
+
 /// Slide 24: three senders of 20 packets fill a path of 60, and one more of each is a queue of three. W·Q/V is one packet.
 #[test]
 fn three_senders_of_twenty_and_one_go_back_to_twenty() {

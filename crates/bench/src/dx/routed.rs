@@ -153,7 +153,6 @@ fn one(
     let plan = Plan {
         duration: length,
         sample_every: Duration::from_millis(20),
-        ahead: true,
     };
     let flood = flood
         .then(|| {

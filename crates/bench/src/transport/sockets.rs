@@ -77,7 +77,6 @@ pub(super) fn over_tcp() -> Result<Run, Error> {
     let plan = Plan {
         duration: RUN,
         sample_every: Duration::from_millis(200),
-        ahead: false,
     };
     let congestion = if traffic::exists("cubic") { "cubic" } else { "reno" };
     let buffer = 4 << 20;

@@ -299,7 +299,10 @@ fn traffic(
         // Whatever ends this ends the threads.
         let _stops = Stops(stop);
         for (stream, count) in receivers.into_iter().zip(&counts) {
-            let body = move || traffic::drain(stream, count, stop, true);
+            let body = move || {
+                let _ = ccplane_host::raise_priority();
+                traffic::drain(stream, count, stop);
+            };
             thread::Builder::new()
                 .name("lab-receive".into())
                 .spawn_scoped(scope, body)?;
