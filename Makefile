@@ -35,6 +35,8 @@ lint:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	python3 scripts/deps --self-test
 	python3 scripts/deps
+	scripts/advisories --self-test
+	scripts/advisories
 	python3 scripts/circles --self-test
 	python3 scripts/circles
 	python3 scripts/tests --self-test
