@@ -232,7 +232,24 @@ pub fn pem(label: &str, der: &[u8]) -> String {
 
 /// A certificate and its private key.
 pub fn pem_pair(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> String {
-    pem("CERTIFICATE", certificate.der()) + &pem("PRIVATE KEY", &key.serialize_der())
+    pem("CERTIFICATE", certificate.der()) + &pem_key(key)
+}
+
+/// Start of an Ed25519 key in PKCS#8 version 1 (RFC 8410, section 7). The 32 bytes of the seed follow.
+const VERSION_1: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
+/// Encodes a private key for a file. `ring` encodes version 2 (RFC 5958), with the public key, which
+/// OpenSSL 3.0 does not read.
+pub fn pem_key(key: &rcgen::KeyPair) -> String {
+    let der = key.serialize_der();
+    // Before the seed only the length and the version differ.
+    let seed = der.get(VERSION_1.len()..VERSION_1.len() + 32);
+    match seed.filter(|_| der.get(5..VERSION_1.len()) == VERSION_1.get(5..)) {
+        Some(seed) => pem("PRIVATE KEY", &[&VERSION_1[..], seed].concat()),
+        None => pem("PRIVATE KEY", &der),
+    }
 }
 
 impl Fingerprint {
@@ -380,6 +397,34 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    /// OpenSSL 3.0 refuses version 2 of PKCS#8, which `ring` writes.
+    #[test]
+    fn openssl_reads_the_key_of_an_identity() {
+        use std::process::{Command, Stdio};
+
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let text = pem_key(&key);
+        let lines: String = text.lines().filter(|line| !line.starts_with('-')).collect();
+        let der = STANDARD.decode(lines).unwrap();
+        assert_eq!((der.len(), &der[..VERSION_1.len()]), (48, &VERSION_1[..]));
+        let path = std::env::temp_dir().join(format!("ccplane-identity-openssl-{}", std::process::id()));
+        fs::write(&path, text).unwrap();
+        let mut openssl = Command::new("openssl");
+        openssl.args(["pkey", "-noout", "-in"]).arg(&path);
+        let read = openssl.stdout(Stdio::null()).status();
+        fs::remove_file(&path).unwrap();
+        match read {
+            Ok(status) => assert!(status.success(), "OpenSSL does not read it"),
+            Err(why) => {
+                assert!(
+                    std::env::var_os("CCPLANE_NO_SKIP").is_none(),
+                    "SKIPPED: there is no openssl: {why}"
+                );
+                eprintln!("SKIPPED: openssl_reads_the_key_of_an_identity: there is no openssl: {why}");
+            }
+        }
+    }
 
     #[test]
     fn a_fingerprint_is_read_as_it_is_printed() {

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use ccplane_identity::private::{self, Unreadable};
-use ccplane_identity::{Fingerprint, pem, pem_pair, untimely};
+use ccplane_identity::{Fingerprint, pem, pem_key, pem_pair, untimely};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -362,7 +362,7 @@ impl Authority {
             }
             folder_for_owner(folder)?;
             let key = KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
-            write(&private, &pem("PRIVATE KEY", &key.serialize_der()))?;
+            write(&private, &pem_key(&key))?;
             let certificate = Authority::certify(&params, &key, &public)?;
             return Ok(Authority {
                 certificate,
