@@ -41,7 +41,7 @@ pub use pacing::pace;
 pub use packet::{Headers, Packet};
 pub use path::path_mtu;
 pub use priority::{highest_priority, lower_priority, raise_priority, reserve};
-pub use process::{die_with_parent, with_file_over};
+pub use process::{die_with_parent, system_program, with_file_over};
 pub use route::{Route, add_default_route};
 pub use speed::link_speed;
 pub use store::{Store, Stored};

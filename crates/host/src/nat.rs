@@ -2,11 +2,11 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::Ipv4Addr;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::{Error, die_with_parent, interface};
+use crate::{Error, die_with_parent, interface, system_program};
 
 /// Whatever a network of this host's sends elsewhere leaves with this host's address, and the answers come back.
 ///
@@ -30,7 +30,7 @@ impl Masquerade {
         if forwards.trim() != "1" {
             return Err(Error::NotForwarding);
         }
-        let mut nft = die_with_parent(&mut Command::new("nft"))
+        let mut nft = die_with_parent(&mut system_program("nft"))
             .arg("--interactive")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -74,7 +74,7 @@ impl Masquerade {
 #[expect(clippy::disallowed_methods, reason = "another process works in real time")]
 fn in_force(table: &str) -> bool {
     (0..100).any(|_| {
-        let listed = Command::new("nft").args(["list", "table", "ip", table]).output();
+        let listed = system_program("nft").args(["list", "table", "ip", table]).output();
         let there = listed.is_ok_and(|listed| String::from_utf8_lossy(&listed.stdout).contains("masquerade"));
         if !there {
             thread::sleep(Duration::from_millis(20));

@@ -12,6 +12,22 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 
+/// Folders of programs, writable by root only.
+const SYSTEM: [&str; 5] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/run/current-system/sw/bin"];
+
+/// Returns the command of a system program such as `ip`, `tc` or `nft`. It does not search `PATH`,
+/// which another user may have set for a process of root.
+pub fn system_program(name: &str) -> Command {
+    let place = SYSTEM
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|path| path.exists());
+    // If there is none, the start fails with that error.
+    let mut command = Command::new(place.unwrap_or_else(|| Path::new(SYSTEM[0]).join(name)));
+    command.env("PATH", SYSTEM.join(":"));
+    command
+}
+
 /// Makes `command` end (by SIGKILL) when the thread that starts it ends, however that happens, and begin with no
 /// signal blocked, whatever this thread blocks. What the command itself has started lives on.
 pub fn die_with_parent(command: &mut Command) -> &mut Command {
@@ -46,4 +62,17 @@ pub fn with_file_over<'a>(command: &'a mut Command, file: &Path, place: &Path) -
     // SAFETY: between fork and exec the closure makes three system calls with strings that are made already, and neither
     // allocates nor takes a lock.
     Ok(unsafe { command.pre_exec(prepare) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_of_the_system_is_not_looked_for_in_path() {
+        let command = system_program("sh");
+        assert!(Path::new(command.get_program()).is_absolute(), "{command:?}");
+        let missing = system_program("no-such-program").status();
+        assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 }

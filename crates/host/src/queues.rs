@@ -11,7 +11,7 @@
 //!   in RC3's own routers a packet of class 0 finds its place taken by nobody, and pushes nobody out of theirs.
 
 use std::io;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use ccplane_qdisc::marking::{LOW_CLASSES, dscp_of};
 use ccplane_units::Rate;
@@ -286,7 +286,7 @@ fn run(command: &str, device: &str) -> Result<(), TcError> {
 /// Runs a command of ours, whose words have no spaces; what it said.
 fn said(command: &str, device: &str) -> Result<String, TcError> {
     let mut words = command.split_whitespace();
-    let output = Command::new(words.next().unwrap_or_default())
+    let output = crate::system_program(words.next().unwrap_or_default())
         .args(words)
         .env("LC_ALL", "C")
         .output()

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::process::Command;
 
 use ccplane_host::Namespace;
 use ccplane_units::Rate;
@@ -127,7 +126,7 @@ fn tc(inside: &Namespace, device: &str, rate: Rate, size: &[&str]) -> Result<(),
 
 /// Runs a program of iproute2 in a namespace.
 pub fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), Error> {
-    let mut command = Command::new(program);
+    let mut command = ccplane_host::system_program(program);
     command.args(arguments);
     let confined = inside
         .confine(&mut command)
