@@ -213,6 +213,36 @@ fn root_with_three_capabilities_attaches_and_removes_everything() {
     assert!(!attached().iter().any(|name| name == NAME));
 }
 
+/// The locks are in different folders, and the pins in the same one. The second process would take over
+/// the flows of the first.
+#[test]
+fn an_agent_with_another_state_does_not_take_over_what_is_steered() {
+    if !can_run("an_agent_with_another_state_does_not_take_over_what_is_steered") {
+        return;
+    }
+    let _host = lock_host();
+    let mut first = Attach::start();
+    let state = std::env::temp_dir().join(format!("ccplane-state-{}", std::process::id()));
+    fs::create_dir(&state).expect("a free path");
+    let mut second = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    second.args(["attach", "--alg", "reno", "--state"]).arg(&state);
+    let mut second = Attach(second.stderr(Stdio::piped()).spawn().expect("it starts"));
+    let mut ended = None;
+    eventually("it is refused", || {
+        ended = second.0.try_wait().expect("our child");
+        ended.is_some()
+    });
+    let mut why = String::new();
+    let stderr = second.0.stderr.as_mut().expect("it is piped");
+    stderr.read_to_string(&mut why).expect("text");
+    assert!(!ended.is_some_and(|status| status.success()), "{why}");
+    assert!(why.contains("another --state"), "{why}");
+    // The lock goes with its process, and the folder with its last lock.
+    let _ = fs::remove_dir(&state);
+    kill(Pid::from_raw(first.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    assert!(first.0.wait().expect("our child").success());
+}
+
 #[test]
 fn a_user_with_three_capabilities_attaches_in_places_of_their_own() {
     if !can_run("a_user_with_three_capabilities_attaches_in_places_of_their_own") {

@@ -8,7 +8,7 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
@@ -90,7 +90,8 @@ impl Remote {
             what: "open the control socket in /run/ccplane",
             source,
         };
-        fs::create_dir_all(DIRECTORY).map_err(failed)?;
+        let folder = fs::DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORY);
+        folder.map_err(failed)?;
         // Removes what an earlier process of the same number left.
         list();
         let path = path_of(id);

@@ -81,8 +81,8 @@ INLINE void grow(struct tcp_sock *tp, __u32 newly, bool avoid)
 	tp->snd_cwnd = cwnd < most ? cwnd : most;
 }
 
-/* From this rate on, bytes/s (1000gbit), nothing is paced. The kernel starts a timer for every packet that a rate holds back,
- * even for the 12 ns that a packet takes at this one.
+/* Rate from which on nothing is paced, bytes/s (1000gbit). The kernel starts a timer for every paced
+ * packet, even for the 12 ns between two packets at this rate.
  */
 #define UNPACED_RATE 125000000000ULL
 

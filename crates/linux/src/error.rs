@@ -21,6 +21,15 @@ pub enum LoadError {
         /// Who holds it.
         pid: String,
     },
+    /// Another process, whose lock lies in another folder, steers what is pinned here.
+    #[error(
+        "{} is steered by another ccplane process, with another --state: give it the same --state, or choose another --bpffs and --kernel-name",
+        .path.display()
+    )]
+    Steered {
+        /// The folder of the pins.
+        path: std::path::PathBuf,
+    },
     /// The kernel has a congestion control of this name that is not ours to remove.
     #[error(
         "the kernel has a congestion control `{0}` already, and it is not held by a ccplane process: `bpftool struct_ops list` shows it; remove it there, or choose another kernel name"

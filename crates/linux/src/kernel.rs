@@ -89,7 +89,7 @@ impl Kernel {
             if !load::valid_name(&spec.kernel_name) {
                 return Err(LoadError::BadName(spec.kernel_name.clone()));
             }
-            let lock = NameLock::take(&spec.kernel_name)?;
+            let mut lock = NameLock::take(&spec.kernel_name)?;
             crate::registration::pin::refuse_attached(&spec.kernel_name)?;
             kernel.allows(spec, spec.timed()).map_err(|why| LoadError::Lacks {
                 name: spec.kernel_name.clone(),
@@ -112,6 +112,9 @@ impl Kernel {
                 )?),
                 false => None,
             };
+            if let Some(pins) = &pins {
+                lock.hold_pins(pins)?;
+            }
             let places = std::array::from_fn(|place| pads.get(place).cloned().flatten());
             let holder = Holder::new(link, object, pads, spec, options, features);
             let mut algorithm = Registered::new(spec, memory, places, pins, Some(holder), lock);
@@ -133,8 +136,9 @@ impl Kernel {
         crate::privilege::require()?;
         let mut kernel = Kernel::empty(*limits)?;
         for spec in algorithms {
-            let lock = NameLock::take(&spec.kernel_name)?;
+            let mut lock = NameLock::take(&spec.kernel_name)?;
             let (path, memory) = crate::registration::pin::open(&spec.kernel_name, Access::Write)?;
+            lock.hold_pins(&path)?;
             if crate::stamp::storage(&spec.kernel_name).is_some() {
                 kernel.capabilities = CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
             }

@@ -32,7 +32,7 @@ pub use kernel::{CAPABILITIES, Counters, Kernel};
 pub use map::table::{FlowView, Flows};
 pub use map::totals::{BUCKETS, Histogram, RATES, RTTS, TIMES, Totals};
 pub use owner::Owner;
-pub use privilege::{drop_capabilities, keep_capabilities, keep_net_admin, no_new_privileges};
+pub use privilege::{drop_capabilities, keep_capabilities, keep_net_admin, no_new_privileges, pass_on_no_descriptors};
 pub use registration::load::{AlgorithmSpec, Alone, KernelFeatures, Options, most_flows};
 pub use registration::lock::abandon_name;
 pub use registration::pin::{Observed, Presence, attached, detach, observe, presence};

@@ -107,7 +107,7 @@ fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
     ccplane_host::pace(&stream, 100_000_000).expect("a TCP socket");
     assert!(told(&mut direct, &mut stream), "by the socket's own limit");
 
-    // 1000gbit is no pace: a timer for each packet would cost more than all of its way through the kernel.
+    // From 1000gbit on nothing is paced: the kernel would start a timer for each packet.
     for (rate, paced) in [(100_000_000, true), (125_000_000_000, false)] {
         direct.updates = vec![Update {
             target: Target::Rate,

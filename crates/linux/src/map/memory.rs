@@ -64,9 +64,9 @@ impl<T> Drop for Shared<T> {
 }
 
 // SAFETY: the memory belongs to nobody's thread, and all access is atomic (`Plain`).
-unsafe impl<T> Send for Shared<T> {}
+unsafe impl<T: Plain> Send for Shared<T> {}
 // SAFETY: as above.
-unsafe impl<T> Sync for Shared<T> {}
+unsafe impl<T: Plain> Sync for Shared<T> {}
 
 /// Maps `bytes` of `fd` from `offset` on, shared.
 pub fn map_pages(fd: BorrowedFd<'_>, offset: usize, bytes: usize, access: Access) -> std::io::Result<NonNull<u8>> {

@@ -21,6 +21,7 @@ pub struct Ring {
     producer: NonNull<u8>,
     page: usize,
     size: usize,
+    access: Access,
 }
 
 /// Records in place.
@@ -32,7 +33,8 @@ pub struct Batch<'a> {
 }
 
 impl Ring {
-    /// Maps a ring buffer map of `size` bytes (a power of two). With [`Access::Read`] nothing may be drained.
+    /// Maps a ring buffer map of `size` bytes (a power of two). With [`Access::Read`] it has no records:
+    /// the kernel overwrites those that another process has read.
     pub fn new(fd: OwnedFd, size: usize, access: Access) -> std::io::Result<Ring> {
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
         let consumer = map_pages(fd.as_fd(), 0, page, access)?;
@@ -49,16 +51,18 @@ impl Ring {
             producer,
             page,
             size,
+            access,
         })
     }
 
-    /// The records that are complete, at most `limit` of them, in place. They stay until they are released.
-    pub fn batch(&self, limit: usize) -> Batch<'_> {
+    /// Returns the complete records in place, at most `limit`. They stay until they are released, which the
+    /// exclusive borrow prevents meanwhile.
+    pub fn batch(&mut self, limit: usize) -> Batch<'_> {
         let mut batch = Batch {
             records: Vec::new(),
             end: self.read(),
         };
-        while batch.records.len() < limit {
+        while self.access == Access::Write && batch.records.len() < limit {
             let Some((words, next)) = self.record(batch.end) else {
                 break;
             };

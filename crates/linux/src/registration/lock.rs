@@ -1,8 +1,8 @@
 //! One process per name: names of congestion controls are global to the host, over all its namespaces.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -17,26 +17,38 @@ const RETRIES: usize = 100;
 pub(crate) struct NameLock {
     path: PathBuf,
     _file: Flock<File>,
+    /// The folder of the pins, once there is one.
+    pins: Option<Flock<File>>,
 }
+
+/// Permissions of a lock file. Another user who can open it can lock it, and keep the next agent out.
+const OWNER_ONLY: u32 = 0o600;
 
 impl NameLock {
     pub fn take(name: &str) -> Result<NameLock, LoadError> {
         let path = state().join(format!("{name}.lock"));
         let failed = |what: &str| LoadError::io(format!("{what} {}", path.display()));
         for _ in 0..RETRIES {
-            std::fs::create_dir_all(state()).map_err(failed("making the directory of"))?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(state())
+                .map_err(failed("making the directory of"))?;
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)
                 .create(true)
                 .truncate(false)
-                .mode(0o644)
+                .mode(OWNER_ONLY)
                 .open(&path);
             let mut file = match file {
                 // The directory went with the last lock in it.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 file => file.map_err(failed("opening"))?,
             };
+            // A file left by an earlier version is readable by all.
+            file.set_permissions(Permissions::from_mode(OWNER_ONLY))
+                .map_err(failed("setting the permissions of"))?;
             let mut pid = String::new();
             file.read_to_string(&mut pid).map_err(failed("reading"))?;
             let mut held = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| LoadError::Running {
@@ -52,9 +64,25 @@ impl NameLock {
                 writeln!(file, "{}", std::process::id())
             };
             write(&mut held).map_err(failed("writing"))?;
-            return Ok(NameLock { path, _file: held });
+            return Ok(NameLock {
+                path,
+                _file: held,
+                pins: None,
+            });
         }
         Err(failed("locking")(std::io::ErrorKind::ResourceBusy.into()))
+    }
+
+    /// Locks the folder of the pins as well. Otherwise two processes with different `--state` folders
+    /// would steer the same table of flows.
+    pub fn hold_pins(&mut self, directory: &Path) -> Result<(), LoadError> {
+        let failed = LoadError::io(format!("opening {}", directory.display()));
+        let folder = File::open(directory).map_err(failed)?;
+        let held = Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|_| LoadError::Steered {
+            path: directory.to_owned(),
+        })?;
+        self.pins = Some(held);
+        Ok(())
     }
 }
 
@@ -102,6 +130,8 @@ mod tests {
             other => panic!("{other:?}"),
         }
         let path = first.path.clone();
+        let mode = std::fs::metadata(&path).expect("it is held").mode() & 0o777;
+        assert_eq!(mode, OWNER_ONLY, "others could lock it");
         drop(first);
         assert!(!path.exists());
         drop(NameLock::take("t_lock").unwrap_or_else(|error| panic!("{error}")));
