@@ -401,8 +401,14 @@ const _: () = {
 /// The signals in C's struct are laid out as the engine's own: nothing is copied.
 #[inline(always)]
 fn signals_of(signals: &ccplane_signals) -> &Signals {
-    // SAFETY: after the size lie as many bytes as Signals has, of the same fields in the same order, as is checked above; all are `u64`.
-    unsafe { &*(&raw const signals.bytes_acked).cast::<Signals>() }
+    let start: *const ccplane_signals = signals;
+    // SAFETY: the fields from `bytes_acked` on are those of Signals in the same order, as checked above,
+    // and all are `u64`. The pointer comes from the whole struct, so it may reach all of them.
+    unsafe {
+        &*start
+            .byte_add(offset_of!(ccplane_signals, bytes_acked))
+            .cast::<Signals>()
+    }
 }
 
 #[inline(always)]
