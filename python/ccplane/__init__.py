@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -232,3 +233,4 @@ def main(algorithms: Sequence[type[Algorithm[Any]]] = (), arguments: Sequence[st
 
 
 _gym.register_when_imported()
+atexit.register(_ccplane.interpreter_ends)

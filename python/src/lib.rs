@@ -35,4 +35,6 @@ mod _ccplane {
     use super::experiment::{RunResult, check, command, compile, provenance, simulate};
     #[pymodule_export]
     use super::flow::{Control, Flow, FlowInfo, FlowStats};
+    #[pymodule_export]
+    use super::thread::interpreter_ends;
 }

@@ -2,6 +2,7 @@
 //! most of them in the kernel. Here a thread keeps its state from its first visit to its end, and a visit costs taking the lock.
 
 use std::cell::OnceCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -17,6 +18,15 @@ pub(crate) fn visit<R>(f: impl FnOnce(Python<'_>) -> R) -> R {
         kept.get_or_init(Kept::new);
     });
     Python::attach(f)
+}
+
+/// True when the interpreter ends: no thread may take its lock any more.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// Registered with `atexit`, whose functions run before the interpreter takes itself apart.
+#[pyfunction]
+pub(crate) fn interpreter_ends() {
+    ENDS.store(true, Ordering::Release);
 }
 
 /// A thread's state, if it had none.
@@ -35,9 +45,10 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        if let Some((ensured, state)) = self.0 {
-            // SAFETY: the state is this thread's, which has not the lock: it takes the lock and undoes what `new` did. Threads of runs and agents
-            // end before what started them returns to the interpreter, so that it still runs.
+        // At its end the interpreter frees the state itself. Threads of runs and agents end before: their
+        // callers wait for them.
+        if let Some((ensured, state)) = self.0.filter(|_| !ENDS.load(Ordering::Acquire)) {
+            // SAFETY: the state is this thread's, which does not hold the lock. It takes the lock and undoes `new`.
             unsafe {
                 ffi::PyEval_RestoreThread(state);
                 ffi::PyGILState_Release(ensured);
