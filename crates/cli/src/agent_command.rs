@@ -17,7 +17,7 @@ use nix::unistd::getpid;
 
 use crate::attach::add;
 use crate::attach::exceptions::Telling;
-use crate::confine::confine;
+use crate::confine::{confine, leave_terminal};
 use crate::exit::{Failure, Kind};
 use crate::python::enter;
 use crate::{Registry, interrupt, version1};
@@ -106,8 +106,11 @@ fn confined(path: &Path) -> Result<(), Failure> {
     // That is another user, without privileges over this one's things; the folder is for the two only.
     let opened = fs::set_permissions(path, Permissions::from_mode(0o666));
     opened.map_err(|why| Failure::text(Kind::Failed, format!("open {}: {why}", path.display())))?;
+    leave_terminal();
+    confine()?;
+    // Confined as well: it may end this process, and no other.
     std::thread::spawn(end_with_input);
-    confine()
+    Ok(())
 }
 
 /// Ends this process when its input does, as if it were asked to; a callback that hangs does not keep it.

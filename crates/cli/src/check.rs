@@ -1,7 +1,6 @@
 //! `ccplane check PROGRAM`: diagnostics, typed tree, bytecode, eBPF and the worst-case cost of a datapath program,
 //! and whether CCP's own datapaths can run it.
 
-use std::io::Read;
 use std::path::PathBuf;
 
 use ccplane_lang::{Diagnostics, Limits, Problem, TextAlgorithm, compile};
@@ -9,7 +8,7 @@ use ccplane_linux::codegen;
 use clap::Args;
 
 use crate::exit::{Failure, Kind};
-use crate::version1;
+use crate::{program_text, version1};
 
 /// Which program to look at.
 #[derive(Args)]
@@ -32,11 +31,9 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
             .hint("the argument is a file with a program's text, or - for standard input")
     };
     let source = if name == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(unreadable)?;
-        text
+        program_text::read_from(std::io::stdin()).map_err(unreadable)?
     } else {
-        std::fs::read_to_string(&args.program).map_err(unreadable)?
+        program_text::read(&args.program).map_err(unreadable)?
     };
     // A file that is a whole algorithm has its program behind a header.
     let told = |problems: Diagnostics| Failure::diagnostic(Kind::Failed, problems.named(&name));

@@ -1,12 +1,19 @@
-//! Takes from this process, before it runs a Python file that nobody vouches for, what steering and simulating do not need: writing files, other
-//! programs and processes, the network, the system calls that change a kernel. Threads made later inherit it.
+//! Confines this process before it runs an untrusted Python file.
 //!
-//! Files can still be read as far as this user may. Processor time is bounded where [`bound`] was called before.
+//! System calls are allowed by name. Every other one fails with EPERM, an exception in Python. The
+//! process keeps threads, memory within bounds, its open descriptors, and reading files outside
+//! /proc, /sys and /run. [`bound`] limits the processor time.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 
-use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetStatus};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+    path_beneath_rules,
+};
 use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::{getpid, setsid};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
@@ -18,6 +25,13 @@ const MEMORY: u64 = 4 << 30;
 
 /// Private memory that can be written, bytes, of a process that only simulates one algorithm.
 const LITTLE_MEMORY: u64 = 512 << 20;
+
+/// Bytes that it may write to a file, in practice its standard error: it can open no other. A lower
+/// limit ends a process that prints a lot.
+const OUTPUT: u64 = 64 << 20;
+
+/// Folders of the root with the state of the kernel and of other processes.
+const STATE: [&str; 3] = ["proc", "sys", "run"];
 
 /// Bounds the memory of this process to 512 MB and its processor time, after which the kernel ends it. For [`confine`], which keeps it from
 /// raising them again.
@@ -33,85 +47,256 @@ pub(crate) fn bound(seconds: u64) -> Result<(), Failure> {
         })
 }
 
-/// System calls that nothing here needs once it runs. They fail with EPERM, which is an exception in Python.
-const REFUSED: [libc::c_long; 23] = [
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_socket,
-    libc::SYS_connect,
-    libc::SYS_bind,
-    libc::SYS_listen,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_io_uring_setup,
-    libc::SYS_userfaultfd,
-    libc::SYS_keyctl,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_kexec_load,
-    libc::SYS_setrlimit,
-];
+/// Moves a child process to a session of its own, without the caller's terminal.
+pub(crate) fn leave_terminal() {
+    // It fails for the leader of a process group, which none of our children is.
+    let _ = setsid();
+}
 
-/// Those that only some processors have.
-#[cfg(target_arch = "x86_64")]
-const REFUSED_HERE: [libc::c_long; 2] = [libc::SYS_fork, libc::SYS_vfork];
-#[cfg(not(target_arch = "x86_64"))]
-const REFUSED_HERE: [libc::c_long; 0] = [];
-
-/// From here on this thread, and those that it makes, cannot do these things any more.
+/// Confines all threads to the allowed system calls, and this one and its future threads to readable
+/// files.
 pub(crate) fn confine() -> Result<(), Failure> {
     let failed = |what: &str, why: &dyn std::fmt::Display| {
         Failure::text(Kind::Unsupported, format!("confine a Python file: {what}: {why}"))
-            .hint("kernels from 5.13 on have what it takes; `ccplane doctor` says which this is")
+            .hint("it takes Linux 5.13 or later with Landlock and seccomp; `ccplane doctor` says which this is, and --trusted does without")
     };
     ccplane_linux::no_new_privileges().map_err(|why| failed("no new privileges", &why))?;
-    setrlimit(Resource::RLIMIT_AS, MEMORY, MEMORY).map_err(|why| failed("bound its memory", &why))?;
-    // What an older kernel does not know of it is left out.
-    let abi = ABI::V4;
+    setrlimit(Resource::RLIMIT_AS, MEMORY, MEMORY)
+        .and_then(|()| setrlimit(Resource::RLIMIT_FSIZE, OUTPUT, OUTPUT))
+        .map_err(|why| failed("bound its memory and output", &why))?;
+    // An older kernel enforces the part that it knows.
+    let abi = ABI::V6;
+    let folders = fs::read_dir("/").map_err(|why| failed("read the root folder", &why))?;
+    let readable: Vec<PathBuf> = folders
+        .flatten()
+        .filter(|folder| STATE.iter().all(|state| folder.file_name() != *state))
+        .map(|folder| folder.path())
+        .collect();
     let status = Ruleset::default()
-        .handle_access(AccessFs::from_write(abi))
+        .handle_access(AccessFs::from_all(abi))
         .and_then(|rules| rules.handle_access(AccessNet::from_all(abi)))
+        .and_then(|rules| rules.scope(Scope::from_all(abi)))
         .and_then(|rules| rules.create())
+        .and_then(|rules| rules.add_rules(path_beneath_rules(&readable, AccessFs::ReadFile | AccessFs::ReadDir)))
         .and_then(|rules| rules.restrict_self())
         .map_err(|why| failed("Landlock", &why))?;
     if status.ruleset == RulesetStatus::NotEnforced {
-        tracing::warn!("this kernel has no Landlock: a Python file can write what this user may");
+        return Err(failed("Landlock", &"this kernel has none, or it is switched off"));
     }
-    filter()
-        .and_then(|filter| seccompiler::apply_filter(&filter).map_err(|why| why.to_string()))
-        .map_err(|why| failed("seccomp", &why))
+    // On every thread: the writer of the log may run already.
+    for filter in [without_clone3(), allowed_only()] {
+        filter
+            .and_then(|filter| seccompiler::apply_filter_all_threads(&filter).map_err(|why| why.to_string()))
+            .map_err(|why| failed("seccomp", &why))?;
+    }
+    Ok(())
 }
 
-/// The filter of system calls. A new process is refused, a new thread is not.
-fn filter() -> Result<BpfProgram, String> {
-    let told = |why: &dyn std::fmt::Display| why.to_string();
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED
+/// System calls of an interpreter and of our threads, with any arguments.
+const ALLOWED: &[libc::c_long] = &[
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    // Open descriptors.
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_lseek,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_pipe2,
+    libc::SYS_eventfd2,
+    libc::SYS_fadvise64,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_accept4,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_shutdown,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    // Looking at files.
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_statfs,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_getcwd,
+    libc::SYS_chdir,
+    libc::SYS_fchdir,
+    // Threads and signals to itself.
+    libc::SYS_futex,
+    libc::SYS_set_robust_list,
+    libc::SYS_get_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_rseq,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_sched_get_priority_max,
+    libc::SYS_sched_get_priority_min,
+    libc::SYS_getcpu,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sigaltstack,
+    libc::SYS_setitimer,
+    libc::SYS_getitimer,
+    libc::SYS_restart_syscall,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // `without_clone3` answers it.
+    libc::SYS_clone3,
+    // Time, random numbers and identity.
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_gettimeofday,
+    libc::SYS_times,
+    libc::SYS_getrusage,
+    libc::SYS_getrlimit,
+    libc::SYS_getrandom,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getppid,
+    libc::SYS_getpgid,
+    libc::SYS_getsid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getresuid,
+    libc::SYS_getresgid,
+    libc::SYS_getgroups,
+    libc::SYS_uname,
+    libc::SYS_sysinfo,
+];
+
+/// System calls that only some processors have.
+#[cfg(target_arch = "x86_64")]
+const ALLOWED_HERE: &[libc::c_long] = &[
+    libc::SYS_access,
+    libc::SYS_arch_prctl,
+    libc::SYS_dup2,
+    libc::SYS_epoll_wait,
+    libc::SYS_getpgrp,
+    libc::SYS_lstat,
+    libc::SYS_pipe,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_select,
+    libc::SYS_stat,
+    libc::SYS_time,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const ALLOWED_HERE: &[libc::c_long] = &[];
+
+/// Requests of ioctl: terminal detection and descriptor flags. TIOCSTI, which types into a terminal,
+/// is none of them.
+const IOCTL: [u64; 6] = [
+    libc::TCGETS,
+    libc::TIOCGWINSZ,
+    libc::FIONREAD,
+    libc::FIONBIO,
+    libc::FIOCLEX,
+    libc::FIONCLEX,
+];
+
+/// Commands of fcntl. Not F_SETOWN, by which the kernel would send signals to other processes.
+const FCNTL: [libc::c_int; 6] = [
+    libc::F_DUPFD,
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
+    libc::F_SETFL,
+];
+
+/// Options of prctl: the names of threads and of memory.
+const PRCTL: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
+
+/// Flags of openat that do more than open a file for reading.
+const WRITES: libc::c_int =
+    libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | (libc::O_TMPFILE & !libc::O_DIRECTORY);
+
+/// The C library makes threads by clone if there is no clone3, whose flags a filter cannot see.
+fn without_clone3() -> Result<BpfProgram, String> {
+    let rules = [(libc::SYS_clone3, Vec::new())].into();
+    program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))
+}
+
+/// Allows the listed calls only.
+fn allowed_only() -> Result<BpfProgram, String> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED
         .iter()
-        .chain(&REFUSED_HERE)
+        .chain(ALLOWED_HERE)
         .map(|call| (*call, Vec::new()))
         .collect();
+    let own = u64::from(getpid().as_raw().unsigned_abs());
+    let equal = |argument: u8, values: &[u64]| -> Result<Vec<SeccompRule>, String> {
+        values
+            .iter()
+            .map(|value| only(argument, SeccompCmpOp::Eq, *value))
+            .collect()
+    };
+    let words = |values: &[libc::c_int]| values.iter().map(|value| *value as u64).collect::<Vec<_>>();
     let thread = libc::CLONE_THREAD as u64;
-    let no_thread = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(thread), 0);
-    let no_thread = SeccompRule::new(vec![no_thread.map_err(|why| told(&why))?]).map_err(|why| told(&why))?;
-    rules.insert(libc::SYS_clone, vec![no_thread]);
-    // Bounds can be read and not set: root might raise them.
-    let sets = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0);
-    let sets = SeccompRule::new(vec![sets.map_err(|why| told(&why))?]).map_err(|why| told(&why))?;
-    rules.insert(libc::SYS_prlimit64, vec![sets]);
-    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|why| told(&why))?;
-    let refuse = SeccompFilter::new(
-        rules,
-        SeccompAction::Allow,
-        SeccompAction::Errno(libc::EPERM as u32),
-        arch,
+    rules.insert(libc::SYS_clone, vec![only(0, SeccompCmpOp::MaskedEq(thread), thread)?]);
+    rules.insert(
+        libc::SYS_openat,
+        vec![only(2, SeccompCmpOp::MaskedEq(WRITES as u64), 0)?],
     );
-    refuse.and_then(BpfProgram::try_from).map_err(|why| told(&why))
+    rules.insert(libc::SYS_ioctl, equal(1, &IOCTL)?);
+    rules.insert(libc::SYS_fcntl, equal(1, &words(&FCNTL))?);
+    rules.insert(libc::SYS_prctl, equal(0, &words(&PRCTL))?);
+    rules.insert(libc::SYS_socketpair, equal(0, &words(&[libc::AF_UNIX]))?);
+    // Signals only to this process.
+    rules.insert(libc::SYS_tgkill, equal(0, &[own])?);
+    rules.insert(libc::SYS_kill, equal(0, &[own])?);
+    // Limits can be read, and not set: root could raise them.
+    let read = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0);
+    let read = read.and_then(|read| SeccompRule::new(vec![read]));
+    rules.insert(libc::SYS_prlimit64, vec![read.map_err(|why| why.to_string())?]);
+    program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
+}
+
+/// Matches a call by one argument. The kernel uses the lower 32 bits of each of these.
+fn only(argument: u8, how: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, value)
+        .and_then(|condition| SeccompRule::new(vec![condition]))
+        .map_err(|why| why.to_string())
+}
+
+fn program(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    others: SeccompAction,
+    these: SeccompAction,
+) -> Result<BpfProgram, String> {
+    TargetArch::try_from(std::env::consts::ARCH)
+        .and_then(|arch| SeccompFilter::new(rules, others, these, arch))
+        .and_then(BpfProgram::try_from)
+        .map_err(|why| why.to_string())
 }

@@ -28,12 +28,14 @@ mod interrupt;
 mod keys;
 mod link_rate;
 mod listeners;
+mod log;
 mod manual;
 mod measure;
 mod metrics;
 mod new;
 mod paper;
 mod places;
+mod program_text;
 mod python;
 mod qdisc;
 mod quic;
@@ -185,7 +187,7 @@ pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> 
     {
         return failure.report(false);
     }
-    let registry = registry.with_files(|path| std::fs::read_to_string(path));
+    let registry = registry.with_files(|path| program_text::read(path));
     let given = command().get_matches_from(words);
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|e| e.exit());
     let level = match cli.verbose {
@@ -197,7 +199,7 @@ pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> 
     // Who embeds the command may have a subscriber, or run a second command line.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(log::Log)
         .with_ansi(output::coloured())
         .try_init();
     output::draw_errors();
@@ -243,6 +245,8 @@ pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> 
         }
         Command::Man(args) => manual::man(&args, command(), json),
     };
+    // The log comes before the final error.
+    log::flush();
     output::end(match outcome {
         Ok(()) => 0,
         Err(failure) => failure.report(json),

@@ -45,6 +45,10 @@ fn text(mut registry: Registry, unread: u64) -> String {
     scrapes.inc_by(unread);
     let help = "Scrapes for which the figures could not be read";
     registry.register("unread_scrapes", help, scrapes);
+    let dropped = Counter::<u64>::default();
+    dropped.inc_by(crate::log::dropped());
+    let help = "Lines of the log that nobody read in time";
+    registry.register("log_dropped_lines", help, dropped);
     let mut text = String::new();
     encode(&mut text, &registry).expect("a String takes everything that is written to it");
     text

@@ -67,6 +67,7 @@ pub(crate) fn draw_errors() {
 /// The exit code of a command that otherwise ended with `code`: a pipe that nobody reads is a quiet end, everything else that keeps
 /// output from being written is an error.
 pub(crate) fn end(code: u8) -> u8 {
+    crate::log::flush();
     if let Err(why) = io::stdout().flush() {
         let _ = LOST.set(why);
     }

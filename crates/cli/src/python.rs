@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -43,12 +44,19 @@ pub(crate) fn isolated(python: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Returns the isolated interpreter of a child process, which also starts outside the caller's
-/// working directory. The child enters that directory with [`enter`], once it is confined.
-pub(crate) fn child(python: impl AsRef<OsStr>) -> Command {
+/// Variables that a child keeps: an interpreter finds its files and its language by them. Others may
+/// be secrets of the caller.
+const KEPT: [&str; 4] = ["PATH", "HOME", "LANG", "LC_ALL"];
+
+/// Returns the isolated interpreter of a child process that is not trusted. It starts outside the
+/// caller's working directory, without the caller's environment and open descriptors. The child
+/// enters that directory with [`enter`], once it is confined.
+pub(crate) fn child(python: impl AsRef<OsStr>) -> io::Result<Command> {
+    ccplane_linux::pass_on_no_descriptors()?;
     let mut command = isolated(python);
-    command.current_dir("/");
-    command
+    let kept = KEPT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    command.current_dir("/").env_clear().envs(kept);
+    Ok(command)
 }
 
 /// Returns the folder that a child has to [`enter`] to find these Python files: the working
@@ -77,7 +85,8 @@ pub(crate) fn enter(folder: Option<&Path>) -> Result<(), Failure> {
 fn become_python(python: &OsStr, words: &[OsString], because: &str) -> Failure {
     let called = python.to_string_lossy();
     let cannot = |why: &dyn Display| format!("{because}, and {called} cannot be run: {why}");
-    let has_package = child(python)
+    let has_package = isolated(python)
+        .current_dir("/")
         .args(["-c", "import ccplane"])
         .stderr(Stdio::null())
         .status();

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Registry;
 use crate::attach::is_python;
-use crate::confine::{bound, confine};
+use crate::confine::{bound, confine, leave_terminal};
 use crate::exit::{Failure, Kind};
 use crate::python::{child, enter};
 use crate::run::failure;
@@ -59,7 +59,7 @@ impl Apart for Processes {
         let cannot = |what: &str, why: &dyn std::fmt::Display| format!("{what} its process: {why}");
         let given = serde_json::to_vec(scenarios).map_err(|why| cannot("ask", &why))?;
         let python = self.python.clone().unwrap_or_else(|| "python3".into());
-        let mut command = child(python);
+        let mut command = child(python).map_err(|why| cannot("start", &why))?;
         command.args(["-m", "ccplane", "arena"]);
         // A scenario may name other files than the contender's.
         if let Ok(folder) = std::env::current_dir() {
@@ -182,6 +182,7 @@ pub(super) fn serve(
         to.write_all(&line)
             .map_err(|why| cannot("say what came of a run", &why))
     };
+    leave_terminal();
     bound(seconds)?;
     confine()?;
     enter(folder)?;

@@ -42,6 +42,7 @@ impl Apart {
             .ok()
             .flatten()
             .ok_or_else(|| failed("run Python as nobody", &"this host has no such user"))?;
+        let mut command = child(python).map_err(|why| failed("start Python as nobody", &why))?;
         sweep();
         let folder = std::env::temp_dir().join(format!("{FOLDER}{}", std::process::id()));
         fs::create_dir(&folder).map_err(|why| failed(&format!("make {}", folder.display()), &why))?;
@@ -49,7 +50,6 @@ impl Apart {
         let address = format!("unix:{}", path.display());
         let address = address.parse().map_err(|why| failed("name the agent's socket", &why))?;
         let names: Vec<String> = algorithms.iter().map(Contender::to_string).collect();
-        let mut command = child(python);
         command
             .args([
                 "-m",
@@ -68,8 +68,7 @@ impl Apart {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .uid(nobody.uid.as_raw())
-            .gid(nobody.gid.as_raw())
-            .process_group(0);
+            .gid(nobody.gid.as_raw());
         // Nobody makes the socket in it, and this process, which soon has no privilege over nobody's things, removes it.
         let prepared = chown(&folder, None, Some(nobody.gid))
             .map_err(std::io::Error::from)

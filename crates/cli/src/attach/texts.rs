@@ -1,6 +1,5 @@
 //! `ccplane attach --watch`: a text that changes comes into force while it is attached.
 
-use std::fs;
 use std::time::Duration;
 
 use ccplane_agent::{Agent, Options as AgentOptions};
@@ -8,7 +7,7 @@ use ccplane_lab::Contender;
 use ccplane_linux::{AlgorithmSpec, Kernel};
 
 use crate::exit::{Failure, Kind};
-use crate::{Parameters, Registry};
+use crate::{Parameters, Registry, log, program_text};
 
 /// How often files are looked at. A change counts when two looks have found the same: an editor may write in pieces.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
@@ -38,7 +37,7 @@ pub(super) fn watched(wanted: &[Contender], kernel_name: Option<&str>) -> Result
             let parameters = parameters
                 .iter()
                 .fold(Parameters::new(), |all, (key, value)| all.with(key, value));
-            let source = fs::read_to_string(name)
+            let source = program_text::read(name)
                 .map_err(|e| Failure::text(Kind::Usage, format!("{name} cannot be read: {e}")))?;
             let spec = compiled(name, &source, &parameters).map_err(|why| Failure::text(Kind::Usage, why))?;
             texts.push(Text {
@@ -77,7 +76,7 @@ impl Text {
     /// Looks at the file, and puts what it has now into force in the kernel that has its name.
     pub fn look(&mut self, kernels: &mut [&mut Kernel]) {
         // A file that is not there at this moment is being written.
-        let Ok(now) = fs::read_to_string(&self.path) else {
+        let Ok(now) = program_text::read(&self.path) else {
             return;
         };
         if now == self.source {
@@ -94,11 +93,11 @@ impl Text {
         }
         match self.put_in_force(&now, kernels) {
             Ok(()) => {
-                eprintln!("{}: changed, and comes into force", self.path);
+                log::write(format!("{}: changed, and comes into force", self.path));
                 (self.source, self.refused) = (now, None);
             }
             Err(why) => {
-                eprintln!("{why}\n{}: what is in force goes on", self.path);
+                log::write(format!("{why}\n{}: what is in force goes on", self.path));
                 self.refused = Some(now);
             }
         }
@@ -128,6 +127,8 @@ impl Text {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

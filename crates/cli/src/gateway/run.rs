@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{ConfigArgs, hinted, makes, read};
 use crate::exit::{Failure, Kind};
-use crate::{Registry, metrics};
+use crate::{Registry, log, metrics};
 
 /// How soon a signal is seen.
 const LOOK: Duration = Duration::from_millis(100);
@@ -90,7 +90,7 @@ fn reload(gateway: &Gateway, args: &RunArgs, registry: &Registry) {
     let (config, _) = match read(&args.config.file, registry) {
         Ok(read) => read,
         Err(failure) => {
-            eprintln!("{:?}", miette::Report::new(failure));
+            log::write(format!("{:?}", miette::Report::new(failure)));
             return;
         }
     };

@@ -1,0 +1,212 @@
+//! The log on standard error, and messages of a running command.
+//!
+//! The reader of standard error may stop: a full disk, a stopped journal, a terminal at Ctrl-S. So one
+//! thread writes, and a line that finds its queue full is dropped and counted. No thread that moves
+//! packets, steers or handles signals waits.
+
+use std::io::{self, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Lines in the queue. A shorter one drops bursts that would be read; a longer one only takes memory.
+const QUEUE: usize = 1_024;
+/// Lines per second. A higher rate lets a peer that causes them fill a disk; a lower one drops bursts.
+const RATE: u32 = 500;
+/// Longest wait for the queue at the end of a command.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Number of dropped lines.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+enum Message {
+    Line(Vec<u8>),
+    /// Answered after everything before it is written.
+    Flush(SyncSender<()>),
+}
+
+/// Returns the writer's queue. The first line starts the writer; `None` if it could not start.
+fn queue() -> Option<&'static SyncSender<Message>> {
+    static WRITER: OnceLock<Option<SyncSender<Message>>> = OnceLock::new();
+    let start = || {
+        let (to, from) = sync_channel(QUEUE);
+        let write_all = move || {
+            // It only writes to an open descriptor.
+            let _ = ccplane_linux::drop_capabilities();
+            write_lines(&from, &mut io::stderr(), &DROPPED);
+        };
+        let thread = thread::Builder::new().name("ccplane-log".into());
+        thread.spawn(write_all).ok().map(|_| to)
+    };
+    WRITER.get_or_init(start).as_ref()
+}
+
+/// Queues text of one or more lines, unescaped.
+pub(crate) fn write(text: impl Into<Vec<u8>>) {
+    let mut text = text.into();
+    text.push(b'\n');
+    match queue() {
+        Some(queue) => {
+            if queue.try_send(Message::Line(text)).is_err() {
+                DROPPED.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        None => {
+            let _ = io::stderr().write_all(&text);
+        }
+    }
+}
+
+/// Returns the number of dropped lines.
+pub(crate) fn dropped() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
+}
+
+/// Waits until the queue is written, at most [`PATIENCE`].
+#[expect(clippy::disallowed_methods, reason = "it waits for another thread")]
+pub(crate) fn flush() {
+    let (done, written) = sync_channel(1);
+    if queue().is_some_and(|queue| queue.try_send(Message::Flush(done)).is_ok()) {
+        let _ = written.recv_timeout(PATIENCE);
+    }
+}
+
+/// Writes the queue, and before the next line the number of lines dropped since the last one.
+#[expect(clippy::disallowed_methods, reason = "standard error is written in real time")]
+fn write_lines(from: &Receiver<Message>, to: &mut impl Write, dropped: &AtomicU64) {
+    let (mut told, mut second, mut lines) = (0, Instant::now(), 0);
+    for message in from {
+        let line = match message {
+            Message::Line(line) => line,
+            Message::Flush(done) => {
+                let _ = done.try_send(());
+                continue;
+            }
+        };
+        if second.elapsed() >= Duration::from_secs(1) {
+            (second, lines) = (Instant::now(), 0);
+        }
+        lines += 1;
+        if lines > RATE {
+            dropped.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
+        let all = dropped.load(Ordering::Relaxed);
+        if all > told {
+            let _ = writeln!(to, "ccplane: {} lines of this log were dropped", all - told);
+            told = all;
+        }
+        // There is no other place to report this error.
+        let _ = to.write_all(&line);
+    }
+}
+
+/// The writer of a `tracing` subscriber.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Log;
+
+/// One line of the log. Dropping it queues it.
+#[derive(Debug, Default)]
+pub(crate) struct Line(Vec<u8>);
+
+impl MakeWriter<'_> for Log {
+    type Writer = Line;
+
+    fn make_writer(&self) -> Line {
+        Line::default()
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let text = String::from_utf8_lossy(&self.0);
+        write(escaped(text.trim_end_matches('\n')));
+    }
+}
+
+/// Escapes control characters, which names from outside may contain: they would forge lines or control
+/// a terminal. ESC stays, as it starts our colours; `tracing` escapes it in values.
+fn escaped(line: &str) -> String {
+    let mut escaped = String::with_capacity(line.len());
+    for character in line.chars() {
+        match character.is_control() && !matches!(character, '\t' | '\x1b') {
+            true => escaped.extend(character.escape_default()),
+            false => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Standard error without a reader.
+    struct Blocked(Receiver<()>);
+
+    impl Write for Blocked {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_blocked_reader_does_not_block_the_log() {
+        let (to, from) = sync_channel(4);
+        let (read, reads) = sync_channel::<()>(0);
+        thread::scope(|scope| {
+            scope.spawn(move || write_lines(&from, &mut Blocked(reads), &AtomicU64::new(0)));
+            let taken = (0..100).filter(|_| to.try_send(Message::Line(b"line\n".to_vec())).is_ok());
+            // The queue, and the line that is being written.
+            assert!(taken.count() <= 5);
+            drop((read, to));
+        });
+    }
+
+    #[test]
+    fn a_flood_is_cut_and_counted() {
+        let dropped = AtomicU64::new(3);
+        let (to, from) = sync_channel(2_000);
+        for _ in 0..RATE + 200 {
+            to.try_send(Message::Line(b"line\n".to_vec())).unwrap();
+        }
+        drop(to);
+        let mut written = Vec::new();
+        write_lines(&from, &mut written, &dropped);
+        let text = String::from_utf8(written).unwrap();
+        assert!(
+            text.starts_with("ccplane: 3 lines of this log were dropped\nline\n"),
+            "{text:.100}"
+        );
+        let (lines, dropped) = (text.lines().count() as u64 - 1, dropped.into_inner() - 3);
+        assert!(
+            lines >= u64::from(RATE) && lines + dropped == u64::from(RATE) + 200,
+            "{lines} and {dropped}"
+        );
+    }
+
+    #[test]
+    fn names_from_outside_forge_no_line() {
+        assert_eq!(escaped("a\nb\r\u{7}c\td"), "a\\nb\\r\\u{7}c\td");
+    }
+}
