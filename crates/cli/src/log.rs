@@ -17,6 +17,9 @@ use tracing_subscriber::fmt::MakeWriter;
 const QUEUE: usize = 1_024;
 /// Lines per second. A higher rate lets a peer that causes them fill a disk; a lower one drops bursts.
 const RATE: u32 = 500;
+/// Longest line, bytes. Strangers choose parts of a line: a longer one lets them fill the queue's
+/// memory, a shorter one cuts what the operator needs.
+const LONGEST_LINE: usize = 8 << 10;
 /// Longest wait for the queue at the end of a command.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -29,9 +32,11 @@ enum Message {
     Flush(SyncSender<()>),
 }
 
-/// Returns the writer's queue. The first line starts the writer; `None` if it could not start.
+/// The writer's queue, once a line has started it; `None` inside if it could not start.
+static WRITER: OnceLock<Option<SyncSender<Message>>> = OnceLock::new();
+
+/// Returns the writer's queue, and starts the writer for the first line.
 fn queue() -> Option<&'static SyncSender<Message>> {
-    static WRITER: OnceLock<Option<SyncSender<Message>>> = OnceLock::new();
     let start = || {
         let (to, from) = sync_channel(QUEUE);
         let write_all = move || {
@@ -70,7 +75,8 @@ pub(crate) fn dropped() -> u64 {
 #[expect(clippy::disallowed_methods, reason = "it waits for another thread")]
 pub(crate) fn flush() {
     let (done, written) = sync_channel(1);
-    if queue().is_some_and(|queue| queue.try_send(Message::Flush(done)).is_ok()) {
+    let started = WRITER.get().and_then(Option::as_ref);
+    if started.is_some_and(|queue| queue.try_send(Message::Flush(done)).is_ok()) {
         let _ = written.recv_timeout(PATIENCE);
     }
 }
@@ -123,7 +129,8 @@ impl MakeWriter<'_> for Log {
 
 impl Write for Line {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.extend_from_slice(bytes);
+        let room = LONGEST_LINE.saturating_sub(self.0.len());
+        self.0.extend_from_slice(&bytes[..bytes.len().min(room)]);
         Ok(bytes.len())
     }
 
@@ -203,6 +210,17 @@ mod tests {
             lines >= u64::from(RATE) && lines + dropped == u64::from(RATE) + 200,
             "{lines} and {dropped}"
         );
+    }
+
+    #[test]
+    fn a_long_line_is_cut() {
+        let mut line = Line::default();
+        for _ in 0..3 {
+            line.write_all(&[b'x'; LONGEST_LINE - 1]).unwrap();
+        }
+        assert_eq!(line.0.len(), LONGEST_LINE);
+        // An empty line is written instead of the long one.
+        line.0.clear();
     }
 
     #[test]
