@@ -47,7 +47,7 @@ for name, attempt in {
     "signals by fcntl": lambda: fcntl.fcntl(2, fcntl.F_SETOWN, os.getppid()), "internet": lambda: socket.socket(),
     "Unix sockets": lambda: socket.socket(socket.AF_UNIX), "netlink": lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW),
     "the caller's environment": lambda: open(f"/proc/{os.getppid()}/environ", "rb"), "the kernel's state": lambda: open("/proc/sys/kernel/hostname"),
-    "limits of the caller": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0)), "the secret": lambda: "CCPLANE_TEST_SECRET" in os.environ,
+    "devices": lambda: os.scandir("/dev"), "limits of the caller": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0)), "the secret": lambda: "CCPLANE_TEST_SECRET" in os.environ,
     "the caller's session": lambda: os.getsid(0) != os.getpid(),
 }.items():
     tries(name, attempt)
@@ -149,6 +149,10 @@ class Scores(unittest.TestCase):
             after = outside.stat()
             self.assertEqual((before.st_mode, before.st_uid, before.st_mtime_ns), (after.st_mode, after.st_uid, after.st_mtime_ns))
             self.assertEqual([outside.read_text(), sorted(os.listdir(folder))], ["whole", ["outside", "tries.py"]])
+            # Unconfined, the same file finds what it can do.
+            done = subprocess.run([*words, "--trusted"], capture_output=True, text=True, check=False, env=environment)
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            self.assertIn("possible: write, create, truncate, chmod", done.stdout + done.stderr)
 
     def test_apart_and_trusted_give_the_same(self) -> None:
         words = [sys.executable, "-m", "ccplane", "arena", str(HERE / "aimd.py"), "--against", "reno", "--json"]

@@ -2,7 +2,7 @@
 //!
 //! System calls are allowed by name. Every other one fails with EPERM, an exception in Python. The
 //! process keeps threads, memory within bounds, its open descriptors, and reading files outside
-//! /proc, /sys and /run. [`bound`] limits the processor time.
+//! /dev, /proc, /sys and /run. [`bound`] limits the processor time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,8 +30,11 @@ const LITTLE_MEMORY: u64 = 512 << 20;
 /// limit ends a process that prints a lot.
 const OUTPUT: u64 = 64 << 20;
 
-/// Folders of the root with the state of the kernel and of other processes.
-const STATE: [&str; 3] = ["proc", "sys", "run"];
+/// Folders of the root with devices and the state of the kernel and of other processes.
+const STATE: [&str; 4] = ["dev", "proc", "sys", "run"];
+
+/// Devices that an interpreter reads.
+const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
 
 /// Bounds the memory of this process to 512 MB and its processor time, after which the kernel ends it. For [`confine`], which keeps it from
 /// raising them again.
@@ -71,6 +74,7 @@ pub(crate) fn confine() -> Result<(), Failure> {
         .flatten()
         .filter(|folder| STATE.iter().all(|state| folder.file_name() != *state))
         .map(|folder| folder.path())
+        .chain(DEVICES.map(PathBuf::from))
         .collect();
     let status = Ruleset::default()
         .handle_access(AccessFs::from_all(abi))
