@@ -32,7 +32,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             name: "headroom",
             default: "auto",
             values: "auto | a duration such as 12us | a number of packets such as 1.5p",
-            doc: "so much counts as no queue; auto: the noise that is measured, and a sixteenth of the empty path, 1 to 10 packets",
+            doc: "so much counts as no queue; auto: noise, and the largest of a packet, the hosts' delay and a sixteenth of the path (10 packets at most)",
         },
         ParameterDoc {
             name: "rate",

@@ -44,10 +44,10 @@ const GROW: &str = "(min Flow.mss (max (/ Flow.mss 16) (/ Report.window 4)))";
 /// ms. Ours.
 const BURSTS: &str = "(min (/ Report.base 16) (* 10 Report.packet))";
 
-/// What the hosts themselves kept this packet and its ACK, ns: TCP's RTT less the stamps'. A queue as long as this counts as
-/// none. A host that was busy handles several ACKs at once and sends as many packets at once, of which each waits for those before
-/// it: without this, each such burst takes two flows at 1 Gbit/s down to a packet (`ccplane bench dx`: a tenth of the link). Hosts
-/// that answer at once add nothing.
+/// Delay of this packet and its ACK inside both hosts, ns: TCP's RTT less the stamps'. A queue of this
+/// length counts as none. A busy host handles several ACKs at once and sends a burst, whose packets
+/// wait for each other: without this headroom two flows use a tenth of 1 Gbit/s (`ccplane bench dx`,
+/// table in docs/performance.md). Hosts that answer at once add nothing. Ours.
 const HOSTS: &str = "(diff (* 1000 Flow.rtt_sample_us) Ack.rtt_ns)";
 
 /// A decrease below two packets, where V is infinite: by half of what drains the queue, W·Q/(R+Q) ([`super`], `V = R + Q`), as
