@@ -20,6 +20,14 @@ fn acks(script: &mut Script, count: u32, sent: u64, received: u64, rtt_us: u64) 
     rates
 }
 
+/// Packets that all have to be late to end slow start.
+const SAMPLES: u32 = 4;
+
+/// Slow start paces at twice the window per RTT.
+fn in_slow_start(script: &Script, rtt_us: u64) -> bool {
+    script.transport.rate == 2 * script.transport.cwnd * 1_000_000 / rtt_us
+}
+
 #[test]
 fn slow_start_doubles_at_twice_its_rate_until_the_queue_grows() {
     let mut script = Script::new("nimbus", "");
@@ -29,15 +37,41 @@ fn slow_start_doubles_at_twice_its_rate_until_the_queue_grows() {
         assert_eq!(script.transport.rate, 2 * doubled * MSS * 50);
     }
     // 25 ms and the slack of 0.5 ms are not above a quarter more.
-    acks(&mut script, 1, 9_000_000, 9_000_000, 25_500);
-    assert_eq!(script.transport.rate, 89 * MSS * 2_000_000 / 25_500, "slow start still");
-    acks(&mut script, 1, 9_000_000, 5_000_000, 25_501);
+    acks(&mut script, SAMPLES, 9_000_000, 9_000_000, 25_500);
+    assert!(in_slow_start(&script, 25_500));
+    // Nor is one late packet, or all but one, a queue.
+    acks(&mut script, SAMPLES - 1, 9_000_000, 5_000_000, 25_501);
+    acks(&mut script, 1, 9_000_000, 5_000_000, 25_500);
+    assert!(in_slow_start(&script, 25_500));
+    acks(&mut script, 2 * SAMPLES - 1, 9_000_000, 5_000_000, 25_501);
     // What arrives, or by then already the agent's rate: 0.05 to 2 times the capacity that it takes that for.
     assert!(
         (250_000..=10_000_000).contains(&script.transport.rate),
         "{}",
         script.transport.rate
     );
+}
+
+/// An ACK that comes after a gap triggers the report. Its RTT and delivery rate are those of a late packet, and count as
+/// one sample of the interval.
+#[test]
+fn a_late_ack_that_triggers_the_report_counts_as_one_sample() {
+    let mut script = Script::new("nimbus", "");
+    acks(&mut script, 100, 10_000_000, 10_000_000, 26_000);
+    let mut rates = Vec::new();
+    for _ in 0..200 {
+        // Five ACKs 1 ms apart, then one that comes 6 ms later. The shortest RTT is 20 ms, the target
+        // 25 ms, the mean of each interval 22 ms.
+        acks(&mut script, 5, 10_000_000, 10_000_000, 20_000);
+        let _ = script.ack(Duration::from_millis(6), |s| {
+            (s.rate_outgoing, s.rate_incoming) = (10_000_000, 8_000_000);
+            s.bytes_acked = 50_000;
+            (s.rtt_sample_us, s.srtt_us) = (32_000, 22_000);
+        });
+        rates.push(script.transport.rate as f64);
+    }
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    assert!(mean > 10e6, "below its target the rate rises: {mean}");
 }
 
 /// Ten packets are fewer than the receiver waits for: its timer acknowledges them, 45 ms late.
