@@ -49,6 +49,7 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
                 fallbacks: c.fallbacks,
                 faults: c.faults,
                 table_full: c.table_full,
+                share_full: c.share_full,
                 stamps: stamped.map(|s| StampStats {
                     flows: o.flows().filter(|f| f.stamped).count() as u64,
                     samples: c.stamps,
@@ -149,6 +150,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                 s.fallbacks,
                 s.faults,
                 s.table_full,
+                s.share_full,
             ];
             std::iter::once(s.algorithm.clone())
                 .chain(numbers.map(|n| n.to_string()))
@@ -165,6 +167,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
         "fallbacks",
         "faults",
         "table full",
+        "share full",
     ];
     print!("{}", ccplane_report::Table::new(headings, rows).text());
     for (name, s) in totals.iter().filter_map(|t| Some((&t.algorithm, t.stamps.as_ref()?))) {

@@ -21,6 +21,9 @@ use crate::error::Error;
 use crate::heard::{Heard, Listener};
 use crate::over::RemoteAgent;
 
+/// Slots of a run's flow table. Runs are in network namespaces of their own, which hold at most a quarter each.
+const FLOWS: u32 = 4 * 4096;
+
 /// A registered algorithm and the thread that runs it, or reads what it reports. It is unregistered when this is finished or dropped.
 pub struct Steered {
     kernel_name: String,
@@ -114,6 +117,7 @@ impl Steered {
                 .map(Stamps::storage)
                 .transpose()
                 .map_err(Error::Kernel)?,
+            flows: FLOWS,
             ..options
         };
         let stop = Arc::new(AtomicBool::new(false));

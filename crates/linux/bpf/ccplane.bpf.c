@@ -190,7 +190,7 @@ static NOINLINE int on_call(struct tcp_sock *tp, struct flow *f, struct rate_sam
 
 	if (!s && now_us - f->asked_us >= ASK_EVERY_US) {
 		f->asked_us = now_us;
-		if (take_slot(tp, f))
+		if (take_slot(tp, f) == SLOT_TAKEN)
 			s = slot_of(f);
 	}
 	regs[REG_CWND] = cwnd;

@@ -32,6 +32,7 @@ struct flow {
 	__u32 lost;
 	__u32 sacked_out;
 	__u32 slot;
+	__u32 share; /* the entry of plane.shares that its slot counts in; SHARE_HOME: none */
 	__u32 generation;
 	/* Counts reductions, undos and fallbacks. A record tells the agent; control words carry the last one told: what
 	 * an agent decided before it knew of a loss must not undo the reduction (control.h). */
@@ -114,6 +115,8 @@ INLINE struct ccp_totals *ended(void)
 	return &plane.ended[cpu_id() & (CCP_CPUS - 1)];
 }
 #define COUNT(what, n) __sync_fetch_and_add(&counters()->what, n)
+
+#include "share.h"
 
 INLINE struct ccp_slot *slot_of(struct flow *f)
 {
@@ -215,19 +218,31 @@ INLINE void write_addresses(struct tcp_sock *tp, struct ccp_shown *shown)
  */
 #define ASK_EVERY_US 1000000
 
+/* Results of take_slot(). */
+enum {
+	SLOT_TAKEN,
+	SLOT_NONE,
+	SLOT_BEYOND_SHARE,
+};
+
 /* Takes a slot: one that became vacant, else one that was never in use. The agent of now has not seen it in the table. */
 static NOINLINE int take_slot(struct tcp_sock *tp, struct flow *f)
 {
 	__u32 slot = NO_SLOT, free;
 	f->slot = NO_SLOT;
 	f->agent = READ_ONCE(plane.agent);
+	f->share = share_of(tp);
+	if (!enter_share(f->share))
+		return SLOT_BEYOND_SHARE;
 	if (!map_pop(&vacant, &free)) /* a pop that fails writes 0 */
 		slot = free;
 	else if (READ_ONCE(plane.fresh) < READ_ONCE(plane.slots))
 		slot = __sync_fetch_and_add(&plane.fresh, 1);
 	struct ccp_slot *s = slot < plane.slots ? map_lookup(&table, &slot) : NULL;
-	if (!s)
-		return 0;
+	if (!s) {
+		leave_share(f->share);
+		return SLOT_NONE;
+	}
 	f->slot = slot;
 	f->generation = s->shown.generation + 1;
 	if (!f->generation)
@@ -256,7 +271,7 @@ static NOINLINE int take_slot(struct tcp_sock *tp, struct flow *f)
 	s->shown.delivered_rate = 0;
 	write_addresses(tp, &s->shown);
 	WRITE_ONCE(s->shown.state, FLOW_LIVE);
-	return 1;
+	return SLOT_TAKEN;
 }
 
 /* The state of a socket's flow; NULL where it has none. A socket that is reset is released and then set to TCP_CA_Open:
@@ -288,8 +303,11 @@ INLINE struct flow *start_flow(struct tcp_sock *tp)
 	f->answered = 1;
 	f->asked_us = f->opened_us;
 	COUNT(flows, 1);
-	if (!take_slot(tp, f))
+	int taken = take_slot(tp, f);
+	if (taken != SLOT_TAKEN)
 		COUNT(table_full, 1);
+	if (taken == SLOT_BEYOND_SHARE)
+		COUNT(share_full, 1);
 	return f;
 }
 

@@ -57,7 +57,21 @@ struct in6_addr {
 struct netns_ipv4 {
 	__u8 sysctl_tcp_slow_start_after_idle;
 };
+typedef struct {
+	__u32 val;
+} kuid_t;
+struct ns_common {
+	__u32 inum;
+};
+struct user_namespace {
+	struct user_namespace *parent;
+	int level; /* 0: the first one */
+	kuid_t owner; /* as the first user namespace numbers users */
+	struct ns_common ns;
+};
 struct net {
+	__u64 net_cookie;
+	struct user_namespace *user_ns;
 	struct netns_ipv4 ipv4;
 };
 typedef struct {

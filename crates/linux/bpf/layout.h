@@ -9,7 +9,7 @@
 
 #include "totals.h"
 
-#define CCP_LAYOUT 8
+#define CCP_LAYOUT 9
 
 /* The register file of crates/datapath/src/bytecode.rs, one u64 per register. */
 #define CCP_REGS 128
@@ -175,6 +175,7 @@ struct ccp_slot {
 #define READER_IDLE 2 /* sleeps until woken */
 #define READER_ABSENT 3 /* nobody reads, and nobody needs to: nothing is sent */
 #define CCP_CPUS 64
+#define CCP_SHARES 1024 /* a power of two */
 struct ccp_counters {
 	__u64 flows; /* opened */
 	__u64 reports;
@@ -186,7 +187,8 @@ struct ccp_counters {
 	__u64 close_lost; /* closings that found the ring full: the reader finds them in the table */
 	__u64 stamps; /* exchanges of time stamps that gave a sample */
 	__u64 stamps_dropped; /* that cannot be true */
-	__u64 unused[6]; /* whole cache lines */
+	__u64 share_full; /* of `table_full`: the share of the flow's network namespace was in use */
+	__u64 unused[5]; /* whole cache lines */
 };
 
 /* `own`: one word, so that a text that replaces another does so whole. */
@@ -206,11 +208,13 @@ struct ccp_plane {
 	__u32 reader; /* READER_* */
 	__u32 fresh; /* slots that were ever in use */
 	__u32 timed; /* flows have timers; said to whoever takes the registration over */
-	__u32 unused;
+	__u32 guests; /* slots in use by flows of other network namespaces than `home` */
 	__u64 own; /* the program that flows run by themselves, without an agent, as OWN_* take it apart; 0: there is an agent */
-	__u64 pad[5];
+	__u64 home; /* the cookie of the agent's network namespace */
+	__u64 pad[4];
 	struct ccp_counters counters[CCP_CPUS];
 	struct ccp_totals ended[CCP_CPUS]; /* of flows that ended */
+	__u32 shares[CCP_SHARES]; /* slots in use by each of the other network namespaces, see share.h */
 };
 
 /* Records of the ring: this header, then for REC_REPORT the report variables, for REC_CLOSE a ccp_closing. */

@@ -116,6 +116,7 @@ INLINE void close(struct tcp_sock *tp, struct flow *f)
 	if (f->announced && send(&c, sizeof(c), true))
 		COUNT(close_lost, 1);
 	map_push(&vacant, &slot, 0);
+	leave_share(f->share);
 }
 
 #endif

@@ -71,6 +71,8 @@ pub struct Counters {
     pub without_slot: u64,
     /// Flows that found the table full when they began.
     pub table_full: u64,
+    /// `table_full` where slots were free, but the share of the flow's network namespace was in use.
+    pub share_full: u64,
     /// Exchanges of time stamps that gave a one-way delay.
     pub stamps: u64,
     /// Exchanges of time stamps that cannot be true.
@@ -149,6 +151,7 @@ impl Kernel {
                     why,
                 })?;
             load::set_limits(memory.plane(), limits);
+            load::set_home(memory.plane())?;
             let places = std::array::from_fn(|place| {
                 let tag = memory.programs[place].tag.load(Acquire);
                 spec.programs.iter().find(|program| program.uid() == tag).cloned()

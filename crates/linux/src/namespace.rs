@@ -52,23 +52,26 @@ pub(crate) fn inside<T: Send>(namespace: &impl AsFd, work: impl FnOnce() -> io::
 
 /// Its cookie, which no other gets while the host runs.
 pub(crate) fn cookie(namespace: &impl AsFd) -> io::Result<u64> {
-    inside(namespace, || {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        let mut cookie = 0u64;
-        let mut length = size_of_val(&cookie) as libc::socklen_t;
-        // SAFETY: the kernel writes the eight bytes of `cookie`, which outlives the call.
-        let result = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                SO_NETNS_COOKIE,
-                (&raw mut cookie).cast(),
-                &raw mut length,
-            )
-        };
-        nix::errno::Errno::result(result)?;
-        Ok(cookie)
-    })
+    inside(namespace, own_cookie)
+}
+
+/// Cookie of the calling thread's network namespace. Needs no privilege.
+pub(crate) fn own_cookie() -> io::Result<u64> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    let mut cookie = 0u64;
+    let mut length = size_of_val(&cookie) as libc::socklen_t;
+    // SAFETY: the kernel writes the eight bytes of `cookie`, which outlives the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    nix::errno::Errno::result(result)?;
+    Ok(cookie)
 }
 
 /// The one with this cookie, if the calling thread or a process is in it, or it has a name.

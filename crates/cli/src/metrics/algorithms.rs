@@ -25,6 +25,8 @@ pub struct AlgorithmStats {
     pub faults: u64,
     /// New flows that found the flow table full.
     pub table_full: u64,
+    /// Those of `table_full` for which only the share of their network namespace was in use.
+    pub share_full: u64,
     /// Its time stamps, where it has some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stamps: Option<StampStats>,
@@ -74,7 +76,7 @@ pub fn registry(stats: &[AlgorithmStats]) -> Registry {
             |s| s.flows_in_fallback,
         ),
     ];
-    let counters: [(&str, &str, Count); 5] = [
+    let counters: [(&str, &str, Count); 6] = [
         ("reports", "Reports queued by the datapath", |s| s.reports),
         (
             "ring_losses",
@@ -86,6 +88,11 @@ pub fn registry(stats: &[AlgorithmStats]) -> Registry {
         ("table_full", "New flows that found the flow table full", |s| {
             s.table_full
         }),
+        (
+            "share_full",
+            "New flows that found the share of their network namespace in use",
+            |s| s.share_full,
+        ),
     ];
     let mut registry = Registry::with_prefix("ccplane");
     for (name, help, value) in gauges {

@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::map::totals::BUCKETS;
 
 /// Part of the path of pinned objects, those of time stamps too: an agent never adopts memory that it would misread. `CCP_LAYOUT`.
-pub const LAYOUT: u32 = 8;
+pub const LAYOUT: u32 = 9;
 /// Programs that run as generated code. `CCP_PADS`.
 pub const PADS: usize = 4;
 /// Programs in all. `CCP_PROGRAMS`.
 pub const PROGRAMS: usize = 12;
 /// Instructions of an interpreted program. `CCP_CODE`.
 pub const CODE: usize = 384;
+/// Entries of the shares of network namespaces. `CCP_SHARES`.
+pub const SHARES: usize = 1024;
 /// Variables of a program. `CCP_VARS`.
 pub const VARS: usize = 64;
 
@@ -123,7 +125,8 @@ pub struct CpuCounters {
     pub close_lost: AtomicU64,
     pub stamps: AtomicU64,
     pub stamps_dropped: AtomicU64,
-    unused: [u64; 6],
+    pub share_full: AtomicU64,
+    unused: [u64; 5],
 }
 
 /// `struct ccp_plane`
@@ -140,12 +143,15 @@ pub struct Plane {
     pub reader: AtomicU32,
     pub fresh: AtomicU32,
     pub timed: AtomicU32,
-    unused: u32,
+    pub guests: AtomicU32,
     /// [`own`]
     pub own: AtomicU64,
-    pad: [u64; 5],
+    /// Cookie of the agent's network namespace.
+    pub home: AtomicU64,
+    pad: [u64; 4],
     pub counters: [CpuCounters; 64],
     pub ended: [CpuTotals; 64],
+    pub shares: [AtomicU32; SHARES],
 }
 
 /// `OWN_*`: the program in this place, which flows run by themselves.

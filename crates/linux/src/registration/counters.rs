@@ -29,6 +29,7 @@ fn sum(plane: &Plane) -> Counters {
         faults: of(|cpu| &cpu.faults),
         without_slot: 0,
         table_full: of(|cpu| &cpu.table_full),
+        share_full: of(|cpu| &cpu.share_full),
         stamps: of(|cpu| &cpu.stamps),
         stamps_dropped: of(|cpu| &cpu.stamps_dropped),
     }
