@@ -3,7 +3,7 @@
 mod sites;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use ccplane_bundle::gateway::config::Algorithm;
 use ccplane_bundle::gateway::keys::PrivateKey;
 use ccplane_bundle::gateway::status::{Question, ask};
 use ccplane_bundle::gateway::{Makes, Refused};
+use ccplane_bundle::{Every, Notice, PORT};
 use ccplane_host::{Tun, has_ipv6};
 
 use sites::{Sites, endpoint, makes, parse, peer, site, there_and_back};
@@ -270,4 +271,29 @@ fn a_source_that_is_not_the_peer_s_is_not_taken() {
         sites.report(1).peers[0].counts["foreign_packets"] == 1
     });
     there_and_back(&a, &b, b"again");
+}
+
+#[test]
+fn a_process_on_a_gateway_cannot_speak_as_its_box() {
+    let Some(sites) = Sites::new("posed") else { return };
+    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"hello");
+    sites.until("measured", |sites| sites.is_measured(0, 0));
+    let every = Every::new(1).unwrap();
+    let notice = Notice { session: 0, every }.encode();
+    let far = ("10.7.0.2", PORT);
+    // Any user may bind the port, which is above 1023.
+    let socket = sites.spaces[0]
+        .run(|| UdpSocket::bind(("10.7.0.1", PORT)).unwrap())
+        .unwrap();
+    socket.send_to(b"no message", far).unwrap();
+    socket.send_to(&notice, far).unwrap();
+    sites.udp(0, "10.7.0.1").send_to(b"nor this", far).unwrap();
+    let of = |n: usize, count: &str| sites.report(n).peers[0].counts[count];
+    sites.until("dropped", |_| of(0, "posed_messages") == 3);
+    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"again");
+    assert_eq!(of(1, "bad_messages"), 0);
+    // What goes to the port of another host of the site is a packet like any other.
+    let other = sites.udp(0, "10.7.0.1");
+    other.send_to(b"hello", ("10.8.2.1", PORT)).unwrap();
+    assert_eq!(of(0, "posed_messages"), 3);
 }

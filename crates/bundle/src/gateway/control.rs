@@ -56,8 +56,20 @@ pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Optio
 }
 
 /// The message in a packet from one address to another; `None` if it is any other packet. It was sealed, so its checksum is not looked
-/// at.
+/// at. A process of the other site's gateway cannot have sent it: that gateway drops what [`is_message`].
 pub fn read(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
+    let udp = datagram(packet, from, to)?;
+    let length = usize::from(u16::from_be_bytes([*udp.get(4)?, *udp.get(5)?]));
+    udp.get(UDP_BYTES..length)
+}
+
+/// True if the box at `to` would take a packet for a message of the box at `from`.
+pub fn is_message(packet: &[u8], from: IpAddr, to: IpAddr) -> bool {
+    datagram(packet, from, to).is_some()
+}
+
+/// The UDP header and all that follows, in a packet between these addresses to [`PORT`].
+fn datagram(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
     let (head, source, destination, protocol) = match packet.first()? >> 4 {
         4 => {
             let whole = packet.get(6..8)? == [0, 0] || packet.get(6..8)? == [0x40, 0];
@@ -81,10 +93,9 @@ pub fn read(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
     if *protocol != UDP || !is(from, source) || !is(to, destination) {
         return None;
     }
-    let udp = packet.get(head..)?;
-    let ours = udp.get(2..4)? == PORT.to_be_bytes();
-    let length = usize::from(u16::from_be_bytes([*udp.get(4)?, *udp.get(5)?]));
-    udp.get(UDP_BYTES..length).filter(|_| ours)
+    packet
+        .get(head..)
+        .filter(|udp| udp.get(2..4) == Some(&PORT.to_be_bytes()))
 }
 
 #[cfg(test)]
@@ -110,6 +121,7 @@ mod tests {
             prop_assert!(length <= LONGEST);
             let packet = &room[..length];
             prop_assert_eq!(read(packet, from, to), Some(&message[..]));
+            prop_assert!(is_message(packet, from, to) && !is_message(packet, to, from));
             prop_assert_eq!(read(packet, to, from), None);
             prop_assert_eq!(read(&packet[..length - 1], from, to), None);
             let headers = Headers::of(packet);
@@ -130,7 +142,7 @@ mod tests {
                 *first = if v6 { 0x60 } else { 0x40 | *first & 0xf };
             }
             let [from, to] = ends(v6);
-            let _ = read(&bytes, from, to);
+            prop_assert!(read(&bytes, from, to).is_none() || is_message(&bytes, from, to));
         }
     }
 

@@ -82,6 +82,8 @@ pub struct Counts {
     pub busy: u64,
     /// Packets whose source is not behind the peer.
     pub foreign: u64,
+    /// Packets of the site that posed as messages of this box, and were dropped.
+    pub posed: u64,
     /// Packets that were marked on their way and whose sender would not understand it.
     pub marked_unable: u64,
     /// Messages of the other box that were malformed or could not be true.

@@ -199,6 +199,7 @@ impl PeerReport {
                 ("forged", counts.forged),
                 ("busy", counts.busy),
                 ("foreign_packets", counts.foreign),
+                ("posed_messages", counts.posed),
                 ("marked_unable_packets", counts.marked_unable),
                 ("bad_messages", counts.bad_messages),
                 ("too_long", counts.too_long),

@@ -114,6 +114,10 @@ const COUNTS: [(&str, &str); 25] = [
     ("busy", "Handshakes beyond what is taken in a second"),
     ("foreign_packets", "Packets whose source is not behind the peer"),
     (
+        "posed_messages",
+        "Packets of the site that posed as messages of the gateway, and were dropped",
+    ),
+    (
         "marked_unable_packets",
         "Packets dropped because a mark would not have been understood",
     ),

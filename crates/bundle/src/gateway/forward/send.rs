@@ -19,13 +19,12 @@ use super::{Shared, Table, find};
 use crate::gateway::batch::Batch;
 use crate::gateway::config::{Algorithm, Class, Config, Seen, class_of};
 use crate::gateway::error::GatewayError;
-use crate::gateway::mss;
-use crate::gateway::outer;
 use crate::gateway::pair::{Half, Pair, Waiting, around, full_packet};
 use crate::gateway::path::{self, Fit};
 use crate::gateway::steering::Steering;
 use crate::gateway::tunnel::{OVERHEAD, TICK};
 use crate::gateway::uplink::{Share, Uplink};
+use crate::gateway::{control, mss, outer};
 use crate::{Reason, passes};
 
 /// Frames read before queues are served again, and their bytes, as in the emulator: with super-packets the bytes count.
@@ -371,6 +370,13 @@ impl Sending {
                 counts.no_route.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
+            // Its own messages do not come through the device: a process here, or a host of the site, pretends to be this box.
+            if let Some([own, far]) = pair.ends
+                && control::is_message(Frame::packet(read), own, far)
+            {
+                pair.lock().counts.posed += 1;
+                continue;
+            }
             let class = classify(&self.config.classes, &headers);
             let kept = self.store.keep(length, frame, now, headers.ports);
             let mut half = pair.lock();
