@@ -98,6 +98,7 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     links.extend(local.as_mut().map(|link| link as &mut dyn Link));
     links.extend(datagram.as_mut().map(|link| link as &mut dyn Link));
     links.extend(tls.as_mut().map(|link| link as &mut dyn Link));
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     serve(&mut agent, &mut links, Waiting::default(), &stop).map_err(fail)
 }
 

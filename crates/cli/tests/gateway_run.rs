@@ -6,11 +6,14 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ccplane_host::Namespace;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Gid, Pid, Uid, chown};
 use serde_json::Value;
 
@@ -147,6 +150,14 @@ impl Running {
             .collect()
     }
 
+    /// A thread by its name.
+    fn task(&self, name: &str) -> Pid {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        let named = |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name);
+        let task = tasks.map(|task| task.unwrap().path()).find(named).unwrap();
+        Pid::from_raw(task.file_name().unwrap().to_str().unwrap().parse().unwrap())
+    }
+
     /// Waits until every thread has its name, and that of the metrics has given up what it may.
     fn settles(&self) {
         eventually("its threads are as they stay", || {
@@ -269,4 +280,53 @@ fn one_capability_is_enough_for_who_is_not_root() {
     reloads(&running, &files, &space);
     running.end();
     assert!(!routes(&space).contains("gate1"));
+}
+
+/// Whether a datagram comes to the socket within this time.
+fn notified(socket: &UnixDatagram, within: Duration) -> bool {
+    let deadline = Instant::now() + within;
+    let mut buffer = [0; 256];
+    while Instant::now() < deadline {
+        if let Ok(bytes) = socket.recv(&mut buffer)
+            && buffer[..bytes].starts_with(b"WATCHDOG=1")
+        {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn the_watchdog_is_notified_while_both_threads_forward_and_not_when_one_is_stuck() {
+    let Some(space) = namespace("watchdog") else { return };
+    let files = Files::new("watchdog");
+    let notify = files.path("notify");
+    let socket = UnixDatagram::bind(&notify).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let limit = Duration::from_secs(1);
+    for stuck in ["gateway-send", "gateway-receive"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        command
+            .env("NOTIFY_SOCKET", &notify)
+            .env("WATCHDOG_USEC", limit.as_micros().to_string());
+        let running = Running::start(command, &files, &space);
+        assert!(notified(&socket, 5 * limit), "a gateway that forwards");
+        // A tracer stops one thread and leaves the others running.
+        let task = running.task(stuck);
+        for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
+            // SAFETY: neither request reads or writes memory of this process.
+            let done = unsafe { libc::ptrace(request, task.as_raw(), 0, 0) };
+            assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        }
+        // What was sent before the thread counts as stuck.
+        std::thread::sleep(limit);
+        while socket.recv(&mut [0; 256]).is_ok() {}
+        let late = notified(&socket, 2 * limit);
+        // The tracer has to collect the thread, or the process stays.
+        kill(running.pid(), Signal::SIGKILL).unwrap();
+        while waitpid(task, Some(WaitPidFlag::__WALL)).is_ok_and(|status| matches!(status, WaitStatus::PtraceEvent(..)))
+        {
+        }
+        assert!(!late, "{stuck} is stuck");
+    }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_agent::DynAlgorithm;
 use ccplane_agent::link::Clock;
-use ccplane_units::Time;
+use ccplane_units::{Duration, Time};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 pub(crate) use receive::Receiving;
@@ -44,6 +44,15 @@ pub(crate) struct Shared {
     orders: Mutex<Vec<Reload>>,
     wake: EventFd,
     stop: AtomicBool,
+    /// Start of the last turn of each forwarding thread, ns: [`Direction`].
+    turns: [AtomicU64; 2],
+}
+
+/// A forwarding thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Direction {
+    Send,
+    Receive,
 }
 
 /// Packets and datagrams that are of no peer.
@@ -96,11 +105,24 @@ impl Shared {
             orders: Mutex::default(),
             wake,
             stop: AtomicBool::new(false),
+            turns: Default::default(),
         })
     }
 
     pub fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    /// Records that a forwarding thread begins another turn.
+    pub fn turn(&self, direction: Direction) {
+        self.turns[direction as usize].store(self.now().as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Returns the longest time since a forwarding thread began its last turn.
+    pub fn stuck_for(&self) -> Duration {
+        let now = self.now();
+        let last = self.turns.iter().map(|turn| turn.load(Ordering::Relaxed)).min();
+        now.since(Time::from_nanos(last.unwrap_or_default()))
     }
 
     pub fn table(&self) -> Arc<Table> {

@@ -12,7 +12,7 @@ use ccplane_units::Prefix;
 
 use super::config::{Change, Config, Peer, changes};
 use super::error::GatewayError;
-use super::forward::{Makes, Receiving, Reload, Sending, Shared, find, resolve};
+use super::forward::{Direction, Makes, Receiving, Reload, Sending, Shared, find, resolve};
 use super::keys::PrivateKey;
 use super::report::Report;
 use super::status::Socket;
@@ -146,6 +146,8 @@ impl Gateway {
         let sending = Sending::new(Arc::clone(&shared), udp, Arc::clone(&tun), config.clone())?;
         let receiving = Receiving::new(Arc::clone(&shared), back, tun);
         config.peers.iter().try_for_each(|peer| add_routes(&config, peer))?;
+        shared.turn(Direction::Send);
+        shared.turn(Direction::Receive);
         let mut gateway = Gateway {
             shared,
             config: Mutex::new(config),
@@ -185,6 +187,12 @@ impl Gateway {
     /// Whether it goes on: nobody has stopped it, and nothing went wrong.
     pub fn is_running(&self) -> bool {
         !self.shared.stopped()
+    }
+
+    /// Returns how long a thread that forwards packets has not begun another turn. Both begin one in every 100 ms, also without
+    /// packets, unless they are stuck.
+    pub fn stuck_for(&self) -> Duration {
+        self.shared.stuck_for().to_std()
     }
 
     /// What there is to see.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ccplane_bundle::gateway::{Gateway, GatewayError, status};
 use clap::Args;
@@ -67,9 +67,19 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
         }
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let watchdog = sd_notify::watchdog_enabled();
+    let mut notified = Instant::now();
     while !stop.load(Ordering::Relaxed) && gateway.is_running() {
         if again.swap(false, Ordering::Relaxed) {
             reload(&gateway, args, &registry);
+        }
+        // Without the notification systemd restarts the service: a thread that forwards is stuck.
+        if let Some(limit) = watchdog
+            && notified.elapsed() >= limit / 4
+            && gateway.stuck_for() < limit / 2
+        {
+            notified = Instant::now();
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
         }
         thread::sleep(LOOK);
     }

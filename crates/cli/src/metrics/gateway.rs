@@ -85,7 +85,7 @@ const CLASS_COUNTS: [(&str, &str, ClassCount); 3] = [
 ];
 
 /// What the counts of a report are, by their names there.
-const COUNTS: [(&str, &str); 25] = [
+const COUNTS: [(&str, &str); 26] = [
     ("sent_packets", "Packets that left for the peer"),
     ("sent_bytes", "Bytes that left for the peer, on the wire"),
     ("dropped_packets", "Packets that the queue here dropped"),

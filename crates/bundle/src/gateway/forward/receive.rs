@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::{Shared, Table};
+use super::{Direction, Shared, Table};
 use crate::gateway::error::GatewayError;
 use crate::gateway::pair::{Half, Pair};
 use crate::gateway::peers::PeerId;
@@ -58,6 +58,7 @@ impl Receiving {
     pub fn run(mut self) -> Result<(), GatewayError> {
         let mut inbox = Inbox::new();
         while !self.shared.stopped() {
+            self.shared.turn(Direction::Receive);
             self.wait()?;
             let table = self.shared.table();
             match self.socket.receive(&mut inbox) {

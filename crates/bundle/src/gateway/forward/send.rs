@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::{Shared, Table, find};
+use super::{Direction, Shared, Table, find};
 use crate::gateway::batch::Batch;
 use crate::gateway::config::{Algorithm, Class, Config, Seen, class_of};
 use crate::gateway::error::GatewayError;
@@ -136,6 +136,7 @@ impl Sending {
         // Timers of a normal thread may fire 50 µs late by default.
         let _ = nix::sys::prctl::set_timerslack(1);
         while !self.shared.stopped() {
+            self.shared.turn(Direction::Send);
             for reload in self.shared.take_orders() {
                 let outcome = self.reload(&reload);
                 let _ = reload.done.send(outcome);
