@@ -4,13 +4,20 @@
 //! [`keep`](Store::keep) it. Queues hold [`Packet`](crate::Packet)s of 16 bytes that say in which kept frame they are.
 //! [`let_go`](Store::let_go) releases a packet's part.
 
-use ccplane_units::Time;
+use std::ptr::NonNull;
+
+use ccplane_units::{Duration, Time};
+use nix::sys::mman::{MmapAdvise, madvise};
+use nix::unistd::{SysconfVar, sysconf};
 
 use crate::Frame;
 
 /// A block holds well over a hundred full packets, or a few super-packets, so that one is taken or given back rarely.
 /// It is free again when its last frame goes: larger blocks would be held longer by one frame that waits.
 const BLOCK: usize = 256 * 1024;
+/// Blocks that were not in use for one to two of these periods give their pages back. A shorter period would fault pages in again
+/// with each burst of a site; a longer one keeps the memory of a rare burst.
+const REVIEW_PERIOD: Duration = Duration::from_secs(10);
 
 /// Frames in blocks of memory that are used again. A frame is named by the number that [`keep`](Store::keep) gave it, which is
 /// another's once all its packets have gone: to ask for it then gives another frame, or panics.
@@ -19,8 +26,12 @@ pub struct Store {
     blocks: Vec<Block>,
     /// The block that frames are put into, if there is one.
     filling: Option<usize>,
-    /// Blocks without frames.
+    /// Blocks without frames. The last one was used last.
     free: Vec<usize>,
+    /// Highest number of blocks in use in this period, and in the one before.
+    peaks: [usize; 2],
+    /// End of this period.
+    review_at: Time,
     most_blocks: usize,
     frames: Vec<Stored>,
     /// Places of `frames` that nobody has.
@@ -34,6 +45,8 @@ struct Block {
     end: usize,
     /// Frames that are in it.
     frames: u32,
+    /// It was written to since its pages were given back.
+    written: bool,
 }
 
 /// A frame and what is known of it.
@@ -59,6 +72,8 @@ impl Store {
             blocks: Vec::new(),
             filling: None,
             free: Vec::new(),
+            peaks: [0; 2],
+            review_at: Time::ZERO,
             most_blocks: usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(BLOCK).max(1),
             frames: Vec::new(),
             vacant: Vec::new(),
@@ -81,14 +96,40 @@ impl Store {
                         bytes: vec![0; BLOCK].into_boxed_slice(),
                         end: 0,
                         frames: 0,
+                        written: false,
                     });
                     self.blocks.len() - 1
                 }
                 None => return None,
             });
+            self.peaks[0] = self.peaks[0].max(self.in_use());
         }
         let block = &mut self.blocks[self.filling?];
+        block.written = true;
         block.bytes.get_mut(block.end..block.end + bytes)
+    }
+
+    /// Blocks that hold frames, or that frames are put into.
+    fn in_use(&self) -> usize {
+        self.blocks.len() - self.free.len()
+    }
+
+    /// Gives the kernel back the memory of a burst that is over. A driver that runs for long calls it now and then; most calls
+    /// do nothing.
+    pub fn review(&mut self, now: Time) {
+        if now < self.review_at {
+            return;
+        }
+        self.review_at = now + REVIEW_PERIOD;
+        let spare = self.blocks.len() - self.peaks.iter().copied().max().unwrap_or_default().max(self.in_use());
+        // The first ones were not used for the longest time.
+        for &index in self.free.iter().take(spare) {
+            let block = &mut self.blocks[index];
+            if std::mem::take(&mut block.written) {
+                give_back(&mut block.bytes);
+            }
+        }
+        self.peaks = [self.in_use(), self.peaks[0]];
     }
 
     /// The first `length` bytes of the room that was given last.
@@ -165,6 +206,22 @@ impl Store {
     }
 }
 
+/// Gives whole pages of a block back. They read as zeros afterwards.
+fn give_back(bytes: &mut [u8]) {
+    let Ok(Some(page)) = sysconf(SysconfVar::PAGE_SIZE) else {
+        return;
+    };
+    let page = page as usize;
+    let head = bytes.as_ptr().align_offset(page).min(bytes.len());
+    let pages = &mut bytes[head..];
+    let length = pages.len() / page * page;
+    if let (Some(start), 1..) = (NonNull::new(pages.as_mut_ptr()), length) {
+        // SAFETY: the pages lie in the slice, which nothing else refers to, and are private and anonymous, as all memory of the
+        // allocator. Zeros are valid bytes. An error leaves the memory as it is.
+        let _ = unsafe { madvise(start.cast(), length, MmapAdvise::MADV_DONTNEED) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,5 +272,51 @@ mod tests {
             assert_eq!(kept.len(), BLOCK / 1_510);
             kept.into_iter().rev().for_each(|place| store.let_go(place, 1));
         }
+    }
+
+    /// Pages of the blocks that the kernel has memory for.
+    fn resident(store: &Store) -> usize {
+        let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as usize;
+        let count = |block: &Block| {
+            let head = block.bytes.as_ptr().align_offset(page);
+            let pages = (BLOCK - head) / page;
+            let mut there = vec![0u8; pages];
+            // SAFETY: whole pages of the block, and a byte for each of them.
+            let asked = unsafe {
+                libc::mincore(
+                    block.bytes[head..].as_ptr().cast_mut().cast(),
+                    pages * page,
+                    there.as_mut_ptr(),
+                )
+            };
+            assert_eq!(asked, 0);
+            there.iter().filter(|page| **page & 1 == 1).count()
+        };
+        store.blocks.iter().map(count).sum()
+    }
+
+    #[test]
+    fn the_memory_of_a_burst_is_given_back_and_can_be_used_again() {
+        let mut store = Store::new(64 << 20);
+        let at = |periods: u64| Time::ZERO + REVIEW_PERIOD * periods;
+        store.review(at(0));
+        let burst = |store: &mut Store| {
+            let places: Vec<u32> = (0..20_000).map(|_| put(store, 1_500, 7).unwrap()).collect();
+            let full = resident(store);
+            assert!(store.bytes(places[0])[10..].iter().all(|byte| *byte == 7));
+            places.into_iter().for_each(|place| store.let_go(place, 1));
+            full
+        };
+        let full = burst(&mut store);
+        assert!(full > 7_000, "{full} pages");
+        // What a period needed is kept for the next one.
+        store.review(at(1));
+        assert_eq!(resident(&store), full);
+        store.review(at(2));
+        assert_eq!(resident(&store), full);
+        store.review(at(3));
+        let left = resident(&store);
+        assert!(left <= 2 * BLOCK / 4_096, "{left} of {full} pages");
+        assert_eq!(burst(&mut store), full);
     }
 }

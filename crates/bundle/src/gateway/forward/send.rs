@@ -325,6 +325,7 @@ impl Sending {
         let now = self.shared.now();
         self.next_tick = now + Duration::from(TICK);
         self.shared.door.tick();
+        self.store.review(now);
         self.batch.begin();
         for pair in table.all() {
             path::look(&self.shared, pair, now, false);
