@@ -1,4 +1,5 @@
-//! A gateway and an agent whose standard error is full and not read, as with a stopped journal or a terminal at Ctrl-S.
+//! A gateway and an agent whose standard error is full and not read, as with a stopped journal or a
+//! terminal at Ctrl-S.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -190,7 +191,8 @@ fn a_gateway_forwards_reloads_and_ends_while_nobody_reads_its_log() {
     let sockets = [udp(&a, "10.7.0.1"), udp(&b, "10.7.0.2")];
     // The keys are an event, and each event is a line of the log.
     eventually("keys", || ping(&sockets[0], &sockets[1]));
-    // More lines than a queue takes, from the main thread too: each reload says what is wrong with the file.
+    // More lines than a queue takes, from the main thread too: each reload says what is wrong with
+    // the file.
     let good = fs::read_to_string(&configs[0]).unwrap();
     for round in 0..5 {
         fs::write(&configs[0], format!("{good}nonsense = {round}\n")).unwrap();

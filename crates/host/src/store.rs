@@ -15,8 +15,9 @@ use crate::Frame;
 /// A block holds well over a hundred full packets, or a few super-packets, so that one is taken or given back rarely.
 /// It is free again when its last frame goes: larger blocks would be held longer by one frame that waits.
 const BLOCK: usize = 256 * 1024;
-/// Blocks that were not in use for one to two of these periods give their pages back. A shorter period would fault pages in again
-/// with each burst of a site; a longer one keeps the memory of a rare burst.
+/// Blocks that were not in use for one to two of these periods give their pages back. A shorter
+/// period would fault pages in again with each burst of a site; a longer one keeps the memory of a
+/// rare burst.
 const REVIEW_PERIOD: Duration = Duration::from_secs(10);
 
 /// Frames in blocks of memory that are used again. A frame is named by the number that [`keep`](Store::keep) gave it, which is
@@ -114,8 +115,8 @@ impl Store {
         self.blocks.len() - self.free.len()
     }
 
-    /// Gives the kernel back the memory of a burst that is over. A driver that runs for long calls it now and then; most calls
-    /// do nothing.
+    /// Gives the kernel back the memory of a burst that is over. A driver that runs for long calls
+    /// it now and then; most calls do nothing.
     pub fn review(&mut self, now: Time) {
         if now < self.review_at {
             return;
@@ -216,8 +217,9 @@ fn give_back(bytes: &mut [u8]) {
     let pages = &mut bytes[head..];
     let length = pages.len() / page * page;
     if let (Some(start), 1..) = (NonNull::new(pages.as_mut_ptr()), length) {
-        // SAFETY: the pages lie in the slice, which nothing else refers to, and are private and anonymous, as all memory of the
-        // allocator. Zeros are valid bytes. An error leaves the memory as it is.
+        // SAFETY: the pages lie in the slice, which nothing else refers to, and are private and
+        // anonymous, as all memory of the allocator. Zeros are valid bytes. An error leaves the
+        // memory as it is.
         let _ = unsafe { madvise(start.cast(), length, MmapAdvise::MADV_DONTNEED) };
     }
 }

@@ -21,7 +21,8 @@ use crate::error::Error;
 use crate::heard::{Heard, Listener};
 use crate::over::RemoteAgent;
 
-/// Slots of a run's flow table. Runs are in network namespaces of their own, which hold at most a quarter each.
+/// Slots of a run's flow table. Runs are in network namespaces of their own, which hold at most a
+/// quarter each.
 const FLOWS: u32 = 4 * 4096;
 
 /// A registered algorithm and the thread that runs it, or reads what it reports. It is unregistered when this is finished or dropped.

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Shares of the flow table. Network namespaces other than the agent's hold at most a quarter of the slots each and three
- * quarters together, so that at least a quarter is left for the host, whatever a container or an unprivileged user does.
+/* Shares of the flow table. Network namespaces other than the agent's hold at most a quarter of the
+ * slots each and three quarters together, so that at least a quarter is left for the host, whatever
+ * a container or an unprivileged user does.
  *
- * A user may create any number of user namespaces and network namespaces without privileges. The flows of all of them count
- * in one share, which belongs to the user.
+ * A user may create any number of user namespaces and network namespaces without privileges. The
+ * flows of all of them count in one share, which belongs to the user.
  */
 #ifndef CCPLANE_SHARE_H
 #define CCPLANE_SHARE_H
@@ -19,7 +20,8 @@ enum {
 	OWNER_USER_NAMESPACE,
 };
 
-/* The entry of plane.shares of a socket's network namespace. Two owners in one entry have one share; 1 of 1,024 pairs do. */
+/* The entry of plane.shares of a socket's network namespace. Two owners in one entry have one
+ * share; 1 of 1,024 pairs do. */
 INLINE __u32 share_of(struct tcp_sock *tp)
 {
 	struct net *net = tp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net;
@@ -40,7 +42,8 @@ INLINE __u32 share_of(struct tcp_sock *tp)
 	return key * GOLDEN_RATIO_64 >> 54 & (CCP_SHARES - 1);
 }
 
-/* Counts a slot in a share. Returns false, and counts nothing, if the share or all shares together are in use. */
+/* Counts a slot in a share. Returns false, and counts nothing, if the share or all shares together
+ * are in use. */
 INLINE bool enter_share(__u32 share)
 {
 	__u32 slots = READ_ONCE(plane.slots), quarter = slots / 4;

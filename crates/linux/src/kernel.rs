@@ -71,7 +71,8 @@ pub struct Counters {
     pub without_slot: u64,
     /// Flows that found the table full when they began.
     pub table_full: u64,
-    /// `table_full` where slots were free, but the share of the flow's network namespace was in use.
+    /// `table_full` where slots were free, but the share of the flow's network namespace was in
+    /// use.
     pub share_full: u64,
     /// Exchanges of time stamps that gave a one-way delay.
     pub stamps: u64,

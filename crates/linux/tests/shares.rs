@@ -13,13 +13,15 @@ use ccplane_linux::Counters;
 use common::direct::{Direct, WATCHER, program};
 use common::*;
 
-/// Environment variables that turn a test process into a tenant: congestion control, and number of connections.
+/// Environment variables that turn a test process into a tenant: congestion control, and number of
+/// connections.
 const NAME: &str = "CCPLANE_TENANT_NAME";
 const CONNECTIONS: &str = "CCPLANE_TENANT_CONNECTIONS";
 /// Nobody, and another user.
 const USERS: [u32; 2] = [65_534, 65_533];
 
-/// A process of an unprivileged user in user and network namespaces of its own, with connections over its loopback.
+/// A process of an unprivileged user in user and network namespaces of its own, with connections
+/// over its loopback.
 struct Tenant {
     child: Child,
     /// Its end ends the process, also where this one is killed.
@@ -31,7 +33,8 @@ impl Tenant {
         let mut command = Command::new("unshare");
         command
             .args(["--user", "--map-root-user", "--net"])
-            // A folder of root holds the test program: it is run through a descriptor that stays open.
+            // A folder of root holds the test program: it is run through a descriptor that stays
+            // open.
             .args(["/proc/self/fd/3", "--exact", "tenant", "--ignored", "--nocapture"])
             .env(NAME, name)
             .env(CONNECTIONS, connections.to_string())
@@ -130,7 +133,8 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
     let _host = lock_host();
     let mut options = patient();
     options.flows = 64;
-    // Only a process with CAP_NET_ADMIN may choose the algorithm, which the tenant has in its own namespaces.
+    // Only a process with CAP_NET_ADMIN may choose the algorithm, which the tenant has in its own
+    // namespaces.
     options.unrestricted = false;
     let mut direct = Direct::new("t_share", vec![program(1, WATCHER)], 1, &options);
     let name = direct.kernel_name();

@@ -56,7 +56,8 @@ pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Optio
 }
 
 /// The message in a packet from one address to another; `None` if it is any other packet. It was sealed, so its checksum is not looked
-/// at. A process of the other site's gateway cannot have sent it: that gateway drops what [`is_message`].
+/// at. A process of the other site's gateway cannot have sent it: that gateway drops what
+/// [`is_message`].
 pub fn read(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
     let udp = datagram(packet, from, to)?;
     let length = usize::from(u16::from_be_bytes([*udp.get(4)?, *udp.get(5)?]));

@@ -189,8 +189,8 @@ impl Gateway {
         !self.shared.stopped()
     }
 
-    /// Returns how long a thread that forwards packets has not begun another turn. Both begin one in every 100 ms, also without
-    /// packets, unless they are stuck.
+    /// Returns how long a thread that forwards packets has not begun another turn. Both begin one
+    /// in every 100 ms, also without packets, unless they are stuck.
     pub fn stuck_for(&self) -> Duration {
         self.shared.stuck_for().to_std()
     }

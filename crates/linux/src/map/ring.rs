@@ -15,13 +15,18 @@ const HEADER: u64 = 8;
 /// A ring buffer, of which this is the only reader.
 pub struct Ring {
     fd: OwnedFd,
+    pages: Pages,
+    access: Access,
+}
+
+/// Memory of a ring buffer. Whoever makes one keeps both areas for as long as it exists.
+struct Pages {
     /// One page, written here: how far it was read.
     consumer: NonNull<u8>,
     /// One page written by the kernel, how far it was filled, and the data, twice in a row so that no record is split.
     producer: NonNull<u8>,
     page: usize,
     size: usize,
-    access: Access,
 }
 
 /// Records in place.
@@ -47,10 +52,12 @@ impl Ring {
         };
         Ok(Ring {
             fd,
-            consumer,
-            producer,
-            page,
-            size,
+            pages: Pages {
+                consumer,
+                producer,
+                page,
+                size,
+            },
             access,
         })
     }
@@ -58,30 +65,22 @@ impl Ring {
     /// Returns the complete records in place, at most `limit`. They stay until they are released, which the
     /// exclusive borrow prevents meanwhile.
     pub fn batch(&mut self, limit: usize) -> Batch<'_> {
-        let mut batch = Batch {
-            records: Vec::new(),
-            end: self.read(),
-        };
-        while self.access == Access::Write && batch.records.len() < limit {
-            let Some((words, next)) = self.record(batch.end) else {
-                break;
-            };
-            batch.end = next;
-            batch.records.extend(words);
-        }
-        batch
+        self.pages.batch(match self.access {
+            Access::Write => limit,
+            Access::Read => 0,
+        })
     }
 
     /// Frees everything before `end`, the end of a batch; how many bytes that were.
     pub fn release(&mut self, end: u64) -> usize {
-        let freed = end - self.read();
-        self.set_read(end);
+        let freed = end - self.pages.read();
+        self.pages.set_read(end);
         freed as usize
     }
 
     /// Its size in bytes.
     pub fn capacity(&self) -> usize {
-        self.size
+        self.pages.size
     }
 
     /// Drops everything that is in the ring.
@@ -92,11 +91,33 @@ impl Ring {
 
     /// True when nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.read() == self.filled()
+        self.pages.read() == self.pages.filled()
     }
 
     /// True when something waits that must not.
     pub fn has_urgent(&self) -> bool {
+        self.pages.has_urgent()
+    }
+}
+
+impl Pages {
+    /// The complete records, at most `limit`.
+    fn batch(&self, limit: usize) -> Batch<'_> {
+        let mut batch = Batch {
+            records: Vec::new(),
+            end: self.read(),
+        };
+        while batch.records.len() < limit {
+            let Some((words, next)) = self.record(batch.end) else {
+                break;
+            };
+            batch.end = next;
+            batch.records.extend(words);
+        }
+        batch
+    }
+
+    fn has_urgent(&self) -> bool {
         let mut position = self.read();
         let end = self.filled();
         while position < end {
@@ -165,10 +186,119 @@ impl AsFd for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        unmap_pages(self.consumer, self.page);
-        unmap_pages(self.producer, self.page + 2 * self.size);
+        let Pages {
+            consumer,
+            producer,
+            page,
+            size,
+        } = self.pages;
+        unmap_pages(consumer, page);
+        unmap_pages(producer, page + 2 * size);
     }
 }
 
 // SAFETY: the mapping belongs to no thread, and `&mut` guards what is not atomic.
 unsafe impl Send for Ring {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+    const SIZE: usize = 256;
+
+    /// A ring buffer in memory of this process, and the kernel's part of it. Also run by Miri:
+    /// `scripts/miri`.
+    struct Kernel {
+        pages: Pages,
+        filled: u64,
+        memory: [*mut [u64]; 2],
+    }
+
+    impl Kernel {
+        fn new() -> Kernel {
+            let area = |bytes: usize| Box::into_raw(vec![0u64; bytes / 8].into_boxed_slice());
+            let memory = [area(PAGE), area(PAGE + 2 * SIZE)];
+            let [consumer, producer] = memory.map(|area| NonNull::new(area.cast::<u8>()).unwrap());
+            Kernel {
+                pages: Pages {
+                    consumer,
+                    producer,
+                    page: PAGE,
+                    size: SIZE,
+                },
+                filled: 0,
+                memory,
+            }
+        }
+
+        /// Writes a word of the data, in both copies.
+        fn write(&self, position: u64, word: u64) {
+            let at = PAGE + (position as usize & (SIZE - 1));
+            for at in [at, at + SIZE] {
+                // SAFETY: the word lies in the second area, and no reference to it lives.
+                unsafe { self.pages.producer.add(at).cast::<u64>().write(word) };
+            }
+        }
+
+        /// Appends a record with this header.
+        fn put(&mut self, flags: u32, words: &[u64]) {
+            self.write(self.filled, u64::from(flags | (8 * words.len()) as u32));
+            for (index, word) in (1..).zip(words) {
+                self.write(self.filled + 8 * index, *word);
+            }
+            self.filled += HEADER + 8 * words.len() as u64;
+            // SAFETY: the first word of the second area.
+            unsafe { self.pages.producer.cast::<AtomicU64>().as_ref() }.store(self.filled, Ordering::Release);
+        }
+
+        fn read(&self, limit: usize) -> Vec<Vec<u64>> {
+            let batch = self.pages.batch(limit);
+            let records = batch.records.iter().map(|words| words.to_vec()).collect();
+            self.pages.set_read(batch.end);
+            records
+        }
+    }
+
+    impl Drop for Kernel {
+        fn drop(&mut self) {
+            // SAFETY: made by `Box::into_raw`, and freed once.
+            self.memory
+                .iter()
+                .for_each(|area| drop(unsafe { Box::from_raw(*area) }));
+        }
+    }
+
+    #[test]
+    fn records_are_read_in_order_and_across_the_end() {
+        let mut kernel = Kernel::new();
+        for round in 0..100u64 {
+            kernel.put(0, &[round, 1, 2]);
+            kernel.put(0, &[round; 9]);
+            assert_eq!(kernel.read(1), [vec![round, 1, 2]]);
+            assert_eq!(kernel.read(5), [vec![round; 9]]);
+            assert!(kernel.read(5).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_written_waits_and_one_that_was_given_up_is_passed() {
+        let mut kernel = Kernel::new();
+        kernel.put(DISCARDED, &[1, 1]);
+        kernel.put(0, &[2]);
+        kernel.put(BUSY, &[3]);
+        kernel.put(0, &[4]);
+        assert_eq!(kernel.read(9), [vec![2]]);
+        assert!(kernel.pages.has_urgent(), "it may be urgent");
+        assert!(kernel.read(9).is_empty());
+    }
+
+    #[test]
+    fn a_length_beyond_the_ring_is_no_record() {
+        let mut kernel = Kernel::new();
+        kernel.write(0, SIZE as u64 + 8);
+        kernel.filled = 8;
+        kernel.put(0, &[]);
+        assert!(kernel.read(9).is_empty());
+    }
+}

@@ -91,8 +91,8 @@ pub struct Options {
     /// The owner's limits, which hold for algorithm and fallback.
     pub limits: Limits,
     /// Flows that the table of an algorithm holds, a slot each. One more runs the fallback, is counted, and looks for a free
-    /// slot again every second. Network namespaces other than the one of the thread that loads or adopts hold at most a
-    /// quarter each, and three quarters together.
+    /// slot again every second. Network namespaces other than the one of the thread that loads or
+    /// adopts hold at most a quarter each, and three quarters together.
     pub flows: u32,
     /// Bytes of an algorithm's ring of reports, a power of two. At 100,000 reports/s of 100 bytes a reader that pauses
     /// for 100 ms needs one MiB; a report that finds no room keeps its values for the next.
@@ -455,7 +455,8 @@ fn prepare(memory: &Memory, pads: &Pads, spec: &AlgorithmSpec, options: &Options
     }
 }
 
-/// Leaves the part of the table that other network namespaces cannot take to the one of this thread.
+/// Leaves the part of the table that other network namespaces cannot take to the one of this
+/// thread.
 pub(crate) fn set_home(plane: &Plane) -> Result<(), LoadError> {
     let cookie = crate::namespace::own_cookie();
     let cookie = cookie.map_err(LoadError::io("reading the cookie of this network namespace"))?;

@@ -372,7 +372,8 @@ impl Sending {
                 counts.no_route.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
-            // Its own messages do not come through the device: a process here, or a host of the site, pretends to be this box.
+            // Its own messages do not come through the device: a process here, or a host of the
+            // site, pretends to be this box.
             if let Some([own, far]) = pair.ends
                 && control::is_message(Frame::packet(read), own, far)
             {
