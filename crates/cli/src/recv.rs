@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use ccplane_identity::Fingerprint;
 use ccplane_udp::endpoint::Limits;
 use ccplane_udp::{Host, Tls};
-use ccplane_units::{Bytes, Duration};
+use ccplane_units::Duration;
 use clap::Args;
 use serde_json::json;
 
@@ -32,12 +32,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_SOON: Duration = Duration::from_millis(1);
 /// A sender that lives may say nothing new for so many times --timeout, as its own source may pause.
 const PAUSES: u64 = 3;
-/// Transfers at a time. With fewer, many small senders wait for each other; with more, windows are small.
-const MOST: usize = 64;
-/// How many of them one address may have, where nothing tells friends from strangers.
-const MOST_OF_ADDRESS: usize = 8;
-/// The part of the memory that one address may have then.
-const PART_OF_ADDRESS: u64 = 6;
+/// Transfers at a time. Each may hold a window of --window bytes: at the default 256 MiB in all. With
+/// fewer, many small senders wait for each other.
+const TRANSFERS: usize = 16;
+/// Transfers of one address at a time, where no certificate tells friends from strangers.
+const TRANSFERS_PER_ADDRESS: usize = 4;
 
 /// Where to listen, and where to put what comes.
 #[derive(Args)]
@@ -55,10 +54,6 @@ pub struct RecvArgs {
     /// Replace the file if it exists.
     #[arg(long)]
     force: bool,
-    /// Memory for all connections. The more of them there are, the smaller are the windows of new ones. Without --client one
-    /// address has a sixth of it, and 8 of 64 places.
-    #[arg(long, value_name = "BYTES", default_value = "256MB")]
-    memory: Bytes,
     /// Take transfers only from the host whose certificate has this fingerprint, which `ccplane send --fingerprint` prints there; give it
     /// several times for several hosts. Such senders may send hidden files, and hear which files are here already.
     #[arg(long, value_name = "FINGERPRINT")]
@@ -72,24 +67,16 @@ pub struct RecvArgs {
 }
 
 impl RecvArgs {
-    /// What strangers may make this process hold.
-    fn limits(&self, once: bool) -> Result<Limits, Failure> {
-        let memory = self.memory.get();
-        let (places, address) = match (once, self.client.is_empty()) {
-            (true, _) => (1, None),
-            (false, false) => (MOST, None),
-            (false, true) => (MOST, Some((MOST_OF_ADDRESS, memory / PART_OF_ADDRESS))),
-        };
-        let least = Limits::least_memory(places);
-        if memory < least {
-            let text = format!("--memory {memory} is too little for {places} connections");
-            return Err(Failure::text(Kind::Usage, text).hint(format!("{least} bytes at least")));
+    /// Returns how many connections strangers may open.
+    fn limits(&self, once: bool) -> Limits {
+        match (once, self.client.is_empty()) {
+            (true, _) => Limits::connections(1),
+            (false, false) => Limits::connections(TRANSFERS),
+            (false, true) => Limits {
+                connections: TRANSFERS,
+                per_address: TRANSFERS_PER_ADDRESS,
+            },
         }
-        Ok(Limits {
-            places,
-            memory,
-            address,
-        })
     }
 }
 
@@ -101,7 +88,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     )?;
     let target = Target::parse(&args.out, args.force)?;
     let once = args.once || target.is_single();
-    let limits = args.limits(once)?;
+    let limits = args.limits(once);
     let own = identity::load(args.transfer.identity.as_deref())?;
     let tls = Tls::server(&own, &args.client).map_err(|why| Failure::new(Kind::Usage, why))?;
     let tls = if args.retry { tls.with_retry() } else { tls };

@@ -33,7 +33,6 @@ pub use error::Failure;
 pub use handshake::LEAST_MSS;
 pub use native::{Cubic, Dctcp, Native, NewReno, Rcp, UnknownNative};
 pub use number::Number;
-pub use ranges::MOST_BYTES as MOST_RANGE_BYTES;
 pub use rc3::{Rc3Stats, Rc3Stop};
 pub use receive::{MAX_CLASSES, Rc3Arrivals};
 pub use segment::{Kind, MAX_RANGES, Part, Range, Segment, Side};

@@ -19,9 +19,6 @@ pub(crate) struct Span {
 /// fill memory, 24 bytes for each.
 pub(crate) const MOST: usize = 1 << 14;
 
-/// Bytes that a full set takes at most, while it grows: the new list and the old one of half its size.
-pub const MOST_BYTES: u64 = (MOST * size_of::<Span>() * 3 / 2) as u64;
-
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeSet(VecDeque<Span>);
 

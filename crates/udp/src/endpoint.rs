@@ -27,7 +27,7 @@ mod tests;
 pub use cookie::{Cookies, VALID};
 pub use pending::MOST_PENDING;
 pub use session::{BASE, LEAST, mss, overhead, sizes};
-pub use shares::{LEAST_WINDOW, Limits};
+pub use shares::Limits;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -88,8 +88,6 @@ pub enum Arrival {
         segment: Segment,
         /// Where its payload is.
         payload: Range<usize>,
-        /// Bytes of its receive window; no more than the endpoint's own configuration says.
-        window: u32,
     },
     /// An answer is in `out`: so many bytes, in datagrams of so many each, the last of which may be shorter.
     Answer(usize, usize),
@@ -141,7 +139,7 @@ pub enum Dropped {
     /// The connection has another address.
     #[error("from another address than its connection's")]
     Moved,
-    /// There are as many connections as are allowed, of all or of this address, or no memory for one more.
+    /// There are as many connections as are allowed, of all or of this address.
     #[error("one connection too many")]
     Full,
     /// Its sender has no port: nothing can be sent there, and an attempt would be an error of the socket.
@@ -339,35 +337,34 @@ impl Endpoint {
 
     /// Answers a hello, and forgets it.
     fn answer(&mut self, came: Came, source: Source, datagram: &mut [u8], out: &mut [u8]) -> Result<Arrival, Dropped> {
-        let (listening, window) = self.listening(came.address)?;
+        let listening = self.listening(came.address)?;
         let (open, _) = session::parse(datagram, came.head..datagram.len(), &mut Side::default())?;
         let us = Source {
             id: listening.cookies.issue(came.now, came.address, source.id),
             mss: self.config.mss,
         };
-        let segment = self.reply(came.now, &open, window)?;
+        let segment = self.reply(came.now, &open)?;
         let limit = datagram.len().min(out.len());
         let answer = session::answer(us, source.id, &segment, &mut Side::default(), &mut out[..limit]);
         let length = answer.ok_or(Dropped::Small)?;
         Ok(Arrival::Answer(length, length))
     }
 
-    /// Who listens, and the window that one more connection from there may have.
-    fn listening(&mut self, address: SocketAddr) -> Result<(&mut Listening, u64), Dropped> {
+    /// Returns the listening side, if it has room for one more connection from this address.
+    fn listening(&mut self, address: SocketAddr) -> Result<&mut Listening, Dropped> {
         let listening = self.listening.as_mut().ok_or(Dropped::Deaf)?;
-        let wanted = u64::from(self.config.receive_buffer);
-        let window = listening.shares.window(address, wanted).ok_or(Dropped::Full)?;
-        Ok((listening, window))
+        match listening.shares.has_room(address) {
+            true => Ok(listening),
+            false => Err(Dropped::Full),
+        }
     }
 
     /// What a server answers to a hello.
-    fn reply(&self, now: Time, open: &Segment, window: u64) -> Result<Segment, Dropped> {
+    fn reply(&self, now: Time, open: &Segment) -> Result<Segment, Dropped> {
         let mut reply = Connection::accept(&self.config, now, open).ok_or(Dropped::Unknown)?;
         let mut segment = reply.transmit(now, 0, &mut Side::default()).ok_or(Dropped::Unknown)?;
         // Which of several hellos it is tells the client what the path carries.
         (segment.echo, segment.echo_transmission) = (open.number, open.transmission);
-        // Of two that are answered at once the second may get less; what it sends beyond that is dropped and comes again.
-        segment.window = segment.window.min(u32::try_from(window).unwrap_or(u32::MAX));
         Ok(segment)
     }
 
@@ -379,14 +376,14 @@ impl Endpoint {
             envelope,
             head,
         } = came;
-        let (_, window) = self.listening(address)?;
+        self.listening(address)?;
         if datagram.len() < LEAST_HELLO {
             return Err(Dropped::Small);
         }
         let (part, length) = Crypto::read(datagram.get(head..).unwrap_or_default()).map_err(Dropped::Malformed)?;
         let (open, _) = session::parse(datagram, head + length..datagram.len(), &mut Side::default())?;
         let mut segment = [0; MAX_HEADER];
-        let count = encode(&self.reply(now, &open, window)?, &mut segment).ok_or(Dropped::Small)?;
+        let count = encode(&self.reply(now, &open)?, &mut segment).ok_or(Dropped::Small)?;
         let segment = &segment[..count];
         let (Some(listening), Some(tls)) = (&mut self.listening, &self.tls) else {
             return Err(Dropped::Deaf);
@@ -477,13 +474,13 @@ impl Endpoint {
         {
             return Err(Dropped::Unknown);
         }
-        let (_, window) = self.listening(came.address)?;
+        self.listening(came.address)?;
         let mut session = Session::server(came.address, id, source, (self.config.mss, self.size), None);
         let (segment, payload) = session.read(&came.envelope, came.head, datagram, side)?;
         if !segment.has(Segment::PROOF) {
             return Err(Dropped::Unknown);
         }
-        Ok(self.admit(id, session, source, (segment, payload), window))
+        Ok(self.admit(id, session, source, (segment, payload)))
     }
 
     /// Opens a connection for who has gone through the handshake.
@@ -504,7 +501,7 @@ impl Endpoint {
         if pending.client.id != source.id {
             return Err(Dropped::Unknown);
         }
-        let (listening, window) = self.listening(came.address)?;
+        let listening = self.listening(came.address)?;
         let pending = listening.waiting.get(id).ok_or(Dropped::Unknown)?;
         let keys = pending.keys.take().ok_or(Dropped::Early)?;
         let mut session = Session::server(came.address, id, source, ours, Some(keys));
@@ -516,7 +513,7 @@ impl Endpoint {
         match proved {
             Ok(first) => {
                 listening.waiting.remove(id);
-                Ok(self.admit(id, session, source, first, window))
+                Ok(self.admit(id, session, source, first))
             }
             // It was somebody else's, perhaps: the client may still come.
             Err(why) => {
@@ -533,10 +530,9 @@ impl Endpoint {
         session: Session,
         source: Source,
         (segment, payload): (Segment, Range<usize>),
-        window: u64,
     ) -> Arrival {
         if let Some(listening) = &mut self.listening {
-            listening.shares.hold(id, session.address, window);
+            listening.shares.hold(id, session.address);
         }
         self.sessions.insert(id, session);
         let mut open = Segment::default();
@@ -547,7 +543,6 @@ impl Endpoint {
             open,
             segment,
             payload,
-            window: u32::try_from(window).unwrap_or(u32::MAX),
         }
     }
 

@@ -65,13 +65,13 @@ macro_rules! controlled {
 }
 
 impl Flow {
-    /// `windows`: bytes of the two rings, sending and receiving.
-    pub fn new(connection: Connection, native: Option<Native>, windows: (usize, usize)) -> Flow {
+    /// Returns a flow with `window` bytes for sending and as many for receiving.
+    pub fn new(connection: Connection, native: Option<Native>, window: usize) -> Flow {
         Flow {
             connection,
             native,
-            sending: Ring::new(windows.0),
-            receiving: Ring::new(windows.1),
+            sending: Ring::new(window),
+            receiving: Ring::new(window),
             written: 0,
             taken: 0,
             stamped: false,

@@ -173,7 +173,7 @@ impl Host {
 
     /// Lets others open connections, `most` at a time.
     pub fn listen(&mut self, most: usize) -> Result<(), UdpError> {
-        self.listen_within(Limits::places(most))
+        self.listen_within(Limits::connections(most))
     }
 
     /// Lets others open connections, within limits.
@@ -228,7 +228,7 @@ impl Host {
             }
         };
         self.flows
-            .insert(id, Flow::new(connection, native, (self.window, self.window)));
+            .insert(id, Flow::new(connection, native, self.window));
         Ok(id)
     }
 
@@ -486,14 +486,12 @@ impl Host {
                 open,
                 segment,
                 payload,
-                window,
             }) => {
-                let Some(connection) = accept(&self.config, window, now, &open) else {
+                let Some(connection) = accept(&self.config, now, &open) else {
                     return self.endpoint.remove(now, id);
                 };
-                let windows = (self.window, window as usize);
                 self.flows
-                    .insert(id, Flow::new(connection, Some(self.native.clone()), windows));
+                    .insert(id, Flow::new(connection, Some(self.native.clone()), self.window));
                 self.accepted.push_back(id);
                 (id, segment, payload)
             }
@@ -602,17 +600,9 @@ impl Host {
     }
 }
 
-/// A server's connection with this window, whose answer the client has already.
-fn accept(config: &Arc<Config>, window: u32, now: Time, open: &Segment) -> Option<Connection> {
-    let config = if window == config.receive_buffer {
-        Arc::clone(config)
-    } else {
-        Arc::new(Config {
-            receive_buffer: window,
-            ..(**config).clone()
-        })
-    };
-    let mut connection = Connection::accept(&config, now, open)?;
+/// Returns a server's connection, whose answer the client has already.
+fn accept(config: &Arc<Config>, now: Time, open: &Segment) -> Option<Connection> {
+    let mut connection = Connection::accept(config, now, open)?;
     connection.transmit(now, 0, &mut Side::default());
     Some(connection)
 }

@@ -72,7 +72,7 @@ impl Pair {
         };
         let (mut sender, mut receiver) = (end(1), end(2));
         let now = Time::ZERO + Duration::from_secs(1);
-        receiver.endpoint.listen([7; 32], Limits::places(1));
+        receiver.endpoint.listen([7; 32], Limits::connections(1));
         sender.id = 42;
         let failed = || Error::failed("no handshake between two ends in memory");
         let begun = sender.endpoint.connect(receiver.address, sender.id);

@@ -78,9 +78,8 @@ pub fn endpoint(data: &[u8]) {
     server.listen(
         [9; 32],
         Limits {
-            places: PLACES,
-            memory: Limits::least_memory(PLACES) * 2,
-            address: (choice & 2 != 0).then_some((2, Limits::least_memory(PLACES))),
+            connections: PLACES,
+            per_address: if choice & 2 != 0 { 2 } else { PLACES },
         },
     );
     let mut clients: Vec<Client> = (1..=CLIENTS)

@@ -37,7 +37,7 @@ fn pair(tls: bool) -> [Option<Tls>; 2] {
 
 fn server(tls: Option<Tls>, most: usize) -> Endpoint {
     let mut endpoint = Endpoint::new(config(), SIZE, tls);
-    endpoint.listen([9; 32], Limits::places(most));
+    endpoint.listen([9; 32], Limits::connections(most));
     endpoint
 }
 
@@ -412,7 +412,7 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
     };
     let server_tls = Tls::server(&here, &[there.fingerprint()]).unwrap();
     let mut server = Endpoint::new(narrow(), LEAST_HELLO, Some(server_tls));
-    server.listen([9; 32], Limits::places(1));
+    server.listen([9; 32], Limits::connections(1));
     let client_tls = Tls::client(Some(here.fingerprint()), Some(&there)).unwrap();
     let mut client = Client::new(&None, 77, 5000);
     client.endpoint = Endpoint::new(narrow(), LEAST_HELLO, Some(client_tls));
@@ -454,7 +454,7 @@ fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
     for size in [LEAST_HELLO, 600, 1472, 9000, 65_507] {
         let [ours, theirs] = pair(true);
         let mut server = Endpoint::new(config(), size, ours);
-        server.listen([9; 32], Limits::places(1));
+        server.listen([9; 32], Limits::connections(1));
         let mut client = Endpoint::new(config(), size, theirs);
         assert_eq!(client.connect(address(1), 7), Ok(true));
         let mut connection = Connection::connect(&config(), at(0));
@@ -559,9 +559,8 @@ fn a_datagram_of_version_1_is_dropped_and_says_which_version_to_use() {
 #[test]
 fn an_address_that_has_its_share_is_refused_and_another_one_is_not() {
     let limits = Limits {
-        places: 64,
-        memory: 256_000_000,
-        address: Some((2, 40_000_000)),
+        connections: 64,
+        per_address: 2,
     };
     let mut server = Endpoint::new(config(), SIZE, None);
     server.listen([9; 32], limits);
@@ -763,7 +762,7 @@ fn a_server_that_takes_less_gets_less() {
         ..(*config()).clone()
     });
     let mut server = Endpoint::new(narrow, SIZE, None);
-    server.listen([9; 32], Limits::places(1));
+    server.listen([9; 32], Limits::connections(1));
     let mut client = Client::new(&None, 77, 5000);
     opened(&mut server, &mut client, address(5));
     let id = client.id;
