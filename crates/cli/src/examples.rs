@@ -148,10 +148,6 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "ccplane send files.example:4790#0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e backup.tar",
             ),
             (
-                "folders with all that is in them; again after an interruption, and it goes on",
-                "ccplane send files.example:4790#0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e photos/ notes.txt",
-            ),
-            (
                 "what another command writes, to this host",
                 "ccplane send 127.0.0.1:4790 -",
             ),

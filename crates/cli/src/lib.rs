@@ -18,6 +18,7 @@ mod detach;
 mod doctor;
 mod elsewhere;
 mod emu;
+mod escape;
 mod evaluate;
 mod examples;
 mod exit;
@@ -104,7 +105,7 @@ enum Command {
     Algorithms,
     /// Run a command behind an emulated link.
     Emu(Box<emu::EmuArgs>),
-    /// Send a file to a `ccplane recv` on another host, over UDP, steered by an algorithm.
+    /// Send a file or standard input to a `ccplane recv` on another host, over UDP, steered by an algorithm.
     Send(send::SendArgs),
     /// Receive what `ccplane send` sends.
     Recv(recv::RecvArgs),

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::escape::escape;
+
 /// Lines in the queue. A shorter one drops bursts that would be read; a longer one only takes memory.
 const QUEUE: usize = 1_024;
 /// Lines per second. A higher rate lets a peer that causes them fill a disk; a lower one drops bursts.
@@ -142,21 +144,9 @@ impl Write for Line {
 impl Drop for Line {
     fn drop(&mut self) {
         let text = String::from_utf8_lossy(&self.0);
-        write(escaped(text.trim_end_matches('\n')));
+        // ESC stays, as it starts our colours; `tracing` escapes it in values.
+        write(escape(text.trim_end_matches('\n'), &['\t', '\x1b']));
     }
-}
-
-/// Escapes control characters, which names from outside may contain: they would forge lines or control
-/// a terminal. ESC stays, as it starts our colours; `tracing` escapes it in values.
-fn escaped(line: &str) -> String {
-    let mut escaped = String::with_capacity(line.len());
-    for character in line.chars() {
-        match character.is_control() && !matches!(character, '\t' | '\x1b') {
-            true => escaped.extend(character.escape_default()),
-            false => escaped.push(character),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]
@@ -221,10 +211,5 @@ mod tests {
         assert_eq!(line.0.len(), LONGEST_LINE);
         // An empty line is written instead of the long one.
         line.0.clear();
-    }
-
-    #[test]
-    fn names_from_outside_forge_no_line() {
-        assert_eq!(escaped("a\nb\r\u{7}c\td"), "a\\nb\\r\\u{7}c\td");
     }
 }

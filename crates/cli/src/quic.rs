@@ -6,7 +6,7 @@ mod send;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use ccplane_files::Hash;
+use crate::transfer::wire::Hash;
 use ccplane_quic::Stack;
 use ccplane_quic::host::{Congestion, HostError, Options, built_in};
 use ccplane_units::{Bytes, Duration, Rate};

@@ -1,13 +1,6 @@
 //! `ccplane recv`: takes what `ccplane send` sends.
 
 mod incoming;
-mod received;
-mod sink;
-mod target;
-mod unfinished;
-
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,15 +13,16 @@ use ccplane_units::Duration;
 use clap::Args;
 use serde_json::json;
 
+use crate::escape::printable;
 use crate::exit::{Failure, Kind};
-use crate::transfer::{TransferArgs, amount, failed, hex, refuse_key};
+use crate::transfer::target::Target;
+use crate::transfer::{TransferArgs, failed, hex};
 use crate::{identity, interrupt};
 use incoming::{Done, Incoming};
-use target::Target;
 
 /// How long the loop waits at most before it looks for Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The same while a file is being written down or read beside it.
+/// The same while a file is being written to the disk.
 const LOOK_SOON: Duration = Duration::from_millis(1);
 /// A sender that lives may say nothing new for so many times --timeout, as its own source may pause.
 const PAUSES: u64 = 3;
@@ -44,18 +38,18 @@ pub struct RecvArgs {
     /// Where to listen.
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:4790")]
     listen: SocketAddr,
-    /// A folder, which takes files and folders under their names; a file, which takes one; `-` for standard output; or a device such as
-    /// `/dev/null`.
+    /// A folder, which takes files under their names; a file, which takes one; `-` for standard output; or a
+    /// device such as `/dev/null`.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// End after one transfer, of however many files. A file and standard output take no more than one anyway.
+    /// End after one transfer. A file and standard output take no more than one anyway.
     #[arg(long)]
     once: bool,
     /// Replace the file if it exists.
     #[arg(long)]
     force: bool,
     /// Take transfers only from the host whose certificate has this fingerprint, which `ccplane send --fingerprint` prints there; give it
-    /// several times for several hosts. Such senders may send hidden files, and hear which files are here already.
+    /// several times for several hosts. Such senders may send hidden files.
     #[arg(long, value_name = "FINGERPRINT")]
     client: Vec<Fingerprint>,
     /// Have every sender prove its address before a handshake begins, for one more round trip. Without it that comes only when 256
@@ -82,10 +76,6 @@ impl RecvArgs {
 
 /// Runs the command: until one transfer is through, or until Ctrl-C.
 pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
-    refuse_key(
-        args.transfer.key.is_some(),
-        "leave it out: the command for the other side is printed here. --client FINGERPRINT takes transfers of that host alone",
-    )?;
     let target = Target::parse(&args.out, args.force)?;
     let once = args.once || target.is_single();
     let limits = args.limits(once);
@@ -94,9 +84,6 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let tls = if args.retry { tls.with_retry() } else { tls };
     let mut host = Host::bind(args.transfer.options(args.listen, None, 0, tls)?).map_err(failed)?;
     host.listen_within(limits).map_err(failed)?;
-    if let Target::Folder(folder) = &target {
-        unfinished::sweep(folder);
-    }
     let stop = interrupt::flag()?;
     // Standard output may be what is received.
     let (local, fingerprint) = (host.local(), own.fingerprint().to_string());
@@ -127,8 +114,9 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
             }
             return incomplete.map_or(Ok(()), Err);
         }
-        let busy = transfers.values().any(Incoming::is_busy);
-        host.turn(if busy { LOOK_SOON } else { LOOK_EVERY }).map_err(failed)?;
+        let storing = transfers.values().any(Incoming::is_storing);
+        host.turn(if storing { LOOK_SOON } else { LOOK_EVERY })
+            .map_err(failed)?;
         while let Some(id) = host.accepted() {
             count += 1;
             let peer = host.peer(id).unwrap_or(args.listen);
@@ -138,7 +126,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         for (id, transfer) in &mut transfers {
             if transfer.step(*id, &mut host, &target) {
                 over.push(*id);
-            } else if transfer.gives_way(host.now(), args.transfer.timeout * PAUSES) {
+            } else if transfer.is_idle(host.now(), args.transfer.timeout * PAUSES) {
                 host.abort(*id).map_err(failed)?;
                 over.push(*id);
             }
@@ -166,25 +154,22 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
 }
 
 fn print(done: &Done, json: bool, target: &Target) {
-    let sent = done.bytes - done.had;
-    let mbit = sent as f64 * 8.0 / done.seconds.max(1e-9) / 1e6;
+    let mbit = done.bytes as f64 * 8.0 / done.seconds.max(1e-9) / 1e6;
     let text = if json {
         let object = json!({
-            "from": done.peer.to_string(), "out": done.name, "files": done.files, "bytes": done.bytes, "resumed_bytes": done.had,
-            "blake3": hex(&done.hash), "duration_s": done.seconds, "goodput_mbit": mbit, "renamed": done.renamed,
+            "from": done.peer.to_string(), "out": done.place, "name": done.name, "bytes": done.bytes,
+            "blake3": hex(&done.hash), "duration_s": done.seconds, "goodput_mbit": mbit,
         });
         object.to_string()
     } else {
         let hash = &hex(&done.hash)[..16];
-        let what = amount(done.files, done.bytes, done.had);
-        let mut text = format!(
-            "{}: {what} from {}, hash {hash}: {:.2} s, {mbit:.1} Mbit/s",
-            done.name, done.peer, done.seconds
-        );
-        for (wanted, name) in &done.renamed {
-            text.push_str(&format!("\n{wanted} was there already: the new one is {name}"));
-        }
-        text
+        format!(
+            "{}: {} bytes from {}, hash {hash}: {:.2} s, {mbit:.1} Mbit/s",
+            printable(&done.place),
+            done.bytes,
+            done.peer,
+            done.seconds
+        )
     };
     if matches!(target, Target::Stdout) {
         eprintln!("{text}");

@@ -1,7 +1,7 @@
-//! `ccplane send`: files, folders, standard input or a pattern, to a `ccplane recv` on another host.
+//! `ccplane send`: a file, standard input or a pattern, to a `ccplane recv` on another host.
 #![expect(clippy::disallowed_methods, reason = "what a person sees follows the clock")]
 
-mod gather;
+mod source;
 mod stream;
 
 use std::io;
@@ -13,9 +13,6 @@ use std::time::Instant;
 use ccplane_agent::datapath::{Here, There};
 use ccplane_agent::{Agent, Options as AgentOptions};
 use ccplane_datapath::Capabilities;
-use ccplane_files::Hash;
-use ccplane_files::liveness::{Liveness, Verdict};
-use ccplane_files::wire::{Answer, Answers};
 use ccplane_qdisc::marking::class_of;
 use ccplane_transport::{Ecn, Failure as Ended, Native, Rc3, Rc3Stats, Stats, UnknownNative};
 use ccplane_udp::{Congestion, Delays, Host, Refused, Tls};
@@ -25,12 +22,15 @@ use indicatif::{HumanBytes, ProgressBar};
 use serde_json::json;
 
 use crate::attach::add;
+use crate::escape::printable;
 use crate::exit::{Failure, Kind};
 use crate::identity::{self, receiver};
 use crate::steering::{Decides, SteerArgs};
-use crate::transfer::{TransferArgs, amount, bar, cpu_seconds, failed, hex, refuse_key, why_no_answer};
+use crate::transfer::liveness::{Liveness, Verdict};
+use crate::transfer::wire::{Answer, Answers, Hash, Header};
+use crate::transfer::{TransferArgs, bar, cpu_seconds, failed, hex, why_no_answer};
 use crate::{Registry, interrupt};
-use gather::{Item, gather};
+use source::Source;
 use stream::{Filled, Stream};
 
 /// How long the loop waits at most before it looks for Ctrl-C.
@@ -44,14 +44,14 @@ const SHOW_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// What to send, where to, and how.
 #[derive(Args)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["files", "bytes", "fingerprint", "make_key"])))]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["file", "bytes", "fingerprint"])))]
 pub struct SendArgs {
     /// The receiver and its certificate's fingerprint, as it prints them: HOST:PORT#FINGERPRINT.
-    #[arg(value_name = "HOST:PORT#FINGERPRINT", required_unless_present_any = ["fingerprint", "make_key"])]
+    #[arg(value_name = "HOST:PORT#FINGERPRINT", required_unless_present = "fingerprint")]
     to: Option<String>,
-    /// Files and folders to send, under their names; `-` for standard input. What an interrupted attempt brought over is not sent again.
+    /// File to send, under its name; `-` for standard input.
     #[arg(value_name = "FILE")]
-    files: Vec<PathBuf>,
+    file: Option<PathBuf>,
     /// Send so many bytes of a pattern instead: `1GB`.
     #[arg(long, value_name = "N")]
     bytes: Option<Bytes>,
@@ -62,9 +62,6 @@ pub struct SendArgs {
     /// Send to a receiver on another host without its fingerprint. Whoever is on the way can then take its place.
     #[arg(long)]
     insecure: bool,
-    /// Of earlier versions: refused, with what takes its place.
-    #[arg(long, value_name = "FILE", hide = true)]
-    make_key: Option<PathBuf>,
     #[command(flatten)]
     steer: SteerArgs,
     /// Send the end of the file at once as well, from its last byte backwards and in low priority, until both meet (RC3): on a long path
@@ -81,11 +78,6 @@ pub struct SendArgs {
 
 /// Runs the command.
 pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    refuse_key(
-        args.transfer.key.is_some() || args.make_key.is_some(),
-        "`ccplane recv` prints the whole command for this side: ccplane send HOST:PORT#FINGERPRINT FILE. `ccplane send --fingerprint` \
-         prints what `ccplane recv --client` takes, where it is to know who sends",
-    )?;
     if args.fingerprint {
         let fingerprint = identity::load(args.transfer.identity.as_deref())?
             .fingerprint()
@@ -107,22 +99,22 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
         return Err(Failure::text(Kind::Usage, text)
             .hint("leave --dscp out, or give one that marks no lower class: not 1, 3, 11 or 19"));
     }
-    let items = gather(&args.files, args.bytes)?;
+    let (source, header) = match (&args.file, args.bytes) {
+        (Some(path), _) => Source::open(path)?,
+        (None, bytes) => Source::pattern(bytes.unwrap_or_default()),
+    };
     let (to, trusted) = receiver(args.to.as_deref().unwrap_or_default(), "ccplane recv", args.insecure)?;
     let own = identity::load_known(args.transfer.identity.as_deref())?;
     let tls = Tls::client(trusted, own.as_ref()).map_err(|why| Failure::new(Kind::Usage, why))?;
     let stop = interrupt::flag()?;
-    let done = transfer(args, registry, items, (to, tls), &stop)?;
+    let done = transfer(args, registry, (source, &header), (to, tls), &stop)?;
     print(args, to, &done, json);
     Ok(())
 }
 
 /// A transfer that succeeded.
 struct Done {
-    files: usize,
     bytes: u64,
-    /// Of these, what the receiver had already.
-    had: u64,
     seconds: f64,
     cpu_s: f64,
     hash: Hash,
@@ -143,7 +135,7 @@ struct Done {
 fn transfer(
     args: &SendArgs,
     registry: &Registry,
-    items: Vec<Item>,
+    (source, header): (Source, &Header),
     (to, tls): (SocketAddr, Tls),
     stop: &AtomicBool,
 ) -> Result<Done, Failure> {
@@ -171,7 +163,7 @@ fn transfer(
     options.config.stamps = args.transfer.stamps.on(wants.contains(Capabilities::ONE_WAY_DELAY));
     let mut host = Host::bind(options).map_err(failed)?;
     let congestion = congestion(&args.steer, registry, &mut host)?;
-    let mut stream = Stream::new(items, args.rc3, host.now())?;
+    let mut stream = Stream::new(source, header, host.now())?;
     let total = stream.total();
     let bar = bar(total);
 
@@ -203,9 +195,7 @@ fn transfer(
     host.remove(id);
     judge(receipt, to, &stream)?;
     Ok(Done {
-        files: stream.files(),
         bytes: total.unwrap_or(stream.read),
-        had: stream.had,
         seconds: elapsed.as_secs_f64(),
         cpu_s: cpu - begun.1,
         hash: stream.hash(),
@@ -238,9 +228,7 @@ fn carry(
     }
     loop {
         if interrupt::raised(stop) {
-            return Err(
-                Failure::text(Kind::Failed, "interrupted").hint("the same command goes on from what has arrived")
-            );
+            return Err(Failure::text(Kind::Failed, "interrupted"));
         }
         let filled = stream.fill(host, id)?;
         // A source that pauses is looked at ever more rarely, or a slow one would take a processor.
@@ -256,7 +244,7 @@ fn carry(
         })
         .map_err(failed)?;
 
-        let receipt = hear(host, id, stream, &mut answers)?;
+        let receipt = hear(host, id, &mut answers)?;
         let Some(connection) = host.connection(id) else {
             unreachable!("nobody else removes it")
         };
@@ -295,8 +283,8 @@ fn carry(
     }
 }
 
-/// Takes what the receiver has said; its receipt, when that is there.
-fn hear(host: &mut Host, id: u64, stream: &mut Stream, answers: &mut Answers) -> Result<Option<Answer>, Failure> {
+/// Returns the receiver's answer, once it is there.
+fn hear(host: &mut Host, id: u64, answers: &mut Answers) -> Result<Option<Answer>, Failure> {
     let mut receipt = None;
     let (first, second) = host.arrived(id);
     let taken = first.len() + second.len();
@@ -305,21 +293,17 @@ fn hear(host: &mut Host, id: u64, stream: &mut Stream, answers: &mut Answers) ->
             .next(&mut piece)
             .map_err(|why| Failure::new(Kind::Failed, why))?
         {
-            match answer {
-                Answer::Offer(offers) => stream.offered(offers)?,
-                Answer::Block(entry, hash) => stream.block(entry, hash)?,
-                last => receipt = Some(last),
-            }
+            receipt = Some(answer);
         }
     }
     host.take(id, taken);
     Ok(receipt)
 }
 
-/// About how much the receiver has: what it had, and what was acknowledged.
+/// Returns about how much of the file the receiver has.
 fn arrived(host: &Host, id: u64, stream: &Stream) -> u64 {
     let acked = host.stats(id).map_or(0, |stats| stats.acked);
-    (stream.had + acked).min(stream.read)
+    acked.min(stream.read)
 }
 
 /// Whether the receiver has what was sent.
@@ -335,16 +319,12 @@ fn judge(receipt: Option<Answer>, to: SocketAddr, stream: &Stream) -> Result<(),
             hex(&ours)
         ))
         .hint(changes)),
-        Some(Answer::Differs(entry, theirs)) => {
-            let name = Some(stream.name(entry)).filter(|name| !name.is_empty());
-            Err(failed(format!(
-                "{} arrived at {to} as something else than was sent: its hash there is {}",
-                name.unwrap_or_else(|| "what was sent".to_owned()),
-                hex(&theirs)
-            ))
-            .hint(changes))
-        }
-        Some(Answer::Failed(why)) => Err(failed(format!("the receiver at {to} gave up: {why}"))),
+        Some(Answer::Differs(theirs)) => Err(failed(format!(
+            "what was sent arrived at {to} as something else: its hash there is {}",
+            hex(&theirs)
+        ))
+        .hint(changes)),
+        Some(Answer::Failed(why)) => Err(failed(format!("the receiver at {to} gave up: {}", printable(&why)))),
         _ => {
             Err(failed(format!("the receiver at {to} ended without a receipt")).hint("it says why on its own terminal"))
         }
@@ -385,7 +365,7 @@ fn gone(to: SocketAddr, stream: &Stream, arrived: u64, why: &str) -> Failure {
         .total()
         .map_or_else(String::new, |total| format!(" of {}", HumanBytes(total)));
     let text = format!("the transfer to {to} ended after {}{of}: {why}", HumanBytes(arrived));
-    Failure::text(Kind::Failed, text).hint("the same command goes on from what has arrived")
+    Failure::text(Kind::Failed, text)
 }
 
 /// Who decides the window; an agent is begun, or found.
@@ -418,7 +398,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     let Done {
         bytes, seconds, stats, ..
     } = done;
-    let mbit = (bytes - done.had) as f64 * 8.0 / seconds.max(1e-9) / 1e6;
+    let mbit = *bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6;
     let ms = |d: Duration| d.as_nanos() as f64 / 1e6;
     let us = |share: f64| {
         let delay = done.delays.as_ref().and_then(|delays| delays.quantile(share));
@@ -426,7 +406,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     };
     if json {
         let object = json!({
-            "to": to.to_string(), "files": done.files, "bytes": bytes, "resumed_bytes": done.had, "blake3": hex(&done.hash), "alg": args.steer.alg.to_string(),
+            "to": to.to_string(), "bytes": bytes, "blake3": hex(&done.hash), "alg": args.steer.alg.to_string(),
             "encrypted": true, "key_updates": done.renewed, "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s,
             "mss": done.mss, "packet_bytes": done.packet, "retransmitted": stats.retransmitted, "lost": stats.lost, "timeouts": stats.timeouts,
             "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt), "cwnd": stats.cwnd,
@@ -443,8 +423,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
         println!("{object}");
     } else {
         let hash = &hex(&done.hash)[..16];
-        let what = amount(done.files, done.bytes, done.had);
-        println!("{to} has {what}, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
+        println!("{to} has {bytes} bytes, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
         let paced = match stats.pacing_rate {
             0 => String::new(),
             rate => format!(", paced at {}", Rate::from_bytes_per_sec(rate)),

@@ -1,10 +1,18 @@
-//! What `ccplane send` and `ccplane recv` both take, and both say.
+//! Shared parts of `ccplane send`, `ccplane recv` and `ccplane quic`.
+
+pub(crate) mod liveness;
+mod name;
+mod new_file;
+pub(crate) mod sink;
+pub(crate) mod target;
+#[cfg(test)]
+pub(crate) mod tests;
+pub(crate) mod wire;
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ccplane_files::Hash;
 use ccplane_transport::{Config, Native};
 use ccplane_udp::endpoint::LEAST;
 use ccplane_udp::{LARGEST, Options, Stamping, Tls, UdpError};
@@ -14,6 +22,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::{Failure, Kind};
 use crate::link_rate::LinkRate;
+use wire::Hash;
 
 /// What both commands take.
 #[derive(Args)]
@@ -21,9 +30,6 @@ pub struct TransferArgs {
     /// The file with this host's certificate and its private key; `~/.config/ccplane/identity` without this.
     #[arg(long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
-    /// Of earlier versions: refused, with what takes its place.
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub key: Option<PathBuf>,
     /// Largest packet, IP header included. Where the path carries only smaller ones, that is found out.
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub mtu: u32,
@@ -126,15 +132,6 @@ pub fn failed(why: UdpError) -> Failure {
 /// Hellos after the first: at 0, 1, 3 s, given up at 7 s. A person waits for it.
 const OPEN_RETRIES: u8 = 2;
 
-/// A key that both sides have has given way to certificates. `instead`: what to say on this side.
-pub fn refuse_key(given: bool, instead: &str) -> Result<(), Failure> {
-    if !given {
-        return Ok(());
-    }
-    let text = "keys that both sides are given are gone: every transfer is encrypted, with TLS 1.3 and forward secrecy";
-    Err(Failure::text(Kind::Usage, text).hint(instead))
-}
-
 /// A hash as people compare it.
 pub fn hex(hash: &Hash) -> String {
     blake3::Hash::from_bytes(*hash).to_hex().to_string()
@@ -153,21 +150,6 @@ pub fn bar(bytes: Option<u64>) -> ProgressBar {
     bar.with_style(style.progress_chars("=> "))
 }
 
-/// How much was moved, for a person: files where there are several, and what the receiver had.
-pub fn amount(files: usize, bytes: u64, had: u64) -> String {
-    let several = if files == 1 {
-        String::new()
-    } else {
-        format!("{files} files, ")
-    };
-    let before = if had == 0 {
-        String::new()
-    } else {
-        format!(" ({had} were there)")
-    };
-    format!("{several}{bytes} bytes{before}")
-}
-
 /// CPU time of this process so far, all threads, user and system, in seconds.
 pub fn cpu_seconds() -> f64 {
     ccplane_lab::cpu::process_ns() as f64 / 1e9
@@ -179,7 +161,6 @@ pub fn why_no_answer(peer: SocketAddr, trouble: Option<&io::Error>) -> Failure {
         Some(why) => format!("no answer from {peer}: {why}"),
         None => format!("no answer from {peer}"),
     };
-    Failure::text(Kind::Failed, text).hint(
-        "is `ccplane recv` running there, and as new as this one (version 2 of the protocol)? does the path carry UDP in packets of --mtu?",
-    )
+    Failure::text(Kind::Failed, text)
+        .hint("is `ccplane recv` running there, and as new as this one? does the path carry UDP in packets of --mtu?")
 }

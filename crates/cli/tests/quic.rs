@@ -29,6 +29,14 @@ impl Folder {
         self.0.join(name)
     }
 
+    /// Returns true if a file is being received.
+    fn has_part(&self) -> bool {
+        let names = fs::read_dir(&self.0).expect("a folder").flatten();
+        names
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .any(|name| name.starts_with(".out.") && name.ends_with(".part"))
+    }
+
     /// A file of so many bytes that no two pages of are alike.
     fn filled(&self, name: &str, bytes: usize) -> PathBuf {
         let text: Vec<u8> = (0..bytes as u64)
@@ -132,7 +140,7 @@ fn a_file_arrives_whole_under_its_name_and_only_then() {
     assert_eq!(told["blake3"], hash.as_str());
     assert!(process.0.wait().expect("it ends").success());
     assert!(fs::read(&out).expect("it arrived") == fs::read(&file).expect("it is there"));
-    assert!(!folder.file("out.part").exists());
+    assert!(!folder.has_part());
     // Records behind a separator each (RFC 7464), with the windows that the algorithm set.
     let text = fs::read_to_string(qlog.join("client-1.sqlog")).expect("UTF-8");
     let records: Vec<Value> = text
@@ -236,6 +244,19 @@ fn other_stacks_send_where_they_are_built_in() {
     }
 }
 
+/// The name that a part had before is a link of another user's.
+#[test]
+fn a_link_in_the_place_of_a_part_is_not_followed() {
+    let folder = Folder::new("link");
+    let (file, out, victim) = (folder.filled("sent", 10_000), folder.file("out"), folder.file("victim"));
+    std::os::unix::fs::symlink(&victim, folder.file("out.part")).expect("a link");
+    let (mut process, to) = receiver(&folder, &out);
+    assert!(send(&to, &file, &[]).status.success());
+    assert!(process.0.wait().expect("it ends").success());
+    assert!(!victim.exists() && !out.is_symlink());
+    assert!(fs::read(&out).expect("it arrived") == fs::read(&file).expect("it is there"));
+}
+
 /// Cut off in the middle, the file has not come to be.
 #[test]
 fn what_is_not_whole_is_not_kept() {
@@ -249,11 +270,11 @@ fn what_is_not_whole_is_not_kept() {
         .spawn()
         .map(Running)
         .expect("it starts");
-    eventually("it has begun", || folder.file("out.part").exists());
+    eventually("it has begun", || folder.has_part());
     kill(Pid::from_raw(sender.0.id() as i32), Signal::SIGINT).expect("it runs");
     assert_eq!(sender.0.wait().expect("it ends").code(), Some(1));
     assert_eq!(process.0.wait().expect("it ends").code(), Some(1));
-    assert!(!out.exists() && !folder.file("out.part").exists());
+    assert!(!out.exists() && !folder.has_part());
 }
 
 /// Whoever comes first with a byte has the file; others, and who says nothing, disturb nothing.
@@ -279,7 +300,7 @@ fn a_file_is_one_transfers() {
         .spawn()
         .map(Running);
     let mut first = first.expect("it starts");
-    eventually("it has begun", || folder.file("out.part").exists());
+    eventually("it has begun", || folder.has_part());
     drop(silent);
     let second = send(&to, &other, &[]);
     assert_eq!(

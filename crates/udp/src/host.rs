@@ -227,8 +227,7 @@ impl Host {
                 None
             }
         };
-        self.flows
-            .insert(id, Flow::new(connection, native, self.window));
+        self.flows.insert(id, Flow::new(connection, native, self.window));
         Ok(id)
     }
 

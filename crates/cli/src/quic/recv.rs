@@ -1,19 +1,20 @@
 //! `ccplane quic recv`.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use ccplane_files::Hash;
 use ccplane_quic::Stack;
 use ccplane_quic::host::{Congestion, Host, Native};
 use clap::Args;
 use serde_json::json;
 
 use super::{CommonArgs, LOOK_EVERY, failed};
+use crate::escape::printable;
 use crate::exit::{Failure, Kind};
 use crate::transfer::hex;
+use crate::transfer::sink::Sink;
+use crate::transfer::target::Target;
+use crate::transfer::wire::{Hash, Header};
 use crate::{identity, interrupt};
 
 /// Connections at a time. With fewer, strangers who say nothing keep others out sooner; each may hold twice the window.
@@ -43,8 +44,12 @@ pub struct RecvArgs {
 
 /// Runs the command: until one transfer is through, or until Ctrl-C.
 pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
-    let once = args.once || !is_device(&args.out);
-    refuse_existing(args)?;
+    let target = Target::parse(&args.out, args.force)?;
+    if let Target::Folder(folder) = &target {
+        let text = format!("--out {} is a folder", folder.path().display());
+        return Err(Failure::text(Kind::Usage, text).hint("name the file, as in --out FOLDER/FILE"));
+    }
+    let once = args.once || target.is_single();
     let own = identity::load(args.identity.as_deref())?;
     let options = args
         .common
@@ -88,14 +93,14 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                 host.close(transfer.id, false);
                 return false;
             }
-            let outcome = transfer.step(&mut host, args);
+            let outcome = transfer.step(&mut host, &target);
             if transfer.has_begun() {
                 first = Some(transfer.id);
             }
             let well = match outcome {
                 Ok(None) => return true,
-                Ok(Some((bytes, hash))) => {
-                    print(bytes, &hash, args, stack, json);
+                Ok(Some(done)) => {
+                    print(&done, &target, stack, json);
                     ended = Some(Ok(()));
                     true
                 }
@@ -132,7 +137,15 @@ struct Transfer {
     sink: Option<Sink>,
     hasher: blake3::Hasher,
     bytes: u64,
-    receipt: Option<Hash>,
+    /// Place and hash of the stored file, while the sender takes its receipt.
+    stored: Option<(String, Hash)>,
+}
+
+/// A transfer that succeeded.
+struct Done {
+    place: String,
+    bytes: u64,
+    hash: Hash,
 }
 
 impl Transfer {
@@ -142,20 +155,24 @@ impl Transfer {
             sink: None,
             hasher: blake3::Hasher::new(),
             bytes: 0,
-            receipt: None,
+            stored: None,
         }
     }
 
-    /// Something of it is stored.
+    /// Returns true if something of it is or was being stored.
     fn has_begun(&self) -> bool {
-        self.sink.is_some()
+        self.sink.is_some() || self.stored.is_some()
     }
 
-    /// Takes what has come; what there is of it once everything is stored and the sender has the receipt.
-    fn step(&mut self, host: &mut Host, args: &RecvArgs) -> Result<Option<(u64, Hash)>, Failure> {
-        if let Some(hash) = self.receipt {
+    /// Takes what has come. Returns the result once the file is stored and the sender has its receipt.
+    fn step(&mut self, host: &mut Host, target: &Target) -> Result<Option<Done>, Failure> {
+        if let Some((place, hash)) = &self.stored {
             let over = host.has_sent_all(self.id) || host.failure(self.id).is_some();
-            return Ok(over.then_some((self.bytes, hash)));
+            return Ok(over.then(|| Done {
+                place: place.clone(),
+                bytes: self.bytes,
+                hash: *hash,
+            }));
         }
         let (mut outcome, hasher, bytes) = (Ok(()), &mut self.hasher, &mut self.bytes);
         let sink = &mut self.sink;
@@ -163,125 +180,49 @@ impl Transfer {
             hasher.update(chunk);
             *bytes += chunk.len() as u64;
             if outcome.is_ok() {
-                outcome = open(sink, args).and_then(|sink| sink.write(chunk));
+                outcome = open(sink, target).and_then(|sink| sink.write(chunk));
             }
         });
-        outcome?;
+        let failed = |why| Failure::text(Kind::Failed, why);
+        outcome.map_err(failed)?;
         if host.has_read_all(self.id) {
-            open(sink, args)?.keep()?;
+            open(sink, target).map_err(failed)?;
+            let place = self.sink.take().map_or(Ok(String::new()), |sink| sink.store(false));
             let hash = *self.hasher.finalize().as_bytes();
+            self.stored = Some((place.map_err(failed)?, hash));
             host.write(self.id, &hash);
             host.finish(self.id);
-            self.receipt = Some(hash);
         } else if let Some(why) = host.failure(self.id) {
-            let text = format!("a transfer ended after {} bytes: {why}", self.bytes);
+            let text = format!("a transfer ended after {} bytes: {}", self.bytes, printable(why));
             return Err(Failure::text(Kind::Failed, text));
         }
         Ok(None)
     }
 }
 
-fn open<'s>(sink: &'s mut Option<Sink>, args: &RecvArgs) -> Result<&'s mut Sink, Failure> {
+fn open<'s>(sink: &'s mut Option<Sink>, target: &Target) -> Result<&'s mut Sink, String> {
+    let unnamed = Header {
+        name: Vec::new(),
+        bytes: None,
+        executable: false,
+    };
     match sink {
         Some(sink) => Ok(sink),
-        None => Ok(sink.insert(Sink::open(&args.out)?)),
+        None => Ok(sink.insert(target.open(&unnamed, false, 1)?)),
     }
 }
 
-/// Where bytes go: a file gets its name once it is whole.
-struct Sink {
-    file: Box<dyn Write>,
-    path: PathBuf,
-    /// The name until then.
-    part: Option<PathBuf>,
-}
-
-impl Sink {
-    fn open(out: &Path) -> Result<Sink, Failure> {
-        let bad = |path: &Path, why: io::Error| Failure::text(Kind::Failed, format!("{}: {why}", path.display()));
-        let path = out.to_owned();
-        if out == Path::new("-") {
-            let file = Box::new(io::stdout());
-            return Ok(Sink { file, path, part: None });
-        }
-        if is_device(out) {
-            let file = OpenOptions::new().write(true).open(out).map_err(|why| bad(out, why))?;
-            return Ok(Sink {
-                file: Box::new(file),
-                path,
-                part: None,
-            });
-        }
-        let mut name = out.file_name().unwrap_or_default().to_owned();
-        name.push(".part");
-        let part = out.with_file_name(name);
-        let file = File::create(&part).map_err(|why| bad(&part, why))?;
-        Ok(Sink {
-            file: Box::new(file),
-            path,
-            part: Some(part),
-        })
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.file.write_all(bytes).map_err(|why| self.bad(&why))
-    }
-
-    fn keep(&mut self) -> Result<(), Failure> {
-        self.file.flush().map_err(|why| self.bad(&why))?;
-        match self.part.take() {
-            Some(part) => fs::rename(part, &self.path).map_err(|why| self.bad(&why)),
-            None => Ok(()),
-        }
-    }
-
-    fn bad(&self, why: &io::Error) -> Failure {
-        Failure::text(
-            Kind::Failed,
-            format!("{} cannot be written: {why}", self.path.display()),
-        )
-    }
-}
-
-impl Drop for Sink {
-    /// What is not whole is not kept.
-    fn drop(&mut self) {
-        if let Some(part) = self.part.take() {
-            let _ = fs::remove_file(part);
-        }
-    }
-}
-
-fn is_device(out: &Path) -> bool {
-    fs::metadata(out).is_ok_and(|about| !about.is_file() && !about.is_dir())
-}
-
-fn refuse_existing(args: &RecvArgs) -> Result<(), Failure> {
-    let out = &args.out;
-    match fs::metadata(out) {
-        Ok(about) if about.is_dir() => {
-            let text = format!("--out {} is a folder", out.display());
-            Err(Failure::text(Kind::Usage, text).hint("name the file; `ccplane recv` takes folders"))
-        }
-        Ok(about) if about.is_file() && !args.force => {
-            let text = format!("{} exists", out.display());
-            Err(Failure::text(Kind::Usage, text).hint("--force replaces it"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn print(bytes: u64, hash: &Hash, args: &RecvArgs, stack: Stack, json: bool) {
-    let out = args.out.display().to_string();
+fn print(done: &Done, target: &Target, stack: Stack, json: bool) {
+    let Done { place, bytes, hash } = done;
     let text = if json {
         let object =
-            json!({ "out": out, "bytes": bytes, "blake3": hex(hash), "encrypted": true, "stack": stack.name() });
+            json!({ "out": place, "bytes": bytes, "blake3": hex(hash), "encrypted": true, "stack": stack.name() });
         object.to_string()
     } else {
-        format!("{out}: {bytes} bytes, hash {}", &hex(hash)[..16])
+        format!("{}: {bytes} bytes, hash {}", printable(place), &hex(hash)[..16])
     };
     // Standard output may be what was received.
-    if args.out == Path::new("-") {
+    if matches!(target, Target::Stdout) {
         eprintln!("{text}");
     } else {
         println!("{text}");

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use ccplane_files::Hash;
+use crate::transfer::wire::Hash;
 use ccplane_quic::host::{Congestion, Host, Native, Stats};
 use ccplane_quic::{Plane, PlaneError, PlaneStats, Stack};
 use ccplane_units::{Duration, Rate};
@@ -222,7 +222,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     let srtt_ms = stats.srtt.as_nanos() as f64 / 1e6;
     if json {
         let object = json!({
-            "to": to.to_string(), "files": 1, "bytes": bytes, "resumed_bytes": 0, "blake3": hex(&done.hash), "alg": args.steer.alg.to_string(),
+            "to": to.to_string(), "bytes": bytes, "blake3": hex(&done.hash), "alg": args.steer.alg.to_string(),
             "encrypted": true, "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s, "mss": stats.mtu,
             "packet_bytes": stats.mtu + if to.is_ipv4() { 28 } else { 48 }, "retransmitted": stats.lost, "lost": stats.lost,
             "srtt_ms": srtt_ms, "cwnd": stats.cwnd, "pacing_rate_bytes_per_s": stats.pacing_rate,

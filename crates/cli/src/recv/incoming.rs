@@ -1,38 +1,49 @@
-//! One transfer, from its first byte to the moment when the sender has its receipt.
+//! One transfer, until the sender has its receipt.
 
 use std::collections::VecDeque;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
 
-use ccplane_files::Hash;
-use ccplane_files::wire::{Answer, Frames, greeting};
 use ccplane_udp::Host;
 use ccplane_units::{Duration, Time};
 use indicatif::ProgressBar;
 
-use super::received::Received;
-use super::target::{Target, human};
+use crate::escape::printable;
 use crate::exit::{Failure, Kind};
+use crate::transfer::sink::Sink;
+use crate::transfer::target::{Target, human};
+use crate::transfer::wire::{Answer, Event, Frames, Hash, Header, greeting};
 use crate::transfer::{bar, hex};
 
-/// How long a sender has to take its receipt, once everything is stored. One that is gone has what it wanted.
-const RECEIPT_TAKEN_WITHIN: Duration = Duration::from_secs(3);
+/// Time that a sender has to take its receipt, once the file is stored. A sender that is gone has what
+/// it wanted.
+const RECEIPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// See the [module](self).
 pub(super) struct Incoming {
     peer: SocketAddr,
+    number: u64,
+    /// The sender has proved who it is: its hidden names are allowed.
+    is_known: bool,
     begun: Time,
     frames: Frames,
-    files: Received,
-    /// What the sender is still to be told.
+    header: Option<Header>,
+    sink: Option<Sink>,
+    hasher: blake3::Hasher,
+    /// Bytes of the file so far.
+    bytes: u64,
+    /// Bytes for the sender.
     out: VecDeque<u8>,
-    /// Writes down what is complete. A disk may take seconds for it, in which the sender is to hear that this side lives.
-    storing: Option<JoinHandle<Result<Option<String>, String>>>,
-    /// When the last of its bytes came, in order.
+    /// Hash of the complete file, and the thread that writes it to the disk. A disk may take seconds, in
+    /// which the sender needs signs of life.
+    storing: Option<(Hash, JoinHandle<Result<String, String>>)>,
+    /// Time of the last progress.
     progress: Time,
     receipt: Option<(Answer, Time)>,
-    finished: bool,
+    /// Place of the stored file.
+    stored: String,
+    is_finished: bool,
     bar: Option<ProgressBar>,
     failed: Option<String>,
 }
@@ -40,156 +51,164 @@ pub(super) struct Incoming {
 /// A transfer that succeeded.
 pub(super) struct Done {
     pub peer: SocketAddr,
-    /// Where it is, for a person.
+    /// Place of the file.
+    pub place: String,
+    /// Name that the sender gave.
     pub name: String,
-    /// Names that were taken, and what is stored beside them.
-    pub renamed: Vec<(String, String)>,
-    pub files: usize,
     pub bytes: u64,
-    /// Of these, what was there before.
-    pub had: u64,
     pub seconds: f64,
     pub hash: Hash,
 }
 
 impl Incoming {
-    /// The `number`-th transfer. `trusted`: the sender has proved who it is.
-    pub fn new(peer: SocketAddr, number: u64, trusted: bool, now: Time) -> Incoming {
+    /// Starts the `number`-th transfer.
+    pub fn new(peer: SocketAddr, number: u64, is_known: bool, now: Time) -> Incoming {
         Incoming {
             peer,
+            number,
+            is_known,
             begun: now,
             frames: Frames::default(),
-            files: Received::new(number, trusted),
+            header: None,
+            sink: None,
+            hasher: blake3::Hasher::new(),
+            bytes: 0,
             out: greeting().into(),
             storing: None,
             progress: now,
             receipt: None,
-            finished: false,
+            stored: String::new(),
+            is_finished: false,
             bar: None,
             failed: None,
         }
     }
 
-    /// Whether it has work to do before anything more arrives.
-    pub fn is_busy(&self) -> bool {
-        self.receipt.is_none() && (self.storing.is_some() || self.files.is_hashing())
+    /// Returns true while the file is being written to the disk.
+    pub fn is_storing(&self) -> bool {
+        self.storing.is_some()
     }
 
-    /// Takes what has arrived; true when there is nothing more to do.
+    /// Handles what has arrived. Returns true if there is nothing more to do.
     pub fn step(&mut self, id: u64, host: &mut Host, target: &Target) -> bool {
         let now = host.now();
         let (first, second) = host.arrived(id);
         let arrived = first.len() + second.len();
-        // After the receipt: a sender that is told early that its bytes cannot be stored may have some under way.
-        let mut taken = arrived;
-        if self.receipt.is_none() {
-            match self.work(first, second, target) {
-                Ok(used) => taken = used,
-                Err(why) => self.refuse(why, now),
+        if self.receipt.is_none() && self.storing.is_none() {
+            let taken = [first, second]
+                .into_iter()
+                .try_for_each(|piece| self.take(piece, target));
+            if let Err(why) = taken {
+                self.refuse(why, now);
             }
-            if taken > 0 {
+            if arrived > 0 {
                 self.progress = now;
             }
-            self.complete(now, target);
         }
-        host.take(id, taken);
-        self.tell(id, host);
+        if self.storing.as_ref().is_some_and(|(_, thread)| thread.is_finished()) {
+            self.settle(now);
+        }
+        host.take(id, arrived);
+        self.send(id, host);
         let Some(connection) = host.connection(id) else {
             return true;
         };
         match (&self.receipt, connection.failure()) {
-            // What is complete is written down, whether or not its sender waits for it.
+            // A complete file is stored, whether or not its sender waits for it.
             (None, _) if self.storing.is_some() => false,
             (None, Some(why)) => {
                 self.failed = Some(why.to_string());
                 true
             }
             (None, None) => {
-                let ended = connection.received_all() && taken == arrived && !self.is_busy();
+                let ended = connection.received_all();
                 if ended {
                     self.failed = Some("the sender ended it early".to_owned());
                 }
                 ended
             }
             (Some(_), Some(_)) => true,
-            (Some((_, since)), None) => connection.sent_all() || now.since(*since) > RECEIPT_TAKEN_WITHIN,
+            (Some((_, since)), None) => connection.sent_all() || now.since(*since) > RECEIPT_TIMEOUT,
         }
     }
 
-    /// Hashes, and takes the sender's bytes as far as it is ready for them: so many were used.
-    fn work(&mut self, first: &[u8], second: &[u8], target: &Target) -> Result<usize, Answer> {
-        self.files.hash(&mut self.out);
-        let mut used = 0;
-        for piece in [first, second] {
-            let mut rest = piece;
-            while !self.files.is_behind() {
-                let event = self.frames.next(&mut rest);
-                let Some(event) = event.map_err(|why| Answer::Failed(why.to_string()))? else {
-                    break;
-                };
-                self.files.take(event, target, &mut self.out)?;
-            }
-            used += piece.len() - rest.len();
-            if !rest.is_empty() {
+    /// Takes a piece of the sender's stream. What follows the end is ignored.
+    fn take(&mut self, mut piece: &[u8], target: &Target) -> Result<(), Answer> {
+        let failed = |why: &dyn ToString| Answer::Failed(why.to_string());
+        while self.storing.is_none() {
+            let Some(event) = self.frames.next(&mut piece).map_err(|why| failed(&why))? else {
                 break;
-            }
-        }
-        if used > 0 {
-            let total = self.files.total();
-            let bar = self.bar.get_or_insert_with(|| bar(total));
-            bar.set_position(self.files.received + self.files.had);
-        }
-        Ok(used)
-    }
-
-    /// When all entries are here: has them written down, then says so.
-    fn complete(&mut self, now: Time, target: &Target) {
-        if self.receipt.is_some() || !self.files.is_complete() {
-            return;
-        }
-        match &self.storing {
-            None => {
-                let (whole, target) = (self.files.whole.take(), target.clone());
-                self.storing = Some(std::thread::spawn(move || match whole {
-                    Some((sink, hash)) => sink.store(&hash, true).map(Some),
-                    None => target.sync().map(|()| None),
-                }));
-            }
-            Some(thread) if thread.is_finished() => self.settle(now),
-            Some(_) => {}
-        }
-    }
-
-    /// Waits until everything is written down, and writes the receipt.
-    fn settle(&mut self, now: Time) {
-        let Some(thread) = self.storing.take() else { return };
-        match thread
-            .join()
-            .unwrap_or_else(|_| Err("what stores it has failed".to_owned()))
-        {
-            Ok(name) => {
-                if let Some(name) = name {
-                    self.files.stored(name);
+            };
+            match event {
+                Event::Header(header) => {
+                    let sink = target.open(&header, self.is_known, self.number);
+                    self.sink = Some(sink.map_err(|why| failed(&why))?);
+                    self.bar = Some(bar(header.bytes));
+                    self.header = Some(header);
                 }
-                self.receipt(Answer::Stored(self.files.hash_of_all()), now);
+                Event::Data(bytes) => {
+                    self.bytes += bytes.len() as u64;
+                    let announced = self.header.as_ref().and_then(|header| header.bytes);
+                    if announced.is_some_and(|all| self.bytes > all) {
+                        return Err(failed(&"more bytes than the sender announced"));
+                    }
+                    let written = self.sink.as_mut().map_or(Ok(()), |sink| sink.write(bytes));
+                    written.map_err(|why| failed(&why))?;
+                    self.hasher.update(bytes);
+                }
+                Event::End(theirs) => self.end(theirs)?,
+            }
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(self.bytes);
+        }
+        Ok(())
+    }
+
+    /// Compares the complete file with the sender's hash, and starts to write it to the disk.
+    fn end(&mut self, theirs: Hash) -> Result<(), Answer> {
+        let announced = self.header.as_ref().and_then(|header| header.bytes);
+        if announced.is_some_and(|all| self.bytes != all) {
+            return Err(Answer::Failed("fewer bytes than the sender announced".to_owned()));
+        }
+        let ours = *self.hasher.finalize().as_bytes();
+        if ours != theirs {
+            return Err(Answer::Differs(ours));
+        }
+        if let Some(sink) = self.sink.take() {
+            self.storing = Some((ours, std::thread::spawn(move || sink.store(true))));
+        }
+        Ok(())
+    }
+
+    /// Waits until the file is stored, and writes the receipt.
+    fn settle(&mut self, now: Time) {
+        let Some((hash, thread)) = self.storing.take() else {
+            return;
+        };
+        let stored = thread.join();
+        match stored.unwrap_or_else(|_| Err("the thread that stores it panicked".to_owned())) {
+            Ok(place) => {
+                self.stored = place;
+                self.answer(Answer::Stored(hash), now);
             }
             Err(why) => self.refuse(Answer::Failed(why), now),
         }
     }
 
-    /// It cannot be stored, and nothing of the entry that is wrong is kept.
+    /// Gives the file up.
     fn refuse(&mut self, why: Answer, now: Time) {
-        self.files.give_up();
-        self.receipt(why, now);
+        self.sink = None;
+        self.answer(why, now);
     }
 
-    fn receipt(&mut self, answer: Answer, now: Time) {
+    fn answer(&mut self, answer: Answer, now: Time) {
         self.out.extend(answer.write());
         self.receipt = Some((answer, now));
     }
 
-    /// Tells the sender what it is to hear, as far as there is room.
-    fn tell(&mut self, id: u64, host: &mut Host) {
+    /// Sends the sender what is for it, as far as there is room.
+    fn send(&mut self, id: u64, host: &mut Host) {
         while !self.out.is_empty() {
             let room = host.room(id);
             if room.is_empty() {
@@ -198,62 +217,63 @@ impl Incoming {
             let written = self.out.read(room).unwrap_or(0);
             host.wrote(id, written);
         }
-        if self.receipt.is_some() && !self.finished {
-            self.finished = true;
+        if self.receipt.is_some() && !self.is_finished {
+            self.is_finished = true;
             host.finish(id);
         }
     }
 
-    /// Whether it has its place for nothing: its peer may be heard, but nothing comes that continues the stream.
-    pub fn gives_way(&mut self, now: Time, within: Duration) -> bool {
-        let idle = self.receipt.is_none() && !self.is_busy() && now.since(self.progress) > within;
+    /// Returns true if nothing that continues the stream came for `within`.
+    pub fn is_idle(&mut self, now: Time, within: Duration) -> bool {
+        let idle = self.receipt.is_none() && self.storing.is_none() && now.since(self.progress) > within;
         if idle {
             self.failed = Some(format!("nothing new came for {within}"));
         }
         idle
     }
 
-    /// This side is told to end. What is being written down is waited for.
+    /// Ends it by the user's wish. A file that is being stored is waited for.
     pub fn interrupt(&mut self, now: Time) {
         self.settle(now);
         self.failed = Some("interrupted".to_owned());
     }
 
-    /// What became of it. What is not complete is kept for the next attempt, as far as that can use it.
+    /// Returns the outcome.
     pub fn outcome(mut self) -> Result<Done, Failure> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
         let from = format!("the transfer from {}", self.peer);
         let failed = |text| Failure::text(Kind::Failed, text);
-        let had = self.files.received + self.files.had;
+        let name = self
+            .header
+            .as_ref()
+            .map_or_else(String::new, |header| String::from_utf8_lossy(&header.name).into_owned());
         match self.receipt.take() {
             Some((Answer::Stored(hash), at)) => Ok(Done {
                 peer: self.peer,
-                name: self.files.whereabouts(),
-                renamed: self.files.renamed(),
-                files: self.files.files(),
-                bytes: had,
-                had: self.files.had,
+                place: self.stored,
+                name,
+                bytes: self.bytes,
                 seconds: at.since(self.begun).as_secs_f64(),
                 hash,
             }),
-            Some((Answer::Differs(entry, ours), _)) => Err(failed(format!(
+            Some((Answer::Differs(ours), _)) => Err(failed(format!(
                 "{from}: {} arrived as something else: its hash is {} here; it was not kept",
-                self.files.name(entry),
+                printable(&name),
                 hex(&ours),
             ))
-            .hint("what the network changes is thrown away and sent again: a machine changes data, or the file has changed meanwhile")),
-            Some((Answer::Failed(why), _)) => Err(failed(format!("{from} was given up: {why}"))),
-            _ => {
+            .hint(
+                "what the network changes is thrown away and sent again: a machine changes data, or the file has \
+                 changed meanwhile",
+            )),
+            Some((Answer::Failed(why), _)) => Err(failed(format!("{from} was given up: {}", printable(&why)))),
+            None => {
                 let why = self.failed.take().unwrap_or_else(|| "the sender is gone".to_owned());
-                let total = self.files.total();
+                let total = self.header.as_ref().and_then(|header| header.bytes);
                 let of = total.map_or_else(String::new, |total| format!(" of {}", human(total)));
-                let failure = failed(format!("{from} ended after {}{of}: {why}", human(had)));
-                Err(match self.files.keep() {
-                    true => failure.hint("what came is kept: the same `ccplane send` goes on from there, for a week"),
-                    false => failure.hint("too little had come to be kept"),
-                })
+                Err(failed(format!("{from} ended after {}{of}: {why}", human(self.bytes)))
+                    .hint("nothing of it is kept"))
             }
         }
     }

@@ -1,182 +1,90 @@
-//! The sender's stream: the list, then each entry from where the receiver needs it, read where it is sent from.
-//!
-//! An entry begins when the receiver has said what it has of it, and its hashes were compared with the file here. That takes a round
-//! trip. So the first one begins at once, as a guess that the receiver has nothing of it: with what a first window carries, or, for a
-//! second loop, which begins with the end of what it knows, with all that there is room for.
+//! The sender's stream, as bytes for the connection.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::collections::VecDeque;
+use std::io::Read;
 
-use ccplane_files::wire::{self, DATA_HEAD, MOST_DATA, What};
-use ccplane_files::{BLOCK, Hash, of_all};
 use ccplane_udp::Host;
 use ccplane_units::{Duration, Time};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::gather::{From, Item, unreadable};
+use super::source::Source;
 use crate::exit::{Failure, Kind};
+use crate::transfer::wire::{self, DATA_BYTES_MAX, DATA_HEAD, Hash, Header};
 
-/// Bytes read in one round of the loop: what a round of sending takes at most. More would keep acknowledgements waiting while a disk
-/// is read.
-const ROUND: usize = 256 << 10;
-/// Bytes that are sent before the receiver's offer is known: some first windows. More would be sent in vain where it has them.
-const GUESS: u64 = 64 << 10;
-/// Room below which a frame is put together elsewhere.
-const SMALL: usize = 64;
-/// A source that has nothing says so this often, or the receiver would take its place away.
-const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// Bytes per round of the loop, as many as a round of sending takes. More would keep ACKs waiting
+/// while a disk is read.
+const ROUND_BYTES: usize = 256 << 10;
+/// Room below which a frame is built in a buffer of its own.
+const SMALL_ROOM: usize = 64;
+/// Interval of empty frames from a source that pauses. The receiver ends a silent transfer.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(super) struct Stream {
-    items: Vec<Item>,
-    /// The one that is being sent.
-    entry: usize,
-    stage: Stage,
-    /// What goes out before anything else.
+    source: Source,
+    /// Length of the file, if it is known.
+    total: Option<u64>,
+    /// Bytes that leave before anything else.
     pending: VecDeque<u8>,
-    /// What the receiver has, once it has said so.
-    offers: Option<BTreeMap<u32, u64>>,
-    /// Its hashes that were not compared yet, and how many more it may send: what a peer makes this side hold is bounded by its offer.
-    blocks: VecDeque<(u32, Hash)>,
-    awaited: u64,
-    /// Of the entries that are through.
-    hashes: Vec<Hash>,
-    /// Bytes that are sent before the offer is known.
-    guess: u64,
-    /// When the last byte was given.
+    hasher: blake3::Hasher,
+    /// Hash of the file, after its end.
+    hash: Option<Hash>,
+    /// Time of the last bytes for the connection.
     given_at: Time,
-    scratch: Vec<u8>,
-    /// Bytes that the receiver had already.
-    pub had: u64,
-    /// Bytes of entries that were read here, compared or sent.
+    /// Bytes of the file that were read.
     pub read: u64,
 }
 
-enum Stage {
-    /// The entry has not begun.
-    Next,
-    /// What the receiver has of it is compared.
-    Compare {
-        file: File,
-        hasher: Box<blake3::Hasher>,
-        matched: u64,
-        have: u64,
-    },
-    /// Its bytes are sent.
-    Body {
-        source: Source,
-        at: u64,
-        hasher: Box<blake3::Hasher>,
-        guess: bool,
-    },
-    /// It is through, if the guess was right: so many bytes of this hash.
-    Guessed(u64, Hash),
-    /// All are through.
-    Over,
-}
-
-enum Source {
-    File(File, PathBuf, u64),
-    Pipe(File),
-    Pattern(u64),
-}
-
-/// What became of a round.
+/// Result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filled {
     /// There may be more at once.
     More,
-    /// The connection has no room, or the receiver has to say something first.
+    /// The connection has no room, or the stream is over.
     Waits,
     /// The source has nothing at the moment.
     Quiet,
 }
 
+/// Result of one step.
+enum Step {
+    /// The room has this many bytes.
+    Gave(usize),
+    /// Bytes are pending.
+    Pending,
+    Quiet,
+    Over,
+}
+
 impl Stream {
-    /// Of these. `ahead`: without waiting for the receiver's offer.
-    pub fn new(items: Vec<Item>, ahead: bool, now: Time) -> Result<Stream, Failure> {
-        let entries: Vec<_> = items.iter().map(|item| item.entry.clone()).collect();
-        let list = wire::list(&entries).map_err(|why| {
-            Failure::new(Kind::Usage, why).hint("send an archive instead: tar -c FOLDER | ccplane send HOST:PORT -")
-        })?;
+    /// Returns the stream of a source; an error if its name is too long.
+    pub fn new(source: Source, header: &Header, now: Time) -> Result<Stream, Failure> {
+        let head = header
+            .write()
+            .map_err(|why| Failure::new(Kind::Usage, why).hint("rename it, or send it as standard input: `-`"))?;
         Ok(Stream {
-            items,
-            entry: 0,
-            stage: Stage::Next,
-            pending: list.into(),
-            offers: None,
-            blocks: VecDeque::new(),
-            awaited: 0,
-            hashes: Vec::new(),
-            guess: if ahead { u64::MAX } else { GUESS },
+            source,
+            total: header.bytes,
+            pending: head.into(),
+            hasher: blake3::Hasher::new(),
+            hash: None,
             given_at: now,
-            scratch: Vec::new(),
-            had: 0,
             read: 0,
         })
     }
 
-    /// Bytes of all entries; `None` where one tells only at its end.
+    /// Returns the length of the file, if it is known.
     pub fn total(&self) -> Option<u64> {
-        wire::total(self.items.iter().map(|item| &item.entry))
+        self.total
     }
 
-    /// How many files and streams there are.
-    pub fn files(&self) -> usize {
-        self.items
-            .iter()
-            .filter(|item| !matches!(item.from, From::Nowhere))
-            .count()
-    }
-
-    /// What they are called, for a person.
-    pub fn name(&self, entry: u32) -> String {
-        let item = usize::try_from(entry).ok().and_then(|entry| self.items.get(entry));
-        item.map_or_else(String::new, |item| wire::printable(&item.entry.name))
-    }
-
-    /// The hash of all, once they are through.
+    /// Returns the hash of what was read.
     pub fn hash(&self) -> Hash {
-        of_all(&self.hashes)
+        self.hash.unwrap_or_else(|| *self.hasher.finalize().as_bytes())
     }
 
-    /// The receiver says what it has. An error: it cannot have that.
-    pub fn offered(&mut self, offers: Vec<(u32, u64)>) -> Result<(), Failure> {
-        let all = offers.len();
-        for (entry, have) in &offers {
-            let item = self.items.get(*entry as usize);
-            match item.map(|item| (&item.from, item.entry.what)) {
-                Some((From::File(_), What::File { bytes, .. })) if *have <= bytes => {
-                    self.awaited += wire::blocks(*have, bytes);
-                }
-                _ => return Err(nonsense("it offers what is not on the list")),
-            }
-        }
-        let offers: BTreeMap<u32, u64> = offers.into_iter().collect();
-        if offers.len() != all || self.offers.replace(offers).is_some() {
-            return Err(nonsense("it offers something twice"));
-        }
-        Ok(())
-    }
-
-    /// And what that is.
-    pub fn block(&mut self, entry: u32, hash: Hash) -> Result<(), Failure> {
-        let left = self.awaited.checked_sub(1);
-        self.awaited = left.ok_or_else(|| nonsense("it sends more hashes than it has blocks"))?;
-        // Of an entry that began before its last block was compared.
-        if entry as usize >= self.entry {
-            self.blocks.push_back((entry, hash));
-        }
-        Ok(())
-    }
-
-    /// Gives the connection what it has room for, up to [`ROUND`] bytes.
+    /// Gives the connection what it has room for, at most [`ROUND_BYTES`].
     pub fn fill(&mut self, host: &mut Host, id: u64) -> Result<Filled, Failure> {
-        let (mut left, now) = (ROUND, host.now());
+        let (mut left, now) = (ROUND_BYTES, host.now());
         while left > 0 {
             let room = host.room(id);
             let most = room.len().min(left);
@@ -189,10 +97,7 @@ impl Stream {
                     host.wrote(id, bytes);
                     left -= bytes;
                 }
-                Step::Worked => {}
-                // As long as a round of sending takes.
-                Step::Compared => return Ok(Filled::More),
-                Step::Waits => return Ok(Filled::Waits),
+                Step::Pending => {}
                 Step::Quiet => return Ok(Filled::Quiet),
                 Step::Over => {
                     host.finish(id);
@@ -203,357 +108,171 @@ impl Stream {
         Ok(Filled::More)
     }
 
-    /// Gives the connection what it has room for, before it sends anything: for so long at most, as a slow disk would hold it up.
+    /// Gives the connection what it has room for before it sends anything, for at most `most`: a slow
+    /// disk would delay the start.
     pub fn read_ahead(&mut self, host: &mut Host, id: u64, most: Duration) -> Result<(), Failure> {
         let end = host.now() + most;
         while self.fill(host, id)? == Filled::More && host.now() < end {}
         Ok(())
     }
 
-    /// The next bytes of the stream.
+    /// Writes the next bytes of the stream.
     fn next(&mut self, now: Time, room: &mut [u8]) -> Result<Step, Failure> {
         if !self.pending.is_empty() {
-            let given = self.pending.read(room).unwrap_or(0);
-            return Ok(Step::Gave(given));
+            return Ok(Step::Gave(self.pending.read(room).unwrap_or(0)));
         }
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Over => Ok(Step::Over),
-            Stage::Next => self.begin(),
-            Stage::Guessed(bytes, hash) => Ok(match self.offer() {
-                None => {
-                    self.stage = Stage::Guessed(bytes, hash);
-                    Step::Waits
-                }
-                Some(None) => {
-                    self.hashes.push(hash);
-                    self.advance();
-                    Step::Worked
-                }
-                Some(Some(_)) => {
-                    self.read -= bytes;
-                    self.stage = Stage::Next;
-                    Step::Worked
-                }
-            }),
-            Stage::Compare {
-                file,
-                hasher,
-                matched,
-                have,
-            } => self.compare(now, file, hasher, matched, have),
-            Stage::Body {
-                source,
-                at,
-                hasher,
-                guess,
-            } => self.body(source, at, hasher, guess, now, room),
-        }
-    }
-
-    /// What the receiver has of this entry: `None` where it has not said yet.
-    fn offer(&self) -> Option<Option<u64>> {
-        let offers = self.offers.as_ref()?;
-        Some(offers.get(&(self.entry as u32)).copied())
-    }
-
-    fn advance(&mut self) {
-        self.entry += 1;
-        self.stage = if self.entry < self.items.len() {
-            Stage::Next
-        } else {
-            Stage::Over
-        };
-    }
-
-    fn begin(&mut self) -> Result<Step, Failure> {
-        let Some(item) = self.items.get(self.entry) else {
+        if self.hash.is_some() {
             return Ok(Step::Over);
-        };
-        if matches!(item.from, From::Nowhere) {
-            self.advance();
-            return Ok(Step::Worked);
         }
-        let number = self.entry as u32;
-        match self.offer() {
-            None if self.hashes.is_empty() || self.guess == u64::MAX => {
-                self.pending.extend(wire::guess(number));
-                self.open(true)?;
+        let mut small = [0; SMALL_ROOM];
+        let is_small = room.len() < SMALL_ROOM;
+        let frame = if is_small { &mut small[..] } else { room };
+        let most = (frame.len() - DATA_HEAD).min(DATA_BYTES_MAX);
+        let data = &mut frame[DATA_HEAD..DATA_HEAD + most];
+        let Some(length) = self.source.read(data, self.read)? else {
+            if now.since(self.given_at) < ALIVE_INTERVAL {
+                return Ok(Step::Quiet);
             }
-            None => {
-                self.stage = Stage::Next;
-                return Ok(Step::Waits);
-            }
-            Some(None) => {
-                self.pending.extend(wire::begin(number, 0));
-                self.open(false)?;
-            }
-            Some(Some(have)) => {
-                let From::File(path) = &item.from else {
-                    return Err(nonsense("it offers what is not on the list"));
-                };
-                let file = File::open(path).map_err(|why| unreadable(path, &why))?;
-                self.stage = Stage::Compare {
-                    file,
-                    hasher: Box::default(),
-                    matched: 0,
-                    have,
-                };
-            }
-        }
-        Ok(Step::Worked)
-    }
-
-    fn open(&mut self, guess: bool) -> Result<(), Failure> {
-        let item = &mut self.items[self.entry];
-        let bytes = item.entry.what.bytes().unwrap_or(0);
-        let source = match &mut item.from {
-            From::File(path) => Source::File(
-                File::open(&path).map_err(|why| unreadable(path, &why))?,
-                path.clone(),
-                bytes,
-            ),
-            From::Pipe(input) => Source::Pipe(
-                input
-                    .try_clone()
-                    .map_err(|why| unreadable("standard input".as_ref(), &why))?,
-            ),
-            From::Pattern | From::Nowhere => Source::Pattern(bytes),
-        };
-        self.stage = Stage::Body {
-            source,
-            at: 0,
-            hasher: Box::default(),
-            guess,
-        };
-        Ok(())
-    }
-
-    /// Compares one block, where its hash has come.
-    fn compare(
-        &mut self,
-        now: Time,
-        file: File,
-        mut hasher: Box<blake3::Hasher>,
-        matched: u64,
-        have: u64,
-    ) -> Result<Step, Failure> {
-        let item = &self.items[self.entry];
-        let bytes = item.entry.what.bytes().unwrap_or(0);
-        let From::File(path) = &item.from else {
-            return Ok(Step::Over);
-        };
-        let path = path.clone();
-        if matched == wire::blocks(have, bytes) {
-            return Ok(self.resume(file, path, hasher, if have == bytes { bytes } else { matched * BLOCK }));
-        }
-        // Of an entry whose first block already differed more may have come.
-        while self
-            .blocks
-            .front()
-            .is_some_and(|(entry, _)| (*entry as usize) < self.entry)
-        {
-            self.blocks.pop_front();
-        }
-        if now.since(self.given_at) >= ALIVE_EVERY {
             self.pending.extend(wire::data(0));
-        }
-        let Some((_, theirs)) = self.blocks.pop_front() else {
-            self.stage = Stage::Compare {
-                file,
-                hasher,
-                matched,
-                have,
-            };
-            return Ok(if self.pending.is_empty() {
-                Step::Waits
-            } else {
-                Step::Worked
-            });
+            return Ok(Step::Pending);
         };
-        self.scratch.resize((bytes - matched * BLOCK).min(BLOCK) as usize, 0);
-        file.read_exact_at(&mut self.scratch, matched * BLOCK)
-            .map_err(|why| unreadable(&path, &why))?;
-        if *blake3::hash(&self.scratch).as_bytes() != theirs {
-            // A whole file that differs is another file.
-            let from = if have == bytes { 0 } else { matched * BLOCK };
-            let hasher = if from == 0 { Box::default() } else { hasher };
-            return Ok(self.resume(file, path, hasher, from));
+        if length == 0 {
+            let hash = *self.hasher.finalize().as_bytes();
+            self.hash = Some(hash);
+            self.pending.extend(wire::end(&hash));
+            return Ok(Step::Pending);
         }
-        hasher.update(&self.scratch);
-        self.stage = Stage::Compare {
-            file,
-            hasher,
-            matched: matched + 1,
-            have,
-        };
-        Ok(Step::Compared)
-    }
-
-    fn resume(&mut self, file: File, path: PathBuf, hasher: Box<blake3::Hasher>, from: u64) -> Step {
-        let bytes = self.items[self.entry].entry.what.bytes().unwrap_or(0);
-        self.had += from;
-        self.read += from;
-        self.pending.extend(wire::begin(self.entry as u32, from));
-        self.stage = Stage::Body {
-            source: Source::File(file, path, bytes),
-            at: from,
-            hasher,
-            guess: false,
-        };
-        Step::Worked
-    }
-
-    fn body(
-        &mut self,
-        mut source: Source,
-        at: u64,
-        mut hasher: Box<blake3::Hasher>,
-        guess: bool,
-        now: Time,
-        room: &mut [u8],
-    ) -> Result<Step, Failure> {
-        let guess = match (guess, self.offer()) {
-            (true, Some(Some(_))) => {
-                // The receiver throws the guess away.
-                self.read -= at;
-                self.stage = Stage::Next;
-                return Ok(Step::Worked);
-            }
-            (true, None) if at >= self.guess => {
-                self.stage = Stage::Body {
-                    source,
-                    at,
-                    hasher,
-                    guess,
-                };
-                return Ok(Step::Waits);
-            }
-            (guess, offer) => guess && offer.is_none(),
-        };
-        let mut elsewhere = [0; SMALL];
-        let small = room.len() < SMALL;
-        let frame = if small { &mut elsewhere[..] } else { room };
-        let most = (frame.len() - DATA_HEAD).min(MOST_DATA);
-        let read = source.read(&mut frame[DATA_HEAD..DATA_HEAD + most], at)?;
-        match read {
-            None => {
-                self.stage = Stage::Body {
-                    source,
-                    at,
-                    hasher,
-                    guess,
-                };
-                if now.since(self.given_at) >= ALIVE_EVERY {
-                    self.pending.extend(wire::data(0));
-                    return Ok(Step::Worked);
-                }
-                Ok(Step::Quiet)
-            }
-            Some(0) => {
-                let hash = *hasher.finalize().as_bytes();
-                self.pending.extend(wire::end(&hash));
-                if guess {
-                    self.stage = Stage::Guessed(at, hash);
-                } else {
-                    self.hashes.push(hash);
-                    self.advance();
-                }
-                Ok(Step::Worked)
-            }
-            Some(read) => {
-                hasher.update(&frame[DATA_HEAD..DATA_HEAD + read]);
-                frame[..DATA_HEAD].copy_from_slice(&wire::data(read as u32));
-                let length = DATA_HEAD + read;
-                self.read += read as u64;
-                self.stage = Stage::Body {
-                    source,
-                    at: at + read as u64,
-                    hasher,
-                    guess,
-                };
-                if small {
-                    self.pending.extend(&elsewhere[..length]);
-                    return Ok(Step::Worked);
-                }
-                Ok(Step::Gave(length))
-            }
+        self.hasher.update(&data[..length]);
+        self.read += length as u64;
+        frame[..DATA_HEAD].copy_from_slice(&wire::data(length as u32));
+        if is_small {
+            self.pending.extend(&small[..DATA_HEAD + length]);
+            return Ok(Step::Pending);
         }
-    }
-}
-
-/// What one step did.
-enum Step {
-    /// So many bytes are in the room.
-    Gave(usize),
-    /// Something else, and there may be more to do.
-    Worked,
-    /// A block was read and compared.
-    Compared,
-    Waits,
-    Quiet,
-    Over,
-}
-
-/// What a receiver says cannot be.
-fn nonsense(what: &str) -> Failure {
-    Failure::text(Kind::Failed, format!("the receiver makes no sense: {what}"))
-}
-
-impl Source {
-    /// Reads from `at` on: none at the end, `None` where nothing is there at the moment.
-    fn read(&mut self, room: &mut [u8], at: u64) -> Result<Option<usize>, Failure> {
-        match self {
-            Source::File(file, path, bytes) => {
-                let most = usize::try_from(*bytes - at).unwrap_or(usize::MAX).min(room.len());
-                if most == 0 {
-                    return Ok(Some(0));
-                }
-                loop {
-                    match file.read_at(&mut room[..most], at) {
-                        Ok(0) => {
-                            let text = format!(
-                                "{} became shorter while it was sent: {at} of {bytes} bytes",
-                                path.display()
-                            );
-                            return Err(Failure::text(Kind::Failed, text));
-                        }
-                        Ok(read) => return Ok(Some(read)),
-                        Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                        Err(why) => return Err(unreadable(path, &why)),
-                    }
-                }
-            }
-            Source::Pipe(input) => {
-                let mut polled = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
-                if poll(&mut polled, PollTimeout::ZERO).unwrap_or(0) == 0 {
-                    return Ok(None);
-                }
-                match input.read(room) {
-                    Ok(read) => Ok(Some(read)),
-                    Err(why) if matches!(why.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
-                        Ok(None)
-                    }
-                    Err(why) => Err(unreadable("what is sent".as_ref(), &why)),
-                }
-            }
-            Source::Pattern(bytes) => {
-                let most = usize::try_from(*bytes - at).unwrap_or(usize::MAX).min(room.len());
-                pattern(&mut room[..most], at);
-                Ok(Some(most))
-            }
-        }
-    }
-}
-
-/// Each eight bytes say where they are, so that a hash of anything misplaced differs.
-fn pattern(room: &mut [u8], at: u64) {
-    let begun = (at.next_multiple_of(8) - at).min(room.len() as u64) as usize;
-    let (first, rest) = room.split_at_mut(begun);
-    first.copy_from_slice(&(at / 8).to_be_bytes()[(at % 8) as usize..][..begun]);
-    for (number, piece) in (at.div_ceil(8)..).zip(rest.chunks_mut(8)) {
-        piece.copy_from_slice(&number.to_be_bytes()[..piece.len()]);
+        Ok(Step::Gave(DATA_HEAD + length))
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::fs::File;
+    use std::io::{self, Write};
+    use std::net::UdpSocket;
+    use std::os::fd::OwnedFd;
+
+    use ccplane_transport::{Config, Native, Rc3};
+    use ccplane_udp::{Congestion, DATAGRAM, Options, Stamping};
+    use ccplane_units::Bytes;
+
+    use super::*;
+    use crate::transfer::wire::{Event, Frames, HASH_BYTES};
+
+    fn pattern(bytes: u64) -> Stream {
+        let (source, header) = Source::pattern(Bytes::new(bytes));
+        Stream::new(source, &header, Time::ZERO).unwrap()
+    }
+
+    /// Returns the whole stream, written with this much room at a time.
+    fn written(stream: &mut Stream, room: usize) -> Vec<u8> {
+        let (mut all, mut room) = (Vec::new(), vec![0; room]);
+        loop {
+            match stream.next(Time::ZERO, &mut room).unwrap() {
+                Step::Gave(bytes) => all.extend_from_slice(&room[..bytes]),
+                Step::Pending => {}
+                Step::Quiet | Step::Over => return all,
+            }
+        }
+    }
+
+    /// Returns a connection with a window of 16 MiB whose hello has not left, and the peer's socket.
+    fn connecting() -> (Host, u64, UdpSocket) {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let options = Options {
+            local: "127.0.0.1:0".parse().unwrap(),
+            datagram: DATAGRAM,
+            window: 16 << 20,
+            tls: None,
+            dscp: 0,
+            config: Config {
+                rc3: Some(Rc3::default()),
+                ..Config::default()
+            },
+            stamping: Stamping::Off,
+            link: None,
+            accepted: Native::cubic(),
+        };
+        let mut host = Host::bind(options).unwrap();
+        let to = peer.local_addr().unwrap();
+        let id = host.connect(to, Congestion::Native(Native::cubic())).unwrap();
+        (host, id, peer)
+    }
+
+    #[test]
+    fn the_end_of_the_stream_is_known_before_anything_is_sent() {
+        let (mut host, id, peer) = connecting();
+        let mut stream = pattern(200_000);
+        stream.read_ahead(&mut host, id, Duration::from_millis(100)).unwrap();
+        let known = host.connection(id).unwrap().pending();
+        assert!((200_000 + HASH_BYTES as u64..202_000).contains(&known), "{known}");
+        let nothing = peer.recv(&mut [0; 2000]).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        host.turn(Duration::ZERO).unwrap();
+        peer.recv(&mut [0; 2000]).unwrap();
+    }
+
+    /// At most 64 kB, which is what a pipe holds, in 20 ms: the window would take five seconds.
+    #[test]
+    fn a_slow_source_does_not_hold_the_hello_up() {
+        let (mut host, id, _peer) = connecting();
+        let (slow, mut writer) = io::pipe().unwrap();
+        let source = Source::Pipe(File::from(OwnedFd::from(slow)), "pipe".into());
+        let header = Header {
+            name: Vec::new(),
+            bytes: None,
+            executable: false,
+        };
+        let mut stream = Stream::new(source, &header, host.now()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while writer.write_all(&[7; 1 << 16]).is_ok() {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+            });
+            stream.read_ahead(&mut host, id, Duration::from_millis(100)).unwrap();
+            // The writer ends when the other end of its pipe is closed.
+            drop(stream);
+        });
+        let known = host.connection(id).unwrap().pending();
+        assert!(known < 8 << 20, "{known}");
+    }
+
+    #[test]
+    fn a_stream_is_the_same_in_any_pieces() {
+        for bytes in [0, 1, 7, 8, 1000, 100_000] {
+            let mut stream = pattern(bytes);
+            let mut whole = vec![0; bytes as usize];
+            assert_eq!(
+                Source::pattern(Bytes::new(bytes)).0.read(&mut whole, 0).unwrap(),
+                Some(whole.len())
+            );
+            for room in [1, 3, 17, 100, 1 << 17] {
+                let mut again = pattern(bytes);
+                let sent = written(&mut again, room);
+                let (mut frames, mut rest, mut data, mut end) = (Frames::default(), &sent[..], Vec::new(), None);
+                while let Some(event) = frames.next(&mut rest).unwrap() {
+                    match event {
+                        Event::Header(header) => assert_eq!(header.bytes, Some(bytes)),
+                        Event::Data(more) => data.extend_from_slice(more),
+                        Event::End(hash) => end = Some(hash),
+                    }
+                }
+                assert_eq!(data, whole, "{bytes} bytes in pieces of {room}");
+                assert_eq!(end, Some(again.hash()));
+                assert_eq!(end, Some(*blake3::hash(&whole).as_bytes()));
+            }
+            written(&mut stream, 1 << 16);
+            assert_eq!(stream.read, bytes);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The place of one received file.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::name;
+use super::new_file::{Folder, NewFile};
+use super::target::{cannot_write, numbered};
+
+/// Alternative names that are tried. A folder with more is a mistake.
+const NAMES_MAX: u64 = 10_000;
+
+/// Place of one received file. Dropped before [`store`](Sink::store), it leaves nothing.
+pub(crate) struct Sink {
+    output: Output,
+    /// Place for people.
+    shown: String,
+}
+
+enum Output {
+    /// Standard output, a device or a pipe.
+    Plain(Box<dyn Write + Send>),
+    /// File that gets its name when it is complete.
+    File {
+        new: NewFile,
+        folder: Folder,
+        name: OsString,
+        taken: Taken,
+        executable: bool,
+    },
+}
+
+/// Reaction to a name that is taken when the file is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Replaces the other file.
+    Replace,
+    /// Fails.
+    Refuse,
+    /// Uses `name-2`, `name-3` and so on.
+    Alternative,
+    /// Uses the next number.
+    Number(u64),
+}
+
+impl Sink {
+    /// Returns a place without a name to get.
+    pub fn plain(to: Box<dyn Write + Send>, shown: String) -> Sink {
+        Sink {
+            output: Output::Plain(to),
+            shown,
+        }
+    }
+
+    /// Creates a file in a folder.
+    pub fn file(folder: &Folder, name: OsString, taken: Taken, executable: bool) -> Result<Sink, String> {
+        let path = folder.path().join(&name);
+        let new = folder.create(&name).map_err(|why| cannot_write(&path, &why))?;
+        Ok(Sink {
+            shown: path.display().to_string(),
+            output: Output::File {
+                new,
+                folder: folder.clone(),
+                name,
+                taken,
+                executable,
+            },
+        })
+    }
+
+    /// Writes bytes. An error names the place.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let written = match &mut self.output {
+            Output::Plain(to) => to.write_all(bytes),
+            Output::File { new, .. } => new.file.write_all(bytes),
+        };
+        written.map_err(|why| cannot_write(Path::new(&self.shown), &why))
+    }
+
+    /// Gives the complete file its name, and returns it for people. With `sync` both outlive a loss of
+    /// power.
+    pub fn store(mut self, sync: bool) -> Result<String, String> {
+        self.name(sync)
+            .map_err(|why| cannot_write(Path::new(&self.shown), &why))?;
+        Ok(self.shown)
+    }
+
+    fn name(&mut self, sync: bool) -> io::Result<()> {
+        let (new, folder, name, taken, executable) = match &mut self.output {
+            Output::Plain(to) => return to.flush(),
+            Output::File {
+                new,
+                folder,
+                name,
+                taken,
+                executable,
+            } => (new, folder, name, taken, executable),
+        };
+        if *executable {
+            new.make_executable()?;
+        }
+        if sync {
+            new.sync()?;
+        }
+        let named = link(new, name, *taken)?;
+        if sync {
+            new.sync_name()?;
+        }
+        self.shown = folder.path().join(named).display().to_string();
+        Ok(())
+    }
+}
+
+/// Gives a file its name, and returns the name. Only [`Taken::Replace`] replaces a file: a link, unlike a
+/// rename, never does.
+fn link(new: &NewFile, wanted: &OsString, taken: Taken) -> io::Result<OsString> {
+    if taken == Taken::Replace {
+        return new.replace(wanted).map(|()| wanted.clone());
+    }
+    let mut name = wanted.clone();
+    for n in 1..NAMES_MAX {
+        match new.link(&name) {
+            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {}
+            outcome => return outcome.map(|()| name),
+        }
+        name = match taken {
+            Taken::Alternative => name::alternative(wanted, n + 1),
+            Taken::Number(first) => numbered(first + n),
+            Taken::Refuse | Taken::Replace => break,
+        };
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}

@@ -1,0 +1,124 @@
+//! The destination of received files.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::name;
+use super::new_file::Folder;
+use super::sink::{Sink, Taken};
+use super::wire::Header;
+use crate::exit::{Failure, Kind};
+
+/// Destination of transfers.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// One file, for one transfer.
+    File {
+        /// Folder of the file.
+        folder: Folder,
+        /// Name in the folder.
+        name: OsString,
+        /// Replaces an existing file.
+        force: bool,
+    },
+    /// Files in a folder.
+    Folder(Folder),
+    /// Standard output, for one transfer.
+    Stdout,
+    /// An existing device or pipe, such as `/dev/null`.
+    Device(PathBuf),
+}
+
+impl Target {
+    /// Reads `--out`. Refuses what could not be stored later.
+    pub fn parse(out: &Path, force: bool) -> Result<Target, Failure> {
+        if out == Path::new("-") {
+            return Ok(Target::Stdout);
+        }
+        match fs::metadata(out) {
+            Ok(about) if about.is_dir() => return Folder::open(out).map(Target::Folder),
+            Ok(about) if !about.is_file() => return Ok(Target::Device(out.to_owned())),
+            Err(why) if why.kind() != io::ErrorKind::NotFound => {
+                return Err(Failure::text(Kind::Usage, format!("--out {}: {why}", out.display())));
+            }
+            _ => {}
+        }
+        if !force && out.symlink_metadata().is_ok() {
+            let text = format!("{} exists", out.display());
+            return Err(Failure::text(Kind::Usage, text).hint("--force replaces it"));
+        }
+        let Some(name) = out.file_name() else {
+            return Err(Failure::text(
+                Kind::Usage,
+                format!("--out {} names no file", out.display()),
+            ));
+        };
+        let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
+        Ok(Target::File {
+            folder: Folder::open(parent.unwrap_or(Path::new(".")))?,
+            name: name.to_owned(),
+            force,
+        })
+    }
+
+    /// Returns true if it takes only one transfer.
+    pub fn is_single(&self) -> bool {
+        matches!(self, Target::File { .. } | Target::Stdout)
+    }
+
+    /// Opens the place of a file that the sender describes. `hidden` allows names that start with a dot.
+    /// `n` is the transfer's number, for a file without a name.
+    pub fn open(&self, header: &Header, hidden: bool, n: u64) -> Result<Sink, String> {
+        self.check_room(header.bytes.unwrap_or(0))?;
+        match self {
+            Target::Stdout => Ok(Sink::plain(Box::new(io::stdout()), "standard output".to_owned())),
+            Target::Device(path) => {
+                let file = OpenOptions::new().write(true).open(path);
+                let file = file.map_err(|why| cannot_write(path, &why))?;
+                Ok(Sink::plain(Box::new(file), path.display().to_string()))
+            }
+            Target::File { folder, name, force } => {
+                let taken = if *force { Taken::Replace } else { Taken::Refuse };
+                Sink::file(folder, name.clone(), taken, header.executable)
+            }
+            Target::Folder(folder) if header.name.is_empty() => {
+                Sink::file(folder, numbered(n), Taken::Number(n), header.executable)
+            }
+            Target::Folder(folder) => {
+                let name = name::entry(&header.name, hidden).map_err(|why| why.to_string())?;
+                Sink::file(folder, name, Taken::Alternative, header.executable)
+            }
+        }
+    }
+
+    fn check_room(&self, bytes: u64) -> Result<(), String> {
+        let (Target::File { folder, .. } | Target::Folder(folder)) = self else {
+            return Ok(());
+        };
+        match folder.free_bytes() {
+            Some(free) if bytes > free => Err(format!(
+                "there is no room in {}: {} are needed, {} are free",
+                folder.path().display(),
+                human(bytes),
+                human(free)
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the name of the `n`-th transfer without a name of its own.
+pub(super) fn numbered(n: u64) -> OsString {
+    format!("received-{n:04}").into()
+}
+
+pub(super) fn cannot_write(path: &Path, why: &io::Error) -> String {
+    format!("cannot write {}: {why}", path.display())
+}
+
+/// Returns bytes in a form for people.
+pub(crate) fn human(bytes: u64) -> String {
+    indicatif::HumanBytes(bytes).to_string()
+}

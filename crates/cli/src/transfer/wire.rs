@@ -1,0 +1,379 @@
+//! The two streams of a transfer, byte for byte. Integers are big-endian.
+//!
+//! The sender's stream: `ccpsend3`, the header, data frames, an end frame.
+//!
+//! | header | bytes |
+//! | --- | --- |
+//! | kind: 0 file, 1 executable file, 2 stream of unknown length | 1 |
+//! | length of the file; 0 for a stream | 8 |
+//! | length of the name, name; an empty name lets the receiver choose | 2 + |
+//!
+//! | frame | bytes |
+//! | --- | --- |
+//! | 1, data: length, bytes; without bytes it only shows that the sender is alive | 1 + 4 + |
+//! | 2, end: BLAKE3 hash of all bytes | 1 + 32 |
+//!
+//! The receiver's stream: `ccprecv3`, then one answer.
+//!
+//! | answer | bytes |
+//! | --- | --- |
+//! | 1, stored: hash of what is stored | 1 + 32 |
+//! | 2, differs: hash of what arrived, which is not stored | 1 + 32 |
+//! | 3, failed: length of the reason, the reason | 1 + 2 + |
+//!
+//! The file depends on no other one, so that a fuzz target can include it.
+
+/// Start of the sender's stream; its last digit is the protocol's version.
+const SENDER: [u8; 8] = *b"ccpsend3";
+/// Start of the receiver's stream.
+const RECEIVER: [u8; 8] = *b"ccprecv3";
+/// Longest name, bytes. It bounds what a stranger makes a receiver hold; longer ones do not open.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest data frame, bytes.
+pub const DATA_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a data frame before its data.
+pub const DATA_HEAD: usize = 5;
+/// Longest reason of a failure, bytes. A terminal shows it in a few lines.
+const REASON_BYTES_MAX: usize = 512;
+/// Bytes of a hash.
+pub const HASH_BYTES: usize = 32;
+/// Bytes of the header before the name, with the start of the stream.
+const HEAD_BYTES: usize = 19;
+
+/// BLAKE3 hash.
+pub type Hash = [u8; HASH_BYTES];
+
+/// Description of what is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Name in the receiver's folder; empty lets the receiver choose.
+    pub name: Vec<u8>,
+    /// Length of a file; `None` for a stream.
+    pub bytes: Option<u64>,
+    /// The file is executable for its owner.
+    pub executable: bool,
+}
+
+/// Violation of the protocol by the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// Another program, or another version.
+    #[error("the peer is not `ccplane send` or `ccplane recv` of this version")]
+    Version,
+    /// Unknown kind of file.
+    #[error("unknown kind of file {0}")]
+    File(u8),
+    /// Name beyond [`NAME_BYTES_MAX`].
+    #[error("a name of {0} bytes; at most {NAME_BYTES_MAX} are allowed")]
+    Name(usize),
+    /// Unknown frame or answer.
+    #[error("unknown message of kind {0}")]
+    Kind(u8),
+    /// Data frame beyond [`DATA_BYTES_MAX`].
+    #[error("a frame of {0} bytes; at most {DATA_BYTES_MAX} are allowed")]
+    Data(usize),
+    /// Reason beyond [`REASON_BYTES_MAX`].
+    #[error("a reason of {0} bytes; at most {REASON_BYTES_MAX} are allowed")]
+    Reason(usize),
+}
+
+impl Header {
+    /// Returns the start of the sender's stream; an error if the name is too long.
+    pub fn write(&self) -> Result<Vec<u8>, WireError> {
+        let length = name_length(self.name.len())?;
+        let kind = match (self.bytes, self.executable) {
+            (Some(_), false) => 0,
+            (Some(_), true) => 1,
+            (None, _) => 2,
+        };
+        let mut out = SENDER.to_vec();
+        out.push(kind);
+        out.extend(self.bytes.unwrap_or(0).to_be_bytes());
+        out.extend(length.to_be_bytes());
+        out.extend(&self.name);
+        Ok(out)
+    }
+}
+
+fn name_length(bytes: usize) -> Result<u16, WireError> {
+    let length = u16::try_from(bytes).ok();
+    length.filter(|_| bytes <= NAME_BYTES_MAX).ok_or(WireError::Name(bytes))
+}
+
+/// Returns the head of a data frame with `length` bytes.
+pub fn data(length: u32) -> [u8; DATA_HEAD] {
+    let [a, b, c, d] = length.to_be_bytes();
+    [1, a, b, c, d]
+}
+
+/// Returns the end frame.
+pub fn end(hash: &Hash) -> Vec<u8> {
+    [&[2][..], hash].concat()
+}
+
+/// Part of the sender's stream.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The header. It comes first, once.
+    Header(Header),
+    /// Bytes of the file; none from a sender that is alive and has none at the moment.
+    Data(&'a [u8]),
+    /// The end, with the hash of all bytes.
+    End(Hash),
+}
+
+/// Parser of the sender's stream, independent of how it is cut.
+#[derive(Debug, Default)]
+pub struct Frames {
+    /// Bytes of an incomplete head.
+    held: Vec<u8>,
+    has_header: bool,
+    /// Bytes of the current frame's data to come.
+    data: usize,
+}
+
+impl Frames {
+    /// Returns the next event, or `None` if it needs more input. It advances `input` past what it used.
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, WireError> {
+        if !self.has_header {
+            return Ok(self.read_header(input)?.map(Event::Header));
+        }
+        if self.data == 0 {
+            if !hold(&mut self.held, 1, input) {
+                return Ok(None);
+            }
+            let length = match self.held[0] {
+                1 => DATA_HEAD,
+                2 => 1 + HASH_BYTES,
+                kind => return Err(WireError::Kind(kind)),
+            };
+            if !hold(&mut self.held, length, input) {
+                return Ok(None);
+            }
+            let held = std::mem::take(&mut self.held);
+            if held[0] == 2 {
+                return Ok(Some(Event::End(hash_of(&held[1..]))));
+            }
+            self.data = number(&held[1..]) as usize;
+            if self.data > DATA_BYTES_MAX {
+                return Err(WireError::Data(self.data));
+            }
+            if self.data == 0 {
+                return Ok(Some(Event::Data(&[])));
+            }
+        }
+        let (data, rest) = input.split_at(self.data.min(input.len()));
+        *input = rest;
+        self.data -= data.len();
+        Ok((!data.is_empty()).then_some(Event::Data(data)))
+    }
+
+    fn read_header(&mut self, input: &mut &[u8]) -> Result<Option<Header>, WireError> {
+        if !hold(&mut self.held, HEAD_BYTES, input) {
+            return Ok(None);
+        }
+        if self.held[..8] != SENDER {
+            return Err(WireError::Version);
+        }
+        let (bytes, length) = (number(&self.held[9..17]), number(&self.held[17..19]) as usize);
+        name_length(length)?;
+        if !hold(&mut self.held, HEAD_BYTES + length, input) {
+            return Ok(None);
+        }
+        let (bytes, executable) = match self.held[8] {
+            kind @ (0 | 1) => (Some(bytes), kind == 1),
+            2 => (None, false),
+            kind => return Err(WireError::File(kind)),
+        };
+        self.has_header = true;
+        let name = std::mem::take(&mut self.held).split_off(HEAD_BYTES);
+        Ok(Some(Header {
+            name,
+            bytes,
+            executable,
+        }))
+    }
+}
+
+/// The receiver's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// All bytes are stored, with this hash.
+    Stored(Hash),
+    /// Other bytes than the sender's arrived, with this hash. Nothing is stored.
+    Differs(Hash),
+    /// The file cannot be stored, for this reason.
+    Failed(String),
+}
+
+/// Returns the start of the receiver's stream.
+pub fn greeting() -> [u8; 8] {
+    RECEIVER
+}
+
+impl Answer {
+    /// Returns the answer as it is sent. A long reason is cut.
+    pub fn write(&self) -> Vec<u8> {
+        match self {
+            Answer::Stored(hash) => [&[1][..], hash].concat(),
+            Answer::Differs(hash) => [&[2][..], hash].concat(),
+            Answer::Failed(reason) => {
+                let reason = reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].as_bytes();
+                [&[3][..], &(reason.len() as u16).to_be_bytes(), reason].concat()
+            }
+        }
+    }
+}
+
+/// Parser of the receiver's stream, independent of how it is cut.
+#[derive(Debug, Default)]
+pub struct Answers {
+    held: Vec<u8>,
+    is_greeted: bool,
+}
+
+impl Answers {
+    /// Returns the answer, or `None` if it needs more input. It advances `input` past what it used.
+    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Answer>, WireError> {
+        if !self.is_greeted {
+            if !hold(&mut self.held, RECEIVER.len(), input) {
+                return Ok(None);
+            }
+            if self.held != RECEIVER {
+                return Err(WireError::Version);
+            }
+            self.is_greeted = true;
+            self.held.clear();
+        }
+        if !hold(&mut self.held, 1, input) {
+            return Ok(None);
+        }
+        let head = match self.held[0] {
+            1 | 2 => 1 + HASH_BYTES,
+            3 => 3,
+            kind => return Err(WireError::Kind(kind)),
+        };
+        if !hold(&mut self.held, head, input) {
+            return Ok(None);
+        }
+        if self.held[0] == 3 {
+            let length = number(&self.held[1..3]) as usize;
+            if length > REASON_BYTES_MAX {
+                return Err(WireError::Reason(length));
+            }
+            if !hold(&mut self.held, head + length, input) {
+                return Ok(None);
+            }
+        }
+        let held = std::mem::take(&mut self.held);
+        Ok(Some(match held[0] {
+            1 => Answer::Stored(hash_of(&held[1..])),
+            2 => Answer::Differs(hash_of(&held[1..])),
+            _ => Answer::Failed(String::from_utf8_lossy(&held[3..]).into_owned()),
+        }))
+    }
+}
+
+/// Moves bytes from the input until `length` are held. Returns true if they are.
+fn hold(held: &mut Vec<u8>, length: usize, input: &mut &[u8]) -> bool {
+    let missing = length.saturating_sub(held.len()).min(input.len());
+    let (taken, rest) = input.split_at(missing);
+    held.extend_from_slice(taken);
+    *input = rest;
+    held.len() >= length
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte))
+}
+
+fn hash_of(bytes: &[u8]) -> Hash {
+    let mut hash = [0; HASH_BYTES];
+    hash.copy_from_slice(bytes);
+    hash
+}
+
+#[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::fuzz::{answered, fuzz, sent};
+    use super::*;
+
+    fn header() -> impl Strategy<Value = Header> {
+        let name = proptest::collection::vec(any::<u8>(), 0..20);
+        (name, any::<Option<u64>>(), any::<bool>()).prop_map(|(name, bytes, executable)| Header {
+            name,
+            bytes,
+            executable: executable && bytes.is_some(),
+        })
+    }
+
+    fn answer() -> impl Strategy<Value = Answer> {
+        prop_oneof![
+            any::<Hash>().prop_map(Answer::Stored),
+            any::<Hash>().prop_map(Answer::Differs),
+            "[ -~]{0,40}".prop_map(Answer::Failed),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_stream_is_read_as_it_was_written(
+            header in header(),
+            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..30), 0..6),
+            piece in 1usize..40,
+        ) {
+            let mut stream = header.write().unwrap();
+            for chunk in &chunks {
+                stream.extend(data(chunk.len() as u32));
+                stream.extend(chunk);
+            }
+            stream.extend(end(&[9; HASH_BYTES]));
+            let (events, data) = sent(&stream, piece);
+            prop_assert_eq!(events.len(), 2);
+            prop_assert_eq!(&events[0], &format!("{:?} after 0", Event::Header(header)));
+            prop_assert_eq!(data, chunks.concat());
+        }
+
+        #[test]
+        fn an_answer_is_read_as_it_was_written(answer in answer(), piece in 1usize..40) {
+            let stream = [&greeting()[..], &answer.write()].concat();
+            prop_assert_eq!(answered(&stream, piece), vec![format!("{answer:?}")]);
+        }
+
+        #[test]
+        fn no_bytes_panic(
+            start in prop_oneof![Just(&b""[..]), Just(&SENDER[..]), Just(&RECEIVER[..])],
+            bytes in proptest::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..100),
+        ) {
+            fuzz(&[start, &bytes].concat());
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_the_limits_is_refused() {
+        let long = Header {
+            name: vec![b'n'; NAME_BYTES_MAX + 1],
+            bytes: None,
+            executable: false,
+        };
+        assert_eq!(long.write(), Err(WireError::Name(NAME_BYTES_MAX + 1)));
+        let name_length = [&SENDER[..], &[0; 9], &[1, 0]].concat();
+        assert_eq!(Frames::default().next(&mut &name_length[..]), Err(WireError::Name(256)));
+        let kind = [&SENDER[..], &[3], &[0; 10]].concat();
+        assert_eq!(Frames::default().next(&mut &kind[..]), Err(WireError::File(3)));
+        assert_eq!(
+            Frames::default().next(&mut &b"ccpsend2___________"[..]),
+            Err(WireError::Version)
+        );
+        let reason = [&RECEIVER[..], &[3, 2, 1]].concat();
+        assert_eq!(Answers::default().next(&mut &reason[..]), Err(WireError::Reason(513)));
+        let cut = Answer::Failed("ö".repeat(300)).write();
+        assert_eq!(cut.len(), 3 + REASON_BYTES_MAX);
+    }
+}

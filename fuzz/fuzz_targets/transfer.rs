@@ -1,0 +1,13 @@
+//! Both streams of a file transfer. The parser is included by its path: it needs nothing else of the command.
+#![no_main]
+#![allow(dead_code, reason = "the parser's other users are in the command")]
+
+#[path = "../../crates/cli/src/transfer/wire/fuzz.rs"]
+mod fuzz;
+#[path = "../../crates/cli/src/transfer/wire.rs"]
+mod wire;
+
+use libfuzzer_sys::fuzz_target;
+use wire::{Answers, Event, Frames};
+
+fuzz_target!(|stream: &[u8]| fuzz::fuzz(stream));
