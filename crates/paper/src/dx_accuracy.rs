@@ -333,17 +333,9 @@ fn words(findings: &mut Findings, measured: &Measured) {
              the fourth. Such devices take no time to transmit, so that there is nothing to calibrate by; both hosts have one clock.",
             direct.writes, direct.packets
         ));
-        let clocks = direct::with_clocks();
-        findings.fact("hardware_clocks", clocks.len());
-        findings.remark(match clocks.as_slice() {
-            [] => "No interface of this host stamps packets by itself: the ladder has no hardware.".to_owned(),
-            names => format!(
-                "{} could stamp packets by hardware; this experiment stays within namespaces of its own, and leaves {} alone \
-                 (`ccplane measure` uses it).",
-                names.join(", "),
-                if names.len() == 1 { "it" } else { "them" }
-            ),
-        });
+        let hardware = direct::hardware_stamps();
+        findings.fact("hardware_clocks", hardware.len());
+        findings.remark(hardware_words(&hardware));
     }
     if measured.ladder.is_some() {
         findings.remark(
@@ -362,6 +354,25 @@ fn words(findings: &mut Findings, measured: &Measured) {
          the first sender's own link has 10 Gbit/s so that it is the switch that queues; and the emulator's queue at 100 Mbit/s, \
          whose log has every packet. One TCP connection keeps 250 packets of buffer busy; its sender, beside the probes, is this kernel's own.",
     );
+}
+
+/// Describes the interfaces that stamp in hardware, slide 10's second solution.
+fn hardware_words(interfaces: &[(String, bool)]) -> String {
+    if interfaces.is_empty() {
+        return "No interface of this host stamps every packet in hardware: the ladder has no such step.".to_owned();
+    }
+    let described: Vec<String> = interfaces
+        .iter()
+        .map(|(name, on)| match on {
+            true => format!("{name} stamps every packet in hardware"),
+            false => format!("{name} can stamp every packet in hardware (`hwstamp_ctl -i {name} -t 1 -r 1` switches that on)"),
+        })
+        .collect();
+    format!(
+        "{}. This experiment stays within namespaces of its own and does not use it; `ccplane send --stamps hardware` to another \
+         host does, and prints the one-way queueing delay.",
+        described.join("; ")
+    )
 }
 
 #[cfg(test)]
@@ -402,6 +413,14 @@ mod tests {
         assert_eq!(figures.figures()["accuracy_of"], "real packets");
         assert_eq!(figures.figures()["stack_rtt_spread_us"], 1_000.0);
         assert_eq!(figures.figures()["ladder_real_6_p99_us"], 2.0);
+    }
+
+    #[test]
+    fn interfaces_that_stamp_in_hardware_are_described() {
+        assert!(hardware_words(&[]).contains("No interface"));
+        let text = hardware_words(&[("eth0".to_owned(), true), ("eth1".to_owned(), false)]);
+        assert!(text.contains("eth0 stamps every packet") && text.contains("-i eth1"), "{text}");
+        assert!(text.contains("send --stamps hardware"), "{text}");
     }
 
     #[test]

@@ -250,15 +250,15 @@ fn together(
     }
 }
 
-/// The interfaces of this host that stamp packets by themselves, by name: a physical device with a clock.
-pub(super) fn with_clocks() -> Vec<String> {
+/// Interfaces of this host that stamp every packet in hardware, by name, and if that is switched on.
+pub(super) fn hardware_stamps() -> Vec<(String, bool)> {
     let devices = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    let clocked = devices.filter(|device| {
-        std::fs::read_dir(device.path().join("device/ptp")).is_ok_and(|mut clocks| clocks.next().is_some())
+    let stamping = devices.filter_map(|device| {
+        let name = device.file_name().into_string().ok()?;
+        let can = ccplane_host::timestamping(&name).ok()?;
+        (can.sends_hardware && can.receives_hardware).then_some((name, can.hardware_on))
     });
-    let mut names: Vec<String> = clocked
-        .map(|device| device.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
+    let mut all: Vec<(String, bool)> = stamping.collect();
+    all.sort();
+    all
 }
