@@ -202,16 +202,6 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     ("qdisc remove", &[("", "ccplane qdisc remove --dev eth0")]),
-    (
-        "measure",
-        &[
-            ("on one host", "ccplane measure --serve"),
-            (
-                "and on the other",
-                "ccplane measure 198.51.100.2 --rate 2000 --html delay.html",
-            ),
-        ],
-    ),
     ("gateway keys", &[("", "ccplane gateway keys site-a.key")]),
     ("gateway check", &[("", "ccplane gateway check site-a.toml")]),
     (

@@ -31,7 +31,6 @@ mod link_rate;
 mod listeners;
 mod log;
 mod manual;
-mod measure;
 mod metrics;
 mod new;
 mod paper;
@@ -115,8 +114,6 @@ enum Command {
     /// Queues of a Linux host or router that serve the low classes of `send --rc3` last.
     #[command(subcommand)]
     Qdisc(qdisc::QdiscCommand),
-    /// Measure one-way queueing delay to another host, or between two namespaces, with the kernel's time stamps.
-    Measure(measure::MeasureArgs),
     /// A box between a site and another: the queue to it stands here, and is scheduled. WireGuard between the sites.
     #[command(subcommand)]
     Gateway(gateway::GatewayCommand),
@@ -229,7 +226,6 @@ pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> 
         Command::Recv(args) => recv::run(&args, json),
         Command::Quic(command) => quic::run(&command, &registry, json),
         Command::Qdisc(command) => qdisc::run(&command, json),
-        Command::Measure(args) => measure::run(&args, json),
         Command::Gateway(command) => gateway::run(command, registry, json),
         Command::Bench(command) => bench::run(&command, &registry, json),
         Command::Paper(args) => paper::run(&args, &registry, json),

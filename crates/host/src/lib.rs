@@ -45,6 +45,6 @@ pub use process::{die_with_parent, system_program, with_file_over};
 pub use route::{Route, add_default_route};
 pub use speed::link_speed;
 pub use store::{Store, Stored};
-pub use timestamping::{Timestamping, addresses, interface_of, timestamping};
+pub use timestamping::{Timestamping, interface_of, timestamping};
 pub use unsent::unsent_bytes;
 pub use wire::{LINK_HEADER, Wire};

@@ -100,20 +100,6 @@ pub fn interface_of(address: IpAddr) -> Option<String> {
         .map(|entry| entry.interface_name)
 }
 
-/// The addresses of the calling thread's namespace, without loopback and what holds for one link only.
-pub fn addresses() -> Vec<IpAddr> {
-    let Ok(all) = nix::ifaddrs::getifaddrs() else {
-        return Vec::new();
-    };
-    let found = all.filter_map(|entry| {
-        let storage = entry.address?;
-        let v4 = storage.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
-        v4.or_else(|| storage.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
-    });
-    let local = |ip: &IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    found.filter(|ip| !ip.is_loopback() && !local(ip)).collect()
-}
-
 const _: () = assert!(mem::size_of::<TsInfo>() == 44 && mem::size_of::<Config>() == 12);
 
 #[cfg(test)]
@@ -130,7 +116,6 @@ mod tests {
         );
         assert!(timestamping("ccplane-none").is_err());
         assert_eq!(interface_of([127, 0, 0, 1].into()).as_deref(), Some("lo"));
-        assert!(addresses().iter().all(|ip| !ip.is_loopback()));
     }
 
     #[test]

@@ -22,7 +22,6 @@ mod heard;
 pub mod jobs;
 pub mod loopback;
 pub mod machine;
-pub mod measure;
 pub mod metrics;
 mod over;
 mod packets;

@@ -130,12 +130,12 @@ impl Socket {
     }
 
     /// Whether what arrives is stamped.
-    pub fn is_stamped(&self) -> bool {
+    pub(crate) fn is_stamped(&self) -> bool {
         self.stamps.is_some()
     }
 
     /// Whether what is sent is stamped too.
-    pub fn stamps_departures(&self) -> bool {
+    pub(crate) fn stamps_departures(&self) -> bool {
         self.stamps.as_ref().is_some_and(Stamps::departures)
     }
 
@@ -153,7 +153,7 @@ impl Socket {
     /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that, each a packet of its own: how many of them the
     /// kernel took, and its number of the first, by which [`departures`](Socket::departures) knows them. `WouldBlock` while there is
     /// no room.
-    pub fn send_each(
+    pub(crate) fn send_each(
         &mut self,
         to: SocketAddr,
         contents: &[u8],
@@ -172,17 +172,17 @@ impl Socket {
     }
 
     /// Bytes that were sent and wait in a queue or a driver of this host, with the kernel's overhead.
-    pub fn unsent(&self) -> io::Result<usize> {
+    pub(crate) fn unsent(&self) -> io::Result<usize> {
         ccplane_host::unsent_bytes(self.io.as_fd())
     }
 
     /// Bytes that may wait there before a [`send`](Socket::send) finds no room.
-    pub fn send_buffer(&self) -> usize {
+    pub(crate) fn send_buffer(&self) -> usize {
         getsockopt(&self.io, sockopt::SndBuf).unwrap_or_default()
     }
 
     /// Takes what has arrived, with the kernel's stamps; datagrams of at most `longest` bytes.
-    pub fn receive_each<'a>(&self, inbox: &'a mut Inbox, longest: usize) -> io::Result<Stamped<'a>> {
+    pub(crate) fn receive_each<'a>(&self, inbox: &'a mut Inbox, longest: usize) -> io::Result<Stamped<'a>> {
         let size = longest.clamp(1, BUFFER);
         stamped::receive(&self.io, &mut inbox.buffers, size, &mut inbox.arrived)?;
         Ok(Stamped { inbox, size })
@@ -190,7 +190,7 @@ impl Socket {
 
     /// Gives the numbers and stamps of what was sent, as far as they are known by now; and what the network said of a datagram
     /// that could not be delivered, if anything.
-    pub fn departures(&self, take: impl FnMut(u32, KernelStamp)) -> Option<io::Error> {
+    pub(crate) fn departures(&self, take: impl FnMut(u32, KernelStamp)) -> Option<io::Error> {
         stamped::departures(&self.io, take)
     }
 
@@ -294,7 +294,7 @@ impl Socket {
     }
 
     /// What a router or the other host said of a datagram that could not be delivered, if anything was said.
-    pub fn unreachable(&self) -> Option<io::Error> {
+    pub(crate) fn unreachable(&self) -> Option<io::Error> {
         if self.is_stamped() {
             // With departures they come with those.
             let alone = !self.stamps_departures();
