@@ -18,6 +18,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::Registry;
 use crate::doctor::{self, Need};
+use crate::escape::printable;
 use crate::exit::{Failure, Kind};
 use crate::interrupt;
 use crate::python;
@@ -250,7 +251,7 @@ fn with_bar(
     let stop = interrupt::flag()?;
     let bar = percent_bar();
     let measured = measure(&mut |share, next| {
-        bar.set_message(next.to_owned());
+        bar.set_message(printable(next));
         bar.set_position((share * 100.0) as u64);
         !interrupt::raised(&stop)
     });

@@ -82,7 +82,7 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         return outcome;
     }
     if let Some(warnings) = warnings {
-        eprintln!("{:?}", miette::Report::new(warnings));
+        crate::output::draw(warnings);
     }
     if !args.quiet {
         println!("# typed tree\n{}", program.tree());

@@ -93,7 +93,7 @@ impl Failure {
             println!("{object}");
         }
         let code = self.kind as u8;
-        eprintln!("{:?}", miette::Report::new(self));
+        crate::output::draw(self);
         code
     }
 }

@@ -80,7 +80,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     let terminal = std::io::stdout().is_terminal();
     while !interrupt::raised(&stop) && !output::lost() {
         if terminal && !json {
-            print!("{CLEAR}");
+            output::write_raw(CLEAR);
         }
         show(args, json)?;
         let next = Instant::now() + LOOK;

@@ -6,6 +6,9 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use std::sync::OnceLock;
 
+use miette::Diagnostic;
+
+use crate::escape;
 use crate::exit::{Failure, Kind};
 
 /// What a shell says of a tool that wrote to a pipe which nobody reads any more: 128 + SIGPIPE.
@@ -25,17 +28,41 @@ macro_rules! println {
     ($($text:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Prints a line to standard error. Where nobody reads that, nobody is to be told.
+/// Prints a line to standard error, without control characters. An error is ignored: there is no other
+/// place to report it.
 macro_rules! eprintln {
-    ($($text:tt)*) => {{
-        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($text)*)));
-    }};
+    ($($text:tt)*) => { $crate::output::write_error(format_args!($($text)*)) };
 }
 
-/// What the macros do.
+/// Writes text to standard output. A terminal gets no control characters: names of peers and in files
+/// are part of the text. Files and pipes get the text as it is, JSON above all.
 pub(crate) fn write(text: fmt::Arguments<'_>) {
+    static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
+    match IS_TERMINAL.get_or_init(|| io::stdout().is_terminal()) {
+        true => write_raw(&escape::lines(&text.to_string())),
+        false => write_raw(text),
+    }
+}
+
+/// Writes a line to standard error, without control characters.
+pub(crate) fn write_error(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{}", escape::lines(&text.to_string()));
+}
+
+/// Draws an error or a warning. Colours are its only control characters.
+pub(crate) fn drawn(report: impl Diagnostic + Send + Sync + 'static) -> String {
+    escape::drawn(&format!("{:?}", miette::Report::new(report)), coloured())
+}
+
+/// Writes a drawn error or warning to standard error.
+pub(crate) fn draw(report: impl Diagnostic + Send + Sync + 'static) {
+    let _ = writeln!(io::stderr(), "{}", drawn(report));
+}
+
+/// Writes text of ours to standard output, control characters included.
+pub(crate) fn write_raw(text: impl fmt::Display) {
     if LOST.get().is_none()
-        && let Err(why) = io::stdout().write_fmt(text)
+        && let Err(why) = write!(io::stdout(), "{text}")
     {
         let _ = LOST.set(why);
     }

@@ -21,6 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::Registry;
 use crate::attach::remote::{may_be_silent, names};
 use crate::elsewhere::ElsewhereArgs;
+use crate::escape::printable;
 use crate::exit::{Failure, Kind};
 use crate::{doctor, interrupt, results};
 
@@ -553,8 +554,9 @@ const MILLE: u64 = 1_000;
 /// Shows on a bar that so much is done, 0 to 1, and what goes on.
 pub fn show(bar: &ProgressBar, share: f64, what: &str) {
     bar.set_position((share * MILLE as f64) as u64);
+    let what = printable(what);
     if bar.message() != what {
-        bar.set_message(what.to_owned());
+        bar.set_message(what);
     }
 }
 

@@ -287,6 +287,30 @@ fn a_trace_with_garbage_names_file_and_line() {
     fails(&["emu", "--trace", &file, "--", "true"], 2, &["empty.trace"]);
 }
 
+/// A file of somebody else's, whose text is shown with its mistakes.
+#[test]
+fn control_characters_of_a_file_reach_no_terminal() {
+    let hostile = "\x1b]0;title\x07\x1b[2J\u{9b}1A";
+    let scenario = scratch("hostile.toml", &format!("# {hostile}\nname = \"{hostile}\"\n"));
+    let program = scratch(
+        "hostile.ccp",
+        &format!("(def (Report (volatile {hostile} 0)))\n; {hostile}\n"),
+    );
+    let named = scratch(&format!("{hostile}.ccp"), "(def\n");
+    for arguments in [
+        ["run", &scenario],
+        ["check", &program],
+        ["check", &named],
+        ["run", &named],
+    ] {
+        let output = ccplane(&arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        let found = text.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(found, None, "{arguments:?}: {text:?}");
+    }
+}
+
 #[test]
 fn an_error_as_json_is_one_object() {
     let output = ccplane(&["--json", "paper", "no-such"]);

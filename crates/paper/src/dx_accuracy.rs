@@ -365,7 +365,9 @@ fn hardware_words(interfaces: &[(String, bool)]) -> String {
         .iter()
         .map(|(name, on)| match on {
             true => format!("{name} stamps every packet in hardware"),
-            false => format!("{name} can stamp every packet in hardware (`hwstamp_ctl -i {name} -t 1 -r 1` switches that on)"),
+            false => format!(
+                "{name} can stamp every packet in hardware (`hwstamp_ctl -i {name} -t 1 -r 1` switches that on)"
+            ),
         })
         .collect();
     format!(
@@ -419,7 +421,10 @@ mod tests {
     fn interfaces_that_stamp_in_hardware_are_described() {
         assert!(hardware_words(&[]).contains("No interface"));
         let text = hardware_words(&[("eth0".to_owned(), true), ("eth1".to_owned(), false)]);
-        assert!(text.contains("eth0 stamps every packet") && text.contains("-i eth1"), "{text}");
+        assert!(
+            text.contains("eth0 stamps every packet") && text.contains("-i eth1"),
+            "{text}"
+        );
         assert!(text.contains("send --stamps hardware"), "{text}");
     }
 

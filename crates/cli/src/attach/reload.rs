@@ -34,7 +34,7 @@ impl Reload<'_> {
             Ok(()) => tracing::warn!("reloaded {}", config::path(self.args).display()),
             Err(failure) => {
                 tracing::error!("not reloaded, nothing changed: {failure}");
-                crate::log::write(format!("{:?}", miette::Report::new(failure)));
+                crate::log::write(crate::output::drawn(failure));
             }
         }
     }

@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{ConfigArgs, hinted, makes, read};
 use crate::exit::{Failure, Kind};
-use crate::{Registry, log, metrics};
+use crate::{Registry, log, metrics, output};
 
 /// How soon a signal is seen.
 const LOOK: Duration = Duration::from_millis(100);
@@ -100,7 +100,7 @@ fn reload(gateway: &Gateway, args: &RunArgs, registry: &Registry) {
     let (config, _) = match read(&args.config.file, registry) {
         Ok(read) => read,
         Err(failure) => {
-            log::write(format!("{:?}", miette::Report::new(failure)));
+            log::write(output::drawn(failure));
             return;
         }
     };

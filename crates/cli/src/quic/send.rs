@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::{CommonArgs, LOOK_EVERY, PIECE, RECEIPT, any, failed};
 use crate::attach::make;
+use crate::escape::printable;
 use crate::exit::{Failure, Kind};
 use crate::identity::receiver;
 use crate::steering::{Decides, SteerArgs};
@@ -202,6 +203,7 @@ fn carry(
 }
 
 fn lost(connected: bool, to: SocketAddr, why: &str) -> Failure {
+    let why = printable(why);
     if connected {
         return Failure::text(Kind::Failed, format!("the transfer to {to} ended: {why}"));
     }

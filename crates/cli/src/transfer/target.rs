@@ -1,9 +1,12 @@
 //! The destination of received files.
 
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
 
 use super::name;
 use super::new_file::Folder;
@@ -28,7 +31,11 @@ pub(crate) enum Target {
     /// Standard output, for one transfer.
     Stdout,
     /// An existing device or pipe, such as `/dev/null`.
-    Device(PathBuf),
+    Device {
+        path: PathBuf,
+        /// Device and inode of the file that holds it.
+        id: (u64, u64),
+    },
 }
 
 impl Target {
@@ -39,7 +46,7 @@ impl Target {
         }
         match fs::metadata(out) {
             Ok(about) if about.is_dir() => return Folder::open(out).map(Target::Folder),
-            Ok(about) if !about.is_file() => return Ok(Target::Device(out.to_owned())),
+            Ok(about) if !about.is_file() => return device(out, &about),
             Err(why) if why.kind() != io::ErrorKind::NotFound => {
                 return Err(Failure::text(Kind::Usage, format!("--out {}: {why}", out.display())));
             }
@@ -74,9 +81,16 @@ impl Target {
         self.check_room(header.bytes.unwrap_or(0))?;
         match self {
             Target::Stdout => Ok(Sink::plain(Box::new(io::stdout()), "standard output".to_owned())),
-            Target::Device(path) => {
+            Target::Device { path, id } => {
                 let file = OpenOptions::new().write(true).open(path);
                 let file = file.map_err(|why| cannot_write(path, &why))?;
+                let about = file.metadata().map_err(|why| cannot_write(path, &why))?;
+                if (about.dev(), about.ino()) != *id {
+                    return Err(format!(
+                        "{} is another device or file than at the start",
+                        path.display()
+                    ));
+                }
                 Ok(Sink::plain(Box::new(file), path.display().to_string()))
             }
             Target::File { folder, name, force } => {
@@ -107,6 +121,19 @@ impl Target {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns the target of a device or pipe. Refuses a link of another user: it could lead anywhere.
+fn device(out: &Path, about: &Metadata) -> Result<Target, Failure> {
+    let is_foreign = |link: Metadata| link.is_symlink() && link.uid() != 0 && link.uid() != geteuid().as_raw();
+    if out.symlink_metadata().is_ok_and(is_foreign) {
+        let text = format!("--out {} is a link of another user to a device", out.display());
+        return Err(Failure::text(Kind::Usage, text).hint("name the device itself"));
+    }
+    Ok(Target::Device {
+        path: out.to_owned(),
+        id: (about.dev(), about.ino()),
+    })
 }
 
 /// Returns the name of the `n`-th transfer without a name of its own.

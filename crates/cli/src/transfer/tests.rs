@@ -148,6 +148,28 @@ fn bad_names_and_too_little_room_are_refused() {
 }
 
 #[test]
+fn a_link_to_a_device_leads_nowhere_else_later() {
+    let folder = TestFolder::new("device");
+    let [link, victim] = ["link", "victim"].map(|name| folder.0.join(name));
+    fs::write(&victim, "precious").unwrap();
+    symlink("/dev/null", &link).unwrap();
+    let target = Target::parse(&link, false).unwrap();
+    open(&target, "f").write(b"gone").unwrap();
+    fs::remove_file(&link).unwrap();
+    symlink(&victim, &link).unwrap();
+    let why = target.open(&header("f", None), true, 1).err().unwrap();
+    assert!(why.contains("another device or file"), "{why}");
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    if nix::unistd::geteuid().is_root() {
+        let theirs = folder.0.join("theirs");
+        symlink("/dev/null", &theirs).unwrap();
+        std::os::unix::fs::lchown(&theirs, Some(65_534), None).unwrap();
+        let why = Target::parse(&theirs, false).unwrap_err().to_string();
+        assert!(why.contains("a link of another user"), "{why}");
+    }
+}
+
+#[test]
 fn a_full_device_is_named() {
     let target = Target::parse(Path::new("/dev/full"), false).unwrap();
     let mut full = open(&target, "x");
