@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import functools
+import importlib.machinery
 import importlib.util
+import linecache
 import os
 import sys
 import traceback
+import types
 from typing import Any
 
 from . import Algorithm, Error
 
 
+class _Given(importlib.machinery.SourceFileLoader):
+    """Loads a file that another process has read."""
+
+    def __init__(self, name: str, path: str, source: bytes) -> None:
+        super().__init__(name, path)
+        self.source = source
+        lines = importlib.util.decode_source(source).splitlines(keepends=True)
+        # Tracebacks have the lines.
+        linecache.cache[path] = (len(source), None, lines, path)
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        return self.source_to_code(self.source, self.path)
+
+
 @functools.cache
-def load(path: str) -> type[Algorithm[Any]]:
-    """The algorithm of a file, which has one. A file is read once: what changes it meanwhile changes no run that has begun."""
+def load(path: str, source: bytes | None = None) -> type[Algorithm[Any]]:
+    """The algorithm of a file, which has one. A file is read once: what changes it meanwhile changes no run that has begun.
+
+    `source`: the bytes of the file, if this process may have no right to read it.
+    """
     full = os.path.abspath(path)
-    if not os.path.exists(full):
+    if source is None and not os.path.exists(full):
         raise Error(f"{path}: there is no such file")
     name = "ccplane_file_" + "".join(c if c.isalnum() else "_" for c in full)
-    spec = importlib.util.spec_from_file_location(name, full)
+    try:
+        loader = None if source is None else _Given(name, full, source)
+    except (SyntaxError, UnicodeError) as why:
+        raise Error(f"{path} cannot be read as Python:\n{why}") from None
+    spec = importlib.util.spec_from_file_location(name, full, loader=loader)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -31,6 +55,8 @@ def load(path: str) -> type[Algorithm[Any]]:
         spec.loader.exec_module(module)
     except Exception as why:
         said = "".join(traceback.format_exception(type(why), why, why.__traceback__)).strip()
+        if isinstance(why, ImportError) and not os.access(folder, os.R_OK | os.X_OK):
+            said += f"\nThe user of this process cannot read the folder {folder}: make it readable, or name another user with --as."
         raise Error(f"{path} cannot be read as Python:\n{said}") from None
     finally:
         # The last one: the folder may also have been on the path before.

@@ -25,18 +25,22 @@ def evaluate(
     held_out: int | None = None,
     threads: int = 1,
     timeout: float = 120.0,
+    user: str | int | None = None,
 ) -> dict[str, Any]:
     """Scores one candidate: the path of a text or of a Python file, or a name, with parameters (`./mine.py:back=0.7`).
 
     The answer has numbers by name, as frameworks of evolutionary search take them: `combined_score`, `passed` (1 or 0, the gate), each part of the score
     and each check of the gate; and `reasons`, sentences on what failed. A candidate that cannot be read, breaks, tries what it may not or takes longer than
-    `timeout` seconds has the score 0, with the reason. It runs in a process of its own; a Python file is confined there.
+    `timeout` seconds has the score 0, with the reason. It runs in a process of its own; a Python file is confined there, and runs as `user` (by default
+    nobody, if root calls).
     """
     # Isolated (-I): a module of the working directory is not imported.
     words = [sys.executable, "-I", "-m", "ccplane", "arena", os.fspath(candidate), "--suite", suite, "--against", ",".join(against), "--json"]
     words += ["--threads", str(threads)]
     if held_out is not None:
         words += ["--held-out", str(held_out)]
+    if user is not None:
+        words += ["--as", str(user)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         told, said = process.communicate(timeout=timeout)

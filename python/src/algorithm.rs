@@ -56,7 +56,7 @@ pub(crate) fn with_files(registry: Registry) -> Registry {
         visit(|py| {
             let load = py.import("ccplane._script").and_then(|script| script.getattr("load"));
             let class = load
-                .and_then(|load| load.call1((path,)))
+                .and_then(|load| load.call1((path, ccplane::given_source(path).map(|text| PyBytes::new(py, &text)))))
                 .map_err(|why| UnknownAlgorithm::Text(why.value(py).to_string()))?;
             let described = describe(&class).map_err(|why| UnknownAlgorithm::Text(format!("{path}: {why}")))?;
             let known = described.parameters.iter().map(|(name, _)| name.clone());

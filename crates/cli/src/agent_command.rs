@@ -5,21 +5,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use ccplane_agent::link::{Datagram, KEYS, Link, Local, TlsLink, Waiting, serve};
 use ccplane_agent::{Agent, Options};
 use ccplane_lab::Contender;
 use clap::Args;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::getpid;
-
 use crate::attach::add;
 use crate::attach::exceptions::Telling;
-use crate::confine::{confine, leave_terminal};
+use crate::confine::confine;
 use crate::exit::{Failure, Kind};
 use crate::python::enter;
+use crate::sandbox::Given;
 use crate::{Registry, interrupt, version1};
 
 /// Where to listen.
@@ -43,7 +40,7 @@ pub struct AgentArgs {
     /// The folder of keys for --tls.
     #[arg(long, value_name = "DIR", default_value = KEYS)]
     keys: PathBuf,
-    /// Run algorithms that are not trusted: without rights, and until standard input ends, whose other end is held by who started it.
+    /// Run algorithms that are not trusted: confined, and with the files that come on standard input.
     #[arg(long, hide = true)]
     confined: bool,
     /// Folder that the paths of --confined are relative to.
@@ -62,6 +59,7 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     };
     let fail = |e| Failure::new(Kind::Failed, e);
     if let (true, Some(path)) = (args.confined, &args.unix) {
+        Given::receive()?;
         let mut local = Local::bind(path).map_err(fail)?;
         let stop = interrupt::flag()?;
         confined(path)?;
@@ -107,20 +105,7 @@ fn confined(path: &Path) -> Result<(), Failure> {
     // That is another user, without privileges over this one's things; the folder is for the two only.
     let opened = fs::set_permissions(path, Permissions::from_mode(0o666));
     opened.map_err(|why| Failure::text(Kind::Failed, format!("open {}: {why}", path.display())))?;
-    leave_terminal();
-    confine()?;
-    // Confined as well: it may end this process, and no other.
-    std::thread::spawn(end_with_input);
-    Ok(())
-}
-
-/// Ends this process when its input does, as if it were asked to; a callback that hangs does not keep it.
-#[expect(clippy::disallowed_methods, reason = "it waits for another thread")]
-fn end_with_input() {
-    let _ = io::copy(&mut io::stdin(), &mut io::sink());
-    let _ = kill(getpid(), Signal::SIGTERM);
-    std::thread::sleep(Duration::from_secs(1));
-    let _ = kill(getpid(), Signal::SIGKILL);
+    confine()
 }
 
 /// CCP's datapaths would refuse such an algorithm's programs one flow after the other; it is said once, before anything is

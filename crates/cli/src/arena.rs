@@ -3,7 +3,7 @@
 mod apart;
 mod explained;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ccplane_lab::arena::{self, Options, Parts, Standing, Suite};
 use ccplane_lab::{Contender, Progress};
@@ -14,10 +14,10 @@ use indicatif::ProgressBar;
 
 use apart::Processes;
 
-use crate::attach::is_python;
-use crate::confine::confine;
+use crate::confine::LITTLE_CGROUP;
 use crate::exit::Failure;
 use crate::run::{failure, percent_bar, show};
+use crate::sandbox::{RunAs, Sandbox};
 use crate::{Registry, interrupt};
 
 /// Who is scored, and how.
@@ -57,6 +57,12 @@ struct ExplainArgs {
     /// The candidate.
     #[arg(value_name = "CANDIDATE")]
     candidate: Contender,
+    /// Confine this process, which gets its files on standard input.
+    #[arg(long, hide = true)]
+    confined: bool,
+    /// Folder that the paths of --confined are relative to.
+    #[arg(long, hide = true, value_name = "DIR", requires = "confined")]
+    folder: Option<PathBuf>,
     #[command(flatten)]
     how: HowArgs,
 }
@@ -80,6 +86,9 @@ struct HowArgs {
     /// files, run programs or use the network, and has 512 MB.
     #[arg(long)]
     trusted: bool,
+    /// Run candidates that are Python files as this user, a name or a number [default: nobody, if root calls].
+    #[arg(long = "as", value_name = "USER", conflicts_with = "trusted")]
+    run_as: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -108,23 +117,19 @@ impl HowArgs {
         }
     }
 
-    /// Processes for Python files, each with so much processor time.
-    fn apart(&self, cpu: Duration, registry: &Registry) -> Processes {
+    /// Returns the processes for Python files, which have this much processor time each.
+    fn apart(&self, cpu: Duration, registry: &Registry) -> Result<Processes, Failure> {
         let seconds = cpu.as_nanos().div_ceil(1_000_000_000).max(1);
-        Processes {
-            python: registry.python().filter(|_| !self.trusted).map(Path::to_owned),
+        let user = RunAs::of(self.run_as.as_deref())?;
+        let python = registry.python().filter(|_| !self.trusted);
+        Ok(Processes {
+            sandbox: python.map(|python| Sandbox::new(python, user, LITTLE_CGROUP)),
             seconds: if self.suite == SuiteArg::Full {
                 seconds.saturating_mul(10)
             } else {
                 seconds
             },
-        }
-    }
-
-    /// Confines this process where it is to run a Python file.
-    fn confine(&self, candidates: &[Contender]) -> Result<(), Failure> {
-        let python = candidates.iter().chain(&self.against).any(is_python);
-        if python && !self.trusted { confine() } else { Ok(()) }
+        })
     }
 }
 
@@ -143,7 +148,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     if let (Some(seconds), [candidate]) = (args.apart, candidates.as_slice()) {
         return apart::serve(candidate, args.folder.as_deref(), seconds, registry).map(|()| 0);
     }
-    let apart = how.apart(*cpu, registry);
+    let apart = how.apart(*cpu, registry)?;
     let options = how.options(candidates);
     let shown = Shown {
         bar: percent_bar(),
@@ -159,7 +164,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
             "{}",
             serde_json::json!({
                 "schema": 1, "suite": suite, "against": against, "held_out": how.held_out, "weights": arena::WEIGHTS,
-                "candidates": standings,
+                "confinement": confinement(&apart), "candidates": standings,
             })
         );
     } else {
@@ -173,8 +178,20 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
             }
         }
     }
+    if let Some(missing) = apart.missing().filter(|missing| !missing.is_empty() && !json) {
+        let missing: Vec<String> = missing.into_iter().collect();
+        println!("Python files ran without {}: this host lacks it (docs/arena.md)", missing.join(", "));
+    }
     let all_passed = standings.iter().all(|standing| standing.gate_passed);
     Ok(if all_passed { 0 } else { 1 })
+}
+
+/// Returns how Python files were confined; null if all candidates are trusted with this process.
+fn confinement(apart: &Processes) -> serde_json::Value {
+    let sandbox = apart.sandbox.as_ref();
+    sandbox.map_or(serde_json::Value::Null, |sandbox| {
+        serde_json::json!({ "user": sandbox.user(), "missing": sandbox.missing() })
+    })
 }
 
 fn cells(parts: &Parts) -> Vec<String> {

@@ -27,6 +27,7 @@ use ccplane_linux::{AlgorithmSpec, Arms, Kernel, LoadError, Options};
 
 use crate::config::{self, Settings};
 use crate::exit::{Failure, Kind};
+use crate::sandbox::RunAs;
 use crate::{Parameters, Registry};
 use crate::{doctor, interrupt, metrics};
 
@@ -286,7 +287,8 @@ fn apart(args: &AttachArgs, settings: &Settings, registry: &Registry) -> Result<
     // Its process inherits that.
     ccplane_linux::no_new_privileges().map_err(failed)?;
     let python = registry.python().unwrap_or(Path::new("python3"));
-    Apart::start(algorithms, python).map(Some)
+    let user = RunAs::of(args.run_as.as_deref())?;
+    Apart::start(algorithms, python, user).map(Some)
 }
 
 /// One agent an algorithm, so that each has a thread and a heartbeat of its own; none for a text.

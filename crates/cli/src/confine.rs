@@ -1,6 +1,7 @@
 //! Confines this process before it runs an untrusted Python file.
 //!
-//! System calls are allowed by name. Every other one fails with EPERM, an exception in Python. The
+//! System calls are allowed by name. Every other one fails with EPERM, an exception in Python, as
+//! libraries try some and do without. Those that only an attack uses end the process with SIGSYS. The
 //! process keeps threads, memory within bounds, its open descriptors, and reading files outside
 //! /dev, /proc, /sys and /run. [`bound`] limits the processor time.
 
@@ -13,7 +14,7 @@ use landlock::{
     path_beneath_rules,
 };
 use nix::sys::resource::{Resource, setrlimit};
-use nix::unistd::{getpid, setsid};
+use nix::unistd::getpid;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
@@ -21,10 +22,14 @@ use seccompiler::{
 use crate::exit::{Failure, Kind};
 
 /// Address space, bytes. An algorithm that asks for more gets a MemoryError; an interpreter with numpy and its threads has some hundred megabytes.
-const MEMORY: u64 = 4 << 30;
+pub(crate) const MEMORY: u64 = 4 << 30;
 
 /// Private memory that can be written, bytes, of a process that only simulates one algorithm.
 const LITTLE_MEMORY: u64 = 512 << 20;
+
+/// Memory of all kinds of such a process, bytes, where a cgroup counts it: the interpreter's files and
+/// pipes are also in it.
+pub(crate) const LITTLE_CGROUP: u64 = 1 << 30;
 
 /// Bytes that it may write to a file, in practice its standard error: it can open no other. A lower
 /// limit ends a process that prints a lot.
@@ -50,10 +55,27 @@ pub(crate) fn bound(seconds: u64) -> Result<(), Failure> {
         })
 }
 
-/// Moves a child process to a session of its own, without the caller's terminal.
-pub(crate) fn leave_terminal() {
-    // It fails for the leader of a process group, which none of our children is.
-    let _ = setsid();
+/// Returns what this kernel lacks to run a file that is not trusted.
+pub(crate) fn required() -> Option<&'static str> {
+    let seccomp = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
+    let trap = seccomp.split_whitespace().any(|action| action == "trap");
+    match (ccplane_linux::sandbox::landlock_abi(), trap) {
+        (0, _) => Some("Landlock"),
+        (_, false) => Some("seccomp"),
+        _ => None,
+    }
+}
+
+/// Returns the parts of Landlock that this kernel does not have. Without the first version a file is
+/// refused.
+pub(crate) fn missing() -> impl Iterator<Item = String> {
+    const SINCE: [(u32, &str); 2] = [
+        (4, "Landlock network rules (Linux 6.7)"),
+        (6, "Landlock scopes of signals and abstract sockets (Linux 6.12)"),
+    ];
+    let abi = ccplane_linux::sandbox::landlock_abi();
+    let missing = SINCE.into_iter().filter(move |(since, _)| abi < *since);
+    missing.map(|(_, name)| name.to_owned())
 }
 
 /// Confines all threads to the allowed system calls, and this one and its future threads to readable
@@ -87,8 +109,10 @@ pub(crate) fn confine() -> Result<(), Failure> {
     if status.ruleset == RulesetStatus::NotEnforced {
         return Err(failed("Landlock", &"this kernel has none, or it is switched off"));
     }
+    ccplane_linux::sandbox::report_refused_calls().map_err(|why| failed("report refused system calls", &why))?;
     // On every thread: the writer of the log may run already.
-    for filter in [without_clone3(), allowed_only()] {
+    // The last one allows no further filter.
+    for filter in [without_clone3(), without_forbidden(), with_report(), allowed_only()] {
         filter
             .and_then(|filter| seccompiler::apply_filter_all_threads(&filter).map_err(|why| why.to_string()))
             .map_err(|why| failed("seccomp", &why))?;
@@ -161,6 +185,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_sched_get_priority_max,
     libc::SYS_sched_get_priority_min,
     libc::SYS_getcpu,
+    // `with_report` bounds it.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
@@ -218,6 +243,56 @@ const ALLOWED_HERE: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[libc::c_long] = &[];
 
+macro_rules! named {
+    ($($call:ident)*) => { &[$((libc::$call, stringify!($call))),*] };
+}
+
+/// System calls that only an attack uses, and that end the process. No library that an algorithm
+/// imports makes them, and most of them change things outside this process.
+const FORBIDDEN: &[(libc::c_long, &str)] = named![
+    // Files: names, modes, owners, times and attributes of existing ones. To create a file, which
+    // Python tries for its caches, only fails.
+    SYS_unlinkat SYS_renameat SYS_renameat2 SYS_linkat SYS_symlinkat SYS_mknodat SYS_truncate SYS_fchmod SYS_fchmodat
+    SYS_fchown SYS_fchownat SYS_utimensat SYS_setxattr SYS_lsetxattr SYS_fsetxattr SYS_removexattr SYS_lremovexattr
+    SYS_fremovexattr SYS_open_by_handle_at SYS_fanotify_init
+    // Programs and other processes. To fork only fails: modules ask helpers for the host's properties.
+    SYS_execve SYS_execveat SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_process_madvise SYS_process_mrelease
+    SYS_pidfd_getfd SYS_pidfd_send_signal SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_kcmp
+    SYS_sched_setscheduler SYS_sched_setparam SYS_sched_setattr SYS_setpriority SYS_ioprio_set
+    // Identity and namespaces.
+    SYS_setuid SYS_setgid SYS_setreuid SYS_setregid SYS_setresuid SYS_setresgid SYS_setfsuid SYS_setfsgid SYS_setgroups
+    SYS_capset SYS_unshare SYS_setns SYS_chroot SYS_pivot_root SYS_mount SYS_umount2 SYS_move_mount SYS_open_tree
+    SYS_fsopen SYS_fsconfig SYS_fsmount SYS_fspick SYS_mount_setattr
+    // The kernel and the host.
+    SYS_bpf SYS_perf_event_open SYS_userfaultfd SYS_add_key SYS_request_key SYS_keyctl SYS_init_module SYS_finit_module
+    SYS_delete_module SYS_kexec_load SYS_reboot SYS_settimeofday SYS_clock_settime SYS_clock_adjtime SYS_adjtimex
+    SYS_sethostname SYS_setdomainname SYS_acct SYS_swapon SYS_swapoff SYS_quotactl SYS_quotactl_fd SYS_syslog
+    SYS_vhangup
+];
+
+#[cfg(target_arch = "x86_64")]
+const FORBIDDEN_HERE: &[(libc::c_long, &str)] = named![
+    SYS_unlink SYS_rename SYS_link SYS_symlink SYS_mknod SYS_chmod SYS_chown SYS_lchown SYS_utime SYS_utimes
+    SYS_futimesat SYS_fchmodat2 SYS_iopl SYS_ioperm SYS_modify_ldt SYS_kexec_file_load
+];
+#[cfg(not(target_arch = "x86_64"))]
+const FORBIDDEN_HERE: &[(libc::c_long, &str)] = &[];
+
+/// System calls that end the process only with some arguments.
+const FORBIDDEN_USES: &[(libc::c_long, &str)] = &[
+    (libc::SYS_kill, "kill of another process"),
+    (libc::SYS_tgkill, "tgkill of another process"),
+    (libc::SYS_ioctl, "input to a terminal (ioctl)"),
+    (libc::SYS_fcntl, "signals to another process (fcntl)"),
+];
+
+/// Returns what a system call that ended the process is called.
+pub(crate) fn forbidden_name(number: i64) -> Option<&'static str> {
+    let mut all = FORBIDDEN.iter().chain(FORBIDDEN_HERE).chain(FORBIDDEN_USES);
+    let found = all.find(|(known, _)| *known == number);
+    found.map(|(_, name)| name.strip_prefix("SYS_").unwrap_or(name))
+}
+
 /// Requests of ioctl: terminal detection and descriptor flags. TIOCSTI, which types into a terminal,
 /// is none of them.
 const IOCTL: [u64; 6] = [
@@ -239,6 +314,10 @@ const FCNTL: [libc::c_int; 6] = [
     libc::F_SETFL,
 ];
 
+/// asm-generic/fcntl.h
+const F_SETSIG: libc::c_int = 10;
+const F_SETOWN_EX: libc::c_int = 15;
+
 /// Options of prctl: the names of threads and of memory.
 const PRCTL: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
 
@@ -252,6 +331,36 @@ fn without_clone3() -> Result<BpfProgram, String> {
     program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))
 }
 
+/// Ends the process at the calls that only an attack uses, with a signal whose handler reports them.
+fn without_forbidden() -> Result<BpfProgram, String> {
+    let calls = FORBIDDEN.iter().chain(FORBIDDEN_HERE);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|(call, _)| (*call, Vec::new())).collect();
+    let own = u64::from(getpid().as_raw().unsigned_abs());
+    // `kill(0)` is for this process's own group, in which it is alone.
+    let others = || -> Result<SeccompRule, String> {
+        let not = |value| SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value);
+        let conditions = [own, 0].map(not).into_iter().collect::<Result<_, _>>();
+        conditions.and_then(SeccompRule::new).map_err(|why| why.to_string())
+    };
+    rules.insert(libc::SYS_kill, vec![others()?]);
+    rules.insert(libc::SYS_tgkill, vec![others()?]);
+    rules.insert(libc::SYS_ioctl, equal(1, &[libc::TIOCSTI, libc::TIOCLINUX])?);
+    let signals = [libc::F_SETOWN, F_SETOWN_EX, F_SETSIG].map(|command| command as u64);
+    rules.insert(libc::SYS_fcntl, equal(1, &signals)?);
+    program(rules, SeccompAction::Allow, SeccompAction::Trap)
+}
+
+/// Keeps the handler that reports: ends the process at once if it sets another.
+fn with_report() -> Result<BpfProgram, String> {
+    let conditions = [
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::SIGSYS as u64),
+        SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0),
+    ];
+    let rule = conditions.into_iter().collect::<Result<_, _>>().and_then(SeccompRule::new);
+    let rules = [(libc::SYS_rt_sigaction, vec![rule.map_err(|why| why.to_string())?])].into();
+    program(rules, SeccompAction::Allow, SeccompAction::KillProcess)
+}
+
 /// Allows the listed calls only.
 fn allowed_only() -> Result<BpfProgram, String> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED
@@ -260,15 +369,17 @@ fn allowed_only() -> Result<BpfProgram, String> {
         .map(|call| (*call, Vec::new()))
         .collect();
     let own = u64::from(getpid().as_raw().unsigned_abs());
-    let equal = |argument: u8, values: &[u64]| -> Result<Vec<SeccompRule>, String> {
-        values
-            .iter()
-            .map(|value| only(argument, SeccompCmpOp::Eq, *value))
-            .collect()
-    };
     let words = |values: &[libc::c_int]| values.iter().map(|value| *value as u64).collect::<Vec<_>>();
     let thread = libc::CLONE_THREAD as u64;
-    rules.insert(libc::SYS_clone, vec![only(0, SeccompCmpOp::MaskedEq(thread), thread)?]);
+    let namespaces = libc::CLONE_NEWNS
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUSER
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWNET
+        | libc::CLONE_NEWCGROUP;
+    let threads = SeccompCmpOp::MaskedEq(thread | namespaces as u64);
+    rules.insert(libc::SYS_clone, vec![only(0, threads, thread)?]);
     rules.insert(
         libc::SYS_openat,
         vec![only(2, SeccompCmpOp::MaskedEq(WRITES as u64), 0)?],
@@ -285,6 +396,12 @@ fn allowed_only() -> Result<BpfProgram, String> {
     let read = read.and_then(|read| SeccompRule::new(vec![read]));
     rules.insert(libc::SYS_prlimit64, vec![read.map_err(|why| why.to_string())?]);
     program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
+}
+
+/// Matches a call whose argument is one of these.
+fn equal(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, String> {
+    let rules = values.iter().map(|value| only(argument, SeccompCmpOp::Eq, *value));
+    rules.collect()
 }
 
 /// Matches a call by one argument. The kernel uses the lower 32 bits of each of these.

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::exit::{Failure, Kind};
+use crate::{confine, sandbox};
 
 /// What a check stands in the way of when it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -57,6 +58,7 @@ pub fn examine() -> Vec<Check> {
         namespaces(),
         cgroup2(),
         algorithms(),
+        confinement(),
     ]
 }
 
@@ -321,4 +323,21 @@ fn algorithms() -> Check {
         names.join(" "),
         "modprobe tcp_cubic, to compare with the kernel's own",
     )
+}
+
+fn confinement() -> Check {
+    let name = "confinement of Python files";
+    if let Some(required) = confine::required() {
+        let fix = "a kernel of Linux 5.13 or later with seccomp and with landlock among the modules of its `lsm=`; until then \
+                   `arena` and `attach` refuse Python files without --trusted";
+        return check(name, Need::Comfort, false, format!("no {required}"), fix);
+    }
+    let missing = sandbox::missing_here();
+    let found = match missing.as_slice() {
+        [] => "complete".to_owned(),
+        missing => format!("without {}", missing.join(", ")),
+    };
+    let fix = "nothing has to be done: Landlock and seccomp confine them. Namespaces take user namespaces or root, and cgroup \
+               limits a cgroup v2 that may be written to, with the controllers memory and pids";
+    check(name, Need::Comfort, missing.is_empty(), found, fix)
 }

@@ -84,6 +84,14 @@ impl Failure {
         self.hint(hint)
     }
 
+    /// Returns the message with what the reader can do.
+    pub fn sentence(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}; {hint}", self.what),
+            None => self.what.clone(),
+        }
+    }
+
     /// Prints the message to stderr (as JSON to stdout where `json`) and gives the exit code.
     pub fn report(self, json: bool) -> u8 {
         if json {

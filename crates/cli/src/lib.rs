@@ -42,6 +42,7 @@ mod quic;
 mod recv;
 mod results;
 mod run;
+mod sandbox;
 mod send;
 mod steering;
 mod transfer;
@@ -51,6 +52,7 @@ pub use ccplane_agent as agent;
 pub use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
 pub use ccplane_lab::result::RunResult;
 pub use ccplane_units as units;
+pub use sandbox::given_source;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

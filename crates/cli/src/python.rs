@@ -44,40 +44,24 @@ pub(crate) fn isolated(python: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Variables that a child keeps: an interpreter finds its files and its language by them. Others may
-/// be secrets of the caller.
-const KEPT: [&str; 4] = ["PATH", "HOME", "LANG", "LC_ALL"];
-
-/// Returns the isolated interpreter of a child process that is not trusted. It starts outside the
-/// caller's working directory, without the caller's environment and open descriptors. The child
-/// enters that directory with [`enter`], once it is confined.
-pub(crate) fn child(python: impl AsRef<OsStr>) -> io::Result<Command> {
-    ccplane_linux::pass_on_no_descriptors()?;
-    let mut command = isolated(python);
-    let kept = KEPT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-    command.current_dir("/").env_clear().envs(kept);
-    Ok(command)
-}
-
-/// Returns the folder that a child has to [`enter`] to find these Python files: the working
+/// Returns the folder that a child process has to [`enter`] to find these Python files: the working
 /// directory, if a path is relative.
 pub(crate) fn folder_of(contenders: &[Contender]) -> Option<PathBuf> {
     let relative = |one: &Contender| is_python(one) && Path::new(one.algorithm()).is_relative();
     contenders.iter().any(relative).then(std::env::current_dir)?.ok()
 }
 
-/// Changes to the folder that the paths of algorithms are relative to.
+/// Changes to the folder that the paths of algorithms are relative to. A process of another user may
+/// have no right to: it has got the files, and only modules next to them are out of its reach.
 pub(crate) fn enter(folder: Option<&Path>) -> Result<(), Failure> {
-    folder.map_or(Ok(()), std::env::set_current_dir).map_err(|why| {
-        let folder = folder
-            .map(Path::display)
-            .map(|path| path.to_string())
-            .unwrap_or_default();
-        Failure::text(
-            Kind::Failed,
-            format!("{folder}: the algorithm's process cannot enter it: {why}"),
-        )
-    })
+    match folder.map_or(Ok(()), std::env::set_current_dir) {
+        Err(why) if why.kind() != io::ErrorKind::PermissionDenied => {
+            let folder = folder.unwrap_or(Path::new("")).display();
+            let what = format!("{folder}: the algorithm's process cannot enter it: {why}");
+            Err(Failure::text(Kind::Failed, what))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Replaces this process with Python running these words, if Python has the package. `because`: the

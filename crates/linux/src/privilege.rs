@@ -36,15 +36,18 @@ fn status(set: &str) -> u64 {
         .unwrap_or(0)
 }
 
+/// _LINUX_CAPABILITY_VERSION_3: one [`Header`], two [`Data`].
+pub(crate) const VERSION: u32 = 0x2008_0522;
+
 #[repr(C)]
-struct Header {
-    version: u32,
-    pid: i32,
+pub(crate) struct Header {
+    pub version: u32,
+    pub pid: i32,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[repr(C)]
-struct Data {
+pub(crate) struct Data {
     effective: u32,
     permitted: u32,
     inheritable: u32,
@@ -120,21 +123,12 @@ pub fn no_new_privileges() -> std::io::Result<()> {
     }
 }
 
-/// Passes only the standard descriptors on to programs that this process starts from now on.
-pub fn pass_on_no_descriptors() -> std::io::Result<()> {
-    // SAFETY: no memory is passed, and no descriptor of this process is closed.
-    match unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
-}
-
 fn keep(wanted: u64) -> std::io::Result<()> {
     // Else a program that root starts has all capabilities again.
     no_new_privileges()?;
     let kept = wanted & status("CapPrm:");
     let header = Header {
-        version: 0x2008_0522, // _LINUX_CAPABILITY_VERSION_3
+        version: VERSION,
         pid: 0,
     };
     let data = [kept as u32, (kept >> 32) as u32].map(|part| Data {

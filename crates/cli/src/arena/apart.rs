@@ -1,31 +1,33 @@
-//! A candidate that is a Python file runs in a process of its own, confined, with little memory and so much processor time. What becomes of it
-//! there becomes of no other.
+//! A candidate that is a Python file runs in a process of its own: confined, with little memory and a
+//! limit of processor time. What happens to it there happens to no other candidate.
 //!
-//! The process gets scenarios on its standard input, and says line by line what came of them.
+//! The process gets scenarios on its standard input and answers with one line per run.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::path::Path;
+use std::process::ExitStatus;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ccplane_lab::arena::{self, Apart, Outcome};
 use ccplane_lab::{Contender, Progress, Quiet};
-use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{dup, dup2_stdout};
 use serde::{Deserialize, Serialize};
 
 use crate::Registry;
 use crate::attach::is_python;
-use crate::confine::{bound, confine, leave_terminal};
+use crate::confine::{bound, confine};
 use crate::exit::{Failure, Kind};
-use crate::python::{child, enter};
+use crate::python::enter;
 use crate::run::failure;
+use crate::sandbox::{Given, Process, Sandbox};
 
-/// How often it is looked whether it has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Interval of the check whether the command was interrupted.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// It may also wait, for so many times its processor time.
 const PATIENCE: u32 = 4;
 /// What it may say, bytes: some hundred runs say some hundred kB each at most.
@@ -44,45 +46,40 @@ enum Said {
 
 /// Processes for candidates.
 pub(super) struct Processes {
-    /// The interpreter; `None` where Python files are trusted with this process.
-    pub python: Option<PathBuf>,
+    /// `None` where Python files are trusted with this process.
+    pub sandbox: Option<Sandbox>,
     /// Processor time, s.
     pub seconds: u64,
 }
 
 impl Apart for Processes {
     fn takes(&self, contender: &Contender) -> bool {
-        self.python.is_some() && is_python(contender)
+        self.sandbox.is_some() && is_python(contender)
     }
 
     fn run(&self, contender: &Contender, scenarios: &[&str], progress: &dyn Progress) -> Result<Vec<Outcome>, String> {
-        let cannot = |what: &str, why: &dyn std::fmt::Display| format!("{what} its process: {why}");
-        let given = serde_json::to_vec(scenarios).map_err(|why| cannot("ask", &why))?;
-        let python = self.python.clone().unwrap_or_else(|| "python3".into());
-        let mut command = child(python).map_err(|why| cannot("start", &why))?;
-        command.args(["-m", "ccplane", "arena"]);
-        // A scenario may name other files than the contender's.
+        let sandbox = self.sandbox.as_ref().ok_or("Python files are trusted with this process")?;
+        let given = Given {
+            scenarios: scenarios.iter().map(|text| (*text).to_owned()).collect(),
+            ..Given::of([contender])?
+        };
+        let mut words: Vec<OsString> = vec!["arena".into(), "--apart".into(), self.seconds.to_string().into()];
+        // A module that the file imports may be next to it.
         if let Ok(folder) = std::env::current_dir() {
-            command.arg("--folder").arg(folder);
+            words.extend(["--folder".into(), folder.into()]);
         }
-        let mut child = command
-            .arg("--apart")
-            .arg(self.seconds.to_string())
-            .arg(contender.to_string())
-            // One algorithm on one thread: others would only take memory.
-            .envs([("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|why| cannot("start", &why))?;
-        let (to, from) = (child.stdin.take(), child.stdout.take());
+        words.push(contender.to_string().into());
+        // One algorithm runs on one thread: others would only take memory.
+        let (process, to) = sandbox.start(words, &[("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")])?;
+        let output = process.output();
         let (told, ended) = thread::scope(|scope| {
-            scope.spawn(move || to.map(|mut to| to.write_all(&given)));
+            // A process that has ended reads nothing, and its status says why.
+            scope.spawn(move || drop(given.send(to)));
             let told = scope.spawn(move || {
-                from.map(|from| answers(from, scenarios.len(), progress))
-                    .unwrap_or_default()
+                output.map(|from| answers(from, scenarios.len(), progress)).unwrap_or_default()
             });
-            let ended = self.wait(&mut child, progress);
+            let ended = self.wait(&process, progress);
+            process.end();
             (told.join().unwrap_or_default(), ended)
         });
         let mut outcomes = Vec::new();
@@ -95,33 +92,33 @@ impl Apart for Processes {
         }
         match ended {
             Ok(status) if status.success() && outcomes.len() == scenarios.len() => Ok(outcomes),
-            Ok(status) => Err(self.because(status)),
+            Ok(status) => Err(process.refused(status).unwrap_or_else(|| self.because(status))),
             Err(why) => Err(why),
         }
     }
 }
 
 impl Processes {
-    /// Waits for its end, and ends it where it takes too long.
+    /// Returns what the host lacks to confine the processes that ran further.
+    pub(super) fn missing(&self) -> Option<BTreeSet<String>> {
+        self.sandbox.as_ref().map(|sandbox| sandbox.missing().into_iter().collect())
+    }
+
+    /// Waits for the end of the process, and kills it if that takes too long.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
-    fn wait(&self, child: &mut Child, progress: &dyn Progress) -> Result<ExitStatus, String> {
+    fn wait(&self, process: &Process, progress: &dyn Progress) -> Result<ExitStatus, String> {
         let longest = Duration::from_secs(self.seconds) * PATIENCE;
         let begun = Instant::now();
         loop {
-            let ended = child.try_wait().map_err(|why| format!("wait for its process: {why}"))?;
-            if let Some(status) = ended {
+            if let Some(status) = process.wait(POLL_INTERVAL)? {
                 return Ok(status);
             }
             if begun.elapsed() > longest || progress.cancelled() {
-                // It may have ended by itself since.
-                let _ = child.kill();
-                let _ = child.wait();
                 return Err(format!(
                     "it was not done after {} s, most of which it waited",
                     longest.as_secs()
                 ));
             }
-            thread::sleep(LOOK_EVERY);
         }
     }
 
@@ -170,9 +167,7 @@ pub(super) fn serve(
     registry: &Registry,
 ) -> Result<(), Failure> {
     let cannot = |what: &str, why: &dyn std::fmt::Display| Failure::text(Kind::Failed, format!("{what}: {why}"));
-    prctl::set_pdeathsig(Signal::SIGKILL).map_err(|why| cannot("end with who started this", &why))?;
-    let scenarios: Vec<String> =
-        serde_json::from_reader(io::stdin().lock()).map_err(|why| cannot("read the scenarios", &why))?;
+    let given = Given::receive()?;
     // What the candidate prints is no answer.
     let mut to = std::fs::File::from(dup(io::stdout()).map_err(|why| cannot("keep the standard output", &why))?);
     dup2_stdout(io::stderr()).map_err(|why| cannot("keep the standard output", &why))?;
@@ -182,15 +177,14 @@ pub(super) fn serve(
         to.write_all(&line)
             .map_err(|why| cannot("say what came of a run", &why))
     };
-    leave_terminal();
-    bound(seconds)?;
-    confine()?;
-    enter(folder)?;
+    if let Err(why) = bound(seconds).and_then(|()| confine()).and_then(|()| enter(folder)) {
+        return say(&Said::Unusable(why.sentence()));
+    }
     if let Err(why) = arena::usable(contender, registry) {
         return say(&Said::Unusable(why.to_string()));
     }
     say(&Said::Made)?;
-    for scenario in &scenarios {
+    for scenario in &given.scenarios {
         let outcome = arena::simulate(scenario, registry, &Quiet).map_err(failure)?;
         say(&Said::Ran(Box::new(outcome)))?;
     }

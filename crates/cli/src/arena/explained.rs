@@ -1,17 +1,43 @@
 //! `ccplane arena explain FILE`: a candidate's worst run, for people and programs.
 
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
 use ccplane_lab::arena::{self, Explained, InForce, Look, Worst};
 use ccplane_report::Table;
+use clap::ValueEnum;
 
 use super::{ExplainArgs, Shown};
 use crate::Registry;
-use crate::exit::Failure;
-use crate::interrupt;
+use crate::attach::is_python;
+use crate::confine::{LITTLE_CGROUP, confine};
+use crate::exit::{Failure, Kind};
+use crate::log::escaped_wholly;
+use crate::python::enter;
 use crate::run::{failure, percent_bar};
+use crate::sandbox::{Given, Output, RunAs, Sandbox};
+use crate::{interrupt, log};
+
+/// Interval of the check whether the command was interrupted.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Longest answer, bytes: the JSON of a run has some hundred kB.
+const LONGEST_ANSWER: u64 = 64 << 20;
 
 /// Runs the command. Exit code 1 where the candidate fails the gate.
 pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result<u8, Failure> {
-    args.how.confine(std::slice::from_ref(&args.candidate))?;
+    let mut contenders = std::iter::once(&args.candidate).chain(&args.how.against);
+    if args.confined {
+        Given::receive()?;
+        confine()?;
+        enter(args.folder.as_deref())?;
+    } else if let Some(python) = registry.python().filter(|_| !args.how.trusted)
+        && contenders.any(is_python)
+    {
+        return run_apart(args, python, json);
+    }
     let options = args.how.options(&[]);
     let shown = Shown {
         bar: percent_bar(),
@@ -33,6 +59,71 @@ pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result
         print(&explained);
     }
     Ok(if explained.standing.gate_passed { 0 } else { 1 })
+}
+
+/// Runs the command in a process that is confined, and prints the answer.
+fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failure> {
+    let ExplainArgs { candidate, how, .. } = args;
+    let failed = |what: String| Failure::text(Kind::Failed, format!("{candidate}: {what}"));
+    let given = Given::of(std::iter::once(candidate).chain(&how.against)).map_err(failed)?;
+    let sandbox = Sandbox::new(python, RunAs::of(how.run_as.as_deref())?, LITTLE_CGROUP);
+    let stop = interrupt::flag()?;
+
+    let against: Vec<String> = how.against.iter().map(ToString::to_string).collect();
+    let suite = how.suite.to_possible_value();
+    let mut words: Vec<OsString> = ["arena", "explain", "--confined", "--against"].map(OsString::from).into();
+    words.push(against.join(",").into());
+    words.extend(suite.iter().flat_map(|suite| ["--suite".into(), suite.get_name().into()]));
+    let numbers = [
+        ("--held-out", how.held_out),
+        ("--threads", how.threads.map(|threads| threads as u64)),
+    ];
+    for (name, number) in numbers {
+        words.extend(number.into_iter().flat_map(|number| [name.into(), number.to_string().into()]));
+    }
+    if let Ok(folder) = std::env::current_dir() {
+        words.extend(["--folder".into(), folder.into()]);
+    }
+    words.extend(json.then(|| "--json".into()));
+    words.push(candidate.to_string().into());
+
+    let (process, to) = sandbox.start(words, &[]).map_err(failed)?;
+    let output = process.output();
+    let ended = thread::scope(|scope| {
+        scope.spawn(|| drop(given.send(to)));
+        scope.spawn(|| output.map(pass_on));
+        let ended = loop {
+            match process.wait(POLL_INTERVAL) {
+                Ok(None) if interrupt::raised(&stop) => break Ok(None),
+                Ok(None) => {}
+                ended => break ended,
+            }
+        };
+        process.end();
+        ended
+    });
+    let missing = sandbox.missing();
+    if !missing.is_empty() && !json {
+        log::write(format!("it ran without {}: this host lacks it (docs/arena.md)", missing.join(", ")));
+    }
+    match ended.map_err(failed)? {
+        Some(status) => match (status.code(), process.refused(status)) {
+            (Some(code), _) => Ok(u8::try_from(code).unwrap_or(1)),
+            (None, Some(why)) => Err(failed(why)),
+            (None, None) => Err(failed(format!("its process ended: {status}"))),
+        },
+        None => Err(Failure::text(Kind::Interrupted, "interrupted")),
+    }
+}
+
+/// Prints an answer. It is JSON or text for a terminal, and may be the candidate's.
+fn pass_on(from: Output) {
+    let mut lines = BufReader::new(from.take(LONGEST_ANSWER));
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        println!("{}", escaped_wholly(&String::from_utf8_lossy(&line)));
+        line.clear();
+    }
 }
 
 fn print(Explained { standing, worst }: &Explained) {

@@ -1,112 +1,123 @@
-//! An algorithm that is a Python file is not trusted with the host: a process of nobody runs it, which has no privilege and is confined, and this
-//! one passes reports and commands on.
+//! An algorithm that is a Python file is not trusted with the host: a process of another user runs it,
+//! confined, and this process passes reports and commands on.
 
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::thread::sleep;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ccplane_agent::link::AgentAddress;
 use ccplane_lab::Contender;
-use nix::unistd::{User, chown};
+use nix::unistd::{Gid, chown};
 
 use super::exceptions::Exceptions;
+use crate::confine::MEMORY;
 use crate::exit::{Failure, Kind};
-use crate::python::{child, folder_of};
+use crate::python::folder_of;
+use crate::sandbox::{Given, Process, RunAs, Sandbox};
 
-/// How long its interpreter may take to read the file.
+/// Longest time for the interpreter to read the file.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long it may take to end.
-const LONGEST_END: Duration = Duration::from_secs(3);
-/// How often it is looked whether it listens, or has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Interval of the check whether the agent listens.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// An agent in a process of its own, which ends with this.
+/// An agent in a process of its own, which ends with this one.
 pub(super) struct Apart {
-    child: Child,
+    process: Arc<Process>,
     folder: PathBuf,
     pub(super) address: AgentAddress,
-    /// What its callbacks raise, of those that are counted there.
+    /// Exceptions of the callbacks, which the agent counts.
     pub(super) exceptions: Exceptions,
 }
 
 impl Apart {
-    /// Starts an agent of these algorithms, and waits until it listens.
+    /// Starts an agent of these algorithms and waits until its socket is there.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
-    pub(super) fn start(algorithms: &[Contender], python: &Path) -> Result<Apart, Failure> {
+    pub(super) fn start(algorithms: &[Contender], python: &Path, user: Option<RunAs>) -> Result<Apart, Failure> {
+        let group = user.as_ref().map(RunAs::group);
+        let sandbox = Sandbox::new(python, user, MEMORY);
+        let who = sandbox.user();
         let failed = |what: &str, why: &dyn std::fmt::Display| Failure::text(Kind::Failed, format!("{what}: {why}"));
-        let nobody = User::from_name("nobody")
-            .ok()
-            .flatten()
-            .ok_or_else(|| failed("run Python as nobody", &"this host has no such user"))?;
-        let mut command = child(python).map_err(|why| failed("start Python as nobody", &why))?;
+        let given = Given::of(algorithms).map_err(|why| Failure::text(Kind::Usage, why))?;
         sweep();
         let folder = std::env::temp_dir().join(format!("{FOLDER}{}", std::process::id()));
         fs::create_dir(&folder).map_err(|why| failed(&format!("make {}", folder.display()), &why))?;
         let path = folder.join("agent.sock");
-        let address = format!("unix:{}", path.display());
-        let address = address.parse().map_err(|why| failed("name the agent's socket", &why))?;
         let names: Vec<String> = algorithms.iter().map(Contender::to_string).collect();
-        command
-            .args([
-                "-m",
-                "ccplane",
-                "agent",
-                "--confined",
-                "--alg",
-                &names.join(","),
-                "--unix",
-            ])
-            .arg(&path);
+        let mut words: Vec<OsString> = ["agent", "--confined", "--alg"].map(OsString::from).into();
+        words.extend([names.join(",").into(), "--unix".into(), path.clone().into()]);
         if let Some(folder) = folder_of(algorithms) {
-            command.arg("--folder").arg(folder);
+            words.extend(["--folder".into(), folder.into()]);
         }
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .uid(nobody.uid.as_raw())
-            .gid(nobody.gid.as_raw());
-        // Nobody makes the socket in it, and this process, which soon has no privilege over nobody's things, removes it.
-        let prepared = chown(&folder, None, Some(nobody.gid))
+        // The agent makes the socket in it, and this process, which soon has no privilege over files of
+        // others, removes it.
+        let mode = if group.is_some() { 0o770 } else { 0o700 };
+        let started = chown(&folder, None, group.map(Gid::from_raw))
             .map_err(std::io::Error::from)
-            .and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o770)));
-        let started = prepared.and_then(|()| command.spawn());
-        let child = started.map_err(|why| {
+            .and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(mode)))
+            .map_err(|why| format!("prepare {}: {why}", folder.display()))
+            .and_then(|()| sandbox.start(words, &[]));
+        let (process, to) = started.map_err(|why| {
             let _ = fs::remove_dir_all(&folder);
-            failed("start Python as nobody", &why).hint(TRUSTED)
+            failed(&format!("run Python as {who}"), &why).hint(TRUSTED)
         })?;
+        let address = format!("unix:{}", path.display());
         let mut apart = Apart {
-            child,
+            process: Arc::new(process),
             folder,
-            address,
+            address: address.parse().map_err(|why| failed("name the agent's socket", &why))?,
             exceptions: Exceptions::default(),
         };
-        if let Some(told) = apart.child.stdout.take() {
-            let exceptions = apart.exceptions.clone();
-            let listen = move || match ccplane_linux::drop_capabilities() {
-                Ok(()) => exceptions.listen(told),
-                Err(error) => {
-                    tracing::error!("what raises is not counted: the thread cannot give up its capabilities: {error}")
-                }
-            };
-            let thread = std::thread::Builder::new().name("ccplane-told".into());
-            thread
-                .spawn(listen)
-                .map_err(|why| failed("listen to Python as nobody", &why))?;
-        }
+        given.send(to).map_err(|why| failed(&format!("run Python as {who}"), &why))?;
         let begun = Instant::now();
         while !path.exists() {
-            let ended = apart.child.try_wait().ok().flatten();
-            if ended.is_some() || begun.elapsed() > PATIENCE {
-                let what = "Python as nobody does not come up: what it said is above";
-                return Err(Failure::text(Kind::Failed, what).hint(TRUSTED));
-            }
-            sleep(LOOK_EVERY);
+            let ended = apart.process.wait(POLL_INTERVAL);
+            let why = match ended {
+                Ok(None) if begun.elapsed() < PATIENCE => continue,
+                Ok(None) => format!("it has no socket after {} s", PATIENCE.as_secs()),
+                Ok(Some(status)) => apart
+                    .process
+                    .refused(status)
+                    .unwrap_or_else(|| format!("it ended ({status}); its messages are above")),
+                Err(why) => why,
+            };
+            apart.process.end();
+            return Err(failed(&format!("run Python as {who}"), &why).hint(TRUSTED));
         }
+        if !sandbox.missing().is_empty() {
+            tracing::info!("Python runs without {}: this host lacks it", sandbox.missing().join(", "));
+        }
+        apart.watch(names.join(", "))?;
         Ok(apart)
+    }
+
+    /// Starts the thread that counts exceptions and logs why the process ended.
+    fn watch(&mut self, names: String) -> Result<(), Failure> {
+        let (process, exceptions) = (Arc::clone(&self.process), self.exceptions.clone());
+        let watch = move || {
+            if let Err(error) = ccplane_linux::drop_capabilities() {
+                tracing::error!("exceptions are not counted: the thread cannot give up its capabilities: {error}");
+                return;
+            }
+            if let Some(told) = process.output() {
+                exceptions.listen(told);
+            }
+            match process.wait(Duration::from_secs(1)) {
+                Ok(Some(status)) if status.success() => {}
+                Ok(Some(status)) => {
+                    let why = process.refused(status).unwrap_or_else(|| status.to_string());
+                    tracing::error!("{names}: its process ended, and its flows run on the fallback: {why}");
+                }
+                Ok(None) => {}
+                Err(why) => tracing::error!("{names}: {why}"),
+            }
+        };
+        let thread = std::thread::Builder::new().name("ccplane-told".into());
+        let started = thread.spawn(watch);
+        started.map_err(|why| Failure::text(Kind::Failed, format!("listen to the agent's process: {why}")))?;
+        Ok(())
     }
 }
 
@@ -127,17 +138,12 @@ pub(crate) fn sweep() {
 
 /// How the folders of sockets begin, which end with the number of their process.
 const FOLDER: &str = "ccplane-agent-";
-const TRUSTED: &str = "nobody has to be able to read the file and the Python that ccplane is installed in; or --trusted, and it runs as this user";
+const TRUSTED: &str = "the user has to be able to read the Python that ccplane is installed in; --as names another user, and --trusted \
+                       runs the file in this process";
 
-#[expect(clippy::disallowed_methods, reason = "it waits for another process")]
 impl Drop for Apart {
     fn drop(&mut self) {
-        // It ends within a second when its input does, also when this process is killed. This one has no right to end it.
-        drop(self.child.stdin.take());
-        let begun = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < LONGEST_END {
-            sleep(LOOK_EVERY);
-        }
+        self.process.end();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -1,0 +1,410 @@
+//! Processes for Python files that are not trusted, as their caller sees them.
+//!
+//! The process starts as another user and in namespaces ([`ccplane_linux::sandbox`]), gets the
+//! [`Given`] on its standard input, and confines itself ([`crate::confine`]) before it reads a file.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ccplane_lab::Contender;
+use ccplane_linux::sandbox::{self, Cgroup, Namespaces, Program, Sandboxed};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::unistd::{Group, User, geteuid};
+use serde::{Deserialize, Serialize};
+
+use crate::confine;
+use crate::exit::{Failure, Kind};
+use crate::log;
+
+/// Longest file of an algorithm, bytes. A trained policy can have some megabytes; a higher limit lets a file
+/// fill the memory.
+const LONGEST_FILE: u64 = 16 << 20;
+/// Longest line of standard error that is passed on, bytes.
+const LONGEST_LINE: u64 = 4 << 10;
+/// Bytes of standard error that are passed on. A lower limit cuts tracebacks; a higher one floods the
+/// caller's terminal.
+const LONGEST_ERRORS: u64 = 256 << 10;
+/// Interval of the check whether the process has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Longest time to read on after the process has ended: another one may hold the pipe.
+const READING_AFTER_END: Duration = Duration::from_secs(1);
+/// Tasks in the cgroup.
+const CGROUP_TASKS: u64 = 512;
+
+/// Variables that a process keeps: an interpreter finds its files and its language by them. Others may
+/// be secrets of the caller.
+const KEPT: [&str; 4] = ["PATH", "HOME", "LANG", "LC_ALL"];
+
+/// User of the processes.
+#[derive(Clone, Debug)]
+pub(crate) struct RunAs {
+    name: String,
+    user: u32,
+    group: u32,
+}
+
+impl RunAs {
+    /// Returns the user given by --as: a name, or the number of a user. Without one it is nobody for
+    /// root; `None` means the caller's own.
+    pub(crate) fn of(given: Option<&str>) -> Result<Option<RunAs>, Failure> {
+        let wrong = |what: String| Failure::text(Kind::Usage, format!("--as {}: {what}", given.unwrap_or_default()));
+        let known = |user: User| RunAs {
+            name: user.name,
+            user: user.uid.as_raw(),
+            group: user.gid.as_raw(),
+        };
+        let number = given.and_then(|given| given.parse::<u32>().ok());
+        let found = match (given, number) {
+            (_, Some(number)) => User::from_uid(number.into()),
+            (given, None) => User::from_name(given.unwrap_or("nobody")),
+        };
+        let found = found.map_err(|why| wrong(format!("the users of this host cannot be read: {why}")))?;
+        let user = match (found.map(known), number) {
+            (Some(user), _) => user,
+            (None, Some(number)) if number != u32::MAX => RunAs {
+                name: number.to_string(),
+                user: number,
+                group: number,
+            },
+            // Hosts without the user have the number all the same.
+            (None, None) if given.is_none() => RunAs {
+                name: "nobody".into(),
+                user: 65_534,
+                group: Group::from_name("nogroup").ok().flatten().map_or(65_534, |group| group.gid.as_raw()),
+            },
+            (None, _) => {
+                return Err(wrong("this host has no such user".to_owned())
+                    .hint("`getent passwd` lists the users; a number is taken as it is"));
+            }
+        };
+        match geteuid().as_raw() {
+            0 => Ok(Some(user)),
+            own if given.is_none() || own == user.user => Ok(None),
+            _ => Err(wrong("only root can run a process as another user".to_owned())
+                .hint("leave --as out to run it as you, or run the command as root")),
+        }
+    }
+
+    pub(crate) fn group(&self) -> u32 {
+        self.group
+    }
+}
+
+/// First line of a process's standard input, as JSON.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Given {
+    /// Paths of files as contenders name them, and what is in the files. The caller reads them: the
+    /// process may have no right to.
+    pub(crate) files: Vec<(String, Vec<u8>)>,
+    /// Texts of the scenarios to run.
+    pub(crate) scenarios: Vec<String>,
+}
+
+impl Given {
+    /// Reads the files among these contenders.
+    pub(crate) fn of<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Result<Given, String> {
+        let mut given = Given::default();
+        let is_file = |path: &&str| [".py", ".ccp"].iter().any(|end| path.ends_with(end));
+        for path in contenders.into_iter().map(Contender::algorithm).filter(is_file) {
+            given.files.push((path.to_owned(), read_file(path)?));
+        }
+        Ok(given)
+    }
+
+    /// Reads what the caller gave this process, and keeps the files for [`given_source`].
+    pub(crate) fn receive() -> Result<Given, Failure> {
+        let mut line = Vec::new();
+        let read = io::stdin().lock().read_until(b'\n', &mut line);
+        let given = read.and_then(|_| serde_json::from_slice(&line).map_err(io::Error::from));
+        let mut given: Given =
+            given.map_err(|why| Failure::text(Kind::Failed, format!("read what the caller gave: {why}")))?;
+        let files = std::mem::take(&mut given.files);
+        *FILES.lock().unwrap_or_else(PoisonError::into_inner) = files;
+        Ok(given)
+    }
+
+    /// Sends it to a process.
+    pub(crate) fn send(&self, mut to: impl io::Write) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        to.write_all(&line)
+    }
+}
+
+static FILES: Mutex<Vec<(String, Vec<u8>)>> = Mutex::new(Vec::new());
+
+/// Returns a file of an algorithm that the caller of this process has read for it.
+pub fn given_source(path: &str) -> Option<Vec<u8>> {
+    let files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = files.iter().find(|(known, _)| known == path);
+    found.map(|(_, text)| text.clone())
+}
+
+fn read_file(path: &str) -> Result<Vec<u8>, String> {
+    // A pipe would be waited for.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = file.map_err(|why| match why.kind() {
+        io::ErrorKind::NotFound => format!("{path}: there is no such file"),
+        _ => format!("{path} cannot be read: {why}"),
+    })?;
+    let mut text = Vec::new();
+    match file.metadata() {
+        Ok(status) if status.is_file() => {}
+        Ok(_) => return Err(format!("{path} is not a regular file")),
+        Err(why) => return Err(format!("{path} cannot be read: {why}")),
+    }
+    let read = file.take(LONGEST_FILE + 1).read_to_end(&mut text);
+    match read {
+        Ok(_) if text.len() as u64 > LONGEST_FILE => Err(format!("{path} is longer than {LONGEST_FILE} bytes")),
+        Ok(_) => Ok(text),
+        Err(why) => Err(format!("{path} cannot be read: {why}")),
+    }
+}
+
+/// Starts processes of Python.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    /// The interpreter.
+    pub(crate) python: PathBuf,
+    /// `None` is the caller's user.
+    pub(crate) user: Option<RunAs>,
+    /// Memory of the cgroup, bytes.
+    pub(crate) memory: u64,
+    missing: Mutex<BTreeSet<String>>,
+}
+
+impl Sandbox {
+    pub(crate) fn new(python: &Path, user: Option<RunAs>, memory: u64) -> Sandbox {
+        Sandbox {
+            python: python.to_owned(),
+            user,
+            memory,
+            missing: Mutex::default(),
+        }
+    }
+
+    /// Starts a process of ccplane's package with these words, isolated (`-I`), outside the caller's
+    /// folder, and without the caller's descriptors and environment but for these variables.
+    pub(crate) fn start(
+        &self,
+        words: impl IntoIterator<Item = OsString>,
+        variables: &[(&str, &str)],
+    ) -> Result<(Process, PipeWriter), String> {
+        let cgroup = Cgroup::create(self.memory, CGROUP_TASKS);
+        let kept = KEPT.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+        let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
+        let isolated = ["-I", "-m", "ccplane"].map(OsString::from);
+        let program = Program {
+            path: &self.python,
+            arguments: isolated.into_iter().chain(words).collect(),
+            environment: kept.chain(variables).collect(),
+            user: self.user.as_ref().map(|user| (user.user, user.group)),
+            cgroup: cgroup.as_ref().ok(),
+        };
+        let (sandboxed, streams) = sandbox::start(&program).map_err(|why| format!("start its process: {why}"))?;
+        let outside = cgroup.as_ref().err().or(sandboxed.outside_cgroup.as_ref());
+        let missing = missing(sandboxed.namespaces, outside);
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);
+        let ended = Arc::new(OnceLock::new());
+        let output = |from| Output {
+            from,
+            ended: Arc::clone(&ended),
+        };
+        let (output, errors) = (output(streams.output), output(streams.errors));
+        let relay = move || {
+            // It only reads a pipe.
+            let _ = ccplane_linux::drop_capabilities();
+            relay(errors);
+        };
+        let relay = thread::Builder::new().name("ccplane-errors".into()).spawn(relay);
+        let relay = relay.map_err(|why| format!("start its process: {why}"))?;
+        let process = Process {
+            python: self.python.clone(),
+            user: self.user.as_ref().map(|user| user.name.clone()),
+            sandboxed,
+            output: Mutex::new(Some(output)),
+            relay: Mutex::new(Some(relay)),
+            ended,
+            _cgroup: cgroup.ok(),
+        };
+        Ok((process, streams.input))
+    }
+
+    /// Returns what this host lacks to confine the processes further; empty before the first start.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        missing.iter().cloned().collect()
+    }
+
+    /// Name of the user that the processes run as.
+    pub(crate) fn user(&self) -> String {
+        let own = || User::from_uid(geteuid()).ok().flatten().map_or_else(|| geteuid().to_string(), |user| user.name);
+        self.user.as_ref().map_or_else(own, |user| user.name.clone())
+    }
+}
+
+/// Returns what a process is not confined by.
+fn missing(namespaces: Namespaces, cgroup: Option<&io::Error>) -> Vec<String> {
+    let namespaces = namespaces.missing().map(|name| format!("{name} namespace"));
+    let cgroup = cgroup.map(|why| format!("cgroup limits ({why})"));
+    namespaces.chain(cgroup).chain(confine::missing()).collect()
+}
+
+/// Returns what this host lacks, for `doctor`. Starts no program.
+pub(crate) fn missing_here() -> Vec<String> {
+    let user = RunAs::of(None).ok().flatten().map(|user| (user.user, user.group));
+    let cgroup = Cgroup::create(confine::LITTLE_CGROUP, CGROUP_TASKS);
+    missing(sandbox::namespaces(user), cgroup.err().as_ref())
+}
+
+/// A started process. Dropping it kills the process and everything that the process has started.
+#[derive(Debug)]
+pub(crate) struct Process {
+    python: PathBuf,
+    user: Option<String>,
+    sandboxed: Sandboxed,
+    output: Mutex<Option<Output>>,
+    relay: Mutex<Option<thread::JoinHandle<()>>>,
+    ended: Arc<OnceLock<Instant>>,
+    _cgroup: Option<Cgroup>,
+}
+
+impl Process {
+    /// Takes the process's standard output. It ends soon after the process does, whoever holds the pipe.
+    pub(crate) fn output(&self) -> Option<Output> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Waits for the end of the process, at most this long.
+    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    pub(crate) fn wait(&self, longest: Duration) -> Result<Option<ExitStatus>, String> {
+        let status = self.sandboxed.wait(longest).map_err(|why| {
+            let denied = why.kind() == io::ErrorKind::PermissionDenied;
+            let hint = self.user.as_ref().filter(|_| denied).map_or_else(String::new, |user| {
+                format!(
+                    " as {user}; install Python and ccplane's package where {user} can read them, give another user \
+                     with --as, or --trusted"
+                )
+            });
+            format!("{} cannot be run{hint}: {why}", self.python.display())
+        });
+        if !matches!(status, Ok(None)) {
+            let _ = self.ended.set(Instant::now());
+        }
+        status
+    }
+
+    /// Kills the process and everything that it has started. What they printed is written before.
+    #[expect(clippy::disallowed_methods, reason = "it ends another process")]
+    pub(crate) fn end(&self) {
+        self.sandboxed.end(Duration::from_secs(3));
+        let _ = self.ended.set(Instant::now());
+        if let Some(relay) = self.relay.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = relay.join();
+        }
+    }
+
+    /// Returns the reason if the process asked the kernel for something that no candidate may.
+    pub(crate) fn refused(&self, status: ExitStatus) -> Option<String> {
+        (status.signal() == Some(Signal::SIGSYS as i32)).then(|| {
+            let number = self.sandboxed.refused();
+            let name = number.and_then(confine::forbidden_name).unwrap_or("something");
+            format!("it asked the kernel for {name}, which candidates may not")
+        })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// An output of a process.
+#[derive(Debug)]
+pub(crate) struct Output {
+    from: PipeReader,
+    ended: Arc<OnceLock<Instant>>,
+}
+
+impl Read for Output {
+    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            // Read before the pipe is looked at: what was written before the end is there then.
+            let ended = self.ended.get().map(Instant::elapsed);
+            let timeout = if ended.is_some() { Duration::ZERO } else { POLL_INTERVAL };
+            let mut waited = [PollFd::new(self.from.as_fd(), PollFlags::POLLIN)];
+            let ready = poll(&mut waited, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO));
+            match (ready, ended) {
+                (Ok(1..), Some(since)) if since > READING_AFTER_END => return Ok(0),
+                (Ok(1..), _) => return self.from.read(buffer),
+                (_, Some(_)) => return Ok(0),
+                (_, None) => {}
+            }
+        }
+    }
+}
+
+/// Passes the lines of a process's standard error on, escaped and bounded.
+fn relay(errors: Output) {
+    let mut lines = BufReader::new(errors);
+    let (mut line, mut passed) = (Vec::new(), 0);
+    while let Ok(read @ 1..) = lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+        passed += read as u64;
+        match passed {
+            ..LONGEST_ERRORS => log::write(log::escaped_wholly(&String::from_utf8_lossy(&line))),
+            _ => {
+                log::write("the rest of what this Python file prints is left out");
+                break;
+            }
+        }
+        line.clear();
+    }
+    // A process that prints does not wait for a reader.
+    let _ = io::copy(&mut lines, &mut io::sink());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_have_names_or_numbers() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let found = |given| RunAs::of(given).map(|user| user.map(|user| (user.user, user.name)));
+        assert_eq!(found(None).unwrap(), Some((65_534, "nobody".to_owned())));
+        assert_eq!(found(Some("root")).unwrap(), Some((0, "root".to_owned())));
+        assert_eq!(found(Some("0")).unwrap(), Some((0, "root".to_owned())));
+        assert_eq!(found(Some("54321")).unwrap(), Some((54_321, "54321".to_owned())));
+        for wrong in ["no such", "4294967295", "-1", ""] {
+            let why = found(Some(wrong)).unwrap_err();
+            assert!(why.to_string().contains("no such user"), "{why}");
+        }
+    }
+
+    #[test]
+    fn only_regular_files_of_bounded_length_are_given() {
+        for (path, says) in [
+            ("/dev/zero", "not a regular file"),
+            ("/", "not a regular file"),
+            ("/nowhere.py", "there is no such file"),
+        ] {
+            let why = read_file(path).unwrap_err();
+            assert!(why.contains(says), "{why}");
+        }
+    }
+}

@@ -1,0 +1,528 @@
+//! Processes that are not trusted: namespaces, another user, and a supervisor that ends with the caller.
+//!
+//! [`start`] clones a supervisor into new namespaces and a session of its own. The supervisor starts the
+//! program and waits for its end or for the caller's. It is the first process of its PID namespace, so
+//! that its end kills every other process there. The caller holds one end of a pipe: the supervisor
+//! kills the program when that end closes, also after the caller was killed, and although the caller
+//! may have no right to signal the program.
+
+mod cgroup;
+mod refusal;
+
+use std::ffi::{CString, OsStr, OsString, c_char, c_int, c_long};
+use std::fs;
+use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+use crate::privilege::{Data, Header, VERSION};
+
+pub use cgroup::Cgroup;
+pub use refusal::report_refused_calls;
+
+/// Tasks of the user namespace. A lower limit stops linear algebra on hosts with many processors.
+const TASKS: u64 = 512;
+
+/// Program to start.
+#[derive(Debug)]
+pub struct Program<'a> {
+    /// Path, or a name that is looked up in PATH.
+    pub path: &'a Path,
+    /// Arguments after the name.
+    pub arguments: Vec<OsString>,
+    /// Whole environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// User and group; `None` for the caller's. Others take root.
+    pub user: Option<(u32, u32)>,
+    /// Cgroup to start in.
+    pub cgroup: Option<&'a Cgroup>,
+}
+
+/// Namespaces that a process has of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespaces(c_int);
+
+impl Namespaces {
+    const NAMES: [(c_int, &'static str); 4] = [
+        (libc::CLONE_NEWUSER, "user"),
+        (libc::CLONE_NEWPID, "pid"),
+        (libc::CLONE_NEWIPC, "ipc"),
+        (libc::CLONE_NEWNET, "net"),
+    ];
+    const OTHERS: Namespaces = Namespaces(libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWNET);
+    const ALL: Namespaces = Namespaces(Namespaces::OTHERS.0 | libc::CLONE_NEWUSER);
+
+    fn has(self, flag: c_int) -> bool {
+        self.0 & flag != 0
+    }
+
+    /// Names of the namespaces that the process shares with the caller.
+    pub fn missing(self) -> impl Iterator<Item = &'static str> {
+        let missing = Namespaces::NAMES.into_iter().filter(move |(flag, _)| !self.has(*flag));
+        missing.map(|(_, name)| name)
+    }
+}
+
+/// A started program. Dropping it kills the program.
+#[derive(Debug)]
+pub struct Sandboxed {
+    /// Namespaces of the program.
+    pub namespaces: Namespaces,
+    /// Error of the move to the cgroup; the program runs outside.
+    pub outside_cgroup: Option<io::Error>,
+    supervisor: Pid,
+    /// The supervisor kills the program when it closes.
+    life: Mutex<Option<PipeWriter>>,
+    status: PipeReader,
+    refused: PipeReader,
+}
+
+/// The other ends of the program's standard descriptors.
+#[derive(Debug)]
+pub struct Streams {
+    /// Standard input.
+    pub input: PipeWriter,
+    /// Standard output.
+    pub output: PipeReader,
+    /// Standard error.
+    pub errors: PipeReader,
+}
+
+/// Record in the pipe of the supervisor: a step of the start that failed with an `errno`, or [`ENDED`]
+/// with the program's wait status.
+type Record = [i32; 2];
+const ENDED: i32 = -1;
+
+/// Steps of a start, by the numbers in records.
+const STEPS: [&str; 7] = [
+    "move the descriptors",
+    "start a session",
+    "become the user",
+    "give up the capabilities",
+    "start and watch a child",
+    "bound the number of tasks",
+    "run the program",
+];
+
+/// Starts a program in all namespaces that this host permits.
+pub fn start(program: &Program<'_>) -> io::Result<(Sandboxed, Streams)> {
+    let attempts = [Namespaces::ALL, Namespaces::OTHERS, Namespaces(0)];
+    let mut last = io::Error::from(io::ErrorKind::Unsupported);
+    for namespaces in attempts {
+        match start_in(program, namespaces) {
+            Ok(started) => return Ok(started),
+            Err(why) => last = why,
+        }
+    }
+    Err(last)
+}
+
+/// Returns the namespaces that [`start`] would use for this user, without starting a program.
+pub fn namespaces(user: Option<(u32, u32)>) -> Namespaces {
+    let program = Program {
+        path: Path::new(""),
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        user,
+        cgroup: None,
+    };
+    let possible = |namespaces: &Namespaces| {
+        let pipes = Pipes::new()?;
+        let child = clone_supervisor(&Plan::new(&program, *namespaces, &pipes)?)?;
+        let admitted = admit(child, &program, *namespaces);
+        // The supervisor ends, as nobody lets it go on.
+        drop(pipes);
+        let _ = waitpid(child, None);
+        admitted
+    };
+    let attempts = [Namespaces::ALL, Namespaces::OTHERS];
+    let found = attempts.into_iter().find(|one| possible(one).is_ok());
+    found.unwrap_or(Namespaces(0))
+}
+
+/// Highest version of Landlock's interface that this kernel has; 0 without Landlock.
+pub fn landlock_abi() -> u32 {
+    const VERSION: c_int = 1;
+    // SAFETY: with this flag the kernel reads no memory, only answers its version.
+    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, VERSION) };
+    u32::try_from(abi).unwrap_or(0)
+}
+
+fn start_in(program: &Program<'_>, namespaces: Namespaces) -> io::Result<(Sandboxed, Streams)> {
+    let pipes = Pipes::new()?;
+    let plan = Plan::new(program, namespaces, &pipes)?;
+    let supervisor = clone_supervisor(&plan)?;
+    let mut outside_cgroup = None;
+    let admitted = admit(supervisor, program, namespaces).and_then(|()| {
+        outside_cgroup = program.cgroup.and_then(|cgroup| cgroup.add(supervisor).err());
+        (&pipes.go.1).write_all(&[1])
+    });
+    if let Err(why) = admitted {
+        drop(pipes);
+        let _ = waitpid(supervisor, None);
+        return Err(why);
+    }
+    let Pipes {
+        input,
+        output,
+        errors,
+        refused,
+        status,
+        life,
+        go: _,
+    } = pipes;
+    let sandboxed = Sandboxed {
+        namespaces,
+        outside_cgroup,
+        supervisor,
+        life: Mutex::new(Some(life.1)),
+        status: status.0,
+        refused: refused.0,
+    };
+    let streams = Streams {
+        input: input.1,
+        output: output.0,
+        errors: errors.0,
+    };
+    Ok((sandboxed, streams))
+}
+
+/// Writes the maps of the user namespace.
+fn admit(supervisor: Pid, program: &Program<'_>, namespaces: Namespaces) -> io::Result<()> {
+    let file = |name: &str| format!("/proc/{supervisor}/{name}");
+    if namespaces.has(libc::CLONE_NEWUSER) {
+        // Root is also there: the program sees whose the files and the peers are. To become root
+        // takes a capability, which it has not.
+        let map = |id: u32| match id {
+            0 => "0 0 1".to_owned(),
+            id => format!("{id} {id} 1\n0 0 1"),
+        };
+        match program.user {
+            Some((user, group)) => {
+                fs::write(file("gid_map"), map(group))?;
+                fs::write(file("uid_map"), map(user))?;
+            }
+            None => {
+                let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
+                fs::write(file("setgroups"), "deny")?;
+                fs::write(file("gid_map"), format!("{group} {group} 1"))?;
+                fs::write(file("uid_map"), format!("{user} {user} 1"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Sandboxed {
+    /// Waits for the program's end, at most this long. An error if it could not be started.
+    pub fn wait(&self, longest: Duration) -> io::Result<Option<ExitStatus>> {
+        let mut waited = [PollFd::new(self.status.as_fd(), PollFlags::POLLIN)];
+        let timeout = PollTimeout::try_from(longest).unwrap_or(PollTimeout::MAX);
+        match poll(&mut waited, timeout) {
+            Ok(0) | Err(Errno::EINTR) => return Ok(None),
+            Ok(_) => {}
+            Err(why) => return Err(why.into()),
+        }
+        let mut bytes = [0; size_of::<Record>()];
+        if (&self.status).read_exact(&mut bytes).is_err() {
+            // The supervisor was killed, and the program with it.
+            return Ok(Some(ExitStatus::from_raw(libc::SIGKILL)));
+        }
+        let (kind, value) = bytes.split_at(4);
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, i32::from_ne_bytes);
+        match number(kind) {
+            ENDED => Ok(Some(ExitStatus::from_raw(number(value)))),
+            step => {
+                let why = io::Error::from_raw_os_error(number(value));
+                let step = usize::try_from(step).ok().and_then(|step| STEPS.get(step));
+                Err(io::Error::new(
+                    why.kind(),
+                    format!("{}: {why}", step.unwrap_or(&"start")),
+                ))
+            }
+        }
+    }
+
+    /// Returns the number of the refused system call that ended the program.
+    pub fn refused(&self) -> Option<i64> {
+        let mut number = [0; size_of::<c_int>()];
+        let read = (&self.refused).read(&mut number).ok()?;
+        (read == number.len()).then(|| c_int::from_ne_bytes(number).into())
+    }
+
+    /// Has the supervisor kill the program, and waits up to this long for the supervisor.
+    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    pub fn end(&self, longest: Duration) {
+        drop(self.life.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let begun = std::time::Instant::now();
+        while let Ok(nix::sys::wait::WaitStatus::StillAlive) = waitpid(self.supervisor, Some(WaitPidFlag::WNOHANG)) {
+            if begun.elapsed() > longest {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Sandboxed {
+    fn drop(&mut self) {
+        self.end(Duration::from_secs(3));
+    }
+}
+
+/// Pipes of a program and its supervisor, reading end first.
+struct Pipes {
+    input: (PipeReader, PipeWriter),
+    output: (PipeReader, PipeWriter),
+    errors: (PipeReader, PipeWriter),
+    refused: (PipeReader, PipeWriter),
+    status: (PipeReader, PipeWriter),
+    life: (PipeReader, PipeWriter),
+    /// A byte lets the supervisor go on.
+    go: (PipeReader, PipeWriter),
+}
+
+impl Pipes {
+    fn new() -> io::Result<Pipes> {
+        let pipes = Pipes {
+            input: pipe()?,
+            output: pipe()?,
+            errors: pipe()?,
+            refused: pipe()?,
+            status: pipe()?,
+            life: pipe()?,
+            go: pipe()?,
+        };
+        let nonblocking = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
+        nix::fcntl::fcntl(&pipes.refused.0, nonblocking)?;
+        Ok(pipes)
+    }
+}
+
+/// Everything that the supervisor needs, allocated before it is cloned: a copy of a process with other
+/// threads cannot allocate.
+struct Plan {
+    /// Own the strings of the vectors below.
+    _strings: Vec<CString>,
+    arguments: Vec<*const c_char>,
+    environment: Vec<*const c_char>,
+    user: Option<(u32, u32)>,
+    namespaces: Namespaces,
+    /// Descriptors that become 0, 1 and so on: input, output, errors, refused, life, status.
+    descriptors: [RawFd; 6],
+    go: RawFd,
+    /// Ends of the caller.
+    foreign: [RawFd; 2],
+}
+
+const REFUSED: RawFd = 3;
+const LIFE: RawFd = 4;
+const STATUS: RawFd = 5;
+
+impl Plan {
+    fn new(program: &Program<'_>, namespaces: Namespaces, pipes: &Pipes) -> io::Result<Plan> {
+        let string = |text: &OsStr| CString::new(text.as_bytes()).map_err(io::Error::from);
+        let mut strings = vec![string(program.path.as_os_str())?];
+        for argument in &program.arguments {
+            strings.push(string(argument)?);
+        }
+        let count = strings.len();
+        for (name, value) in &program.environment {
+            let mut both = name.clone();
+            both.push("=");
+            both.push(value);
+            strings.push(string(&both)?);
+        }
+        let pointers = |strings: &[CString]| -> Vec<*const c_char> {
+            let all = strings.iter().map(|string| string.as_ptr());
+            all.chain([ptr::null()]).collect()
+        };
+        let (arguments, environment) = strings.split_at(count);
+        Ok(Plan {
+            arguments: pointers(arguments),
+            environment: pointers(environment),
+            _strings: strings,
+            user: program.user,
+            namespaces,
+            descriptors: [
+                pipes.input.0.as_raw_fd(),
+                pipes.output.1.as_raw_fd(),
+                pipes.errors.1.as_raw_fd(),
+                pipes.refused.1.as_raw_fd(),
+                pipes.life.0.as_raw_fd(),
+                pipes.status.1.as_raw_fd(),
+            ],
+            go: pipes.go.0.as_raw_fd(),
+            foreign: [pipes.go.1.as_raw_fd(), pipes.life.1.as_raw_fd()],
+        })
+    }
+}
+
+fn clone_supervisor(plan: &Plan) -> io::Result<Pid> {
+    // SAFETY: the copy calls only `supervise`, whose contract this is: it never returns to this code.
+    let pid = unsafe { fork(plan.namespaces.0) };
+    match pid {
+        // SAFETY: this is the copy, with one thread.
+        0 => unsafe { supervise(plan) },
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid as i32)),
+    }
+}
+
+/// Copies the process without the handlers of the C library, which may wait for other threads.
+///
+/// # Safety
+/// The copy may only make system calls: it must not allocate, lock or return to the caller's code.
+unsafe fn fork(namespaces: c_int) -> c_long {
+    let flags = c_long::from(namespaces | libc::SIGCHLD);
+    // SAFETY: without CLONE_VM the copy has memory of its own, and a null stack stands for the same one.
+    unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) }
+}
+
+/// Prepares the process, starts the program, and waits for its end or the caller's.
+///
+/// # Safety
+/// For a fresh copy of a process: it makes system calls only, by numbers where the C library would
+/// address threads that the copy does not have.
+unsafe fn supervise(plan: &Plan) -> ! {
+    // SAFETY: see above. Pointers passed are to locals or to `plan`.
+    unsafe {
+        for descriptor in plan.foreign {
+            libc::close(descriptor);
+        }
+        let mut go = 0u8;
+        if libc::read(plan.go, (&raw mut go).cast(), 1) != 1 {
+            libc::_exit(0);
+        }
+        for signal in 1..32 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let none: libc::sigset_t = std::mem::zeroed();
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+
+        // First above the numbers that they get, so that none is overwritten before it is moved.
+        let mut high = [0; 6];
+        for (to, from) in high.iter_mut().zip(plan.descriptors) {
+            *to = libc::fcntl(from, libc::F_DUPFD_CLOEXEC, 16);
+            check(0, c_long::from(*to));
+        }
+        for (number, from) in (0..).zip(high) {
+            let flags = if number >= LIFE { libc::O_CLOEXEC } else { 0 };
+            check(0, c_long::from(libc::dup3(from, number, flags)));
+        }
+        check(0, libc::syscall(libc::SYS_close_range, STATUS + 1, u32::MAX, 0));
+        check(1, c_long::from(libc::setsid()));
+        if let Some((user, group)) = plan.user {
+            check(2, libc::syscall(libc::SYS_setgroups, 0, ptr::null::<u32>()));
+            check(2, libc::syscall(libc::SYS_setresgid, group, group, group));
+            check(2, libc::syscall(libc::SYS_setresuid, user, user, user));
+        }
+        check(3, c_long::from(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)));
+        let header = Header {
+            version: VERSION,
+            pid: 0,
+        };
+        let data = [Data::default(); 2];
+        check(
+            3,
+            libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()),
+        );
+        let child = fork(0);
+        check(4, child);
+        match child {
+            0 => run(plan),
+            child => watch(child as libc::pid_t),
+        }
+    }
+}
+
+/// Becomes the program.
+///
+/// # Safety
+/// As [`supervise`].
+unsafe fn run(plan: &Plan) -> ! {
+    // SAFETY: see above. The vectors of pointers end with null, and `plan` owns the strings.
+    unsafe {
+        // Without a PID namespace the end of the supervisor does not end this process.
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+        check(1, c_long::from(libc::setsid()));
+        let bound = |resource, most| {
+            let limit = libc::rlimit {
+                rlim_cur: most,
+                rlim_max: most,
+            };
+            check(5, c_long::from(libc::setrlimit(resource, &raw const limit)));
+        };
+        bound(libc::RLIMIT_CORE, 0);
+        // The count of a user namespace begins with it. Elsewhere all processes of the user count,
+        // and no number would be right.
+        if plan.namespaces.has(libc::CLONE_NEWUSER) {
+            bound(libc::RLIMIT_NPROC, TASKS);
+        }
+        libc::chdir(c"/".as_ptr());
+        if let Some(program) = plan.arguments.first() {
+            libc::execvpe(*program, plan.arguments.as_ptr(), plan.environment.as_ptr());
+        }
+        check(6, -1);
+        libc::_exit(1)
+    }
+}
+
+/// Waits for the program or the caller to end, and ends the program's process group.
+///
+/// # Safety
+/// As [`supervise`]. `child` is a child of this process that was not waited for.
+unsafe fn watch(child: libc::pid_t) -> ! {
+    // SAFETY: see above. Pointers passed are to locals.
+    unsafe {
+        for descriptor in 0..=REFUSED {
+            libc::close(descriptor);
+        }
+        let ended = libc::syscall(libc::SYS_pidfd_open, child, 0);
+        check(4, ended);
+        let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        let mut waited = [entry(LIFE, 0), entry(ended as c_int, libc::POLLIN)];
+        while libc::poll(waited.as_mut_ptr(), 2, -1) < 0 {}
+        // Before it is waited for, as its number may be another's afterwards.
+        libc::kill(-child, libc::SIGKILL);
+        libc::kill(child, libc::SIGKILL);
+        let mut status = 0;
+        while libc::waitpid(child, &raw mut status, 0) < 0 && *libc::__errno_location() == libc::EINTR {}
+        record([ENDED, status]);
+        libc::_exit(0)
+    }
+}
+
+/// Ends the process with a record if the result of a system call is an error.
+///
+/// # Safety
+/// As [`supervise`].
+unsafe fn check(step: i32, result: c_long) {
+    if result < 0 {
+        // SAFETY: see above.
+        unsafe {
+            record([step, *libc::__errno_location()]);
+            libc::_exit(1);
+        }
+    }
+}
+
+/// # Safety
+/// As [`supervise`].
+unsafe fn record(record: Record) {
+    // SAFETY: `record` is a local of this size. A short write cannot happen in an empty pipe.
+    unsafe {
+        libc::write(STATUS, record.as_ptr().cast(), size_of::<Record>());
+    }
+}

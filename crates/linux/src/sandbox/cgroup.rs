@@ -1,0 +1,121 @@
+//! A cgroup that bounds the memory and tasks of one process and its children.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nix::unistd::Pid;
+
+/// Controllers that the bounds need.
+const CONTROLLERS: [&str; 2] = ["memory", "pids"];
+/// Names of the cgroups begin so. The number of their process follows.
+const PREFIX: &str = "ccplane-sandbox-";
+
+/// A cgroup. Dropping it kills what is in it and removes it.
+#[derive(Debug)]
+pub struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// Makes a cgroup of version 2 with these bounds: in this process's own one, or next to it.
+    pub fn create(memory_bytes: u64, tasks: u64) -> io::Result<Cgroup> {
+        let missing = |what: &str| io::Error::new(io::ErrorKind::Unsupported, what.to_owned());
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let mounted = mounts.lines().find_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            let (folder, kind) = (words.next()?, words.next()?);
+            (kind == "cgroup2").then_some(folder)
+        });
+        let mounted = Path::new(mounted.ok_or_else(|| missing("no cgroup v2 is mounted"))?);
+        let own = fs::read_to_string("/proc/self/cgroup")?;
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+        let own = mounted.join(own.ok_or_else(|| missing("this process is in no cgroup v2"))?);
+        let parents = own.ancestors().take(2).filter(|folder| folder.starts_with(mounted));
+        let mut last = missing("the cgroup of this process passes on no memory and pids controllers");
+        for parent in parents.filter(|parent| passes_on(parent)) {
+            sweep(parent);
+            match Cgroup::create_in(parent, memory_bytes, tasks) {
+                Ok(cgroup) => return Ok(cgroup),
+                Err(why) => last = why,
+            }
+        }
+        Err(last)
+    }
+
+    fn create_in(parent: &Path, memory_bytes: u64, tasks: u64) -> io::Result<Cgroup> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        fs::create_dir(&folder)?;
+        let cgroup = Cgroup(folder);
+        fs::write(cgroup.0.join("memory.max"), memory_bytes.to_string())?;
+        fs::write(cgroup.0.join("pids.max"), tasks.to_string())?;
+        // Absent on kernels without swap.
+        let _ = fs::write(cgroup.0.join("memory.swap.max"), "0");
+        Ok(cgroup)
+    }
+
+    /// Moves a process into it.
+    pub(super) fn add(&self, process: Pid) -> io::Result<()> {
+        fs::write(self.0.join("cgroup.procs"), process.to_string())
+    }
+}
+
+impl Drop for Cgroup {
+    #[expect(clippy::disallowed_methods, reason = "it waits for other processes")]
+    fn drop(&mut self) {
+        // Before Linux 5.14 there is no such file, and the end of the supervisor has ended the others.
+        let _ = fs::write(self.0.join("cgroup.kill"), "1");
+        for _ in 0..50 {
+            match fs::remove_dir(&self.0) {
+                Err(why) if why.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(Duration::from_millis(2)),
+                _ => return,
+            }
+        }
+    }
+}
+
+/// True if children of this cgroup can have the bounds.
+fn passes_on(folder: &Path) -> bool {
+    let list = fs::read_to_string(folder.join("cgroup.subtree_control")).unwrap_or_default();
+    let has = |wanted: &&str| list.split_whitespace().any(|controller| controller == *wanted);
+    CONTROLLERS.iter().all(|wanted| has(wanted))
+}
+
+/// Removes cgroups of processes that were killed.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next())
+            .and_then(|pid| pid.parse::<u32>().ok());
+        if process.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_written_and_cgroups_of_dead_processes_removed() {
+        let parent = std::env::temp_dir().join(format!("ccplane-cgroup-{}", std::process::id()));
+        let dead = parent.join(format!("{PREFIX}4294967294-0"));
+        fs::create_dir_all(&dead).unwrap();
+        assert!(!passes_on(&parent));
+        fs::write(parent.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
+        assert!(passes_on(&parent));
+        sweep(&parent);
+        assert!(!dead.exists());
+        let cgroup = Cgroup::create_in(&parent, 1 << 30, 64).unwrap();
+        let read = |name: &str| fs::read_to_string(cgroup.0.join(name)).unwrap();
+        assert_eq!((read("memory.max"), read("pids.max")), ("1073741824".into(), "64".into()));
+        sweep(&parent);
+        assert!(cgroup.0.exists(), "its process lives");
+        fs::remove_dir_all(&parent).unwrap();
+    }
+}

@@ -1,0 +1,48 @@
+//! The report of the refused system call that ends a process.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::{mem, ptr};
+
+use super::REFUSED;
+
+/// Head of a `siginfo_t` of SIGSYS, as 64-bit kernels lay it out.
+#[repr(C)]
+struct RefusedCall {
+    signal: c_int,
+    error: c_int,
+    code: c_int,
+    _padding: c_int,
+    address: *const c_void,
+    number: c_int,
+}
+
+/// Has the process report a system call that a filter answers with SIGSYS, for
+/// [`Sandboxed::refused`](super::Sandboxed::refused), and end by that signal. For processes that
+/// [`start`](super::start) has started.
+pub fn report_refused_calls() -> io::Result<()> {
+    // SAFETY: the handler makes system calls only. The structure is zeroed, which stands for no flags
+    // and an empty mask, and outlives the call.
+    let result = unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGSYS, &raw const action, ptr::null_mut())
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: the kernel passes a valid `siginfo_t`, which begins as `RefusedCall` does for SIGSYS.
+    // The calls are safe in a handler.
+    unsafe {
+        let number = (*information.cast::<RefusedCall>()).number;
+        libc::write(REFUSED, (&raw const number).cast(), size_of::<c_int>());
+        // The filter ends a process that changes this action. Without a filter the signal does.
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+    }
+}
