@@ -178,20 +178,23 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
             }
         }
     }
-    if let Some(missing) = apart.missing().filter(|missing| !missing.is_empty() && !json) {
-        let missing: Vec<String> = missing.into_iter().collect();
-        println!("Python files ran without {}: this host lacks it (docs/arena.md)", missing.join(", "));
+    if let Some(warning) = apart.sandbox.as_ref().and_then(Sandbox::warning).filter(|_| !json) {
+        println!("{warning}");
     }
     let all_passed = standings.iter().all(|standing| standing.gate_passed);
     Ok(if all_passed { 0 } else { 1 })
 }
 
-/// Returns how Python files were confined; null if all candidates are trusted with this process.
+/// Returns how Python files were confined; null if none was.
 fn confinement(apart: &Processes) -> serde_json::Value {
-    let sandbox = apart.sandbox.as_ref();
-    sandbox.map_or(serde_json::Value::Null, |sandbox| {
-        serde_json::json!({ "user": sandbox.user(), "missing": sandbox.missing() })
-    })
+    let ran = apart
+        .sandbox
+        .as_ref()
+        .and_then(|sandbox| Some((sandbox.user(), sandbox.missing()?)));
+    ran.map_or(
+        serde_json::Value::Null,
+        |(user, missing)| serde_json::json!({ "user": user, "missing": missing }),
+    )
 }
 
 fn cells(parts: &Parts) -> Vec<String> {

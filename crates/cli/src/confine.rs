@@ -356,7 +356,10 @@ fn with_report() -> Result<BpfProgram, String> {
         SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::SIGSYS as u64),
         SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0),
     ];
-    let rule = conditions.into_iter().collect::<Result<_, _>>().and_then(SeccompRule::new);
+    let rule = conditions
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .and_then(SeccompRule::new);
     let rules = [(libc::SYS_rt_sigaction, vec![rule.map_err(|why| why.to_string())?])].into();
     program(rules, SeccompAction::Allow, SeccompAction::KillProcess)
 }
@@ -387,7 +390,8 @@ fn allowed_only() -> Result<BpfProgram, String> {
     rules.insert(libc::SYS_ioctl, equal(1, &IOCTL)?);
     rules.insert(libc::SYS_fcntl, equal(1, &words(&FCNTL))?);
     rules.insert(libc::SYS_prctl, equal(0, &words(&PRCTL))?);
-    rules.insert(libc::SYS_socketpair, equal(0, &words(&[libc::AF_UNIX]))?);
+    // Connected ones only: from a datagram socket, a message can be sent to any socket of the host.
+    rules.insert(libc::SYS_socketpair, vec![stream_pair()?]);
     // Signals only to this process.
     rules.insert(libc::SYS_tgkill, equal(0, &[own])?);
     rules.insert(libc::SYS_kill, equal(0, &[own])?);
@@ -396,6 +400,21 @@ fn allowed_only() -> Result<BpfProgram, String> {
     let read = read.and_then(|read| SeccompRule::new(vec![read]));
     rules.insert(libc::SYS_prlimit64, vec![read.map_err(|why| why.to_string())?]);
     program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
+}
+
+fn stream_pair() -> Result<SeccompRule, String> {
+    // The rest of the type are flags.
+    const KIND: u64 = 0xf;
+    let of = |argument, how, value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, value);
+    let conditions = [
+        of(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64),
+        of(1, SeccompCmpOp::MaskedEq(KIND), libc::SOCK_STREAM as u64),
+    ];
+    let rule = conditions
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .and_then(SeccompRule::new);
+    rule.map_err(|why| why.to_string())
 }
 
 /// Matches a call whose argument is one of these.

@@ -81,7 +81,10 @@ impl RunAs {
             (None, None) if given.is_none() => RunAs {
                 name: "nobody".into(),
                 user: 65_534,
-                group: Group::from_name("nogroup").ok().flatten().map_or(65_534, |group| group.gid.as_raw()),
+                group: Group::from_name("nogroup")
+                    .ok()
+                    .flatten()
+                    .map_or(65_534, |group| group.gid.as_raw()),
             },
             (None, _) => {
                 return Err(wrong("this host has no such user".to_owned())
@@ -181,7 +184,8 @@ pub(crate) struct Sandbox {
     pub(crate) user: Option<RunAs>,
     /// Memory of the cgroup, bytes.
     pub(crate) memory: u64,
-    missing: Mutex<BTreeSet<String>>,
+    /// `None` before the first start.
+    missing: Mutex<Option<BTreeSet<String>>>,
 }
 
 impl Sandbox {
@@ -202,7 +206,9 @@ impl Sandbox {
         variables: &[(&str, &str)],
     ) -> Result<(Process, PipeWriter), String> {
         let cgroup = Cgroup::create(self.memory, CGROUP_TASKS);
-        let kept = KEPT.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+        let kept = KEPT
+            .iter()
+            .filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
         let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
         let isolated = ["-I", "-m", "ccplane"].map(OsString::from);
         let program = Program {
@@ -215,7 +221,9 @@ impl Sandbox {
         let (sandboxed, streams) = sandbox::start(&program).map_err(|why| format!("start its process: {why}"))?;
         let outside = cgroup.as_ref().err().or(sandboxed.outside_cgroup.as_ref());
         let missing = missing(sandboxed.namespaces, outside);
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);
+        let mut known = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get_or_insert_default().extend(missing);
+        drop(known);
         let ended = Arc::new(OnceLock::new());
         let output = |from| Output {
             from,
@@ -241,15 +249,30 @@ impl Sandbox {
         Ok((process, streams.input))
     }
 
-    /// Returns what this host lacks to confine the processes further; empty before the first start.
-    pub(crate) fn missing(&self) -> Vec<String> {
+    /// Returns what the processes were not confined by, as this host lacks it; `None` before the first
+    /// start.
+    pub(crate) fn missing(&self) -> Option<Vec<String>> {
         let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        missing.iter().cloned().collect()
+        missing.as_ref().map(|missing| missing.iter().cloned().collect())
+    }
+
+    /// Returns a line about [`Sandbox::missing`], if there is anything.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let missing = self.missing().filter(|missing| !missing.is_empty())?;
+        let what = missing.join(", ");
+        Some(format!(
+            "Python files ran without {what}: this host lacks it; `ccplane doctor` has more"
+        ))
     }
 
     /// Name of the user that the processes run as.
     pub(crate) fn user(&self) -> String {
-        let own = || User::from_uid(geteuid()).ok().flatten().map_or_else(|| geteuid().to_string(), |user| user.name);
+        let own = || {
+            User::from_uid(geteuid())
+                .ok()
+                .flatten()
+                .map_or_else(|| geteuid().to_string(), |user| user.name)
+        };
         self.user.as_ref().map_or_else(own, |user| user.name.clone())
     }
 }
@@ -394,6 +417,23 @@ mod tests {
             let why = found(Some(wrong)).unwrap_err();
             assert!(why.to_string().contains("no such user"), "{why}");
         }
+    }
+
+    #[test]
+    fn an_output_ends_with_its_process_though_another_one_holds_it() {
+        let (from, to) = io::pipe().unwrap();
+        let ended = Arc::new(OnceLock::new());
+        let mut output = Output {
+            from,
+            ended: Arc::clone(&ended),
+        };
+        io::Write::write_all(&mut &to, b"last words").unwrap();
+        #[expect(clippy::disallowed_methods, reason = "a pipe is read in real time")]
+        ended.set(Instant::now()).unwrap();
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "last words");
+        drop(to);
     }
 
     #[test]

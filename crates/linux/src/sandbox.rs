@@ -434,10 +434,7 @@ unsafe fn supervise(plan: &Plan) -> ! {
             pid: 0,
         };
         let data = [Data::default(); 2];
-        check(
-            3,
-            libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()),
-        );
+        check(3, libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()));
         let child = fork(0);
         check(4, child);
         match child {
@@ -524,5 +521,109 @@ unsafe fn record(record: Record) {
     // SAFETY: `record` is a local of this size. A short write cannot happen in an empty pipe.
     unsafe {
         libc::write(STATUS, record.as_ptr().cast(), size_of::<Record>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Starts a shell, as a user without files if the test is root's.
+    fn shell(text: &str) -> (Sandboxed, Streams) {
+        let program = Program {
+            path: Path::new("/bin/sh"),
+            arguments: ["-c", text].map(OsString::from).into(),
+            environment: vec![("PATH".into(), "/usr/bin:/bin".into()), ("ONLY".into(), "this".into())],
+            user: nix::unistd::geteuid().is_root().then_some((54_321, 54_322)),
+            cgroup: None,
+        };
+        start(&program).unwrap()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    fn ended(sandboxed: &Sandboxed) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = sandboxed.wait(Duration::from_millis(100)).unwrap() {
+                return status;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20));
+        }
+    }
+
+    fn text(mut from: impl Read) -> String {
+        let mut text = String::new();
+        from.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Processes of this host that sleep for this long.
+    fn sleepers(seconds: &str) -> usize {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let commands = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+        let wanted = format!("sleep\0{seconds}\0");
+        commands.filter(|command| command == wanted.as_bytes()).count()
+    }
+
+    #[test]
+    fn what_a_program_leaves_behind_ends_with_it() {
+        // One that keeps the output open, in a session of its own too.
+        let script = "for n in 1 2 3 4 5; do sleep 3141 & done; setsid sleep 3141 & sleep 0.3; echo started; exit 7";
+        let (sandboxed, streams) = shell(script);
+        assert_eq!(ended(&sandboxed).code(), Some(7));
+        sandboxed.end(Duration::from_secs(3));
+        if !sandboxed.namespaces.missing().any(|name| name == "pid") {
+            assert_eq!(text(streams.output), "started\n");
+            assert_eq!(sleepers("3141"), 0);
+        }
+    }
+
+    #[test]
+    fn a_program_ends_with_its_caller() {
+        let (sandboxed, streams) = shell("trap '' TERM HUP; sleep 2718 & wait");
+        drop(streams);
+        assert!(matches!(sandboxed.wait(Duration::from_millis(300)), Ok(None)));
+        assert!(sleepers("2718") > 0);
+        // As the kernel does when the caller is killed.
+        drop(sandboxed.life.lock().unwrap().take());
+        assert_eq!(ended(&sandboxed).signal(), Some(libc::SIGKILL));
+        drop(sandboxed);
+        assert_eq!(sleepers("2718"), 0);
+    }
+
+    #[test]
+    fn nothing_of_the_caller_is_passed_on() {
+        let kept = fs::File::open("/dev/null").unwrap();
+        nix::fcntl::fcntl(&kept, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
+        let script = "echo $(id -u) $(id -G); echo $(ls /proc/self/fd); echo $(env)";
+        let (sandboxed, streams) = shell(script);
+        drop(streams.input);
+        let (told, errors) = (text(streams.output), text(streams.errors));
+        let lines: Vec<&str> = told.lines().collect();
+        if nix::unistd::geteuid().is_root() {
+            assert_eq!(lines[0], "54321 54322", "{told}{errors}");
+        }
+        // 3 is the pipe of refusals, and 4 the folder that `ls` reads.
+        assert_eq!(lines[1], "0 1 2 3 4", "{told}{errors}");
+        assert!(lines[2].contains("ONLY=this") && !lines[2].contains("CARGO"), "{told}");
+        drop(sandboxed);
+    }
+
+    #[test]
+    fn a_program_that_cannot_run_is_an_error() {
+        let program = Program {
+            path: &PathBuf::from("/nowhere/python3"),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            user: None,
+            cgroup: None,
+        };
+        let (sandboxed, _streams) = start(&program).unwrap();
+        let why = sandboxed.wait(Duration::from_secs(5)).unwrap_err();
+        assert_eq!(why.kind(), io::ErrorKind::NotFound);
+        assert!(why.to_string().starts_with("run the program: "), "{why}");
     }
 }

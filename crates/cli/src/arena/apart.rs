@@ -3,7 +3,6 @@
 //!
 //! The process gets scenarios on its standard input and answers with one line per run.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -58,7 +57,10 @@ impl Apart for Processes {
     }
 
     fn run(&self, contender: &Contender, scenarios: &[&str], progress: &dyn Progress) -> Result<Vec<Outcome>, String> {
-        let sandbox = self.sandbox.as_ref().ok_or("Python files are trusted with this process")?;
+        let sandbox = self
+            .sandbox
+            .as_ref()
+            .ok_or("Python files are trusted with this process")?;
         let given = Given {
             scenarios: scenarios.iter().map(|text| (*text).to_owned()).collect(),
             ..Given::of([contender])?
@@ -76,7 +78,9 @@ impl Apart for Processes {
             // A process that has ended reads nothing, and its status says why.
             scope.spawn(move || drop(given.send(to)));
             let told = scope.spawn(move || {
-                output.map(|from| answers(from, scenarios.len(), progress)).unwrap_or_default()
+                output
+                    .map(|from| answers(from, scenarios.len(), progress))
+                    .unwrap_or_default()
             });
             let ended = self.wait(&process, progress);
             process.end();
@@ -99,11 +103,6 @@ impl Apart for Processes {
 }
 
 impl Processes {
-    /// Returns what the host lacks to confine the processes that ran further.
-    pub(super) fn missing(&self) -> Option<BTreeSet<String>> {
-        self.sandbox.as_ref().map(|sandbox| sandbox.missing().into_iter().collect())
-    }
-
     /// Waits for the end of the process, and kills it if that takes too long.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
     fn wait(&self, process: &Process, progress: &dyn Progress) -> Result<ExitStatus, String> {

@@ -71,15 +71,25 @@ fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failur
 
     let against: Vec<String> = how.against.iter().map(ToString::to_string).collect();
     let suite = how.suite.to_possible_value();
-    let mut words: Vec<OsString> = ["arena", "explain", "--confined", "--against"].map(OsString::from).into();
+    let mut words: Vec<OsString> = ["arena", "explain", "--confined", "--against"]
+        .map(OsString::from)
+        .into();
     words.push(against.join(",").into());
-    words.extend(suite.iter().flat_map(|suite| ["--suite".into(), suite.get_name().into()]));
+    words.extend(
+        suite
+            .iter()
+            .flat_map(|suite| ["--suite".into(), suite.get_name().into()]),
+    );
     let numbers = [
         ("--held-out", how.held_out),
         ("--threads", how.threads.map(|threads| threads as u64)),
     ];
     for (name, number) in numbers {
-        words.extend(number.into_iter().flat_map(|number| [name.into(), number.to_string().into()]));
+        words.extend(
+            number
+                .into_iter()
+                .flat_map(|number| [name.into(), number.to_string().into()]),
+        );
     }
     if let Ok(folder) = std::env::current_dir() {
         words.extend(["--folder".into(), folder.into()]);
@@ -102,9 +112,8 @@ fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failur
         process.end();
         ended
     });
-    let missing = sandbox.missing();
-    if !missing.is_empty() && !json {
-        log::write(format!("it ran without {}: this host lacks it (docs/arena.md)", missing.join(", ")));
+    if let Some(warning) = sandbox.warning().filter(|_| !json) {
+        log::write(warning);
     }
     match ended.map_err(failed)? {
         Some(status) => match (status.code(), process.refused(status)) {

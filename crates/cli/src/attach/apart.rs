@@ -70,7 +70,9 @@ impl Apart {
             address: address.parse().map_err(|why| failed("name the agent's socket", &why))?,
             exceptions: Exceptions::default(),
         };
-        given.send(to).map_err(|why| failed(&format!("run Python as {who}"), &why))?;
+        given
+            .send(to)
+            .map_err(|why| failed(&format!("run Python as {who}"), &why))?;
         let begun = Instant::now();
         while !path.exists() {
             let ended = apart.process.wait(POLL_INTERVAL);
@@ -86,8 +88,8 @@ impl Apart {
             apart.process.end();
             return Err(failed(&format!("run Python as {who}"), &why).hint(TRUSTED));
         }
-        if !sandbox.missing().is_empty() {
-            tracing::info!("Python runs without {}: this host lacks it", sandbox.missing().join(", "));
+        if let Some(warning) = sandbox.warning() {
+            tracing::info!("{warning}");
         }
         apart.watch(names.join(", "))?;
         Ok(apart)

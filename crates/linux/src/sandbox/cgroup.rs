@@ -113,7 +113,10 @@ mod tests {
         assert!(!dead.exists());
         let cgroup = Cgroup::create_in(&parent, 1 << 30, 64).unwrap();
         let read = |name: &str| fs::read_to_string(cgroup.0.join(name)).unwrap();
-        assert_eq!((read("memory.max"), read("pids.max")), ("1073741824".into(), "64".into()));
+        assert_eq!(
+            (read("memory.max"), read("pids.max")),
+            ("1073741824".into(), "64".into())
+        );
         sweep(&parent);
         assert!(cgroup.0.exists(), "its process lives");
         fs::remove_dir_all(&parent).unwrap();
