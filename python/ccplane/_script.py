@@ -30,17 +30,17 @@ class _Given(importlib.machinery.SourceFileLoader):
 
 
 @functools.cache
-def load(path: str, source: bytes | None = None) -> type[Algorithm[Any]]:
+def load(path: str, given: tuple[os.PathLike[str], bytes] | None = None) -> type[Algorithm[Any]]:
     """The algorithm of a file, which has one. A file is read once: what changes it meanwhile changes no run that has begun.
 
-    `source`: the bytes of the file, if this process may have no right to read it.
+    `given`: absolute path and bytes of the file, if this process may have no right to read it.
     """
-    full = os.path.abspath(path)
-    if source is None and not os.path.exists(full):
+    full = os.path.abspath(path) if given is None else os.fspath(given[0])
+    if given is None and not os.path.exists(full):
         raise Error(f"{path}: there is no such file")
     name = "ccplane_file_" + "".join(c if c.isalnum() else "_" for c in full)
     try:
-        loader = None if source is None else _Given(name, full, source)
+        loader = None if given is None else _Given(name, full, given[1])
     except (SyntaxError, UnicodeError) as why:
         raise Error(f"{path} cannot be read as Python:\n{why}") from None
     spec = importlib.util.spec_from_file_location(name, full, loader=loader)

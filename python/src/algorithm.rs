@@ -54,9 +54,10 @@ pub(crate) fn register(mut registry: Registry, classes: &[Bound<'_, PyAny>]) -> 
 pub(crate) fn with_files(registry: Registry) -> Registry {
     let read = |path: &str, given: &Parameters| {
         visit(|py| {
+            let file = ccplane::given_file(path).map(|file| (file.path, PyBytes::new(py, &file.bytes)));
             let load = py.import("ccplane._script").and_then(|script| script.getattr("load"));
             let class = load
-                .and_then(|load| load.call1((path, ccplane::given_source(path).map(|text| PyBytes::new(py, &text)))))
+                .and_then(|load| load.call1((path, file)))
                 .map_err(|why| UnknownAlgorithm::Text(why.value(py).to_string()))?;
             let described = describe(&class).map_err(|why| UnknownAlgorithm::Text(format!("{path}: {why}")))?;
             let known = described.parameters.iter().map(|(name, _)| name.clone());

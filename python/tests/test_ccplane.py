@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,12 +17,14 @@ import unittest
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from unittest import mock
 
 import ccplane
 import ccplane.fold
+import host
 from aimd import Aimd, Window
+from host import skip
 
 HERE = Path(__file__).parent
 LINK = {
@@ -38,13 +39,6 @@ def python(code: str, *, timeout: float = 120) -> subprocess.CompletedProcess[st
     """Runs a program in an interpreter of its own."""
     program = [sys.executable, "-c", textwrap.dedent(code)]
     return subprocess.run(program, cwd=HERE, capture_output=True, text=True, timeout=timeout, check=False)
-
-
-def skip(why: str, *, package: bool = False) -> NoReturn:
-    """Says so loudly; where nothing may be skipped it is an error, but for packages where `scripts/python` could fetch none."""
-    if os.environ.get("CCPLANE_NO_SKIP") == "1" and not (package and os.environ.get("CCPLANE_NO_PACKAGES") == "1"):
-        raise AssertionError(f"SKIPPED: {why}")
-    raise unittest.SkipTest(why)
 
 
 def write_hostile(folder: str) -> None:
@@ -275,14 +269,14 @@ class Files(unittest.TestCase):
         file = os.path.relpath(HERE / "aimd.py")
         by_file, by_class = ccplane.run(LINK, contenders=[file]), ccplane.run(LINK, contenders=[Aimd])
         self.assertEqual(by_file.digest, by_class.digest)
-        scored = self.said("arena", "./aimd.py", "--suite", "gate", "--json")
+        scored = self.said("arena", "./aimd.py", "--suite", "gate", "--json", *host.AS_OF_THIS)
         self.assertIn('"gate_passed":true', scored.stdout.replace(" ", ""))
 
     def test_a_candidate_whose_callbacks_raise_is_not_scored_as_newreno(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             bad = Path(folder, "bad.py")
             bad.write_text((HERE / "aimd.py").read_text().replace("state.cwnd += state.mss", "state.cwnd //= 0"))
-            scored = self.said("arena", str(bad), "--suite", "gate", "--json")
+            scored = self.said("arena", str(bad), "--suite", "gate", "--json", *host.AS_OF_THIS)
             self.assertEqual(scored.returncode, 1, scored.stderr)
             self.assertIn("raised an exception, and its flows ran NewReno", scored.stdout)
             for line, says in [
@@ -294,7 +288,7 @@ class Files(unittest.TestCase):
                 ("state.cwnd += len(bytearray(10_000_000_000))", "MemoryError"),
             ]:
                 bad.write_text((HERE / "aimd.py").read_text().replace("state.cwnd += state.mss", line))
-                scored = self.said("arena", str(bad), "--suite", "gate", "--json")
+                scored = self.said("arena", str(bad), "--suite", "gate", "--json", *host.AS_OF_THIS)
                 with self.subTest(line):
                     self.assertEqual(scored.returncode, 1, scored.stderr)
                     self.assertIn(says, scored.stderr)
@@ -310,16 +304,18 @@ class Files(unittest.TestCase):
             own = own.replace("import ccplane\n", "import colorsys\nimport json\n\nimport ccplane\nfrom helper import BACK\n\nassert BACK == 0.5 and colorsys.ONE_SIXTH\n")
             self.assertIn("from helper", own)
             Path(folder, "mine.py").write_text(own)
+            # Candidates may run as nobody, who reads the modules.
+            os.chmod(folder, 0o755)
             for words in (
                 ["run", "--alg", "./mine.py", "--duration", "1s", "--out", "out"],
-                ["arena", "./mine.py", "--suite", "gate", "--against", "reno"],
+                ["arena", "./mine.py", "--suite", "gate", "--against", "reno", *host.AS_OF_THIS],
                 ["arena", "./mine.py", "--suite", "gate", "--against", "reno", "--trusted"],
             ):
                 with self.subTest(words):
                     words = [sys.executable, "-I", "-m", "ccplane", *words]
                     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
                     self.assertEqual(done.returncode, 0, done.stderr)
-            code = f"from ccplane.arena import evaluate; import os; os.chdir({folder!r}); print(evaluate('./mine.py', suite='gate')['passed'])"
+            code = f"from ccplane.arena import evaluate; import os; os.chdir({folder!r}); print(evaluate('./mine.py', suite='gate', user={host.USER_OF_THIS!r})['passed'])"
             done = subprocess.run([sys.executable, "-I", "-c", code], cwd="/", capture_output=True, text=True, check=False)
             self.assertEqual(done.stdout, "1.0\n", done.stderr)
             self.assertFalse(Path(folder, "ran").exists(), "a module of the folder replaced one of Python's")
@@ -352,15 +348,9 @@ class Files(unittest.TestCase):
         if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
             skip("kernel TCP is steered as root, on a kernel with BTF")
         with tempfile.TemporaryDirectory() as folder:
-            # Nobody has to be able to read all of it, Python's environment too: children do not
-            # read PYTHONPATH.
-            base = next((p for p in (getattr(sys, "_base_executable", ""), "/usr/bin/python3") if self.readable(p)), None)
-            if base is None:
+            if host.USER is not None:
                 skip("there is no Python here that nobody can read")
-            subprocess.run([base, "-m", "venv", "--without-pip", f"{folder}/environment"], check=True)
-            interpreter = f"{folder}/environment/bin/python3"
-            packages = next(Path(folder, "environment/lib").glob("python3*/site-packages"))
-            shutil.copytree(Path(ccplane.__file__).parent, packages / "ccplane")
+            interpreter = host.PYTHON
             write_hostile(folder)
             own = (HERE / "aimd.py").read_text().replace('name = "aimd"', 'name = "apart"')
             own = own.replace('flow.program("fold")', 'flow.program("fold")\n        flow.after("50ms")')
@@ -414,14 +404,6 @@ class Files(unittest.TestCase):
             self.assertTrue(self.steered("ccp_raising", str(HERE), dict(os.environ), sys.executable, grows))
         with self.assertRaisesRegex(ccplane.Error, "could not be attached"), ccplane.attach([Aimd], cgroup="/nowhere"):
             pass
-
-    @staticmethod
-    def readable(interpreter: str) -> bool:
-        """Whether nobody can run it."""
-        try:
-            return subprocess.run([interpreter, "-c", ""], user="nobody", check=False, capture_output=True).returncode == 0
-        except OSError:
-            return False
 
     @staticmethod
     def scraped(url: str, line: str) -> bool:

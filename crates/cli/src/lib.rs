@@ -52,7 +52,7 @@ pub use ccplane_agent as agent;
 pub use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
 pub use ccplane_lab::result::RunResult;
 pub use ccplane_units as units;
-pub use sandbox::given_source;
+pub use sandbox::{GivenFile, given_file};
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::sandbox::given_source;
+use crate::sandbox::given_file;
 
 /// Longest text, bytes. The shipped ones have up to 8 kB; a lower limit could refuse a large program,
 /// and a higher one lets a file fill the memory.
@@ -12,8 +12,8 @@ const LONGEST: u64 = 1 << 20;
 
 /// Reads a file, or takes what the caller of this process has read.
 pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<String> {
-    match path.as_ref().to_str().and_then(given_source) {
-        Some(given) => read_from(given.as_slice()),
+    match path.as_ref().to_str().and_then(given_file) {
+        Some(given) => read_from(given.bytes.as_slice()),
         None => read_from(File::open(path)?),
     }
 }

@@ -104,12 +104,22 @@ impl RunAs {
     }
 }
 
+/// File of an algorithm that the caller of this process has read for it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GivenFile {
+    /// Path as a contender names it.
+    pub name: String,
+    /// Absolute path.
+    pub path: PathBuf,
+    /// Contents.
+    pub bytes: Vec<u8>,
+}
+
 /// First line of a process's standard input, as JSON.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Given {
-    /// Paths of files as contenders name them, and what is in the files. The caller reads them: the
-    /// process may have no right to.
-    pub(crate) files: Vec<(String, Vec<u8>)>,
+    /// Files that contenders name. The caller reads them: the process may have no right to.
+    pub(crate) files: Vec<GivenFile>,
     /// Texts of the scenarios to run.
     pub(crate) scenarios: Vec<String>,
 }
@@ -120,12 +130,16 @@ impl Given {
         let mut given = Given::default();
         let is_file = |path: &&str| [".py", ".ccp"].iter().any(|end| path.ends_with(end));
         for path in contenders.into_iter().map(Contender::algorithm).filter(is_file) {
-            given.files.push((path.to_owned(), read_file(path)?));
+            given.files.push(GivenFile {
+                name: path.to_owned(),
+                path: std::path::absolute(path).unwrap_or_else(|_| path.into()),
+                bytes: read_file(path)?,
+            });
         }
         Ok(given)
     }
 
-    /// Reads what the caller gave this process, and keeps the files for [`given_source`].
+    /// Reads what the caller gave this process, and keeps the files for [`given_file`].
     pub(crate) fn receive() -> Result<Given, Failure> {
         let mut line = Vec::new();
         let read = io::stdin().lock().read_until(b'\n', &mut line);
@@ -145,13 +159,12 @@ impl Given {
     }
 }
 
-static FILES: Mutex<Vec<(String, Vec<u8>)>> = Mutex::new(Vec::new());
+static FILES: Mutex<Vec<GivenFile>> = Mutex::new(Vec::new());
 
-/// Returns a file of an algorithm that the caller of this process has read for it.
-pub fn given_source(path: &str) -> Option<Vec<u8>> {
+/// Returns the file of an algorithm that the caller of this process has read for it.
+pub fn given_file(name: &str) -> Option<GivenFile> {
     let files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = files.iter().find(|(known, _)| known == path);
-    found.map(|(_, text)| text.clone())
+    files.iter().find(|file| file.name == name).cloned()
 }
 
 fn read_file(path: &str) -> Result<Vec<u8>, String> {
