@@ -26,7 +26,7 @@ evaluate = partial(arena.evaluate, user=host.USER_OF_THIS)
 
 # Head of a candidate that tries what fails, as libraries try it, and raises if something was possible.
 TRIES = """
-import ctypes, fcntl, os, resource, socket, threading, time
+import ctypes, fcntl, mmap, os, resource, socket, threading, time
 
 FILE, LIBC, POSSIBLE = OUTSIDE, ctypes.CDLL(None, use_errno=True), []
 
@@ -63,6 +63,13 @@ def threads():
         threading.stack_size(0)
 
 
+def descriptors():
+    try:
+        return len([os.dup(2) for _ in range(1000)]) == 1000
+    finally:
+        os.closerange(8, 2000)
+
+
 def message(address):
     one, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     one.sendto(b"from the candidate", address)
@@ -71,7 +78,7 @@ def message(address):
 for name, attempt in {
     "write": lambda: open(FILE, "a"), "create": lambda: open(FILE + ".new", "w"), "mkdir": lambda: os.mkdir(FILE + ".new"),
     "rmdir": lambda: os.rmdir(FILE), "ftruncate": lambda: os.ftruncate(2, 0), "fork": forks, "threads without end": threads,
-    "internet": lambda: socket.socket(), "Unix sockets": lambda: socket.socket(socket.AF_UNIX),
+    "shared memory": lambda: mmap.mmap(-1, 1 << 20), "descriptors without end": descriptors, "internet": lambda: socket.socket(), "Unix sockets": lambda: socket.socket(socket.AF_UNIX),
     "netlink": lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW), "a message to a socket": lambda: message(FILE + ".socket"),
     "a message to an abstract socket": lambda: message("\\0" + FILE), "the caller's environment": lambda: open("/proc/CALLER/environ", "rb"),
     "its supervisor's environment": lambda: open(f"/proc/{os.getppid()}/environ", "rb"), "the kernel's state": lambda: open("/proc/sys/kernel/hostname"),
@@ -271,7 +278,7 @@ class Scores(unittest.TestCase):
             Path(folder, "beside.py").write_text("")
             done = subprocess.run([*ARENA, "mine.py", "--suite", "gate"], cwd=folder, capture_output=True, text=True, check=False)
             self.assertIn(f"cannot read the folder {folder}", done.stdout)
-            for user, says in [("no-such-user", "no such user"), ("-1", "--as")]:
+            for user, says in [("no-such-user", "no such user"), ("4294967295", "no such user")]:
                 done = subprocess.run([*ARENA, "mine.py", "--as", user], cwd=folder, capture_output=True, text=True, check=False)
                 self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
                 self.assertIn(says, done.stderr)

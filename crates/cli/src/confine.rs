@@ -13,6 +13,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
     path_beneath_rules,
 };
+use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::getpid;
 use seccompiler::{
@@ -34,6 +35,10 @@ pub(crate) const LITTLE_CGROUP: u64 = 1 << 30;
 /// Bytes that it may write to a file, in practice its standard error: it can open no other. A lower
 /// limit ends a process that prints a lot.
 const OUTPUT: u64 = 64 << 20;
+
+/// Open descriptors. Pipes and sockets hold memory that no other limit counts; a lower limit fails
+/// event loops.
+const DESCRIPTORS: u64 = 256;
 
 /// Folders of the root with devices and the state of the kernel and of other processes.
 const STATE: [&str; 4] = ["dev", "proc", "sys", "run"];
@@ -78,16 +83,26 @@ pub(crate) fn missing() -> impl Iterator<Item = String> {
     missing.map(|(_, name)| name.to_owned())
 }
 
-/// Confines all threads to the allowed system calls, and this one and its future threads to readable
-/// files.
+/// Confines this process, which has one thread, to the allowed system calls and to readable files.
 pub(crate) fn confine() -> Result<(), Failure> {
     let failed = |what: &str, why: &dyn std::fmt::Display| {
         Failure::text(Kind::Unsupported, format!("confine a Python file: {what}: {why}"))
             .hint("it takes Linux 5.13 or later with Landlock and seccomp; `ccplane doctor` says which this is, and --trusted does without")
     };
+    // Landlock would not hold for another thread, and code can write to the stacks of all.
+    let threads = fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    if threads != 1 {
+        return Err(failed(
+            "count its threads",
+            &format!("{threads} run before it is confined"),
+        ));
+    }
     ccplane_linux::no_new_privileges().map_err(|why| failed("no new privileges", &why))?;
     setrlimit(Resource::RLIMIT_AS, MEMORY, MEMORY)
         .and_then(|()| setrlimit(Resource::RLIMIT_FSIZE, OUTPUT, OUTPUT))
+        .and_then(|()| setrlimit(Resource::RLIMIT_NOFILE, DESCRIPTORS, DESCRIPTORS))
+        // Its memory is in no core, and no process of the user can trace it.
+        .and_then(|()| prctl::set_dumpable(false))
         .map_err(|why| failed("bound its memory and output", &why))?;
     // An older kernel enforces the part that it knows.
     let abi = ABI::V6;
@@ -110,11 +125,10 @@ pub(crate) fn confine() -> Result<(), Failure> {
         return Err(failed("Landlock", &"this kernel has none, or it is switched off"));
     }
     ccplane_linux::sandbox::report_refused_calls().map_err(|why| failed("report refused system calls", &why))?;
-    // On every thread: the writer of the log may run already.
     // The last one allows no further filter.
     for filter in [without_clone3(), without_forbidden(), with_report(), allowed_only()] {
         filter
-            .and_then(|filter| seccompiler::apply_filter_all_threads(&filter).map_err(|why| why.to_string()))
+            .and_then(|filter| seccompiler::apply_filter(&filter).map_err(|why| why.to_string()))
             .map_err(|why| failed("seccomp", &why))?;
     }
     Ok(())
@@ -124,7 +138,6 @@ pub(crate) fn confine() -> Result<(), Failure> {
 const ALLOWED: &[libc::c_long] = &[
     // Memory.
     libc::SYS_brk,
-    libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -383,6 +396,11 @@ fn allowed_only() -> Result<BpfProgram, String> {
         | libc::CLONE_NEWCGROUP;
     let threads = SeccompCmpOp::MaskedEq(thread | namespaces as u64);
     rules.insert(libc::SYS_clone, vec![only(0, threads, thread)?]);
+    // Shared memory without a file counts as no data of the process.
+    let kind = SeccompCmpOp::MaskedEq(libc::MAP_TYPE as u64);
+    let without_file = SeccompCmpOp::MaskedEq(libc::MAP_ANONYMOUS as u64);
+    let private = only(3, kind, libc::MAP_PRIVATE as u64)?;
+    rules.insert(libc::SYS_mmap, vec![private, only(3, without_file, 0)?]);
     rules.insert(
         libc::SYS_openat,
         vec![only(2, SeccompCmpOp::MaskedEq(WRITES as u64), 0)?],

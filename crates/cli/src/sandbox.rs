@@ -12,6 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,8 +38,9 @@ const LONGEST_LINE: u64 = 4 << 10;
 const LONGEST_ERRORS: u64 = 256 << 10;
 /// Interval of the check whether the process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Longest time to read on after the process has ended: another one may hold the pipe.
-const READING_AFTER_END: Duration = Duration::from_secs(1);
+/// Longest time to read on after the process has ended: another one may hold the pipe and write. A
+/// shorter one cuts what a busy host has not read yet.
+const READING_AFTER_END: Duration = Duration::from_secs(5);
 /// Tasks in the cgroup.
 const CGROUP_TASKS: u64 = 512;
 
@@ -257,6 +259,7 @@ impl Sandbox {
             output: Mutex::new(Some(output)),
             relay: Mutex::new(Some(relay)),
             ended,
+            ends: AtomicBool::new(false),
             _cgroup: cgroup.ok(),
         };
         Ok((process, streams.input))
@@ -313,6 +316,8 @@ pub(crate) struct Process {
     output: Mutex<Option<Output>>,
     relay: Mutex<Option<thread::JoinHandle<()>>>,
     ended: Arc<OnceLock<Instant>>,
+    /// True after [`Process::end`].
+    ends: AtomicBool,
     _cgroup: Option<Cgroup>,
 }
 
@@ -341,9 +346,15 @@ impl Process {
         status
     }
 
+    /// True if the caller has ended the process, or is about to.
+    pub(crate) fn ends(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
+    }
+
     /// Kills the process and everything that it has started. What they printed is written before.
     #[expect(clippy::disallowed_methods, reason = "it ends another process")]
     pub(crate) fn end(&self) {
+        self.ends.store(true, Ordering::Relaxed);
         self.sandboxed.end(Duration::from_secs(3));
         let _ = self.ended.set(Instant::now());
         if let Some(relay) = self.relay.lock().unwrap_or_else(PoisonError::into_inner).take() {

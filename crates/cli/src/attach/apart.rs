@@ -107,7 +107,7 @@ impl Apart {
                 exceptions.listen(told);
             }
             match process.wait(Duration::from_secs(1)) {
-                Ok(Some(status)) if status.success() => {}
+                _ if process.ends() => {}
                 Ok(Some(status)) => {
                     let why = process.refused(status).unwrap_or_else(|| status.to_string());
                     tracing::error!("{names}: its process ended, and its flows run on the fallback: {why}");
