@@ -283,6 +283,22 @@ class Scores(unittest.TestCase):
                 self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
                 self.assertIn(says, done.stderr)
 
+    def test_without_namespaces_a_candidate_is_confined_and_the_result_says_so(self) -> None:
+        if os.geteuid() != 0 or host.USER is not None:
+            host.skip("only root makes a root folder in which no user may make namespaces")
+        with outside() as (folder, file):
+            path = Path(folder, "tries.py")
+            path.write_text(f"import os\nassert os.getuid() == 54321\nos.kill({os.getpid()}, 0)\n" + AIMD)
+            os.mkdir(f"{folder}/root")
+            # The kernel makes no user namespace for a process with another root folder.
+            script = 'mount --rbind / "$1" && exec chroot --userspec=54321:54321 "$1" "$2" -I -m ccplane arena "$3" --suite gate --json'
+            words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", f"{folder}/root", host.PYTHON, str(path)]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            answer = json.loads(done.stdout)
+            self.assertEqual(answer["candidates"][0]["reasons"], ["it asked the kernel for kill of another process, which candidates may not"])
+            for name in ("user", "pid", "ipc", "net"):
+                self.assertIn(f"{name} namespace", answer["confinement"]["missing"])
+
     def test_a_candidate_ends_with_a_caller_that_is_killed(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "waits.py")

@@ -25,6 +25,7 @@ use nix::unistd::{Group, User, geteuid};
 use serde::{Deserialize, Serialize};
 
 use crate::confine;
+use crate::escape::printable;
 use crate::exit::{Failure, Kind};
 use crate::log;
 
@@ -411,7 +412,7 @@ fn relay(errors: Output) {
     while let Ok(read @ 1..) = lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
         passed += read as u64;
         match passed {
-            ..LONGEST_ERRORS => log::write(log::escaped_wholly(&String::from_utf8_lossy(&line))),
+            ..LONGEST_ERRORS => log::write(printable(String::from_utf8_lossy(&line).trim_end_matches('\n'))),
             _ => {
                 log::write("the rest of what this Python file prints is left out");
                 break;

@@ -531,8 +531,8 @@ mod tests {
 
     use super::*;
 
-    /// Starts a shell, as a user without files if the test is root's.
-    fn shell(text: &str) -> (Sandboxed, Streams) {
+    /// Starts a shell in these namespaces, as a user without files if the test is root's.
+    fn shell(namespaces: Namespaces, text: &str) -> (Sandboxed, Streams) {
         let program = Program {
             path: Path::new("/bin/sh"),
             arguments: ["-c", text].map(OsString::from).into(),
@@ -540,7 +540,12 @@ mod tests {
             user: nix::unistd::geteuid().is_root().then_some((54_321, 54_322)),
             cgroup: None,
         };
-        start(&program).unwrap()
+        start_in(&program, namespaces).unwrap()
+    }
+
+    /// All namespaces that this host permits, and none.
+    fn both() -> [Namespaces; 2] {
+        [namespaces(None), Namespaces(0)]
     }
 
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
@@ -570,12 +575,17 @@ mod tests {
 
     #[test]
     fn what_a_program_leaves_behind_ends_with_it() {
-        // One that keeps the output open, in a session of its own too.
-        let script = "for n in 1 2 3 4 5; do sleep 3141 & done; setsid sleep 3141 & sleep 0.3; echo started; exit 7";
-        let (sandboxed, streams) = shell(script);
-        assert_eq!(ended(&sandboxed).code(), Some(7));
-        sandboxed.end(Duration::from_secs(3));
-        if !sandboxed.namespaces.missing().any(|name| name == "pid") {
+        for namespaces in both() {
+            // One of its children leaves the session, and a PID namespace ends it all the same.
+            let escapes = if namespaces.has(libc::CLONE_NEWPID) {
+                "setsid sleep 3141 &"
+            } else {
+                ""
+            };
+            let script = format!("for n in 1 2 3 4 5; do sleep 3141 & done; {escapes} sleep 0.3; echo started; exit 7");
+            let (sandboxed, streams) = shell(namespaces, &script);
+            assert_eq!(ended(&sandboxed).code(), Some(7));
+            sandboxed.end(Duration::from_secs(3));
             assert_eq!(text(streams.output), "started\n");
             assert_eq!(sleepers("3141"), 0);
         }
@@ -583,15 +593,17 @@ mod tests {
 
     #[test]
     fn a_program_ends_with_its_caller() {
-        let (sandboxed, streams) = shell("trap '' TERM HUP; sleep 2718 & wait");
-        drop(streams);
-        assert!(matches!(sandboxed.wait(Duration::from_millis(300)), Ok(None)));
-        assert!(sleepers("2718") > 0);
-        // As the kernel does when the caller is killed.
-        drop(sandboxed.life.lock().unwrap().take());
-        assert_eq!(ended(&sandboxed).signal(), Some(libc::SIGKILL));
-        drop(sandboxed);
-        assert_eq!(sleepers("2718"), 0);
+        for namespaces in both() {
+            let (sandboxed, streams) = shell(namespaces, "trap '' TERM HUP; sleep 2718 & wait");
+            drop(streams);
+            assert!(matches!(sandboxed.wait(Duration::from_millis(300)), Ok(None)));
+            assert!(sleepers("2718") > 0);
+            // As the kernel does when the caller is killed.
+            drop(sandboxed.life.lock().unwrap().take());
+            assert_eq!(ended(&sandboxed).signal(), Some(libc::SIGKILL));
+            drop(sandboxed);
+            assert_eq!(sleepers("2718"), 0);
+        }
     }
 
     #[test]
@@ -599,7 +611,7 @@ mod tests {
         let kept = fs::File::open("/dev/null").unwrap();
         nix::fcntl::fcntl(&kept, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
         let script = "echo $(id -u) $(id -G); echo $(ls /proc/self/fd); echo $(env)";
-        let (sandboxed, streams) = shell(script);
+        let (sandboxed, streams) = shell(namespaces(None), script);
         drop(streams.input);
         let (told, errors) = (text(streams.output), text(streams.errors));
         let lines: Vec<&str> = told.lines().collect();

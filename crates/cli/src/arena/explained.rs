@@ -15,7 +15,7 @@ use crate::Registry;
 use crate::attach::is_python;
 use crate::confine::{LITTLE_CGROUP, confine};
 use crate::exit::{Failure, Kind};
-use crate::log::escaped_wholly;
+use crate::escape::printable;
 use crate::python::enter;
 use crate::run::{failure, percent_bar};
 use crate::sandbox::{Given, Output, RunAs, Sandbox};
@@ -130,7 +130,7 @@ fn pass_on(from: Output) {
     let mut lines = BufReader::new(from.take(LONGEST_ANSWER));
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        println!("{}", escaped_wholly(&String::from_utf8_lossy(&line)));
+        println!("{}", printable(String::from_utf8_lossy(&line).trim_end_matches('\n')));
         line.clear();
     }
 }

@@ -80,7 +80,7 @@ impl Drop for Cgroup {
 fn passes_on(folder: &Path) -> bool {
     let list = fs::read_to_string(folder.join("cgroup.subtree_control")).unwrap_or_default();
     let has = |wanted: &&str| list.split_whitespace().any(|controller| controller == *wanted);
-    CONTROLLERS.iter().all(|wanted| has(wanted))
+    CONTROLLERS.iter().all(has)
 }
 
 /// Removes cgroups of processes that were killed.
