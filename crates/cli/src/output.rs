@@ -39,7 +39,7 @@ macro_rules! eprintln {
 pub(crate) fn write(text: fmt::Arguments<'_>) {
     static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
     match IS_TERMINAL.get_or_init(|| io::stdout().is_terminal()) {
-        true => write_raw(&escape::lines(&text.to_string())),
+        true => write_raw(escape::lines(&text.to_string())),
         false => write_raw(text),
     }
 }

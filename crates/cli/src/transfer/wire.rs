@@ -219,7 +219,7 @@ impl Answer {
             Answer::Stored(hash) => [&[1][..], hash].concat(),
             Answer::Differs(hash) => [&[2][..], hash].concat(),
             Answer::Failed(reason) => {
-                let reason = reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].as_bytes();
+                let reason = &reason.as_bytes()[..reason.floor_char_boundary(REASON_BYTES_MAX)];
                 [&[3][..], &(reason.len() as u16).to_be_bytes(), reason].concat()
             }
         }
