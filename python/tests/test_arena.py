@@ -24,7 +24,8 @@ AIMD = (HERE / "aimd.py").read_text()
 # This interpreter may be one that only root can read.
 evaluate = partial(arena.evaluate, user=host.USER_OF_THIS)
 
-# Head of a candidate that tries what fails, as libraries try it, and raises if something was possible.
+# Head of a candidate that tries what fails, as libraries try it, and raises if something was
+# possible.
 TRIES = """
 import ctypes, fcntl, mmap, os, resource, socket, threading, time
 
@@ -105,8 +106,8 @@ if POSSIBLE:
     raise RuntimeError("possible: " + ", ".join(POSSIBLE))
 """
 
-# What only an attack does, by the name in the reason. Each ends its candidate, also one that catches
-# exceptions. The arguments of the calls by number do no harm if the call is allowed.
+# What only an attack does, by the name in the reason. Each ends its candidate, also one that
+# catches exceptions. The arguments of the calls by number do no harm if the call is allowed.
 FORBIDDEN = {
     "chmod": "os.chmod(FILE, 0o4777)", "chown": "os.chown(FILE, 1, 1)", "utimensat": "os.utime(FILE, (1, 1))",
     "setxattr": "os.setxattr(FILE, b'user.a', b'1')", "mknodat": "os.mkfifo(FILE + '.new')", "symlink": "os.symlink(FILE, FILE + '.new')",

@@ -40,7 +40,8 @@ pub struct AgentArgs {
     /// The folder of keys for --tls.
     #[arg(long, value_name = "DIR", default_value = KEYS)]
     keys: PathBuf,
-    /// Run algorithms that are not trusted: confined, and with the files that come on standard input.
+    /// Run algorithms that are not trusted: confined, and with the files that come on standard
+    /// input.
     #[arg(long, hide = true)]
     confined: bool,
     /// Folder that the paths of --confined are relative to.

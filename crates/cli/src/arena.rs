@@ -86,7 +86,8 @@ struct HowArgs {
     /// files, run programs or use the network, and has 512 MB.
     #[arg(long)]
     trusted: bool,
-    /// Run candidates that are Python files as this user, a name or a number [default: nobody, if root calls].
+    /// Run candidates that are Python files as this user, a name or a number [default: nobody, if
+    /// root calls].
     #[arg(long = "as", value_name = "USER", conflicts_with = "trusted")]
     run_as: Option<String>,
 }

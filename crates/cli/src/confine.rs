@@ -1,8 +1,8 @@
 //! Confines this process before it runs an untrusted Python file.
 //!
 //! System calls are allowed by name. Every other one fails with EPERM, an exception in Python, as
-//! libraries try some and do without. Those that only an attack uses end the process with SIGSYS. The
-//! process keeps threads, memory within bounds, its open descriptors, and reading files outside
+//! libraries try some and do without. Those that only an attack uses end the process with SIGSYS.
+//! The process keeps threads, memory within bounds, its open descriptors, and reading files outside
 //! /dev, /proc, /sys and /run. [`bound`] limits the processor time.
 
 use std::collections::BTreeMap;
@@ -28,8 +28,8 @@ pub(crate) const MEMORY: u64 = 4 << 30;
 /// Private memory that can be written, bytes, of a process that only simulates one algorithm.
 const LITTLE_MEMORY: u64 = 512 << 20;
 
-/// Memory of all kinds of such a process, bytes, where a cgroup counts it: the interpreter's files and
-/// pipes are also in it.
+/// Memory of all kinds of such a process, bytes, where a cgroup counts it: the interpreter's files
+/// and pipes are also in it.
 pub(crate) const LITTLE_CGROUP: u64 = 1 << 30;
 
 /// Bytes that it may write to a file, in practice its standard error: it can open no other. A lower
@@ -71,8 +71,8 @@ pub(crate) fn required() -> Option<&'static str> {
     }
 }
 
-/// Returns the parts of Landlock that this kernel does not have. Without the first version a file is
-/// refused.
+/// Returns the parts of Landlock that this kernel does not have. Without the first version a file
+/// is refused.
 pub(crate) fn missing() -> impl Iterator<Item = String> {
     const SINCE: [(u32, &str); 2] = [
         (4, "Landlock network rules (Linux 6.7)"),
@@ -268,7 +268,8 @@ const FORBIDDEN: &[(libc::c_long, &str)] = named![
     SYS_unlinkat SYS_renameat SYS_renameat2 SYS_linkat SYS_symlinkat SYS_mknodat SYS_truncate SYS_fchmod SYS_fchmodat
     SYS_fchown SYS_fchownat SYS_utimensat SYS_setxattr SYS_lsetxattr SYS_fsetxattr SYS_removexattr SYS_lremovexattr
     SYS_fremovexattr SYS_open_by_handle_at SYS_fanotify_init
-    // Programs and other processes. To fork only fails: modules ask helpers for the host's properties.
+    // Programs and other processes. To fork only fails: modules ask helpers for the host's
+    // properties.
     SYS_execve SYS_execveat SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_process_madvise SYS_process_mrelease
     SYS_pidfd_getfd SYS_pidfd_send_signal SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_kcmp
     SYS_sched_setscheduler SYS_sched_setparam SYS_sched_setattr SYS_setpriority SYS_ioprio_set
@@ -344,7 +345,8 @@ fn without_clone3() -> Result<BpfProgram, String> {
     program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))
 }
 
-/// Ends the process at the calls that only an attack uses, with a signal whose handler reports them.
+/// Ends the process at the calls that only an attack uses, with a signal whose handler reports
+/// them.
 fn without_forbidden() -> Result<BpfProgram, String> {
     let calls = FORBIDDEN.iter().chain(FORBIDDEN_HERE);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|(call, _)| (*call, Vec::new())).collect();

@@ -51,8 +51,8 @@ pub(crate) fn folder_of(contenders: &[Contender]) -> Option<PathBuf> {
     contenders.iter().any(relative).then(std::env::current_dir)?.ok()
 }
 
-/// Changes to the folder that the paths of algorithms are relative to. A process of another user may
-/// have no right to: it has got the files, and only modules next to them are out of its reach.
+/// Changes to the folder that the paths of algorithms are relative to. A process of another user
+/// may have no right to: it has got the files, and only modules next to them are out of its reach.
 pub(crate) fn enter(folder: Option<&Path>) -> Result<(), Failure> {
     match folder.map_or(Ok(()), std::env::set_current_dir) {
         Err(why) if why.kind() != io::ErrorKind::PermissionDenied => {

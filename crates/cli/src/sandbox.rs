@@ -1,7 +1,8 @@
 //! Processes for Python files that are not trusted, as their caller sees them.
 //!
 //! The process starts as another user and in namespaces ([`ccplane_linux::sandbox`]), gets the
-//! [`Given`] on its standard input, and confines itself ([`crate::confine`]) before it reads a file.
+//! [`Given`] on its standard input, and confines itself ([`crate::confine`]) before it reads a
+//! file.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -29,13 +30,13 @@ use crate::escape::printable;
 use crate::exit::{Failure, Kind};
 use crate::log;
 
-/// Longest file of an algorithm, bytes. A trained policy can have some megabytes; a higher limit lets a file
-/// fill the memory.
+/// Longest file of an algorithm, bytes. A trained policy can have some megabytes; a higher limit
+/// lets a file fill the memory.
 const LONGEST_FILE: u64 = 16 << 20;
 /// Longest line of standard error that is passed on, bytes.
 const LONGEST_LINE: u64 = 4 << 10;
-/// Bytes of standard error that are passed on. A lower limit cuts tracebacks; a higher one floods the
-/// caller's terminal.
+/// Bytes of standard error that are passed on. A lower limit cuts tracebacks; a higher one floods
+/// the caller's terminal.
 const LONGEST_ERRORS: u64 = 256 << 10;
 /// Interval of the check whether the process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -45,8 +46,8 @@ const READING_AFTER_END: Duration = Duration::from_secs(5);
 /// Tasks in the cgroup.
 const CGROUP_TASKS: u64 = 512;
 
-/// Variables that a process keeps: an interpreter finds its files and its language by them. Others may
-/// be secrets of the caller.
+/// Variables that a process keeps: an interpreter finds its files and its language by them. Others
+/// may be secrets of the caller.
 const KEPT: [&str; 4] = ["PATH", "HOME", "LANG", "LC_ALL"];
 
 /// User of the processes.
@@ -58,8 +59,8 @@ pub(crate) struct RunAs {
 }
 
 impl RunAs {
-    /// Returns the user given by --as: a name, or the number of a user. Without one it is nobody for
-    /// root; `None` means the caller's own.
+    /// Returns the user given by --as: a name, or the number of a user. Without one it is nobody
+    /// for root; `None` means the caller's own.
     pub(crate) fn of(given: Option<&str>) -> Result<Option<RunAs>, Failure> {
         let wrong = |what: String| Failure::text(Kind::Usage, format!("--as {}: {what}", given.unwrap_or_default()));
         let known = |user: User| RunAs {
@@ -214,8 +215,9 @@ impl Sandbox {
         }
     }
 
-    /// Starts a process of ccplane's package with these words, isolated (`-I`), outside the caller's
-    /// folder, and without the caller's descriptors and environment but for these variables.
+    /// Starts a process of ccplane's package with these words, isolated (`-I`), outside the
+    /// caller's folder, and without the caller's descriptors and environment but for these
+    /// variables.
     pub(crate) fn start(
         &self,
         words: impl IntoIterator<Item = OsString>,
@@ -266,8 +268,8 @@ impl Sandbox {
         Ok((process, streams.input))
     }
 
-    /// Returns what the processes were not confined by, as this host lacks it; `None` before the first
-    /// start.
+    /// Returns what the processes were not confined by, as this host lacks it; `None` before the
+    /// first start.
     pub(crate) fn missing(&self) -> Option<Vec<String>> {
         let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         missing.as_ref().map(|missing| missing.iter().cloned().collect())
@@ -323,7 +325,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Takes the process's standard output. It ends soon after the process does, whoever holds the pipe.
+    /// Takes the process's standard output. It ends soon after the process does, whoever holds the
+    /// pipe.
     pub(crate) fn output(&self) -> Option<Output> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,10 +1,11 @@
-//! Processes that are not trusted: namespaces, another user, and a supervisor that ends with the caller.
+//! Processes that are not trusted: namespaces, another user, and a supervisor that ends with the
+//! caller.
 //!
-//! [`start`] clones a supervisor into new namespaces and a session of its own. The supervisor starts the
-//! program and waits for its end or for the caller's. It is the first process of its PID namespace, so
-//! that its end kills every other process there. The caller holds one end of a pipe: the supervisor
-//! kills the program when that end closes, also after the caller was killed, and although the caller
-//! may have no right to signal the program.
+//! [`start`] clones a supervisor into new namespaces and a session of its own. The supervisor
+//! starts the program and waits for its end or for the caller's. It is the first process of its PID
+//! namespace, so that its end kills every other process there. The caller holds one end of a pipe:
+//! the supervisor kills the program when that end closes, also after the caller was killed, and
+//! although the caller may have no right to signal the program.
 
 mod cgroup;
 mod refusal;
@@ -99,8 +100,8 @@ pub struct Streams {
     pub errors: PipeReader,
 }
 
-/// Record in the pipe of the supervisor: a step of the start that failed with an `errno`, or [`ENDED`]
-/// with the program's wait status.
+/// Record in the pipe of the supervisor: a step of the start that failed with an `errno`, or
+/// [`ENDED`] with the program's wait status.
 type Record = [i32; 2];
 const ENDED: i32 = -1;
 
@@ -310,8 +311,8 @@ impl Pipes {
     }
 }
 
-/// Everything that the supervisor needs, allocated before it is cloned: a copy of a process with other
-/// threads cannot allocate.
+/// Everything that the supervisor needs, allocated before it is cloned: a copy of a process with
+/// other threads cannot allocate.
 struct Plan {
     /// Own the strings of the vectors below.
     _strings: Vec<CString>,
@@ -370,7 +371,8 @@ impl Plan {
 }
 
 fn clone_supervisor(plan: &Plan) -> io::Result<Pid> {
-    // SAFETY: the copy calls only `supervise`, whose contract this is: it never returns to this code.
+    // SAFETY: the copy calls only `supervise`, whose contract this is: it never returns to this
+    // code.
     let pid = unsafe { fork(plan.namespaces.0) };
     match pid {
         // SAFETY: this is the copy, with one thread.
@@ -386,7 +388,8 @@ fn clone_supervisor(plan: &Plan) -> io::Result<Pid> {
 /// The copy may only make system calls: it must not allocate, lock or return to the caller's code.
 unsafe fn fork(namespaces: c_int) -> c_long {
     let flags = c_long::from(namespaces | libc::SIGCHLD);
-    // SAFETY: without CLONE_VM the copy has memory of its own, and a null stack stands for the same one.
+    // SAFETY: without CLONE_VM the copy has memory of its own, and a null stack stands for the same
+    // one.
     unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) }
 }
 

@@ -1,5 +1,5 @@
-//! A candidate that is a Python file runs in a process of its own: confined, with little memory and a
-//! limit of processor time. What happens to it there happens to no other candidate.
+//! A candidate that is a Python file runs in a process of its own: confined, with little memory and
+//! a limit of processor time. What happens to it there happens to no other candidate.
 //!
 //! The process gets scenarios on its standard input and answers with one line per run.
 

@@ -1,5 +1,5 @@
-//! An algorithm that is a Python file is not trusted with the host: a process of another user runs it,
-//! confined, and this process passes reports and commands on.
+//! An algorithm that is a Python file is not trusted with the host: a process of another user runs
+//! it, confined, and this process passes reports and commands on.
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -51,8 +51,8 @@ impl Apart {
         if let Some(folder) = folder_of(algorithms) {
             words.extend(["--folder".into(), folder.into()]);
         }
-        // The agent makes the socket in it, and this process, which soon has no privilege over files of
-        // others, removes it.
+        // The agent makes the socket in it, and this process, which soon has no privilege over
+        // files of others, removes it.
         let mode = if group.is_some() { 0o770 } else { 0o700 };
         let started = chown(&folder, None, group.map(Gid::from_raw))
             .map_err(std::io::Error::from)

@@ -99,11 +99,12 @@ pub struct AttachArgs {
     /// wrong changes nothing.
     #[arg(long, conflicts_with = "agent")]
     pub(crate) watch: bool,
-    /// Run algorithms that are Python files in this process, as this user. Without it, a process of another user runs them,
-    /// confined.
+    /// Run algorithms that are Python files in this process, as this user. Without it, a process of
+    /// another user runs them, confined.
     #[arg(long)]
     pub(crate) trusted: bool,
-    /// Run algorithms that are Python files as this user, a name or a number [default: nobody, if root calls].
+    /// Run algorithms that are Python files as this user, a name or a number [default: nobody, if
+    /// root calls].
     #[arg(long = "as", value_name = "USER", conflicts_with = "trusted")]
     pub(crate) run_as: Option<String>,
 }

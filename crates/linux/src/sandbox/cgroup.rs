@@ -65,7 +65,8 @@ impl Cgroup {
 impl Drop for Cgroup {
     #[expect(clippy::disallowed_methods, reason = "it waits for other processes")]
     fn drop(&mut self) {
-        // Before Linux 5.14 there is no such file, and the end of the supervisor has ended the others.
+        // Before Linux 5.14 there is no such file, and the end of the supervisor has ended the
+        // others.
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
         for _ in 0..50 {
             match fs::remove_dir(&self.0) {

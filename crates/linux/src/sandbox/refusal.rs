@@ -21,8 +21,8 @@ struct RefusedCall {
 /// [`Sandboxed::refused`](super::Sandboxed::refused), and end by that signal. For processes that
 /// [`start`](super::start) has started.
 pub fn report_refused_calls() -> io::Result<()> {
-    // SAFETY: the handler makes system calls only. The structure is zeroed, which stands for no flags
-    // and an empty mask, and outlives the call.
+    // SAFETY: the handler makes system calls only. The structure is zeroed, which stands for no
+    // flags and an empty mask, and outlives the call.
     let result = unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
