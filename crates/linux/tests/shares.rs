@@ -1,5 +1,4 @@
 //! Shares of the flow table: what other network namespaces hold leaves slots for the host.
-#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
 
