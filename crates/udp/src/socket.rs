@@ -115,7 +115,7 @@ impl Socket {
     }
 
     /// Makes the kernel stamp what arrives from now on, and what is sent if `departures` are wanted. [`Stamping::Off`] ends it.
-    /// Afterwards use [`send_each`](Socket::send_each) and [`receive_each`](Socket::receive_each).
+    /// Afterwards use `send_each` and `receive_each`.
     pub fn stamp(&mut self, stamping: Stamping, departures: bool) -> io::Result<()> {
         self.stamps = match stamping {
             Stamping::Off => {
@@ -287,7 +287,7 @@ impl Socket {
         })
     }
 
-    /// Keeps what routers and other hosts say of datagrams that could not be delivered, for [`unreachable`](Socket::unreachable).
+    /// Keeps what routers and other hosts say of datagrams that could not be delivered, for `unreachable`.
     /// Anybody can forge that: it is for who has no connection yet.
     pub fn hear_errors(&self) -> io::Result<()> {
         self.state.enable_transport_errors((&self.io).into())
