@@ -5,6 +5,7 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -49,7 +50,9 @@ impl ccplane_datapath {
 /// A datapath for the time of a call.
 pub(crate) struct Entered {
     handle: &'static ccplane_datapath,
-    plane: &'static mut Plane,
+    /// Not a reference: as an argument of [`Entered::close`] it would have to outlive that call, which
+    /// takes the plane away.
+    plane: NonNull<Plane>,
 }
 
 impl Entered {
@@ -72,7 +75,10 @@ impl Entered {
         // SAFETY: whoever made it BUSY has it alone, until `drop` or `close`.
         let plane = unsafe { &mut *handle.plane.get() };
         match plane.as_deref_mut() {
-            Some(plane) => Ok(Entered { handle, plane }),
+            Some(plane) => Ok(Entered {
+                handle,
+                plane: NonNull::from(plane),
+            }),
             // Not reached: it is taken out only with CLOSED.
             None => Err(CCPLANE_ECLOSED),
         }
@@ -82,7 +88,7 @@ impl Entered {
     pub fn close(self) -> Box<Plane> {
         let handle = self.handle;
         std::mem::forget(self);
-        // SAFETY: this call made it BUSY and has it alone; its own reference is gone with `self`.
+        // SAFETY: this call made it BUSY and has it alone; no reference to the plane lives.
         let plane = unsafe { &mut *handle.plane.get() }.take();
         handle.state.store(CLOSED, Ordering::Release);
         plane.expect("it was entered")
@@ -100,13 +106,15 @@ impl Deref for Entered {
     type Target = Plane;
 
     fn deref(&self) -> &Plane {
-        self.plane
+        // SAFETY: `enter` made it of a plane that this call has alone until `self` ends.
+        unsafe { self.plane.as_ref() }
     }
 }
 
 impl DerefMut for Entered {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Plane {
-        self.plane
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        unsafe { self.plane.as_mut() }
     }
 }
