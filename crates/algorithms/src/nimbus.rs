@@ -127,6 +127,54 @@ pub struct Flow {
     sent: f64,
     received: f64,
     rtt: f64,
+    /// Least RTT of the last ACKs: jitter adds to the others.
+    standing: Standing,
+}
+
+/// Least RTT of the last `ENOUGH` samples or more, seconds.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    /// Least RTT of the last samples that were enough.
+    before: f64,
+    /// Least RTT of those since, and their number.
+    least: f64,
+    samples: u64,
+}
+
+/// RTT samples of which the least shows the queue (HyStart has as many). With fewer, jitter looks like
+/// a queue where a report has two ACKs; with more, a slow flow notices a queue later.
+const ENOUGH: u64 = 8;
+
+impl Default for Standing {
+    fn default() -> Standing {
+        Standing {
+            before: f64::INFINITY,
+            least: f64::INFINITY,
+            samples: 0,
+        }
+    }
+}
+
+impl Standing {
+    /// A report's least RTT, seconds, of so many samples.
+    fn add(&mut self, least: f64, samples: u64) {
+        if self.samples >= ENOUGH {
+            *self = Standing {
+                before: self.least,
+                ..Standing::default()
+            };
+        }
+        self.least = self.least.min(least);
+        self.samples = self.samples.saturating_add(samples);
+    }
+
+    fn get(&self) -> f64 {
+        if self.samples >= ENOUGH {
+            self.least
+        } else {
+            self.least.min(self.before)
+        }
+    }
 }
 
 impl Nimbus {
@@ -246,6 +294,7 @@ impl Algorithm for Nimbus {
             sent: 0.0,
             received: 0.0,
             rtt: 0.0,
+            standing: Standing::default(),
         }
     }
 
@@ -261,6 +310,7 @@ impl Algorithm for Nimbus {
             rates,
             rtt,
             rtts,
+            least_rtt,
             base,
             burst,
             limited,
@@ -275,20 +325,21 @@ impl Algorithm for Nimbus {
         }
         if rtts > 0 {
             flow.rtt = rtt as f64 / rtts as f64 / 1e6;
+            flow.standing.add(least_rtt.max(1) as f64 / 1e6, rtts);
         }
-        let (sent, received, rtt) = (flow.sent, flow.received, flow.rtt);
+        let (sent, received, rtt, standing) = (flow.sent, flow.received, flow.rtt, flow.standing.get());
         if base >= INFINITY || rtt == 0.0 || sent == 0.0 || received == 0.0 {
             return;
         }
         let now = control.now();
-        let base = (base.max(1) as f64 / 1e6).min(rtt);
+        let base = (base.max(1) as f64 / 1e6).min(standing);
         flow.burst = (flow.burst * BURST_KEPT).max(burst as f64);
         let acked = acked as f64;
         if limited == 0 {
             let sample = Sample {
                 sent: sent as f32,
                 received: received as f32,
-                queueing: (rtt - base - flow.mss / received).max(0.0) as f32,
+                queueing: (standing - base - flow.mss / received).max(0.0) as f32,
             };
             self.observe(flow, now, sample, rtt, base);
         }
@@ -306,7 +357,7 @@ impl Algorithm for Nimbus {
                     sent,
                     cross: capacity * sent / received - sent,
                     capacity,
-                    rtt,
+                    rtt: standing,
                     base,
                     acked,
                     mss: flow.mss,
@@ -359,7 +410,8 @@ impl Algorithm for Nimbus {
 /// A report has the sums of the rates and RTTs of its ACKs, and the agent takes their means. A datapath
 /// without a timer reports at the first ACK after 10 ms. That ACK is more often a late one, whose RTT
 /// is high and whose delivery rate is low: taken alone, it held the rate at 8 % of a link with ±5 ms of
-/// jitter.
+/// jitter. The queue is measured by the least of eight RTTs, since jitter of ±5 ms raises the mean to the
+/// target of a path of 40 ms.
 ///
 /// While competing, the program does the first reduction of each recovery; the agent's own follows
 /// with the report. It sets the threshold to infinity and so asks for no reduction of the window in a
@@ -368,7 +420,7 @@ const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile reductions 0) (volatile timeouts 0) (volatile undos 0)
         (volatile sent 0) (volatile received 0) (volatile rates 0) (volatile rtt 0) (volatile rtts 0)
-        (base +infinity) (volatile burst 0) (volatile limited false) (slow true))
+        (volatile least_rtt +infinity) (base +infinity) (volatile burst 0) (volatile limited false) (slow true))
     (const INTERVAL 10ms)
     (const SLACK 500us)
     (const STRETCHED 4)
@@ -385,6 +437,7 @@ const PROGRAM: &str = "(def
 (when (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0))
     (:= Report.rtt (+ Report.rtt Flow.rtt_sample_us))
     (:= Report.rtts (+ Report.rtts 1))
+    (:= Report.least_rtt (min Report.least_rtt Flow.rtt_sample_us))
     (if (! Flow.in_recovery) (:= Report.burst (max Report.burst Ack.packets_acked)))
     (fallthrough))
 (when (&& (> (+ Ack.packets_acked Ack.packets_misordered) 0)

@@ -74,6 +74,21 @@ fn a_late_ack_that_triggers_the_report_counts_as_one_sample() {
     assert!(mean > 10e6, "below its target the rate rises: {mean}");
 }
 
+/// A queue delays every packet of an interval, jitter delays some of them.
+#[test]
+fn jitter_is_not_a_queue() {
+    let mut script = Script::new("nimbus", "");
+    acks(&mut script, 100, 10_000_000, 10_000_000, 26_000);
+    let mut rates = Vec::new();
+    for _ in 0..500 {
+        // The shortest RTT is 20 ms and the target 25 ms. The mean of each interval is 26 ms.
+        rates.extend(acks(&mut script, 1, 10_000_000, 10_000_000, 20_000));
+        rates.extend(acks(&mut script, 1, 10_000_000, 10_000_000, 32_000));
+    }
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    assert!(mean > 10.5e6, "below its target the rate rises: {mean}");
+}
+
 /// Ten packets are fewer than the receiver waits for: its timer acknowledges them, 45 ms late.
 #[test]
 fn the_timer_of_a_receiver_that_stretches_acks_does_not_end_slow_start() {
