@@ -1,13 +1,15 @@
-// Any of ccplane's algorithms behind picoquic, through its hook picoquic_congestion_algorithm_t. Written for the hook as it is since 2025, in which
-// alg_init takes a connection and an option string.
+// Any of ccplane's algorithms behind picoquic, through its hook picoquic_congestion_algorithm_t.
+// Written for picoquic's commit d199d45b (August 2026) and run with it.
 //
-// ccplane's tests compile this file against declarations of their own, and drive it by a stand-in. It was not run with picoquic.
+// ccplane's tests compile this file against their own copy of the declarations it uses, and drive
+// it without picoquic.
 //
-// What picoquic tells, and what becomes of it:
+// Notifications and their effect:
 //
 //     acknowledgement    bytes and packets acknowledged, RTT, delivery rate, one-way delay
-//     repeat             a packet is lost; losses are repaired until a packet that was sent since is acknowledged
-//     timeout            a retransmission timeout
+//     repeat             one packet is lost; recovery lasts until the acknowledgement of a packet
+//                        that was sent after the loss was found
+//     timeout            one packet is lost by a retransmission timeout
 //     spurious_repeat    the last loss was none: the window before it is back
 //     ecn_ec             a mark
 //     cwin_blocked       the window limits sending
@@ -51,12 +53,13 @@ static void begin(picoquic_path_t *path_x, uint64_t now) {
     ccplane_flow_info info = {.size = sizeof info, .mss = path_x->send_mtu, .init_cwnd = path_x->cwin};
     memset(path, 0, sizeof *path);
     path->ssthresh = UINT64_MAX;
+    path_x->is_ssthresh_initialized = 0;
     // A flow that cannot be opened is 0, which no flow is: every call for it fails, and the window stays as it is.
     ccplane_flow_open(plane, now * 1000, &info, &path->flow);
 }
 
-static void init(picoquic_cnx_t *cnx, picoquic_path_t *path_x, char const *options, uint64_t now) {
-    (void)cnx, (void)options;
+static void init(picoquic_path_t *path_x, char const *options, uint64_t now) {
+    (void)options;
     path_x->congestion_alg_state = calloc(1, sizeof(struct path));
     if (path_x->congestion_alg_state == NULL) return;
     path_x->cwin = PICOQUIC_CWIN_INITIAL;
@@ -89,10 +92,14 @@ static void delays(struct path *path, uint64_t delay_us, uint64_t now, ccplane_s
 
 // While losses are repaired, an algorithm sees and sets the window that will hold after it: it may lower it, and programs that add what is
 // acknowledged do not know of repairs. One without a threshold has no use for that (BBR): its window counts at once.
-static void in_force(picoquic_cnx_t *cnx, picoquic_path_t *path_x, struct path *path, ccplane_outcome const *outcome, int begins) {
+static void in_force(picoquic_path_t *path_x, struct path *path, ccplane_outcome const *outcome, int begins) {
     int window = outcome->flags & CCPLANE_CWND, threshold = outcome->flags & CCPLANE_SSTHRESH;
     path->ssthresh = outcome->ssthresh;
     path->rate = outcome->rate;
+    // From the end of startup on, picoquic stores the path's window and RTT with the session ticket
+    // and asks for fewer acknowledgements. Algorithms without a threshold end startup by lowering
+    // the window.
+    if (path->ssthresh != UINT64_MAX || outcome->cwnd < path_x->cwin) path_x->is_ssthresh_initialized = 1;
     if (path->recovering && !path->timed_out && path->ssthresh != UINT64_MAX) {
         if (window && outcome->cwnd < path_x->cwin) path_x->cwin = outcome->cwnd;
         else if (threshold || begins) path_x->cwin = path->ssthresh;
@@ -104,9 +111,9 @@ static void in_force(picoquic_cnx_t *cnx, picoquic_path_t *path_x, struct path *
     if (path->rate) {
         // What is due in a millisecond leaves at once, two packets at least.
         uint64_t quantum = path->rate / 1000, least = 2 * path_x->send_mtu;
-        picoquic_update_pacing_rate(cnx, path_x, (double)path->rate, quantum > least ? quantum : least);
+        picoquic_update_pacing_rate(path_x, (double)path->rate, quantum > least ? quantum : least);
     } else {
-        picoquic_update_pacing_data(cnx, path_x, path_x->cwin < path->ssthresh);
+        picoquic_update_pacing_data(path_x, path_x->cwin < path->ssthresh);
     }
 }
 
@@ -137,7 +144,9 @@ static void notify(picoquic_cnx_t *cnx, picoquic_path_t *path_x, picoquic_conges
         signals.was_timeout = 1;
         /* fall through */
     case picoquic_congestion_notification_repeat:
-        signals.lost_pkts_sample = ack->nb_bytes_newly_lost ? packets_of(path_x, ack->nb_bytes_newly_lost) : 1;
+        // A notification is about one packet. Its bytes do not count packets: after an MTU cut, a
+        // lost packet is longer than send_mtu.
+        signals.lost_pkts_sample = 1;
         begins = !path->recovering || (signals.was_timeout && !path->timed_out);
         if (begins) {
             path->recovering = 1;
@@ -192,13 +201,13 @@ static void notify(picoquic_cnx_t *cnx, picoquic_path_t *path_x, picoquic_conges
         .ssthresh = path->ssthresh};
     ccplane_outcome outcome = {.size = sizeof outcome};
     if (ccplane_on_ack(plane, path->flow, &transport, &signals, &outcome) != CCPLANE_OK) return;
-    in_force(cnx, path_x, path, &outcome, begins);
+    in_force(path_x, path, &outcome, begins);
     if (now * 1000 >= ccplane_next_deadline(plane, path->flow)) {
         transport.cwnd = path_x->cwin;
         transport.rate = path->rate;
         transport.ssthresh = path->ssthresh;
         if (ccplane_on_deadline(plane, path->flow, &transport, &outcome) == CCPLANE_OK)
-            in_force(cnx, path_x, path, &outcome, 0);
+            in_force(path_x, path, &outcome, 0);
     }
     path_x->is_cc_data_updated = 1;
 }
@@ -212,6 +221,7 @@ static void observe(picoquic_path_t *path_x, uint64_t *state, uint64_t *paramete
 static picoquic_congestion_algorithm_t algorithm_struct = {
     .congestion_algorithm_id = "ccplane",
     .congestion_algorithm_number = 200,
+    .ecn_mark = PICOQUIC_ECN_ECT_0,
     .alg_init = init,
     .alg_notify = notify,
     .alg_delete = end,

@@ -1,4 +1,4 @@
-// As picoquic.h beside it.
+// Declarations as in picoquic.h.
 #ifndef CC_COMMON_H
 #define CC_COMMON_H
 

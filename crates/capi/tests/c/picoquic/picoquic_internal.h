@@ -1,4 +1,4 @@
-// As picoquic.h beside it.
+// Declarations as in picoquic.h.
 #ifndef PICOQUIC_INTERNAL_H
 #define PICOQUIC_INTERNAL_H
 
@@ -11,10 +11,10 @@ struct st_picoquic_path_t {
     uint64_t cwin, bytes_in_transit, smoothed_rtt, rtt_min, bandwidth_estimate;
     size_t send_mtu;
     void *congestion_alg_state;
-    unsigned int is_cc_data_updated : 1;
+    unsigned int is_cc_data_updated : 1, is_ssthresh_initialized : 1;
 };
 
-void picoquic_update_pacing_data(picoquic_cnx_t *cnx, picoquic_path_t *path_x, int slow_start);
-void picoquic_update_pacing_rate(picoquic_cnx_t *cnx, picoquic_path_t *path_x, double pacing_rate, uint64_t quantum);
+void picoquic_update_pacing_data(picoquic_path_t *path_x, int slow_start);
+void picoquic_update_pacing_rate(picoquic_path_t *path_x, double pacing_rate, uint64_t quantum);
 
 #endif
