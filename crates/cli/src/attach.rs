@@ -409,6 +409,11 @@ fn register(
             if let Some(stamps) = stamps {
                 stamps.keep();
             }
+            for spec in specs {
+                if let Err(error) = ccplane_linux::default_control::rebind(&spec.kernel_name) {
+                    tracing::warn!("new sockets there keep an earlier registration: {error}");
+                }
+            }
             Ok((kernel, false))
         }
         Err(error) => Err(fail(error)),

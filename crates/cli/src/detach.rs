@@ -1,6 +1,6 @@
 //! `ccplane detach`: removes everything that `attach` left, also after a kill.
 
-use ccplane_linux::select;
+use ccplane_linux::{default_control, select};
 use clap::Args;
 
 use crate::attach::apart;
@@ -39,6 +39,10 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
     // Time stamps by themselves too: a kill before the registration leaves them.
     let mut known = ccplane_linux::attached();
     known.extend(ccplane_linux::stamp::attached());
+    let orphans = default_control::defaults()
+        .into_iter()
+        .filter(|default| default.orphaned);
+    known.extend(orphans.map(|default| default.control));
     known.sort();
     known.dedup();
     if let Some(name) = only
@@ -51,7 +55,9 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
         };
         return Err(Failure::text(Kind::Usage, format!("`{name}` is not attached")).hint(known));
     }
-    // No new connections, then the live ones, then the registration, and then its time stamps.
+    // No new connections, then the live ones, then the registration, and then its time stamps. The
+    // kernel would keep a default alive after its registration.
+    let defaults = default_control::restore(only, args.to.as_deref()).map_err(|e| Failure::new(Kind::Failed, *e))?;
     select::detach(only).map_err(|e| Failure::new(Kind::Failed, e))?;
     let moved = match &args.to {
         Some(to) => select::move_flows(only, to).map_err(|e| Failure::new(Kind::Failed, e))?,
@@ -66,11 +72,27 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
     if json {
         println!(
             "{}",
-            serde_json::json!({ "removed": removed, "stamps": stamps, "moved_flows": moved })
+            serde_json::json!({
+                "removed": removed,
+                "stamps": stamps,
+                "moved_flows": moved,
+                "defaults": defaults.iter().map(|(before, to)| serde_json::json!({
+                    "namespace": before.namespace,
+                    "before": before.control,
+                    "now": to,
+                })).collect::<Vec<_>>(),
+            })
         );
-    } else if removed.is_empty() && stamps.is_empty() && put_back.is_ok() {
+    } else if removed.is_empty() && stamps.is_empty() && defaults.is_empty() && put_back.is_ok() {
         println!("nothing was attached");
     } else {
+        for (before, to) in &defaults {
+            println!(
+                "net.ipv4.tcp_congestion_control of {}: {to}, was {}",
+                before.place(),
+                before.control
+            );
+        }
         if !removed.is_empty() {
             println!("removed {}", removed.join(", "));
         }

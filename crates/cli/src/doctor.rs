@@ -58,6 +58,7 @@ pub fn examine() -> Vec<Check> {
         namespaces(),
         cgroup2(),
         algorithms(),
+        default_controls(),
         confinement(),
     ]
 }
@@ -268,6 +269,33 @@ fn bpffs() -> Check {
         mounted,
         if mounted { "mounted" } else { "not mounted" },
         "`ccplane attach` mounts it itself where it has CAP_SYS_ADMIN; else, as root: mount -t bpf bpf /sys/fs/bpf",
+    )
+}
+
+/// Defaults whose registration is gone. New sockets run them, and no agent steers these.
+fn default_controls() -> Check {
+    let orphans: Vec<_> = ccplane_linux::default_control::defaults()
+        .into_iter()
+        .filter(|default| default.orphaned)
+        .collect();
+    let found: Vec<String> = orphans
+        .iter()
+        .map(|default| format!("{} in {} is no longer registered", default.control, default.place()))
+        .collect();
+    let fix = orphans
+        .first()
+        .map(|default| default.command("cubic"))
+        .unwrap_or_default();
+    check(
+        "default congestion control",
+        Need::Comfort,
+        orphans.is_empty(),
+        if orphans.is_empty() {
+            "registered".to_owned()
+        } else {
+            found.join(", ")
+        },
+        &format!("`ccplane detach` restores those of ccplane; by hand: {fix}"),
     )
 }
 

@@ -51,6 +51,9 @@ pub enum LoadError {
         /// Where the pins would be.
         path: std::path::PathBuf,
     },
+    /// It is the default congestion control of a network namespace and cannot be replaced there.
+    #[error(transparent)]
+    Default(#[from] Box<crate::default_control::DefaultError>),
     /// One of its pins is missing.
     #[error(
         "`{name}` is attached, but {pin} is missing, without which it cannot be taken over: `ccplane detach {name}` removes the rest; then attach anew"

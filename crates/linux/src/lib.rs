@@ -11,6 +11,7 @@
 pub mod bench;
 mod clock;
 pub mod codegen;
+pub mod default_control;
 mod drive;
 mod error;
 mod kernel;

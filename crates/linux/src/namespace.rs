@@ -6,6 +6,7 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use nix::sched::{CloneFlags, setns};
 
@@ -19,6 +20,11 @@ pub(crate) fn own() -> io::Result<File> {
 
 /// Every network namespace that a process lives in or that has a name, opened, each once.
 pub(crate) fn all() -> Vec<File> {
+    all_by_path().into_iter().map(|(_, namespace)| namespace).collect()
+}
+
+/// The same with their paths: of its name where it has one, of a process otherwise.
+pub(crate) fn all_by_path() -> Vec<(PathBuf, File)> {
     let entries = |path: &str| {
         std::fs::read_dir(path)
             .into_iter()
@@ -27,13 +33,13 @@ pub(crate) fn all() -> Vec<File> {
             .map(|entry| entry.path())
     };
     let of_processes = entries("/proc").map(|process| process.join("ns/net"));
-    let opened = of_processes
-        .chain(entries("/run/netns"))
-        .filter_map(|path| File::open(path).ok());
+    let opened = entries("/run/netns")
+        .chain(of_processes)
+        .filter_map(|path| Some((File::open(&path).ok()?, path)));
     let mut all = BTreeMap::new();
-    for namespace in opened {
+    for (namespace, path) in opened {
         if let Ok(status) = namespace.metadata() {
-            all.entry((status.dev(), status.ino())).or_insert(namespace);
+            all.entry((status.dev(), status.ino())).or_insert((path, namespace));
         }
     }
     all.into_values().collect()

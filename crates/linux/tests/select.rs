@@ -7,10 +7,12 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use ccplane_host::Namespace;
+use ccplane_linux::default_control::{self, DefaultControl};
 use ccplane_linux::select::{self, Selection};
-use ccplane_linux::{Kernel, Options};
+use ccplane_linux::{Kernel, Observed, Options};
 use common::*;
 use nix::sys::socket::{getsockopt, sockopt};
 
@@ -113,7 +115,7 @@ fn registered() -> Kernel {
     load(&agent_of("t_select", 1000), &Options::default())
 }
 
-fn default_control() -> String {
+fn native_control() -> String {
     control_of(&listen("127.0.0.1"))
 }
 
@@ -133,7 +135,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     let _host = lock_host();
     let _kernel = registered();
     let cgroup = Cgroup::create();
-    let (ours, native) = (both(NAME), both(&default_control()));
+    let (ours, native) = (both(NAME), both(&native_control()));
     assert_eq!(cgroup.connect_one("127.0.0.1"), native, "nothing is chosen yet");
 
     steer(&cgroup.selection());
@@ -204,7 +206,7 @@ fn ipv6_is_chosen_like_ipv4() {
     let _host = lock_host();
     let _kernel = registered();
     let cgroup = Cgroup::create();
-    let (ours, native) = (both(NAME), both(&default_control()));
+    let (ours, native) = (both(NAME), both(&native_control()));
     let addresses = ["::1", "::ffff:127.0.0.1"];
     for (to, expected) in [
         ("::/0", [&ours, &ours]),
@@ -228,7 +230,7 @@ fn live_connections_move_in_every_namespace() {
     }
     let _host = lock_host();
     let _kernel = registered();
-    let native = default_control();
+    let native = native_control();
     let namespace = Namespace::create(&format!("ccplane-select-{}", std::process::id())).expect("as root");
     let connect = || {
         let listener = listen("127.0.0.1");
@@ -255,4 +257,61 @@ fn live_connections_move_in_every_namespace() {
 
     let error = select::move_flows(Some(NAME), "nonesuch").expect_err("there is none");
     assert!(matches!(error, select::SelectError::Unknown(_)), "{error}");
+}
+
+/// A default outlives its registration in the kernel. Detaching replaces it, an orphan is found and
+/// bound to the next registration of its name.
+#[test]
+fn a_default_does_not_outlive_its_registration() {
+    if !can_run("a_default_does_not_outlive_its_registration") {
+        return;
+    }
+    let _host = lock_host();
+    let name = format!("ccplane-default-{}", std::process::id());
+    let namespace = Namespace::create(&name).expect("as root");
+    let options = Options {
+        unrestricted: true,
+        ..Options::default()
+    };
+    let register = |pin| load(&agent_of("t_select", 1000), &Options { pin, ..options.clone() });
+    let set = || {
+        namespace
+            .set_sysctl("net/ipv4/tcp_congestion_control", NAME)
+            .expect("it is registered");
+    };
+    let default = || {
+        let here = |default: &DefaultControl| default.place().contains(&name);
+        default_control::defaults()
+            .into_iter()
+            .find(here)
+            .expect("it has a name")
+    };
+
+    let kernel = register(true);
+    let _detached = Detached(NAME);
+    set();
+    assert_eq!((default().control.as_str(), default().orphaned), (NAME, false));
+    drop(kernel);
+    ccplane_linux::detach(Some(NAME)).expect("as root");
+    assert_eq!(default().control, native_control());
+
+    // A registration without pins goes with its process.
+    let kernel = register(false);
+    set();
+    drop(kernel);
+    eventually(Duration::from_secs(5), "the registration goes", || default().orphaned);
+    let _kernel = register(true);
+    default_control::rebind(NAME).expect("as root");
+    let connection = || {
+        let listener = listen("127.0.0.1");
+        let connected = connect_to(&listener);
+        (listener, connected)
+    };
+    let _sockets = namespace.run(connection).expect("a namespace");
+    let steered = Observed::open(NAME).expect("it is pinned").flows().count();
+    assert!(steered > 0, "new sockets run the new registration");
+    assert!(!default().orphaned);
+    let restored = default_control::restore(Some(NAME), Some("reno")).expect("as root");
+    assert_eq!(restored.len(), 1, "{restored:?}");
+    assert_eq!(default().control, "reno");
 }

@@ -288,8 +288,10 @@ pub(crate) fn of_all_layouts(root: &Path) -> impl Iterator<Item = PathBuf> + use
 
 /// Removes what is attached, of this layout and of others, also when the process that attached it was killed: everything, or the
 /// registration `only`. New sockets cannot choose it any more. Live ones run under the fallback to their end. Returns the names
-/// of what was removed.
+/// of what was removed. Network namespaces of which it is the default get a native one first; where
+/// that fails, nothing is removed.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
+    crate::default_control::restore(only, None)?;
     let mut removed = Vec::new();
     for directory in registrations() {
         let Some(name) = directory.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {

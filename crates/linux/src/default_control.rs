@@ -1,0 +1,155 @@
+//! The default congestion control of network namespaces, `net.ipv4.tcp_congestion_control`.
+//!
+//! The kernel looks the name up once, when the sysctl is written, and keeps the object from then on.
+//! A default therefore outlives its registration: new sockets run an orphan that no agent steers and
+//! that `flows` does not show, also after another registration took its name.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use crate::namespace;
+use crate::registration::pin;
+
+const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+/// Successors after the default of this process' namespace. Every kernel has Reno, and every namespace
+/// may use it; Cubic may be restricted.
+const NATIVE: [&str; 2] = ["cubic", "reno"];
+
+/// The default of one network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefaultControl {
+    /// The namespace's file; `None` for the namespace of this process.
+    pub namespace: Option<PathBuf>,
+    /// The congestion control's name.
+    pub control: String,
+    /// Whether the registration of this name is gone.
+    pub orphaned: bool,
+}
+
+impl DefaultControl {
+    /// The namespace in words.
+    pub fn place(&self) -> String {
+        self.namespace.as_deref().map_or_else(
+            || "this network namespace".to_owned(),
+            |path| format!("the network namespace {}", path.display()),
+        )
+    }
+
+    /// The shell command that writes the default.
+    pub fn command(&self, to: &str) -> String {
+        let enter = self
+            .namespace
+            .as_deref()
+            .map_or_else(String::new, |path| format!("nsenter --net={} ", path.display()));
+        format!("{enter}sysctl -w net.ipv4.tcp_congestion_control={to}")
+    }
+
+    fn write(&self, to: &str) -> io::Result<()> {
+        let write = || fs::write(DEFAULT, to);
+        match &self.namespace {
+            None => write(),
+            Some(path) => namespace::inside(&File::open(path)?, write),
+        }
+    }
+}
+
+/// A default that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "net.ipv4.tcp_congestion_control of {} is {} and cannot be changed: `{}` changes it; then try again",
+    .default.place(), .default.control, .default.command(.to)
+)]
+pub struct DefaultError {
+    /// The default.
+    pub default: DefaultControl,
+    /// The congestion control that was to replace it.
+    pub to: String,
+    /// The cause.
+    #[source]
+    pub source: io::Error,
+}
+
+/// Returns the default of every network namespace that this process can enter, its own first.
+pub fn defaults() -> Vec<DefaultControl> {
+    let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
+    let available: Vec<&str> = available.split_whitespace().collect();
+    let read = || fs::read_to_string(DEFAULT);
+    let default = |namespace: Option<PathBuf>, text: String| {
+        let control = text.trim().to_owned();
+        let orphaned = !control.is_empty() && !available.is_empty() && !available.contains(&control.as_str());
+        DefaultControl {
+            namespace,
+            control,
+            orphaned,
+        }
+    };
+    let number = |file: &File| file.metadata().map(|status| (status.dev(), status.ino())).ok();
+    let own = namespace::own().ok().as_ref().and_then(number);
+    let here = read().ok().map(|text| default(None, text));
+    let others = namespace::all_by_path()
+        .into_iter()
+        .filter(|(_, file)| own.is_none() || number(file) != own)
+        .filter_map(|(path, file)| Some(default(Some(path), namespace::inside(&file, read).ok()?)));
+    here.into_iter().chain(others).collect()
+}
+
+/// Replaces the registration `only` wherever it is the default; without it, every attached
+/// registration and every orphan of ccplane's. Returns the former defaults, each with its successor.
+///
+/// # Errors
+/// The first default that could not be replaced. The others are replaced nevertheless.
+pub fn restore(only: Option<&str>, to: Option<&str>) -> Result<Vec<(DefaultControl, String)>, Box<DefaultError>> {
+    let attached = pin::attached();
+    let ours = |default: &DefaultControl| match only {
+        Some(only) => default.control == only,
+        None => attached.contains(&default.control) || (default.orphaned && default.control.starts_with("ccp_")),
+    };
+    let all = defaults();
+    let own = all
+        .first()
+        .filter(|first| first.namespace.is_none() && !first.orphaned && !ours(first));
+    let candidates: Vec<&str> = match to {
+        Some(to) => vec![to],
+        None => own.map(|own| own.control.as_str()).into_iter().chain(NATIVE).collect(),
+    };
+    let (mut restored, mut failed) = (Vec::new(), None);
+    for default in all.iter().filter(|default| ours(default)) {
+        match replace(default, &candidates) {
+            Ok(to) => restored.push((default.clone(), to)),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    failed.map_or(Ok(restored), |error| Err(Box::new(error)))
+}
+
+/// Writes the first of `candidates` that the namespace takes.
+fn replace(default: &DefaultControl, candidates: &[&str]) -> Result<String, DefaultError> {
+    let mut failed = None;
+    for to in candidates {
+        match default.write(to) {
+            Ok(()) => return Ok((*to).to_owned()),
+            Err(source) => failed = failed.or(Some((to, source))),
+        }
+    }
+    let (to, source) = failed.unwrap_or((&NATIVE[1], io::ErrorKind::NotFound.into()));
+    Err(DefaultError {
+        default: default.clone(),
+        to: (*to).to_owned(),
+        source,
+    })
+}
+
+/// Binds defaults with the name of a new registration to it: the kernel still has the one before.
+///
+/// # Errors
+/// The first default that could not be written.
+pub fn rebind(name: &str) -> Result<(), Box<DefaultError>> {
+    let bound = defaults().into_iter().filter(|default| default.control == name);
+    let failed: Option<DefaultError> = bound
+        .filter_map(|default| replace(&default, &[name]).err())
+        .reduce(|first, _| first);
+    failed.map_or(Ok(()), |error| Err(Box::new(error)))
+}
