@@ -108,6 +108,26 @@ fn refused(output: &Output, code: i32, parts: &[&str]) {
     }
 }
 
+/// Reads the file with the `qlog` crate, which types every event that has a name and data of the schema.
+/// The reader is a package of its own: the crate would change the order of JSON keys in every test.
+fn typed_by_the_qlog_crate(file: &Path, events: usize) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["run", "--quiet", "--locked", "--manifest-path"])
+        .arg(root.join("tests/qlog/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(root.join("target/qlog"))
+        .arg("--")
+        .arg(file)
+        .output()
+        .expect("cargo starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let read = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(read.trim(), format!("{events} typed, 0 others"), "{said}");
+}
+
 #[test]
 fn a_file_arrives_whole_under_its_name_and_only_then() {
     let folder = Folder::new("arrives");
@@ -154,6 +174,7 @@ fn a_file_arrives_whole_under_its_name_and_only_then() {
         .filter(|record| record["data"]["congestion_window"].is_number())
         .count();
     assert!(windows > 5, "{windows} windows in {} records", records.len());
+    typed_by_the_qlog_crate(&qlog.join("client-1.sqlog"), records.len() - 1);
     refused(
         &send(&to, &file, &["--qlog", "/proc/none"]),
         1,

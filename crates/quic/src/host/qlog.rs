@@ -1,8 +1,9 @@
-//! A qlog of a connection: what its control does, as records of JSON behind a separator each (RFC 7464).
+//! A qlog of a connection: its windows, rates, RTTs and losses, as a JSON text sequence (RFC 7464).
 //!
-//! It has the schema of draft-ietf-quic-qlog-main-schema, and of the events of draft-ietf-quic-qlog-quic-events-14
-//! `recovery:metrics_updated` with what changed, at most one a millisecond. In a namespace of our own `ccplane:packets_lost` counts losses
-//! since the record before: every stack tells that much. A file that cannot be written any more ends there, and disturbs nothing.
+//! The file follows draft-ietf-quic-qlog-main-schema and has one event of
+//! draft-ietf-quic-qlog-quic-events-14, `quic:recovery_metrics_updated`, with the metrics that changed,
+//! at most once a millisecond. Its extension field `ccplane_packets_lost` counts the packets lost since
+//! the event before: no stack reports which ones. A write error ends the file, not the connection.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -90,12 +91,10 @@ impl Qlog {
             rate.is_some() && rate != seen.pacing_rate,
             rate.map(|rate| rate.saturating_mul(8)).into(),
         );
+        let lost = stats.lost.saturating_sub(seen.lost);
+        changed("ccplane_packets_lost", lost > 0, lost.into());
         if !data.is_empty() {
-            self.record(&json!({ "time": ms(at), "name": "recovery:metrics_updated", "data": data }));
-        }
-        if stats.lost > seen.lost {
-            let data = json!({ "packets": stats.lost - seen.lost });
-            self.record(&json!({ "time": ms(at), "name": "ccplane:packets_lost", "data": data }));
+            self.record(&json!({ "time": ms(at), "name": "quic:recovery_metrics_updated", "data": data }));
         }
         self.seen = *stats;
     }
