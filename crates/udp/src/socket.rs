@@ -6,7 +6,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, getsockopt, sendmsg, setsockopt, sockopt};
+use nix::libc;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, getsockopt, sendmsg,
+    setsockopt, socket, sockopt,
+};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
 use super::realtime::KernelStamp;
@@ -24,6 +28,23 @@ const BUFFER: usize = 1 << 16;
 /// arrives while this process is not running is lost. The kernel includes its own overhead in the size, and grants less without
 /// root.
 const KERNEL_BUFFER: usize = 32 << 20;
+
+/// Requested size of the receive buffer for handshakes, bytes: some 600 short datagrams, or 100 of
+/// full size. What a flood sends beyond it is dropped by the kernel.
+const HANDSHAKE_BUFFER: usize = 256 << 10;
+/// Requested size of the send buffer for answers to handshakes, bytes. The kernel doubles it and counts
+/// 768 bytes per short answer. So some 85 of them wait for ARP at a time, which keeps most of the 1,024
+/// entries of the neighbour table for others.
+const ANSWER_BUFFER: usize = 32 << 10;
+
+/// Pattern of the first byte of the datagrams that begin a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstByte {
+    /// Bits to compare.
+    pub mask: u8,
+    /// Their values.
+    pub value: u8,
+}
 
 /// The socket.
 #[derive(Debug)]
@@ -90,6 +111,67 @@ impl Socket {
             most,
             smooth: Cell::new(true),
         })
+    }
+
+    /// Binds a second socket to the same address, which from now on receives all datagrams that begin
+    /// with such a byte. A flood of them fills its buffers and not those of this socket, and so do
+    /// answers that are sent by it and wait for ARP. Both sockets have to be of one network namespace.
+    ///
+    /// The two form a reuseport group. This socket is bound exclusively, so nobody else is in it.
+    pub fn split_handshakes(&self, first: FirstByte) -> io::Result<Socket> {
+        setsockopt(&self.io, sockopt::ReusePort, &true)?;
+        let family = match self.local {
+            SocketAddr::V4(_) => AddressFamily::Inet,
+            SocketAddr::V6(_) => AddressFamily::Inet6,
+        };
+        let second = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+        setsockopt(&second, sockopt::ReusePort, &true)?;
+        setsockopt(&second, sockopt::RcvBuf, &HANDSHAKE_BUFFER)?;
+        setsockopt(&second, sockopt::SndBuf, &ANSWER_BUFFER)?;
+        bind(second.as_raw_fd(), &SockaddrStorage::from(self.local))?;
+        let second = UdpSocket::from(second);
+        // Fails if the second socket is in another namespace and has a group of its own.
+        self.select_second(first)?;
+        let state = UdpSocketState::new((&second).into())?;
+        setsockopt(&second, sockopt::ReceiveTimestampns, &false)?;
+        // Datagrams that the kernel joins would be sorted by the first of them.
+        setsockopt(&second, sockopt::UdpGroSegment, &false)?;
+        let split = Socket {
+            most: state.max_gso_segments(),
+            io: second,
+            state,
+            local: self.local,
+            stamps: None,
+            cuts: Cell::new(true),
+            smooth: Cell::new(true),
+        };
+        // What came before the program was attached may be of either kind.
+        let mut inbox = Inbox::new();
+        while !split.receive(&mut inbox)?.is_empty() {}
+        Ok(split)
+    }
+
+    /// Attaches the program of the reuseport group: 1, the second socket, for a datagram that begins a
+    /// handshake, and 0 for any other. An empty one ends the program, which is 0 too.
+    fn select_second(&self, first: FirstByte) -> io::Result<()> {
+        let step = |code: u32, jt, jf, k: u32| libc::sock_filter {
+            code: code as u16,
+            jt,
+            jf,
+            k,
+        };
+        let mut program = [
+            step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 0),
+            step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, first.mask.into()),
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, first.value.into()),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, 1),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        ];
+        let program = libc::sock_fprog {
+            len: program.len() as u16,
+            filter: program.as_mut_ptr(),
+        };
+        Ok(setsockopt(&self.io, sockopt::AttachReusePortCbpf, &program)?)
     }
 
     /// The same socket for another thread: what arrives comes to whoever asks first. Stamps are not taken along.
@@ -437,5 +519,71 @@ mod tests {
             });
         }
         assert_eq!(found, [&contents[..], &contents[..15]].concat());
+    }
+
+    /// Datagrams that wait in a socket.
+    fn waiting(socket: &Socket) -> Vec<Vec<u8>> {
+        let (mut inbox, mut found) = (Inbox::new(), Vec::new());
+        loop {
+            let received = socket.receive(&mut inbox).unwrap();
+            if received.is_empty() {
+                return found;
+            }
+            received.each(|_, _, datagram| found.push(datagram.to_vec()));
+        }
+    }
+
+    const BEGINS: FirstByte = FirstByte {
+        mask: 0b110,
+        value: 0b100,
+    };
+
+    #[test]
+    fn datagrams_that_begin_a_handshake_arrive_at_the_second_socket() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(socket) = Socket::bind(address.parse().unwrap()) else {
+                continue;
+            };
+            let second = socket.split_handshakes(BEGINS).unwrap();
+            assert_eq!(second.local(), socket.local());
+            let other = UdpSocket::bind(address).unwrap();
+            let sent: Vec<Vec<u8>> = (0..=u8::MAX).map(|byte| vec![byte; 20]).collect();
+            for datagram in &sent {
+                other.send_to(datagram, socket.local()).unwrap();
+            }
+            let (begin, rest): (Vec<_>, Vec<_>) = sent.into_iter().partition(|sent| sent[0] & 0b110 == 0b100);
+            assert_eq!(waiting(&second), begin);
+            assert_eq!(waiting(&socket), rest);
+            // An answer comes from the address that was asked.
+            second
+                .send(other.local_addr().unwrap(), b"answer", 6, Marks::default())
+                .unwrap();
+            assert_eq!(other.recv_from(&mut [0; 10]).unwrap(), (6, socket.local()));
+        }
+    }
+
+    #[test]
+    fn a_flood_of_handshakes_leaves_the_first_sockets_buffer_to_others() {
+        let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let second = socket.split_handshakes(BEGINS).unwrap();
+        let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for n in 0..100_000 {
+            let flood = [0b100; 1_000];
+            other.send_to(&flood, socket.local()).unwrap();
+            if n % 1_000 == 0 {
+                other.send_to(b"\0data", socket.local()).unwrap();
+            }
+        }
+        assert_eq!(waiting(&socket).len(), 100);
+        let kept = waiting(&second).len();
+        assert!((50..2_000).contains(&kept), "{kept}");
+    }
+
+    #[test]
+    fn an_address_stays_exclusive_after_its_handshakes_are_split() {
+        let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let _second = socket.split_handshakes(BEGINS).unwrap();
+        let taken = Socket::bind(socket.local()).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::limiter::source_of;
+
 /// Limits of a listening endpoint. Each connection may hold a whole receive window and its list of
 /// gaps, so these limits also bound memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +60,7 @@ impl Shares {
 
 /// Returns the host or network behind an address: an IPv6 host has a whole /64.
 pub(super) fn origin(address: SocketAddr) -> IpAddr {
-    match address.ip().to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) & !u128::from(u64::MAX)).into()),
-        v4 => v4,
-    }
+    source_of(address.ip())
 }
 
 #[cfg(test)]
