@@ -5,7 +5,7 @@
 //!      ── TUN ── check source ── Receivebox ── open ── UDP ──
 //! ```
 //!
-//! [`Config`](config::Config) says what a gateway is to do, [`Gateway`] does it. One thread sends, one receives; each algorithm has its
+//! [`Config`](config::Config) says what a gateway is to do, [`Gateway`] does it. One thread sends, one receives, one answers handshakes; each algorithm has its
 //! own, and so have answers ([`status`]) and names of endpoints. With a plain WireGuard peer traffic passes unshaped.
 
 pub mod address;
@@ -36,4 +36,4 @@ pub use events::Event;
 pub use forward::Makes;
 pub use pair::Counts;
 pub use report::{ClassReport, PeerReport, Report};
-pub use run::{Gateway, Refused};
+pub use run::{Gateway, Listener, Refused};

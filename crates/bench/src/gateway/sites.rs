@@ -11,7 +11,7 @@ use std::time::Duration;
 use ccplane_algorithms::{Parameters, by_name};
 use ccplane_bundle::gateway::config::{Algorithm, Config};
 use ccplane_bundle::gateway::keys::PrivateKey;
-use ccplane_bundle::gateway::{Gateway, Makes};
+use ccplane_bundle::gateway::{Gateway, Listener, Makes};
 use ccplane_host::{Namespace, Offload, Tun};
 use ccplane_lab::wire;
 use ccplane_udp::Socket;
@@ -235,8 +235,14 @@ fn gateway(site: usize, ends: [SocketAddr; 2], keys: &[PrivateKey; 2], limit: Op
         .map_err(|problem| Error::failed(format!("the benchmark's own configuration: {problem}")))?;
     let makes: Makes =
         Arc::new(|algorithm: &Algorithm| by_name(&algorithm.name, &Parameters::new()).map_err(|why| why.to_string()));
-    let udp = Socket::bind(ends[site]).map_err(Error::because("bind a gateway's socket"))?;
-    Ok(Gateway::start_over(udp, config, &keys[site], makes, limit.is_none())?)
+    let listener = Listener::bind(ends[site]).map_err(Error::because("bind a gateway's sockets"))?;
+    Ok(Gateway::start_over(
+        listener,
+        config,
+        &keys[site],
+        makes,
+        limit.is_none(),
+    )?)
 }
 
 fn bare(site: usize, ends: [SocketAddr; 2]) -> Result<Bare, Error> {

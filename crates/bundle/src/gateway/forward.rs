@@ -1,5 +1,6 @@
-//! The two threads that move packets, and what they share: one from the device to the peers, one back.
+//! The two threads that move packets, and what they share: one from the device to the peers, one back. A third one answers handshakes.
 
+mod handshakes;
 mod receive;
 mod send;
 
@@ -14,6 +15,7 @@ use ccplane_agent::link::Clock;
 use ccplane_units::{Duration, Time};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+pub(crate) use handshakes::Handshakes;
 pub(crate) use receive::Receiving;
 pub(crate) use send::Sending;
 
@@ -60,6 +62,8 @@ pub(crate) enum Direction {
 pub(crate) struct Strays {
     /// Datagrams that no peer sent.
     pub nobody: AtomicU64,
+    /// Initiations and cookies beyond the limits, or without room.
+    pub handshakes: AtomicU64,
     /// Packets to where no peer is.
     pub no_route: AtomicU64,
     /// Packets that found no memory.

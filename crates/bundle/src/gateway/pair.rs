@@ -14,7 +14,7 @@ use super::config::{Config, Peer, Site};
 use super::control;
 use super::error::GatewayError;
 use super::path::Path;
-use super::tunnel::{Number, OVERHEAD, Sealed, Tunnel};
+use super::tunnel::{Number, OVERHEAD, Refusal, Sealed, Tunnel};
 use crate::{Feedback, Marks, Message, Receivebox, Sendbox, SendboxConfig};
 
 /// Bytes around a datagram: UDP and IPv4, or IPv6 with its longer header.
@@ -78,8 +78,6 @@ pub struct Counts {
     pub unknown_session: u64,
     /// Datagrams that the peer did not seal.
     pub forged: u64,
-    /// Handshakes beyond what is taken in a second.
-    pub busy: u64,
     /// Packets whose source is not behind the peer.
     pub foreign: u64,
     /// Packets of the site that posed as messages of this box, and were dropped.
@@ -94,6 +92,17 @@ pub struct Counts {
     pub divided: u64,
     /// Packets for the peer that were dropped: they were longer than the path takes. Their senders were told.
     pub too_big: u64,
+}
+
+impl Counts {
+    /// Counts a datagram that was refused.
+    pub(crate) fn refuse(&mut self, why: Refusal) {
+        *match why {
+            Refusal::Replayed => &mut self.replayed,
+            Refusal::UnknownSession => &mut self.unknown_session,
+            Refusal::Forged => &mut self.forged,
+        } += 1;
+    }
 }
 
 /// One peer. With other settings it is another value, of the same half.

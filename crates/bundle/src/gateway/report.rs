@@ -25,6 +25,8 @@ pub struct Report {
     pub peers: Vec<PeerReport>,
     /// Datagrams that no peer sent.
     pub datagrams_of_nobody: u64,
+    /// Handshakes of strangers beyond the limits.
+    pub handshakes_dropped: u64,
     /// Packets of the site to where no peer is.
     pub packets_without_route: u64,
     /// Packets of the site that found no memory.
@@ -125,6 +127,7 @@ impl Report {
             observe: shared.observe,
             peers: shared.table().all().map(|pair| PeerReport::of(now, pair)).collect(),
             datagrams_of_nobody: count(&shared.counts.nobody),
+            handshakes_dropped: count(&shared.counts.handshakes),
             packets_without_route: count(&shared.counts.no_route),
             packets_without_memory: count(&shared.counts.no_memory),
             packets_refused: count(&shared.counts.refused),
@@ -197,7 +200,6 @@ impl PeerReport {
                 ("replayed", counts.replayed),
                 ("unknown_session", counts.unknown_session),
                 ("forged", counts.forged),
-                ("busy", counts.busy),
                 ("foreign_packets", counts.foreign),
                 ("posed_messages", counts.posed),
                 ("marked_unable_packets", counts.marked_unable),

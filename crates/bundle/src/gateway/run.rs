@@ -1,5 +1,6 @@
 //! A gateway as a whole: made, reloaded, stopped.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,16 +8,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ccplane_host::{Offload, Route, Tun};
-use ccplane_udp::Socket as Udp;
+use ccplane_udp::{FirstByte, Socket as Udp};
 use ccplane_units::Prefix;
 
 use super::config::{Change, Config, Peer, changes};
 use super::error::GatewayError;
-use super::forward::{Direction, Makes, Receiving, Reload, Sending, Shared, find, resolve};
+use super::forward::{Direction, Handshakes, Makes, Receiving, Reload, Sending, Shared, find, resolve};
 use super::keys::PrivateKey;
 use super::report::Report;
 use super::status::Socket;
-use super::tunnel::Door;
+use super::tunnel::{Door, INITIATION};
 
 /// Routes into the tunnels are taken before those of this metric or more: who has another way for when the gateway is gone gives it a
 /// higher one.
@@ -32,6 +33,26 @@ pub struct Gateway {
     threads: Vec<JoinHandle<Result<(), GatewayError>>>,
 }
 
+/// Sockets of a gateway, bound to one address.
+#[derive(Debug)]
+pub struct Listener {
+    data: Udp,
+    /// Initiations arrive here.
+    handshakes: Udp,
+}
+
+impl Listener {
+    /// Binds the sockets.
+    pub fn bind(address: SocketAddr) -> std::io::Result<Listener> {
+        let data = Udp::bind(address)?;
+        let handshakes = data.split_handshakes(FirstByte {
+            mask: u8::MAX,
+            value: INITIATION,
+        })?;
+        Ok(Listener { data, handshakes })
+    }
+}
+
 /// A thread that ends, by a panic too, ends them all.
 struct EndsAll(Arc<Shared>);
 
@@ -44,8 +65,9 @@ impl Drop for EndsAll {
 /// What a gateway is assembled of, beside its device.
 struct Parts {
     shared: Arc<Shared>,
-    udp: Udp,
+    listener: Listener,
     back: Udp,
+    answers: Udp,
     status: Option<Socket>,
 }
 
@@ -75,21 +97,21 @@ impl Gateway {
     ) -> Result<Gateway, GatewayError> {
         let status = Socket::bind(socket)?;
         let listen = config.site.listen;
-        let udp = Udp::bind(listen).map_err(|why| GatewayError::Listen { address: listen, why })?;
+        let listener = Listener::bind(listen).map_err(|why| GatewayError::Listen { address: listen, why })?;
         settle().map_err(GatewayError::system("give up capabilities"))?;
-        Gateway::launch(config, key, makes, observe, udp, Some(status))
+        Gateway::launch(config, key, makes, observe, listener, Some(status))
     }
 
-    /// The same with a socket that is bound already to where the configuration listens, perhaps in another namespace than the calling
+    /// The same with sockets that are bound already to where the configuration listens, perhaps in another namespace than the calling
     /// thread's, where the device comes to be. It answers nobody but by [`report`](Gateway::report).
     pub fn start_over(
-        udp: Udp,
+        listener: Listener,
         config: Config,
         key: &PrivateKey,
         makes: Makes,
         observe: bool,
     ) -> Result<Gateway, GatewayError> {
-        Gateway::launch(config, key, makes, observe, udp, None)
+        Gateway::launch(config, key, makes, observe, listener, None)
     }
 
     fn launch(
@@ -97,7 +119,7 @@ impl Gateway {
         key: &PrivateKey,
         makes: Makes,
         observe: bool,
-        udp: Udp,
+        listener: Listener,
         status: Option<Socket>,
     ) -> Result<Gateway, GatewayError> {
         let mut random = [0; 4];
@@ -107,7 +129,13 @@ impl Gateway {
         let mut shared = Shared::new(config.site.clone(), door, makes, observe)?;
         shared.asks_ways = status.is_some();
         let shared = Arc::new(shared);
-        let back = udp.try_clone().map_err(GatewayError::system("duplicate a socket"))?;
+        let clone = || {
+            listener
+                .data
+                .try_clone()
+                .map_err(GatewayError::system("duplicate a socket"))
+        };
+        let (back, answers) = (clone()?, clone()?);
         let addresses: Vec<_> = config
             .site
             .addresses
@@ -125,8 +153,9 @@ impl Gateway {
         let device = config.site.device.clone();
         let parts = Parts {
             shared,
-            udp,
+            listener,
             back,
+            answers,
             status,
         };
         Gateway::assemble(config, parts, tun).inspect_err(|_| {
@@ -138,13 +167,15 @@ impl Gateway {
     fn assemble(config: Config, parts: Parts, tun: Tun) -> Result<Gateway, GatewayError> {
         let Parts {
             shared,
-            udp,
+            listener,
             back,
+            answers,
             status,
         } = parts;
         let tun = Arc::new(tun);
-        let sending = Sending::new(Arc::clone(&shared), udp, Arc::clone(&tun), config.clone())?;
+        let sending = Sending::new(Arc::clone(&shared), listener.data, Arc::clone(&tun), config.clone())?;
         let receiving = Receiving::new(Arc::clone(&shared), back, tun);
+        let handshakes = Handshakes::new(Arc::clone(&shared), listener.handshakes, answers);
         config.peers.iter().try_for_each(|peer| add_routes(&config, peer))?;
         shared.turn(Direction::Send);
         shared.turn(Direction::Receive);
@@ -157,6 +188,8 @@ impl Gateway {
         gateway.threads.push(send);
         let receive = gateway.spawn("gateway-receive", move |_| receiving.run())?;
         gateway.threads.push(receive);
+        let handshakes = gateway.spawn("gateway-greet", move |_| handshakes.run())?;
+        gateway.threads.push(handshakes);
         if let Some(status) = status {
             let answers = gateway.spawn("gateway-answers", move |shared| {
                 status.serve(shared);

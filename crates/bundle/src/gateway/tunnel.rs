@@ -30,14 +30,16 @@ const QUIET: u128 = 25_000 / TICK.as_millis();
 /// Handshakes a second before they have to bring a cookie back, which says that they receive at their address. Each costs four
 /// multiplications on the curve, some 0.2 ms: fewer would slow the start of a large hub, more let forged ones cost a tenth of a core.
 const HANDSHAKES: u64 = 200;
-/// Both the door and the tunnel count a handshake.
-const COUNTED: u64 = 2;
+/// Age of keys at which the side that was called calls itself. The other side renews them after 120 s
+/// (WireGuard, section 6.1). If a flood at this side hides its calls, the tunnel would end after 180 s.
+const RENEW_AGE: Duration = Duration::from_secs(135);
 
 /// Bits of a session's number that say which peer of this gateway it belongs to; below them are 8 of `boringtun`'s own.
 const PLACE_BITS: u32 = 12;
 const PLACES: u32 = 1 << PLACE_BITS;
 
-const HANDSHAKE_INITIATION: u8 = 1;
+/// First byte of an initiation.
+pub const INITIATION: u8 = 1;
 const COOKIE: u8 = 3;
 const DATA: u8 = 4;
 
@@ -110,8 +112,6 @@ pub enum Refusal {
     UnknownSession,
     /// Not sealed or signed by the peer.
     Forged,
-    /// Too many handshakes come.
-    Busy,
 }
 
 /// What all tunnels of a gateway have in common: its key, and how many handshakes it takes.
@@ -120,6 +120,8 @@ pub struct Door {
     private: x25519::StaticSecret,
     public: x25519::PublicKey,
     limiter: Arc<RateLimiter>,
+    /// Checks handshakes that were admitted already.
+    unlimited: Arc<RateLimiter>,
     /// The upper bits of every session's number, random: after a restart the numbers are others.
     epoch: u32,
 }
@@ -143,7 +145,8 @@ impl Door {
         let private = key.secret();
         let public = x25519::PublicKey::from(&private);
         Door {
-            limiter: Arc::new(RateLimiter::new(&public, COUNTED * HANDSHAKES)),
+            limiter: Arc::new(RateLimiter::new(&public, HANDSHAKES)),
+            unlimited: Arc::new(RateLimiter::new(&public, u64::MAX)),
             private,
             public,
             epoch: random % PLACES,
@@ -154,7 +157,7 @@ impl Door {
     /// and an address translation on the way keeps its entry; for a peer whose endpoint is known.
     pub fn tunnel(&self, place: u32, peer: PublicKey, keepalive: bool) -> Tunnel {
         let index = (self.epoch << PLACE_BITS) | (place % PLACES);
-        let limiter = Some(Arc::clone(&self.limiter));
+        let limiter = Some(Arc::clone(&self.unlimited));
         Tunnel {
             tunn: Tunn::new(self.private.clone(), peer.x25519(), None, None, index, limiter),
             keepalive,
@@ -163,25 +166,35 @@ impl Door {
         }
     }
 
-    /// Whom a datagram is for. `room` takes an answer, at least 148 bytes.
-    ///
-    /// Of a handshake the sender's key is read here, which costs a multiplication on the curve: cookies are asked for before.
-    pub fn whom(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> For {
-        let place = |session: u32| match session >> (8 + PLACE_BITS) == self.epoch {
+    /// Returns the tunnel that a datagram of data or an answer names in its header. The tunnel checks the rest.
+    pub fn place(&self, datagram: &[u8]) -> For {
+        let session = match Tunn::parse_incoming_packet(datagram) {
+            Ok(Packet::PacketData(data)) => data.receiver_idx,
+            Ok(Packet::HandshakeResponse(response)) => response.receiver_idx,
+            Ok(Packet::PacketCookieReply(cookie)) => cookie.receiver_idx,
+            _ => return For::Nobody,
+        };
+        match session >> (8 + PLACE_BITS) == self.epoch {
             true => For::Place((session >> 8) % PLACES),
             false => For::Nobody,
-        };
-        // Of data and answers the header says it; the tunnel looks at the rest.
-        match datagram.first() {
-            Some(&HANDSHAKE_INITIATION) => {}
-            _ => match Tunn::parse_incoming_packet(datagram) {
-                Ok(Packet::PacketData(data)) => return place(data.receiver_idx),
-                Ok(Packet::HandshakeResponse(response)) => return place(response.receiver_idx),
-                Ok(Packet::PacketCookieReply(cookie)) => return place(cookie.receiver_idx),
-                _ => return For::Nobody,
-            },
         }
-        match self.limiter.verify_packet(Some(from), datagram, room) {
+    }
+
+    /// Returns the peer that an initiation comes from, or beyond [`HANDSHAKES`] per second an answer that asks for
+    /// a cookie. `room` takes it, at least 148 bytes.
+    ///
+    /// The sender's key is read here, which costs a multiplication on the curve: cookies are asked for before.
+    pub fn whom(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> For {
+        self.verify(&self.limiter, from, datagram, room)
+    }
+
+    /// Returns the same without a limit. The caller has one.
+    pub fn initiator(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> For {
+        self.verify(&self.unlimited, from, datagram, room)
+    }
+
+    fn verify(&self, limiter: &RateLimiter, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> For {
+        match limiter.verify_packet(Some(from), datagram, room) {
             Ok(Packet::HandshakeInit(initiation)) => {
                 match parse_handshake_anon(&self.private, &self.public, &initiation) {
                     Ok(half) => For::Peer(PublicKey::from_bytes(half.peer_static_public)),
@@ -321,6 +334,12 @@ impl Tunnel {
             // WireGuard calls when a packet wants to go there, and gives up after 90 s; who keeps the way open does neither.
             return self.initiate(room, false).map(|bytes| (bytes, None));
         }
+        if sent.is_none() && self.age().is_some_and(|age| age > RENEW_AGE) {
+            // Nothing if a call is under way already.
+            if let Some(bytes) = self.initiate(room, false) {
+                return Some((bytes, None));
+            }
+        }
         self.quiet += 1;
         if sent.is_some() {
             self.quiet = 0;
@@ -339,7 +358,6 @@ impl Refusal {
         match why {
             WireGuardError::InvalidCounter | WireGuardError::DuplicateCounter => Refusal::Replayed,
             WireGuardError::NoCurrentSession | WireGuardError::WrongIndex => Refusal::UnknownSession,
-            WireGuardError::UnderLoad => Refusal::Busy,
             _ => Refusal::Forged,
         }
     }

@@ -144,8 +144,9 @@ pub fn registry(report: &Report) -> Registry {
         gauge.set(value);
         registry.register(name, help, gauge);
     }
-    let strays: [(&str, u64); 4] = [
+    let strays: [(&str, u64); 5] = [
         ("nobody", report.datagrams_of_nobody),
+        ("handshake_limit", report.handshakes_dropped),
         ("no_route", report.packets_without_route),
         ("no_memory", report.packets_without_memory),
         ("refused_by_device", report.packets_refused),
@@ -286,6 +287,7 @@ mod tests {
             observe: false,
             peers: vec![peer],
             datagrams_of_nobody: 4,
+            handshakes_dropped: 5,
             packets_without_route: 0,
             packets_without_memory: 0,
             packets_refused: 0,
@@ -307,6 +309,7 @@ mod tests {
             "ccplane_gateway_class_queue_bytes{peer=\"site-b\",class=\"calls\"} 200.0",
             "ccplane_gateway_class_dropped_packets_total{peer=\"site-b\",class=\"calls\"} 2",
             "ccplane_gateway_stray_packets_total{reason=\"nobody\"} 4",
+            "ccplane_gateway_stray_packets_total{reason=\"handshake_limit\"} 5",
             "ccplane_gateway_uptime_seconds 9.0",
             "ccplane_gateway_unread_scrapes_total 0",
         ] {

@@ -13,10 +13,9 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_bundle::SendboxConfig;
 use ccplane_bundle::gateway::config::Config;
 use ccplane_bundle::gateway::keys::PrivateKey;
-use ccplane_bundle::gateway::{Gateway, Makes, PeerReport};
+use ccplane_bundle::gateway::{Gateway, Listener, Makes, PeerReport};
 use ccplane_emu::Emulator;
 use ccplane_host::{InterfaceStats, Namespace, interface_stats};
-use ccplane_udp::Socket;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
@@ -186,7 +185,7 @@ impl Sites {
                 let makes = once(registry, name, &read(parameters))?;
                 let below = side.namespace(emulator);
                 let namespace = Namespace::create(&format!("{}-site{number}", below.name())).map_err(host)?;
-                let bind = || Socket::bind(ends[side.index()]);
+                let bind = || Listener::bind(ends[side.index()]);
                 let socket = below.run(bind).map_err(host)?.map_err(broken)?;
                 let key = keys[side.index()].clone();
                 let start = move || Gateway::start_over(socket, config, &key, makes, observe);

@@ -1,4 +1,4 @@
-//! From the peers to the device: UDP, open, check the source, count, write. Feedback and handshakes go back from here.
+//! From the peers to the device: UDP, open, check the source, count, write. Feedback goes back from here.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,19 +14,20 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
+use super::handshakes::finish;
 use super::{Direction, Shared, Table};
 use crate::gateway::error::GatewayError;
 use crate::gateway::pair::{Half, Pair};
 use crate::gateway::peers::PeerId;
-use crate::gateway::tunnel::{For, Number, Opened, Refusal};
+use crate::gateway::tunnel::{For, Opened};
 use crate::gateway::{control, mss, outer};
 
 /// A stop or another table is seen at the latest after this.
-const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);
+pub(super) const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);
 /// A change of address is an event no oftener than this.
 const MOVES_TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Room for the longest datagram, and for a handshake.
-const ROOM: usize = 1 << 16;
+pub(super) const BUFFER_BYTES: usize = 1 << 16;
 
 /// The receiving thread.
 pub(crate) struct Receiving {
@@ -48,8 +49,8 @@ impl Receiving {
             shared,
             socket,
             tun,
-            room: vec![0; ROOM].into_boxed_slice(),
-            answer: vec![0; ROOM].into_boxed_slice(),
+            room: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            answer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             due: BTreeMap::new(),
         }
     }
@@ -106,11 +107,9 @@ impl Receiving {
         datagram: &[u8],
     ) -> Result<(), GatewayError> {
         let address = from.ip().to_canonical();
-        let place = match self.shared.door.whom(address, datagram, &mut self.room) {
+        let place = match self.shared.door.place(datagram) {
             For::Place(place) => Some(place),
-            For::Peer(key) => table.by_key.get(&key).copied(),
-            For::Answer(bytes) => return send(&self.socket, from, &self.room[..bytes]),
-            For::Nobody => None,
+            _ => None,
         };
         let Some(pair) = place.and_then(|place| table.pair(place)) else {
             self.shared.counts.nobody.fetch_add(1, Ordering::Relaxed);
@@ -119,36 +118,15 @@ impl Receiving {
         let mut half = pair.lock();
         match half.tunnel.open(address, datagram, &mut self.room) {
             Opened::Refused(why) => {
-                let counts = &mut half.counts;
-                match why {
-                    Refusal::Replayed => counts.replayed += 1,
-                    Refusal::UnknownSession => counts.unknown_session += 1,
-                    Refusal::Forged => counts.forged += 1,
-                    Refusal::Busy => counts.busy += 1,
-                }
+                half.counts.refuse(why);
                 Ok(())
             }
             Opened::Handshake { answer, authentic } => {
-                if authentic {
-                    self.heard_from(pair, &mut half, from);
-                }
-                if answer > 0 {
-                    note_left(&mut half, now, &self.room[..answer]);
-                    send(&self.socket, from, &self.room[..answer])?;
-                }
-                while let Some((bytes, number)) = half.tunnel.rest(&mut self.room) {
-                    if let Some(number) = number {
-                        half.left(now, number, bytes);
-                    }
-                    send(&self.socket, from, &self.room[..bytes])?;
-                }
-                drop(half);
-                // Packets may have waited for these keys.
-                self.shared.wake();
-                Ok(())
+                let outcome = (answer, authentic);
+                finish(&self.shared, &self.socket, (pair, half), from, outcome, &mut self.room)
             }
             Opened::Packet { bytes, number, source } => {
-                self.heard_from(pair, &mut half, from);
+                moved_to(&self.shared, pair, &mut half, from);
                 half.came(now, number, datagram.len(), from, outer);
                 let mut passes = false;
                 if let Some(source) = source {
@@ -212,21 +190,6 @@ impl Receiving {
         write(&self.shared, &self.tun, &mut self.joiner);
     }
 
-    /// A peer is where it was heard last. An address that changes with every datagram does not fill the list of events.
-    fn heard_from(&self, pair: &Pair, half: &mut Half, from: SocketAddr) {
-        // Nobody can be reached at port 0.
-        if from.port() == 0 || half.endpoint == Some(from) {
-            return;
-        }
-        half.endpoint = Some(from);
-        let now = self.shared.now();
-        if half.moved.is_none_or(|before| now.since(before) >= MOVES_TOLD_EVERY) {
-            half.moved = Some(now);
-            let text = format!("it is at {from}");
-            self.shared.events.tell(now, &pair.peer.name, "endpoint", text);
-        }
-    }
-
     /// What receiveboxes have to say by now.
     fn speak(&mut self, table: &Table) -> Result<(), GatewayError> {
         let now = self.shared.now();
@@ -260,18 +223,26 @@ impl Receiving {
     }
 }
 
-/// A datagram of the tunnel's own may have taken a number.
-fn note_left(half: &mut Half, now: Time, datagram: &[u8]) {
-    if let Some(number) = Number::of(datagram) {
-        half.left(now, number, datagram.len());
+/// A peer is where it was heard last. An address that changes with every datagram does not fill the list of events.
+pub(super) fn moved_to(shared: &Shared, pair: &Pair, half: &mut Half, from: SocketAddr) {
+    // Nobody can be reached at port 0.
+    if from.port() == 0 || half.endpoint == Some(from) {
+        return;
+    }
+    half.endpoint = Some(from);
+    let now = shared.now();
+    if half.moved.is_none_or(|before| now.since(before) >= MOVES_TOLD_EVERY) {
+        half.moved = Some(now);
+        let text = format!("it is at {from}");
+        shared.events.tell(now, &pair.peer.name, "endpoint", text);
     }
 }
 
-/// What finds no room is lost, as on a wire.
-fn send(socket: &Socket, to: SocketAddr, datagram: &[u8]) -> Result<(), GatewayError> {
+/// Sends a datagram. Returns false if there is no room: it is lost, as on a wire.
+pub(super) fn send(socket: &Socket, to: SocketAddr, datagram: &[u8]) -> Result<bool, GatewayError> {
     match socket.send(to, datagram, datagram.len(), Marks::default()) {
-        Ok(_) => Ok(()),
-        Err(why) if why.kind() == std::io::ErrorKind::WouldBlock || passes(&why) => Ok(()),
+        Ok(_) => Ok(true),
+        Err(why) if why.kind() == std::io::ErrorKind::WouldBlock || passes(&why) => Ok(false),
         Err(why) => Err(GatewayError::system("send to a peer")(why)),
     }
 }
