@@ -360,7 +360,7 @@ fn no_flood_of_forged_initiations_costs_a_tunnel_its_goodput() {
         );
         // The kernel itself drops what comes from its own address.
         let seen = report.handshakes_dropped + report.datagrams_of_nobody;
-        assert!(seen > 1_000 || origin == Origin::Gateway, "{seen} of the flood arrived");
+        assert!(seen > 100 || origin == Origin::Gateway, "{seen} of the flood arrived");
         if ratios.iter().any(|ratio| *ratio < 0.99) {
             failed.push((origin, ratios));
         }

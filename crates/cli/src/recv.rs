@@ -3,13 +3,15 @@
 mod incoming;
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ccplane_identity::Fingerprint;
 use ccplane_udp::endpoint::Limits;
 use ccplane_udp::{Host, Tls};
-use ccplane_units::Duration;
+use ccplane_units::{Duration, Time};
 use clap::Args;
 use serde_json::json;
 
@@ -131,6 +133,17 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                 over.push(*id);
             }
         }
+        if host.was_crowded()
+            && !once
+            && args.client.is_empty()
+            && let Some(id) = victim(&transfers, host.now(), count)
+        {
+            host.abort(id).map_err(failed)?;
+            if let Some(transfer) = transfers.get_mut(&id) {
+                transfer.give_up("it sent next to nothing while other senders waited");
+            }
+            over.push(id);
+        }
         for id in over {
             host.remove(id);
             let Some(transfer) = transfers.remove(&id) else {
@@ -151,6 +164,18 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
             }
         }
     }
+}
+
+/// Returns a random transfer that is slow enough to make room for another sender.
+fn victim(transfers: &BTreeMap<u64, Incoming>, now: Time, count: u64) -> Option<u64> {
+    let slow: Vec<u64> = transfers
+        .iter()
+        .filter(|(_, transfer)| transfer.is_slow(now))
+        .map(|(id, _)| *id)
+        .collect();
+    // Keyed: no sender chooses it.
+    let random = RandomState::new().hash_one(count) as usize;
+    slow.get(random.checked_rem(slow.len())?).copied()
 }
 
 fn print(done: &Done, json: bool, target: &Target) {

@@ -34,8 +34,8 @@ pub mod fuzz;
 mod tests;
 
 pub use crypto::{ALERT, CRYPTO_HEAD, Crypto};
-pub(crate) use envelope::PHASE;
 pub use envelope::{Cover, Envelope, MAX_ENVELOPE, NUMBER, Source, VERSION};
+pub(crate) use envelope::{HELLO, PHASE};
 
 use ccplane_units::Time;
 

@@ -70,6 +70,8 @@ struct Listening {
     cookies: Cookies,
     shares: Shares,
     waiting: Waiting,
+    /// A client was turned away for want of a connection for any address.
+    crowded: bool,
 }
 
 /// What became of a datagram.
@@ -211,6 +213,7 @@ impl Endpoint {
             cookies: Cookies::new(secret),
             shares: Shares::new(limits),
             waiting: Waiting::default(),
+            crowded: false,
         });
     }
 
@@ -353,10 +356,11 @@ impl Endpoint {
     /// Returns the listening side, if it has room for one more connection from this address.
     fn listening(&mut self, address: SocketAddr) -> Result<&mut Listening, Dropped> {
         let listening = self.listening.as_mut().ok_or(Dropped::Deaf)?;
-        match listening.shares.has_room(address) {
-            true => Ok(listening),
-            false => Err(Dropped::Full),
+        if listening.shares.has_room(address) {
+            return Ok(listening);
         }
+        listening.crowded |= listening.shares.is_full();
+        Err(Dropped::Full)
     }
 
     /// What a server answers to a hello.
@@ -410,7 +414,7 @@ impl Endpoint {
                 if self.sessions.contains_key(&id) || self.ended.iter().any(|(_, ended)| *ended == id) {
                     return Err(Dropped::Unknown);
                 }
-                if proved && !listening.waiting.has_room_for(address) {
+                if proved && !listening.waiting.make_room_for(address, id) {
                     return Err(Dropped::Full);
                 }
                 let mut handshake = Handshake::server(tls, id).map_err(|_| Dropped::Deaf)?;
@@ -544,6 +548,13 @@ impl Endpoint {
             segment,
             payload,
         }
+    }
+
+    /// Returns true if a client was turned away since the last call, as there are as many connections as allowed of
+    /// all addresses together.
+    pub fn was_crowded(&mut self) -> bool {
+        let listening = self.listening.as_mut();
+        listening.is_some_and(|listening| std::mem::take(&mut listening.crowded))
     }
 
     /// Forgets a connection. What still comes for it is dropped.

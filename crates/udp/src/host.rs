@@ -1,6 +1,7 @@
 //! One UDP socket, its connections, and the loop that runs them: on the caller's thread, nothing in the background.
 
 mod classes;
+mod handshakes;
 mod sending;
 mod stamping;
 mod waiting;
@@ -18,13 +19,14 @@ use ccplane_datapath::Capabilities;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use self::classes::{Classes, Seen};
+use self::handshakes::Handshakes;
 use crate::batch::Batch;
 use crate::codec::CodecError;
 use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, LEAST, Limits, mss, overhead};
 use crate::error::{UdpError, passes};
 use crate::flow::{Congestion, Flow, Steering};
 use crate::path::RAISE;
-use crate::socket::{Inbox, Marks, Socket};
+use crate::socket::{Inbox, Socket};
 use crate::stamped::Stamping;
 use crate::stamps::HostStamps;
 use crate::tls::{Refused, Tls};
@@ -110,6 +112,9 @@ pub struct Host {
     classes: Classes,
     /// What went wrong while a datagram was answered.
     broken: Option<UdpError>,
+    /// While it listens under TLS.
+    handshakes: Option<Box<Handshakes>>,
+    unanswered: u64,
 }
 
 impl Host {
@@ -168,6 +173,8 @@ impl Host {
             wants_stamps: false,
             classes,
             broken: None,
+            handshakes: None,
+            unanswered: 0,
         })
     }
 
@@ -176,10 +183,14 @@ impl Host {
         self.listen_within(Limits::connections(most))
     }
 
-    /// Lets others open connections, within limits.
+    /// Lets others open connections, within limits. Under TLS it binds a second socket to the same
+    /// address: the calling thread has to be in the network namespace of the first.
     pub fn listen_within(&mut self, limits: Limits) -> Result<(), UdpError> {
         let mut secret = [0; 32];
         random(&mut secret)?;
+        if self.sealed && self.handshakes.is_none() {
+            self.split_handshakes()?;
+        }
         self.endpoint.listen(secret, limits);
         Ok(())
     }
@@ -254,6 +265,7 @@ impl Host {
     /// Runs once through everything; whether there was anything to do.
     fn work(&mut self) -> Result<bool, UdpError> {
         let mut busy = !self.drained && self.receive()?;
+        busy |= self.receive_handshakes()?;
         let now = self.now();
         let (mut narrower, mut due) = (None, false);
         for (id, flow) in &mut self.flows {
@@ -315,6 +327,12 @@ impl Host {
     /// The last thing that the kernel said of a datagram that could not be delivered: why nobody answers, perhaps.
     pub fn trouble(&self) -> Option<&io::Error> {
         self.trouble.as_ref()
+    }
+
+    /// Returns true if a client was turned away since the last call, as there are as many connections as allowed of
+    /// all addresses together.
+    pub fn was_crowded(&mut self) -> bool {
+        self.endpoint.was_crowded()
     }
 
     /// How often a host has said that nobody listens where a datagram went.
@@ -495,15 +513,10 @@ impl Host {
                 (id, segment, payload)
             }
             Ok(Arrival::Answer(length, each)) => {
-                // Lost where there is no room: the client asks again.
-                let answer = &self.answer[..length];
-                let _ = self.socket.send_each(address, answer, each, Marks::default());
-                return;
+                return self.send_answer(address, length, each);
             }
             Ok(Arrival::Alert(length)) => {
-                let _ = self
-                    .socket
-                    .send_each(address, &self.answer[..length], length, Marks::default());
+                self.send_answer(address, length, length);
                 return warn(&mut self.warned, address, Dropped::Refused);
             }
             Ok(Arrival::Nothing) => return,

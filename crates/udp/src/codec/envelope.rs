@@ -1,12 +1,19 @@
 //! The head of every datagram: for whom it is, and how the rest is to be read.
 
 use super::CodecError;
+use crate::socket::FirstByte;
 
 /// The version that this code speaks, in the high half of the first byte. Version 1 was sealed with a key that both ends were given.
 pub const VERSION: u8 = 2;
 
 /// Bytes of the longest envelope: both identifiers and a packet number.
 pub const MAX_ENVELOPE: usize = 23;
+
+/// First byte of a datagram that begins a handshake under TLS.
+pub(crate) const HELLO: FirstByte = FirstByte {
+    mask: COVER,
+    value: 2 << 1,
+};
 
 /// Bytes of a packet number as it is sent.
 pub const NUMBER: usize = 4;

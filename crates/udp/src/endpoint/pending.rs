@@ -65,8 +65,12 @@ impl Waiting {
         self.0.values().filter(|pending| !pending.proved).count() < MOST_PENDING
     }
 
-    /// Whether one more client may begin that has proved this address.
-    pub fn has_room_for(&self, address: SocketAddr) -> bool {
+    /// Returns true if one more client may begin that has proved this address. If there are as many handshakes as
+    /// allowed, it ends another one to make room.
+    ///
+    /// The victim is the next after `id`, which is a keyed hash: random for whoever sent it. So many addresses that
+    /// begin handshakes and end none keep nobody out who takes a round trip for one.
+    pub fn make_room_for(&mut self, address: SocketAddr, id: u64) -> bool {
         let whose: IpAddr = origin(address);
         let proved = self.0.values().filter(|pending| pending.proved);
         let (mut all, mut of_origin) = (0, 0);
@@ -74,7 +78,15 @@ impl Waiting {
             all += 1;
             of_origin += usize::from(origin(pending.address) == whose);
         }
-        all < MOST_PENDING && of_origin < MOST_OF_ORIGIN
+        if of_origin >= MOST_OF_ORIGIN {
+            return false;
+        }
+        if all >= MOST_PENDING {
+            let mut around = self.0.range(id..).chain(self.0.range(..id));
+            let victim = around.find(|(_, pending)| pending.proved).map(|(id, _)| *id);
+            victim.and_then(|victim| self.0.remove(&victim));
+        }
+        true
     }
 
     /// A client has begun, and said its hello.

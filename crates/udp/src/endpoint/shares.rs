@@ -47,6 +47,11 @@ impl Shares {
         self.held.len() < self.limits.connections && same < self.limits.per_address
     }
 
+    /// Returns true if no more connections are allowed, of any address.
+    pub fn is_full(&self) -> bool {
+        self.held.len() >= self.limits.connections
+    }
+
     /// Counts a new connection.
     pub fn hold(&mut self, id: u64, address: SocketAddr) {
         self.held.insert(id, origin(address));

@@ -400,6 +400,38 @@ fn one_address_cannot_take_all_the_places_of_those_that_are_proved() {
 }
 
 #[test]
+fn many_addresses_with_handshakes_that_do_not_end_keep_no_newcomer_out() {
+    let [ours, theirs] = pair(true);
+    let mut server = server(ours.map(Tls::with_retry), 10);
+    let mut begin = |host: u8, id: u64| {
+        let mut client = Client::new(&theirs, id, 5000);
+        let (_, answers) = hand(&mut server, at(1), address(host), &client.send(at(0))).unwrap();
+        client.take(at(2), &answers[0]).unwrap();
+        let answered = hand(&mut server, at(3), address(host), &client.send(at(2)));
+        (answered.map(|(_, answers)| (client, answers)), server.pending())
+    };
+    for host in 10..30 {
+        for id in 0..16 {
+            begin(host, 1_000 + u64::from(host) * 16 + id).0.expect("a handshake");
+        }
+    }
+    let (answered, pending) = begin(5, 7);
+    assert_eq!(pending, MOST_PENDING, "the memory for handshakes is bounded");
+    let (mut client, answers) = answered.expect("a newcomer is answered");
+    for answer in &answers {
+        client.take(at(4), answer).unwrap();
+    }
+    let mut ended = client.send_all(at(5)).into_iter();
+    assert!(
+        ended.any(|datagram| matches!(
+            hand(&mut server, at(6), address(5), &datagram),
+            Ok((Arrival::Accepted { .. }, _))
+        )),
+        "the newcomer's handshake ends"
+    );
+}
+
+#[test]
 fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
     let here = Identity::new().unwrap();
     let there = Identity::new().unwrap();

@@ -15,12 +15,21 @@ impl Host {
     /// Waits for the next event, `longest` at most. Allocates nothing: it ends every turn of a host that keeps up.
     pub(super) fn wait(&mut self, longest: Duration) -> Result<(), UdpError> {
         let longest = self.idle(longest);
+        let handshakes = self.watched_handshakes();
         let (socket, link) = self.watched();
-        let count = 1 + usize::from(link.is_some());
-        let mut fds = [socket.clone(), link.unwrap_or(socket)];
+        let count = 1 + usize::from(handshakes.is_some()) + usize::from(link.is_some());
+        let is_watched = handshakes.is_some();
+        let (second, third) = match (handshakes, link) {
+            (Some(handshakes), Some(link)) => (handshakes, link),
+            (Some(only), None) | (None, Some(only)) => (only, socket.clone()),
+            (None, None) => (socket.clone(), socket.clone()),
+        };
+        let mut fds = [socket, second, third];
         let fds = &mut fds[..count];
         if poll(fds, longest)? {
-            self.drained = nothing_came(&fds[0]);
+            let (drained, readable) = (nothing_came(&fds[0]), is_watched && !nothing_came(&fds[1]));
+            self.drained = drained;
+            self.note_handshakes(readable);
         }
         Ok(())
     }
@@ -29,11 +38,17 @@ impl Host {
     pub(super) fn wait_all(hosts: &mut [Host], longest: Duration) -> Result<(), UdpError> {
         let longest = hosts.iter_mut().fold(longest, |longest, host| host.idle(longest));
         let (mut fds, links): (Vec<_>, Vec<_>) = hosts.iter().map(Host::watched).unzip();
+        let handshakes: Vec<_> = hosts.iter().map(Host::watched_handshakes).collect();
+        let is_watched: Vec<bool> = handshakes.iter().map(Option::is_some).collect();
+        fds.extend(handshakes.into_iter().flatten());
         fds.extend(links.into_iter().flatten());
         if poll(&mut fds, longest)? {
-            let drained: Vec<bool> = fds.iter().take(hosts.len()).map(nothing_came).collect();
-            for (host, drained) in hosts.iter_mut().zip(drained) {
-                host.drained = drained;
+            let silent: Vec<bool> = fds.iter().map(nothing_came).collect();
+            let (drained, others) = silent.split_at(hosts.len());
+            let mut others = others.iter();
+            for ((host, drained), is_watched) in hosts.iter_mut().zip(drained).zip(is_watched) {
+                host.drained = *drained;
+                host.note_handshakes(is_watched && others.next() == Some(&false));
             }
         }
         Ok(())
@@ -50,7 +65,25 @@ impl Host {
         due = due.min(self.classes.ahead.look().unwrap_or(Time::MAX));
         let steering = self.steering.as_ref();
         due = due.min(steering.and_then(Datapath::next_deadline).unwrap_or(Time::MAX));
+        let paused = self
+            .handshakes
+            .as_ref()
+            .and_then(|handshakes| handshakes.paused_until(now));
+        due = due.min(paused.unwrap_or(Time::MAX));
         due.since(now)
+    }
+
+    /// Socket of hellos, unless reading them pauses.
+    fn watched_handshakes(&self) -> Option<PollFd<'_>> {
+        let handshakes = self.handshakes.as_ref()?;
+        let is_paused = handshakes.paused_until(self.now()).is_some();
+        (!is_paused).then(|| PollFd::new(handshakes.socket.as_fd(), PollFlags::POLLIN))
+    }
+
+    fn note_handshakes(&mut self, readable: bool) {
+        if let Some(handshakes) = &mut self.handshakes {
+            handshakes.is_readable |= readable;
+        }
     }
 
     /// What ends a wait: the socket, and the link to an agent where it has one.
