@@ -10,6 +10,7 @@ use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Ref
 
 use crate::flows::{Entry, Flows};
 use crate::gauges::Gauges;
+use crate::lines::{Allowed, LineBudget};
 use crate::report::Raw;
 use crate::{Algorithm, Control, DatapathId, DynAlgorithm, FlowId, Hosted, HostedProgram, boxed};
 
@@ -85,6 +86,10 @@ pub enum AddError {
 /// would keep the agent busy with nothing else. Longer would leave a datapath that allows 300 us on its fallback.
 pub const LEAST_HEARTBEAT: Duration = Duration::from_micros(100);
 
+/// Retired flows that are closed at once. With fewer, the algorithms hear later that flows are gone; with more, a
+/// datapath with many flows keeps the others waiting when it goes.
+const CLOSES_AT_ONCE: usize = 1_024;
+
 /// What an algorithm did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlgorithmStats {
@@ -123,8 +128,21 @@ pub(crate) struct Core {
     datapaths: BTreeMap<DatapathId, Datapath>,
     commands: VecDeque<(DatapathId, Command)>,
     orphans: u64,
+    /// See [`Agent::work`].
+    work: u64,
+    /// Names of the tenants of datapaths that have one.
+    tenants: BTreeMap<DatapathId, Arc<str>>,
+    /// Tenants are as many as keys were made, and stay: coming back does not fill a budget.
+    lines: BTreeMap<LineOwner, LineBudget>,
     /// It was said that flows cannot be released; that holds for many.
     no_release_said: bool,
+}
+
+/// Who answers for a line of the log.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LineOwner {
+    Tenant(Arc<str>),
+    Datapath(DatapathId),
 }
 
 struct Host {
@@ -241,8 +259,38 @@ impl Agent {
         self.algorithms.iter().any(|algorithm| algorithm.undecided())
     }
 
+    /// Names the tenant that answers for a datapath, such as the holder of a TLS key. Datapaths of one tenant share
+    /// what is limited per tenant. One without a name answers for itself.
+    pub fn set_tenant(&mut self, datapath: DatapathId, name: Arc<str>) {
+        self.core.tenants.insert(datapath, name);
+    }
+
+    /// Units of work done so far: one per event, per command, and per flow that a datapath ended by beginning anew. A
+    /// link that serves several tenants divides its time among them by this.
+    pub fn work(&self) -> u64 {
+        self.core.work
+    }
+
+    /// Number of flows of a datapath that take memory here.
+    pub fn flows_held(&self, datapath: DatapathId) -> usize {
+        self.core.flows.held(datapath)
+    }
+
+    /// Returns true for a flow that lives here.
+    pub fn is_open(&self, id: FlowId) -> bool {
+        self.core.flows.find(id).is_some()
+    }
+
+    /// Takes a line out of the log's budget of a datapath's tenant; `None` where it is used up.
+    pub(crate) fn line(&mut self, now: Time, datapath: DatapathId) -> Option<Allowed> {
+        self.core.line(now, datapath)
+    }
+
     /// Takes one event.
     pub fn handle(&mut self, now: Time, from: DatapathId, event: Event<'_>) {
+        if !matches!(event, Event::Report { .. }) {
+            self.core.work += 1;
+        }
         match event {
             Event::Report { .. } => self.reports(now, from, std::slice::from_ref(&event)),
             Event::Ready { datapath } => self.ready(now, from, datapath),
@@ -271,27 +319,36 @@ impl Agent {
 
     /// A datapath is gone: its flows close.
     pub fn disconnected(&mut self, from: DatapathId) {
-        for id in self.core.flows.of(from) {
-            self.close(id, &FlowStats::default());
-        }
+        self.core.flows.retire(from);
+        self.close_retired();
         self.core.datapaths.remove(&from);
-        self.core.commands.retain(|(to, _)| *to != from);
+        self.core.tenants.remove(&from);
+        self.core.lines.remove(&LineOwner::Datapath(from));
     }
 
     /// The next command, and whom it is for.
     pub fn poll(&mut self) -> Option<(DatapathId, Command)> {
-        self.core.commands.pop_front()
+        // Commands for a datapath that is gone are dropped here: its end does not search the queue.
+        let core = &mut self.core;
+        while let Some((to, command)) = core.commands.pop_front() {
+            if core.datapaths.contains_key(&to) || core.flows.knows(to) {
+                return Some((to, command));
+            }
+        }
+        None
     }
 
     /// When [`on_deadline`](Agent::on_deadline) is due next: a timer of an algorithm or a heartbeat.
     pub fn next_deadline(&self) -> Option<Time> {
         let timers = self.core.hosts.iter().filter_map(|h| h.timer);
         let heartbeats = self.core.datapaths.values().filter_map(|d| Some(d.heartbeat?.0));
-        timers.chain(heartbeats).min()
+        let closes = self.core.flows.has_retired().then_some(Time::ZERO);
+        timers.chain(heartbeats).chain(closes).min()
     }
 
     /// Does what is due at `now`.
     pub fn on_deadline(&mut self, now: Time) {
+        self.close_retired();
         for index in 0..self.core.hosts.len() {
             if self.core.hosts[index].timer.is_some_and(|due| due <= now) {
                 self.core.hosts[index].timer = None;
@@ -303,10 +360,11 @@ impl Agent {
 
     fn ready(&mut self, now: Time, from: DatapathId, info: DatapathInfo) {
         // A datapath that says so again has lost its state, its flows with it: it announces those that live.
-        for id in self.core.flows.of(from) {
-            self.close(id, &FlowStats::default());
+        self.core.work += self.core.flows.retire(from) as u64;
+        self.close_retired();
+        if let Some(Allowed { suppressed }) = self.core.line(now, from) {
+            tracing::info!(datapath = from.0, kind = %info.kind, id = info.id, suppressed, "datapath ready");
         }
-        tracing::info!(datapath = from.0, kind = %info.kind, id = info.id, "datapath ready");
         // A third of the silence allowed: one heartbeat may be late by as much again and one lost.
         let heartbeat = info
             .fallback_after
@@ -320,13 +378,19 @@ impl Agent {
 
     fn open(&mut self, now: Time, id: FlowId, info: &FlowInfo) {
         self.close(id, &FlowStats::default());
+        if let Some(entry) = self.core.flows.remove_retired(id) {
+            self.end(entry, &FlowStats::default());
+        }
         let Some(algorithm) = self.choose(&info.algorithm) else {
-            tracing::warn!(
-                flow = id.flow,
-                wanted = %info.algorithm,
-                have = %self.hosted().map(|h| &*h.name).collect::<Vec<_>>().join(", "),
-                "no such algorithm here: the flow stays with its datapath's fallback"
-            );
+            if let Some(Allowed { suppressed }) = self.core.line(now, id.datapath) {
+                tracing::warn!(
+                    flow = id.flow,
+                    wanted = %info.algorithm,
+                    have = %self.hosted().map(|h| &*h.name).collect::<Vec<_>>().join(", "),
+                    suppressed,
+                    "no such algorithm here: the flow stays with its datapath's fallback"
+                );
+            }
             return;
         };
         let host = &mut self.core.hosts[algorithm];
@@ -339,12 +403,16 @@ impl Agent {
         let missing = host.hosted.needs.missing_from(offered);
         if !missing.is_empty() {
             host.stats.refused_flows += 1;
-            tracing::warn!(
-                flow = id.flow,
-                algorithm = %host.hosted.name,
-                missing = %missing.names().collect::<Vec<_>>().join(", "),
-                "the datapath lacks what the algorithm needs: the flow stays with the datapath's fallback"
-            );
+            let hosted = Arc::clone(&host.hosted);
+            if let Some(Allowed { suppressed }) = self.core.line(now, id.datapath) {
+                tracing::warn!(
+                    flow = id.flow,
+                    algorithm = %hosted.name,
+                    missing = %missing.names().collect::<Vec<_>>().join(", "),
+                    suppressed,
+                    "the datapath lacks what the algorithm needs: the flow stays with the datapath's fallback"
+                );
+            }
             return;
         }
         host.stats.opened += 1;
@@ -386,14 +454,30 @@ impl Agent {
         let Some(entry) = self.core.flows.remove(id) else {
             return false;
         };
-        self.core.gauges.forget(id);
+        self.end(entry, stats);
+        true
+    }
+
+    /// Tells the algorithm that a removed flow ended.
+    fn end(&mut self, entry: Entry, stats: &FlowStats) {
+        self.core.gauges.forget(entry.id);
         self.core.stats_mut(entry.algorithm).flows -= 1;
         self.algorithms[entry.algorithm as usize].on_close(entry.slot, stats);
-        true
+    }
+
+    /// Closes some retired flows; the next deadline is at once while there are more.
+    fn close_retired(&mut self) {
+        for _ in 0..CLOSES_AT_ONCE {
+            let Some(entry) = self.core.flows.next_retired() else {
+                return;
+            };
+            self.end(entry, &FlowStats::default());
+        }
     }
 
     /// All are reports.
     fn reports(&mut self, now: Time, from: DatapathId, mut events: &[Event<'_>]) {
+        self.core.work += events.len() as u64;
         while !events.is_empty() {
             self.batch.clear();
             let mut algorithm = None;
@@ -440,11 +524,17 @@ impl Agent {
             let known = self.hosted().flat_map(|h| &h.programs).find(|p| p.uid == program);
             let name = known.map_or("unknown", |p| &p.name);
             // An algorithm may offer a program for each kind of datapath; a flow that is set a missing one says so louder.
+            let name = name.to_owned();
+            let Some(Allowed { suppressed }) = self.core.line(now, from) else {
+                return;
+            };
             return match why {
                 Refusal::Unsupported(_) | Refusal::Missing(_) => {
-                    tracing::info!(datapath = from.0, program = name, %why, "not a program for it")
+                    tracing::info!(datapath = from.0, program = name, %why, suppressed, "not a program for it")
                 }
-                _ => tracing::warn!(datapath = from.0, program = name, %why, "a datapath refused a program"),
+                _ => {
+                    tracing::warn!(datapath = from.0, program = name, %why, suppressed, "a datapath refused a program")
+                }
             };
         };
         let said = *why == Refusal::NoRelease && std::mem::replace(&mut self.core.no_release_said, true);
@@ -457,8 +547,8 @@ impl Agent {
         {
             entry.program = entry.previous;
         }
-        if !said {
-            tracing::warn!(datapath = from.0, flow = entry.id.flow, %why, "a datapath refused a command");
+        if !said && let Some(Allowed { suppressed }) = self.core.line(now, from) {
+            tracing::warn!(datapath = from.0, flow = entry.id.flow, %why, suppressed, "a datapath refused a command");
         }
         let mut control = Control::new(now, &mut self.core, entry.algorithm, Some(at));
         self.algorithms[entry.algorithm as usize].on_refused(entry.slot, why, &mut control);
@@ -482,7 +572,16 @@ impl Core {
         self.hosts[algorithm as usize].timer = Some(due);
     }
 
+    fn line(&mut self, now: Time, datapath: DatapathId) -> Option<Allowed> {
+        let owner = match self.tenants.get(&datapath) {
+            Some(name) => LineOwner::Tenant(Arc::clone(name)),
+            None => LineOwner::Datapath(datapath),
+        };
+        self.lines.entry(owner).or_default().take(now)
+    }
+
     pub fn send(&mut self, to: DatapathId, command: Command) {
+        self.work += 1;
         self.commands.push_back((to, command));
     }
 

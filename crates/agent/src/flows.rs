@@ -1,7 +1,6 @@
-//! Which flows live: by datapath and number, in constant time and without allocation once they are open.
+//! Live flows by datapath and number.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 
 /// A datapath, numbered by the driver of its link. A number is not used again while the agent runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,12 +29,20 @@ pub(crate) struct Entry {
     pub previous: Option<u16>,
 }
 
+/// Indices of flows by number. A datapath chooses the numbers of its flows, so this is a tree: no choice
+/// of numbers makes a step longer than the tree is deep, and the order is the same in every run.
+type Numbers = BTreeMap<u64, u32>;
+
 /// All live flows. An index stays valid until its flow is removed.
 #[derive(Default)]
 pub(crate) struct Flows {
-    index: HashMap<FlowId, u32, BuildHasherDefault<Mix>>,
+    /// By datapath, so that no datapath's flows lengthen a step for another.
+    live: BTreeMap<DatapathId, Numbers>,
+    /// Flows of datapaths that are gone or began anew. They are closed a few at a time.
+    retired: BTreeMap<DatapathId, Numbers>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
+    count: usize,
 }
 
 impl Flows {
@@ -50,12 +57,15 @@ impl Flows {
                 (self.entries.len() - 1) as u32
             }
         };
-        self.index.insert(entry.id, at);
+        let numbers = self.live.entry(entry.id.datapath).or_default();
+        if numbers.insert(entry.id.flow, at).is_none() {
+            self.count += 1;
+        }
         at
     }
 
     pub fn find(&self, id: FlowId) -> Option<u32> {
-        self.index.get(&id).copied()
+        self.live.get(&id.datapath)?.get(&id.flow).copied()
     }
 
     pub fn get(&self, at: u32) -> Option<&Entry> {
@@ -67,47 +77,109 @@ impl Flows {
     }
 
     pub fn remove(&mut self, id: FlowId) -> Option<Entry> {
-        let at = self.index.remove(&id)?;
+        let at = self.live.get_mut(&id.datapath)?.remove(&id.flow)?;
+        self.count -= 1;
+        self.release(at)
+    }
+
+    fn release(&mut self, at: u32) -> Option<Entry> {
         self.free.push(at);
         self.entries.get_mut(at as usize)?.take()
     }
 
-    /// Those of one datapath, in order of their numbers, so that a run is the same every time.
-    pub fn of(&self, datapath: DatapathId) -> Vec<FlowId> {
-        let mut ids: Vec<FlowId> = self
-            .index
-            .keys()
-            .filter(|id| id.datapath == datapath)
-            .copied()
-            .collect();
-        ids.sort_unstable();
-        ids
+    /// Retires all flows of a datapath in constant time, and returns how many. The caller closes them with
+    /// [`Flows::remove_retired`] and [`Flows::next_retired`].
+    pub fn retire(&mut self, datapath: DatapathId) -> usize {
+        let mut fewer = self.live.remove(&datapath).unwrap_or_default();
+        let retired = fewer.len();
+        self.count -= retired;
+        if retired == 0 {
+            return 0;
+        }
+        let more = self.retired.entry(datapath).or_default();
+        if fewer.len() > more.len() {
+            std::mem::swap(&mut fewer, more);
+        }
+        // A number that is open anew is no longer retired, so the two have no number in common.
+        more.extend(fewer);
+        retired
     }
 
+    /// Removes a retired flow, because its number is used again.
+    pub fn remove_retired(&mut self, id: FlowId) -> Option<Entry> {
+        let numbers = self.retired.get_mut(&id.datapath)?;
+        let at = numbers.remove(&id.flow)?;
+        if numbers.is_empty() {
+            self.retired.remove(&id.datapath);
+        }
+        self.release(at)
+    }
+
+    /// Removes the next retired flow, in the order of datapaths and numbers.
+    pub fn next_retired(&mut self) -> Option<Entry> {
+        let mut first = self.retired.first_entry()?;
+        let next = first.get_mut().pop_first();
+        if first.get().is_empty() {
+            first.remove();
+        }
+        self.release(next?.1)
+    }
+
+    pub fn has_retired(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
+    /// Returns true for a datapath that opened a flow and was not retired since.
+    pub fn knows(&self, datapath: DatapathId) -> bool {
+        self.live.contains_key(&datapath)
+    }
+
+    /// Number of live flows.
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.count
+    }
+
+    /// Number of a datapath's flows that take memory, retired ones included.
+    pub fn held(&self, datapath: DatapathId) -> usize {
+        let of = |all: &BTreeMap<DatapathId, Numbers>| all.get(&datapath).map_or(0, BTreeMap::len);
+        of(&self.live) + of(&self.retired)
     }
 }
 
-/// Multiply and rotate each word. Flow numbers come from a datapath that the host's owner chose, not from the network,
-/// so that nobody gains from collisions.
-#[derive(Default)]
-pub(crate) struct Mix(u64);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Hasher for Mix {
-    fn finish(&self) -> u64 {
-        self.0
+    fn entry(datapath: u32, flow: u64) -> Entry {
+        let datapath = DatapathId(datapath);
+        let id = FlowId { datapath, flow };
+        Entry {
+            id,
+            algorithm: 0,
+            slot: 0,
+            program: None,
+            previous: None,
+        }
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&b| self.write_u64(u64::from(b)));
-    }
-
-    fn write_u32(&mut self, n: u32) {
-        self.write_u64(u64::from(n));
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    #[test]
+    fn retired_flows_leave_in_order_and_free_their_memory() {
+        let mut flows = Flows::default();
+        for flow in [3, 1, 2] {
+            flows.insert(entry(1, flow));
+            flows.insert(entry(2, flow));
+        }
+        assert_eq!((flows.len(), flows.retire(DatapathId(1))), (6, 3));
+        assert_eq!((flows.len(), flows.held(DatapathId(1))), (3, 3));
+        // A number that is used again is retired no more.
+        assert!(flows.remove_retired(entry(1, 2).id).is_some());
+        flows.insert(entry(1, 2));
+        assert_eq!(flows.retire(DatapathId(1)), 1);
+        let left: Vec<u64> = std::iter::from_fn(|| Some(flows.next_retired()?.id.flow)).collect();
+        assert_eq!(left, [1, 2, 3]);
+        assert!(!flows.has_retired() && flows.len() == 3);
+        assert_eq!((flows.held(DatapathId(1)), flows.held(DatapathId(2))), (0, 3));
+        flows.insert(entry(1, 9));
+        assert_eq!(flows.entries.len(), 6);
     }
 }

@@ -13,6 +13,7 @@ mod fields;
 mod flows;
 mod foreign;
 mod gauges;
+mod lines;
 pub mod link;
 mod program;
 mod report;

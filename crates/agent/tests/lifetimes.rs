@@ -290,3 +290,65 @@ fn an_algorithm_without_a_pace_does_not_inherit_one() {
         }
     }
 }
+
+/// A datapath that begins anew with many flows, or goes, costs the others a bounded step.
+#[test]
+fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
+    const FLOWS: u64 = 10_000;
+    let mut bench = Bench::new();
+    let other = ccplane_agent::DatapathId(HERE.0 + 1);
+    let datapath = datapath(None);
+    bench.agent.handle(
+        NOW,
+        other,
+        Event::Ready {
+            datapath: datapath.clone(),
+        },
+    );
+    let info = info("");
+    bench.agent.handle(
+        NOW,
+        other,
+        Event::FlowOpened {
+            flow: 1,
+            info: info.clone(),
+        },
+    );
+    for flow in 0..FLOWS {
+        bench.agent.handle(
+            NOW,
+            HERE,
+            Event::FlowOpened {
+                flow,
+                info: info.clone(),
+            },
+        );
+    }
+    let closed = |agent: &Agent, before: u64| {
+        let name = agent.hosted().next().expect("added").name.clone();
+        before - agent.stats(&name).expect("added").flows
+    };
+    let work = bench.agent.work();
+    bench.agent.handle(NOW, HERE, Event::Ready { datapath });
+    let at_once = closed(&bench.agent, FLOWS + 1);
+    assert!(at_once > 0 && at_once <= 1_024, "{at_once}");
+    assert!(
+        bench.agent.work() - work >= FLOWS,
+        "its sender is charged for all of them"
+    );
+    assert_eq!(
+        (bench.agent.flows(), bench.agent.flows_held(HERE) as u64),
+        (1, FLOWS - at_once)
+    );
+    // A number that is used again is one flow, and the flow of the other datapath is not touched.
+    bench
+        .agent
+        .handle(NOW, HERE, Event::FlowOpened { flow: FLOWS - 1, info });
+    let mut steps = 0;
+    while bench.agent.next_deadline().is_some_and(|due| due <= NOW) {
+        bench.agent.on_deadline(NOW);
+        steps += 1;
+    }
+    assert_eq!((steps, closed(&bench.agent, FLOWS + 1)), (9, FLOWS - 1));
+    assert_eq!((bench.agent.flows(), bench.agent.flows_held(HERE)), (2, 1));
+}

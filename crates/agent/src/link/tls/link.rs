@@ -18,6 +18,7 @@ use rustls::{ServerConfig, ServerConnection};
 use super::keys::{self, Keys, Role};
 use super::stream::{Closed, READ, Stream};
 use super::{KeyError, trust};
+use crate::lines::Allowed;
 use crate::link::rest::Rest;
 use crate::link::warning::Warning;
 use crate::link::{Link, LinkError};
@@ -52,6 +53,8 @@ pub struct TlsLink {
     /// Drawn for this process.
     process: u64,
     rest: Rest,
+    /// Time of the last receive.
+    now: Time,
     refusals: Warning,
     base: u32,
     /// Numbers are not used again, so that a late command never reaches another datapath.
@@ -109,6 +112,7 @@ impl TlsLink {
             revocations,
             process: super::process(),
             rest: Rest::default(),
+            now: Time::ZERO,
             refusals: Warning::default(),
             base: 0,
             next: 0,
@@ -206,7 +210,7 @@ impl TlsLink {
     }
 
     /// Looks whether strangers have said who they are; true if one said anything.
-    fn greet(&mut self, now: Time) -> bool {
+    fn greet(&mut self, agent: &mut Agent, now: Time) -> bool {
         let mut any = false;
         for mut stranger in std::mem::take(&mut self.strangers) {
             let heard = stranger.hear(&mut self.buffer, now).and_then(|heard| match heard {
@@ -217,7 +221,7 @@ impl TlsLink {
                 Ok(None) => self.strangers.push(stranger),
                 Ok(Some((name, key, hello))) => {
                     any = true;
-                    self.welcome(stranger, name, key, hello);
+                    self.welcome(agent, now, stranger, (name, key), hello);
                 }
                 Err(why) => {
                     any = true;
@@ -265,11 +269,21 @@ impl TlsLink {
         }
     }
 
-    fn welcome(&mut self, stranger: Stranger, name: String, key: Fingerprint, hello: Hello) {
+    fn welcome(
+        &mut self,
+        agent: &mut Agent,
+        now: Time,
+        stranger: Stranger,
+        (name, key): (String, Fingerprint),
+        hello: Hello,
+    ) {
         let Stranger { mut stream, peer, .. } = stranger;
         let id = DatapathId(self.base + self.next);
         self.next += 1;
-        tracing::info!(datapath = id.0, %name, %peer, "a datapath connected");
+        agent.set_tenant(id, name.as_str().into());
+        if let Some(Allowed { suppressed }) = agent.line(now, id) {
+            tracing::info!(datapath = id.0, %name, %peer, suppressed, "a datapath connected");
+        }
         let welcome = framed::hello(Hello {
             process: self.process,
             way: hello.way,
@@ -301,17 +315,19 @@ impl TlsLink {
         }
     }
 
-    fn drop_closed(&mut self, agent: &mut Agent) {
+    fn drop_closed(&mut self, agent: &mut Agent, now: Time) {
         for datapath in self.datapaths.extract_if(.., |datapath| datapath.closed.is_some()) {
             let (id, name, peer) = (datapath.id, &datapath.name, datapath.peer);
+            let line = agent.line(now, id);
             agent.disconnected(id);
-            match &datapath.closed {
-                Some(Closed::Gone | Closed::Goodbye(_)) | None => {
-                    tracing::info!(datapath = id.0, %name, %peer, "a datapath closed its connection");
+            match (line, &datapath.closed) {
+                (None, _) => {}
+                (Some(Allowed { suppressed }), Some(Closed::Gone | Closed::Goodbye(_)) | None) => {
+                    tracing::info!(datapath = id.0, %name, %peer, suppressed, "a datapath closed its connection");
                 }
-                Some(why) => {
+                (Some(Allowed { suppressed }), Some(why)) => {
                     let why = in_words(why);
-                    tracing::warn!(datapath = id.0, %name, %peer, why, "a datapath's connection ended");
+                    tracing::warn!(datapath = id.0, %name, %peer, why, suppressed, "a datapath's connection ended");
                 }
             }
             if let Some(why) = &datapath.closed {
@@ -339,7 +355,8 @@ impl Link for TlsLink {
 
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
         let mut any = self.accept(now);
-        any |= self.greet(now);
+        self.now = now;
+        any |= self.greet(agent, now);
         self.look_at_revocations(now);
         for datapath in self.datapaths.iter_mut().filter(|one| one.closed.is_none()) {
             match datapath.receive(&mut self.buffer, &mut self.fields, agent, now) {
@@ -347,7 +364,7 @@ impl Link for TlsLink {
                 Err(why) => datapath.closed = Some(why),
             }
         }
-        self.drop_closed(agent);
+        self.drop_closed(agent, now);
         any
     }
 
@@ -367,7 +384,7 @@ impl Link for TlsLink {
                 datapath.closed = Some(why);
             }
         }
-        self.drop_closed(agent);
+        self.drop_closed(agent, self.now);
         false
     }
 

@@ -1,0 +1,92 @@
+//! A budget of log lines, so that one tenant's lines do not displace the lines of the others.
+
+use ccplane_units::{Duration, Time};
+
+/// Lines at once. Fewer would cut what a datapath causes when it connects; more would let a tenant that
+/// connects over and over fill the log.
+const BURST: u32 = 20;
+/// Time until one more line is allowed. With a shorter one, 250 tenants would use all lines that the
+/// command's log writes in a second; a longer one hides that the trouble lasts.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Lines that one tenant may cause.
+#[derive(Debug)]
+pub(crate) struct LineBudget {
+    left: u32,
+    /// When the last line was added to `left`.
+    refilled: Time,
+    suppressed: u64,
+}
+
+impl Default for LineBudget {
+    fn default() -> LineBudget {
+        LineBudget {
+            left: BURST,
+            refilled: Time::ZERO,
+            suppressed: 0,
+        }
+    }
+}
+
+/// A line that may be written, with the number of lines suppressed before it where there were some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    pub suppressed: Option<u64>,
+}
+
+impl LineBudget {
+    /// Takes a line out of the budget; `None` where it is used up.
+    pub fn take(&mut self, now: Time) -> Option<Allowed> {
+        let new = now.since(self.refilled).as_nanos() / INTERVAL.as_nanos();
+        if new > 0 {
+            self.left = (u64::from(self.left) + new).min(u64::from(BURST)) as u32;
+            self.refilled = now;
+        }
+        if self.left == 0 {
+            self.suppressed += 1;
+            return None;
+        }
+        self.left -= 1;
+        let suppressed = std::mem::take(&mut self.suppressed);
+        Some(Allowed {
+            suppressed: (suppressed > 0).then_some(suppressed),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Agent, DatapathId, Options};
+
+    #[test]
+    fn a_flood_is_cut_and_counted() {
+        let mut budget = LineBudget::default();
+        let lines: Vec<Allowed> = (0..10_000)
+            .filter_map(|us| budget.take(Time::from_micros(us * 1_000)))
+            .collect();
+        // The burst, and one per half second of the ten.
+        assert_eq!(lines.len(), 20 + 19, "{lines:?}");
+        let counted: u64 = lines.iter().filter_map(|line| line.suppressed).sum();
+        assert_eq!(counted + budget.suppressed + lines.len() as u64, 10_000);
+    }
+
+    #[test]
+    fn datapaths_of_a_tenant_share_a_budget_that_outlives_them() {
+        let (mut agent, now) = (Agent::new(Options::default()), Time::ZERO);
+        let mut lines = |datapath: u32, tenant: Option<&str>| {
+            let id = DatapathId(datapath);
+            if let Some(tenant) = tenant {
+                agent.set_tenant(id, tenant.into());
+            }
+            let lines = (0..15).filter(|_| agent.line(now, id).is_some()).count();
+            agent.disconnected(id);
+            lines
+        };
+        assert_eq!(
+            (lines(1, Some("bad")), lines(2, Some("bad")), lines(3, Some("bad"))),
+            (15, 5, 0)
+        );
+        assert_eq!((lines(4, Some("good")), lines(5, None), lines(6, None)), (15, 15, 15));
+    }
+}
