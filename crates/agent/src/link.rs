@@ -4,7 +4,9 @@
 //! datapaths (version-1 messages), [`Local`] for ccplane's own (version 2), with [`Uplink`] as its datapath's end, and [`TlsLink`] with
 //! [`TlsUplink`] for those of other hosts.
 
+mod backoff;
 mod datagram;
+mod dice;
 mod error;
 mod foreign;
 mod local;
@@ -59,6 +61,11 @@ pub trait Link {
     /// Sends what it took, as far as the receivers keep up. Never blocks. True while something waits for a receiver that
     /// [`watch`](Link::watch) cannot watch, so that the flush is to be tried again soon.
     fn flush(&mut self, agent: &mut Agent) -> bool;
+
+    /// When to call [`receive`](Link::receive) at the latest, where no message is to be waited for.
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
 
     /// What to wait for: everything that arrives, and room where something could not be sent.
     fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>);
@@ -136,10 +143,9 @@ pub fn serve(
             continue;
         }
         let longest = if again { RETRY } else { STOP_SEEN_WITHIN };
-        let due = agent
-            .next_deadline()
-            .map_or(longest, |due| due.since(clock.now()).min(longest));
-        wait(links, due)?;
+        let deadlines = links.iter().filter_map(|link| link.next_deadline());
+        let due = deadlines.chain(agent.next_deadline()).min();
+        wait(links, due.map_or(longest, |due| due.since(clock.now()).min(longest)))?;
     }
     Ok(())
 }

@@ -164,6 +164,10 @@ mod tests {
             Ok(())
         }
 
+        fn next_attempt(&self, _now: Time) -> Duration {
+            Duration::from_millis(100)
+        }
+
         fn is_connected(&self) -> bool {
             true
         }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ccplane_units::Duration;
 use nix::errno::Errno;
 
 use super::AgentAddress;
@@ -38,6 +39,9 @@ pub enum LinkError {
         /// Why.
         why: Errno,
     },
+    /// The last attempt failed or the connection was lost; the next attempt begins after this time.
+    #[error("the agent was lost; the next attempt begins in {0}")]
+    Waiting(Duration),
     /// No CCP agent is there.
     #[error("no CCP agent answers at {}: {why}; start one that binds this path, as portus binds /tmp/ccp/portus", .path.display())]
     NoCcpAgent {

@@ -11,6 +11,9 @@ use nix::sys::socket::{MsgFlags, SockType, UnixAddr, bind, connect, recv, send};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::unlink;
 
+use super::backoff::Backoff;
+use super::dice::Dice;
+use super::warning::Warning;
 use super::{LinkError, Remote, Sent, socket};
 use crate::Foreign;
 
@@ -31,6 +34,10 @@ pub struct CcpUplink {
     /// Messages that leave with the next flush.
     datagram: Vec<u8>,
     buffer: Box<[u8]>,
+    backoff: Backoff,
+    /// Time of the last call that had one.
+    now: Time,
+    garbage: Warning,
 }
 
 /// This end, and the path at which the agent knows it.
@@ -56,6 +63,9 @@ impl CcpUplink {
             socket: None,
             datagram: Vec::with_capacity(MOST),
             buffer: vec![0; v1::MAX_MESSAGE].into_boxed_slice(),
+            backoff: Backoff::new(Dice::random()),
+            now: Time::ZERO,
+            garbage: Warning::default(),
         }
     }
 
@@ -82,6 +92,7 @@ impl CcpUplink {
         tracing::warn!(path = %self.path.display(), %why, "the agent is gone");
         self.socket = None;
         self.datagram.clear();
+        self.backoff.failed(self.now);
     }
 }
 
@@ -94,17 +105,29 @@ fn own_path() -> PathBuf {
 
 impl Remote for CcpUplink {
     fn connect(&mut self, now: Time) -> Result<(), LinkError> {
+        self.now = now;
         if self.socket.is_some() {
             return Ok(());
         }
-        let end = self.open().map_err(|why| LinkError::NoCcpAgent {
-            path: self.path.clone(),
-            why,
+        if now < self.backoff.until() {
+            return Err(LinkError::Waiting(self.backoff.until().since(now)));
+        }
+        let end = self.open().map_err(|why| {
+            self.backoff.absent(now);
+            LinkError::NoCcpAgent {
+                path: self.path.clone(),
+                why,
+            }
         })?;
+        self.backoff.connected(now);
         self.datagram.clear();
         self.foreign.connected(now);
         self.socket = Some(end);
         Ok(())
+    }
+
+    fn next_attempt(&self, now: Time) -> Duration {
+        self.backoff.until().since(now)
     }
 
     fn is_connected(&self) -> bool {
@@ -145,12 +168,15 @@ impl Remote for CcpUplink {
     }
 
     fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command)) {
+        self.now = now;
         for _ in 0..DATAGRAMS {
             let Some(end) = &self.socket else { return };
             match recv(end.fd.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => {
-                    if let Err(why) = self.foreign.handle(now, &self.buffer[..length]) {
-                        tracing::warn!(path = %self.path.display(), %why, "the agent said what a datapath does not understand");
+                    if let Err(why) = self.foreign.handle(now, &self.buffer[..length])
+                        && let Some(times) = self.garbage.due(now)
+                    {
+                        tracing::warn!(path = %self.path.display(), %why, times, "the agent said what a datapath does not understand");
                     }
                 }
                 Err(Errno::EAGAIN) => break,

@@ -10,10 +10,6 @@ use ccplane_wire::{Command, Event};
 use super::tls::{TlsAddress, TlsUplink};
 use super::{LinkError, Several, Uplink};
 
-/// How soon to look again for an agent that is not there. Sooner costs a system call each time; later leaves the flows on
-/// the fallback for that much longer.
-const RETRY: Duration = Duration::from_millis(100);
-
 /// A datapath's way to an agent in another process.
 ///
 /// After each [`connect`](Remote::connect) that made a connection, the datapath announces itself and every live flow, since the
@@ -24,9 +20,7 @@ pub trait Remote: Send {
     fn connect(&mut self, now: Time) -> Result<(), LinkError>;
 
     /// How soon after `now` to call [`connect`](Remote::connect) again, where it was an error.
-    fn next_attempt(&self, _now: Time) -> Duration {
-        RETRY
-    }
+    fn next_attempt(&self, now: Time) -> Duration;
 
     /// The shortest round trip that was measured to the agent, where it is on another host.
     fn round_trip(&self) -> Option<Duration> {

@@ -140,6 +140,10 @@ mod tests {
             }
         }
 
+        fn next_attempt(&self, _now: Time) -> Duration {
+            Duration::from_millis(100)
+        }
+
         fn is_connected(&self) -> bool {
             self.2 && self.0.there[self.1].load(Ordering::Relaxed)
         }

@@ -544,6 +544,31 @@ fn garbage_on_the_local_link_closes_that_connection_only() {
     assert_eq!(stats.opened, 1);
 }
 
+/// In virtual time, a turn of the datapath per millisecond.
+#[test]
+fn an_agent_that_sends_garbage_is_connected_to_less_and_less_often() {
+    use std::io::Write;
+    let place = Place::new();
+    let path = place.path("agent");
+    let bound = socket::Bound::new(&path, nix::sys::socket::SockType::SeqPacket).expect("it binds");
+    let listener = std::os::unix::net::UnixListener::from(bound.fd.try_clone().expect("a descriptor"));
+    listener.set_nonblocking(true).expect("a socket");
+    let tables = Tables::new(Limits::default(), Capabilities::CWND);
+    let link = There::new(Box::new(Uplink::new(&path)));
+    let mut datapath = Datapath::new(Time::ZERO, Shared::new(1, "own", tables, link));
+    let (mut connections, mut kept) = (0, Vec::new());
+    for ms in 0..60_000 {
+        datapath.turn(Time::ZERO + Duration::from_millis(ms));
+        if let Ok((mut socket, _)) = listener.accept() {
+            connections += 1;
+            socket.write_all(b"garbage").expect("it is sent");
+            kept.push(socket);
+        }
+    }
+    // Waits of 100 ms, 200 ms, … 3.2 s and then 5 s, less up to half.
+    assert!((15..=30).contains(&connections), "{connections}");
+}
+
 #[test]
 fn looking_in_vain_is_given_up() {
     let us = |n| Time::from_micros(n);

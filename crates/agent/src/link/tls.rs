@@ -4,7 +4,9 @@
 
 mod keys;
 mod link;
+mod strangers;
 mod stream;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -22,6 +24,7 @@ pub use uplink::{FarError, TlsUplink};
 use ccplane_units::Duration;
 
 use super::BadAddress;
+use super::dice::random;
 
 /// Where an agent on another host serves, and where the key for it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,14 +82,6 @@ const AND: Duration = Duration::from_millis(200);
 /// The silence of an agent on another host after which flows fall back, where their owner has not said it.
 pub fn far_silence(round_trip: Duration) -> Duration {
     round_trip * ROUND_TRIPS + AND
-}
-
-/// A number that is nobody else's.
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    // Where the system has no random numbers TLS fails, too, and says so.
-    let _ = ccplane_identity::provider().secure_random.fill(&mut bytes);
-    u64::from_le_bytes(bytes)
 }
 
 /// This process' number, drawn once.

@@ -3,11 +3,13 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use ccplane_units::Time;
+use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, Event, v2};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, SockType, UnixAddr, connect, recv, send};
 
+use super::backoff::Backoff;
+use super::dice::Dice;
 use super::{LinkError, Remote, Sent, socket};
 
 /// A connection to an agent, made again when the agent is there again.
@@ -20,6 +22,9 @@ pub struct Uplink {
     socket: Option<OwnedFd>,
     packet: v2::Packet,
     buffer: Box<[u8]>,
+    backoff: Backoff,
+    /// Time of the last call that had one.
+    now: Time,
 }
 
 /// Packets taken at one look: an agent that never stops talking does not hold its datapath for ever.
@@ -33,6 +38,8 @@ impl Uplink {
             socket: None,
             packet: v2::Packet::new(),
             buffer: vec![0; v2::MAX_PACKET].into_boxed_slice(),
+            backoff: Backoff::new(Dice::random()),
+            now: Time::ZERO,
         }
     }
 
@@ -122,12 +129,29 @@ impl Uplink {
         tracing::warn!(path = %self.path.display(), %why, "the agent is gone");
         self.socket = None;
         self.packet.clear();
+        self.backoff.failed(self.now);
     }
 }
 
 impl Remote for Uplink {
-    fn connect(&mut self, _now: Time) -> Result<(), LinkError> {
-        Uplink::connect(self)
+    fn connect(&mut self, now: Time) -> Result<(), LinkError> {
+        self.now = now;
+        if self.socket.is_some() {
+            return Ok(());
+        }
+        if now < self.backoff.until() {
+            return Err(LinkError::Waiting(self.backoff.until().since(now)));
+        }
+        let connected = Uplink::connect(self);
+        match connected {
+            Ok(()) => self.backoff.connected(now),
+            Err(_) => self.backoff.absent(now),
+        }
+        connected
+    }
+
+    fn next_attempt(&self, now: Time) -> Duration {
+        self.backoff.until().since(now)
     }
 
     fn is_connected(&self) -> bool {
@@ -142,7 +166,8 @@ impl Remote for Uplink {
         Uplink::flush(self)
     }
 
-    fn receive(&mut self, _now: Time, sink: &mut dyn FnMut(Command)) {
+    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command)) {
+        self.now = now;
         Uplink::receive(self, sink);
     }
 

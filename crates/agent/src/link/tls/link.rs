@@ -1,6 +1,6 @@
 //! An agent's end: datapaths of other hosts over TLS, a connection each.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,33 +16,34 @@ use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::keys::{self, Keys, Role};
-use super::stream::{Closed, READ, Stream};
+use super::strangers::Strangers;
+use super::stream::{CHUNK, Closed, Stream};
+use super::tenants::{self, Tenant, Tenants};
 use super::{KeyError, trust};
 use crate::lines::Allowed;
+use crate::link::dice::Dice;
 use crate::link::rest::Rest;
 use crate::link::warning::Warning;
 use crate::link::{Link, LinkError};
-use crate::{Agent, DatapathId};
+use crate::{Agent, DatapathId, FlowId};
 
-/// Connections at once at most. Each takes some 100 KB; many more datapaths than an agent can steer would only take memory.
-const MOST_CONNECTIONS: usize = 1024;
-/// Of them, those that have not shown a key yet. Fewer would keep hosts waiting that all come back together; more would be memory for
-/// whoever has no key.
-const MOST_STRANGERS: usize = 64;
-/// And of those, from one address. Fewer would keep hosts waiting that come back together from behind one address; more, and four addresses take
-/// all places.
-const MOST_OF_ONE: usize = 16;
-/// How long one may take to show its key. Shorter would refuse hosts behind slow links; longer would hold a place for who says nothing.
+/// Connections of all keys. Each takes some 100 KB; many more datapaths than an agent can steer would only take memory.
+const CONNECTIONS_MAX: usize = 1024;
+/// Connections that are accepted in a turn. With fewer, hosts that return together wait; with more, a flood delays datapaths.
+const ACCEPTS_PER_TURN: usize = 16;
+/// Handshakes that go on in a turn. Each step costs up to a millisecond of signatures and key exchange.
+const HANDSHAKES_PER_TURN: usize = 4;
+/// Time to show a key. Shorter would refuse hosts behind slow links; longer would hold a slot for a silent peer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Flows of a connection that are steered at most: twice what `attach` has room for unless it is told otherwise. Further ones stay with their
-/// datapath's fallback, so that a datapath that opens flows without end takes its own share of memory and nobody else's.
-const MOST_FLOWS: usize = 1 << 17;
-/// Bytes that may wait for a datapath that does not read: the commands of a second for some thousand flows. Fewer would cut one that pauses, more
-/// would be memory for one that is gone.
-const MOST_WAITING: usize = 1 << 20;
+/// Bytes that may wait for a datapath that does not read: the commands of a second for some thousand flows. Fewer would cut
+/// one that pauses; more would be memory for one that is gone.
+const UNSENT_MAX: usize = tenants::UNSENT_MAX / 4;
+/// Shortest silence after which a datapath may let its flows fall back. With a shorter one, heartbeats alone would keep the
+/// agent busy.
+const FALLBACK_AFTER_MIN: Duration = Duration::from_millis(10);
 /// How often the list of revoked keys is looked at: within a second of being revoked a key is to count no more.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Numbers of datapaths that a link has.
+/// Numbers of datapaths that a link has. They are used again after the last one.
 const NUMBERS: u32 = 1 << 24;
 
 /// Serves datapaths of other hosts. Each shows a key; the key's certificate is of this agent's authority, is a datapath's, and was not revoked.
@@ -57,9 +58,12 @@ pub struct TlsLink {
     now: Time,
     refusals: Warning,
     base: u32,
-    /// Numbers are not used again, so that a late command never reaches another datapath.
+    /// The number after the last one given.
     next: u32,
-    strangers: Vec<Stranger>,
+    strangers: Strangers<Stranger>,
+    tenants: Tenants,
+    /// Turns, so that another datapath is the first in each.
+    turns: usize,
     /// In order of their numbers.
     datapaths: Vec<Datapath>,
     buffer: Box<[u8]>,
@@ -82,8 +86,9 @@ struct Datapath {
     stream: Stream,
     peer: SocketAddr,
     packet: v2::Packet,
-    flows: HashSet<u64>,
-    /// It was said that it has too many flows.
+    /// It has sent `Ready`.
+    began: bool,
+    /// It was logged that its key has too many flows.
     too_many_said: bool,
     closed: Option<Closed>,
 }
@@ -116,9 +121,11 @@ impl TlsLink {
             refusals: Warning::default(),
             base: 0,
             next: 0,
-            strangers: Vec::new(),
+            strangers: Strangers::new(Dice::random()),
+            tenants: Tenants::default(),
+            turns: 0,
             datapaths: Vec::new(),
-            buffer: vec![0; READ].into_boxed_slice(),
+            buffer: vec![0; CHUNK].into_boxed_slice(),
             fields: Vec::new(),
         })
     }
@@ -163,8 +170,7 @@ impl TlsLink {
             return false;
         }
         let mut any = false;
-        // Who connects without end does not keep those from their turn that are here.
-        for _ in 0..MOST_STRANGERS {
+        for _ in 0..ACCEPTS_PER_TURN {
             match self.listener.accept() {
                 Ok((socket, peer)) => {
                     any = true;
@@ -186,58 +192,65 @@ impl TlsLink {
     }
 
     fn take(&mut self, socket: TcpStream, peer: SocketAddr, now: Time) {
-        let (strangers, datapaths) = (self.strangers.len(), self.datapaths.len());
-        let of_one = self.strangers.iter().filter(|one| one.peer.ip() == peer.ip()).count();
-        if strangers >= MOST_STRANGERS || of_one >= MOST_OF_ONE || strangers + datapaths >= MOST_CONNECTIONS {
-            if let Some(times) = self.refusals.due(now) {
-                tracing::warn!(%peer, times, datapaths, strangers, "too many connections: this one is refused");
-            }
-            return;
-        }
         let tls = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other);
-        match tls.and_then(|tls| Stream::new(socket, tls.into())) {
-            Ok(stream) => self.strangers.push(Stranger {
-                stream,
-                peer,
-                since: now,
-            }),
+        let stream = match tls.and_then(|tls| Stream::new(socket, tls.into())) {
+            Ok(stream) => stream,
             Err(why) => {
                 if let Some(times) = self.refusals.due(now) {
                     tracing::warn!(%peer, times, %why, "a connection could not be taken");
                 }
+                return;
             }
+        };
+        let stranger = Stranger {
+            stream,
+            peer,
+            since: now,
+        };
+        let leaves = self.strangers.admit(peer.ip().into(), stranger);
+        if let Some(other) = leaves
+            && let Some(times) = self.refusals.due(now)
+        {
+            let strangers = self.strangers.len();
+            tracing::warn!(peer = %other.peer, times, strangers, "too many connections without a key: this one is dropped");
         }
     }
 
-    /// Looks whether strangers have said who they are; true if one said anything.
+    /// Goes on with the handshakes of strangers; true if one sent anything.
     fn greet(&mut self, agent: &mut Agent, now: Time) -> bool {
+        let (mut welcomed, mut refused) = (Vec::new(), Vec::new());
         let mut any = false;
-        for mut stranger in std::mem::take(&mut self.strangers) {
-            let heard = stranger.hear(&mut self.buffer, now).and_then(|heard| match heard {
-                None => Ok(None),
-                Some(hello) => self.know(&stranger, hello).map(Some),
-            });
-            match heard {
-                Ok(None) => self.strangers.push(stranger),
-                Ok(Some((name, key, hello))) => {
-                    any = true;
-                    self.welcome(agent, now, stranger, (name, key), hello);
+        let buffer = &mut self.buffer;
+        self.strangers.serve(HANDSHAKES_PER_TURN, |mut stranger| {
+            match stranger.hear(buffer, now) {
+                Ok((heard, None)) => {
+                    any |= heard;
+                    return (Some(stranger), heard);
                 }
-                Err(why) => {
-                    any = true;
-                    if let Some(times) = self.refusals.due(now) {
-                        let why = in_words(&why);
-                        tracing::warn!(peer = %stranger.peer, times, why, "a connection was refused");
-                    }
-                    stranger.stream.end(&why);
-                }
+                Ok((_, Some(hello))) => welcomed.push((stranger, hello)),
+                Err(why) => refused.push((stranger, why)),
             }
+            any = true;
+            (None, true)
+        });
+        for (stranger, hello) in welcomed {
+            match self.know(&stranger, hello, now) {
+                Ok((name, key)) => self.welcome(agent, now, stranger, (name, key), hello),
+                Err(why) => refused.push((stranger, why)),
+            }
+        }
+        for (stranger, why) in refused {
+            if let Some(times) = self.refusals.due(now) {
+                let why = in_words(&why);
+                tracing::warn!(peer = %stranger.peer, times, why, "a connection was refused");
+            }
+            stranger.stream.end(&why);
         }
         any
     }
 
-    /// Whether a stranger that has shown a key may stay: its name and its key.
-    fn know(&mut self, stranger: &Stranger, hello: Hello) -> Result<(String, Fingerprint, Hello), Closed> {
+    /// Returns the name and the key of a stranger that may stay. Its connection counts from here on.
+    fn know(&mut self, stranger: &Stranger, hello: Hello, now: Time) -> Result<(String, Fingerprint), Closed> {
         let certificate = stranger.stream.certificate();
         let certificate = certificate.ok_or_else(|| Closed::Ours("it shows no certificate".to_owned()))?;
         let key = Fingerprint::of(certificate);
@@ -261,11 +274,24 @@ impl TlsLink {
                 other.closed = Some(Closed::Ours("it connected anew".to_owned()));
             }
         }
-        match self.next < NUMBERS {
-            true => Ok((name, key, hello)),
-            false => Err(Closed::Ours(
-                "this agent has had too many datapaths: start it anew".to_owned(),
-            )),
+        if self.datapaths.len() >= CONNECTIONS_MAX {
+            return Err(Closed::Ours(format!(
+                "this agent has {CONNECTIONS_MAX} datapaths: it takes no more"
+            )));
+        }
+        self.tenants.of(key).connect(now).map_err(Closed::Ours)?;
+        Ok((name, key))
+    }
+
+    /// A number that no datapath has, in use again only after all others.
+    fn number(&mut self, agent: &Agent) -> DatapathId {
+        loop {
+            let id = DatapathId(self.base + self.next);
+            self.next = (self.next + 1) % NUMBERS;
+            let live = self.datapaths.binary_search_by_key(&id, |one| one.id).is_ok();
+            if !live && agent.flows_held(id) == 0 {
+                return id;
+            }
         }
     }
 
@@ -278,8 +304,7 @@ impl TlsLink {
         hello: Hello,
     ) {
         let Stranger { mut stream, peer, .. } = stranger;
-        let id = DatapathId(self.base + self.next);
-        self.next += 1;
+        let id = self.number(agent);
         agent.set_tenant(id, name.as_str().into());
         if let Some(Allowed { suppressed }) = agent.line(now, id) {
             tracing::info!(datapath = id.0, %name, %peer, suppressed, "a datapath connected");
@@ -289,7 +314,9 @@ impl TlsLink {
             way: hello.way,
         });
         let closed = stream.frame(&welcome).err();
-        self.datapaths.push(Datapath {
+        self.tenants.of(key).connected(id);
+        let at = self.datapaths.partition_point(|one| one.id < id);
+        let datapath = Datapath {
             id,
             name,
             key,
@@ -297,10 +324,11 @@ impl TlsLink {
             stream,
             peer,
             packet: v2::Packet::new(),
-            flows: HashSet::new(),
+            began: false,
             too_many_said: false,
             closed,
-        });
+        };
+        self.datapaths.insert(at, datapath);
     }
 
     /// Cuts those whose keys were revoked.
@@ -320,6 +348,7 @@ impl TlsLink {
             let (id, name, peer) = (datapath.id, &datapath.name, datapath.peer);
             let line = agent.line(now, id);
             agent.disconnected(id);
+            self.tenants.of(datapath.key).disconnected(agent, id);
             match (line, &datapath.closed) {
                 (None, _) => {}
                 (Some(Allowed { suppressed }), Some(Closed::Gone | Closed::Goodbye(_)) | None) => {
@@ -358,10 +387,20 @@ impl Link for TlsLink {
         self.now = now;
         any |= self.greet(agent, now);
         self.look_at_revocations(now);
-        for datapath in self.datapaths.iter_mut().filter(|one| one.closed.is_none()) {
-            match datapath.receive(&mut self.buffer, &mut self.fields, agent, now) {
-                Ok(taken) => any |= taken,
-                Err(why) => datapath.closed = Some(why),
+        self.tenants.begin_turn();
+        self.turns = self.turns.wrapping_add(1);
+        let count = self.datapaths.len();
+        for index in 0..count {
+            let datapath = &mut self.datapaths[(index + self.turns) % count];
+            let tenant = self.tenants.of(datapath.key);
+            while datapath.closed.is_none() && tenant.may_read(now) {
+                let before = agent.work();
+                match datapath.receive(&mut self.buffer, &mut self.fields, tenant, agent, now) {
+                    Ok(0) => break,
+                    Ok(bytes) => tenant.charge(now, bytes, agent.work() - before),
+                    Err(why) => datapath.closed = Some(why),
+                }
+                any = true;
             }
         }
         self.drop_closed(agent, now);
@@ -379,39 +418,44 @@ impl Link for TlsLink {
     }
 
     fn flush(&mut self, agent: &mut Agent) -> bool {
+        self.tenants.begin_flush();
         for datapath in self.datapaths.iter_mut().filter(|one| one.closed.is_none()) {
             if let Err(why) = datapath.flush() {
                 datapath.closed = Some(why);
+            } else if !self.tenants.of(datapath.key).add_unsent(datapath.stream.unsent()) {
+                let why = format!("{} bytes wait for the datapaths of its key", tenants::UNSENT_MAX);
+                datapath.closed = Some(Closed::Ours(why));
             }
         }
         self.drop_closed(agent, self.now);
         false
     }
 
+    fn next_deadline(&self) -> Option<Time> {
+        self.tenants.next_deadline(self.now)
+    }
+
     fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
         if !self.rest.is_on() {
             watched.push((self.listener.as_fd(), PollFlags::POLLIN));
         }
-        let strangers = self.strangers.iter().map(|one| &one.stream);
-        let streams = strangers.chain(self.datapaths.iter().map(|one| &one.stream));
-        watched.extend(streams.map(|stream| {
-            let room = match stream.waits() {
-                true => PollFlags::POLLOUT,
-                false => PollFlags::empty(),
-            };
-            (stream.as_fd(), PollFlags::POLLIN | room)
+        watched.extend(self.strangers.iter().map(|one| one.stream.watch(true)));
+        watched.extend(self.datapaths.iter().map(|one| {
+            let tenant = self.tenants.get(&one.key);
+            let reads = !tenant.is_some_and(|tenant| tenant.is_throttled(self.now));
+            one.stream.watch(reads)
         }));
     }
 }
 
 impl Stranger {
-    /// Goes on with the handshake; who it says it is, when it has.
-    fn hear(&mut self, buffer: &mut [u8], now: Time) -> Result<Option<Hello>, Closed> {
+    /// Goes on with the handshake. Returns whether anything arrived, and the peer's first message once it is there.
+    fn hear(&mut self, buffer: &mut [u8], now: Time) -> Result<(bool, Option<Hello>), Closed> {
         if now.since(self.since) > PATIENCE {
             return Err(Closed::Ours("it did not show a key in time".to_owned()));
         }
         let mut hello = None;
-        self.stream.read(buffer, &mut |frame| match (frame, hello) {
+        let taken = self.stream.read(buffer, &mut |frame| match (frame, hello) {
             (Frame::Hello(said), None) => {
                 hello = Some(said);
                 Ok(())
@@ -419,48 +463,76 @@ impl Stranger {
             _ => Err(Closed::Ours("it did not begin with who it is".to_owned())),
         })?;
         self.stream.flush()?;
-        Ok(hello)
+        Ok((taken > 0, hello))
     }
 }
 
 impl Datapath {
+    /// Reads one chunk; returns its bytes.
     fn receive(
         &mut self,
         buffer: &mut [u8],
         fields: &mut Vec<u64>,
+        tenant: &mut Tenant,
         agent: &mut Agent,
         now: Time,
-    ) -> Result<bool, Closed> {
+    ) -> Result<usize, Closed> {
         let Datapath {
             stream,
-            flows,
+            began,
             id,
             name,
             ..
         } = self;
-        let mut too_many = false;
+        let (others, mut too_many, mut too_often) = (tenant.flows_of_others(agent, *id), false, None);
         let taken = stream.read(buffer, &mut |frame| {
             let Frame::Packet(packet) = frame else {
                 return Err(Closed::Ours("it said twice who it is".to_owned()));
             };
-            v2::read_events(packet, fields, &mut |event| {
-                match &event {
-                    // It announces anew what lives.
-                    Event::Ready { .. } => flows.clear(),
-                    Event::FlowOpened { flow, .. } if flows.len() >= MOST_FLOWS && !flows.contains(flow) => {
-                        too_many = true;
-                        return;
+            v2::read_events(packet, fields, &mut |mut event| {
+                match &mut event {
+                    Event::Ready { datapath } => {
+                        // The first one belongs to the connection.
+                        if std::mem::replace(began, true)
+                            && let Err(why) = tenant.begin(now)
+                        {
+                            too_often = Some(why);
+                        }
+                        let silence = datapath.fallback_after;
+                        datapath.fallback_after = silence.map(|silence| silence.max(FALLBACK_AFTER_MIN));
                     }
-                    Event::FlowOpened { flow, .. } => drop(flows.insert(*flow)),
-                    Event::FlowClosed { flow, .. } => drop(flows.remove(flow)),
-                    Event::Report { .. } | Event::Refused { .. } | Event::Installed { .. } => {}
+                    Event::FlowOpened { flow, .. } => {
+                        let id = FlowId {
+                            datapath: *id,
+                            flow: *flow,
+                        };
+                        let held = others + agent.flows_held(id.datapath);
+                        if held >= tenants::FLOWS_MAX && !agent.is_open(id) {
+                            too_many = true;
+                            return;
+                        }
+                    }
+                    Event::FlowClosed { .. }
+                    | Event::Report { .. }
+                    | Event::Refused { .. }
+                    | Event::Installed { .. } => {}
                 }
-                agent.handle(now, *id, event);
+                if too_often.is_none() {
+                    agent.handle(now, *id, event);
+                }
             })?;
-            Ok(())
+            match too_often.take() {
+                Some(why) => Err(Closed::Ours(why)),
+                None => Ok(()),
+            }
         })?;
         if too_many && !std::mem::replace(&mut self.too_many_said, true) {
-            tracing::warn!(datapath = id.0, %name, "it has more than {MOST_FLOWS} flows: the further ones stay with its own control");
+            tracing::warn!(
+                datapath = id.0,
+                %name,
+                "its key has more than {} flows: the further ones stay with its own control",
+                tenants::FLOWS_MAX
+            );
         }
         Ok(taken)
     }
@@ -475,9 +547,9 @@ impl Datapath {
 
     /// Gives the packet to the stream.
     fn give(&mut self) -> Result<(), Closed> {
-        if self.stream.unsent() + self.packet.as_bytes().len() > MOST_WAITING {
+        if self.stream.unsent() + self.packet.as_bytes().len() > UNSENT_MAX {
             return Err(Closed::Ours(format!(
-                "it does not read: {MOST_WAITING} bytes wait for it"
+                "it does not read: {UNSENT_MAX} bytes wait for it"
             )));
         }
         self.stream.packet(&self.packet)?;

@@ -7,14 +7,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ccplane_units::Duration;
 use ccplane_wire::framed::{self, Frame, Frames};
 use ccplane_wire::{WireError, v2};
+use nix::poll::PollFlags;
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 
-/// Bytes taken from a socket at once.
-pub(super) const READ: usize = 64 << 10;
-/// Times that a connection is read before the next has its turn.
-const READS: usize = 4;
+/// Bytes read at once. A larger chunk would let one connection cause more work before the next has its turn; a smaller one
+/// costs a system call for less.
+pub(super) const CHUNK: usize = 16 << 10;
 /// How long what was sent may stay unacknowledged, and how long a silent connection is believed in. Shorter would end connections that a
 /// network's hiccup holds up; longer would keep an agent steering flows of hosts that are gone.
 const BELIEVED: Duration = Duration::from_secs(15);
@@ -84,23 +84,34 @@ impl Stream {
         self.socket.as_fd()
     }
 
-    /// Takes what has come, some hundred KB at most, and gives each frame to `sink`; true if there was anything. `buffer` is room of any size.
+    /// Reads one chunk of at most the size of `buffer` and passes each frame to `sink`. Returns its bytes, 0 where nothing
+    /// has arrived.
     pub fn read(
         &mut self,
         buffer: &mut [u8],
         sink: &mut dyn FnMut(Frame<'_>) -> Result<(), Closed>,
-    ) -> Result<bool, Closed> {
-        for taken in 0..READS {
+    ) -> Result<usize, Closed> {
+        loop {
             match self.socket.read(buffer) {
                 Ok(0) => return Err(Closed::Gone),
-                Ok(length) => self.decrypt(&buffer[..length], sink)?,
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(taken > 0),
+                Ok(length) => {
+                    self.decrypt(&buffer[..length], sink)?;
+                    return Ok(length);
+                }
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(0),
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                 Err(why) if is_gone(&why) => return Err(Closed::Gone),
                 Err(why) => return Err(why.into()),
             }
         }
-        Ok(true)
+    }
+
+    /// The socket and what to wait for: room, where something is unsent, and data, where `reads`.
+    pub fn watch(&self, reads: bool) -> (BorrowedFd<'_>, PollFlags) {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::POLLIN, reads);
+        flags.set(PollFlags::POLLOUT, self.waits());
+        (self.as_fd(), flags)
     }
 
     fn decrypt(

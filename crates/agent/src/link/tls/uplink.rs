@@ -20,15 +20,12 @@ use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ClientConfig, ClientConnection};
 
 use super::keys::{self, KEYS, Keys, Role};
-use super::stream::{Closed, READ, Stream};
+use super::stream::{Closed, Stream};
 use super::{TlsAddress, trust};
+use crate::link::backoff::Backoff;
+use crate::link::dice::Dice;
 use crate::link::{Clock, LinkError, Remote, Sent};
 
-/// After a connection was lost, and after each attempt that failed, it waits before the next: this, then twice as long each time. Sooner would
-/// be many attempts where an agent starts anew; later would leave flows on the fallback.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// The longest such wait. Longer would leave flows on the fallback when a network is back; shorter would trouble one that is down.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// How long an attempt may take, to the agent's welcome, and the look-up of a name before it. A path of a second's round trip takes three of them.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// An agent that said nothing for so many times the silence after which flows fall back is looked for anew. A network that comes back after a
@@ -36,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const SILENCES: u64 = 4;
 /// But not before this: a new connection announces every flow.
 const LEAST_SILENCE: Duration = Duration::from_secs(2);
+/// Bytes read at once, and chunks read before other work has its turn.
+const CHUNK: usize = 64 << 10;
+const CHUNKS: usize = 4;
 /// Between two looks at an attempt: this at least, and this at most.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// How long reports may wait for others, of an agent that has not said it: as [`Algorithm::latency`](crate::Algorithm::latency).
@@ -52,8 +52,7 @@ pub struct TlsUplink {
     epoch: Time,
     since: Clock,
     stage: Stage,
-    /// Of the next wait.
-    wait: Duration,
+    backoff: Backoff,
     packet: v2::Packet,
     /// Something in the packet does not wait.
     urgent: bool,
@@ -153,7 +152,7 @@ impl TlsUplink {
             epoch: Time::ZERO,
             since: Clock::new(),
             stage: Stage::Waiting(Time::ZERO, None),
-            wait: FIRST_WAIT,
+            backoff: Backoff::new(Dice::random()),
             packet: v2::Packet::new(),
             urgent: false,
             sent: Time::ZERO,
@@ -164,7 +163,7 @@ impl TlsUplink {
             process: super::process(),
             way: super::random(),
             round_trip: None,
-            buffer: vec![0; READ].into_boxed_slice(),
+            buffer: vec![0; CHUNK].into_boxed_slice(),
         }
     }
 
@@ -344,10 +343,10 @@ impl TlsUplink {
         self.far(Arc::new(FarError::Broken(in_words(why))))
     }
 
-    /// The next attempt waits, longer each time.
+    /// Waits before the next attempt.
     fn rest(&mut self, now: Time, why: Option<Arc<FarError>>) {
-        self.stage = Stage::Waiting(now + self.wait, why);
-        self.wait = (self.wait * 2).min(LONGEST_WAIT);
+        self.backoff.failed(now);
+        self.stage = Stage::Waiting(self.backoff.until(), why);
     }
 
     /// Sends the packet; false if something of it or of the one before is left for lack of room, or there is no agent.
@@ -458,7 +457,7 @@ impl Remote for TlsUplink {
                 (true, false) => {
                     tracing::info!(agent = %self.address, "connected");
                     self.packet.clear();
-                    self.wait = FIRST_WAIT;
+                    self.backoff.connected(now);
                     (self.urgent, self.sent, self.answered, self.heard) = (false, Time::ZERO, true, now);
                     self.latency = LATENCY;
                     return Ok(());
@@ -480,7 +479,7 @@ impl Remote for TlsUplink {
             Stage::Waiting(until, _) => until.since(now).max(least),
             Stage::Naming(_, attempt) | Stage::Connecting(_, attempt) => looks(attempt.began),
             Stage::Greeting(_, greeting) => looks(greeting.began),
-            Stage::Up(_) => FIRST_WAIT,
+            Stage::Up(_) => most,
         }
     }
 
@@ -519,7 +518,7 @@ impl Remote for TlsUplink {
         self.tell_time(now);
         let Stage::Up(stream) = &mut self.stage else { return };
         let (latency, mut said) = (&mut self.latency, false);
-        let read = stream.read(&mut self.buffer, &mut |frame| {
+        let mut take = |frame: Frame<'_>| {
             let Frame::Packet(packet) = frame else {
                 return Err(Closed::Ours("it welcomed twice".to_owned()));
             };
@@ -531,7 +530,14 @@ impl Remote for TlsUplink {
                 sink(command);
             })?;
             Ok(())
-        });
+        };
+        let mut read = Ok(0);
+        for _ in 0..CHUNKS {
+            read = stream.read(&mut self.buffer, &mut take);
+            if !matches!(read, Ok(1..)) {
+                break;
+            }
+        }
         if said {
             (self.heard, self.answered) = (now, true);
         }
