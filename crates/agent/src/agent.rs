@@ -568,6 +568,10 @@ impl Core {
         Some(self.datapaths.get(&datapath)?.info.capabilities)
     }
 
+    pub fn tenant(&self, datapath: DatapathId) -> Option<Arc<str>> {
+        self.tenants.get(&datapath).cloned()
+    }
+
     pub fn set_timer(&mut self, algorithm: u16, due: Time) {
         self.hosts[algorithm as usize].timer = Some(due);
     }

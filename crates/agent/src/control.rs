@@ -1,5 +1,7 @@
 //! What an algorithm can do.
 
+use std::sync::Arc;
+
 use ccplane_datapath::{Capabilities, Target, Update};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use ccplane_wire::{Command, Updates};
@@ -52,6 +54,12 @@ impl<'a> Control<'a> {
         self.this()
             .and_then(|id| self.core.capabilities(id.datapath))
             .unwrap_or_default()
+    }
+
+    /// Name of the TLS key behind the flow's datapath; `None` for a datapath on this host, which has no key. What a group
+    /// shares is divided among keys first, as one key can have any number of flows.
+    pub fn tenant(&self) -> Option<Arc<str>> {
+        self.core.tenant(self.this()?.datapath)
     }
 
     /// Sets the congestion window. The datapath keeps it within its owner's limits.

@@ -16,6 +16,7 @@ mod tests;
 mod window;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ccplane_agent::{Algorithm, Batch, Control, DynAlgorithm, FlowId, FlowInfo, FlowStats, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
@@ -23,7 +24,7 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use self::matching::{Prefixes, Tagged, Weights};
 use self::member::{Heard, Member};
-use self::share::Part;
+use self::share::{Owner, Part};
 use self::window::Window;
 use crate::window::INTERVAL;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Reporting, WindowOptions};
@@ -65,8 +66,8 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
         ParameterDoc {
             name: "weights",
             default: "equal",
-            values: "equal | rules such as 10.1.0.0/16=3 or site=paris=3 with `;` between them",
-            doc: "what members weigh, the first rule that names one; 1 where none does",
+            values: "equal | rules such as 10.1.0.0/16=3, site=paris=3 or @web1=3 with `;` between them",
+            doc: "weight of a member within its TLS key, and of a key by its name (@); the first rule decides, else 1",
         },
         ParameterDoc {
             default: "auto",
@@ -107,6 +108,14 @@ const TAKES_OVER: Duration = Duration::from_secs(1);
 /// is idle is lost for as long.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
+/// Members of one TLS key. Each takes time of every division, and a key can have any number of flows. Further ones get the
+/// least that a member can have.
+const KEY_MEMBERS_MAX: usize = 1_024;
+/// Members that are looked at for one moment of the agent before the rest of the work waits for the end of that moment. A
+/// smaller number changes what groups of some dozen members are told at one moment; a larger one lets reports of one key
+/// hold up the flows of others.
+const LOOKS_PER_MOMENT: usize = 4_096;
+
 /// The algorithm.
 pub struct Group {
     from: Prefixes,
@@ -126,8 +135,11 @@ pub struct Group {
     timer: Option<Time>,
     /// It was said that there are too many members for the window, and for the rate.
     crowded: [bool; 2],
-    /// Room for a division.
-    parts: Vec<Part>,
+    /// Owners by key, `None` for all datapaths without one. They stay: there are as many as keys.
+    owners: BTreeMap<Option<Arc<str>>, usize>,
+    shares: Vec<Owner>,
+    /// The moment of the last division, and the members looked at in it.
+    moment: (Time, usize),
 }
 
 /// There is less than its members need at least.
@@ -172,7 +184,9 @@ impl Group {
             began: Time::ZERO,
             timer: None,
             crowded: [false; 2],
-            parts: Vec::new(),
+            owners: BTreeMap::new(),
+            shares: Vec::new(),
+            moment: (Time::ZERO, 0),
         })
     }
 
@@ -232,10 +246,43 @@ impl Group {
         UNSAID * sending.saturating_sub(flows) as f64
     }
 
-    /// Divides what there is, and tells those who get another part than they have.
+    /// Divides what there is, and tells those who get another part than they have. Where this moment has had its share of
+    /// work, that waits for the timer at the end of the moment.
     fn settle(&mut self, control: &mut Control<'_>) {
-        self.divide(control.now());
-        self.tell(control);
+        if self.may_divide(control.now()) {
+            self.divide(control.now());
+            self.tell(control);
+        } else {
+            self.defer(control);
+        }
+    }
+
+    fn may_divide(&mut self, now: Time) -> bool {
+        if self.moment.0 != now {
+            self.moment = (now, 0);
+        }
+        self.moment.1 += self.members.len();
+        self.moment.1 <= LOOKS_PER_MOMENT.max(self.members.len())
+    }
+
+    fn defer(&mut self, control: &mut Control<'_>) {
+        self.timer = Some(control.now());
+        control.after(Duration::ZERO);
+    }
+
+    /// The owner of flows of this key.
+    fn owner(&mut self, key: Option<Arc<str>>) -> usize {
+        let Group {
+            owners,
+            shares,
+            weights,
+            ..
+        } = self;
+        let weight = weights.of_key(key.as_deref());
+        *owners.entry(key).or_insert_with(|| {
+            shares.push(Owner::new(weight));
+            shares.len() - 1
+        })
     }
 
     /// Tells those whose part is another than they have, and sees that it looks for silent members.
@@ -288,32 +335,39 @@ impl Group {
         // What the flow that the group is would see; 0 before anybody knows.
         let rtt = if weights > 0.0 { rtts / weights } else { 0.0 };
         window.grow(now, rtt);
-        self.parts.clear();
-        self.parts.extend(inside().map(|member| {
+        self.shares.iter_mut().for_each(Owner::clear);
+        for member in inside() {
             let own = [member.rtt, rtt, 1.0].into_iter().find(|rtt| *rtt > 0.0).unwrap_or(1.0);
-            Part {
+            let part = Part {
                 weight: member.weight * own,
                 wants: member.wants_segments,
                 least: LEAST_SEGMENTS,
                 had: member.part,
                 ..Part::default()
-            }
-        }));
+            };
+            self.shares[member.owner].push(member.weight, part);
+        }
         let total = (window.total() + unsaid).min(MOST_SEGMENTS);
-        let fits = window.is_starting() || share::divide(total, &mut self.parts);
         // A remainder goes to others after each reduction.
         let (starting, epoch) = (window.is_starting(), window.epoch());
-        if !starting {
-            share::whole(total, &mut self.parts, epoch as usize);
-        }
-        let members = self.members.values_mut().filter(|member| member.inside);
-        for (member, part) in members.zip(&self.parts) {
+        let fits = starting || share::divide_among(total, &mut self.shares, Some(epoch as usize));
+        let crowded = self
+            .shares
+            .iter()
+            .filter(|owner| !owner.fits)
+            .max_by_key(|owner| owner.parts.len());
+        let crowded = crowded.filter(|_| !fits).map(|owner| Crowded::Window {
+            members: owner.parts.len(),
+            window: owner.gets,
+        });
+        let mut next = vec![0; self.shares.len()];
+        for member in self.members.values_mut().filter(|member| member.inside) {
+            let at = &mut next[member.owner];
+            let part = self.shares[member.owner].parts.get(*at).copied().unwrap_or_default();
+            *at += 1;
             member.wish(starting, part.gets, epoch);
         }
-        (!fits).then_some(Crowded::Window {
-            members: self.parts.len(),
-            window: total,
-        })
+        crowded
     }
 
     /// As [`Group::divide_window`] with the rate.
@@ -321,32 +375,42 @@ impl Group {
         let limit = self.limit?;
         let total = limit.bytes_per_sec() as f64;
         let inside = || self.members.values().filter(|member| member.inside);
-        self.parts.clear();
-        self.parts.extend(inside().map(|member| Part {
-            weight: member.weight,
-            wants: if member.idle { 0.0 } else { member.wants_rate },
-            least: LEAST_RATE,
-            ..Part::default()
-        }));
-        let fits = share::divide(total, &mut self.parts);
-        // A limit is one: where there is less than the least of all, everybody gets less.
-        let scale = if fits {
-            1.0
-        } else {
-            total / (LEAST_RATE * self.parts.len() as f64)
-        };
-        let members = self.members.values_mut().filter(|member| member.inside);
-        for (member, part) in members.zip(&self.parts) {
+        self.shares.iter_mut().for_each(Owner::clear);
+        for member in inside() {
+            let part = Part {
+                weight: member.weight,
+                wants: if member.idle { 0.0 } else { member.wants_rate },
+                least: LEAST_RATE,
+                ..Part::default()
+            };
+            self.shares[member.owner].push(member.weight, part);
+        }
+        let fits = share::divide_among(total, &mut self.shares, None);
+        let mut next = vec![0; self.shares.len()];
+        for member in self.members.values_mut().filter(|member| member.inside) {
+            let (at, owner) = (&mut next[member.owner], &self.shares[member.owner]);
+            let part = owner.parts.get(*at).copied().unwrap_or_default();
+            *at += 1;
+            // A limit is one: where there is less than the least of all, everybody gets less.
+            let scale = match owner.fits {
+                true => 1.0,
+                false => owner.gets / (LEAST_RATE * owner.parts.len() as f64),
+            };
             let rtt = if member.rtt > 0.0 { member.rtt } else { UNHEARD };
-            let begins = match fits && member.wants_rate < f64::INFINITY {
+            let begins = match owner.fits && member.wants_rate < f64::INFINITY {
                 true => (BEGINS * member.mss / rtt).min(total),
                 false => 0.0,
             };
             member.pace = (part.gets * scale).max(begins).max(1.0) as u64;
         }
-        (!fits).then_some(Crowded::Rate {
-            members: self.parts.len(),
-            limit,
+        let crowded = self
+            .shares
+            .iter()
+            .filter(|owner| !owner.fits)
+            .max_by_key(|owner| owner.parts.len());
+        crowded.filter(|_| !fits).map(|owner| Crowded::Rate {
+            members: owner.parts.len(),
+            limit: Rate::from_bytes_per_sec(owner.gets as u64),
         })
     }
 
@@ -360,6 +424,21 @@ impl Group {
         }
     }
 
+    /// Opens a flow of a key that has as many members as one may have. Inside the group it has the least of a member, so that
+    /// the limit holds; outside, it stays with its datapath's fallback.
+    fn open_beyond(&mut self, info: &FlowInfo, inside: bool, control: &mut Control<'_>) {
+        if !inside {
+            return;
+        }
+        let window = LEAST_SEGMENTS as u64 * info.mss.get().max(1);
+        let pace = if self.limit.is_some() { LEAST_RATE as u64 } else { 0 };
+        let variables = [("wish", window), ("stamp", 0), ("seen", 0), ("pace", pace)];
+        control.program("member", &variables);
+        if pace > 0 {
+            control.rate(Rate::from_bytes_per_sec(pace));
+        }
+    }
+
     /// A flow that others steered before goes on with what it had.
     fn take_over(&mut self, now: Time, member: &mut Member, info: &FlowInfo) {
         let slow = info.ssthresh.get() >= INFINITY;
@@ -367,12 +446,16 @@ impl Group {
             return;
         }
         let segments = info.cwnd.get() as f64 / member.mss;
-        let others = self.inside().count();
         match (&mut member.own, &mut self.shared) {
             (Some(own), _) => own.begin(segments),
             (None, Some(shared)) if shared.is_starting() => shared.begin(segments),
             (None, Some(shared)) if now < self.began + TAKES_OVER => {
-                let unsaid = if others < shared.flows() { 0.0 } else { UNSAID };
+                let others = self.members.values().filter(|member| member.inside);
+                let unsaid = if others.take(shared.flows()).count() < shared.flows() {
+                    0.0
+                } else {
+                    UNSAID
+                };
                 shared.add(segments - unsaid);
             }
             _ => {}
@@ -403,7 +486,15 @@ impl Algorithm for Group {
         let (now, id) = (control.now(), control.this().unwrap_or_default());
         let addressed = self.from.contain(info.local.ip()) && self.to.contain(info.peer.ip());
         let inside = addressed && self.tagged.has(info);
-        let mut member = Member::new(now, info, inside, self.weights.of(info));
+        let key = control.tenant();
+        let has_key = key.is_some();
+        let owner = self.owner(key);
+        if has_key && self.shares[owner].members >= KEY_MEMBERS_MAX {
+            self.open_beyond(info, inside, control);
+            return id;
+        }
+        self.shares[owner].members += 1;
+        let mut member = Member::new(now, info, inside, owner, self.weights.of(info));
         match self.flows.filter(|_| inside) {
             None => member.own = Some(Window::new(1)),
             Some(_) if self.shared.is_some() => {}
@@ -411,15 +502,28 @@ impl Algorithm for Group {
         }
         self.take_over(now, &mut member, info);
         // One who joins a group in slow start begins with a part of what that has, and not with as much again.
-        let (had, others) = (self.sum(), self.inside().count());
-        let joins = member.own.is_none() && others > 0 && !info.live;
+        let joins = member.own.is_none() && !info.live;
         if joins && self.shared.as_ref().is_some_and(Window::is_starting) {
-            let part = (had / (others + 1) as f64).max(LEAST_SEGMENTS) * member.mss;
-            member.cwnd = member.cwnd.min(part.floor());
-            control.cwnd(Bytes::new(member.cwnd as u64));
+            let (had, others) = (self.sum(), self.inside().count());
+            if others > 0 {
+                let part = (had / (others + 1) as f64).max(LEAST_SEGMENTS) * member.mss;
+                member.cwnd = member.cwnd.min(part.floor());
+                control.cwnd(Bytes::new(member.cwnd as u64));
+            }
+        }
+        let divides = self.may_divide(now);
+        if !divides {
+            // Until the division at the end of this moment.
+            member.pace = if inside && self.limit.is_some() {
+                LEAST_RATE as u64
+            } else {
+                0
+            };
         }
         self.members.insert(id, member);
-        self.divide(now);
+        if divides {
+            self.divide(now);
+        }
         if let Some(order) = self.members.get_mut(&id).map(Member::order) {
             let mut variables = order.named().to_vec();
             variables.push(("recovering", u64::from(info.live)));
@@ -428,7 +532,10 @@ impl Algorithm for Group {
                 control.rate(Rate::from_bytes_per_sec(order.pace));
             }
         }
-        self.tell(control);
+        match divides {
+            true => self.tell(control),
+            false => self.defer(control),
+        }
         id
     }
 
@@ -453,11 +560,14 @@ impl Algorithm for Group {
         };
         let now = control.now();
         self.members.values_mut().for_each(|member| member.look(now, every));
-        self.settle(control);
+        self.divide(now);
+        self.tell(control);
     }
 
     fn on_close(&mut self, id: FlowId, _last: &FlowStats) {
-        self.members.remove(&id);
+        if let Some(member) = self.members.remove(&id) {
+            self.shares[member.owner].members -= 1;
+        }
         if self.inside().next().is_none() {
             (self.shared, self.crowded) = (None, [false; 2]);
         }

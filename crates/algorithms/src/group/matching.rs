@@ -79,6 +79,7 @@ impl FromStr for Tagged {
 enum Named {
     Senders(Prefix),
     Tagged(Tag),
+    Key(String),
 }
 
 /// What members weigh: the first rule that names a flow decides.
@@ -91,7 +92,15 @@ impl Weights {
         let names = |who: &Named| match who {
             Named::Senders(prefix) => prefix.contains(info.local.ip().to_canonical()),
             Named::Tagged(tag) => info.tags.as_slice().contains(tag),
+            Named::Key(_) => false,
         };
+        let rule = self.0.iter().find(|(who, _)| names(who));
+        rule.map_or(1.0, |(_, weight)| *weight)
+    }
+
+    /// Weight of a TLS key, next to other keys and to the datapaths without one; 1 where no rule names it.
+    pub fn of_key(&self, name: Option<&str>) -> f64 {
+        let names = |who: &Named| matches!(who, Named::Key(key) if Some(&**key) == name);
         let rule = self.0.iter().find(|(who, _)| names(who));
         rule.map_or(1.0, |(_, weight)| *weight)
     }
@@ -100,7 +109,7 @@ impl Weights {
 impl FromStr for Weights {
     type Err = String;
 
-    /// `10.1.0.0/16=3;site=paris=2`: senders by prefix, or flows by tag, and what each weighs.
+    /// `10.1.0.0/16=3;site=paris=2;@web1=4`: senders by prefix, flows by tag, or a TLS key by name, and the weight of each.
     fn from_str(text: &str) -> Result<Weights, String> {
         if text == "equal" {
             return Ok(Weights::default());
@@ -120,10 +129,16 @@ impl FromStr for Weights {
                 }
             };
             let who = who.trim();
-            // A prefix has no `=`, and a tag has one.
-            let who = match who.contains('=') {
-                true => Named::Tagged(who.parse().map_err(|why| format!("{why}"))?),
-                false => Named::Senders(prefix(who)?),
+            let who = match who.strip_prefix('@') {
+                Some("") => {
+                    return Err(format!(
+                        "`{one}` names no key: write the name that `ccplane keys` gave it, such as `@web1=3`"
+                    ));
+                }
+                Some(key) => Named::Key(key.to_owned()),
+                // A prefix has no `=`, and a tag has one.
+                None if who.contains('=') => Named::Tagged(who.parse().map_err(|why| format!("{why}"))?),
+                None => Named::Senders(prefix(who)?),
             };
             Ok((who, weight))
         };
@@ -212,6 +227,20 @@ mod tests {
         );
         assert!("site".parse::<Tagged>().expect_err("no value").contains("KEY=VALUE"));
         assert!("a b=c=2".parse::<Weights>().expect_err("no key").contains("letters"));
+    }
+
+    #[test]
+    fn a_key_has_a_weight_of_its_own() {
+        let weights: Weights = "@web1=4;10.0.0.0/8=3".parse().expect("rules");
+        assert_eq!(
+            (
+                weights.of_key(Some("web1")),
+                weights.of_key(Some("web2")),
+                weights.of_key(None)
+            ),
+            (4.0, 1.0, 1.0)
+        );
+        assert!("@=4".parse::<Weights>().expect_err("no name").contains("names no key"));
     }
 
     #[test]

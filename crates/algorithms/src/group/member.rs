@@ -98,6 +98,8 @@ impl Order {
 pub(super) struct Member {
     /// Of the group. Others have windows of their own.
     pub inside: bool,
+    /// Index of the owner of its key.
+    pub owner: usize,
     pub weight: f64,
     pub mss: f64,
     /// Where its window is no part of the group's.
@@ -134,9 +136,10 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub fn new(now: Time, info: &FlowInfo, inside: bool, weight: f64) -> Member {
+    pub fn new(now: Time, info: &FlowInfo, inside: bool, owner: usize, weight: f64) -> Member {
         Member {
             inside,
+            owner,
             weight,
             mss: info.mss.get().max(1) as f64,
             own: None,

@@ -104,6 +104,79 @@ pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
     }
 }
 
+/// Members of one TLS key, or of the datapaths without one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Owner {
+    /// Above 0.
+    pub weight: f64,
+    /// Its members.
+    pub members: usize,
+    /// Filled for a division, in the order of the members.
+    pub parts: Vec<Part>,
+    /// Sum of the members' weights in `parts`, before they were multiplied with a round trip.
+    weights: f64,
+    /// What its members get together.
+    pub gets: f64,
+    /// False where its members need more than that.
+    pub fits: bool,
+}
+
+/// Divides `total` among owners by weight, and what an owner gets among its members: members that one owner invents take
+/// nothing from the others. `circle` makes parts whole, see [`whole`]. Returns true where all members get their least.
+pub(super) fn divide_among(total: f64, owners: &mut [Owner], circle: Option<usize>) -> bool {
+    let mut owners: Vec<&mut Owner> = owners.iter_mut().filter(|owner| !owner.parts.is_empty()).collect();
+    let mut shares: Vec<Part> = owners.iter().map(|owner| owner.share()).collect();
+    match shares.as_mut_slice() {
+        [one] => one.gets = total,
+        several => {
+            divide(total, several);
+            if let Some(first) = circle {
+                whole(total, several, first);
+            }
+        }
+    }
+    for (owner, share) in owners.iter_mut().zip(&shares) {
+        owner.gets = share.gets;
+        owner.fits = divide(share.gets, &mut owner.parts);
+        if let Some(first) = circle {
+            whole(share.gets, &mut owner.parts, first);
+        }
+    }
+    owners.iter().all(|owner| owner.fits)
+}
+
+impl Owner {
+    pub fn new(weight: f64) -> Owner {
+        Owner {
+            weight,
+            ..Owner::default()
+        }
+    }
+
+    /// Begins a division.
+    pub fn clear(&mut self) {
+        self.parts.clear();
+        self.weights = 0.0;
+    }
+
+    /// Adds a member of this weight; that of its part may have the member's round trip as a factor.
+    pub fn push(&mut self, weight: f64, part: Part) {
+        self.weights += weight;
+        self.parts.push(part);
+    }
+
+    /// Its part as if it were one member, with the mean of its members' factors.
+    fn share(&self) -> Part {
+        let sum = |of: fn(&Part) -> f64| self.parts.iter().map(of).sum::<f64>();
+        Part {
+            weight: self.weight * sum(|part| part.weight) / self.weights,
+            wants: sum(|part| part.wants.max(part.least)),
+            had: sum(|part| part.had),
+            ..Part::default()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -194,6 +267,46 @@ mod tests {
         // One more goes where most is missing, one less is taken where there is most too much.
         assert_eq!(gets(26.0, &[all(13.0, 1.0), all(12.0, 1.0)]), [13.0, 13.0]);
         assert_eq!(gets(24.0, &[all(12.0, 1.0), all(13.0, 1.0)]), [12.0, 12.0]);
+    }
+
+    fn owner(weight: f64, members: usize, least: f64) -> Owner {
+        let mut owner = Owner::new(weight);
+        for _ in 0..members {
+            owner.push(
+                1.0,
+                Part {
+                    least,
+                    ..part(1.0, f64::INFINITY)
+                },
+            );
+        }
+        owner
+    }
+
+    #[test]
+    fn members_that_an_owner_invents_take_nothing_from_the_others() {
+        let mut owners = [owner(1.0, 2, 2.0), owner(1.0, 2_000, 2.0), owner(2.0, 1, 2.0)];
+        assert!(!divide_among(400.0, &mut owners, Some(0)));
+        let gets = |owner: &Owner| owner.parts.iter().map(|part| part.gets).collect::<Vec<f64>>();
+        assert_eq!((gets(&owners[0]), gets(&owners[2])), (vec![50.0; 2], vec![200.0]));
+        assert!(owners[0].fits && !owners[1].fits && owners[2].fits);
+        assert_eq!((owners[1].gets, owners[1].parts[7].gets), (100.0, 2.0));
+        // What an owner cannot use, the others have.
+        owners[1]
+            .parts
+            .iter_mut()
+            .for_each(|part| (part.wants, part.least) = (0.01, 0.0));
+        assert!(divide_among(400.0, &mut owners, None));
+        let near = |owner: &Owner, all: f64| (owner.gets - all).abs() < 1e-6;
+        assert!(
+            near(&owners[0], 380.0 / 3.0) && near(&owners[1], 20.0),
+            "{:?}",
+            owners[0].gets
+        );
+        // One owner has everything.
+        let mut one = [owner(5.0, 3, 0.0)];
+        assert!(divide_among(25.0, &mut one, Some(0)));
+        assert_eq!(gets(&one[0]).iter().sum::<f64>(), 25.0);
     }
 
     fn any_part() -> impl Strategy<Value = Part> {

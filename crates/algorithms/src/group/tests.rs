@@ -371,6 +371,111 @@ fn a_member_whose_application_has_little_leaves_the_rest() {
     assert!(wishes[..3].iter().all(|wish| *wish >= 49), "{wishes:?}");
 }
 
+/// Members of a key on host 1 and as many as it likes on host 2, of another key, which has a limit of 12.5 MB/s.
+fn next_to_a_crowd(parameters: &str, crowd: u64) -> Hosts {
+    let mut hosts = Hosts::new(parameters);
+    hosts.agent.set_tenant(DatapathId(1), "good".into());
+    hosts.agent.set_tenant(DatapathId(2), "bad".into());
+    for flow in 0..2 {
+        hosts.open(1, flow);
+    }
+    for flow in 0..crowd {
+        hosts.open(2, flow);
+    }
+    hosts.wait(RTT);
+    for flow in 0..crowd.min(3) {
+        hosts.say(2, flow, busy(40));
+    }
+    for flow in 0..2 {
+        hosts.say(1, flow, busy(40));
+    }
+    hosts.wait(RTT);
+    hosts
+}
+
+#[test]
+fn members_that_one_key_invents_leave_another_key_its_share() {
+    let of_good = |hosts: &Hosts| (0..2).map(|flow| hosts.told[&id(1, flow)].pace).sum::<u64>();
+    for (parameters, share) in [
+        ("rate=100mbit", 6_250_000),
+        ("rate=100mbit,weights=@good=3", 9_375_000),
+        // What the other's flows claim to be counts among them alone.
+        ("rate=100mbit,weights=10.2.0.0/16=1000", 6_250_000),
+    ] {
+        let few = of_good(&next_to_a_crowd(parameters, 1));
+        let many = of_good(&next_to_a_crowd(parameters, 2_000));
+        assert!(
+            few >= share && many >= share && many <= share + share / 100,
+            "{parameters}: {few} {many}"
+        );
+    }
+    // A window is divided so, too.
+    let hosts = next_to_a_crowd("", 2_000);
+    let window = |host: u32, flows: u64| {
+        (0..flows)
+            .map(|flow| hosts.told[&id(host, flow)].wish / MSS)
+            .sum::<u64>()
+    };
+    let (good, bad) = (window(1, 2), window(2, 1_024));
+    assert!(good.abs_diff(bad) <= 2, "{good} {bad}");
+}
+
+#[test]
+fn a_key_has_1024_members_and_further_ones_get_the_least() {
+    let hosts = next_to_a_crowd("rate=100mbit", 2_000);
+    let paces: Vec<u64> = (0..2_000).map(|flow| hosts.told[&id(2, flow)].pace).collect();
+    assert!(
+        paces[1_024..].iter().all(|pace| *pace == 1_448),
+        "{:?}",
+        &paces[1_024..1_030]
+    );
+    assert!(paces[..1_024].iter().all(|pace| *pace > 1_448), "{:?}", &paces[..8]);
+}
+
+/// Counts the commands that divisions cause.
+#[test]
+fn many_reports_at_one_moment_are_answered_together() {
+    let mut hosts = Hosts::new("rate=100mbit");
+    for flow in 0..1_000 {
+        hosts.open(1, flow);
+    }
+    hosts.wait(RTT);
+    let before = hosts.agent.work();
+    let fields = [
+        40_000,
+        40_000,
+        40_000,
+        0,
+        0,
+        40_000,
+        0,
+        0,
+        RTT.as_micros(),
+        40_000,
+        0,
+        0,
+        0,
+    ];
+    for flow in 0..1_000 {
+        let report = Event::Report {
+            flow,
+            program: hosts.program,
+            urgent: false,
+            fields: &fields,
+        };
+        hosts.agent.handle(hosts.now, DatapathId(1), report);
+    }
+    assert_eq!(
+        hosts.agent.next_deadline(),
+        Some(hosts.now),
+        "the rest is done at the end of this moment"
+    );
+    hosts.wait(Duration::ZERO);
+    // A division can change the part of each: in the worst case five commands per member, one report each.
+    let work = hosts.agent.work() - before;
+    assert!(work <= 6_000, "{work}");
+}
+
 #[test]
 fn members_come_and_go() {
     let mut hosts = four("");
@@ -486,8 +591,9 @@ fn a_complaint_is_made_once_though_the_limit_has_room() {
     let mut window = super::Window::new(1);
     window.begin(10.0);
     group.shared = Some(window);
+    group.owner(None);
     for flow in 0..20 {
-        let member = super::Member::new(Time::ZERO, &FlowInfo::default(), true, 1.0);
+        let member = super::Member::new(Time::ZERO, &FlowInfo::default(), true, 0, 1.0);
         group.members.insert(id(1, flow), member);
     }
     for _ in 0..2 {
