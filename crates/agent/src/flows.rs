@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// A datapath, numbered by the driver of its link. A number is not used again while the agent runs.
+/// A datapath, numbered by the driver of its link. The number of one that is gone is used again after all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DatapathId(pub u32);
 
