@@ -1,7 +1,9 @@
-//! The Prometheus endpoint: figures of algorithms (`attach`) or of a gateway, as text (OpenMetrics 1.0) over HTTP.
+//! The Prometheus endpoint: metrics of algorithms (`attach`) or of a gateway over HTTP, as Prometheus' text (0.0.4) or, where a
+//! scraper asks for it, OpenMetrics 1.0.
 
 mod algorithms;
 mod connections;
+mod format;
 mod gateway;
 mod server;
 
@@ -15,6 +17,7 @@ use prometheus_client::registry::Registry;
 
 pub use algorithms::{AlgorithmStats, StampStats, registry as of_algorithms};
 pub use connections::{AgentStats, ConnectionStats, add as add_connections};
+pub use format::Format;
 pub use gateway::registry as of_gateway;
 pub use server::{Answer, serve};
 
@@ -40,7 +43,7 @@ fn counter(registry: &mut Registry, name: &str, help: &str, values: impl IntoIte
 }
 
 /// The text of these figures. `unread`: scrapes that found none.
-fn text(mut registry: Registry, unread: u64) -> String {
+fn text(mut registry: Registry, unread: u64, format: Format) -> String {
     let scrapes = Counter::<u64>::default();
     scrapes.inc_by(unread);
     let help = "Scrapes for which the figures could not be read";
@@ -51,5 +54,44 @@ fn text(mut registry: Registry, unread: u64) -> String {
     registry.register("log_dropped_lines", help, dropped);
     let mut text = String::new();
     encode(&mut text, &registry).expect("a String takes everything that is written to it");
-    text
+    match format {
+        Format::OpenMetrics => text,
+        Format::Text => format::to_text(&text),
+    }
+}
+
+/// Has `promtool check metrics`, where it is installed or unpacked by `scripts/setup test`, check a
+/// scrape.
+#[cfg(test)]
+fn promtool(registry: Registry) {
+    use std::io::Write as _;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/prometheus/usr/bin/promtool");
+    let mut command = Command::new(if unpacked.exists() { unpacked } else { "promtool".into() });
+    command
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let Ok(mut child) = command.spawn() else {
+        let skipped = "SKIPPED: no promtool; `scripts/setup test` unpacks it";
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
+            "{skipped}"
+        );
+        eprintln!("{skipped}");
+        return;
+    };
+    let text = text(registry, 0, Format::Text);
+    child
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(text.as_bytes())
+        .expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.trim().is_empty(), "{said}\n{text}");
 }

@@ -166,12 +166,31 @@ mod tests {
             reports: 12_345,
             ..AlgorithmStats::default()
         });
-        let text = crate::metrics::text(registry(&stats), 0);
+        let text = crate::metrics::text(registry(&stats), 0, crate::metrics::Format::OpenMetrics);
         assert!(text.contains("ccplane_flows{algorithm=\"ccp_reno\"} 3.0"), "{text}");
         assert!(
             text.contains("ccplane_reports_total{algorithm=\"ccp_cubic\"} 12345"),
             "{text}"
         );
         assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn promtool_finds_no_fault_with_the_metrics_of_attach() {
+        let stats = [AlgorithmStats {
+            algorithm: "ccp_dx".into(),
+            stamps: Some(StampStats::default()),
+            ..AlgorithmStats::default()
+        }];
+        let connections = [crate::metrics::ConnectionStats {
+            algorithm: "ccp_dx".into(),
+            agent: Some(crate::metrics::AgentStats::default()),
+            callbacks: Some(ccplane_linux::Histogram::default()),
+            exceptions: Some(0),
+            ..Default::default()
+        }];
+        let mut registry = registry(&stats);
+        crate::metrics::add_connections(&mut registry, &connections, &[]);
+        crate::metrics::promtool(registry);
     }
 }

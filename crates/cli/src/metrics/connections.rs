@@ -183,7 +183,7 @@ mod tests {
         };
         let mut registry = Registry::with_prefix("ccplane");
         add(&mut registry, &[stats, elsewhere], &[]);
-        let text = crate::metrics::text(registry, 0);
+        let text = crate::metrics::text(registry, 0, crate::metrics::Format::OpenMetrics);
         for line in [
             "ccplane_rtt_seconds_bucket{le=\"0.000064\",algorithm=\"ccp_cubic\"} 1",
             "ccplane_rtt_seconds_bucket{le=\"0.000128\",algorithm=\"ccp_cubic\"} 2",
@@ -215,7 +215,7 @@ mod tests {
         };
         let mut registry = Registry::with_prefix("ccplane");
         add(&mut registry, &[], &[arm]);
-        let text = crate::metrics::text(registry, 0);
+        let text = crate::metrics::text(registry, 0, crate::metrics::Format::OpenMetrics);
         for (arm, bytes) in [("steered", 7), ("control", 0)] {
             let line = format!("ccplane_arm_acked_bytes_total{{algorithm=\"ccp_copa\",arm=\"{arm}\"}} {bytes}");
             assert!(text.contains(&line), "{line}\n{text}");

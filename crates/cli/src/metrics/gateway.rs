@@ -245,7 +245,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::metrics::text;
+    use crate::metrics::{Format, text};
 
     fn report() -> Report {
         let peer = PeerReport {
@@ -295,8 +295,13 @@ mod tests {
     }
 
     #[test]
+    fn promtool_finds_no_fault_with_the_metrics_of_a_gateway() {
+        crate::metrics::promtool(registry(&report()));
+    }
+
+    #[test]
     fn each_value_is_there_in_its_base_unit_and_what_is_not_known_is_absent() {
-        let text = text(registry(&report()), 0);
+        let text = text(registry(&report()), 0, Format::OpenMetrics);
         for line in [
             "ccplane_gateway_limit_bytes_per_second{peer=\"site-b\"} 10000000.0",
             "ccplane_gateway_rtt_seconds{peer=\"site-b\"} 0.05",

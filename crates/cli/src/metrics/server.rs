@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -19,7 +19,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::text;
+use super::{Format, text};
 use crate::exit::{Failure, Kind};
 
 /// Bytes of a request's line and headers. Less is too little for some proxies' headers; more is memory for nothing.
@@ -31,6 +31,12 @@ const CONNECTIONS: usize = 16;
 const TIME: Duration = Duration::from_secs(2);
 /// The pause after an accept that failed, as it does without descriptors. Shorter would spin.
 const BACK_OFF: Duration = Duration::from_millis(200);
+
+/// Page at `/`, for a person with a browser.
+const LANDING_PAGE: &str = "<!doctype html>
+<html lang=\"en\"><head><meta charset=\"utf-8\"><title>ccplane</title></head>
+<body><h1>ccplane</h1><p><a href=\"/metrics\">Metrics</a> for Prometheus</p></body></html>
+";
 
 /// What the figures are, or why they cannot be read.
 pub type Figures = Result<Registry, String>;
@@ -125,12 +131,21 @@ impl Service {
         if !request.body().is_end_stream() {
             return plain(StatusCode::PAYLOAD_TOO_LARGE, "no body is taken\n".to_owned());
         }
-        if request.uri().path() != "/metrics" {
+        let path = request.uri().path();
+        if path != "/metrics" && path != "/" {
             return plain(StatusCode::NOT_FOUND, "see /metrics\n".to_owned());
         }
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n".to_owned());
         }
+        if path == "/" {
+            let mut response = plain(StatusCode::OK, LANDING_PAGE.to_owned());
+            let kind = HeaderValue::from_static("text/html; charset=utf-8");
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            return response;
+        }
+        let accepted = request.headers().get_all(ACCEPT).iter();
+        let format = Format::negotiate(accepted.filter_map(|value| value.to_str().ok()));
         let (sender, figures) = oneshot::channel();
         (self.ask)(sender);
         let figures = figures
@@ -138,8 +153,8 @@ impl Service {
             .unwrap_or_else(|_| Err("the process is ending".to_owned()));
         match figures {
             Ok(registry) => {
-                let mut response = plain(StatusCode::OK, text(registry, self.unread.get()));
-                let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+                let mut response = plain(StatusCode::OK, text(registry, self.unread.get(), format));
+                let kind = HeaderValue::from_static(format.content_type());
                 response.headers_mut().insert(CONTENT_TYPE, kind);
                 response
             }

@@ -43,6 +43,27 @@ fn a_scrape_over_http_gets_the_figures_of_the_moment() {
 }
 
 #[test]
+fn a_scrape_gets_the_format_that_it_asks_for_and_a_person_a_page() {
+    let address = start(figures);
+    let answer = exchange(address, GET);
+    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
+    assert!(answer.contains("# TYPE ccplane_fallbacks_total counter"), "{answer}");
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n";
+    let answer = exchange(address, request.as_bytes());
+    assert!(
+        answer.contains("content-type: application/openmetrics-text"),
+        "{answer}"
+    );
+    assert!(answer.ends_with("# EOF\n"), "{answer}");
+    let answer = exchange(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains("href=\"/metrics\""),
+        "{answer}"
+    );
+    assert!(exchange(address, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
 fn a_request_with_a_body_is_refused_however_it_says_so_and_the_next_is_served() {
     let address = start(figures);
     for header in [
