@@ -130,6 +130,105 @@ fn a_packet_log_has_every_packet_and_becomes_a_page() {
     assert!(said(&refused).contains("no pcapng file"), "{}", said(&refused));
 }
 
+/// A data packet of a log, as tshark reads it.
+struct Seen {
+    sequence: u64,
+    out_of_order: bool,
+}
+
+/// Data packets to the command; `None` without tshark.
+fn tshark(path: &str) -> Option<Vec<Seen>> {
+    let mut command = Command::new("tshark");
+    command.args([
+        "-nr",
+        path,
+        "-Y",
+        "frame.interface_name == \"down\" && tcp.len > 0",
+        "-T",
+        "fields",
+    ]);
+    command.args(["-e", "tcp.seq", "-e", "tcp.analysis.out_of_order"]);
+    let output = command.output().ok()?;
+    assert!(output.status.success(), "{}", said(&output));
+    let seen = |line: &str| {
+        let (sequence, flag) = line.split_once('\t').expect("two fields");
+        Seen {
+            sequence: sequence.parse().expect("a number"),
+            out_of_order: !flag.is_empty(),
+        }
+    };
+    Some(String::from_utf8_lossy(&output.stdout).lines().map(seen).collect())
+}
+
+#[test]
+fn drops_stand_where_their_flow_had_them() {
+    if !may_run("drops_stand_where_their_flow_had_them") {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("0.0.0.0:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("it connects");
+        std::io::Write::write_all(&mut stream, &vec![0x55; 3_000_000]).expect("it reads");
+    });
+    let log = Scratch::new("order.pcapng");
+    let path = log.0.to_str().expect("plain");
+    // A queue of two bandwidth-delay products: many packets are behind the ones ahead of a drop.
+    let options = format!("--rate 10mbit --delay 20ms --queue droptail:60p --log {path}");
+    let script = format!("cat < /dev/tcp/$CCPLANE_HOST/{port} | wc -c");
+    let output = run(&mut emu(&options, &script));
+    assert!(
+        output.status.success() && said(&output).contains("3000000"),
+        "{}",
+        said(&output)
+    );
+    server.join().expect("it has sent all");
+    let Some(packets) = tshark(path) else {
+        eprintln!("SKIPPED: drops_stand_where_their_flow_had_them: no tshark");
+        return;
+    };
+    // tshark also calls a retransmission within a round trip out of order: its sequence number was seen before.
+    let (mut sequences, mut repeated, mut disordered) = (std::collections::BTreeSet::new(), 0, 0);
+    for packet in packets {
+        let is_new = sequences.insert(packet.sequence);
+        repeated += usize::from(!is_new);
+        disordered += usize::from(is_new && packet.out_of_order);
+    }
+    assert!(repeated > 10, "the queue was to overflow: {repeated} retransmissions");
+    assert_eq!(disordered, 0);
+}
+
+#[test]
+fn what_a_link_cannot_do_is_said_before_the_command_runs() {
+    if !may_run("what_a_link_cannot_do_is_said_before_the_command_runs") {
+        return;
+    }
+    let output = run(&mut emu("--delay 5ms --jitter 10ms", "echo it runs"));
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(
+        said(&output).contains("jitter of 10ms is more than the delay of 5ms"),
+        "{}",
+        said(&output)
+    );
+    assert!(!said(&output).contains("it runs"));
+    // 100 Gbit/s over a second: no host lets TCP have 12.5 GB in flight.
+    let output = run(&mut emu(
+        "--rate 100gbit --delay 500ms --no-drain --json",
+        "echo it runs",
+    ));
+    assert!(output.status.success(), "{}", said(&output));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("net.ipv4.tcp_wmem") && errors.contains("12500000000"),
+        "{errors}"
+    );
+    // The object follows what the command printed.
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (first, object) = lines.trim_end().split_once('\n').expect("two lines");
+    let object: serde_json::Value = serde_json::from_str(object).expect("an object");
+    assert_eq!((first, &object["exit_code"]), ("it runs", &0.into()));
+}
+
 #[test]
 fn a_link_inside_a_link_adds_up() {
     if !may_run("a_link_inside_a_link_adds_up") {

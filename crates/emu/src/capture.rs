@@ -1,10 +1,11 @@
 //! The packet log: every packet of both directions in a pcapng file, with what the queue did to it.
 //!
-//! A packet is in it once, with the time at which it left the queue or was dropped. Its comment says how long it had waited and
-//! how much waited behind it, in words that [`read`] understands. The emulator's thread only copies headers into memory that
+//! A packet is in it once, with the time at which it left the queue; a dropped one where its flow had it. Its comment says how
+//! long it had waited and how much waited behind it, in words that [`read`] understands. The emulator's thread only copies headers into memory that
 //! is used again and again; another thread writes.
 
 mod file;
+mod order;
 mod read;
 
 use std::fs::File;
@@ -20,6 +21,7 @@ use ccplane_units::{Duration, Time};
 use crate::control::Way;
 use crate::{Config, Error};
 
+pub(crate) use order::FlowOrder;
 pub use read::{Captured, Logged, read};
 
 /// Bytes kept of each packet: headers of Ethernet, IPv4 and TCP with all their options take 134.
@@ -41,8 +43,10 @@ const PATIENCE: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
     pub(crate) way: Way,
-    /// When it left, or was dropped.
+    /// When it left; when the packets ahead of it had left if it was dropped.
     pub(crate) at: Time,
+    /// How much earlier it was dropped.
+    pub(crate) early: Duration,
     /// How long it was in the queue and on the line.
     pub(crate) queued: Duration,
     /// Bytes in the queue without it.
@@ -72,12 +76,28 @@ impl Sight {
         Sight {
             way,
             at,
+            early: Duration::ZERO,
             queued: at.since(stored.arrived),
             backlog: 0,
             dropped: None,
             bytes: packet.bytes + link.len() as u16,
             kept: kept as u8,
             head,
+        }
+    }
+
+    #[cfg(test)]
+    fn plain(at: Time, bytes: u16) -> Sight {
+        Sight {
+            way: Way::Forward,
+            at,
+            early: Duration::ZERO,
+            queued: Duration::ZERO,
+            backlog: 0,
+            dropped: None,
+            bytes,
+            kept: 0,
+            head: [0; KEPT],
         }
     }
 

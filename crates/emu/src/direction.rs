@@ -11,7 +11,7 @@ use ccplane_qdisc::{Delay, DelayModel, DropReason, Drops, Ecn, LineSpec, Loss, L
 use ccplane_units::{Duration, Time};
 
 use crate::LinkConfig;
-use crate::capture::Sight;
+use crate::capture::{FlowOrder, Sight};
 use crate::control::Way;
 use crate::link::Link;
 use crate::log::{Fate, LinkLog, Record};
@@ -47,6 +47,7 @@ struct Watch {
     now: Time,
     /// Bytes in the queue.
     backlog: u64,
+    order: FlowOrder,
     /// Packets that have left the queue since they were asked for.
     seen: Vec<Sight>,
 }
@@ -99,6 +100,7 @@ impl Direction {
             way,
             now: Time::ZERO,
             backlog: 0,
+            order: FlowOrder::default(),
             seen: Vec::new(),
         });
         self
@@ -107,6 +109,13 @@ impl Direction {
     /// What has left the queue since the last call; the caller takes it out.
     pub(crate) fn seen(&mut self) -> Option<&mut Vec<Sight>> {
         self.kept.watch.as_mut().map(|watch| &mut watch.seen)
+    }
+
+    /// What has left the queue since the last call, and the dropped packets that are held until others leave.
+    pub(crate) fn seen_at_end(&mut self) -> Option<&mut Vec<Sight>> {
+        let watch = self.kept.watch.as_mut()?;
+        watch.order.flush(watch.now, &mut watch.seen);
+        Some(&mut watch.seen)
     }
 
     /// Memory to put the next frame in, of at most `bytes`; then say how long it was with
@@ -132,6 +141,9 @@ impl Direction {
             let packet = Packet::new(place, index, frame.bytes(index), &headers);
             self.kept.log.arrived += 1;
             self.look(now);
+            if let Some(watch) = &mut self.kept.watch {
+                watch.order.on_arrived(packet.flow_hash(), (place, index));
+            }
             if !self.up || self.loss.next_is_lost() {
                 self.kept.dropped(packet, DropReason::Lost);
             } else {
@@ -295,7 +307,8 @@ impl Kept {
             let mut sight = Sight::of(stored, bytes, packet, watch.way, watch.now);
             (sight.dropped, sight.backlog) = (dropped, watch.backlog);
             if let Some(watch) = &mut self.watch {
-                watch.seen.push(sight);
+                let id = (packet.frame, packet.index);
+                watch.order.on_gone(packet.flow_hash(), id, sight, &mut watch.seen);
             }
         }
     }

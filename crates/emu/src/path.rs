@@ -104,7 +104,7 @@ impl Path {
     /// Stops and says what happened.
     pub(crate) fn finish(mut self) -> Result<EmuReport, Error> {
         self.control.stop();
-        let driver = self.join()?;
+        let mut driver = self.join()?;
         let after = [self.ends[0].stats()?, self.ends[1].stats()?];
         let tun_drops: u64 = after
             .iter()
@@ -112,10 +112,16 @@ impl Path {
             .map(|(after, before)| after.tx_dropped - before.tx_dropped + after.rx_dropped - before.rx_dropped)
             .sum();
         let ran = self.clock.now().since(Time::ZERO).max(Duration::from_nanos(1));
+        let mut tap = driver.tap;
+        if let Some(tap) = &mut tap {
+            for seen in driver.links.iter_mut().filter_map(Direction::seen_at_end) {
+                tap.take(self.clock.now(), seen);
+            }
+        }
         let [forward, reverse] = driver.links;
         Ok(EmuReport {
             audit: driver.lateness.audit(driver.own_drops, tun_drops, &self.bounds),
-            capture: driver.tap.map(capture::Tap::finish),
+            capture: tap.map(capture::Tap::finish),
             forward: forward.finish(),
             reverse: reverse.finish(),
             gso: self.gso,

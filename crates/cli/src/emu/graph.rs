@@ -170,7 +170,10 @@ impl Drawn {
         for packet in captured.packets.iter().filter(|packet| packet.way == way) {
             let Logged { at, queued, bytes, .. } = packet;
             match packet.dropped {
-                Some(reason) => drawn.dropped[usize::from(reason == DropReason::Lost)].push(at.as_secs_f64()),
+                Some(reason) => {
+                    let dropped = at.as_secs_f64() - packet.early.as_secs_f64();
+                    drawn.dropped[usize::from(reason == DropReason::Lost)].push(dropped.max(0.0));
+                }
                 None => {
                     let bin = (at.as_nanos() / bin_ns) as usize;
                     if let (Some(mbit), Some(longest)) = (drawn.mbit.get_mut(bin), drawn.queued_ms.get_mut(bin)) {

@@ -33,8 +33,11 @@ pub struct Captured {
 pub struct Logged {
     /// Which way it went.
     pub way: Way,
-    /// When it left the queue or was dropped, since the first packet of the log.
+    /// When it left the queue, since the first packet of the log; for a dropped packet, when the packets of its flow ahead of it had
+    /// left.
     pub at: Time,
+    /// How much earlier it was dropped.
+    pub early: Duration,
     /// How long it was in the queue and on the line.
     pub queued: Duration,
     /// Bytes in the queue without it.
@@ -51,6 +54,7 @@ pub struct Logged {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Words {
     queued: Duration,
+    early: Duration,
     backlog: u64,
     dropped: Option<DropReason>,
 }
@@ -69,6 +73,7 @@ impl Words {
     pub(super) fn of(sight: &Sight) -> Words {
         Words {
             queued: sight.queued,
+            early: sight.early,
             backlog: sight.backlog,
             dropped: sight.dropped,
         }
@@ -80,6 +85,9 @@ impl Words {
         if let Some((_, name)) = self.dropped.and_then(named) {
             let _ = write!(to, "dropped={name} ");
         }
+        if self.early > Duration::ZERO {
+            let _ = write!(to, "early_us={} ", self.early.as_nanos() as f64 / 1e3);
+        }
         let (queued, backlog) = (self.queued.as_nanos() as f64 / 1e3, self.backlog);
         let _ = write!(to, "queued_us={queued} backlog_bytes={backlog}");
     }
@@ -87,17 +95,22 @@ impl Words {
     fn read(text: &str) -> Option<Words> {
         let mut words = Words {
             queued: Duration::ZERO,
+            early: Duration::ZERO,
             backlog: 0,
             dropped: None,
+        };
+        let duration = |us: &str| {
+            let us = us.parse::<f64>().ok().filter(|us| (0.0..1e12).contains(us))?;
+            Some(Duration::from_nanos((us * 1e3).round() as u64))
         };
         let mut seen = 0;
         for word in text.split_ascii_whitespace() {
             match word.split_once('=')? {
                 ("queued_us", us) => {
-                    let us = us.parse::<f64>().ok().filter(|us| (0.0..1e12).contains(us))?;
-                    words.queued = Duration::from_nanos((us * 1e3).round() as u64);
+                    words.queued = duration(us)?;
                     seen += 1;
                 }
+                ("early_us", us) => words.early = duration(us)?,
                 ("backlog_bytes", bytes) => {
                     words.backlog = bytes.parse().ok()?;
                     seen += 1;
@@ -155,6 +168,7 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
         captured.packets.push(Logged {
             way,
             at: Time::ZERO + Duration::from_nanos(packet.timestamp.saturating_sub(first).as_nanos() as u64),
+            early: words.early,
             queued: words.queued,
             backlog: words.backlog,
             dropped: words.dropped,
@@ -197,9 +211,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(ns in 0_u64..1 << 49, backlog: u64, drop in 0..7_usize) {
+        fn what_is_written_is_read_again(ns in 0_u64..1 << 49, early in 0_u64..1 << 49, backlog: u64, drop in 0..7_usize) {
+            let early = Duration::from_nanos(early);
             let queued = Duration::from_nanos(ns);
-            let words = Words { queued, backlog, dropped: REASONS.get(drop).map(|(reason, _)| *reason) };
+            let words = Words { queued, early, backlog, dropped: REASONS.get(drop).map(|(reason, _)| *reason) };
             let mut text = String::from("what was there before");
             words.write(&mut text);
             prop_assert_eq!(Words::read(&text), Some(words), "{}", text);

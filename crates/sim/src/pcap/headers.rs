@@ -113,12 +113,15 @@ impl Headers {
         };
         // What the simulator counts as headers is filled up, so that a packet is as long as it was.
         let fill = (seen.bytes.saturating_sub(payload + IP + TCP) as usize).min(MOST_OPTIONS);
-        let mut options = options(segment, opens, ranges);
+        let options = options(segment, opens, ranges);
         let used: usize = options.iter().map(length).sum();
-        options.extend((used..fill.max(used.next_multiple_of(4))).map(|_| TcpOptionElement::Noop));
         // They fit: four ranges take 36 bytes, the options of a SYN 10.
-        if tcp.set_options(&options).is_err() {
-            tcp.set_options(&[]).ok();
+        if tcp.set_options(&options).is_ok() {
+            let mut raw = tcp.options.as_slice().get(..used).unwrap_or_default().to_vec();
+            pad(&mut raw, fill.max(used.next_multiple_of(4)));
+            if tcp.set_options_raw(&raw).is_err() {
+                tcp.set_options(&[]).ok();
+            }
         }
 
         let length = tcp.header_len() as u32 + payload;
@@ -194,6 +197,20 @@ fn options(segment: &Segment, opens: bool, mut ranges: Vec<(u32, u32)>) -> Vec<T
         TcpOptionElement::Noop,
         TcpOptionElement::SelectiveAcknowledgement(first, others),
     ]
+}
+
+/// Fills options up to `length` bytes. Four NOPs in a row would look like options that a router removed, so that
+/// more than three bytes are one option of kind 253, for experiments (RFC 4727), with an unassigned identifier.
+fn pad(options: &mut Vec<u8>, length: usize) {
+    const EXPERIMENT: u8 = 253;
+    const NOP: u8 = 1;
+    let missing = length.saturating_sub(options.len());
+    if missing > 3 {
+        options.extend([EXPERIMENT, missing as u8]);
+        options.resize(length, 0);
+    } else {
+        options.resize(options.len() + missing, NOP);
+    }
 }
 
 /// Bytes that an option takes.

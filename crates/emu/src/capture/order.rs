@@ -1,0 +1,128 @@
+//! The order of a packet log: that of the packets of each flow.
+//!
+//! A full queue drops a packet long before the packets ahead of it leave. Logged at that moment, it
+//! would make those look out of order. It is held until they have left, or one behind it leaves.
+
+use std::collections::{HashMap, VecDeque};
+
+use ccplane_units::Time;
+
+use super::Sight;
+
+/// Packets in a queue, by flow in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct FlowOrder {
+    flows: HashMap<u32, VecDeque<Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Frame, and number in it.
+    packet: (u32, u16),
+    /// Its record if it was dropped.
+    dropped: Option<Box<Sight>>,
+}
+
+impl FlowOrder {
+    /// Records that a packet came to the queue.
+    pub(crate) fn on_arrived(&mut self, flow: u32, packet: (u32, u16)) {
+        let dropped = None;
+        self.flows.entry(flow).or_default().push_back(Entry { packet, dropped });
+    }
+
+    /// Records that a packet left the queue or was dropped, and appends to `out` every record that is due.
+    pub(crate) fn on_gone(&mut self, flow: u32, packet: (u32, u16), sight: Sight, out: &mut Vec<Sight>) {
+        let now = sight.at;
+        let Some(entries) = self.flows.get_mut(&flow) else {
+            out.push(sight);
+            return;
+        };
+        let found = match sight.dropped {
+            // The newest packet mostly.
+            Some(_) => entries.iter().rposition(|entry| entry.packet == packet),
+            None => entries.iter().position(|entry| entry.packet == packet),
+        };
+        match found {
+            Some(index) if sight.dropped.is_some() => entries[index].dropped = Some(Box::new(sight)),
+            Some(index) => {
+                entries.remove(index);
+                // Packets that this one overtakes stay.
+                let mut earlier: VecDeque<Entry> = entries.drain(..index).collect();
+                earlier.retain_mut(|entry| emit(entry, now, out));
+                out.push(sight);
+                for entry in earlier.into_iter().rev() {
+                    entries.push_front(entry);
+                }
+            }
+            None => out.push(sight),
+        }
+        while let Some(front) = entries.front_mut()
+            && !emit(front, now, out)
+        {
+            entries.pop_front();
+        }
+        if entries.is_empty() {
+            self.flows.remove(&flow);
+        }
+    }
+
+    /// Appends the records that are still held, at the end of a log.
+    pub(crate) fn flush(&mut self, now: Time, out: &mut Vec<Sight>) {
+        for (_, entries) in self.flows.drain() {
+            for mut entry in entries {
+                emit(&mut entry, now, out);
+            }
+        }
+    }
+}
+
+/// Appends the record of a dropped packet, with the time at which it is due. Returns whether the packet
+/// is still in the queue.
+fn emit(entry: &mut Entry, now: Time, out: &mut Vec<Sight>) -> bool {
+    let Some(mut sight) = entry.dropped.take() else {
+        return true;
+    };
+    sight.early = now.since(sight.at);
+    sight.at = now;
+    out.push(*sight);
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_qdisc::DropReason;
+
+    use super::*;
+
+    /// The frames in the order of the log, with the time and how much earlier each was dropped, in ms.
+    fn log(steps: &[(u64, u32, Option<DropReason>)], arrived: u32) -> Vec<(u32, u64, u64)> {
+        let mut order = FlowOrder::default();
+        (0..arrived).for_each(|frame| order.on_arrived(1, (frame, 0)));
+        let mut out = Vec::new();
+        for (ms, frame, dropped) in steps {
+            let mut sight = Sight::plain(Time::from_micros(ms * 1_000), *frame as u16);
+            sight.dropped = *dropped;
+            order.on_gone(1, (*frame, 0), sight, &mut out);
+        }
+        assert!(order.flows.is_empty(), "nothing is held for ever");
+        let shown = |sight: &Sight| {
+            let ms = |ns: u64| ns / 1_000_000;
+            (sight.bytes.into(), ms(sight.at.as_nanos()), ms(sight.early.as_nanos()))
+        };
+        out.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn a_drop_follows_the_packets_ahead_of_it() {
+        let full = Some(DropReason::Full);
+        // 2 finds the queue full; 3 comes when 0 has left.
+        let steps = [(1, 2, full), (2, 0, None), (3, 1, None), (4, 3, None)];
+        assert_eq!(log(&steps, 4), [(0, 2, 0), (1, 3, 0), (2, 3, 2), (3, 4, 0)]);
+        // Nothing is ahead of a drop at the head.
+        let aqm = Some(DropReason::Aqm);
+        assert_eq!(log(&[(1, 0, aqm), (1, 1, None)], 2), [(0, 1, 0), (1, 1, 0)]);
+        // A packet that overtakes does not take those along that wait.
+        let steps = [(1, 1, full), (2, 2, None), (3, 0, None)];
+        assert_eq!(log(&steps, 3), [(1, 2, 1), (2, 2, 0), (0, 3, 0)]);
+    }
+}
