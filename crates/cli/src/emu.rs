@@ -221,14 +221,28 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
         nat: args.nat,
     };
     let report = shell(&config, around, &mut command, |info| {
-        // The command owns stdout.
-        eprintln!(
-            "ccplane emu {}: this host is {} (${HOST_VARIABLE}) behind the link",
-            info.id, info.host
-        );
+        // The command owns stdout until it ends.
+        if info.nested {
+            eprintln!(
+                "ccplane emu {}: the host is {} (${HOST_VARIABLE}) behind this link and the ones around it",
+                info.id, info.host
+            );
+        } else {
+            eprintln!(
+                "ccplane emu {}: this host is {} (${HOST_VARIABLE}) behind the link",
+                info.id, info.host
+            );
+        }
         queues(info.limits, config.mtu);
+        if let Some(warning) = small_buffers(&config) {
+            eprintln!("warning: {warning}");
+        }
     })
-    .map_err(fail)?;
+    .map_err(|error| match error {
+        // The rest of the usage is checked while the options are read.
+        ccplane_emu::Error::Jitter { .. } => Failure::new(Kind::Usage, error),
+        error => fail(error),
+    })?;
     let code = report.exit_code();
     tell(&report.report, code, json);
     Ok(code)
@@ -237,6 +251,23 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
 fn queues(limits: [Limit; 2], mtu: u32) {
     let [up, down] = limits.map(|limit| limit.describe(mtu));
     eprintln!("queues: up {up}, down {down}");
+}
+
+/// A warning where this host's TCP may not have a bandwidth-delay product in flight.
+fn small_buffers(config: &Config) -> Option<String> {
+    let limits = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").ok()?;
+    let most: u64 = limits.split_whitespace().nth(2)?.parse().ok()?;
+    let rtt = config.forward.delay + config.reverse.delay;
+    let rates = [&config.forward, &config.reverse].map(|link| link.line.mean_rate());
+    let fastest = rates.into_iter().flatten().map(|rate| rate.bytes_per_sec()).max()?;
+    let bdp = u128::from(fastest) * u128::from(rtt.as_nanos()) / 1_000_000_000;
+    (bdp > u128::from(most)).then(|| {
+        format!(
+            "net.ipv4.tcp_wmem lets TCP of this host have {most} bytes in flight, and the bandwidth-delay product is {bdp}; \
+             `sysctl -w net.ipv4.tcp_wmem=\"4096 16384 {}\"` (and tcp_rmem likewise) lets it fill the link",
+            2 * bdp
+        )
+    })
 }
 
 /// Joins two interfaces until somebody wants it to end.
@@ -393,7 +424,6 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
         Gso::On => "on",
         Gso::Off => "off",
     };
-    let mut stderr = std::io::stderr().lock();
     let done = if json {
         let object = serde_json::json!({
             "exit_code": code, "timing": timing, "gso": gso, "processor_share": report.processor_share, "up": way(&report.forward), "down": way(&report.reverse),
@@ -405,7 +435,7 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
                 "packets": log.packets, "missed": log.missed, "error": log.error,
             })),
         });
-        writeln!(stderr, "{object}")
+        writeln!(std::io::stdout().lock(), "{object}")
     } else {
         let line = |log: &LinkLog| {
             format!(
@@ -414,7 +444,7 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
             )
         };
         writeln!(
-            stderr,
+            std::io::stderr().lock(),
             "ccplane emu ({timing} timing, gso {gso}): up {}; down {}; late by {:.0} us at most for 99 % of packets; own \
              drops {}{}",
             line(&report.forward),
@@ -435,9 +465,10 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
     let lost = lost.filter(|_| !json).map(|log| {
         let why = log.error.as_deref().unwrap_or("the disk was too slow");
         writeln!(
-            stderr,
+            std::io::stderr().lock(),
             "packet log: {} packets are in it, {} are not: {why}",
-            log.packets, log.missed
+            log.packets,
+            log.missed
         )
     });
     // The command's own outcome matters more than a closed stderr.

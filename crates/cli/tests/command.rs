@@ -438,10 +438,7 @@ fn a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing() {
     ]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(7), "{text}");
-    let object = text
-        .lines()
-        .find_map(|l| serde_json::from_str::<serde_json::Value>(l).ok())
-        .expect("an account");
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an account");
     assert_eq!(object["exit_code"], 7);
     assert_eq!(object["audit"]["own_drops"], 0);
     let id = text

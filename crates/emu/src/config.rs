@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ccplane_qdisc::{DelayModel, LineSpec, LinkSeeds, LossModel, QueueSpec, Shape};
 use ccplane_units::Duration;
 
-use crate::Bounds;
+use crate::{Bounds, Error, Way};
 
 /// Both directions of a path and how to emulate it.
 #[derive(Clone, Debug)]
@@ -69,6 +69,15 @@ pub struct LinkConfig {
 }
 
 impl LinkConfig {
+    /// Refuses jitter above the delay.
+    pub(crate) fn check(&self, way: Way) -> Result<(), Error> {
+        if self.jitter > self.delay {
+            let (jitter, delay) = (self.jitter, self.delay);
+            return Err(Error::Jitter { way, jitter, delay });
+        }
+        Ok(())
+    }
+
     /// What becomes of a packet behind the line.
     pub(crate) fn delay_model(&self) -> DelayModel {
         if self.jitter == Duration::ZERO {

@@ -113,6 +113,8 @@ impl Control {
 
     /// Changes the delay of a direction, for all that has not left its queue. Nothing overtakes, unless it is to.
     pub fn set_delay(&self, way: Way, delay: Duration) -> Result<(), Error> {
+        let link = self.link(way);
+        LinkConfig { delay, ..link }.check(way)?;
         self.change(way, |link| {
             link.delay = delay;
             Change::Delay(link.delay_model())
@@ -122,6 +124,8 @@ impl Control {
 
     /// Changes how far a packet's delay may be from the mean, for all that has not left the queue.
     pub fn set_jitter(&self, way: Way, jitter: Duration) -> Result<(), Error> {
+        let link = self.link(way);
+        LinkConfig { jitter, ..link }.check(way)?;
         self.change(way, |link| {
             link.jitter = jitter;
             Change::Delay(link.delay_model())

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use ccplane_qdisc::QueueSpecError;
+use ccplane_units::Duration;
 
 use crate::Way;
 
@@ -27,6 +28,19 @@ pub enum Error {
     ZeroRate {
         /// Which direction.
         way: Way,
+    },
+    /// A packet would arrive before it was sent.
+    #[error(
+        "{way} link: a jitter of {jitter} is more than the delay of {delay}; a packet cannot arrive before it was sent: \
+         use a delay of {jitter} or more, or less jitter"
+    )]
+    Jitter {
+        /// Which direction.
+        way: Way,
+        /// How far a packet's delay may be from the delay.
+        jitter: Duration,
+        /// The delay.
+        delay: Duration,
     },
     /// The system refused.
     #[error("cannot {what}: {source}")]

@@ -184,6 +184,7 @@ impl End {
 pub(crate) fn limits(config: &Config) -> Result<[Limit; 2], Error> {
     let rtt = config.forward.delay + config.reverse.delay;
     let limit = |way, link: &LinkConfig| {
+        link.check(way)?;
         // The link itself has more to object to.
         Link::new(way, link, rtt, config.mtu)?;
         link.queue

@@ -55,8 +55,11 @@ pub struct ShellInfo {
     pub id: String,
     /// The namespace that the command runs in.
     pub namespace: String,
-    /// This host's address as the command sees it; the command's variable `CCPLANE_HOST` has it too.
+    /// The host's address as the command sees it; the command's variable `CCPLANE_HOST` has it too. Inside another link it is
+    /// the host that the outermost link leads to.
     pub host: IpAddr,
+    /// Whether this link is inside another one.
+    pub nested: bool,
     /// The command's address as this host sees it.
     pub command: IpAddr,
     /// What the queues hold, that from the command to the host first.
@@ -81,7 +84,8 @@ impl ShellReport {
 }
 
 /// Runs `command` in a namespace of its own, where everything goes through the emulated link to this host, forward
-/// being from the command to the host. There is no way further unless `around` says so. `ready` is called when the link is up and
+/// being from the command to the host. There is no way further unless `around` says so. Inside another link the command reaches
+/// the host of that one by way of both (IPv4, with nftables). `ready` is called when the link is up and
 /// the command about to start.
 ///
 /// Terminal signals are the command's: Ctrl-C reaches it, and this function goes on until it ends. SIGTERM and SIGHUP
@@ -121,23 +125,27 @@ pub fn shell(
     ];
     // A link inside this one may want to get further by way of it. Where it may not be set, that one says so.
     let _ = namespace.set_sysctl("net/ipv4/ip_forward", "1");
-    let outside = match around.nat {
-        true => Some(Outside::open(&id, host)?),
+    // The host behind all links is reached by way of the outer one, which knows this namespace's address only.
+    let outer = outer_host();
+    let outside = match around.nat || outer.is_some() {
+        true => Some(Outside::open(&id, host, around.nat)?),
         false => None,
     };
+    let known_host = outer.unwrap_or(host);
     let path = Path::start(config, ends, devices)?;
     let remote = Remote::serve(&id, path.control())?;
     ready(&ShellInfo {
         id,
         namespace: namespace.name().into(),
-        host: host.into(),
+        host: known_host.into(),
+        nested: outer.is_some(),
         command: inside.into(),
         limits: [path.limit(Way::Forward), path.limit(Way::Reverse)],
     });
-    command.env(HOST_VARIABLE, host.to_string());
+    command.env(HOST_VARIABLE, known_host.to_string());
     namespace.confine(ccplane_host::die_with_parent(command))?;
     if let Some(relay) = outside.as_ref().and_then(|outside| outside.names.as_ref()) {
-        ccplane_host::with_file_over(command, &relay.resolv_conf, RESOLV_CONF.as_ref()).map_err(names)?;
+        ccplane_host::with_file_over(command, &relay.resolv_conf, RESOLV_CONF.as_ref()).map_err(no_names)?;
     }
     let status = run(command, &signals)?;
     drop(remote);
@@ -150,11 +158,18 @@ pub fn shell(
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-fn names(source: io::Error) -> Error {
+fn no_names(source: io::Error) -> Error {
     Error::System {
         what: "give the command this host's name server (/etc/resolv.conf)",
         source,
     }
+}
+
+/// The host behind the outer link, where this process is inside one: it has the variable and the device.
+fn outer_host() -> Option<Ipv4Addr> {
+    let host = std::env::var(HOST_VARIABLE).ok()?.parse().ok()?;
+    let inside = getifaddrs().ok()?.any(|interface| interface.interface_name == DEVICE);
+    inside.then_some(host)
 }
 
 /// The way beyond this host.
@@ -165,14 +180,19 @@ struct Outside {
 }
 
 impl Outside {
-    /// Opens it for the network that `host` is this host's address in.
-    fn open(id: &str, host: Ipv4Addr) -> Result<Outside, Error> {
+    /// Opens it for the network that `host` is this host's address in, with `names` also for names.
+    fn open(id: &str, host: Ipv4Addr, names: bool) -> Result<Outside, Error> {
         let network = Ipv4Addr::from(u32::from(host) & !3);
         let translated = Masquerade::start(&format!("ccplane-{id}"), network, PREFIX)?;
-        // A host without a resolver has no names to give.
-        let settings = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
+        let relay = if names {
+            // A host without a resolver has no names to give.
+            let settings = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
+            Relay::start(&settings, host, id).map_err(no_names)?
+        } else {
+            None
+        };
         Ok(Outside {
-            names: Relay::start(&settings, host, id).map_err(names)?,
+            names: relay,
             _translated: translated,
         })
     }
