@@ -163,23 +163,28 @@ pub enum QueueSpecError {
     #[error("{0}")]
     Contradiction(String),
     /// No packet would fit.
-    #[error("the queue holds {bytes} bytes, less than one packet of {mtu} bytes; make it larger{}", hint(.bdp))]
+    #[error("the queue holds {bytes} bytes, less than one packet of {mtu} bytes{}", hint(*.bdp))]
     TooSmall {
         /// What it would hold.
         bytes: u64,
         /// The largest packet.
         mtu: u32,
-        /// Whether the size came from a bandwidth-delay product.
-        bdp: bool,
+        /// The rate whose bandwidth-delay product gave the size, if one did.
+        bdp: Option<Rate>,
     },
 }
 
-fn hint(bdp: &bool) -> &'static str {
-    if *bdp {
-        " (is the delay zero?), or give it in packets"
-    } else {
-        ""
-    }
+fn hint(bdp: Option<Rate>) -> String {
+    let Some(rate) = bdp else {
+        return "; make it larger".to_owned();
+    };
+    let rate = match rate.bytes_per_sec() {
+        0 => "below 8bit/s".to_owned(),
+        _ => format!("of {rate}/s"),
+    };
+    format!(
+        ": the link has a mean rate {rate}; is that meant, and is the delay zero? Make it larger, or give it in packets"
+    )
 }
 
 impl QueueSpec {
@@ -292,7 +297,7 @@ impl Size {
             Limit::Bytes(bytes) if bytes < u64::from(mtu) => bytes,
             _ => return Ok(limit),
         };
-        let bdp = matches!(self, Size::MilliBdp(_));
+        let bdp = rate.filter(|_| matches!(self, Size::MilliBdp(_)));
         Err(QueueSpecError::TooSmall { bytes, mtu, bdp })
     }
 

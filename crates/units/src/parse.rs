@@ -137,12 +137,17 @@ const TI: u64 = 1 << 40;
 impl FromStr for Rate {
     type Err = ParseError;
 
-    /// `96mbit`, `1.5gbit`, `12MB/s`: `bit` units are bits/s, as in tc, `B/s` units bytes/s, with `k m g t` of 1000 and `ki mi gi ti` of
+    /// `96mbit`, `1.5gbit`, `10 Mbit/s`, `12MB/s`: `bit` units are bits/s, as in tc, `B/s` units bytes/s, with `k m g t` of 1000 and `ki mi gi ti` of
     /// 1024, in any case. `bps` is bytes/s to tc and bits/s to everybody else: an error. Rounds down to whole bytes/s; zero is an
     /// error.
     fn from_str(text: &str) -> Result<Rate, ParseError> {
-        const UNITS: [(&str, u64, u64); 18] = [
+        const UNITS: [(&str, u64, u64); 23] = [
             ("bit", 1, 8),
+            ("bit/s", 1, 8),
+            ("kbit/s", K, 8),
+            ("mbit/s", M, 8),
+            ("gbit/s", G, 8),
+            ("tbit/s", T, 8),
             ("kbit", K, 8),
             ("mbit", M, 8),
             ("gbit", G, 8),

@@ -25,6 +25,9 @@ fn rates_are_read_as_tc_reads_them() {
     assert_eq!(rate("96mbit"), Ok(12_000_000));
     assert_eq!(rate("1.5gbit"), Ok(187_500_000));
     assert_eq!(rate("100kbit"), Ok(12_500));
+    // As pages and tables print them.
+    assert_eq!(rate("10 Mbit/s"), Ok(1_250_000));
+    assert_eq!(rate("1.5 Gbit/s"), rate("1500mbit"));
     assert_eq!(rate("8bit"), Ok(1));
     assert_eq!(rate("1tbit"), Ok(125_000_000_000));
     assert_eq!(rate("12MB/s"), Ok(12_000_000));

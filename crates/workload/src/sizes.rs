@@ -7,7 +7,7 @@ use ccplane_units::Bytes;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-use super::tables::TABLES;
+use super::tables::{NS2_PACKET, TABLES};
 
 /// A distribution of sizes: points (size, share of all sizes up to it), linear between them.
 ///
@@ -85,32 +85,51 @@ impl SizeTable {
         TABLES.iter().map(|table| (table.name, table.source))
     }
 
-    /// Reads lines `bytes share`, as published tables stand in files; `#` begins a comment. An error's `index` is the
-    /// line.
+    /// Reads a table as it is published: lines `bytes share`, with shares up to 1 or up to 100 (%), or
+    /// ns-2's lines `packets number share`, in packets of 1,460 bytes. `#` begins a comment. An error's
+    /// `index` is the line.
     pub fn parse(text: &str) -> Result<SizeTable, SizeTableError> {
-        let (mut points, mut lines) = (Vec::new(), Vec::new());
+        let (mut points, mut lines, mut columns) = (Vec::new(), Vec::new(), None);
         for (n, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or_default();
-            let mut words = line.split([' ', '\t', ',']).filter(|word| !word.trim().is_empty());
-            let Some(size) = words.next() else { continue };
-            let point = words.next().and_then(|share| {
-                let bytes = size.parse().ok().or_else(|| Some(size.parse::<Bytes>().ok()?.get()))?;
-                Some((bytes, share.trim().parse().ok()?))
-            });
-            match (point, words.next()) {
-                (Some(point), None) => points.push(point),
-                _ => {
-                    return Err(SizeTableError {
-                        index: n,
-                        why: format!("`{}` is not a size and a share", line.trim().escape_debug()),
-                        share: false,
-                        fix: "write lines such as `10000 0.15`",
-                    });
-                }
+            let words: Vec<&str> = line
+                .split([' ', '\t', ','])
+                .map(str::trim)
+                .filter(|word| !word.is_empty())
+                .collect();
+            let (size, share) = match words[..] {
+                [] => continue,
+                [size, share] | [size, _, share] => (size, share),
+                [..] => ("", ""),
+            };
+            let wrong = |why: String, fix| SizeTableError {
+                index: n,
+                why,
+                share: false,
+                fix,
+            };
+            let bytes = size.parse().ok().or_else(|| Some(size.parse::<Bytes>().ok()?.get()));
+            let Some(point) = bytes.zip(share.parse::<f64>().ok()) else {
+                return Err(wrong(
+                    format!("`{}` is not a size and a share", line.trim().escape_debug()),
+                    "write lines such as `10000 0.15`, or `7 1 0.15` in packets of 1,460 bytes as ns-2 does",
+                ));
+            };
+            let before = *columns.get_or_insert(words.len());
+            if words.len() != before {
+                return Err(wrong(
+                    format!("{} columns, after lines with {before}", words.len()),
+                    "write all lines alike: `bytes share`, or `packets number share`",
+                ));
             }
+            points.push(point);
             lines.push(n);
         }
-        SizeTable::new(&points).map_err(|error| SizeTableError {
+        if points.last().is_some_and(|(_, share)| (share - 100.0).abs() < ROUNDING) {
+            points.iter_mut().for_each(|(_, share)| *share /= 100.0);
+        }
+        let unit = if columns == Some(3) { NS2_PACKET } else { 1 };
+        SizeTable::in_units(&points, unit).map_err(|error| SizeTableError {
             index: lines.get(error.index).copied().unwrap_or(1),
             ..error
         })
@@ -278,6 +297,33 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn tables_are_read_as_others_publish_them() {
+        let shares = "0 0\n10000 0.15\n20000 0.6\n1000000 1\n";
+        // HPCC's, in percent.
+        let percent = include_str!("../../../tests/cases/13-percent.cdf");
+        assert_eq!(SizeTable::parse(percent), SizeTable::parse(shares));
+        // pFabric's, for ns-2: packets, a number that is not read, the share.
+        let table = TABLES
+            .iter()
+            .find(|table| table.name == "websearch-packets")
+            .expect("it is there");
+        let ns2: String = table
+            .points
+            .iter()
+            .map(|(size, share)| format!("{size} 1 {share}\n"))
+            .collect();
+        assert_eq!(SizeTable::parse(&ns2).ok(), SizeTable::named("websearch-packets"));
+        for (text, line, why) in [
+            ("0 0\n10 1 0.5\n", 2, "3 columns, after lines with 2"),
+            ("0 0 0 0\n", 1, "not a size and a share"),
+            ("0 0\n100 40\n", 2, "not between 0 and 1"),
+        ] {
+            let error = SizeTable::parse(text).expect_err(text);
+            assert!(error.index == line && error.to_string().contains(why), "{error}");
+        }
+    }
 
     /// The means that go with the tables where they were published, or are computed from their points.
     #[test]

@@ -15,7 +15,7 @@ pub(super) struct Published {
 }
 
 /// Payload of a packet in the ns-2 scripts that count flows in packets.
-const NS2_PACKET: u64 = 1_460;
+pub(super) const NS2_PACKET: u64 = 1_460;
 
 pub(super) const TABLES: &[Published] = &[
     Published {

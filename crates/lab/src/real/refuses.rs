@@ -77,8 +77,8 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
         .collect();
     if let [forward, _] = names[..] {
         let drawn = scenario.report.link.as_ref().map(|link| &*link.text);
-        let named = matches!(scenario.topology, Topology::Graph { .. });
-        if drawn.map_or(named, |drawn| drawn != forward) {
+        // Without [report] the bottleneck is drawn.
+        if drawn.is_some_and(|drawn| drawn != forward) {
             parts.push(format!("`link` in [report]: it is the bottleneck, `{forward}`"));
         }
     }

@@ -42,12 +42,21 @@ fn a_limit_is_told_in_packets_and_bytes() {
 #[test]
 fn a_queue_that_holds_no_packet_is_refused() {
     let too_small = |bytes, bdp| Err(QueueSpecError::TooSmall { bytes, mtu: 1_500, bdp });
-    assert_eq!(limit("droptail:1bdp", 96, 0), too_small(0, true));
-    assert_eq!(limit("droptail:0p", 96, 20), too_small(0, false));
-    assert_eq!(limit("droptail:1499B", 96, 20), too_small(1_499, false));
+    let rate = Rate::from_bits_per_sec(96_000_000);
+    assert_eq!(limit("droptail:1bdp", 96, 0), too_small(0, Some(rate)));
+    assert_eq!(limit("droptail:0p", 96, 20), too_small(0, None));
+    assert_eq!(limit("droptail:1499B", 96, 20), too_small(1_499, None));
     assert_eq!(limit("droptail:1bdp", 0, 20), Err(QueueSpecError::NoRate));
     let text = limit("droptail:1bdp", 96, 0).expect_err("0 bytes").to_string();
     assert!(text.contains("less than one packet of 1500 bytes") && text.contains("is the delay zero?"));
+    assert!(text.contains("mean rate of 96mbit/s"), "{text}");
+    // A line of the trace at 1 ms, and the next after 136 years.
+    let trace = crate::Trace::parse(include_str!("../../../../../tests/cases/12-slow.trace")).expect("a trace");
+    let queue: QueueSpec = "droptail:1bdp".parse().expect("a queue");
+    let refused = queue
+        .limit(Some(trace.mean_rate()), Duration::from_millis(20), 1_500)
+        .expect_err("no packet fits");
+    assert!(refused.to_string().contains("mean rate below 8bit/s"), "{refused}");
 }
 
 #[test]
