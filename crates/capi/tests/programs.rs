@@ -121,6 +121,25 @@ fn simulated(name: &str) -> (f64, f64) {
     (received as f64 * 8.0 / SECONDS as f64 / 1e6, waited)
 }
 
+/// The output of the example in docs/c.md is what the example prints.
+#[test]
+fn the_page_shows_what_the_example_prints() {
+    let Some(udp) = program("udp-page", "../../examples/c/udp.c") else {
+        return;
+    };
+    let page = std::fs::read_to_string(home().join("../../docs/c.md")).expect("the page");
+    let shown = page
+        .lines()
+        .find(|line| line.starts_with("{\"algorithm\""))
+        .expect("an output");
+    let (begins, _) = shown.split_once("...").expect("it is cut");
+    let said = run(&udp, &["cubic", "--seconds", "10"]);
+    assert!(
+        said.starts_with(begins),
+        "docs/c.md has\n{shown}\nand the example prints\n{said}"
+    );
+}
+
 /// The example has loss detection, retransmission and pacing of its own, and its packets go through sockets. Its time is virtual here.
 #[test]
 fn algorithms_fill_a_link_behind_a_transport_in_c_as_they_do_behind_ours() {

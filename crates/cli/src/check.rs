@@ -84,11 +84,6 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     if let Some(warnings) = warnings {
         crate::output::draw(warnings);
     }
-    if !args.quiet {
-        println!("# typed tree\n{}", program.tree());
-        println!("# bytecode\n{}", program.bytecode());
-        println!("# eBPF\n{}", codegen::listing(code));
-    }
     match warned {
         0 => println!("{name}: no errors, no warnings"),
         n => println!("{name}: no errors, {}", counted(n)),
@@ -120,6 +115,11 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     match version1::unsayable(&program) {
         None => println!("  CCP datapaths      can run it"),
         Some(why) => println!("  CCP datapaths      cannot run it: {why}"),
+    }
+    if !args.quiet {
+        println!("\n# typed tree\n{}", program.tree());
+        println!("# bytecode\n{}", program.bytecode());
+        println!("# eBPF\n{}", codegen::listing(code));
     }
     outcome
 }

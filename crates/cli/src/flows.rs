@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Instant;
 
+use ccplane_units::Duration;
 use clap::Args;
 
 use crate::exit::{Failure, Kind};
@@ -25,6 +26,8 @@ pub struct FlowsArgs {
 
 /// Between two looks.
 const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+/// Longest time between two heartbeats of an agent that lives: it writes hundreds each second.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(2);
 /// How soon Ctrl-C is noticed.
 const NOTICE: std::time::Duration = std::time::Duration::from_millis(50);
 /// To the upper left corner, and nothing below it (ECMA-48).
@@ -101,6 +104,13 @@ fn steered_by(flow: &ccplane_linux::FlowView, alone: bool) -> &'static str {
     }
 }
 
+/// Time since the last heartbeat of an agent that is gone. A program without an agent has no heartbeats.
+fn agent_silence(observed: &ccplane_linux::Observed) -> Option<Duration> {
+    (!observed.alone())
+        .then(|| observed.silence())
+        .filter(|silence| *silence > HEARTBEAT_MAX)
+}
+
 /// Shows all of it once.
 fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     let totals = stats()?;
@@ -131,7 +141,15 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                 })
             })
             .collect();
-        println!("{}", serde_json::json!({ "algorithms": totals, "flows": flows }));
+        let gone: Vec<&str> = observed
+            .iter()
+            .filter(|o| agent_silence(o).is_some())
+            .map(ccplane_linux::Observed::name)
+            .collect();
+        println!(
+            "{}",
+            serde_json::json!({ "algorithms": totals, "flows": flows, "agents_gone": gone })
+        );
         return Ok(());
     }
     if totals.is_empty() {
@@ -177,6 +195,15 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
              {} super-packets not stamped",
             s.flows, s.agreed, s.not_agreed, s.samples, s.impossible, s.malformed, s.no_room, s.unstamped, s.bursts
         );
+    }
+    for o in &observed {
+        if let Some(silence) = agent_silence(o) {
+            println!(
+                "{}: its agent has been gone for {:.1} s, and its flows run NewReno; start `ccplane attach` again, or `ccplane detach`",
+                o.name(),
+                silence.as_secs_f64()
+            );
+        }
     }
     if !flows.is_empty() {
         let rows: Vec<Vec<String>> = flows

@@ -40,7 +40,7 @@ pub struct RecvArgs {
     /// Where to listen.
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:4790")]
     listen: SocketAddr,
-    /// A folder, which takes files under their names; a file, which takes one; `-` for standard output; or a
+    /// A folder, which takes files under their names, and is made where its name ends in `/`; a file, which takes one; `-` for standard output; or a
     /// device such as `/dev/null`.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,

@@ -122,6 +122,33 @@ fn flows_are_watched_until_ctrl_c() {
 }
 
 #[test]
+fn flows_reports_an_agent_that_was_killed() {
+    if !can_run("flows_reports_an_agent_that_was_killed") {
+        return;
+    }
+    let _host = lock_host();
+    let mut process = Attach::start();
+    let gone = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        let output = command
+            .args(["flows", "--json"])
+            .output()
+            .expect("the binary under test starts");
+        let flows: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an object");
+        let gone = flows["agents_gone"].as_array().expect("a list").clone();
+        gone.contains(&NAME.into())
+    };
+    assert!(!gone(), "it lives");
+    process.0.kill().expect("it runs");
+    process.0.wait().expect("our child");
+    eventually("the agent is missed", gone);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    let output = command.arg("flows").output().expect("the binary under test starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains(&format!("{NAME}: its agent has been gone for")), "{said}");
+}
+
+#[test]
 fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything() {
     if !can_run("the_agents_thread_steers_without_capabilities_and_the_end_removes_everything") {
         return;

@@ -94,6 +94,10 @@ fn a_program_without_errors_shows_what_it_costs() {
     for part in ["# typed tree", "# bytecode", "# eBPF", "at most 2 an ACK"] {
         assert!(text.contains(part), "{text}");
     }
+    assert!(
+        text.find("no errors") < text.find("# typed tree"),
+        "the verdict comes first: {text}"
+    );
 }
 
 #[test]

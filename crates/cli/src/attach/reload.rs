@@ -31,7 +31,7 @@ impl Reload<'_> {
             return;
         }
         match self.reload(arms) {
-            Ok(()) => tracing::warn!("reloaded {}", config::path(self.args).display()),
+            Ok(()) => crate::log::write(format!("reloaded {}", config::path(self.args).display())),
             Err(failure) => {
                 tracing::error!("not reloaded, nothing changed: {failure}");
                 crate::log::write(crate::output::drawn(failure));

@@ -105,7 +105,9 @@ fn reload(gateway: &Gateway, args: &RunArgs, registry: &Registry) {
         }
     };
     match gateway.reload(config) {
-        Ok(changes) => changes.iter().for_each(|change| tracing::warn!("reloaded: {change}")),
+        Ok(changes) => changes
+            .iter()
+            .for_each(|change| crate::log::write(format!("reloaded: {change}"))),
         Err(why) => tracing::error!("not reloaded: {why}"),
     }
 }

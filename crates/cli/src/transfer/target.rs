@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, Metadata, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +45,15 @@ impl Target {
         if out == Path::new("-") {
             return Ok(Target::Stdout);
         }
+        let is_folder = out.as_os_str().as_bytes().ends_with(b"/");
         match fs::metadata(out) {
+            Err(why) if is_folder && why.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir(out).map_err(|why| {
+                    let text = format!("--out {}: the folder cannot be made: {why}", out.display());
+                    Failure::text(Kind::Usage, text).hint("make the folders above it first")
+                })?;
+                return Folder::open(out).map(Target::Folder);
+            }
             Ok(about) if about.is_dir() => return Folder::open(out).map(Target::Folder),
             Ok(about) if !about.is_file() => return device(out, &about),
             Err(why) if why.kind() != io::ErrorKind::NotFound => {

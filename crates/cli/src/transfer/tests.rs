@@ -72,6 +72,20 @@ fn a_file_has_its_name_when_it_is_complete_and_leaves_nothing_else() {
 }
 
 #[test]
+fn a_name_that_ends_in_a_slash_is_a_folder() {
+    let folder = TestFolder::new("slash");
+    let path = folder.0.join("new/");
+    let target = Target::parse(&path, false).unwrap();
+    assert!(!target.is_single());
+    let mut sink = open(&target, "sent");
+    sink.write(b"whole").unwrap();
+    sink.store(true).unwrap();
+    assert_eq!(fs::read(folder.0.join("new/sent")).unwrap(), b"whole");
+    let refused = Target::parse(&folder.0.join("none/new/"), false).unwrap_err();
+    assert!(refused.to_string().contains("cannot be made"), "{refused}");
+}
+
+#[test]
 fn a_file_that_appears_meanwhile_is_not_replaced() {
     let folder = TestFolder::new("meanwhile");
     let path = folder.0.join("out");
