@@ -324,6 +324,11 @@ impl Paper {
         filled
     }
 
+    /// A label with its braces filled: without a label of its own, a contender has its algorithm's text.
+    fn label(&self, choice: &Choice, point: &Point) -> String {
+        self.filled(&choice.label, point, |choice| &choice.label)
+    }
+
     /// The scenario of a point. A recorded link takes the place of every generated one.
     fn scenario(&self, point: &Point, quick: bool, trace: Option<&Path>) -> Result<Scenario, Problem> {
         let mut words = self.words.clone();

@@ -218,8 +218,11 @@ impl Findings {
         for remark in &self.remarks {
             let _ = write!(out, "<p>{}</p>", escape(remark));
         }
-        let deviations = html::list(&self.deviations);
-        out + "<h3>Where this deviates from the paper</h3>" + &deviations + "</section>"
+        if !self.deviations.is_empty() {
+            out += "<h3>Where this deviates from the paper</h3>";
+            out += &html::list(&self.deviations);
+        }
+        out + "</section>"
     }
 
     /// Our figures beside the paper's.
@@ -237,7 +240,9 @@ impl Findings {
             let _ = writeln!(out, "{title}\n\n{}", table.text());
         }
         let mut words = self.remarks.join("\n");
-        words += "\nWhere this deviates from the paper:\n";
+        if !self.deviations.is_empty() {
+            words += "\nWhere this deviates from the paper:\n";
+        }
         for deviation in &self.deviations {
             let _ = writeln!(words, "- {deviation}");
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ccplane_lab::scenario::{Problem, Scenario, Source};
+use ccplane_units::{Bytes, Duration, Rate};
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
 
@@ -245,6 +246,24 @@ fn named(key: &str, label: &str) -> Choice {
     }
 }
 
+/// Position of a value on an axis: a number, or a quantity in Mbit/s, ms, bytes or %, by its kind.
+pub(super) fn coordinate(value: &Value) -> Option<f64> {
+    let quantity = |text: &str| {
+        let rate = text.parse::<Rate>().map(|rate| rate.bytes_per_sec() as f64 * 8.0 / 1e6);
+        let time = text.parse::<Duration>().map(|time| time.as_secs_f64() * 1e3);
+        let size = text.parse::<Bytes>().map(|size| size.get() as f64);
+        let share = text
+            .strip_suffix('%')
+            .and_then(|share| share.trim().parse::<f64>().ok());
+        rate.ok().or(time.ok()).or(size.ok()).or(share)
+    };
+    match value {
+        Value::String(text) => quantity(text),
+        Value::Integer(number) => Some(*number as f64),
+        _ => value.as_float(),
+    }
+}
+
 /// An axis of the grid.
 fn axis(context: &Context, at: &Spanned<written::Grid>) -> Result<Dim, Problem> {
     let grid = at.get_ref();
@@ -274,10 +293,7 @@ fn axis(context: &Context, at: &Spanned<written::Grid>) -> Result<Dim, Problem> 
                     })
                 });
                 Ok(Choice {
-                    x: value
-                        .get_ref()
-                        .as_float()
-                        .or(value.get_ref().as_integer().map(|n| n as f64)),
+                    x: coordinate(value.get_ref()),
                     puts: puts.transpose()?.into_iter().collect(),
                     ..named(&key, &key)
                 })

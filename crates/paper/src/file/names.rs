@@ -347,7 +347,7 @@ impl Names<'_> {
             return Err(context.problem(
                 &chart.x,
                 format!("`{}` has no place on an axis", nowhere.key),
-                "give its cell a number `x = …`",
+                "give its cell a number `x = …`, or values that are numbers or quantities of one kind, as 10mbit, 20ms, 64kB or 1%",
             ));
         }
         let measure = match (x, &chart.value) {

@@ -200,8 +200,8 @@ impl Shown<'_> {
                     .zip(table.across)
                     .and_then(|(value, dim)| paper.choice(dim, value));
                 headings.push(match label {
-                    Some(choice) if table.columns.len() == 1 => choice.label.clone(),
-                    Some(choice) => format!("{}\n{}", choice.label, column.heading),
+                    Some(choice) if table.columns.len() == 1 => paper.label(choice, &title),
+                    Some(choice) => format!("{}\n{}", paper.label(choice, &title), column.heading),
                     None => column.heading.clone(),
                 });
             }
@@ -219,7 +219,7 @@ impl Shown<'_> {
                     .rows
                     .iter()
                     .filter_map(|dim| paper.choice(*dim, *point.get(*dim)?));
-                let mut row: Vec<String> = labels.map(|choice| choice.label.clone()).collect();
+                let mut row: Vec<String> = labels.map(|choice| paper.label(choice, point)).collect();
                 let mut any = false;
                 for (value, column) in columns() {
                     let mut at = with(point, &column.fixed);
@@ -346,7 +346,7 @@ impl Shown<'_> {
     fn line(&self, chart: &Chart, point: &Point) -> Option<(usize, String)> {
         let value = *point.get(chart.lines)?;
         let choice: &Choice = self.paper.choice(chart.lines, value)?;
-        Some((value, choice.label.clone()))
+        Some((value, self.paper.label(choice, point)))
     }
 
     /// What disturbed runs on real packets, and what datapaths complain of.
@@ -370,7 +370,7 @@ impl Shown<'_> {
                 .iter()
                 .enumerate()
                 .filter_map(|(dim, value)| self.paper.choice(dim, *value));
-            let labels: Vec<&str> = labels.map(|choice| choice.label.as_str()).collect();
+            let labels: Vec<String> = labels.map(|choice| self.paper.label(choice, point)).collect();
             for complaint in complaints {
                 findings.remark(format!("{}: {complaint}.", labels.join(", ")));
             }

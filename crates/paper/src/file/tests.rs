@@ -280,7 +280,7 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "only = { rate = \"10mbit\" }",
         ),
         (
-            small("[[chart]]\ncaption = \"c\"\nx = \"rate\"\nvalue = \"jain\"\n"),
+            small("[[chart]]\ncaption = \"c\"\nx = \"rate\"\nvalue = \"jain\"\n").replace("20mbit", "fast"),
             22,
             "no place",
             "x = ",
@@ -533,6 +533,30 @@ fn a_paper_of_ones_own_runs() {
     assert_eq!(row(["20mbit", "native:reno"]).and_then(|row| row.last()), Some(&"1.00"));
     assert_eq!(row(["20mbit", "native:reno"]).map(Vec::len), Some(4));
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn labels_are_filled_and_quantities_are_an_axis() {
+    let directory = std::env::temp_dir().join(format!("ccplane-own-labels-{}", std::process::id()));
+    let more = "[[grid]]\nname = \"back\"\nvalues = [\"reno\", \"cubic\"]\n\
+                [[contender]]\nalgorithm = \"native:{back}\"\nkey = \"other\"\n\
+                [[table]]\ntitle = \"all\"\nrows = [\"rate\", \"back\", \"contender\"]\ncolumns = [{ value = \"goodput_mbit\" }]\n\
+                [[chart]]\ncaption = \"use\"\ntitle = \"{back}\"\nx = \"rate\"\nvalue = \"utilisation\"\n";
+    let paper = read(&small(more)).unwrap_or_else(|problem| panic!("{problem}"));
+    let options = options(directory.clone());
+    let outcome = paper.experiment().run(&options, &Registry::builtin(), &Quiet).unwrap();
+    let page = std::fs::read_to_string(outcome.page).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    for text in [&outcome.text, &page] {
+        assert!(text.contains("native:cubic") && !text.contains("{back}"), "{text}");
+        assert!(
+            !text.contains("deviates from the paper"),
+            "there is nothing to list: {text}"
+        );
+    }
+    let rates = ["10mbit", "1.5gbit", "20ms", "64kB", "1%"].map(|text| check::coordinate(&text.into()));
+    assert_eq!(rates, [10.0, 1_500.0, 20.0, 64_000.0, 1.0].map(Some));
+    assert_eq!(check::coordinate(&"droptail:1bdp".into()), None);
 }
 
 /// The scenario of a paper of the program: what stands at these keys, and else the first there is.
