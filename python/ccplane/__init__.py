@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 import atexit
+import copy
+import functools
 import importlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from . import _ccplane, _gym, _toml
@@ -119,7 +121,44 @@ class Algorithm(Generic[State]):
         raise NotImplementedError
 
 
-Contender = str | type[Algorithm[Any]]
+Contender = (
+    str
+    | type[Algorithm[Any]]
+    | Algorithm[Any]
+    | tuple[type[Algorithm[Any]], Mapping[str, Any]]
+    | Callable[[], Algorithm[Any]]
+)
+"""A name as on the command line, a class, an object, `(Class, {keyword: value})`, or a function without parameters that makes an object:
+a lambda or a `functools.partial`."""
+
+
+class _Maker:
+    """A contender made by a function, with the attributes of the class of what it makes."""
+
+    parameters: Mapping[str, Any] = {}
+
+    def __init__(self, make: Callable[[], Algorithm[Any]]) -> None:
+        self._make = make
+        self._class = type(make())
+        self.name = self._class.name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._class, name)
+
+    def __call__(self) -> Algorithm[Any]:
+        return self._make()
+
+
+def _maker(contender: Any) -> Any:
+    """The class or the function that makes the objects of a contender: each run has its own."""
+    if isinstance(contender, type):
+        return contender
+    if isinstance(contender, tuple):
+        cls, given = contender
+        return _Maker(functools.partial(cls, **given))
+    if isinstance(contender, Algorithm) or not callable(contender):
+        return _Maker(functools.partial(copy.deepcopy, contender))
+    return _Maker(contender)
 
 
 class Result:
@@ -178,8 +217,9 @@ def run(
     """Runs a scenario in the simulator.
 
     `scenario` is the name of one that comes with ccplane, a path, the text of a file, or a dict of the same keys
-    (docs/scenarios.md). `contenders` replace those of the scenario: names as on the command line, or classes. `algorithms` are classes that the scenario
-    or a contender names, with parameters. The result does not depend on `threads`.
+    (docs/scenarios.md). `contenders` replace those of the scenario, which then needs none. Each is a name as on the command line, a class, an
+    object, `(Class, {keyword: value})`, or a function that makes an object. `algorithms` are classes that the scenario or a contender names,
+    with parameters. The result does not depend on `threads`.
 
     >>> result = run({"contenders": ["reno"], "duration": "2s", "topology": {"dumbbell": {"rate": "10mbit", "rtt": "20ms"}},
     ...               "workload": [{"bulk": {"flows": 1}}]})
@@ -193,11 +233,20 @@ def run(
         for contender in contenders:
             if isinstance(contender, str):
                 names.append(contender)
-            else:
-                classes.append(contender)
-                names.append(str(getattr(contender, "name", contender)))
+                continue
+            maker = _maker(contender)
+            name = str(getattr(maker, "name", contender))
+            if name in names:
+                # Two of one class: each has a row of its own.
+                maker = maker if isinstance(maker, _Maker) else _Maker(maker)
+                name += str(1 + sum(other.rstrip("0123456789") == name for other in names))
+                maker.name = name
+            classes.append(maker)
+            names.append(name)
     folder = os.getcwd()
     if isinstance(scenario, Mapping):
+        if names is not None:
+            scenario = {**scenario, "contenders": names}
         given, is_text = _toml.dumps(scenario), True
     else:
         given = os.fspath(scenario)

@@ -205,8 +205,8 @@ class Link(gymnasium.Env[Floats, Floats], EzPickle):
         self._done = 0
         return _values(values), dict(zip(COLUMNS, interval))
 
-    def step(self, action: Floats) -> tuple[Floats, float, bool, bool, Info]:
-        (values, interval, ended), over = self._episode.step(action.tolist())
+    def step(self, action: Floats | Sequence[float]) -> tuple[Floats, float, bool, bool, Info]:
+        (values, interval, ended), over = self._episode.step(np.asarray(action, np.float32).tolist())
         self._done += 1
         info: Info = dict(zip(COLUMNS, interval))
         return _values(values), float(self._setup.reward(info)), ended, over or self._done >= self.steps, info

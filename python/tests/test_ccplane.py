@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import functools
 import json
 import os
 import signal
@@ -49,6 +50,20 @@ def write_hostile(folder: str) -> None:
 
 
 class Simulated(unittest.TestCase):
+    def test_contenders_are_names_classes_objects_pairs_and_functions(self) -> None:
+        scenario = {key: value for key, value in LINK.items() if key != "contenders"} | {"duration": "2s"}
+        contenders: list[ccplane.Contender] = [
+            "native:reno",
+            Aimd,
+            Aimd(0.8),
+            (Aimd, {"back": 0.7}),
+            lambda: Aimd(0.6),
+            functools.partial(Aimd, back=0.9),
+        ]
+        result = ccplane.run(scenario, contenders=contenders)
+        labels = [c["label"] for c in result.summary["contenders"]]
+        self.assertEqual(labels, ["native:reno", "aimd", "aimd2", "aimd3", "aimd4", "aimd5"])
+
     def test_a_class_steers_and_the_same_seed_gives_the_same_bytes_on_any_number_of_threads(self) -> None:
         run = lambda threads: ccplane.run(LINK, contenders=[Aimd, "native:reno"], seeds=range(1, 4), threads=threads)
         one, two = run(1), run(2)
