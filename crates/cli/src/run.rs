@@ -379,6 +379,12 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgen
     may_be_silent(&address, args.elsewhere.silence)?;
     let ours = |contender: &&Contender| !contender.is_native();
     let ours: Vec<Contender> = scenario.contenders.iter().filter(ours).cloned().collect();
+    if ours.is_empty() && args.scenario.is_none() {
+        let text = format!("--agent {address}: every contender is native, and the agent would run none");
+        return Err(
+            Failure::text(Kind::Usage, text).hint("name an algorithm of the agent with --alg, or leave out --agent")
+        );
+    }
     names(&ours, &address)?;
     let silence = args.elsewhere.silence;
     Ok(Some(RemoteAgent { address, silence }))

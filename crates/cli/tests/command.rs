@@ -234,6 +234,16 @@ fn an_unknown_algorithm_is_told_with_what_there_is() {
             &["cubik", "cubic"],
         );
         fails(&["detach", "--to", "cubik"], 2, &["cubik"]);
+        let ignored = [
+            "run",
+            "--agent",
+            "unix:/run/none",
+            "--vs",
+            "native:cubic",
+            "--datapath",
+            "linux",
+        ];
+        fails(&ignored, 2, &["would run none", "--alg"]);
     }
 }
 
