@@ -19,6 +19,8 @@ use crate::exit::{Failure, Kind};
 const RECEIPT: usize = size_of::<Hash>();
 /// How long the loop waits at most before it looks for Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Connections of one address at a time: no certificate tells friends from strangers.
+const PER_ADDRESS: usize = 4;
 /// Bytes read from a file at a time.
 const PIECE: usize = 1 << 18;
 
@@ -94,6 +96,7 @@ impl CommonArgs {
             max_rate,
             qlog: self.qlog.clone(),
             most,
+            per_address: PER_ADDRESS,
             congestion,
         })
     }

@@ -30,6 +30,9 @@ pub use congestion::{Congestion, Native, UnknownNative};
 /// The protocol (ALPN): a file a stream.
 const PROTOCOL: &[u8] = b"ccplane-quic/1";
 
+/// Part of all connections that peers may hold who have not proved their address.
+const UNPROVED_PART: usize = 4;
+
 /// How a host is set up.
 #[derive(Debug)]
 pub struct Options {
@@ -47,6 +50,8 @@ pub struct Options {
     pub qlog: Option<PathBuf>,
     /// Connections at once at most; one more is refused. Each may hold twice the window.
     pub most: usize,
+    /// Connections of one address at once at most, where the stack is noq; an IPv6 /64 counts as one address.
+    pub per_address: usize,
     /// What decides the windows of its connections, whoever opened them.
     pub congestion: Congestion,
 }
@@ -55,6 +60,12 @@ impl Options {
     /// The window as the stacks take it: 32 bits, as s2n-quic has no more for what is to be sent.
     fn window(&self) -> u32 {
         u32::try_from(self.window).unwrap_or(u32::MAX)
+    }
+
+    /// Connections at once whose peer has not proved its address. With more of them, a peer has to prove it by a
+    /// Retry packet (RFC 9000, 8.1.2), which costs it a round trip.
+    fn unproved_max(&self) -> usize {
+        (self.most / UNPROVED_PART).max(1)
     }
 }
 
@@ -198,8 +209,16 @@ trait Driver: Send {
     fn count(&self) -> usize;
     /// Runs once through everything, without waiting; whether there was anything to do.
     fn work(&mut self) -> Result<bool, HostError>;
+    /// Returns true if a peer was refused since the last call, as there are as many connections as allowed.
+    fn was_crowded(&mut self) -> bool {
+        false
+    }
     /// What ends the wait for more to do: an event, or a moment.
     fn awaits(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>);
+    /// Socket of strangers, which ends it too when it is readable.
+    fn awaits_strangers(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// A socket and its connections.
@@ -291,6 +310,12 @@ impl Host {
         self.0.stats(id)
     }
 
+    /// Returns true if a peer was refused since the last call, as there are as many connections as allowed. noq alone
+    /// reports it.
+    pub fn was_crowded(&mut self) -> bool {
+        self.0.was_crowded()
+    }
+
     /// Ends a connection: `well`, or given up. The peer is told at the next turns.
     pub fn close(&mut self, id: u64, well: bool) {
         self.0.close(id, well);
@@ -325,6 +350,8 @@ impl Host {
             .iter()
             .map(|(fd, events, _)| PollFd::new(*fd, *events))
             .collect();
+        let strangers = hosts.iter().filter_map(|host| host.0.awaits_strangers());
+        fds.extend(strangers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let timeout = TimeSpec::from_duration(longest.to_std());
         match ppoll(&mut fds, Some(timeout), None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),

@@ -27,6 +27,7 @@ fn options(congestion: Congestion) -> Options {
         max_rate: None,
         qlog: None,
         most: 1_000,
+        per_address: 1_000,
         congestion,
     }
 }
@@ -96,6 +97,78 @@ fn carry(hosts: &mut [Host; 2], bytes: u64, connections: usize) {
     while hosts.iter().any(|host| host.count() > 0) {
         assert!(Instant::now() < late, "a connection does not end");
         Host::turn_all(hosts, SOON).unwrap();
+    }
+}
+
+/// Begins a connection from each of these addresses of the loopback network, and goes away.
+fn call_and_leave(host: &mut Host, addresses: impl Iterator<Item = u8>) {
+    for address in addresses {
+        let from = Options {
+            local: ([127, 0, 1, address], 0).into(),
+            ..options(Congestion::Native(Native::Cubic))
+        };
+        let mut caller = Host::bind(from, None).unwrap();
+        caller.connect(host.local()).unwrap();
+        caller.turn(Duration::ZERO).unwrap();
+        host.turn(SOON).unwrap();
+    }
+}
+
+#[test]
+fn callers_that_prove_no_address_leave_the_slots_to_others() {
+    let identity = Identity::new().unwrap();
+    for stack in stacks() {
+        let small = |local| Options {
+            stack,
+            local,
+            most: 16,
+            per_address: 4,
+            idle_timeout: Some(Duration::from_secs(60)),
+            ..options(Congestion::Native(Native::Cubic))
+        };
+        let mut server = Host::listen(small(([127, 0, 0, 1], 0).into()), &identity).unwrap();
+        call_and_leave(&mut server, 1..=100);
+        let client = Host::bind(small(([127, 0, 0, 1], 0).into()), Some(identity.fingerprint())).unwrap();
+        let mut hosts = [server, client];
+        let to = hosts[0].local();
+        let id = hosts[1].connect(to).unwrap();
+        let late = Instant::now() + LATE;
+        while !hosts[1].is_connected(id) {
+            assert!(Instant::now() < late, "{stack:?}: no slot: {:?}", hosts[1].failure(id));
+            assert_eq!(hosts[1].failure(id), None, "{stack:?}");
+            Host::turn_all(&mut hosts, SOON).unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_address_holds_no_more_connections_than_its_share() {
+    let identity = Identity::new().unwrap();
+    let small = Options {
+        most: 16,
+        per_address: 4,
+        ..options(Congestion::Native(Native::Cubic))
+    };
+    let server = Host::listen(small, &identity).unwrap();
+    let to = server.local();
+    let client = |last: u8| {
+        let from = Options {
+            local: ([127, 0, 1, last], 0).into(),
+            ..options(Congestion::Native(Native::Cubic))
+        };
+        Host::bind(from, Some(identity.fingerprint())).unwrap()
+    };
+    let mut hosts = [server, client(1), client(2)];
+    let ids: Vec<u64> = (0..6).map(|_| hosts[1].connect(to).unwrap()).collect();
+    let other = hosts[2].connect(to).unwrap();
+    let late = Instant::now() + LATE;
+    let mut outcomes = (0, 0);
+    while outcomes != (4, 2) || !hosts[2].is_connected(other) {
+        assert!(Instant::now() < late, "connected and refused: {outcomes:?}");
+        Host::turn_all(&mut hosts, SOON).unwrap();
+        let connected = ids.iter().filter(|id| hosts[1].is_connected(**id)).count();
+        let refused = ids.iter().filter(|id| hosts[1].failure(**id).is_some()).count();
+        outcomes = (connected, refused);
     }
 }
 

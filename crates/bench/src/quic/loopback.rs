@@ -92,6 +92,7 @@ fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
         max_rate: Some(LIMIT),
         qlog: None,
         most: 1,
+        per_address: 1,
         congestion,
     };
     let server = Host::listen(options(Congestion::Native(Native::Cubic)), &identity).map_err(|why| failed(&why))?;

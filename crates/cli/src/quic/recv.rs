@@ -1,7 +1,11 @@
 //! `ccplane quic recv`.
+#![expect(clippy::disallowed_methods, reason = "transfers are measured in real time")]
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use ccplane_quic::Stack;
 use ccplane_quic::host::{Congestion, Host, Native};
@@ -19,6 +23,11 @@ use crate::{identity, interrupt};
 
 /// Connections at a time. With fewer, strangers who say nothing keep others out sooner; each may hold twice the window.
 const MOST: usize = 16;
+
+/// Time that a transfer has before it counts as slow.
+const SLOW_AFTER: Duration = Duration::from_secs(2);
+/// Bytes per second below which a transfer counts as slow.
+const SLOW_RATE: f64 = 8_000.0;
 
 /// Where to listen, and where to put what comes.
 #[derive(Args)]
@@ -86,6 +95,9 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         while let Some(id) = host.accepted() {
             transfers.push(Transfer::new(id));
         }
+        if host.was_crowded() && !once {
+            make_room(&transfers, &mut host);
+        }
         let (mut ended, mut first) = (None, transfers.iter().find(|one| one.has_begun()).map(|one| one.id));
         transfers.retain_mut(|transfer| {
             // A file and standard output are one transfer's: that of the first byte.
@@ -131,9 +143,20 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     }
 }
 
+/// Ends a random transfer that is slow, as others wait.
+fn make_room(transfers: &[Transfer], host: &mut Host) {
+    let slow: Vec<u64> = transfers.iter().filter(|one| one.is_slow()).map(|one| one.id).collect();
+    // Keyed: no sender chooses it.
+    let random = RandomState::new().hash_one(slow.len()) as usize;
+    if let Some(id) = random.checked_rem(slow.len()).and_then(|n| slow.get(n)) {
+        host.close(*id, false);
+    }
+}
+
 /// One connection.
 struct Transfer {
     id: u64,
+    begun: Instant,
     sink: Option<Sink>,
     hasher: blake3::Hasher,
     bytes: u64,
@@ -152,11 +175,19 @@ impl Transfer {
     fn new(id: u64) -> Transfer {
         Transfer {
             id,
+            begun: Instant::now(),
             sink: None,
             hasher: blake3::Hasher::new(),
             bytes: 0,
             stored: None,
         }
+    }
+
+    /// Returns true if the transfer may end to make room for another one: it brought less than
+    /// [`SLOW_RATE`] for [`SLOW_AFTER`] or longer.
+    fn is_slow(&self) -> bool {
+        let age = self.begun.elapsed();
+        self.stored.is_none() && age >= SLOW_AFTER && (self.bytes as f64) < SLOW_RATE * age.as_secs_f64()
     }
 
     /// Returns true if something of it is or was being stored.

@@ -3,6 +3,7 @@
 
 mod connection;
 mod line;
+mod strangers;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -10,14 +11,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ccplane_udp::{Inbox, Socket, passes};
+use ccplane_udp::{Inbox, Socket, passes, source_of};
 use ccplane_units::Rate;
 use nix::poll::PollFlags;
 use noq_proto::congestion::{Bbr3Config, CubicConfig, NewRenoConfig};
 use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq_proto::{
     ClientConfig, Connection as State, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig,
-    FourTuple, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt,
+    FourTuple, IdleTimeout, Incoming, ServerConfig, Transmit, TransportConfig, VarInt,
 };
 
 use super::PROTOCOL;
@@ -27,6 +28,7 @@ use crate::Stack;
 
 use connection::Connection;
 use line::Line;
+use strangers::Strangers;
 
 /// Batches of one connection before the others have their turn.
 const BATCHES: usize = 32;
@@ -46,6 +48,9 @@ pub(super) struct Noq {
     accepted: VecDeque<u64>,
     /// Answers of the endpoint itself.
     answer: Vec<u8>,
+    /// While it accepts connections.
+    strangers: Option<Strangers>,
+    crowded: bool,
 }
 
 impl Noq {
@@ -69,7 +74,13 @@ impl Noq {
             }
         }
         let address = options.local;
-        let socket = Socket::bind(address).map_err(|why| HostError::Bind { address, why })?;
+        let bind = |why| HostError::Bind { address, why };
+        let socket = Socket::bind(address).map_err(bind)?;
+        let strangers = server
+            .as_ref()
+            .map(|_| Strangers::new(&socket, options.per_address, Instant::now()))
+            .transpose()
+            .map_err(bind)?;
         Ok(Noq {
             options,
             client,
@@ -81,6 +92,8 @@ impl Noq {
             next: 1,
             accepted: VecDeque::new(),
             answer: Vec::new(),
+            strangers,
+            crowded: false,
         })
     }
 
@@ -98,7 +111,24 @@ impl Noq {
         id
     }
 
+    /// Receives datagrams of connections, and then some of strangers unless those pause.
     fn receive(&mut self) -> Result<bool, HostError> {
+        let any = self.receive_from(false)?;
+        let begin = Instant::now();
+        let strangers = self.strangers.as_ref();
+        if strangers.is_none_or(|strangers| strangers.paused_until(begin).is_some()) {
+            return Ok(any);
+        }
+        let more = self.receive_from(true)?;
+        if let Some(strangers) = &mut self.strangers
+            && more
+        {
+            strangers.pause(begin, Instant::now());
+        }
+        Ok(any || more)
+    }
+
+    fn receive_from(&mut self, of_strangers: bool) -> Result<bool, HostError> {
         let Noq {
             endpoint,
             line,
@@ -106,17 +136,32 @@ impl Noq {
             connections,
             numbers,
             answer,
+            strangers,
             ..
         } = self;
         let now = Instant::now();
         let (mut any, mut calls, mut answers) = (false, Vec::new(), Vec::new());
-        let received = match line.socket.receive(inbox) {
-            Ok(received) => received,
-            Err(why) if passes(&why) => return Ok(false),
+        let mut lent = None;
+        let received = match strangers {
+            Some(strangers) if of_strangers => {
+                let inbox = lent.insert(std::mem::take(&mut strangers.inbox));
+                strangers.socket.receive(inbox)
+            }
+            _ => line.socket.receive(inbox),
+        };
+        let received = match received {
+            Ok(received) => Some(received),
+            Err(why) if passes(&why) => None,
             Err(why) => return Err(HostError::Socket { what: "receive", why }),
         };
-        received.each(|from, ecn, data| {
+        let take = |from: SocketAddr, ecn, data: &mut [u8]| {
             any = true;
+            if let Some(strangers) = strangers
+                && of_strangers
+                && !strangers.admit(now, from.ip())
+            {
+                return;
+            }
             let (path, ecn) = (FourTuple::from_remote(from), EcnCodepoint::from_bits(ecn));
             answer.clear();
             match endpoint.handle(now, path, ecn, (&*data).into(), answer) {
@@ -130,9 +175,15 @@ impl Noq {
                 Some(DatagramEvent::Response(transmit)) => answers.push((transmit, std::mem::take(answer))),
                 None => {}
             }
-        });
+        };
+        if let Some(received) = received {
+            received.each(take);
+        }
+        if let (Some(strangers), Some(inbox)) = (&mut self.strangers, lent) {
+            strangers.inbox = inbox;
+        }
         for (transmit, contents) in &answers {
-            self.line.respond(transmit, contents)?;
+            self.respond(now, transmit, contents)?;
         }
         for incoming in calls {
             self.accept(incoming, now)?;
@@ -140,24 +191,62 @@ impl Noq {
         Ok(any)
     }
 
+    /// Sends an answer that belongs to no connection, by the socket of strangers where there is one.
+    fn respond(&mut self, now: Instant, transmit: &Transmit, contents: &[u8]) -> Result<(), HostError> {
+        match &mut self.strangers {
+            Some(strangers) => {
+                strangers.respond(now, transmit, contents);
+                Ok(())
+            }
+            None => self.line.respond(transmit, contents),
+        }
+    }
+
+    /// Accepts a connection, or answers by a Retry packet while many peers have not proved their address. Those take
+    /// no slot of the others.
     fn accept(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
-        self.answer.clear();
-        let answer = if self.connections.len() >= self.options.most {
-            Some(self.endpoint.refuse(incoming, &mut self.answer))
+        let proved = incoming.remote_address_validated();
+        let address = incoming.remote_address();
+        let source = source_of(address.ip());
+        let (mut unproved, mut of_source) = (0, 0);
+        for connection in self.connections.values() {
+            unproved += usize::from(connection.is_unproved());
+            of_source += usize::from(connection.source == Some(source));
+        }
+        let is_full = self.connections.len() - unproved >= self.options.most;
+        self.crowded |= is_full;
+        let mut answer = std::mem::take(&mut self.answer);
+        answer.clear();
+        let transmit = if !proved && unproved >= self.options.unproved_max() {
+            if let Some(strangers) = &mut self.strangers {
+                strangers.note_flood(now);
+            }
+            match self.endpoint.retry(incoming, &mut answer) {
+                Ok(transmit) => Some(transmit),
+                Err(why) => {
+                    self.endpoint.ignore(why.into_incoming());
+                    None
+                }
+            }
+        } else if is_full || of_source >= self.options.per_address {
+            Some(self.endpoint.refuse(incoming, &mut answer))
         } else {
-            match self.endpoint.accept(incoming, now, &mut self.answer, None) {
+            match self.endpoint.accept(incoming, now, &mut answer, None) {
                 Ok((handle, state)) => {
                     let id = self.keep(handle, state, false);
+                    if let Some(connection) = self.connections.get_mut(&id) {
+                        connection.source = Some(source);
+                        connection.proved = proved;
+                    }
                     self.accepted.push_back(id);
                     None
                 }
                 Err(refused) => refused.response,
             }
         };
-        match answer {
-            Some(transmit) => self.line.respond(&transmit, &self.answer),
-            None => Ok(()),
-        }
+        let outcome = transmit.map_or(Ok(()), |transmit| self.respond(now, &transmit, &answer));
+        self.answer = answer;
+        outcome
     }
 
     fn transmit(&mut self, now: Instant) -> Result<bool, HostError> {
@@ -278,7 +367,19 @@ impl Driver for Noq {
             .connections
             .values()
             .filter_map(|connection| connection.state.poll_timeout());
-        (self.line.socket.as_fd(), events, timers.min())
+        let strangers = self.strangers.as_ref();
+        let pause = strangers.and_then(|strangers| strangers.paused_until(Instant::now()));
+        (self.line.socket.as_fd(), events, timers.chain(pause).min())
+    }
+
+    fn awaits_strangers(&self) -> Option<BorrowedFd<'_>> {
+        let strangers = self.strangers.as_ref()?;
+        let is_paused = strangers.paused_until(Instant::now()).is_some();
+        (!is_paused).then(|| strangers.socket.as_fd())
+    }
+
+    fn was_crowded(&mut self) -> bool {
+        std::mem::take(&mut self.crowded)
     }
 }
 

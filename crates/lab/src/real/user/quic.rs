@@ -94,6 +94,7 @@ impl<'r> QuicEnds<'r> {
             max_rate: None,
             qlog: None,
             most: MOST,
+            per_address: MOST,
             // What accepts sends back under the same control where it is the stack's own, else under Cubic, as everywhere.
             congestion: match congestion {
                 Congestion::Steered(_) if accepts => Congestion::Native(Native::Cubic),

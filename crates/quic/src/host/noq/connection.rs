@@ -1,5 +1,6 @@
 //! One connection of a [`Noq`](super::Noq): its one stream in both directions.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use noq_proto::{Connection as State, ConnectionHandle, Dir, Event, PathId, ReadError, StreamEvent, StreamId, VarInt};
@@ -22,6 +23,10 @@ pub(super) struct Connection {
     pub failure: Option<String>,
     /// Its owner has no more to do with it: it lives until the peer knows.
     pub removed: bool,
+    /// Host or network of a peer that opened it.
+    pub source: Option<IpAddr>,
+    /// The peer had proved its address before the handshake.
+    pub proved: bool,
     pub log: Option<Qlog>,
 }
 
@@ -38,8 +43,15 @@ impl Connection {
             read_all: false,
             failure: None,
             removed: false,
+            source: None,
+            proved: false,
             log: None,
         }
+    }
+
+    /// Returns true while anybody may have forged the address of the peer that opened it.
+    pub fn is_unproved(&self) -> bool {
+        self.source.is_some() && !self.proved && !self.connected
     }
 
     /// Takes what happened to it.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::{SocketAddr, UdpSocket};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use ::quinn::congestion::{BbrConfig, CubicConfig, NewRenoConfig};
@@ -37,6 +38,7 @@ pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
             server = Some(config);
         }
     }
+    let unproved_max = options.unproved_max();
     Runtime::start(&options, client.is_some(), move |socket: UdpSocket| {
         let accepts = server.is_some();
         let runtime = Arc::new(TokioRuntime);
@@ -45,13 +47,21 @@ pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
         if let Some(client) = client {
             endpoint.set_default_client_config(client);
         }
-        Ok(Quinn { endpoint, accepts })
+        Ok(Quinn {
+            endpoint,
+            accepts,
+            unproved: Rc::new(()),
+            unproved_max,
+        })
     })
 }
 
 struct Quinn {
     endpoint: ::quinn::Endpoint,
     accepts: bool,
+    /// A clone for each handshake of a peer that has not proved its address.
+    unproved: Rc<()>,
+    unproved_max: usize,
 }
 
 impl Endpoint for Quinn {
@@ -69,8 +79,20 @@ impl Endpoint for Quinn {
         if !self.accepts {
             std::future::pending::<()>().await;
         }
-        let incoming = self.endpoint.accept().await?;
-        Some(async move { incoming.await.map_err(|why| why.to_string()) })
+        loop {
+            let incoming = self.endpoint.accept().await?;
+            let proved = incoming.remote_address_validated();
+            if !proved && Rc::strong_count(&self.unproved) > self.unproved_max {
+                // Cannot fail for an address that is not proved.
+                let _ = incoming.retry();
+                continue;
+            }
+            let unproved = (!proved).then(|| Rc::clone(&self.unproved));
+            return Some(async move {
+                let _unproved = unproved;
+                incoming.await.map_err(|why| why.to_string())
+            });
+        }
     }
 
     async fn settle(&mut self) {

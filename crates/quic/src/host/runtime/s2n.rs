@@ -50,7 +50,10 @@ fn with(options: &Options, side: &Side<'_>, control: impl Controls) -> Result<Ru
             let tls = tls::rustls::Server::from(identity.server(PROTOCOL, &[])?);
             let at_most = AtMost {
                 most: options.most,
-                ordinary: endpoint_limits::Default::default(),
+                ordinary: endpoint_limits::Default::builder()
+                    .with_inflight_handshake_limit(options.unproved_max())
+                    .and_then(|limits| limits.build())
+                    .map_err(|never| -> HostError { match never {} })?,
             };
             Runtime::start(options, false, move |socket| {
                 let server = Server::builder().with_tls(tls).map_err(text)?;

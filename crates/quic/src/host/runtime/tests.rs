@@ -65,6 +65,7 @@ fn host(ended: bool) -> Runtime {
         max_rate: None,
         qlog: None,
         most: 1,
+        per_address: 1,
         congestion: Congestion::Native(Native::Cubic),
     };
     Runtime::start(&options, true, move |_| Ok(Broken { ended })).unwrap()

@@ -1,0 +1,98 @@
+//! Datagrams of hosts without a connection: the socket that takes them, and their limits.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use ccplane_udp::{Bucket, FirstByte, Inbox, Marks, Socket, SourceLimiter};
+use ccplane_units::{Duration, Time};
+use noq_proto::Transmit;
+
+/// First byte of an Initial packet of QUIC version 1 (RFC 9000, 17.2.2).
+const INITIAL: FirstByte = FirstByte {
+    mask: 0xf0,
+    value: 0xc0,
+};
+/// Initials of one source, per second and at once, for each connection that it may hold. A handshake
+/// takes three.
+const SOURCE_RATE: u64 = 8;
+const SOURCE_BURST: u64 = 16;
+/// Time for which a flood counts as one after its last datagram beyond a limit.
+const FLOOD_HOLD: std::time::Duration = std::time::Duration::from_secs(1);
+/// Answers to all strangers, per second and at once. Most are Retry packets of some 150 bytes.
+const ANSWER_RATE: u64 = 1_000;
+const ANSWER_BURST: u64 = 300;
+/// In a flood, Initials are not read for this multiple of the time that the last ones took: a flood gets a quarter
+/// of the thread at most.
+const PAUSE_FACTOR: u32 = 3;
+/// Longest such pause.
+const PAUSE_MAX: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// Socket of Initial packets of a host that accepts connections.
+pub(super) struct Strangers {
+    pub socket: Socket,
+    pub inbox: Inbox,
+    sources: SourceLimiter,
+    answers: Bucket,
+    start: Instant,
+    flooded_until: Instant,
+    paused_until: Instant,
+}
+
+impl Strangers {
+    /// Splits Initial packets off the socket of connections.
+    pub fn new(connections: &Socket, per_address: usize, now: Instant) -> std::io::Result<Strangers> {
+        let per_address = per_address as u64;
+        Ok(Strangers {
+            socket: connections.split_handshakes(INITIAL)?,
+            inbox: Inbox::new(),
+            sources: SourceLimiter::new(per_address * SOURCE_RATE, per_address * SOURCE_BURST),
+            answers: Bucket::new(ANSWER_RATE, ANSWER_BURST),
+            start: now,
+            flooded_until: now,
+            paused_until: now,
+        })
+    }
+
+    fn time(&self, now: Instant) -> Time {
+        Time::ZERO + Duration::from(now.saturating_duration_since(self.start))
+    }
+
+    /// Returns true if this source is within its share.
+    pub fn admit(&mut self, now: Instant, address: IpAddr) -> bool {
+        let time = self.time(now);
+        let admitted = self.sources.admit(time, address);
+        if !admitted {
+            self.note_flood(now);
+        }
+        admitted
+    }
+
+    /// Notes that a stranger was beyond a limit.
+    pub fn note_flood(&mut self, now: Instant) {
+        self.flooded_until = now + FLOOD_HOLD;
+    }
+
+    /// Returns the end of the pause, if there is one.
+    pub fn paused_until(&self, now: Instant) -> Option<Instant> {
+        (self.paused_until > now).then_some(self.paused_until)
+    }
+
+    /// Begins the pause after Initials that were read from `begin` to `end`, in a flood.
+    pub fn pause(&mut self, begin: Instant, end: Instant) {
+        if self.flooded_until <= end {
+            return;
+        }
+        let spent = end.saturating_duration_since(begin);
+        self.paused_until = end + (spent * PAUSE_FACTOR).min(PAUSE_MAX);
+    }
+
+    /// Sends an answer. It is lost beyond the limit and where there is no room: the client asks again.
+    pub fn respond(&mut self, now: Instant, transmit: &Transmit, contents: &[u8]) {
+        let time = self.time(now);
+        if self.answers.admit(time) {
+            let contents = contents.get(..transmit.size).unwrap_or(contents);
+            let size = contents.len().max(1);
+            let _ = self.socket.send(transmit.destination, contents, size, Marks::default());
+        }
+    }
+}
