@@ -334,7 +334,7 @@ impl Tunnel {
             // WireGuard calls when a packet wants to go there, and gives up after 90 s; who keeps the way open does neither.
             return self.initiate(room, false).map(|bytes| (bytes, None));
         }
-        if sent.is_none() && self.age().is_some_and(|age| age > RENEW_AGE) {
+        if sent.is_none() && is_overdue(self.age()) {
             // Nothing if a call is under way already.
             if let Some(bytes) = self.initiate(room, false) {
                 return Some((bytes, None));
@@ -351,6 +351,11 @@ impl Tunnel {
         }
         sent
     }
+}
+
+/// Returns true if keys of this age have missed their renewal by the other side.
+fn is_overdue(age: Option<Duration>) -> bool {
+    age.is_some_and(|age| age > RENEW_AGE)
 }
 
 impl Refusal {

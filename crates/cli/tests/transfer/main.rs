@@ -1,6 +1,7 @@
 //! `ccplane send` and `ccplane recv` over loopback, as a person runs them.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
+mod crowd;
 mod files;
 mod path;
 mod secrecy;

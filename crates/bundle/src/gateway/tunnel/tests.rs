@@ -325,3 +325,13 @@ fn who_keeps_the_way_open_calls_at_once_and_is_never_silent_for_long() {
     two.tunnels[0].set_keepalive(false);
     assert_eq!((0..2 * QUIET).find_map(|_| two.tunnels[0].tick(&mut room)), None);
 }
+
+#[test]
+fn the_side_that_was_called_renews_keys_that_the_caller_did_not_renew() {
+    let at = |seconds| is_overdue(Some(Duration::from_secs(seconds)));
+    assert!(!is_overdue(None), "without keys packets call");
+    assert_eq!([0, 120, 134, 136, 179].map(at), [false, false, false, true, true]);
+    let mut two = Two::met();
+    let mut room = [0; 256];
+    assert_eq!(two.tunnels[1].tick(&mut room), None, "fresh keys");
+}

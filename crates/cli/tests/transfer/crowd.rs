@@ -1,0 +1,66 @@
+//! Senders that hold slots of a receiver and send next to nothing.
+
+use ccplane_identity::Identity;
+use ccplane_transport::{Config, Native};
+use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, Tls};
+
+use super::*;
+
+/// A host at an address of the loopback network.
+fn stranger(last: u8) -> Host {
+    let tls = Tls::client(None, Some(&Identity::new().unwrap())).unwrap();
+    let options = Options {
+        local: ([127, 0, 2, last], 0).into(),
+        datagram: DATAGRAM,
+        window: 1 << 16,
+        tls: Some(tls),
+        dscp: 0,
+        stamping: Stamping::Off,
+        link: None,
+        config: Config::default(),
+        accepted: Native::cubic(),
+    };
+    Host::bind(options).unwrap()
+}
+
+#[test]
+fn senders_of_one_byte_each_make_room_for_another_sender() {
+    let folder = Folder::new("crowd");
+    fs::create_dir(folder.path("in")).unwrap();
+    let receiver = Receiver::start(&["--out", &folder.path("in")]);
+    let to = receiver.address.parse().unwrap();
+    let stop = AtomicBool::new(false);
+    let held = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut hosts: Vec<Host> = (1..=4).map(stranger).collect();
+            let mut ids = Vec::new();
+            for (n, host) in hosts.iter_mut().enumerate() {
+                for _ in 0..4 {
+                    let id = host.connect(to, Congestion::Native(Native::cubic())).unwrap();
+                    host.room(id)[0] = b'c';
+                    host.wrote(id, 1);
+                    ids.push((n, id));
+                }
+            }
+            while !stop.load(Ordering::Relaxed) {
+                Host::turn_all(&mut hosts, ccplane_units::Duration::from_millis(5)).unwrap();
+                // The receiver's greeting: the slot is taken.
+                let greeted = |(n, id): &&(usize, u64)| !hosts[*n].arrived(*id).0.is_empty();
+                held.store(ids.iter().filter(greeted).count(), Ordering::Relaxed);
+            }
+        });
+        let patience = std::time::Instant::now() + Duration::from_secs(30);
+        while held.load(Ordering::Relaxed) < 16 && std::time::Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let taken = held.load(Ordering::Relaxed);
+        // Time for the transfers to count as slow.
+        std::thread::sleep(Duration::from_secs(3));
+        let outcome = send(&[&receiver.address, &folder.file("f", 10_000)]);
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(taken, 16, "all slots are taken");
+        assert!(outcome.status.success(), "{}", said(&outcome));
+    });
+    receiver.signal("-INT");
+}
