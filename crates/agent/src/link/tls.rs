@@ -4,6 +4,7 @@
 
 mod keys;
 mod link;
+mod revocations;
 mod strangers;
 mod stream;
 mod tenants;

@@ -1,10 +1,9 @@
 //! An agent's end: datapaths of other hosts over TLS, a connection each.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ccplane_identity::Fingerprint;
@@ -16,10 +15,11 @@ use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::keys::{self, Keys, Role};
+use super::revocations::Revocations;
 use super::strangers::Strangers;
-use super::stream::{CHUNK, Closed, Stream};
+use super::stream::{CHUNK, Closed, SHARED_CHUNK, Stream};
 use super::tenants::{self, Tenant, Tenants};
-use super::{KeyError, trust};
+use super::trust;
 use crate::lines::Allowed;
 use crate::link::dice::Dice;
 use crate::link::rest::Rest;
@@ -41,8 +41,6 @@ const UNSENT_MAX: usize = tenants::UNSENT_MAX / 4;
 /// Shortest silence after which a datapath may let its flows fall back. With a shorter one, heartbeats alone would keep the
 /// agent busy.
 const FALLBACK_AFTER_MIN: Duration = Duration::from_millis(10);
-/// How often the list of revoked keys is looked at: within a second of being revoked a key is to count no more.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Numbers of datapaths that a link has. They are used again after the last one.
 const NUMBERS: u32 = 1 << 24;
 
@@ -387,7 +385,11 @@ impl Link for TlsLink {
         self.now = now;
         any |= self.greet(agent, now);
         self.look_at_revocations(now);
-        self.tenants.begin_turn();
+        // A key that has the agent for itself is read in larger chunks, as fewer system calls cost less.
+        let chunk = match self.tenants.begin_turn() {
+            0 | 1 => CHUNK,
+            _ => SHARED_CHUNK,
+        };
         self.turns = self.turns.wrapping_add(1);
         let count = self.datapaths.len();
         for index in 0..count {
@@ -395,7 +397,7 @@ impl Link for TlsLink {
             let tenant = self.tenants.of(datapath.key);
             while datapath.closed.is_none() && tenant.may_read(now) {
                 let before = agent.work();
-                match datapath.receive(&mut self.buffer, &mut self.fields, tenant, agent, now) {
+                match datapath.receive(&mut self.buffer[..chunk], &mut self.fields, tenant, agent, now) {
                     Ok(0) => break,
                     Ok(bytes) => tenant.charge(now, bytes, agent.work() - before),
                     Err(why) => datapath.closed = Some(why),
@@ -563,46 +565,5 @@ impl Datapath {
         }
         self.stream.flush()?;
         Ok(())
-    }
-}
-
-/// The list of revoked keys, as the file has it.
-struct Revocations {
-    path: PathBuf,
-    keys: HashMap<Fingerprint, String>,
-    next: Time,
-    trouble: Warning,
-}
-
-impl Revocations {
-    fn read(path: PathBuf) -> Result<Revocations, KeyError> {
-        let keys = keys::revoked(&path)?;
-        Ok(Revocations {
-            path,
-            keys,
-            next: Time::ZERO,
-            trouble: Warning::default(),
-        })
-    }
-
-    fn contain(&self, key: &Fingerprint) -> bool {
-        self.keys.contains_key(key)
-    }
-
-    /// Looks at the file when it is time; true if it changed. One that cannot be read leaves what was known.
-    fn look(&mut self, now: Time) -> bool {
-        if now < self.next {
-            return false;
-        }
-        self.next = now + LOOK_EVERY;
-        match keys::revoked(&self.path) {
-            Ok(keys) => std::mem::replace(&mut self.keys, keys) != self.keys,
-            Err(why) => {
-                if let Some(times) = self.trouble.due(now) {
-                    tracing::warn!(%why, times, "which keys are revoked is not known anew: those of before are");
-                }
-                false
-            }
-        }
     }
 }

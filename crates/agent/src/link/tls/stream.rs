@@ -12,9 +12,11 @@ use nix::sys::socket::{setsockopt, sockopt};
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 
-/// Bytes read at once. A larger chunk would let one connection cause more work before the next has its turn; a smaller one
-/// costs a system call for less.
-pub(super) const CHUNK: usize = 16 << 10;
+/// Bytes read at once.
+pub(super) const CHUNK: usize = 64 << 10;
+/// Bytes read at once where others wait. A larger chunk would let one connection cause more work before the next has its
+/// turn; a smaller one costs a system call for less.
+pub(super) const SHARED_CHUNK: usize = 16 << 10;
 /// How long what was sent may stay unacknowledged, and how long a silent connection is believed in. Shorter would end connections that a
 /// network's hiccup holds up; longer would keep an agent steering flows of hosts that are gone.
 const BELIEVED: Duration = Duration::from_secs(15);

@@ -21,8 +21,8 @@ pub(super) const UNSENT_MAX: usize = 4 << 20;
 /// Work of all keys in a turn, in units of [`Agent::work`]. More delays answers; less makes turns short, and each has a cost
 /// of its own.
 const TURN_WORK: i64 = 8_192;
-/// Work of one key in a turn. With less than the lower bound, a chunk takes many turns; with more than the upper one, the
-/// others wait longer for a key that never pauses.
+/// Work of one key in a turn, where there are several. With less than the lower bound, a chunk takes many turns; with more
+/// than the upper one, the others wait longer for a key that never pauses.
 const KEY_WORK: (i64, i64) = (128, 1_024);
 /// Bytes that cost as much as one event, to receive and to decrypt.
 const BYTES_PER_WORK: u64 = 64;
@@ -170,13 +170,17 @@ impl Tenants {
         self.0.get(key)
     }
 
-    /// Begins a turn: every key gets its part of the work.
-    pub fn begin_turn(&mut self) {
-        let connected = self.0.values().filter(|tenant| !tenant.datapaths.is_empty()).count() as i64;
-        let part = (TURN_WORK / connected.max(1)).clamp(KEY_WORK.0, KEY_WORK.1);
+    /// Begins a turn: every key gets its part of the work. Returns how many keys share it.
+    pub fn begin_turn(&mut self) -> usize {
+        let connected = self.0.values().filter(|tenant| !tenant.datapaths.is_empty()).count();
+        let part = match connected {
+            0 | 1 => TURN_WORK,
+            several => (TURN_WORK / several as i64).clamp(KEY_WORK.0, KEY_WORK.1),
+        };
         for tenant in self.0.values_mut() {
             tenant.credit = (tenant.credit + part).min(part);
         }
+        connected
     }
 
     /// Begins the count of bytes that wait.

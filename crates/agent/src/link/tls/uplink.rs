@@ -20,7 +20,7 @@ use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ClientConfig, ClientConnection};
 
 use super::keys::{self, KEYS, Keys, Role};
-use super::stream::{Closed, Stream};
+use super::stream::{CHUNK, Closed, Stream};
 use super::{TlsAddress, trust};
 use crate::link::backoff::Backoff;
 use crate::link::dice::Dice;
@@ -33,8 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const SILENCES: u64 = 4;
 /// But not before this: a new connection announces every flow.
 const LEAST_SILENCE: Duration = Duration::from_secs(2);
-/// Bytes read at once, and chunks read before other work has its turn.
-const CHUNK: usize = 64 << 10;
+/// Chunks read before other work has its turn.
 const CHUNKS: usize = 4;
 /// Between two looks at an attempt: this at least, and this at most.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
