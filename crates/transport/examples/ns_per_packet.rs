@@ -13,13 +13,17 @@ fn main() {
         .nth(1)
         .and_then(|text| text.parse().ok())
         .unwrap_or(20_000);
-    for (name, ack_every) in [("an ACK for every packet", 1), ("an ACK for every other", 2)] {
+    for (name, ack_every, proves) in [
+        ("an ACK for every packet", 1, false),
+        ("an ACK for every other", 2, false),
+        ("an ACK for every other, receipt proved", 2, true),
+    ] {
         let config = Config {
             ack_every,
             quick_acks: 0,
             ..Config::default()
         };
-        let mut exchange = Exchange::new(config, Native::cubic());
+        let mut exchange = Exchange::new(config, Native::cubic(), proves);
         let mut spent = [std::time::Duration::ZERO; 3];
         let mut packets = 0;
         for _ in 0..rounds {

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::control::{Ack, Control, Event};
 use crate::error::Failure;
 use crate::number::Number;
+use crate::proof::{NonceKey, Proof};
 use crate::rc3::Rc3Loop;
 use crate::receive::{MAX_CLASSES, Receiver};
 use crate::segment::{Kind, Segment, Side};
@@ -93,6 +94,8 @@ pub struct Connection {
     pub(crate) ce_packets: u32,
     pub(crate) ce_bytes: u32,
     pub(crate) rc3: Option<Box<Rc3Loop>>,
+    /// Where the peer has to prove receipt.
+    pub(crate) nonces: Option<Box<NonceKey>>,
     /// When the peer was last heard. While a client opens: when its first request left.
     pub(crate) heard: Time,
     pub(crate) timeouts: u16,
@@ -183,6 +186,7 @@ impl Connection {
             receiver: Receiver::new(config),
             repair: None,
             rc3: None,
+            nonces: None,
             most_out: 0,
             usage_end: first,
             ce_packets: 0,
@@ -252,6 +256,35 @@ impl Connection {
         side: &Side,
         control: &mut impl Control,
     ) {
+        self.handle_checked(now, arrived, segment, side, &Proof::default(), control);
+    }
+
+    /// The same with the segment's nonces. A peer that has to prove receipt ([`Connection::require_proof`]) and claims what it
+    /// did not get ends the connection.
+    #[inline(always)]
+    pub fn handle_proved(
+        &mut self,
+        (now, arrived): (Time, Time),
+        segment: &Segment,
+        side: &Side,
+        proof: &Proof,
+        control: &mut impl Control,
+    ) {
+        if self.check_proof(segment, side, proof) {
+            self.handle_checked(now, arrived, segment, side, proof, control);
+        }
+    }
+
+    #[inline(always)]
+    fn handle_checked(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        segment: &Segment,
+        side: &Side,
+        proof: &Proof,
+        control: &mut impl Control,
+    ) {
         let rare = self.state != State::Open
             || segment.kind > Kind::Data
             || segment.flags & RARE != 0
@@ -261,7 +294,8 @@ impl Connection {
         }
         self.heard = now;
         if segment.kind == Kind::Data {
-            self.receiver.on_data(now, arrived, segment, side, &self.config);
+            self.receiver
+                .on_data((now, arrived), segment, side, proof, &self.config);
         }
         self.on_ack(now, arrived, segment, side, control);
         if self.receiver.ended() {
@@ -361,6 +395,7 @@ impl Connection {
             + self.receiver.heap_bytes()
             + self.repair.as_ref().map_or(0, |repair| repair.heap_bytes())
             + self.rc3.as_ref().map_or(0, |rc3| rc3.heap_bytes())
+            + self.nonces.as_ref().map_or(0, |_| size_of::<NonceKey>())
     }
 }
 
@@ -579,4 +614,4 @@ const MOST_BYTES: u64 = (1 << 48) - 1;
 const RARE: u8 = Segment::PROOF | Segment::PROBE;
 
 /// Both ends of a flow with native Cubic (104 bytes) stay below 1 KB, with room for the driver's own state.
-const _: () = assert!(size_of::<Connection>() <= 392 && size_of::<crate::Native>() <= 104);
+const _: () = assert!(size_of::<Connection>() <= 400 && size_of::<crate::Native>() <= 104);

@@ -16,6 +16,14 @@ pub enum Failure {
     /// The peer gave the connection up.
     #[error("the peer gave the connection up")]
     Reset,
+    /// The peer acknowledged data without the nonces that came with it ([`Connection::require_proof`]).
+    ///
+    /// [`Connection::require_proof`]: crate::Connection::require_proof
+    #[error(
+        "the receiver acknowledged data that it did not get: it hides losses to be sent more than its path carries, \
+         or its software is broken"
+    )]
+    FalseReceipt,
     /// `abort` was called here.
     #[error("given up on this side")]
     Aborted,

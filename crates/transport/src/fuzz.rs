@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
 
-use crate::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Rc3, Segment, Side, State};
+use crate::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Proof, Range, Rc3, Segment, Side, State};
 
 /// Bytes that a connection may take whatever happens: holes at the receiver and the sender, and a window of segments.
 const MOST_MEMORY: usize = 4 << 20;
@@ -59,6 +59,9 @@ pub fn transport(data: &[u8]) {
     };
     let mut now = Time::from_micros(1);
     let mut connection = Connection::connect(&config, now);
+    if shape & 128 != 0 {
+        connection.require_proof(&[input.byte(); 16]);
+    }
     connection.write(u64::from(input.byte()) * 40);
     while !input.0.is_empty() {
         now += Duration::from_micros(1 << (input.byte() % 24));
@@ -72,7 +75,15 @@ pub fn transport(data: &[u8]) {
             21..=40 => connection.on_timeout(now, &mut control),
             kind => {
                 let (segment, side) = arbitrary(&mut input, kind, &connection);
-                connection.handle(now, &segment, &side, &mut control);
+                let mut proof = Proof {
+                    nonce: u16::from(kind),
+                    ..Proof::default()
+                };
+                // Most claims are proved, or the connection would end at the first.
+                if kind % 32 != 0 {
+                    (proof.sum, proof.echo) = connection.claimed(&segment, &side).unwrap_or_default();
+                }
+                connection.handle_proved((now, now), &segment, &side, &proof, &mut control);
             }
         }
         for class in 0..MAX_CLASSES {

@@ -8,11 +8,13 @@ use std::collections::VecDeque;
 use crate::number::Number;
 use crate::segment::Range;
 
-/// A range with the stream offset at its end; the sender has no use for that.
+/// A range with the stream offset at its end, which the sender has no use for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub range: Range,
     pub end_offset: u64,
+    /// Sum of the nonces of its segments, wrapping; the sender has no use for that.
+    pub nonces: u16,
 }
 
 /// Most holes that either end tracks. Data beyond them counts as lost. A real path has hundreds at most. More would let a peer
@@ -63,16 +65,35 @@ impl RangeSet {
 
     /// The range that holds `number`.
     pub fn find(&self, number: Number) -> Option<Range> {
+        self.find_span(number).map(|span| span.range)
+    }
+
+    /// The span that holds `number`.
+    pub fn find_span(&self, number: Number) -> Option<&Span> {
         let span = self.0.get(self.place(number.plus(1)))?;
-        number.within(span.range.start, span.range.end).then_some(span.range)
+        number.within(span.range.start, span.range.end).then_some(span)
     }
 
     /// Adds `range`, which is not empty and less than 2^31 long. Calls `fresh` for each part that was not in the set. Returns
     /// false, and changes nothing, when one more range would be too many.
-    pub fn insert(&mut self, range: Range, end_offset: u64, mut fresh: impl FnMut(Range)) -> bool {
+    pub fn insert(&mut self, range: Range, end_offset: u64, fresh: impl FnMut(Range)) -> bool {
+        self.insert_with(range, end_offset, 0, fresh)
+    }
+
+    /// The same with the nonce of a range of one segment, which counts if the segment is new.
+    pub fn insert_with(&mut self, range: Range, end_offset: u64, nonce: u16, mut fresh: impl FnMut(Range)) -> bool {
         let Range { start, end } = range;
+        let mut is_new = false;
+        let mut fresh = |range| {
+            is_new = true;
+            fresh(range);
+        };
         let from = self.place(start);
-        let mut span = Span { range, end_offset };
+        let mut span = Span {
+            range,
+            end_offset,
+            nonces: 0,
+        };
         let mut reached = start;
         let mut to = from;
         while let Some(next) = self.0.get(to).filter(|next| !end.before(next.range.start)) {
@@ -89,6 +110,7 @@ impl RangeSet {
                 span.range.end = next.range.end;
                 span.end_offset = next.end_offset;
             }
+            span.nonces = span.nonces.wrapping_add(next.nonces);
             reached = reached.later(next.range.end);
             to += 1;
         }
@@ -97,11 +119,15 @@ impl RangeSet {
                 return false;
             }
             fresh(range);
+            span.nonces = nonce;
             self.0.insert(from, span);
             return true;
         }
         if reached.before(end) {
             fresh(Range { start: reached, end });
+        }
+        if is_new {
+            span.nonces = span.nonces.wrapping_add(nonce);
         }
         if let Some(first) = self.0.get_mut(from) {
             *first = span;

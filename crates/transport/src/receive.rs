@@ -8,6 +8,7 @@ use ccplane_units::Time;
 
 use crate::config::Config;
 use crate::number::Number;
+use crate::proof::Proof;
 use crate::ranges::RangeSet;
 use crate::segment::{Kind, MAX_RANGES, Range, Segment, Side};
 
@@ -47,6 +48,9 @@ pub(crate) struct Receiver {
     /// Classes in which an acknowledgement is due, a bit each.
     owed: u8,
     echo_transmission: u8,
+    /// Sum of the nonces of everything before `next`, and mark of the segment to be answered.
+    sum: u16,
+    mark: u16,
     end_known: bool,
     /// The last data arrived with CE.
     congested: bool,
@@ -79,6 +83,7 @@ struct LowArrivals {
     /// Per class, of the segments to be answered: the latest, and the highest-priority class in which one arrived.
     echo: [Number; MAX_CLASSES as usize],
     band: [u8; MAX_CLASSES as usize],
+    mark: [u16; MAX_CLASSES as usize],
 }
 
 /// What arrived out of order.
@@ -119,6 +124,8 @@ impl Receiver {
             quick: config.quick_acks,
             owed: 0,
             echo_transmission: 0,
+            sum: 0,
+            mark: 0,
             end_known: false,
             congested: false,
             has_beyond: false,
@@ -175,7 +182,14 @@ impl Receiver {
 
     /// Data has arrived; `arrived` is its stamp.
     #[inline(always)]
-    pub fn on_data(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side, config: &Config) {
+    pub fn on_data(
+        &mut self,
+        (now, arrived): (Time, Time),
+        segment: &Segment,
+        side: &Side,
+        proof: &Proof,
+        config: &Config,
+    ) {
         if segment.ecn == Ecn::Ce && segment.class == 0 {
             self.ce_packets = self.ce_packets.wrapping_add(1);
             self.ce_bytes = self.ce_bytes.wrapping_add(u32::from(segment.length));
@@ -191,6 +205,8 @@ impl Receiver {
         if in_order && segment.class | (segment.flags & Segment::FIN) == 0 {
             self.next = self.next.plus(1);
             self.offset += u64::from(segment.length);
+            self.sum = self.sum.wrapping_add(proof.nonce);
+            self.mark = proof.mark;
             self.echo = segment.number;
             self.echo_transmission = segment.transmission;
             self.pending = self.pending.saturating_add(1);
@@ -204,24 +220,24 @@ impl Receiver {
                 self.ack_at = now + config.ack_delay;
             }
         } else {
-            self.on_other_data(segment);
+            self.on_other_data(segment, proof);
         }
     }
 
     /// Data out of order, duplicated, of another class, beyond the window, or the last: acknowledged at once.
     #[cold]
     #[inline(never)]
-    fn on_other_data(&mut self, segment: &Segment) {
+    fn on_other_data(&mut self, segment: &Segment, proof: &Proof) {
         let number = segment.number;
         let end = segment.offset() + u64::from(segment.length);
         if segment.class == 0 {
             self.owed |= 1;
             self.congested = segment.ecn == Ecn::Ce;
         } else {
-            self.owe_low(segment);
+            self.owe_low(segment, proof);
         }
         if number.before(self.next) {
-            return self.on_duplicate(segment);
+            return self.on_duplicate(segment, proof);
         }
         // Beyond the announced window, beyond the end, or where no honest sender puts it.
         let ahead = number.since(self.next);
@@ -245,12 +261,13 @@ impl Receiver {
         if number == self.next {
             self.next = number.plus(1);
             self.offset = end;
+            self.sum = self.sum.wrapping_add(proof.nonce);
             self.join();
-            self.answer(segment);
-        } else if self.insert(segment, end) {
-            self.answer(segment);
+            self.answer(segment, proof);
+        } else if self.insert(segment, end, proof) {
+            self.answer(segment, proof);
         } else {
-            self.on_duplicate(segment);
+            self.on_duplicate(segment, proof);
         }
     }
 
@@ -261,7 +278,7 @@ impl Receiver {
     }
 
     /// Data of a class above 0 is answered in that class.
-    fn owe_low(&mut self, segment: &Segment) {
+    fn owe_low(&mut self, segment: &Segment, proof: &Proof) {
         let class = segment.class;
         let low = self.low.get_or_insert_default();
         let place = usize::from(class);
@@ -272,6 +289,7 @@ impl Receiver {
         };
         low.band[place] = segment.band.min(MOST_ECHO).min(before);
         low.echo[place] = segment.number;
+        low.mark[place] = proof.mark;
         low.stats.arrived[place] += 1;
         low.stats.remarked += u64::from(segment.band != segment.class);
         self.owed |= 1 << class;
@@ -293,7 +311,7 @@ impl Receiver {
     }
 
     /// Adds a segment to what waits. Returns true when it is new.
-    fn insert(&mut self, segment: &Segment, end_offset: u64) -> bool {
+    fn insert(&mut self, segment: &Segment, end_offset: u64, proof: &Proof) -> bool {
         let number = segment.number;
         let beyond = self.beyond.get_or_insert_default();
         let mut fresh = false;
@@ -301,7 +319,7 @@ impl Receiver {
             start: number,
             end: number.plus(1),
         };
-        if !beyond.set.insert(range, end_offset, |_| fresh = true) {
+        if !beyond.set.insert_with(range, end_offset, proof.nonce, |_| fresh = true) {
             // No room for one more hole: it counts as lost.
             return true;
         }
@@ -312,7 +330,7 @@ impl Receiver {
     }
 
     /// A segment arrived a second time (RFC 2883).
-    fn on_duplicate(&mut self, segment: &Segment) {
+    fn on_duplicate(&mut self, segment: &Segment, proof: &Proof) {
         if segment.class != 0
             && let Some(low) = self.low.as_deref_mut()
         {
@@ -329,12 +347,13 @@ impl Receiver {
             end: number.plus(1),
         });
         self.has_beyond = true;
-        self.answer(segment);
+        self.answer(segment, proof);
     }
 
     /// Class 0 answers only class 0, so that its RTTs and losses are its own.
-    fn answer(&mut self, segment: &Segment) {
+    fn answer(&mut self, segment: &Segment, proof: &Proof) {
         if segment.class == 0 {
+            self.mark = proof.mark;
             self.echo = segment.number;
             self.echo_transmission = segment.transmission;
         }
@@ -351,6 +370,7 @@ impl Receiver {
             }
             if self.next.before(first.range.end) {
                 self.next = first.range.end;
+                self.sum = self.sum.wrapping_add(first.nonces);
                 let offset = self.offset.max(first.end_offset);
                 beyond.held = beyond.held.saturating_sub(offset - self.offset);
                 self.offset = offset;
@@ -399,6 +419,25 @@ impl Receiver {
     /// The segment that is being answered, and its transmission; 0 for none.
     pub fn echo(&self) -> (Number, u8) {
         (self.echo, self.echo_transmission)
+    }
+
+    /// Sum of the nonces of everything before the cumulative ACK and of `ranges`, which were reported now.
+    #[inline]
+    pub fn sum(&self, ranges: &[Range]) -> u16 {
+        let set = self.beyond.as_ref().map(|beyond| &beyond.set);
+        ranges.iter().fold(self.sum, |sum, range| {
+            let span = set.and_then(|set| set.find_span(range.start));
+            sum.wrapping_add(span.map_or(0, |span| span.nonces))
+        })
+    }
+
+    /// Mark of the segment that is being answered in this class.
+    pub fn echo_mark(&self, class: u8) -> u16 {
+        match (class, self.low.as_deref()) {
+            (0, _) => self.mark,
+            (class, Some(low)) => low.mark.get(usize::from(class)).copied().unwrap_or_default(),
+            (_, None) => 0,
+        }
     }
 
     /// Sets the segment that is being answered.

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod pacing;
+mod proof;
 mod property;
 mod rc3;
 mod rounds;

@@ -10,14 +10,14 @@ use exchange::Exchange;
 #[test]
 fn a_packet_allocates_nothing() {
     for control in [Native::new_reno(), Native::cubic()] {
-        for (ack_every, pacing) in [(1, false), (2, false), (2, true)] {
+        for (ack_every, pacing, proves) in [(1, false, false), (2, false, true), (2, true, true)] {
             let config = Config {
                 ack_every,
                 pacing,
                 pacing_quantum: Duration::from_millis(10),
                 ..Config::default()
             };
-            let mut exchange = Exchange::new(config, control.clone());
+            let mut exchange = Exchange::new(config, control.clone(), proves);
             let before = exchange.retransmitted();
             let mut packets = 0;
             let info = allocation_counter::measure(|| {

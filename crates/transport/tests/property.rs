@@ -1,10 +1,11 @@
-//! Whatever a network does, the receiver gets exactly the bytes that were sent, once and in order, and every connection ends.
+//! Whatever a network does, the receiver gets exactly the bytes that were sent, once and in order, and every connection ends. In
+//! every other schedule both ends have to prove receipt, and none is taken for a liar.
 //!
 //! Schedules are random: `CCPLANE_SCHEDULES=1000000 cargo test --release -p ccplane-transport --test all property` runs a
 //! million of them, `CCPLANE_SCHEDULE=n` the n-th alone.
 
 use crate::wire::{Pair, Path, secs};
-use ccplane_transport::{Config, Ecn, MAX_CLASSES, Native, Rc3, Segment, State};
+use ccplane_transport::{Config, Ecn, Failure, MAX_CLASSES, Native, Rc3, Segment, State};
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -152,6 +153,9 @@ fn schedule(number: u64) -> bool {
     };
     let more = plan[1].min(plan[0]);
     let mut pair = Pair::with(configs, controls, chaos, plan);
+    if number % 2 == 1 {
+        pair.require_proof();
+    }
     // Some write later, some read late.
     let late = pick(&mut random, &[0, 0, 1]) * below(&mut random, 5_000);
     pair.ends[0].finishes = late == 0;
@@ -190,6 +194,7 @@ fn schedule(number: u64) -> bool {
         };
         assert_eq!(sender.state(), State::Closed, "{sender:#?}");
         well &= sender.failure().is_none();
+        assert_ne!(sender.failure(), Some(Failure::FalseReceipt));
         if std::env::var("CCPLANE_SCHEDULE").is_ok() {
             println!("loss {loss} of 1000: {:?} {:?}", sender.failure(), sender.stats());
         }

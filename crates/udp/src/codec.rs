@@ -17,7 +17,10 @@
 //! | 6 | offset of the payload in the stream | Data |
 //! | 2 | the sender's MSS | Open, `OpenReply` |
 //! | 2 | bytes of the probe's datagram | `PathReply` |
+//! | 2 | sum of the nonces of all that it acknowledges, SACK ranges included ([`Proof`]) | Ack, Data |
+//! | 2 + 2 | nonce of its number, and mark of its transmission | Data |
 //! | 4 + 1 | number and transmission (not 0) of the segment that is being answered | where bit 3 says so |
+//! | 2 | mark of the segment that is being answered | Ack, Data; where bit 3 says so |
 //! | 4 + 4 | packets and bytes that arrived with CE, not both 0 | where bit 4 says so |
 //! | 1 | bits 0-2: ranges, at most 4; bit 3: the first of them is a duplicate; bit 4: time stamps follow; bit 5: a part follows; bits 6-7: 0 | SIDE |
 //! | 8 each | ranges: start and end | SIDE |
@@ -39,22 +42,25 @@ pub(crate) use envelope::{HELLO, PHASE};
 
 use ccplane_units::Time;
 
-use ccplane_transport::{Kind, MAX_CLASSES, MAX_RANGES, Number, Part, Range, Segment, Side};
+use ccplane_transport::{Kind, MAX_CLASSES, MAX_RANGES, Number, Part, Proof, Range, Segment, Side};
 
 /// Bytes of the longest header of a segment of data without SACK ranges, as [`write`](fn@write) makes it when `room` is short.
-pub const MAX_DATA_HEADER: usize = COMMON + OFFSET + ECHO + COUNTS + STAMPS;
+pub const MAX_DATA_HEADER: usize = COMMON + OFFSET + SUM + NONCES + ECHO + COUNTS + STAMPS;
 /// Bytes of an ordinary one: neither an echo nor ECN counts.
-pub const DATA_HEADER: usize = COMMON + OFFSET;
+pub const DATA_HEADER: usize = COMMON + OFFSET + SUM + NONCES;
 /// Bytes of [`MAX_DATA_HEADER`] that time stamps take.
 pub const STAMPS: usize = 1 + STAMP;
 /// Bytes that saying that a segment is a part of another takes.
 pub const PART: usize = 1 + 4;
 /// Bytes of the longest header of any segment.
-pub const MAX_HEADER: usize = COMMON + OFFSET + ECHO + COUNTS + 1 + 8 * MAX_RANGES + 3 * STAMP;
+pub const MAX_HEADER: usize = COMMON + OFFSET + SUM + NONCES + ECHO + COUNTS + 1 + 8 * MAX_RANGES + 3 * STAMP;
 
 const COMMON: usize = 15;
 const OFFSET: usize = 6;
-const ECHO: usize = 5;
+const SUM: usize = 2;
+const NONCES: usize = 4;
+const ECHO: usize = 5 + MARK;
+const MARK: usize = 2;
 const COUNTS: usize = 8;
 const STAMP: usize = 8;
 
@@ -98,11 +104,16 @@ pub enum CodecError {
 }
 
 /// Writes a segment's header to the front of `out`, of which `room` bytes may be used. SACK ranges that do not fit are left out,
-/// the oldest first. Returns the bytes taken; `None` where even so it does not fit. Without `inline` the compiler makes it a
-/// call: 20 instructions a packet.
+/// the oldest first. `prove` is given the ranges that remain. Returns the bytes taken; `None` where even so it does not fit.
 // Left to itself the compiler calls it: 20 instructions a packet.
 #[inline(always)]
-pub fn write(segment: &Segment, side: &mut Side, out: &mut [u8], room: usize) -> Option<usize> {
+pub fn write(
+    segment: &Segment,
+    side: &mut Side,
+    out: &mut [u8],
+    room: usize,
+    prove: impl FnOnce(&Side) -> Proof,
+) -> Option<usize> {
     let room = room.min(out.len());
     let mut flags = segment.flags & FLAGS;
     if segment.has_side() {
@@ -133,9 +144,21 @@ pub fn write(segment: &Segment, side: &mut Side, out: &mut [u8], room: usize) ->
         Kind::Open | Kind::OpenReply | Kind::PathReply => out.put(segment.length.to_be_bytes())?,
         Kind::Ack | Kind::Abort | Kind::PathProbe => {}
     }
+    let proves = proves(segment.kind);
+    let proof = if proves { prove(side) } else { Proof::default() };
+    if proves {
+        out.put(proof.sum.to_be_bytes())?;
+    }
+    if segment.kind == Kind::Data {
+        out.put(proof.nonce.to_be_bytes())?;
+        out.put(proof.mark.to_be_bytes())?;
+    }
     if echo {
         out.put(segment.echo.0.to_be_bytes())?;
         out.put([segment.echo_transmission])?;
+        if proves {
+            out.put(proof.echo.to_be_bytes())?;
+        }
     }
     if counts {
         out.put(segment.ce_packets.to_be_bytes())?;
@@ -147,10 +170,10 @@ pub fn write(segment: &Segment, side: &mut Side, out: &mut [u8], room: usize) ->
     Some(out.at)
 }
 
-/// Reads a segment, with the bytes that its header took; the payload is the rest of `bytes`. The segment's ECN field and
+/// Reads a segment and its nonces, with the bytes that its header took; the payload is the rest of `bytes`. The segment's ECN field and
 /// [`band`](Segment::band) are left as they are by default: the IP header has them.
 #[inline]
-pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, usize), CodecError> {
+pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, Proof, usize), CodecError> {
     let mut rest = Reader { rest: bytes };
     let [first, second, transmission] = rest.take()?;
     let mut segment = Segment::default();
@@ -185,11 +208,22 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, usize), CodecErro
         Kind::Open | Kind::OpenReply | Kind::PathReply => segment.length = u16::from_be_bytes(rest.take()?),
         Kind::Ack | Kind::Abort | Kind::PathProbe => {}
     }
+    let (mut proof, proves) = (Proof::default(), proves(segment.kind));
+    if proves {
+        proof.sum = rest.u16()?;
+    }
+    if segment.kind == Kind::Data {
+        proof.nonce = rest.u16()?;
+        proof.mark = rest.u16()?;
+    }
     if first & HAS_ECHO != 0 {
         segment.echo = Number(rest.u32()?);
         [segment.echo_transmission] = rest.take()?;
         if segment.echo_transmission == 0 {
             return Err(CodecError::Empty("echo"));
+        }
+        if proves {
+            proof.echo = rest.u16()?;
         }
     }
     if first & HAS_COUNTS != 0 {
@@ -210,17 +244,27 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, usize), CodecErro
         _ if payload == 0 => {}
         _ => return Err(CodecError::Payload(payload)),
     }
-    Ok((segment, bytes.len() - payload))
+    Ok((segment, proof, bytes.len() - payload))
+}
+
+/// Segments of this kind acknowledge data, and have to prove it.
+fn proves(kind: Kind) -> bool {
+    matches!(kind, Kind::Ack | Kind::Data)
 }
 
 /// Bytes of a segment's header.
 fn length(segment: &Segment, side: &Side) -> usize {
     let own = match segment.kind {
-        Kind::Data => OFFSET,
+        Kind::Data => OFFSET + SUM + NONCES,
+        Kind::Ack => SUM,
         Kind::Open | Kind::OpenReply | Kind::PathReply => 2,
-        Kind::Ack | Kind::Abort | Kind::PathProbe => 0,
+        Kind::Abort | Kind::PathProbe => 0,
     };
-    let echo = if segment.echo_transmission != 0 { ECHO } else { 0 };
+    let echo = match segment.echo_transmission {
+        0 => 0,
+        _ if proves(segment.kind) => ECHO,
+        _ => ECHO - MARK,
+    };
     let counts = if segment.ce_packets != 0 || segment.ce_bytes != 0 {
         COUNTS
     } else {
@@ -295,6 +339,11 @@ impl Reader<'_> {
     #[inline(always)]
     fn u32(&mut self) -> Result<u32, CodecError> {
         Ok(u32::from_be_bytes(self.take()?))
+    }
+
+    #[inline(always)]
+    fn u16(&mut self) -> Result<u16, CodecError> {
+        Ok(u16::from_be_bytes(self.take()?))
     }
 
     fn time(&mut self) -> Result<Time, CodecError> {

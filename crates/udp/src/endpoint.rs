@@ -38,7 +38,7 @@ use ccplane_units::Time;
 
 use crate::codec::{CodecError, Cover, Crypto, Envelope, MAX_HEADER, Source};
 use crate::tls::{Handshake, Level, Refused, Tls};
-use ccplane_transport::{Config, Connection, Kind, Segment, Side};
+use ccplane_transport::{Config, Connection, Kind, Proof, Segment, Side};
 
 use pending::{Waiting, encode};
 use session::{Heard, Session};
@@ -77,8 +77,8 @@ struct Listening {
 /// What became of a datagram.
 #[derive(Debug)]
 pub enum Arrival {
-    /// A segment of connection `id`; the payload is in this part of the datagram.
-    Segment(u64, Segment, Range<usize>),
+    /// A segment of connection `id` and its nonces; the payload is in this part of the datagram.
+    Segment(u64, Segment, Proof, Range<usize>),
     /// The same, of a client whose address is proved now: [`Connection::accept`] takes `open`, its answer is not to be
     /// sent, and then the segment is to be handled.
     Accepted {
@@ -88,6 +88,8 @@ pub enum Arrival {
         open: Segment,
         /// What came.
         segment: Segment,
+        /// Its nonces.
+        proof: Proof,
         /// Where its payload is.
         payload: Range<usize>,
     },
@@ -227,7 +229,8 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Writes a segment of connection `id` as a datagram; `fill` is given the place of its payload. Its length and where it goes.
+    /// Writes a segment of connection `id` as a datagram; `prove` gives its nonces, `fill` is given the place of its
+    /// payload. Its length and where it goes.
     #[inline]
     pub fn write(
         &mut self,
@@ -235,10 +238,11 @@ impl Endpoint {
         segment: &Segment,
         side: &mut Side,
         out: &mut [u8],
+        prove: impl FnOnce(&Side) -> Proof,
         fill: impl FnOnce(&mut [u8]),
     ) -> Option<(usize, SocketAddr)> {
         let session = self.sessions.get_mut(&id)?;
-        let length = session.write(segment, side, out, fill)?;
+        let length = session.write(segment, side, out, prove, fill)?;
         Some((length, session.address))
     }
 
@@ -302,12 +306,12 @@ impl Endpoint {
             return Ok(match heard {
                 Heard::More => Arrival::Nothing,
                 Heard::Again => Arrival::Again(envelope.to),
-                Heard::Reply(segment) => Arrival::Segment(envelope.to, segment, 0..0),
+                Heard::Reply(segment) => Arrival::Segment(envelope.to, segment, Proof::default(), 0..0),
                 Heard::Refused => Arrival::Refused(envelope.to),
             });
         }
         match session.read(&envelope, head, datagram, side) {
-            Ok((segment, payload)) => Ok(Arrival::Segment(envelope.to, segment, payload)),
+            Ok((segment, proof, payload)) => Ok(Arrival::Segment(envelope.to, segment, proof, payload)),
             Err(Dropped::Spent) => {
                 self.counters.count(Dropped::Spent);
                 Ok(Arrival::Spent(envelope.to))
@@ -341,7 +345,7 @@ impl Endpoint {
     /// Answers a hello, and forgets it.
     fn answer(&mut self, came: Came, source: Source, datagram: &mut [u8], out: &mut [u8]) -> Result<Arrival, Dropped> {
         let listening = self.listening(came.address)?;
-        let (open, _) = session::parse(datagram, came.head..datagram.len(), &mut Side::default())?;
+        let (open, ..) = session::parse(datagram, came.head..datagram.len(), &mut Side::default())?;
         let us = Source {
             id: listening.cookies.issue(came.now, came.address, source.id),
             mss: self.config.mss,
@@ -385,7 +389,7 @@ impl Endpoint {
             return Err(Dropped::Small);
         }
         let (part, length) = Crypto::read(datagram.get(head..).unwrap_or_default()).map_err(Dropped::Malformed)?;
-        let (open, _) = session::parse(datagram, head + length..datagram.len(), &mut Side::default())?;
+        let (open, ..) = session::parse(datagram, head + length..datagram.len(), &mut Side::default())?;
         let mut segment = [0; MAX_HEADER];
         let count = encode(&self.reply(now, &open)?, &mut segment).ok_or(Dropped::Small)?;
         let segment = &segment[..count];
@@ -480,11 +484,11 @@ impl Endpoint {
         }
         self.listening(came.address)?;
         let mut session = Session::server(came.address, id, source, (self.config.mss, self.size), None);
-        let (segment, payload) = session.read(&came.envelope, came.head, datagram, side)?;
+        let (segment, proof, payload) = session.read(&came.envelope, came.head, datagram, side)?;
         if !segment.has(Segment::PROOF) {
             return Err(Dropped::Unknown);
         }
-        Ok(self.admit(id, session, source, (segment, payload)))
+        Ok(self.admit(id, session, source, (segment, proof, payload)))
     }
 
     /// Opens a connection for who has gone through the handshake.
@@ -510,9 +514,9 @@ impl Endpoint {
         let keys = pending.keys.take().ok_or(Dropped::Early)?;
         let mut session = Session::server(came.address, id, source, ours, Some(keys));
         let read = session.read(&came.envelope, came.head, datagram, side);
-        let proved = read.and_then(|(segment, payload)| {
+        let proved = read.and_then(|(segment, proof, payload)| {
             let proves = segment.has(Segment::PROOF);
-            proves.then_some((segment, payload)).ok_or(Dropped::Unknown)
+            proves.then_some((segment, proof, payload)).ok_or(Dropped::Unknown)
         });
         match proved {
             Ok(first) => {
@@ -533,7 +537,7 @@ impl Endpoint {
         id: u64,
         session: Session,
         source: Source,
-        (segment, payload): (Segment, Range<usize>),
+        (segment, proof, payload): (Segment, Proof, Range<usize>),
     ) -> Arrival {
         if let Some(listening) = &mut self.listening {
             listening.shares.hold(id, session.address);
@@ -546,6 +550,7 @@ impl Endpoint {
             id,
             open,
             segment,
+            proof,
             payload,
         }
     }

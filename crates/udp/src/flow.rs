@@ -8,7 +8,7 @@ use super::parts::Parts;
 use super::path::PathSize;
 use super::ring::Ring;
 use super::stamps::Delays;
-use ccplane_transport::{Connection, Kind, Native, Part, Segment, Side, State};
+use ccplane_transport::{Connection, Kind, Native, Part, Proof, Segment, Side, State};
 
 /// What decides a connection's window.
 #[derive(Clone, Debug)]
@@ -90,16 +90,20 @@ impl Flow {
         (now, arrived): (Time, Time),
         id: u64,
         segment: &Segment,
-        side: &Side,
+        (side, proof): (&Side, &Proof),
         payload: &[u8],
         steering: &mut Option<Steering>,
     ) {
         if segment.kind == Kind::Data {
             self.keep(segment.offset(), payload);
         }
-        controlled!(self, id, steering, |control| self
-            .connection
-            .handle_arrived(now, arrived, segment, side, control));
+        controlled!(self, id, steering, |control| self.connection.handle_proved(
+            (now, arrived),
+            segment,
+            side,
+            proof,
+            control
+        ));
     }
 
     /// Keeps the payload of a part of a segment; the segment, once all of it is here.

@@ -217,7 +217,8 @@ impl Host {
             }
         };
         let now = self.now();
-        let connection = Connection::connect(&self.config, now);
+        let mut connection = Connection::connect(&self.config, now);
+        require_proof(&mut connection)?;
         let native = match congestion {
             Congestion::Native(native) => Some(native),
             Congestion::Steered(algorithm) => {
@@ -496,21 +497,27 @@ impl Host {
     ) {
         let size = datagram.len();
         let arrival = self.endpoint.receive(now, address, datagram, side, &mut self.answer);
-        let (id, mut segment, payload) = match arrival {
-            Ok(Arrival::Segment(id, segment, payload)) => (id, segment, payload),
+        let (id, mut segment, proof, payload) = match arrival {
+            Ok(Arrival::Segment(id, segment, proof, payload)) => (id, segment, proof, payload),
             Ok(Arrival::Accepted {
                 id,
                 open,
                 segment,
+                proof,
                 payload,
             }) => {
-                let Some(connection) = accept(&self.config, now, &open) else {
+                let Some(mut connection) = accept(&self.config, now, &open) else {
                     return self.endpoint.remove(now, id);
                 };
+                // Without a key no claim of the client could be checked.
+                if let Err(why) = require_proof(&mut connection) {
+                    self.broken.get_or_insert(why);
+                    return self.endpoint.remove(now, id);
+                }
                 self.flows
                     .insert(id, Flow::new(connection, Some(self.native.clone()), self.window));
                 self.accepted.push_back(id);
-                (id, segment, payload)
+                (id, segment, proof, payload)
             }
             Ok(Arrival::Answer(length, each)) => {
                 return self.send_answer(address, length, each);
@@ -566,7 +573,7 @@ impl Host {
                 (now, arrived),
                 id,
                 &segment,
-                side,
+                (side, &proof),
                 &datagram[payload],
                 &mut self.steering,
             );
@@ -634,6 +641,14 @@ fn warn(warned: &mut Vec<Dropped>, address: SocketAddr, why: Dropped) {
         warned.push(why);
         tracing::warn!("a datagram from {address} was dropped: {why}; more of its kind are dropped silently");
     }
+}
+
+/// Has the peer prove what it acknowledges, by a key that nobody else knows.
+fn require_proof(connection: &mut Connection) -> Result<(), UdpError> {
+    let mut key = [0; 16];
+    random(&mut key)?;
+    connection.require_proof(&key);
+    Ok(())
 }
 
 fn random(bytes: &mut [u8]) -> Result<(), UdpError> {

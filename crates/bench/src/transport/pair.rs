@@ -77,7 +77,8 @@ impl Pair {
         let failed = || Error::failed("no handshake between two ends in memory");
         let begun = sender.endpoint.connect(receiver.address, sender.id);
         begun.map_err(|_| failed())?;
-        let connection = Connection::connect(&config, now);
+        let mut connection = Connection::connect(&config, now);
+        connection.require_proof(&[1; 16]);
         sender.connection = Some(connection);
         let mut pair = Pair {
             now,
@@ -146,11 +147,12 @@ impl Pair {
             let Some(segment) = connection.transmit(now, 0, &mut side) else {
                 break;
             };
+            let prove = |side: &Side| connection.prove(&segment, side);
             let fill = |out: &mut [u8]| {
                 let at = segment.offset() as usize % (payload.len() / 2).max(1);
                 out.copy_from_slice(&payload[at..at + out.len()]);
             };
-            let written = end.endpoint.write(end.id, &segment, &mut side, buffer, fill);
+            let written = end.endpoint.write(end.id, &segment, &mut side, buffer, prove, fill);
             lengths.push(written.map_or(0, |(length, _)| length));
             if segment.has_side() {
                 side = Side::default();
@@ -174,18 +176,22 @@ impl Pair {
             let arrival = end
                 .endpoint
                 .receive(now, from, &mut buffer[..*length], &mut side, &mut answer);
-            let (segment, data) = match arrival {
-                Ok(Arrival::Segment(_, segment, data)) => (segment, data),
+            let (segment, proof, data) = match arrival {
+                Ok(Arrival::Segment(_, segment, proof, data)) => (segment, proof, data),
                 Ok(Arrival::Accepted {
                     id,
                     open,
                     segment,
+                    proof,
                     payload,
                     ..
                 }) => {
                     end.id = id;
                     end.connection = Connection::accept(&end.config, now, &open);
-                    (segment, payload)
+                    if let Some(connection) = &mut end.connection {
+                        connection.require_proof(&[2; 16]);
+                    }
+                    (segment, proof, payload)
                 }
                 Ok(_) | Err(_) => continue,
             };
@@ -194,7 +200,7 @@ impl Pair {
                     let at = segment.offset() as usize % (payload.len() / 2);
                     payload[at..at + data.len()].copy_from_slice(&buffer[data]);
                 }
-                connection.handle(now, &segment, &side, &mut end.control);
+                connection.handle_proved((now, now), &segment, &side, &proof, &mut end.control);
                 let readable = connection.readable();
                 connection.read(readable);
             }

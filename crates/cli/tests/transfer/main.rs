@@ -215,7 +215,7 @@ fn two_transfers_at_once_while_strangers_send_garbage() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let mut garbage = vec![0x25; 1200];
+            let mut garbage = vec![0x35; 1200];
             for n in 0u64.. {
                 garbage[1..9].copy_from_slice(&(n % 3).to_be_bytes());
                 garbage[19] = n as u8;

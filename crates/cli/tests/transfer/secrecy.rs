@@ -61,7 +61,7 @@ fn expand<const N: usize>(secret: &[u8], label: &str) -> [u8; N] {
 /// What was sealed in a client's datagram under AES-256-GCM, by the documentation's account of its bytes; nothing where it is none.
 fn opened(datagram: &[u8], secret: &[u8]) -> Option<Vec<u8>> {
     let mut datagram = datagram.to_vec();
-    assert_eq!(datagram[0] >> 4, 2, "version 2");
+    assert_eq!(datagram[0] >> 4, 3, "version 3");
     if datagram[0] >> 1 & 3 != 1 {
         return None;
     }
@@ -222,5 +222,5 @@ fn a_datagram_of_version_1_is_told_on_the_receivers_side() {
     std::thread::sleep(Duration::from_millis(500));
     receiver.signal("-INT");
     let (_, text) = receiver.end();
-    assert!(text.contains("of version 1, where version 2 is spoken"), "{text}");
+    assert!(text.contains("of version 1, where version 3 is spoken"), "{text}");
 }

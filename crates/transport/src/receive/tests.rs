@@ -37,8 +37,13 @@ impl Alone {
     }
 
     fn takes(&mut self, segment: &Segment) -> bool {
-        self.receiver
-            .on_data(self.now, self.now, segment, &Side::default(), &self.config);
+        self.receiver.on_data(
+            (self.now, self.now),
+            segment,
+            &Side::default(),
+            &Proof::default(),
+            &self.config,
+        );
         self.receiver.check();
         self.receiver.owes(0)
     }

@@ -179,7 +179,8 @@ impl Connection {
         let latest = delivery.latest;
         debug_assert!(latest.is_none() || ack.delivered() > 0 && self.flight.una() == segment.ack);
         if let Some(duplicate) = told.duplicate {
-            self.on_duplicate(duplicate);
+            let proved = self.shows_original(segment, duplicate.start);
+            self.on_duplicate(duplicate, proved);
         }
         self.limit = self.limit.max(self.flight.una_offset() + u64::from(segment.window));
         if ack.delivered() == 0 {
@@ -231,13 +232,14 @@ impl Connection {
     }
 
     /// A segment arrived twice. It counts only where something was retransmitted: a network may duplicate, too.
-    fn on_duplicate(&mut self, duplicate: Range) {
+    /// So it does not without a proof that the original arrived.
+    fn on_duplicate(&mut self, duplicate: Range, proved: bool) {
         let (una, next, probing) = (self.flight.una(), self.flight.next(), self.flags.probing);
         let Some(repair) = self.repair.as_deref_mut() else {
             return;
         };
         let length = duplicate.end.since(duplicate.start);
-        if probing && repair.probe == duplicate.start || length > 1 << 16 || repair.undo.repeats == 0 {
+        if probing && repair.probe == duplicate.start || length > 1 << 16 || repair.undo.repeats == 0 || !proved {
             return;
         }
         repair.undo.repeats = repair.undo.repeats.saturating_sub(length);

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Native, Segment, Side};
+use ccplane_transport::{Config, Connection, Native, Proof, Segment, Side};
 use ccplane_units::{Duration, Time};
 
 /// Two ends and a window's worth of segments on their way.
@@ -15,8 +15,9 @@ pub struct Exchange {
     receiver: Connection,
     control: Native,
     idle: Native,
-    data: Vec<Segment>,
-    acks: Vec<(Segment, Side)>,
+    data: Vec<(Segment, Proof)>,
+    acks: Vec<(Segment, Side, Proof)>,
+    proves: bool,
 }
 
 /// Packets of a round that arrive.
@@ -24,12 +25,16 @@ const ROUND: usize = 64;
 
 impl Exchange {
     /// A sender without end under `control`, which has found its window.
-    pub fn new(config: Config, control: Native) -> Exchange {
+    /// With `proves` the receiver has to prove receipt.
+    pub fn new(config: Config, control: Native, proves: bool) -> Exchange {
         let config = Arc::new(Config {
             discard: true,
             ..config
         });
         let mut sender = Connection::connect(&config, Time::ZERO);
+        if proves {
+            sender.require_proof(&[1; 16]);
+        }
         let mut side = Side::default();
         sender.write(u64::MAX);
         let mut control = control;
@@ -47,6 +52,7 @@ impl Exchange {
             idle,
             data: Vec::with_capacity(1 << 10),
             acks: Vec::with_capacity(1 << 10),
+            proves,
         };
         for _ in 0..200 {
             exchange.send();
@@ -63,7 +69,12 @@ impl Exchange {
         let mut side = Side::default();
         self.now += Duration::from_micros(10);
         while let Some(segment) = self.sender.transmit(self.now, 0, &mut side) {
-            self.data.push(segment);
+            let proof = if self.proves {
+                self.sender.prove(&segment, &side)
+            } else {
+                Proof::default()
+            };
+            self.data.push((segment, proof));
         }
         self.data.len()
     }
@@ -74,11 +85,17 @@ impl Exchange {
         self.acks.clear();
         let mut side = Side::default();
         self.now += Duration::from_micros(10);
-        for segment in self.data.iter().take(ROUND) {
+        for (segment, proof) in self.data.iter().take(ROUND) {
             self.now += Duration::from_nanos(1200);
-            self.receiver.handle(self.now, segment, &side, &mut self.idle);
+            let now = (self.now, self.now);
+            self.receiver.handle_proved(now, segment, &side, proof, &mut self.idle);
             if let Some(ack) = self.receiver.transmit(self.now, 0, &mut side) {
-                self.acks.push((ack, side));
+                let proof = if self.proves {
+                    self.receiver.prove(&ack, &side)
+                } else {
+                    Proof::default()
+                };
+                self.acks.push((ack, side, proof));
                 side = Side::default();
             }
         }
@@ -88,9 +105,10 @@ impl Exchange {
     /// The sender takes the acknowledgements.
     #[inline(never)]
     pub fn acknowledge(&mut self) {
-        for (ack, side) in &self.acks {
+        for (ack, side, proof) in &self.acks {
             self.now += Duration::from_nanos(1200);
-            self.sender.handle(self.now, ack, side, &mut self.control);
+            let now = (self.now, self.now);
+            self.sender.handle_proved(now, ack, side, proof, &mut self.control);
         }
         if self.sender.next_timeout().is_some_and(|at| at <= self.now) {
             self.sender.on_timeout(self.now, &mut self.control);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Control, Ecn, Kind, MAX_CLASSES, Native, Segment, Side, State};
+use ccplane_transport::{Config, Connection, Control, Ecn, Kind, MAX_CLASSES, Native, Proof, Segment, Side, State};
 use ccplane_units::{Duration, Time};
 
 /// What becomes of a packet: it arrives at each of `arrivals`, never where that is empty.
@@ -95,12 +95,13 @@ pub struct Pair<P, C = Native> {
     pub now: Time,
     pub ends: [End<C>; 2],
     pub path: P,
-    flying: BTreeMap<(Time, u64), (usize, Segment, Side)>,
+    flying: BTreeMap<(Time, u64), (usize, Segment, Side, Proof)>,
     serial: u64,
     arrivals: Vec<Time>,
     pub log: Option<Vec<(Time, usize, Segment)>>,
     /// What each end's clock for time stamps shows at a time.
     pub clocks: [fn(Time) -> Time; 2],
+    proves: bool,
 }
 
 impl<P: Path, C: Control> Pair<P, C> {
@@ -139,7 +140,14 @@ impl<P: Path, C: Control> Pair<P, C> {
             arrivals: Vec::new(),
             log: None,
             clocks: [|now| now; 2],
+            proves: false,
         }
+    }
+
+    /// Both ends have to prove receipt.
+    pub fn require_proof(&mut self) {
+        self.proves = true;
+        self.connection_mut(0).require_proof(&[1; 16]);
     }
 
     pub fn connection(&self, end: usize) -> &Connection {
@@ -191,6 +199,7 @@ impl<P: Path, C: Control> Pair<P, C> {
                     panic!("`has` promised a segment: {connection:?}");
                 };
                 assert_eq!(segment.class, class);
+                let proof = connection.prove(&segment, &side);
                 match segment.kind {
                     Kind::Ack => side.t3 = self.clocks[which](side.t3),
                     _ => side.t1 = self.clocks[which](side.t1),
@@ -210,7 +219,8 @@ impl<P: Path, C: Control> Pair<P, C> {
                 self.path.pass(self.now, which, &mut segment, &mut self.arrivals);
                 for at in &self.arrivals {
                     self.serial += 1;
-                    self.flying.insert((*at, self.serial), (1 - which, segment, side));
+                    self.flying
+                        .insert((*at, self.serial), (1 - which, segment, side, proof));
                 }
             }
         }
@@ -243,8 +253,8 @@ impl<P: Path, C: Control> Pair<P, C> {
         }
         self.now = self.now.max(next);
         if let Some(key) = arrival.filter(|(at, _)| *at == next) {
-            let (to, segment, side) = self.flying.remove(&key).expect("it is there");
-            self.arrive(to, &segment, &side);
+            let (to, segment, side, proof) = self.flying.remove(&key).expect("it is there");
+            self.arrive(to, &segment, &side, &proof);
         } else if let Some((_, which)) = timer {
             let end = &mut self.ends[which];
             if let Some(connection) = &mut end.connection
@@ -256,19 +266,22 @@ impl<P: Path, C: Control> Pair<P, C> {
         true
     }
 
-    fn arrive(&mut self, to: usize, segment: &Segment, side: &Side) {
+    fn arrive(&mut self, to: usize, segment: &Segment, side: &Side, proof: &Proof) {
         let end = &mut self.ends[to];
         match &mut end.connection {
             Some(connection) => {
                 let before = connection.stats().received;
                 let arrived = self.clocks[to](self.now);
-                connection.handle_arrived(self.now, arrived, segment, side, &mut end.control);
+                connection.handle_proved((self.now, arrived), segment, side, proof, &mut end.control);
                 let after = connection.stats().received;
                 assert!(after >= before, "the stream went back from {before} to {after}");
             }
             None => {
                 end.connection = Connection::accept(&end.config, self.now, segment);
                 if let Some(connection) = &mut end.connection {
+                    if self.proves {
+                        connection.require_proof(&[2; 16]);
+                    }
                     connection.write(end.plan);
                 }
             }

@@ -3,8 +3,9 @@
 use super::CodecError;
 use crate::socket::FirstByte;
 
-/// The version that this code speaks, in the high half of the first byte. Version 1 was sealed with a key that both ends were given.
-pub const VERSION: u8 = 2;
+/// The version that this code speaks, in the high half of the first byte. Version 1 was sealed with a key that both ends were given;
+/// version 2 had no nonces.
+pub const VERSION: u8 = 3;
 
 /// Bytes of the longest envelope: both identifiers and a packet number.
 pub const MAX_ENVELOPE: usize = 23;
@@ -26,7 +27,7 @@ pub(crate) const PHASE: u8 = 0b1000;
 ///
 /// | offset | bytes | field |
 /// | --- | --- | --- |
-/// | 0 | 1 | high half: version, 2; bit 0: `from` follows; bits 1-2: [`Cover`]; bit 3: key phase of what is sealed, else 0 |
+/// | 0 | 1 | high half: version, 3; bit 0: `from` follows; bits 1-2: [`Cover`]; bit 3: key phase of what is sealed, else 0 |
 /// | 1 | 8 | `to`: the receiver's identifier of the connection; in a hello 0, or the server's cookie |
 /// | 9 | 8 + 2 | `from`: the sender's identifier and its MSS, where bit 0 says so: in the handshake, and in what the client sends until it has heard of the connection again |
 /// | … | 4 | the packet number's last 32 bits, where the whole rest is sealed |

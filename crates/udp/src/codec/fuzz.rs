@@ -20,11 +20,12 @@ pub fn segment(datagram: &[u8]) {
         start += length;
     }
     let mut side = Side::default();
-    let Ok((segment, header)) = read(&datagram[start..], &mut side) else {
+    let Ok((segment, proof, header)) = read(&datagram[start..], &mut side) else {
         return;
     };
     assert!(header <= MAX_HEADER);
-    assert_eq!(write(&segment, &mut side, &mut out[head..], MAX_HEADER), Some(header));
+    let written = write(&segment, &mut side, &mut out[head..], MAX_HEADER, |_| proof);
+    assert_eq!(written, Some(header));
     assert_eq!(out[..head], datagram[..head]);
     assert_eq!(out[head..head + header], datagram[start..start + header]);
 }

@@ -21,7 +21,8 @@ prop_compose! {
         (list, duplicate) in ranges(),
         stamps in prop::option::of(any::<(u64, u64, u64)>()),
         part in prop::option::of((any::<u16>(), 1u16..)),
-    ) -> (Segment, Side, usize) {
+        (sum, nonce, mark, echo_mark) in any::<(u16, u16, u16, u16)>(),
+    ) -> (Segment, Side, Proof, usize) {
         let mut segment = Segment::default();
         (segment.kind, segment.flags, segment.class, segment.transmission) = (kind, flags, class, transmission);
         segment.echo_band = if class == 0 { 0 } else { band };
@@ -59,14 +60,22 @@ prop_compose! {
                 segment.flags &= !Segment::SIDE;
             }
         }
-        (segment, side, payload)
+        let mut proof = Proof::default();
+        if matches!(kind, Kind::Ack | Kind::Data) {
+            proof.sum = sum;
+            proof.echo = if segment.echo_transmission == 0 { 0 } else { echo_mark };
+        }
+        if kind == Kind::Data {
+            (proof.nonce, proof.mark) = (nonce, mark);
+        }
+        (segment, side, proof, payload)
     }
 }
 
 proptest! {
     #[test]
     fn what_is_written_is_read(
-        (segment, side, payload) in segments(),
+        (segment, side, proof, payload) in segments(),
         to: u64, from in prop::option::of((any::<u64>(), any::<u16>())), sealed in prop::option::of(any::<(bool, u32)>()),
         said in prop::option::of((any::<u16>(), prop::collection::vec(any::<u8>(), 0..300))),
     ) {
@@ -89,14 +98,14 @@ proptest! {
             prop_assert_eq!(part.write(&mut vec![0; length - 1]), None);
             head += length;
         }
-        let written = write(&segment, &mut side.clone(), &mut out[head..], MAX_HEADER).unwrap();
+        let written = write(&segment, &mut side.clone(), &mut out[head..], MAX_HEADER, |_| proof).unwrap();
         prop_assert_eq!(written, length(&segment, &side));
         out.truncate(head + written);
         out.resize(out.len() + payload, 0xaa);
 
         prop_assert_eq!(Envelope::read(&out), Ok((envelope, start)));
         let mut found = Side::default();
-        prop_assert_eq!(read(&out[head..], &mut found), Ok((segment, written)));
+        prop_assert_eq!(read(&out[head..], &mut found), Ok((segment, proof, written)));
         prop_assert_eq!(found, side);
         fuzz::segment(&out);
         // Without its last byte a header is short. One byte more is payload, where there may be none.
@@ -114,10 +123,10 @@ proptest! {
     }
 
     #[test]
-    fn ranges_that_do_not_fit_are_left_away((segment, side, _) in segments(), room in 0..MAX_HEADER) {
+    fn ranges_that_do_not_fit_are_left_away((segment, side, ..) in segments(), room in 0..MAX_HEADER) {
         let mut out = [0; MAX_HEADER];
         let mut cut = side;
-        let Some(written) = write(&segment, &mut cut, &mut out, room) else {
+        let Some(written) = write(&segment, &mut cut, &mut out, room, |_| Proof::default()) else {
             let mut least = side;
             while least.pop() {}
             prop_assert!(length(&segment, &least) > room);
@@ -152,28 +161,34 @@ fn known_bytes() {
     };
     let mut out = [0; 100];
     let head = envelope.write(&mut out).unwrap();
-    let written = write(&ack, &mut side, &mut out[head..], 80).unwrap();
+    let proof = Proof {
+        nonce: 0x0b0c,
+        mark: 0x0d0e,
+        sum: 0xa1a2,
+        echo: 0xa3a4,
+    };
+    let written = write(&ack, &mut side, &mut out[head..], 80, |_| proof).unwrap();
     #[rustfmt::skip]
     let expected = [
-        0x2a, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 6,
+        0x3a, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 6,
         0b0011_1000, 0x28, 1, 0, 0, 0, 1, 0, 0, 0, 5, 1, 2, 3, 4,
-        0, 0, 0, 8, 2, 0, 0, 0, 3, 0, 0, 0x10, 0xf8, 1, 0, 0, 0, 7, 0, 0, 0, 9,
+        0xa1, 0xa2, 0, 0, 0, 8, 2, 0xa3, 0xa4, 0, 0, 0, 3, 0, 0, 0x10, 0xf8, 1, 0, 0, 0, 7, 0, 0, 0, 9,
     ];
     assert_eq!(out[..head + written], expected);
 
     let mut data = Segment::default();
     (data.kind, data.transmission) = (Kind::Data, 1);
     data.set_offset(0x0102_0304_0506);
-    let written = write(&data, &mut Side::default(), &mut out, 80).unwrap();
-    assert_eq!(written, 21, "a plain segment of data costs 9 + 21 bytes");
-    assert_eq!(out[15..21], [1, 2, 3, 4, 5, 6]);
+    let written = write(&data, &mut Side::default(), &mut out, 80, |_| proof).unwrap();
+    assert_eq!(written, 27, "a plain segment of data costs 9 + 27 bytes");
+    assert_eq!(out[15..27], [1, 2, 3, 4, 5, 6, 0xa1, 0xa2, 0x0b, 0x0c, 0x0d, 0x0e]);
 
     data.flags = Segment::SIDE;
     let mut side = Side::default();
     (side.part.begin, side.part.whole) = (0x0201, 0x0605);
-    let written = write(&data, &mut side, &mut out, 80).unwrap();
+    let written = write(&data, &mut side, &mut out, 80, |_| proof).unwrap();
     assert_eq!(
-        out[21..written],
+        out[27..written],
         [0x20, 2, 1, 6, 5],
         "a part says where it begins, and of how much"
     );
@@ -181,9 +196,9 @@ fn known_bytes() {
     let (mut probe, mut reply) = (Segment::default(), Segment::default());
     (probe.kind, reply.kind) = (Kind::PathProbe, Kind::PathReply);
     (probe.length, reply.length) = (1472, 1472);
-    assert_eq!(write(&probe, &mut Side::default(), &mut out, 80), Some(15));
+    assert_eq!(write(&probe, &mut Side::default(), &mut out, 80, |_| proof), Some(15));
     assert_eq!(out[0], 5, "its length is the datagram's, and not told");
-    assert_eq!(write(&reply, &mut Side::default(), &mut out, 80), Some(17));
+    assert_eq!(write(&reply, &mut Side::default(), &mut out, 80, |_| proof), Some(17));
     assert_eq!((out[0], &out[15..17]), (6, &[0x05, 0xc0][..]));
 }
 
@@ -198,14 +213,14 @@ fn each_kind_of_garbage_has_its_name() {
         (ack(0x20, 0, &[]), CodecError::Reserved),
         (ack(0, 0x80, &[]), CodecError::Class(8)),
         (ack(1, 0xf0, &[0; 6]), CodecError::Class(15)),
-        (ack(8, 0, &[0, 0, 0, 1, 0]), CodecError::Empty("echo")),
-        (ack(16, 0, &[0; 8]), CodecError::Empty("ECN count")),
-        (ack(0, 8, &[0]), CodecError::Empty("list of ranges")),
-        (ack(0, 8, &[5]), CodecError::Ranges(5)),
-        (ack(0, 0, &[9]), CodecError::Payload(1)),
-        (ack(0, 8, &[0x20, 0, 1, 0, 2]), CodecError::Reserved),
+        (ack(8, 0, &[0, 0, 0, 0, 0, 1, 0]), CodecError::Empty("echo")),
+        (ack(16, 0, &[0; 10]), CodecError::Empty("ECN count")),
+        (ack(0, 8, &[0, 0, 0]), CodecError::Empty("list of ranges")),
+        (ack(0, 8, &[0, 0, 5]), CodecError::Ranges(5)),
+        (ack(0, 0, &[0, 0, 9]), CodecError::Payload(1)),
+        (ack(0, 8, &[0, 0, 0x20, 0, 1, 0, 2]), CodecError::Reserved),
         (
-            ack(1, 8, &[0, 0, 0, 0, 0, 0, 0x20, 0, 1, 0, 0]),
+            ack(1, 8, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 1, 0, 0]),
             CodecError::Empty("part"),
         ),
         (ack(6, 0, &[0, 1, 2]), CodecError::Payload(1)),
@@ -215,8 +230,8 @@ fn each_kind_of_garbage_has_its_name() {
     }
     let other = Envelope::read(&[0x12; 40]).unwrap_err();
     assert_eq!(other, CodecError::Version(1));
-    assert!(other.to_string().contains("version 2 is spoken"), "{other}");
-    assert_eq!(Envelope::read(&[0x28; 40]), Err(CodecError::Reserved));
-    assert_eq!(Envelope::read(&[0x21; 16]), Err(CodecError::Short));
+    assert!(other.to_string().contains("version 3 is spoken"), "{other}");
+    assert_eq!(Envelope::read(&[0x38; 40]), Err(CodecError::Reserved));
+    assert_eq!(Envelope::read(&[0x31; 16]), Err(CodecError::Short));
     assert_eq!(Crypto::read(&[0, 0, 0, 3, 1, 2]), Err(CodecError::Short));
 }

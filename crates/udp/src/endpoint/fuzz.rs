@@ -155,7 +155,11 @@ fn send(client: &mut Client, now: Time) -> Vec<Vec<u8>> {
         }
     }
     let fill = |payload: &mut [u8]| payload.fill(0x77);
-    if let Some((length, _)) = client.endpoint.write(client.id, &segment, &mut side, &mut out, fill) {
+    let prove = |side: &Side| client.connection.prove(&segment, side);
+    if let Some((length, _)) = client
+        .endpoint
+        .write(client.id, &segment, &mut side, &mut out, prove, fill)
+    {
         datagrams.push(out[..length].to_vec());
     }
     datagrams
@@ -183,8 +187,11 @@ fn arrives(server: &mut Endpoint, clients: &mut [Client], now: Time, from: Socke
             .endpoint
             .receive(now, address(0), answer, &mut side, &mut [0; SIZE]);
         match arrival {
-            Ok(Arrival::Segment(_, segment, _)) => {
-                client.connection.handle(now, &segment, &side, &mut client.control);
+            Ok(Arrival::Segment(_, segment, proof, _)) => {
+                let control = &mut client.control;
+                client
+                    .connection
+                    .handle_proved((now, now), &segment, &side, &proof, control);
             }
             Ok(Arrival::Again(_)) => client.connection.open_again(),
             Ok(Arrival::Refused(id)) => assert!(client.endpoint.refused(id).is_some()),

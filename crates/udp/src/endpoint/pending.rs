@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use ccplane_transport::Segment;
+use ccplane_transport::{Proof, Segment, Side};
 use ccplane_units::{Duration, Time};
 
 use super::Dropped;
@@ -184,5 +184,5 @@ impl Pending {
 /// The segment behind each part of an answer, as bytes.
 pub(super) fn encode(segment: &Segment, out: &mut [u8]) -> Option<usize> {
     let room = out.len();
-    crate::codec::write(segment, &mut ccplane_transport::Side::default(), out, room)
+    crate::codec::write(segment, &mut Side::default(), out, room, |_| Proof::default())
 }

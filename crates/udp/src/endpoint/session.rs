@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use crate::codec::{self, ALERT, CodecError, Cover, Crypto, Envelope, MAX_ENVELOPE, NUMBER, Source};
 use crate::tls::{Handshake, Keys, Level, Refused, TAG, Tls, Unopened};
-use ccplane_transport::{Kind, LEAST_MSS, Segment, Side};
+use ccplane_transport::{Kind, LEAST_MSS, Proof, Segment, Side};
 
 use super::Dropped;
 use super::flight::write_part;
 
 /// Most payload of a segment where datagrams have `size` bytes. SACK ranges beside data have to do with what is left.
 ///
-/// A client names itself (10 bytes) only until it has heard of the connection, and has nothing to echo and no marks to count (13)
+/// A client names itself (10 bytes) only until it has heard of the connection, and has nothing to echo and no marks to count (15)
 /// before that: no datagram has both.
 pub fn mss(size: usize, sealed: bool, stamps: bool) -> u16 {
     let reserve = codec::MAX_DATA_HEADER - codec::DATA_HEADER - codec::STAMPS;
@@ -181,7 +181,7 @@ impl Session {
         self.secure.as_ref()?.keys.as_deref()
     }
 
-    /// Writes a segment as a datagram; `fill` is given the place of its payload. Its length, `None` where it does not fit, which
+    /// Writes a segment as a datagram; `prove` gives its nonces, `fill` is given the place of its payload. Its length, `None` where it does not fit, which
     /// a segment of at most the [`mss`] always does, or where the keys are worn out.
     #[inline]
     pub fn write(
@@ -189,6 +189,7 @@ impl Session {
         segment: &Segment,
         side: &mut Side,
         out: &mut [u8],
+        prove: impl FnOnce(&Side) -> Proof,
         fill: impl FnOnce(&mut [u8]),
     ) -> Option<usize> {
         if segment.kind == Kind::Open {
@@ -217,7 +218,8 @@ impl Session {
             _ => 0,
         };
         let head = envelope.write(out)?;
-        let header = codec::write(segment, side, &mut out[head..], text.checked_sub(head + payload)?)?;
+        let room = text.checked_sub(head + payload)?;
+        let header = codec::write(segment, side, &mut out[head..], room, prove)?;
         let mut end = head + header + payload;
         fill(out.get_mut(head + header..end)?);
         if segment.kind == Kind::PathProbe {
@@ -258,7 +260,7 @@ impl Session {
             let bytes = greeting.handshake.said(Level::Plain);
             end += Crypto { offset: 0, bytes }.write(&mut out[end..])?;
         }
-        end += codec::write(segment, side, &mut out[end..], size - end)?;
+        end += codec::write(segment, side, &mut out[end..], size - end, |_| Proof::default())?;
         out.get_mut(end..)?.fill(0);
         Some(size)
     }
@@ -302,7 +304,7 @@ impl Session {
         head: usize,
         datagram: &mut [u8],
         side: &mut Side,
-    ) -> Result<(Segment, Range<usize>), Dropped> {
+    ) -> Result<(Segment, Proof, Range<usize>), Dropped> {
         let Some(remote) = self.remote else {
             return self.read_answer(envelope, head, datagram, side);
         };
@@ -326,10 +328,10 @@ impl Session {
             // Late.
             (Some(_), _) => return Err(Dropped::Unknown),
         };
-        let (segment, payload) = parse(datagram, head..end, side)?;
+        let (segment, proof, payload) = parse(datagram, head..end, side)?;
         match segment.kind {
             Kind::Open | Kind::OpenReply => Err(Dropped::Unknown),
-            _ => Ok((segment, payload)),
+            _ => Ok((segment, proof, payload)),
         }
     }
 
@@ -341,7 +343,7 @@ impl Session {
         head: usize,
         datagram: &mut [u8],
         side: &mut Side,
-    ) -> Result<(Segment, Range<usize>), Dropped> {
+    ) -> Result<(Segment, Proof, Range<usize>), Dropped> {
         match (&self.secure, envelope.cover) {
             (None, Cover::Plain) => {}
             (None, _) => return Err(Dropped::Sealed),
@@ -349,12 +351,12 @@ impl Session {
             (Some(_), _) => return Err(Dropped::Early),
         }
         let server = server(envelope)?;
-        let (segment, payload) = parse(datagram, head..datagram.len(), side)?;
+        let (segment, proof, payload) = parse(datagram, head..datagram.len(), side)?;
         if segment.kind != Kind::OpenReply {
             return Err(Dropped::Unknown);
         }
         self.remote = Some(server);
-        Ok((self.take_reply(segment), payload))
+        Ok((self.take_reply(segment), proof, payload))
     }
 
     /// An answer says which hello it is for, which tells what the path carries.
@@ -399,7 +401,7 @@ impl Session {
                 // Asked for a cookie twice, it would go round for ever.
                 (0, []) if greeting.cookie.is_none() => {
                     let mut side = Side::default();
-                    let (segment, _) = parse(datagram, head..datagram.len(), &mut side)?;
+                    let (segment, ..) = parse(datagram, head..datagram.len(), &mut side)?;
                     if segment.kind != Kind::OpenReply {
                         return Err(Dropped::Unknown);
                     }
@@ -439,7 +441,7 @@ impl Session {
         match opened {
             Ok((None, _)) => Ok(Heard::More),
             Ok((Some(keys), text)) => {
-                let (segment, _) = parse(datagram, text, &mut Side::default())?;
+                let (segment, ..) = parse(datagram, text, &mut Side::default())?;
                 if segment.kind != Kind::OpenReply {
                     return Err(Dropped::Unknown);
                 }
@@ -486,14 +488,18 @@ pub(super) fn answer(server: Source, client: u64, segment: &Segment, side: &mut 
     };
     let head = envelope.write(out)?;
     let room = out.len().checked_sub(head)?;
-    Some(head + codec::write(segment, side, &mut out[head..], room)?)
+    Some(head + codec::write(segment, side, &mut out[head..], room, |_| Proof::default())?)
 }
 
-/// Reads the segment in `datagram[text]`, with the place of its payload.
-pub(super) fn parse(datagram: &[u8], text: Range<usize>, side: &mut Side) -> Result<(Segment, Range<usize>), Dropped> {
+/// Reads the segment in `datagram[text]` and its nonces, with the place of its payload.
+pub(super) fn parse(
+    datagram: &[u8],
+    text: Range<usize>,
+    side: &mut Side,
+) -> Result<(Segment, Proof, Range<usize>), Dropped> {
     let bytes = datagram
         .get(text.clone())
         .ok_or(Dropped::Malformed(CodecError::Short))?;
-    let (segment, header) = codec::read(bytes, side).map_err(Dropped::Malformed)?;
-    Ok((segment, text.start + header..text.end))
+    let (segment, proof, header) = codec::read(bytes, side).map_err(Dropped::Malformed)?;
+    Ok((segment, proof, text.start + header..text.end))
 }

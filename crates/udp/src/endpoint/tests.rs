@@ -4,6 +4,7 @@ use ccplane_identity::Identity;
 use ccplane_units::Duration;
 
 use super::*;
+use crate::codec::VERSION;
 use ccplane_transport::{LEAST_MSS, Native};
 
 const SIZE: usize = 1200;
@@ -75,10 +76,11 @@ impl Client {
                 datagrams.push(out[..length].to_vec());
             }
         }
+        let prove = |side: &Side| self.connection.prove(&segment, side);
         let fill = |payload: &mut [u8]| payload.fill(0x77);
         let (length, to) = self
             .endpoint
-            .write(self.id, &segment, &mut side, &mut out, fill)
+            .write(self.id, &segment, &mut side, &mut out, prove, fill)
             .unwrap();
         assert_eq!(to, address(1));
         datagrams.push(out[..length].to_vec());
@@ -96,7 +98,7 @@ impl Client {
             .endpoint
             .receive(now, address(1), &mut datagram, &mut side, &mut [0; SIZE])?;
         match &arrival {
-            Arrival::Segment(id, segment, _) => {
+            Arrival::Segment(id, segment, ..) => {
                 assert_eq!(*id, self.id);
                 self.connection.handle(now, segment, &side, &mut self.control);
             }
@@ -216,7 +218,8 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
             let mut out = vec![0; 100];
             let envelope = Envelope { to, from, cover };
             let head = envelope.write(&mut out).unwrap();
-            let header = crate::codec::write(&abort, &mut Side::default(), &mut out[head..], 80).unwrap();
+            let header =
+                crate::codec::write(&abort, &mut Side::default(), &mut out[head..], 80, |_| Proof::default()).unwrap();
             out.truncate(head + header + 16);
             out
         };
@@ -492,7 +495,13 @@ fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
         let mut connection = Connection::connect(&config(), at(0));
         let open = connection.transmit(at(0), 0, &mut Side::default()).unwrap();
         let (mut hello, mut out, mut side) = (vec![0; size], [0; 2048], Side::default());
-        assert_eq!(client.write(7, &open, &mut side, &mut hello, |_| ()).unwrap().0, size);
+        assert_eq!(
+            client
+                .write(7, &open, &mut side, &mut hello, |_| Proof::default(), |_| ())
+                .unwrap()
+                .0,
+            size
+        );
         let arrival = server.receive(at(1), address(5), &mut hello, &mut side, &mut out);
         let Ok(Arrival::Answer(length, each)) = arrival else {
             panic!("{arrival:?}")
@@ -559,7 +568,7 @@ fn garbage_of_any_kind_makes_no_connection() {
             let length = (random >> 40) as usize % if tls { 800 } else { 100 };
             let mut datagram: Vec<u8> = (0..length).map(|i| (random >> (i % 57)) as u8).collect();
             if let Some(first) = datagram.first_mut() {
-                *first = 0x20 | *first & 15;
+                *first = VERSION << 4 | *first & 15;
             }
             let _ = hand(&mut server, at(random % 1000), address(5), &datagram);
         }
@@ -585,7 +594,7 @@ fn a_datagram_of_version_1_is_dropped_and_says_which_version_to_use() {
     let mut server = server(pair(true)[0].clone(), 10);
     let why = hand(&mut server, at(1), address(5), &[0x13; 1200]).unwrap_err();
     assert_eq!(why, Dropped::Malformed(CodecError::Version(1)));
-    assert!(why.to_string().contains("version 2 is spoken"), "{why}");
+    assert!(why.to_string().contains("version 3 is spoken"), "{why}");
 }
 
 #[test]
@@ -630,7 +639,10 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
             let mut hello = again;
             hello.transmission = step as u8;
             let mut out = vec![0; SIZE];
-            let written = client.endpoint.write(5, &hello, &mut Side::default(), &mut out, |_| ());
+            let written =
+                client
+                    .endpoint
+                    .write(5, &hello, &mut Side::default(), &mut out, |_| Proof::default(), |_| ());
             let (length, _) = written.unwrap();
             assert_eq!(length, sizes(SIZE).nth(step - 1).unwrap());
             if length <= 1020 {
@@ -689,7 +701,9 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
             (&mut server, id)
         };
         let fill = |payload: &mut [u8]| payload.fill(n as u8);
-        let (length, _) = endpoint.write(by, &data, &mut Side::default(), &mut out, fill).unwrap();
+        let (length, _) = endpoint
+            .write(by, &data, &mut Side::default(), &mut out, |_| Proof::default(), fill)
+            .unwrap();
         out.truncate(length);
         match random >> 60 & 7 {
             0 => continue,
@@ -733,26 +747,31 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
         let mut probe = Segment::default();
         (probe.kind, probe.length) = (Kind::PathProbe, SIZE as u16);
         let mut out = vec![0; SIZE];
-        let written = client
-            .endpoint
-            .write(client.id, &probe, &mut Side::default(), &mut out, |_| ());
+        let written = client.endpoint.write(
+            client.id,
+            &probe,
+            &mut Side::default(),
+            &mut out,
+            |_| Proof::default(),
+            |_| (),
+        );
         assert_eq!(written, Some((SIZE, address(1))));
         let (arrival, _) = hand(&mut server, at(4), address(5), &out).unwrap();
         assert!(
-            matches!(arrival, Arrival::Segment(found, segment, _) if found == id && segment.kind == Kind::PathProbe)
+            matches!(arrival, Arrival::Segment(found, segment, ..) if found == id && segment.kind == Kind::PathProbe)
         );
         let mut reply = Segment::default();
         (reply.kind, reply.length) = (Kind::PathReply, SIZE as u16);
         let mut out = vec![0; SIZE];
         let (length, _) = server
-            .write(id, &reply, &mut Side::default(), &mut out, |_| ())
+            .write(id, &reply, &mut Side::default(), &mut out, |_| Proof::default(), |_| ())
             .unwrap();
         assert!(length < 100, "{length}");
         let (mut datagram, mut side) = (out[..length].to_vec(), Side::default());
         let arrival = client
             .endpoint
             .receive(at(5), address(1), &mut datagram, &mut side, &mut [0; SIZE]);
-        assert!(matches!(arrival, Ok(Arrival::Segment(_, segment, _)) if segment.length == SIZE as u16));
+        assert!(matches!(arrival, Ok(Arrival::Segment(_, segment, ..)) if segment.length == SIZE as u16));
         // Neither is anything to the connection itself.
         let before = client.connection.stats();
         client
@@ -826,6 +845,13 @@ fn a_client_that_takes_next_to_nothing_gets_the_least() {
     connection.write(5000);
     let data = connection.transmit(at(3), 0, &mut Side::default()).unwrap();
     assert_eq!((data.kind, data.length), (Kind::Data, LEAST_MSS));
-    let written = server.write(id, &data, &mut Side::default(), &mut [0; SIZE], |_| ());
+    let written = server.write(
+        id,
+        &data,
+        &mut Side::default(),
+        &mut [0; SIZE],
+        |_| Proof::default(),
+        |_| (),
+    );
     assert!(written.is_some());
 }

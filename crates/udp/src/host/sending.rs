@@ -185,8 +185,9 @@ pub(super) fn put(
     side: &mut Side,
     (marks, said): (Marks, Option<Time>),
 ) -> Put {
+    let prove = |side: &Side| flow.connection.prove(segment, side);
     let fill = |out: &mut [u8]| flow.fill(segment, out);
-    let Some((length, to)) = endpoint.write(id, segment, side, batch.room(), fill) else {
+    let Some((length, to)) = endpoint.write(id, segment, side, batch.room(), prove, fill) else {
         if endpoint.is_worn_out(id) {
             flow.connection.abort();
             return Put::Over;

@@ -13,7 +13,7 @@ use crate::error::UdpError;
 use crate::parts::parts;
 use crate::path::PathSize;
 use crate::socket::Marks;
-use ccplane_transport::{Kind, Part, Segment, Side, State};
+use ccplane_transport::{Kind, Part, Proof, Segment, Side, State};
 
 impl Host {
     /// How long the search for what a path carries rests where three probes were not answered, or a handshake found less than full datagrams:
@@ -38,7 +38,9 @@ impl Host {
                 return Ok(());
             }
             hello.transmission = step as u8;
-            let written = self.endpoint.write(id, &hello, side, self.batch.room(), |_| ());
+            let written = self
+                .endpoint
+                .write(id, &hello, side, self.batch.room(), |_| Proof::default(), |_| ());
             if let Some((length, to)) = written
                 && !self.batch.add(length, to, marks, None)
             {
@@ -114,7 +116,9 @@ impl Host {
         if self.blocked {
             return Ok(());
         }
-        let written = self.endpoint.write(id, segment, side, self.batch.room(), |_| ());
+        let connection = self.flows.get(&id).map(|flow| &flow.connection);
+        let prove = |side: &Side| connection.map_or(Proof::default(), |connection| connection.prove(segment, side));
+        let written = self.endpoint.write(id, segment, side, self.batch.room(), prove, |_| ());
         if let Some((length, to)) = written
             && !self.batch.add(length, to, marks, None)
         {

@@ -272,7 +272,7 @@ mod tests {
                 let to = Tls::client(Some(server.fingerprint()), own).unwrap();
                 let from = Tls::server(&server, &known).unwrap();
                 let [mut ours, mut theirs] = talk(&to, &from, piece).unwrap();
-                let mut datagram = vec![0x22, 0, 0, 0, 0, 1, 2, 3];
+                let mut datagram = vec![0x32, 0, 0, 0, 0, 1, 2, 3];
                 datagram.resize(8 + super::super::TAG, 0);
                 let length = ours.seal_at(&mut datagram, 5, 8).unwrap();
                 assert_eq!(theirs.open(&mut datagram[..length], 5), Ok(8));
@@ -287,13 +287,13 @@ mod tests {
         let to = Tls::client(Some(server.fingerprint()), None).unwrap();
         let [mut ours, mut theirs] = talk(&to, &Tls::server(&server, &[]).unwrap(), MOST).unwrap();
         // The limits of AES-GCM (RFC 9001, 6.6). The peer has never answered, so that the keys cannot be renewed.
-        let mut datagram = [0x22; 64];
+        let mut datagram = [0x32; 64];
         ours.age((1 << 23) - 1, 0);
         assert!(ours.seal_at(&mut datagram, 13, 20).is_some());
         assert!(ours.is_worn_out() && ours.seal_at(&mut datagram, 13, 20).is_none());
         assert_eq!(ours.renewed(), 0);
         theirs.age(0, (1 << 52) - 2);
-        let mut forged = [0x22; 64];
+        let mut forged = [0x32; 64];
         assert_eq!(theirs.open(&mut forged, 13), Err(Unopened::Forged));
         assert_eq!(theirs.open(&mut forged, 13), Err(Unopened::Spent));
     }

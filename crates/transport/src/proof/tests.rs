@@ -1,0 +1,307 @@
+//! Honest receivers pass, whatever arrives in whatever order; false claims end the connection.
+
+use ccplane_units::{Duration, Time};
+use proptest::prelude::*;
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+use super::*;
+use crate::alone::{Alone, MSS};
+use crate::config::Config;
+use crate::connection::Phase;
+use crate::native::Native;
+use crate::receive::Receiver;
+use crate::segment::Range;
+
+thread_local! {
+    /// Hashes so far.
+    pub(super) static HASHES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+const KEY: [u8; 16] = *b"a key of a test.";
+/// Half of the numbers lie beyond the wrap.
+const FIRST: u32 = u32::MAX - 9;
+const FLIGHT: u16 = 20;
+
+/// A sender that asks for proof, and the receiving half of its peer.
+struct Ends {
+    sender: Alone,
+    receiver: Receiver,
+    config: Config,
+    /// What left, in the order of leaving.
+    sent: Vec<(Segment, Proof)>,
+}
+
+/// An acknowledgement with its ranges and nonces.
+type Answer = (Segment, Side, Proof);
+
+impl Ends {
+    /// A flight of [`FLIGHT`] segments has left.
+    fn new() -> Ends {
+        let config = Config {
+            initial_window: FLIGHT,
+            first_number: FIRST,
+            ..Config::default()
+        };
+        let mut sender = Alone::with(config.clone());
+        sender.connection.require_proof(&KEY);
+        sender.connection.write(1_000 * MSS);
+        let mut ends = Ends {
+            sender,
+            receiver: Receiver::new(&config),
+            config,
+            sent: Vec::new(),
+        };
+        ends.send();
+        assert_eq!(ends.sent.len(), usize::from(FLIGHT));
+        ends
+    }
+
+    fn send(&mut self) {
+        let side = Side::default();
+        for segment in self.sender.segments() {
+            let proof = self.sender.connection.prove(&segment, &side);
+            self.sent.push((segment, proof));
+        }
+    }
+
+    /// What left as the `index`-th arrives.
+    fn deliver(&mut self, index: usize) {
+        let (segment, proof) = self.sent[index];
+        let now = self.sender.now;
+        self.receiver
+            .on_data((now, now), &segment, &Side::default(), &proof, &self.config);
+        self.receiver.check();
+    }
+
+    fn answer(&mut self) -> Answer {
+        let (mut segment, mut side) = (Segment::default(), Side::default());
+        self.receiver
+            .acknowledge(self.sender.now, &mut segment, &mut side, &self.config);
+        let ranges = if segment.has_side() { side.ranges() } else { &[] };
+        let proof = Proof {
+            sum: self.receiver.sum(ranges),
+            echo: self.receiver.echo_mark(0),
+            ..Proof::default()
+        };
+        (segment, side, proof)
+    }
+
+    fn hear(&mut self, (segment, side, proof): &Answer) {
+        let now = self.sender.now;
+        let mut control = Native::new_reno();
+        self.sender
+            .connection
+            .handle_proved((now, now), segment, side, proof, &mut control);
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        self.sender.connection.failure()
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.sender.now += Duration::from_millis(ms);
+        if self
+            .sender
+            .connection
+            .next_timeout()
+            .is_some_and(|at| at <= self.sender.now)
+        {
+            let now: Time = self.sender.now;
+            self.sender.connection.on_timeout(now, &mut Native::new_reno());
+        }
+        self.send();
+    }
+
+    /// Segment 5 of the flight is lost, found by SACKs, and leaves again as the last of `sent`.
+    fn repaired() -> Ends {
+        let mut ends = Ends::new();
+        ends.pass(20);
+        for index in (0..usize::from(FLIGHT)).filter(|index| *index != 5) {
+            ends.deliver(index);
+            let answer = ends.answer();
+            ends.hear(&answer);
+        }
+        ends.send();
+        let again = ends.sent.iter().rposition(|(segment, _)| segment.transmission == 2);
+        assert_eq!(again.map(|index| ends.sent[index].0.number), Some(number(5)));
+        assert_eq!(ends.sender.connection.phase(), Phase::Recovery);
+        ends.sent
+            .swap_remove(again.unwrap_or_default())
+            .clone_into(&mut ends.sent[5]);
+        ends
+    }
+}
+
+fn number(index: u32) -> Number {
+    Number(FIRST).plus(index)
+}
+
+fn range(start: u32, end: u32) -> Range {
+    Range {
+        start: number(start),
+        end: number(end),
+    }
+}
+
+#[test]
+fn nonces_add_up_across_the_wrap() {
+    let key = NonceKey::new(&KEY, number(0));
+    let sum = (0..50).fold(0u16, |sum, n| sum.wrapping_add(key.sum(number(n), number(n + 1))));
+    assert_eq!(sum, key.sum(number(0), number(50)));
+    assert_eq!(key.sum(number(3), number(3)), 0);
+    assert_ne!(key.mark(number(3), 1), key.mark(number(3), 2));
+}
+
+proptest! {
+    /// Losses, reordering, duplicates and late ACKs of any order.
+    #[test]
+    fn an_honest_receiver_is_kept(steps in prop::collection::vec((0u8..8, any::<prop::sample::Index>()), 1..200)) {
+        let mut ends = Ends::new();
+        let mut answers: Vec<Answer> = Vec::new();
+        for (step, index) in steps {
+            match step {
+                0..=2 => ends.deliver(index.index(ends.sent.len())),
+                3 | 4 => answers.push(ends.answer()),
+                5 | 6 if !answers.is_empty() => {
+                    let answer = answers[index.index(answers.len())];
+                    ends.hear(&answer);
+                }
+                _ => ends.pass(1 + index.index(400) as u64),
+            }
+            prop_assert_eq!(ends.failure(), None);
+        }
+    }
+}
+
+/// A window of any size costs an ACK the same.
+#[test]
+fn a_segment_costs_three_hashes_and_an_ack_two_and_two_per_range() {
+    let mut ends = Ends::new();
+    let hashes = |before: u64| HASHES.get() - before;
+    assert_eq!(
+        hashes(0),
+        1 + 3 * u64::from(FLIGHT),
+        "the first number's, and three per segment"
+    );
+    (0..10).for_each(|index| ends.deliver(index));
+    let answer = ends.answer();
+    let before = HASHES.get();
+    ends.hear(&answer);
+    assert_eq!(hashes(before), 2);
+    [12, 14, 15].iter().for_each(|index| ends.deliver(*index));
+    let answer = ends.answer();
+    assert_eq!(answer.1.ranges().len(), 2);
+    let before = HASHES.get();
+    ends.hear(&answer);
+    assert_eq!(hashes(before), 2 + 2 * 2);
+    assert_eq!(ends.failure(), None);
+}
+
+/// Every way to claim a segment that is missing, with the honest sum and with a guess.
+#[test]
+fn a_false_claim_ends_the_connection() {
+    let mut random = Pcg32::new(37, 4);
+    for round in 0..2_000u32 {
+        let mut ends = Ends::new();
+        let missing = random.next_u32() % 18;
+        for index in (0..18).filter(|index| *index != missing) {
+            if random.next_u32().is_multiple_of(4) {
+                ends.deliver(index as usize);
+            }
+        }
+        let (mut segment, mut side, mut proof) = ends.answer();
+        match round % 7 {
+            // Ahead of what arrived, and of what was sent.
+            0 => segment.ack = number(missing + 1).later(segment.ack.plus(1)),
+            1 => segment.ack = number(u32::from(FLIGHT)),
+            2 => segment.ack = number(u32::from(FLIGHT) + 1),
+            // A SACK of what is missing, alone and with a range backwards that cancels it.
+            3 => {
+                side = Side::default();
+                side.push(range(missing, missing + 1));
+            }
+            4 => {
+                side = Side::default();
+                side.push(range(missing, missing + 1));
+                side.push(range(missing + 1, missing));
+            }
+            5 => {
+                side = Side::default();
+                side.push(range(missing, missing + 1));
+                side.push(range(missing, missing + 1));
+            }
+            // A SACK that closes a hole.
+            _ => {
+                side = Side::default();
+                side.push(range(segment.ack.since(number(0)) + 1, u32::from(FLIGHT)));
+            }
+        }
+        if round % 7 > 2 {
+            segment.flags |= Segment::SIDE;
+        } else {
+            segment.flags &= !Segment::SIDE;
+        }
+        if round % 2 == 1 {
+            proof.sum = random.next_u32() as u16;
+        }
+        ends.hear(&(segment, side, proof));
+        assert_eq!(
+            ends.failure(),
+            Some(Failure::FalseReceipt),
+            "round {round}: {segment:?} {side:?}"
+        );
+        assert_eq!(ends.sender.connection.state(), State::Closed);
+        let abort = ends.sender.segments();
+        assert_eq!(
+            abort.iter().map(|segment| segment.kind).collect::<Vec<_>>(),
+            [Kind::Abort]
+        );
+    }
+}
+
+/// Eifel: the answer to the retransmission claims to answer the original.
+#[test]
+fn an_echo_without_its_mark_ends_the_connection() {
+    let mut ends = Ends::repaired();
+    ends.deliver(5);
+    let (mut segment, side, proof) = ends.answer();
+    assert_eq!((segment.echo, segment.echo_transmission), (number(5), 2));
+    segment.echo_transmission = 1;
+    ends.hear(&(segment, side, proof));
+    assert_eq!(ends.failure(), Some(Failure::FalseReceipt));
+}
+
+/// A DSACK for every retransmission would undo every reduction. Only the original's mark does.
+#[test]
+fn a_duplicate_undoes_a_reduction_only_with_the_mark_of_the_original() {
+    let mut ends = Ends::repaired();
+    ends.deliver(5);
+    let (mut segment, mut side, proof) = ends.answer();
+    side = {
+        let mut with = Side::default();
+        with.set_duplicate(range(5, 6));
+        side.ranges().iter().for_each(|range| {
+            with.push(*range);
+        });
+        with
+    };
+    segment.flags |= Segment::SIDE;
+    let reduced = ends.sender.connection.ssthresh();
+    ends.hear(&(segment, side, proof));
+    assert_eq!(ends.failure(), None);
+    assert_eq!(ends.sender.connection.ssthresh(), reduced, "the claim has no mark");
+
+    let mut late = Ends::repaired();
+    let original = Ends::new().sent[5];
+    late.deliver(5);
+    let answer = late.answer();
+    late.hear(&answer);
+    late.sent[5] = original;
+    late.deliver(5);
+    let answer = late.answer();
+    assert!(answer.1.duplicate().is_some());
+    late.hear(&answer);
+    assert_eq!(late.failure(), None);
+    assert!(late.sender.connection.ssthresh() > reduced, "the original arrived late");
+}

@@ -1,0 +1,76 @@
+//! What a receiver gains that conceals losses: with proofs nothing.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::wire::{Bottleneck, Pair, Path, ms, secs};
+use ccplane_transport::{Config, Failure, Kind, Native, Number, Segment, State};
+use ccplane_units::Time;
+
+/// 10 Mbit/s, 20 ms and 50 kB of queue, to a receiver that acknowledges every segment that left for it, arrived or not.
+struct Concealing {
+    link: Bottleneck,
+    furthest: Number,
+    begun: Rc<Cell<Option<Time>>>,
+}
+
+impl Path for Concealing {
+    fn pass(&mut self, now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>) {
+        if from == 0 && segment.kind == Kind::Data {
+            self.furthest = self.furthest.later(segment.number.plus(1));
+        } else if from == 1 && segment.kind == Kind::Ack && self.link.dropped > 0 {
+            segment.ack = self.furthest;
+            segment.flags &= !Segment::SIDE;
+            self.begun.set(self.begun.get().or(Some(now)));
+        }
+        self.link.pass(now, from, segment, arrivals);
+    }
+}
+
+/// Bytes that leave in two seconds, when the first false ACK left, and how it ended.
+fn run(control: &Native, proves: bool) -> (u64, Time, Time, Option<Failure>) {
+    let config = Config {
+        discard: true,
+        pacing: true,
+        // 420 Mbit/s at 20 ms: without a proof nothing else would end the growth.
+        receive_buffer: 1 << 20,
+        ..Config::default()
+    };
+    let begun = Rc::new(Cell::new(None));
+    let path = Concealing {
+        link: Bottleneck::new(1_250_000, ms(10), 50_000),
+        furthest: Number(0),
+        begun: begun.clone(),
+    };
+    let controls = [control.clone(), Native::cubic()];
+    let mut pair = Pair::new(&config, controls, path, [u64::MAX, 0]);
+    pair.ends[0].finishes = false;
+    if proves {
+        pair.require_proof();
+    }
+    while pair.step(secs(2)) {
+        if pair.connection(0).state() == State::Closed {
+            break;
+        }
+    }
+    let begun = begun.get().expect("a loss was concealed");
+    (
+        pair.connection(0).stats().sent,
+        begun,
+        pair.now,
+        pair.connection(0).failure(),
+    )
+}
+
+#[test]
+fn a_receiver_that_conceals_losses_is_given_up_at_its_first_false_ack() {
+    for control in [Native::new_reno(), Native::cubic()] {
+        // 2.5 MB is what the link carries in two seconds.
+        let (sent, ..) = run(&control, false);
+        assert!(sent > 10_000_000, "{control:?} sent {sent} bytes without a proof");
+        let (sent, begun, ended, failure) = run(&control, true);
+        assert_eq!(failure, Some(Failure::FalseReceipt));
+        assert!(sent < 1_000_000, "{control:?} sent {sent} bytes");
+        assert!(ended.since(begun) < ms(20), "from {begun:?} to {ended:?}");
+    }
+}
