@@ -277,7 +277,12 @@ impl TlsLink {
                 "this agent has {CONNECTIONS_MAX} datapaths: it takes no more"
             )));
         }
-        self.tenants.of(key).connect(now).map_err(Closed::Ours)?;
+        let open = self
+            .datapaths
+            .iter()
+            .filter(|one| one.key == key && one.closed.is_none())
+            .count();
+        self.tenants.of(key).connect(now, open).map_err(Closed::Ours)?;
         Ok((name, key))
     }
 

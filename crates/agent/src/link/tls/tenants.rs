@@ -106,9 +106,9 @@ impl Tenant {
         Ok(())
     }
 
-    /// Allows a connection, or returns why not.
-    pub fn connect(&mut self, now: Time) -> Result<(), String> {
-        if self.datapaths.len() >= CONNECTIONS_MAX {
+    /// Allows a connection of a key that has `open` connections, or returns why not.
+    pub fn connect(&mut self, now: Time, open: usize) -> Result<(), String> {
+        if open >= CONNECTIONS_MAX {
             return Err(format!("its key has {CONNECTIONS_MAX} connections: close one first"));
         }
         self.begin(now)
@@ -237,11 +237,16 @@ mod tests {
     fn bytes_connections_and_beginnings_of_a_key_are_limited() {
         let (mut tenants, mut now) = (Tenants::default(), Time::from_micros(5_000_000));
         let tenant = tenants.of(key(1));
-        for number in 0..CONNECTIONS_MAX as u32 {
-            tenant.connect(now).expect("room");
-            tenant.connected(DatapathId(number));
+        for open in 0..CONNECTIONS_MAX {
+            tenant.connect(now, open).expect("room");
+            tenant.connected(DatapathId(open as u32));
         }
-        assert!(tenant.connect(now).expect_err("one more").contains("32 connections"));
+        assert!(
+            tenant
+                .connect(now, CONNECTIONS_MAX)
+                .expect_err("one more")
+                .contains("32 connections")
+        );
         let left = (0..1_000).take_while(|_| tenant.begin(now).is_ok()).count();
         assert_eq!(left, BEGINS_BURST as usize - CONNECTIONS_MAX);
         now += Duration::from_secs(2);
