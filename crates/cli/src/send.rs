@@ -26,7 +26,7 @@ use crate::escape::printable;
 use crate::exit::{Failure, Kind};
 use crate::identity::{self, receiver};
 use crate::steering::{Decides, SteerArgs};
-use crate::transfer::liveness::{Liveness, Verdict};
+use crate::transfer::liveness::{Liveness, Progress, STALL_TIMEOUTS, Verdict};
 use crate::transfer::wire::{Answer, Answers, Hash, Header};
 use crate::transfer::{TransferArgs, bar, cpu_seconds, failed, hex, why_no_answer};
 use crate::{Registry, interrupt};
@@ -37,6 +37,8 @@ use stream::{Filled, Stream};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Of a receiver that is not heard any more.
 const SILENT: &str = "it does not answer any more";
+/// Of a receiver that answers and does nothing else.
+const STALLED: &str = "it answers but takes nothing, and sends no receipt; raise --timeout if its disk is so slow";
 /// How soon a source that pauses is looked at again, at first.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
 /// Between two updates of the progress bar.
@@ -222,6 +224,7 @@ fn carry(
     let (mut shown, mut nap) = (Instant::now(), SHORTEST_NAP);
     let mut answers = Answers::default();
     let mut liveness = Liveness::new(host.now(), args.transfer.timeout);
+    let mut progress = Progress::new(Instant::now());
     if args.rc3 {
         // The second loop begins with the end of what it has. Once the hello has left, its answer would wait for the disk.
         stream.read_ahead(host, id, LOOK_EVERY)?;
@@ -272,6 +275,11 @@ fn carry(
                 Verdict::Refused => Some("its host says that nobody is there any more"),
                 Verdict::Silent => Some(SILENT),
             };
+            // With everything taken and the source silent it is the source's turn.
+            let is_its_turn = connection.pending() > 0 || stream.is_over();
+            let (acked, limit) = (connection.stats().acked, args.transfer.timeout * STALL_TIMEOUTS);
+            let stalled = progress.has_stalled(Instant::now(), acked, is_its_turn, limit);
+            let why = why.or(stalled.then_some(STALLED));
             if let Some(why) = why {
                 return Err(gone(to, stream, arrived(host, id, stream), why));
             }

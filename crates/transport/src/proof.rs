@@ -41,6 +41,9 @@ pub struct Proof {
     pub echo: u16,
 }
 
+/// Transmission of an original.
+const FIRST: u8 = 1;
+
 /// Key of the nonces of a connection.
 #[derive(Clone)]
 pub(crate) struct NonceKey {
@@ -66,16 +69,17 @@ impl NonceKey {
     }
 
     #[inline]
-    fn hash(&self, input: u64) -> u16 {
+    fn hash(&self, number: Number, transmission: u8) -> u64 {
         #[cfg(test)]
         tests::HASHES.set(tests::HASHES.get() + 1);
-        self.hasher.hash(&input.to_le_bytes()) as u16
+        let input = u64::from(number.0) | u64::from(transmission) << 32;
+        self.hasher.hash(&input.to_le_bytes())
     }
 
     /// P of the module's page.
     #[inline]
     fn prefix(&self, number: Number) -> u16 {
-        self.hash(u64::from(number.0))
+        self.hash(number, FIRST) as u16
     }
 
     /// Sum of the nonces of `start..end`.
@@ -84,10 +88,22 @@ impl NonceKey {
         self.prefix(end).wrapping_sub(self.prefix(start))
     }
 
-    /// Mark of a transmission, which is at least 1. Its input differs from every input of `prefix`.
+    /// Mark of a transmission.
     #[inline]
     fn mark(&self, number: Number, transmission: u8) -> u16 {
-        self.hash(u64::from(number.0) | u64::from(transmission) << 32)
+        (self.hash(number, transmission) >> 16) as u16
+    }
+
+    /// Nonce and mark of a segment. The hash of a first transmission has P as well.
+    #[inline]
+    fn nonces(&self, number: Number, transmission: u8) -> (u16, u16) {
+        let first = self.hash(number, FIRST);
+        let nonce = self.prefix(number.plus(1)).wrapping_sub(first as u16);
+        let mark = match transmission {
+            FIRST => (first >> 16) as u16,
+            again => self.mark(number, again),
+        };
+        (nonce, mark)
     }
 }
 
@@ -113,8 +129,7 @@ impl Connection {
         if segment.kind == Kind::Data
             && let Some(key) = &self.nonces
         {
-            proof.nonce = key.sum(segment.number, segment.number.plus(1));
-            proof.mark = key.mark(segment.number, segment.transmission);
+            (proof.nonce, proof.mark) = key.nonces(segment.number, segment.transmission);
         }
         proof
     }
@@ -156,6 +171,6 @@ impl Connection {
 
     /// Whether a DSACK says by its mark that the original arrived. Without proofs every DSACK does.
     pub(crate) fn shows_original(&self, segment: &Segment, duplicate: Number) -> bool {
-        self.nonces.is_none() || (segment.echo == duplicate && segment.echo_transmission == 1)
+        self.nonces.is_none() || (segment.echo == duplicate && segment.echo_transmission == FIRST)
     }
 }

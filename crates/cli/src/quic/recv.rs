@@ -1,5 +1,5 @@
 //! `ccplane quic recv`.
-#![expect(clippy::disallowed_methods, reason = "transfers are measured in real time")]
+#![expect(clippy::disallowed_methods, reason = "time-outs and rates follow the clock")]
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_quic::Stack;
 use ccplane_quic::host::{Congestion, Host, Native};
+use ccplane_units::Duration;
 use clap::Args;
 use serde_json::json;
 
@@ -16,6 +17,7 @@ use super::{CommonArgs, LOOK_EVERY, failed};
 use crate::escape::printable;
 use crate::exit::{Failure, Kind};
 use crate::transfer::hex;
+use crate::transfer::liveness::Progress;
 use crate::transfer::sink::Sink;
 use crate::transfer::target::Target;
 use crate::transfer::wire::{Hash, Header};
@@ -23,6 +25,10 @@ use crate::{identity, interrupt};
 
 /// Connections at a time. With fewer, strangers who say nothing keep others out sooner; each may hold twice the window.
 const MOST: usize = 16;
+/// A sender that lives may bring nothing new for so many times --timeout.
+const PAUSE_TIMEOUTS: u64 = 3;
+/// Time that a sender has to take its receipt, once the file is stored.
+const RECEIPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time that a transfer has before it counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(2);
@@ -105,7 +111,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                 host.close(transfer.id, false);
                 return false;
             }
-            let outcome = transfer.step(&mut host, &target);
+            let outcome = transfer.step(&mut host, &target, args.common.timeout * PAUSE_TIMEOUTS);
             if transfer.has_begun() {
                 first = Some(transfer.id);
             }
@@ -160,8 +166,9 @@ struct Transfer {
     sink: Option<Sink>,
     hasher: blake3::Hasher,
     bytes: u64,
-    /// Place and hash of the stored file, while the sender takes its receipt.
-    stored: Option<(String, Hash)>,
+    progress: Progress,
+    /// Place and hash of the stored file, while the sender takes its receipt, and since when it does.
+    stored: Option<(String, Hash, Instant)>,
 }
 
 /// A transfer that succeeded.
@@ -179,6 +186,7 @@ impl Transfer {
             sink: None,
             hasher: blake3::Hasher::new(),
             bytes: 0,
+            progress: Progress::new(Instant::now()),
             stored: None,
         }
     }
@@ -195,10 +203,12 @@ impl Transfer {
         self.sink.is_some() || self.stored.is_some()
     }
 
-    /// Takes what has come. Returns the result once the file is stored and the sender has its receipt.
-    fn step(&mut self, host: &mut Host, target: &Target) -> Result<Option<Done>, Failure> {
-        if let Some((place, hash)) = &self.stored {
-            let over = host.has_sent_all(self.id) || host.failure(self.id).is_some();
+    /// Takes what has come. Returns the result once the file is stored and the sender has its receipt, or had the time to take it.
+    /// Fails where nothing new came for `pause`.
+    fn step(&mut self, host: &mut Host, target: &Target, pause: Duration) -> Result<Option<Done>, Failure> {
+        if let Some((place, hash, since)) = &self.stored {
+            let over =
+                host.has_sent_all(self.id) || host.failure(self.id).is_some() || since.elapsed() > RECEIPT_TIMEOUT;
             return Ok(over.then(|| Done {
                 place: place.clone(),
                 bytes: self.bytes,
@@ -220,12 +230,18 @@ impl Transfer {
             open(sink, target).map_err(failed)?;
             let place = self.sink.take().map_or(Ok(String::new()), |sink| sink.store(false));
             let hash = *self.hasher.finalize().as_bytes();
-            self.stored = Some((place.map_err(failed)?, hash));
+            self.stored = Some((place.map_err(failed)?, hash, Instant::now()));
             host.write(self.id, &hash);
             host.finish(self.id);
         } else if let Some(why) = host.failure(self.id) {
             let text = format!("a transfer ended after {} bytes: {}", self.bytes, printable(why));
             return Err(Failure::text(Kind::Failed, text));
+        } else if self.progress.has_stalled(Instant::now(), self.bytes, true, pause) {
+            let text = format!(
+                "a transfer ended after {} bytes: nothing new came for {pause}",
+                self.bytes
+            );
+            return Err(Failure::text(Kind::Failed, text).hint("raise --timeout where the sender's source pauses"));
         }
         Ok(None)
     }

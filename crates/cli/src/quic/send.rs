@@ -21,6 +21,7 @@ use crate::escape::printable;
 use crate::exit::{Failure, Kind};
 use crate::identity::receiver;
 use crate::steering::{Decides, SteerArgs};
+use crate::transfer::liveness::{Progress, STALL_TIMEOUTS};
 use crate::transfer::{bar, cpu_seconds, hex};
 use crate::{Registry, interrupt};
 
@@ -59,7 +60,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     let stop = interrupt::flag()?;
     let begun = (Instant::now(), cpu_seconds());
     let id = host.connect(to).map_err(failed)?;
-    let outcome = carry(&mut host, id, to, &mut *source, length, &stop);
+    let outcome = carry(&mut host, id, (to, args.common.timeout), &mut *source, length, &stop);
     let (seconds, cpu_s) = (begun.0.elapsed().as_secs_f64(), cpu_seconds() - begun.1);
     let stats = host.stats(id).unwrap_or_default();
     host.close(id, outcome.is_ok());
@@ -138,7 +139,7 @@ fn source(file: &std::path::Path) -> Result<(Box<dyn Read>, Option<u64>), Failur
 fn carry(
     host: &mut Host,
     id: u64,
-    to: SocketAddr,
+    (to, timeout): (SocketAddr, Duration),
     source: &mut dyn Read,
     length: Option<u64>,
     stop: &AtomicBool,
@@ -148,6 +149,7 @@ fn carry(
     let (mut read, mut ended) = (0, false);
     let mut hasher = blake3::Hasher::new();
     let mut receipt = Vec::with_capacity(RECEIPT);
+    let mut progress = Progress::new(Instant::now());
     loop {
         if interrupt::raised(stop) {
             return Err(Failure::text(Kind::Failed, "interrupted"));
@@ -180,7 +182,14 @@ fn carry(
                 count => place += count,
             }
         }
-        bar.set_position(read - (filled - place) as u64);
+        let taken = read - (filled - place) as u64;
+        bar.set_position(taken);
+        // A stack ends a connection whose peer is silent. A peer that only keeps it alive is its caller's matter.
+        let is_its_turn = host.is_connected(id) && (ended || place < filled);
+        if progress.has_stalled(Instant::now(), taken, is_its_turn, timeout * STALL_TIMEOUTS) {
+            let text = format!("the transfer to {to} ended: it answers but takes nothing, and sends no receipt");
+            return Err(Failure::text(Kind::Failed, text).hint("is its disk so slow? raise --timeout"));
+        }
         host.turn(LOOK_EVERY).map_err(failed)?;
     }
     bar.finish_and_clear();

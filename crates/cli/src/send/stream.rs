@@ -82,6 +82,11 @@ impl Stream {
         self.hash.unwrap_or_else(|| *self.hasher.finalize().as_bytes())
     }
 
+    /// Returns true if the whole file was read.
+    pub fn is_over(&self) -> bool {
+        self.hash.is_some()
+    }
+
     /// Gives the connection what it has room for, at most [`ROUND_BYTES`].
     pub fn fill(&mut self, host: &mut Host, id: u64) -> Result<Filled, Failure> {
         let (mut left, now) = (ROUND_BYTES, host.now());

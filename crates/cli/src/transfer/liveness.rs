@@ -2,6 +2,8 @@
 //! seconds. This asks often enough to tell loss from death: with 30 % lost each way half of the questions are answered, and of twelve
 //! one in four thousand times none.
 
+use std::time::Instant;
+
 use ccplane_units::{Duration, Time};
 
 /// Questions that a silent side has to leave unanswered before it is given up.
@@ -90,6 +92,31 @@ impl Liveness {
     }
 }
 
+/// A receiver that lives may take nothing for so many times --timeout. A disk may need minutes to store a file.
+pub const STALL_TIMEOUTS: u64 = 30;
+
+/// Time since the last progress of the other side, while it is its turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    count: u64,
+    since: Instant,
+}
+
+impl Progress {
+    /// Starts to count at `now`.
+    pub fn new(now: Instant) -> Progress {
+        Progress { count: 0, since: now }
+    }
+
+    /// Returns true when `count` has stayed the same for `limit` although it was the other side's turn all the time.
+    pub fn has_stalled(&mut self, now: Instant, count: u64, is_its_turn: bool, limit: Duration) -> bool {
+        if count != self.count || !is_its_turn {
+            *self = Progress { count, since: now };
+        }
+        now.saturating_duration_since(self.since) > limit.to_std()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -149,6 +176,24 @@ mod tests {
         let (over, asked) = run(120, |_| (true, false));
         assert_eq!(over, None);
         assert!(asked > 100, "{asked}");
+    }
+
+    #[test]
+    fn a_stall_is_a_turn_without_progress() {
+        let limit = Duration::from_secs(2);
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "an origin of times, which do not follow the clock"
+        )]
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + std::time::Duration::from_secs(seconds);
+        let mut progress = Progress::new(begin);
+        assert!(!progress.has_stalled(at(2), 0, true, limit));
+        assert!(progress.has_stalled(at(3), 0, true, limit));
+        assert!(!progress.has_stalled(at(4), 1, true, limit), "something was taken");
+        assert!(!progress.has_stalled(at(9), 1, false, limit), "the source pauses");
+        assert!(!progress.has_stalled(at(11), 1, true, limit));
+        assert!(progress.has_stalled(at(12), 1, true, limit));
     }
 
     proptest! {

@@ -12,8 +12,13 @@ use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use ccplane_identity::Identity;
+use ccplane_transport::{Config, Native};
+use ccplane_udp::{DATAGRAM, Host, Options, Stamping, Tls};
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
@@ -564,4 +569,55 @@ fn a_sender_that_says_nothing_new_gives_its_place_up() {
     let _ = sender.kill();
     let _ = sender.wait();
     receiver.signal("-INT");
+}
+
+/// A receiver that answers and does not do its part: it reads what comes or not, and sends no receipt.
+fn stalling(reads: bool, stop: Arc<AtomicBool>) -> (String, std::thread::JoinHandle<()>) {
+    let identity = Identity::new().unwrap();
+    let options = Options {
+        local: "127.0.0.1:0".parse().unwrap(),
+        datagram: DATAGRAM,
+        window: 1 << 20,
+        tls: Some(Tls::server(&identity, &[]).unwrap()),
+        dscp: 0,
+        config: Config::default(),
+        stamping: Stamping::Off,
+        link: None,
+        accepted: Native::cubic(),
+    };
+    let mut host = Host::bind(options).unwrap();
+    host.listen(1).unwrap();
+    let address = format!("{}#{}", host.local(), identity.fingerprint());
+    let thread = std::thread::spawn(move || {
+        let mut transfer = None;
+        while !stop.load(Ordering::Relaxed) {
+            host.turn(ccplane_units::Duration::from_millis(10)).unwrap();
+            transfer = transfer.or_else(|| host.accepted());
+            if let Some(id) = transfer.filter(|_| reads) {
+                let (first, second) = host.arrived(id);
+                let arrived = first.len() + second.len();
+                host.take(id, arrived);
+            }
+        }
+    });
+    (address, thread)
+}
+
+#[test]
+fn a_receiver_that_answers_and_takes_nothing_ends_the_transfer() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let senders = [false, true].map(|reads| {
+        let (address, receiver) = stalling(reads, stop.clone());
+        let arguments = ["send", "--timeout", "1s", "--bytes", "8MB", &address];
+        let sender = command(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+        (sender, receiver)
+    });
+    let ended = senders.map(|(sender, receiver)| (sender.wait_with_output().unwrap(), receiver));
+    stop.store(true, Ordering::Relaxed);
+    for (output, receiver) in ended {
+        receiver.join().unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("it answers but takes nothing"), "{said}");
+    }
 }
