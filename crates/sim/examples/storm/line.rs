@@ -13,11 +13,14 @@ use crate::check::fallback::Model;
 use crate::draw::Draw;
 use crate::plan::{Fault, Harm, Plan, What};
 use crate::speech::Speech;
+use crate::tenant::Tenant;
 
 /// An agent that is not there is looked for again after this time, as `agent::datapath::There` does.
 const RETRY: Duration = Duration::from_millis(100);
 /// So many messages wait for an agent; then a report stays in its flow, and anything else is lost, as on a full socket.
-const MOST_WAITING: usize = 200;
+pub const MOST_WAITING: usize = 200;
+/// Messages of a datapath that an agent reads in a turn, as `link::Local` does.
+pub const MESSAGES_PER_TURN: usize = 16;
 /// So much may be done at one moment. More is a line, or an agent, that has begun to turn in circles.
 const MOST_AT_ONCE: u32 = 20_000;
 /// Agents' clocks begin here, so that a step back does not lead beyond the beginning of time.
@@ -61,6 +64,10 @@ struct Seat {
     since: Time,
     to_agent: Way,
     to_flows: Way,
+    /// Hostile datapaths at the same agent.
+    tenants: Vec<Tenant>,
+    /// End of the agent's present turn.
+    free: Time,
 }
 
 impl std::fmt::Debug for Seat {
@@ -71,7 +78,7 @@ impl std::fmt::Debug for Seat {
 
 /// Messages on their way in one direction, by the time at which they arrive.
 #[derive(Debug, Default)]
-struct Way {
+pub struct Way {
     under_way: BTreeMap<(Time, u64), Vec<u8>>,
     sent: u64,
     /// The latest arrival of those that keep their order.
@@ -156,6 +163,8 @@ impl Inner {
             since: Time::ZERO,
             to_agent: Way::default(),
             to_flows: Way::default(),
+            tenants: Tenant::all(&self.plan),
+            free: Time::ZERO,
         });
     }
 
@@ -249,11 +258,12 @@ impl Inner {
             draw,
             messages,
             harmed,
+            next_datapath,
             ..
         } = self;
         if ready.is_empty() {
             for seat in seats.iter_mut() {
-                seat.run(now, &plan, draw, messages, harmed);
+                seat.run(now, &plan, draw, next_datapath, (messages, harmed));
                 seat.receive(now, &plan, ready);
             }
         }
@@ -324,7 +334,9 @@ impl Seat {
             .agent
             .next_deadline()
             .map_or(Time::MAX, |due| Seat::by_our_clock(plan, now, due));
-        let mut own = deadline.min(self.to_agent.next());
+        let tenants = self.tenants.iter().map(|tenant| tenant.next_due()).min();
+        let mut own = deadline.min(self.to_agent.next()).min(tenants.unwrap_or(Time::MAX));
+        own = own.max(self.free).max(now);
         while let Some(until) = self.hangs_until(plan, own) {
             own = until;
         }
@@ -370,33 +382,52 @@ impl Seat {
         Time::MAX
     }
 
-    /// The agent hears what has come, and says what it has to say.
-    fn run(&mut self, now: Time, plan: &Plan, draw: &mut Draw, messages: &mut u64, harmed: &mut u64) {
-        if !self.is_connected(now) || self.hangs_until(plan, now).is_some() {
+    /// A turn of the agent, as `link::serve` has it: some messages of each datapath, what is due, commands. They leave at
+    /// its end.
+    fn run(
+        &mut self,
+        now: Time,
+        plan: &Plan,
+        draw: &mut Draw,
+        next_datapath: &mut u32,
+        (messages, harmed): (&mut u64, &mut u64),
+    ) {
+        if !self.is_connected(now) || now < self.free || self.hangs_until(plan, now).is_some() {
             return;
         }
         let clock = Seat::by_its_clock(plan, now);
-        while let Some(bytes) = self.to_agent.arrived(now) {
+        let mut work = 0;
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(bytes) = self.to_agent.arrived(now) else { break };
             let Seat {
                 agent,
                 datapath,
                 speech,
                 ..
             } = self;
-            if !speech.hear(clock, *datapath, &bytes, agent) && plan.strict {
+            if !speech.hear(clock, *datapath, &bytes, agent, &mut work) && plan.strict {
                 return self.cut_off(now);
             }
+        }
+        for tenant in &mut self.tenants {
+            tenant.turn((now, clock), plan, &mut self.agent, next_datapath, &mut work);
         }
         if self.agent.next_deadline().is_some_and(|due| due <= clock) {
             self.agent.on_deadline(clock);
         }
+        let mut commands = Vec::new();
         while let Some((to, command)) = self.agent.poll() {
+            work += 1;
             if to == self.datapath
                 && let Some(bytes) = self.speech.command(clock, &command, &mut self.agent)
             {
-                *messages += 1;
-                *harmed += u64::from(self.to_flows.send(now, plan, draw, &bytes));
+                commands.push(bytes);
             }
+        }
+        self.free = now + plan.work * work;
+        for bytes in commands {
+            *messages += 1;
+            *harmed += u64::from(self.to_flows.send(self.free, plan, draw, &bytes));
         }
     }
 
@@ -423,15 +454,15 @@ impl Seat {
 }
 
 impl Way {
-    fn next(&self) -> Time {
+    pub fn next(&self) -> Time {
         self.under_way.first_key_value().map_or(Time::MAX, |((due, _), _)| *due)
     }
 
-    fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.under_way.len() >= MOST_WAITING
     }
 
-    fn arrived(&mut self, now: Time) -> Option<Vec<u8>> {
+    pub fn arrived(&mut self, now: Time) -> Option<Vec<u8>> {
         let first = self.under_way.first_entry().filter(|first| first.key().0 <= now)?;
         Some(first.remove())
     }
@@ -475,14 +506,18 @@ impl Way {
             late = late + end.since(now);
         }
         for _ in 0..copies {
-            let mut due = now + plan.message + late;
-            if !overtaken {
-                due = due.max(self.last);
-                self.last = due;
-            }
-            self.under_way.insert((due, self.sent), bytes.clone());
-            self.sent += 1;
+            self.put(now + plan.message + late, !overtaken, bytes.clone());
         }
         harmed
+    }
+
+    /// Lets bytes arrive at a time, `in_order` not before those sent earlier.
+    pub fn put(&mut self, mut due: Time, in_order: bool, bytes: Vec<u8>) {
+        if in_order {
+            due = due.max(self.last);
+            self.last = due;
+        }
+        self.under_way.insert((due, self.sent), bytes);
+        self.sent += 1;
     }
 }

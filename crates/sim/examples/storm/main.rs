@@ -11,6 +11,7 @@ mod plan;
 mod shrink;
 mod speech;
 mod storm;
+mod tenant;
 
 use std::error::Error;
 use std::ops::Range;
@@ -214,6 +215,36 @@ mod tests {
         let far = plans.iter().filter(is_far).count();
         let lost = plans.iter().filter(|plan| plan.given_up(Time::ZERO).is_some()).count();
         assert!(far > 200 && lost > 20, "of 2,000: {far} far, {lost} given up");
+    }
+
+    #[test]
+    fn hostile_tenants_are_in_hundreds_of_them_and_nothing_else_in_half() {
+        let plans: Vec<Plan> = (0..2_000).map(Plan::new).collect();
+        let sends = |plan: &&Plan| plan.faults.iter().any(|f| matches!(f.what, plan::What::Hostile(..)));
+        let hostile = plans.iter().filter(sends).count();
+        let only = plans.iter().filter(|plan| plan.only_hostile()).count();
+        assert!(
+            hostile > 400 && only > 200,
+            "of 2,000: {hostile} hostile, {only} without another cause"
+        );
+    }
+
+    /// The check finds what it is for: an agent that takes a hundred times as long for a message as hostile tenants allow.
+    #[test]
+    fn an_agent_that_a_tenant_keeps_busy_is_found() {
+        let slow = |seed| {
+            let mut plan = Plan::new(seed);
+            plan.work = plan.work * 200;
+            plan
+        };
+        let plans = (0..60).map(slow).filter(Plan::only_hostile);
+        let found = plans.filter_map(|plan| shrink::attempt(&plan).err());
+        assert!(
+            found
+                .filter(|failure| failure.what.contains("a tenant is hostile"))
+                .count()
+                > 0
+        );
     }
 
     #[test]

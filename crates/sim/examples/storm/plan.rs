@@ -30,6 +30,8 @@ pub struct Plan {
     /// In version 2 a peer that says what is no message is cut off, as on the Unix link; otherwise the message is passed over, as where
     /// messages are datagrams.
     pub strict: bool,
+    /// Time that an agent takes for an event or a command. Zero where no tenant is hostile.
+    pub work: Duration,
     /// From now on there are no faults: agents are there, links are as they were.
     pub calm: Time,
     pub faults: Vec<Fault>,
@@ -88,6 +90,23 @@ pub enum What {
     Reorder(u64),
     /// Nothing passes between the datapath and its agents, which are far.
     Cut,
+    /// A second datapath at the same agents sends this many messages per second.
+    Hostile(Attack, u64),
+}
+
+/// Messages of a hostile tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attack {
+    /// Flows that do not exist begin and end, some under the numbers of the other tenant's flows.
+    Flows,
+    /// Reports, refusals and ends of flows that the tenant does not have.
+    Reports,
+    /// Messages of unknown types.
+    Unknown,
+    /// Random bytes.
+    Garbage,
+    /// Messages that cause a line of the log each, and datapaths that begin anew over and over.
+    Log,
 }
 
 /// What a message suffers.
@@ -115,6 +134,13 @@ const QUEUES: [&str; 6] = [
     "codel",
     "fq_codel",
     "ecn:10p:60p",
+];
+const ATTACKS: [Attack; 5] = [
+    Attack::Flows,
+    Attack::Reports,
+    Attack::Unknown,
+    Attack::Garbage,
+    Attack::Log,
 ];
 const HARMS: [Harm; 6] = [
     Harm::Late,
@@ -181,19 +207,51 @@ impl Plan {
             version: Version::Two,
             message: Duration::from_micros(draw.log(5, 2_000)),
             strict: draw.hits(700),
+            work: Duration::ZERO,
             calm,
             faults,
         };
         // Drawn apart, so that it changes nothing for those who speak version 2.
-        let mut draw = Draw::new(seed, 99);
-        if draw.hits(250) {
-            return plan.in_version_1(&mut draw);
-        }
-        let mut draw = Draw::new(seed, 98);
+        let (mut first, mut second) = (Draw::new(seed, 99), Draw::new(seed, 98));
+        let plan = match (first.hits(250), second.hits(250)) {
+            (true, _) => plan.in_version_1(&mut first),
+            (false, true) => plan.far(&mut second),
+            (false, false) => plan,
+        };
+        let mut draw = Draw::new(seed, 97);
         match draw.hits(250) {
-            true => plan.far(&mut draw),
+            true => plan.with_hostile_tenant(&mut draw),
             false => plan,
         }
+    }
+
+    /// Adds a hostile tenant. In half of the plans the agent suffers nothing else, so that a fallback has no other cause.
+    fn with_hostile_tenant(mut self, draw: &mut Draw) -> Plan {
+        self.work = Duration::from_nanos(draw.log(500, 4_000));
+        if draw.hits(500) {
+            self.faults.retain(|fault| !fault.silences_agents());
+        }
+        let calm = self.calm.as_micros();
+        for id in 0..draw.from(1, 3) {
+            let at = draw.below(calm);
+            self.faults.push(Fault {
+                id: 200 + id,
+                at: Time::from_micros(at),
+                lasts: Duration::from_micros(draw.log(10_000, 2_000_000).min(calm - at)),
+                what: What::Hostile(*draw.pick(&ATTACKS), draw.log(1_000, 20_000)),
+            });
+        }
+        self
+    }
+
+    /// Returns true where a tenant is hostile and agents suffer nothing else: then no flow may fall back. In version 1 with
+    /// a silence flows also fall back where their agent has nothing to say.
+    pub fn only_hostile(&self) -> bool {
+        if matches!(self.version, Version::One { silence: Some(_) }) {
+            return false;
+        }
+        let hostile = |fault: &Fault| matches!(fault.what, What::Hostile(..));
+        self.faults.iter().any(hostile) && !self.faults.iter().any(Fault::silences_agents)
     }
 
     /// With agents on another host, over a connection that brings everything whole and in order, or breaks.
@@ -373,6 +431,15 @@ impl Fault {
             at: Time::from_micros(at),
             lasts: Duration::from_micros(lasts),
             what,
+        }
+    }
+
+    /// Returns true where a fault may keep an agent's heartbeats from its flows. A flood of reports, a hostile tenant and
+    /// what happens to packets may not.
+    fn silences_agents(&self) -> bool {
+        match self.what {
+            What::Dies(_) | What::Hangs | What::Second(_) | What::Clock(_) | What::Messages(..) | What::Cut => true,
+            What::Flood(_) | What::Down | What::Slow(_) | What::Loss(_) | What::Reorder(_) | What::Hostile(..) => false,
         }
     }
 

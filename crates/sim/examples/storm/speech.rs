@@ -67,11 +67,18 @@ impl Speech {
         }
     }
 
-    /// The agent hears what came. False when that is no message.
-    pub fn hear(&mut self, clock: Time, id: DatapathId, bytes: &[u8], agent: &mut Agent) -> bool {
+    /// Gives the agent what came, and counts its work. False when that is no message.
+    pub fn hear(&mut self, clock: Time, id: DatapathId, bytes: &[u8], agent: &mut Agent, work: &mut u64) -> bool {
         match self {
-            Speech::Two => v2::read_events(bytes, &mut Vec::new(), &mut |event| agent.handle(clock, id, event)).is_ok(),
+            Speech::Two => {
+                let handle = &mut |event: Event<'_>| {
+                    *work += 1;
+                    agent.handle(clock, id, event);
+                };
+                v2::read_events(bytes, &mut Vec::new(), handle).is_ok()
+            }
             Speech::One(ends) => {
+                *work += 1;
                 let ready = matches!(v1::messages(bytes).next(), Some(Ok(v1::Message::Ready { .. })));
                 // It is a datapath from its first message on that can be read, as over a socket.
                 if !ends.known && v1::messages(bytes).any(|message| message.is_err()) {

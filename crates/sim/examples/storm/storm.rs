@@ -220,6 +220,7 @@ impl<'a> Storm<'a> {
         let Storm { plan, sim, .. } = self;
         let streams = self.streams.inner();
         let mut line = self.line.inner();
+        let only_hostile = plan.only_hostile();
         let initial = u64::from(plan.config.initial_window) * u64::from(plan.config.mss);
         for (index, flow) in self.flows.iter().enumerate() {
             let Some((sender, receiver)) = sim.connections(*flow) else {
@@ -234,6 +235,9 @@ impl<'a> Storm<'a> {
             }
             limits::check(&plan.limits, initial, stats.acked > 0, sender).map_err(of)?;
             let falls_back = sim.in_fallback(*flow).unwrap_or_default();
+            if falls_back && only_hostile {
+                return Err(of("it is on the fallback because a tenant is hostile".to_owned()));
+            }
             let state = (falls_back, stats.acked);
             line.model
                 .check(sim.now(), index as u64, plan.flows[index].start, state, lies)
