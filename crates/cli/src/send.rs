@@ -266,6 +266,9 @@ fn carry(
                 return Err(why_no_answer(to, refused));
             }
         } else {
+            // With everything taken and the source silent it is the source's turn.
+            let is_its_turn = connection.pending() > 0 || stream.is_over();
+            let (acked, limit) = (connection.stats().acked, args.transfer.timeout * STALL_TIMEOUTS);
             let why = match liveness.look(host.now(), connection.heard(), host.refusals()) {
                 Verdict::Wait => None,
                 Verdict::Ask => {
@@ -275,9 +278,6 @@ fn carry(
                 Verdict::Refused => Some("its host says that nobody is there any more"),
                 Verdict::Silent => Some(SILENT),
             };
-            // With everything taken and the source silent it is the source's turn.
-            let is_its_turn = connection.pending() > 0 || stream.is_over();
-            let (acked, limit) = (connection.stats().acked, args.transfer.timeout * STALL_TIMEOUTS);
             let stalled = progress.has_stalled(Instant::now(), acked, is_its_turn, limit);
             let why = why.or(stalled.then_some(STALLED));
             if let Some(why) = why {

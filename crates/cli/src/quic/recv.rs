@@ -5,7 +5,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ccplane_quic::Stack;
 use ccplane_quic::host::{Congestion, Host, Native};
@@ -195,7 +195,7 @@ impl Transfer {
     /// [`SLOW_RATE`] for [`SLOW_AFTER`] or longer.
     fn is_slow(&self) -> bool {
         let age = self.begun.elapsed();
-        self.stored.is_none() && age >= SLOW_AFTER && (self.bytes as f64) < SLOW_RATE * age.as_secs_f64()
+        self.stored.is_none() && age >= SLOW_AFTER.to_std() && (self.bytes as f64) < SLOW_RATE * age.as_secs_f64()
     }
 
     /// Returns true if something of it is or was being stored.
@@ -207,8 +207,9 @@ impl Transfer {
     /// Fails where nothing new came for `pause`.
     fn step(&mut self, host: &mut Host, target: &Target, pause: Duration) -> Result<Option<Done>, Failure> {
         if let Some((place, hash, since)) = &self.stored {
-            let over =
-                host.has_sent_all(self.id) || host.failure(self.id).is_some() || since.elapsed() > RECEIPT_TIMEOUT;
+            let over = host.has_sent_all(self.id)
+                || host.failure(self.id).is_some()
+                || since.elapsed() > RECEIPT_TIMEOUT.to_std();
             return Ok(over.then(|| Done {
                 place: place.clone(),
                 bytes: self.bytes,
