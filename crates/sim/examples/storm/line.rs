@@ -9,6 +9,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, Event};
 
+use crate::bus::Stream;
 use crate::check::fallback::Model;
 use crate::draw::Draw;
 use crate::plan::{Fault, Harm, Plan, What};
@@ -83,6 +84,10 @@ pub struct Way {
     sent: u64,
     /// The latest arrival of those that keep their order.
     last: Time,
+    /// The socket, where messages pass as a stream of bytes.
+    stream: Option<Stream>,
+    /// What came out of the socket and did not go in.
+    wrong: Option<String>,
 }
 
 impl Line {
@@ -161,8 +166,8 @@ impl Inner {
             speech: Speech::new(self.plan.version),
             look: Some(from),
             since: Time::ZERO,
-            to_agent: Way::default(),
-            to_flows: Way::default(),
+            to_agent: Way::new(&self.plan),
+            to_flows: Way::new(&self.plan),
             tenants: Tenant::all(&self.plan),
             free: Time::ZERO,
         });
@@ -259,12 +264,16 @@ impl Inner {
             messages,
             harmed,
             next_datapath,
+            wrong,
             ..
         } = self;
         if ready.is_empty() {
             for seat in seats.iter_mut() {
                 seat.run(now, &plan, draw, next_datapath, (messages, harmed));
                 seat.receive(now, &plan, ready);
+                if let Some(found) = seat.to_agent.wrong.take().or(seat.to_flows.wrong.take()) {
+                    wrong.get_or_insert(found);
+                }
             }
         }
         let command = ready.pop_front()?;
@@ -282,13 +291,16 @@ impl Inner {
                 && now >= given_up
             {
                 // The agent hears of it when the datapath is back.
-                (seat.to_agent, seat.to_flows) = (Way::default(), Way::default());
+                seat.lose_messages();
                 seat.look = Some(next);
+            }
+            if seat.is_connected(now) && plan.reset_after(seat.since) <= now {
+                seat.cut_off(now);
             }
             if seat.look.is_none() && now >= seat.here.1 {
                 // It is gone, and what was on its way to it with it.
                 seat.look = Some(Time::MAX);
-                (seat.to_agent, seat.to_flows) = (Way::default(), Way::default());
+                seat.lose_messages();
             }
             if seat.look.is_some_and(|look| look <= now) {
                 if !seat.is_here(now) {
@@ -342,7 +354,8 @@ impl Seat {
         }
         let heartbeat = self.speech.next_deadline().unwrap_or(Time::MAX);
         let given_up = plan.given_up(self.since).map_or(Time::MAX, |(given_up, _)| given_up);
-        let all = [self.to_flows.next(), heartbeat, self.here.1, given_up];
+        let reset = plan.reset_after(self.since);
+        let all = [self.to_flows.next(), heartbeat, self.here.1, given_up, reset];
         all.into_iter().fold(own, Time::min)
     }
 
@@ -445,24 +458,59 @@ impl Seat {
         }
     }
 
+    fn lose_messages(&mut self) {
+        self.to_agent.reset();
+        self.to_flows.reset();
+    }
+
     /// The connection ends: what is on its way is lost, and the datapath looks for the agent again.
     fn cut_off(&mut self, now: Time) {
         self.agent.disconnected(self.datapath);
-        (self.to_agent, self.to_flows) = (Way::default(), Way::default());
+        self.lose_messages();
         self.look = Some(now + RETRY);
     }
 }
 
 impl Way {
+    pub fn new(plan: &Plan) -> Way {
+        Way {
+            stream: plan.bus.map(Stream::new),
+            ..Way::default()
+        }
+    }
+
+    /// Loses what is on its way.
+    pub fn reset(&mut self) {
+        let mut stream = self.stream.take();
+        if let Some(stream) = &mut stream {
+            stream.reset();
+        }
+        *self = Way {
+            stream,
+            wrong: self.wrong.take(),
+            ..Way::default()
+        };
+    }
+
     pub fn next(&self) -> Time {
-        self.under_way.first_key_value().map_or(Time::MAX, |((due, _), _)| *due)
+        match &self.stream {
+            Some(stream) => stream.next(),
+            None => self.under_way.first_key_value().map_or(Time::MAX, |((due, _), _)| *due),
+        }
     }
 
     pub fn is_full(&self) -> bool {
-        self.under_way.len() >= MOST_WAITING
+        let waiting = self.stream.as_ref().map_or(self.under_way.len(), Stream::waiting);
+        waiting >= MOST_WAITING
     }
 
     pub fn arrived(&mut self, now: Time) -> Option<Vec<u8>> {
+        if let Some(stream) = &mut self.stream {
+            return stream.receive(now).unwrap_or_else(|wrong| {
+                self.wrong.get_or_insert(wrong);
+                None
+            });
+        }
         let first = self.under_way.first_entry().filter(|first| first.key().0 <= now)?;
         Some(first.remove())
     }
@@ -511,11 +559,22 @@ impl Way {
         harmed
     }
 
+    /// Sends bytes that are no message.
+    pub fn put_garbage(&mut self, due: Time, bytes: Vec<u8>) {
+        match &mut self.stream {
+            Some(stream) => stream.send_garbage(due, &bytes),
+            None => self.put(due, true, bytes),
+        }
+    }
+
     /// Lets bytes arrive at a time, `in_order` not before those sent earlier.
     pub fn put(&mut self, mut due: Time, in_order: bool, bytes: Vec<u8>) {
         if in_order {
             due = due.max(self.last);
             self.last = due;
+        }
+        if let Some(stream) = &mut self.stream {
+            return stream.send(due, bytes);
         }
         self.under_way.insert((due, self.sent), bytes);
         self.sent += 1;

@@ -7,6 +7,7 @@ use ccplane_qdisc::{DelayModel, Ecn, Shape};
 use ccplane_sim::{Config, LinkSpec, Network, NodeId, SimError, topology};
 use ccplane_units::{Duration, Rate, Time};
 
+use crate::bus::Bus;
 use crate::draw::Draw;
 
 /// Everything that a seed says.
@@ -30,6 +31,8 @@ pub struct Plan {
     /// In version 2 a peer that says what is no message is cut off, as on the Unix link; otherwise the message is passed over, as where
     /// messages are datagrams.
     pub strict: bool,
+    /// The sockets to agents on another host; without them messages keep their borders.
+    pub bus: Option<Bus>,
     /// Time that an agent takes for an event or a command. Zero where no tenant is hostile.
     pub work: Duration,
     /// From now on there are no faults: agents are there, links are as they were.
@@ -90,6 +93,8 @@ pub enum What {
     Reorder(u64),
     /// Nothing passes between the datapath and its agents, which are far.
     Cut,
+    /// The connections to agents on another host end, wherever in a frame they are.
+    Reset,
     /// A second datapath at the same agents sends this many messages per second.
     Hostile(Attack, u64),
 }
@@ -207,6 +212,7 @@ impl Plan {
             version: Version::Two,
             message: Duration::from_micros(draw.log(5, 2_000)),
             strict: draw.hits(700),
+            bus: None,
             work: Duration::ZERO,
             calm,
             faults,
@@ -275,7 +281,27 @@ impl Plan {
                 what: What::Cut,
             });
         }
+        self.bus = Some(Bus {
+            send_buffer: draw.log(1 << 14, 1 << 17) as usize,
+            read_buffer: draw.log(1, 1 << 16) as usize,
+            delay: self.message,
+            seed: self.seed,
+        });
+        for id in 0..draw.below(3) {
+            self.faults.push(Fault {
+                id: 150 + id,
+                at: Time::from_micros(draw.below(begin)),
+                lasts: Duration::ZERO,
+                what: What::Reset,
+            });
+        }
         self
+    }
+
+    /// When connections that began at `since` are reset.
+    pub fn reset_after(&self, since: Time) -> Time {
+        let resets = self.faults.iter().filter(|f| f.what == What::Reset && f.at > since);
+        resets.map(|reset| reset.at).min().unwrap_or(Time::MAX)
     }
 
     /// When nothing is cut any more, if something is now.
@@ -438,7 +464,8 @@ impl Fault {
     /// what happens to packets may not.
     fn silences_agents(&self) -> bool {
         match self.what {
-            What::Dies(_) | What::Hangs | What::Second(_) | What::Clock(_) | What::Messages(..) | What::Cut => true,
+            What::Dies(_) | What::Hangs | What::Second(_) | What::Clock(_) | What::Messages(..) => true,
+            What::Cut | What::Reset => true,
             What::Flood(_) | What::Down | What::Slow(_) | What::Loss(_) | What::Reorder(_) | What::Hostile(..) => false,
         }
     }

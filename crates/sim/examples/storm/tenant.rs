@@ -40,7 +40,7 @@ impl Tenant {
                 draw: Draw::new(plan.seed, 300 + fault.id),
                 datapath: None,
                 speech: Speech::new(plan.version),
-                to_agent: Way::default(),
+                to_agent: Way::new(plan),
                 next_burst: fault.at,
             }),
             _ => None,
@@ -84,8 +84,11 @@ impl Tenant {
                 if self.datapath.is_none() {
                     self.connect(sent, next_datapath);
                 }
-                let bytes = self.packet(plan);
-                self.to_agent.put((sent + plan.message).max(now), true, bytes);
+                let (due, bytes) = ((sent + plan.message).max(now), self.packet(plan));
+                match self.attack {
+                    Attack::Garbage => self.to_agent.put_garbage(due, bytes),
+                    _ => self.to_agent.put(due, true, bytes),
+                }
             }
         }
         for _ in 0..MESSAGES_PER_TURN {
@@ -113,7 +116,7 @@ impl Tenant {
 
     /// Ends the connection; another begins with the next burst.
     fn end(&mut self, agent: &mut Agent, work: &mut u64) {
-        self.to_agent = Way::default();
+        self.to_agent.reset();
         if let Some(datapath) = self.datapath.take() {
             agent.disconnected(datapath);
             *work += 1;
