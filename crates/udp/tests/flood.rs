@@ -109,7 +109,10 @@ fn hello() -> Vec<u8> {
     let mut side = Side::default();
     let segment = connection.transmit(Time::ZERO, 0, &mut side).unwrap();
     let mut out = [0; DATAGRAM];
-    let (length, _) = endpoint.write(77, &segment, &mut side, &mut out, |_| ()).unwrap();
+    let prove = |side: &Side| connection.prove(&segment, side);
+    let (length, _) = endpoint
+        .write(77, &segment, &mut side, &mut out, prove, |_| ())
+        .unwrap();
     out[..length].to_vec()
 }
 

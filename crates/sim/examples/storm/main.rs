@@ -221,7 +221,7 @@ mod tests {
     /// Frames come out as they went in, however writes and reads cut them, and a part of one does not survive a reset.
     #[test]
     fn a_stream_keeps_the_borders_of_packets() {
-        let packet = |number: u8| vec![vec![0xcc, 2], vec![number; 1 + 7 * usize::from(number)]].concat();
+        let packet = |number: u8| [vec![0xcc, 2], vec![number; 1 + 7 * usize::from(number)]].concat();
         for read_buffer in [1, 3, 1_000] {
             let (delay, seed) = (ccplane_units::Duration::from_micros(10), read_buffer as u64);
             let send_buffer = 700;
