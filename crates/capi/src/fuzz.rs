@@ -1,12 +1,17 @@
 //! The functions of `ccplane.h` under any order of calls with any structs: no panic, limits kept, nothing written that was not offered.
-//! Runs under libFuzzer (`fuzz/fuzz_targets/capi.rs`) and, with seeded random bytes, under `cargo test`.
+//! Runs under libFuzzer (`fuzz/fuzz_targets/capi.rs`), with AddressSanitizer where the compiler is a nightly, and, with seeded
+//! random bytes, under `cargo test`.
+
+mod libccp;
+
+pub use libccp::libccp;
 
 use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
 
 use crate::*;
 
-/// Words of memory behind each struct that is handed over: any size that is not refused lies within it.
+/// Words of memory behind a struct that claims more than any size that is not refused.
 const WORDS: usize = 520;
 /// What is in memory that nobody offered.
 const CANARY: u64 = 0x5a5a_5a5a_5a5a_5a5a;
@@ -43,8 +48,9 @@ impl Input<'_> {
         u64::from(self.byte().unwrap_or(0))
     }
 
-    /// Memory that begins with a struct of `size` bytes, or says that it does; and how much of it was offered.
-    fn memory(&mut self, size: usize, likely: impl Fn(usize, &mut Self) -> u64) -> ([u64; WORDS], usize) {
+    /// Memory that begins with a struct of `size` bytes, or says that it does; and how much of it was offered. It ends where
+    /// the struct says that it ends, so that AddressSanitizer finds an access beyond.
+    fn memory(&mut self, size: usize, likely: impl Fn(usize, &mut Self) -> u64) -> (Vec<u64>, usize) {
         let said = match self.small() {
             0..=199 => size,
             200..=219 => size + 8,
@@ -52,7 +58,7 @@ impl Input<'_> {
             240..=249 => self.number() as usize,
             _ => 0,
         };
-        let mut memory = [CANARY; WORDS];
+        let mut memory = vec![CANARY; said.div_ceil(8).clamp(1, WORDS)];
         for (word, value) in memory.iter_mut().enumerate().take(said.min(size) / 8) {
             *value = likely(word, self);
         }
@@ -188,7 +194,7 @@ fn on_ack(datapath: *mut ccplane_datapath, flow: u64, known: bool, now: u64, ack
     });
     let (signals, _) = input.memory(size_of::<ccplane_signals>(), |_, input| input.number());
     let (mut outcome, offered) = input.memory(size_of::<ccplane_outcome>(), |_, _| CANARY);
-    let before = outcome;
+    let before = outcome.clone();
     // SAFETY: so much memory is there as any size that is not refused.
     let code = unsafe {
         let (transport, outcome) = (transport.as_ptr().cast(), outcome.as_mut_ptr().cast());
@@ -217,7 +223,7 @@ fn on_ack(datapath: *mut ccplane_datapath, flow: u64, known: bool, now: u64, ack
 
 fn count(datapath: *mut ccplane_datapath, expected: (u64, u64), input: &mut Input<'_>) {
     let (mut stats, offered) = input.memory(size_of::<ccplane_stats>(), |_, _| CANARY);
-    let before = stats;
+    let before = stats.clone();
     // SAFETY: so much memory is there as any size that is not refused.
     let code = unsafe { ccplane_get_stats(datapath, stats.as_mut_ptr().cast()) };
     assert_ne!(code, CCPLANE_EPANIC);
@@ -234,6 +240,15 @@ mod tests {
 
     #[test]
     fn ten_thousand_random_callers_do_no_harm() {
+        each_random_caller(&capi);
+    }
+
+    #[test]
+    fn ten_thousand_random_agents_do_no_harm() {
+        each_random_caller(&libccp);
+    }
+
+    fn each_random_caller(call: &dyn Fn(&[u8])) {
         let mut state = 1_u64;
         let mut data = Vec::new();
         // Miri takes some tenths of a second for a caller.
@@ -247,7 +262,7 @@ mod tests {
                 state ^= state << 17;
                 data.push(state as u8);
             }
-            capi(&data);
+            call(&data);
         }
     }
 }
