@@ -5,6 +5,7 @@
 
 mod bus;
 mod check;
+mod disk;
 mod done;
 mod draw;
 mod line;
@@ -216,6 +217,19 @@ mod tests {
         let far = plans.iter().filter(is_far).count();
         let lost = plans.iter().filter(|plan| plan.given_up(Time::ZERO).is_some()).count();
         assert!(far > 200 && lost > 20, "of 2,000: {far} far, {lost} given up");
+    }
+
+    /// A full disk costs the packet log and the agents' log, and nothing else.
+    #[test]
+    fn a_full_disk_changes_nothing_for_flows() {
+        let space = disk::Space { room: 900, write: 11 };
+        for seed in 0..60 {
+            let mut plan = Plan::new(seed);
+            plan.disk = None;
+            let without = shrink::attempt(&plan);
+            plan.disk = Some(space);
+            assert_eq!(shrink::attempt(&plan), without, "seed {seed}");
+        }
     }
 
     /// Frames come out as they went in, however writes and reads cut them, and a part of one does not survive a reset.

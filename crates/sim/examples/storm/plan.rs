@@ -8,6 +8,7 @@ use ccplane_sim::{Config, LinkSpec, Network, NodeId, SimError, topology};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::bus::Bus;
+use crate::disk::Space;
 use crate::draw::Draw;
 
 /// Everything that a seed says.
@@ -33,6 +34,8 @@ pub struct Plan {
     pub strict: bool,
     /// The sockets to agents on another host; without them messages keep their borders.
     pub bus: Option<Bus>,
+    /// The disk of the packet log and of the agents' log, each; without one neither is written.
+    pub disk: Option<Space>,
     /// Time that an agent takes for an event or a command. Zero where no tenant is hostile.
     pub work: Duration,
     /// From now on there are no faults: agents are there, links are as they were.
@@ -213,17 +216,23 @@ impl Plan {
             message: Duration::from_micros(draw.log(5, 2_000)),
             strict: draw.hits(700),
             bus: None,
+            disk: None,
             work: Duration::ZERO,
             calm,
             faults,
         };
         // Drawn apart, so that it changes nothing for those who speak version 2.
         let (mut first, mut second) = (Draw::new(seed, 99), Draw::new(seed, 98));
-        let plan = match (first.hits(250), second.hits(250)) {
+        let mut plan = match (first.hits(250), second.hits(250)) {
             (true, _) => plan.in_version_1(&mut first),
             (false, true) => plan.far(&mut second),
             (false, false) => plan,
         };
+        let mut draw = Draw::new(seed, 96);
+        plan.disk = draw.hits(250).then(|| Space {
+            room: draw.log(1 << 8, 1 << 20) as usize,
+            write: draw.log(1, 1 << 16) as usize,
+        });
         let mut draw = Draw::new(seed, 97);
         match draw.hits(250) {
             true => plan.with_hostile_tenant(&mut draw),

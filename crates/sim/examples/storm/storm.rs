@@ -9,6 +9,7 @@ use ccplane_units::{Duration, Probability, Rate, Time};
 
 use crate::check::stream::{Stream, Streams};
 use crate::check::{Wrong, counters, end, limits};
+use crate::disk::{self, Recorder};
 use crate::line::Line;
 use crate::plan::{Plan, What};
 
@@ -44,7 +45,7 @@ pub struct Failure {
 /// A run under way.
 struct Storm<'a> {
     plan: &'a Plan,
-    sim: Simulation<Streams>,
+    sim: Simulation<Recorder>,
     line: Line,
     streams: Streams,
     flows: Vec<FlowId>,
@@ -54,13 +55,17 @@ struct Storm<'a> {
 
 /// Runs a plan to its end.
 pub fn run(plan: &Plan) -> Result<Outcome, Failure> {
-    let mut storm = Storm::new(plan).map_err(|error| Failure {
-        at: Time::ZERO,
-        what: error.to_string(),
-    })?;
-    storm.run().map_err(|what| Failure {
-        at: storm.sim.now(),
-        what,
+    disk::logged(plan.disk, || {
+        let mut storm = Storm::new(plan).map_err(|error| Failure {
+            at: Time::ZERO,
+            what: error.to_string(),
+        })?;
+        let outcome = storm.run();
+        let at = storm.sim.now();
+        let recorded = storm.sim.into_tracer().check();
+        outcome
+            .and_then(|outcome| recorded.map(|()| outcome))
+            .map_err(|what| Failure { at, what })
     })
 }
 
@@ -74,7 +79,10 @@ impl<'a> Storm<'a> {
             .iter()
             .filter_map(|flow| plan.hosts(flow, &network))
             .collect();
-        let mut sim = Simulation::with_tracer(network, SimOptions::seeded(plan.seed), streams.clone())?;
+        let bottleneck = network.link_named(plan.bottleneck());
+        let bottleneck = bottleneck.ok_or_else(|| SimError::Shape(format!("no link {}", plan.bottleneck())))?;
+        let recorder = Recorder::new(streams.clone(), &network, bottleneck, plan.disk);
+        let mut sim = Simulation::with_tracer(network, SimOptions::seeded(plan.seed), recorder)?;
         let options = SteerOptions {
             limits: plan.limits,
             ..SteerOptions::default()

@@ -1,0 +1,159 @@
+//! A simulated disk for what a run writes, the packet log and the log of the agents: writes take a part of what they are given, are
+//! interrupted, and fail from the moment on at which the disk is full.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ccplane_sim::{LinkId, Network, PacketLog, PacketLogError, Seen, Tracer};
+use ccplane_units::Time;
+use pcap_file::pcapng::{Block, PcapNgReader};
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::check::Wrong;
+use crate::check::stream::Streams;
+
+/// Writes between two that are interrupted.
+const INTERRUPTED: u64 = 7;
+
+/// What a plan says of the disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// Bytes until it is full.
+    pub room: usize,
+    /// Bytes that one write takes.
+    pub write: usize,
+}
+
+/// A file on a disk.
+#[derive(Clone, Debug)]
+pub struct File(Arc<Mutex<Contents>>);
+
+#[derive(Debug)]
+struct Contents {
+    space: Space,
+    bytes: Vec<u8>,
+    writes: u64,
+    is_full: bool,
+}
+
+impl File {
+    pub fn new(space: Space) -> File {
+        File(Arc::new(Mutex::new(Contents {
+            space,
+            bytes: Vec::new(),
+            writes: 0,
+            is_full: false,
+        })))
+    }
+
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut contents = self.contents();
+        contents.writes += 1;
+        if contents.writes.is_multiple_of(INTERRUPTED) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let room = contents.space.room - contents.bytes.len();
+        let taken = bytes.len().min(contents.space.write).min(room);
+        if taken == 0 && !bytes.is_empty() {
+            contents.is_full = true;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        contents.bytes.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for File {
+    type Writer = File;
+
+    fn make_writer(&self) -> File {
+        self.clone()
+    }
+}
+
+/// Runs with the agents' log on a disk. A run without a disk has no log.
+pub fn logged<T>(space: Option<Space>, run: impl FnOnce() -> T) -> T {
+    let Some(space) = space else { return run() };
+    let log = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::INFO)
+        .without_time()
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .with_writer(File::new(space))
+        .finish();
+    tracing::subscriber::with_default(log, run)
+}
+
+/// Looks at every packet, and writes those of one link to a packet log where there is a disk.
+#[derive(Debug)]
+pub struct Recorder {
+    streams: Streams,
+    log: Option<(PacketLog<File>, File)>,
+    /// The log could not even be begun.
+    refused: Option<(PacketLogError, File)>,
+}
+
+impl Recorder {
+    pub fn new(streams: Streams, network: &Network, link: LinkId, space: Option<Space>) -> Recorder {
+        let mut recorder = Recorder {
+            streams,
+            log: None,
+            refused: None,
+        };
+        if let Some(space) = space {
+            let file = File::new(space);
+            match PacketLog::new(file.clone(), network, &[link]) {
+                Ok(log) => recorder.log = Some((log, file)),
+                Err(error) => recorder.refused = Some((error, file)),
+            }
+        }
+        recorder
+    }
+
+    /// Ends the packet log: it fails if the disk was full and only then, and has as many packets as it says.
+    pub fn check(self) -> Result<(), Wrong> {
+        let (finished, file) = match (self.log, self.refused) {
+            (Some((log, file)), _) => (log.finish().map(|(_, packets)| packets), file),
+            (None, Some((error, file))) => (Err(error), file),
+            (None, None) => return Ok(()),
+        };
+        let contents = file.contents();
+        let packets = match finished {
+            Ok(_) if contents.is_full => return Err("the disk was full, and the packet log does not say so".to_owned()),
+            Ok(packets) | Err(PacketLogError::Write { packets, .. }) if contents.is_full => packets,
+            Ok(packets) => packets,
+            Err(error) => return Err(format!("the disk has room, and the packet log fails: {error}")),
+        };
+        let mut whole = 0;
+        if let Ok(mut reader) = PcapNgReader::new(&contents.bytes[..]) {
+            while let Some(Ok(block)) = reader.next_block() {
+                whole += u64::from(matches!(block, Block::EnhancedPacket(_)));
+            }
+        }
+        match whole == packets {
+            true => Ok(()),
+            false => Err(format!(
+                "the packet log says {packets} packets, and {whole} are on the disk"
+            )),
+        }
+    }
+}
+
+impl Tracer for Recorder {
+    fn see(&mut self, now: Time, seen: &Seen<'_>) {
+        self.streams.see(now, seen);
+        if let Some((log, _)) = &mut self.log {
+            log.see(now, seen);
+        }
+    }
+}
