@@ -183,7 +183,12 @@ fn drops_stand_where_their_flow_had_them() {
     );
     server.join().expect("it has sent all");
     let Some(packets) = tshark(path) else {
-        eprintln!("SKIPPED: drops_stand_where_their_flow_had_them: no tshark");
+        let skipped = "SKIPPED: drops_stand_where_their_flow_had_them: no tshark; `scripts/setup test` installs it";
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
+            "{skipped}"
+        );
+        eprintln!("{skipped}");
         return;
     };
     // tshark also calls a retransmission within a round trip out of order: its sequence number was seen before.
