@@ -220,7 +220,8 @@ fn two_transfers_at_once_while_strangers_send_garbage() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let mut garbage = vec![0x35; 1200];
+            // Of a version that nobody speaks.
+            let mut garbage = vec![0x45; 1200];
             for n in 0u64.. {
                 garbage[1..9].copy_from_slice(&(n % 3).to_be_bytes());
                 garbage[19] = n as u8;
@@ -239,11 +240,12 @@ fn two_transfers_at_once_while_strangers_send_garbage() {
                     .unwrap()
             })
             .collect();
-        for sender in senders {
-            let output = sender.wait_with_output().unwrap();
+        let ended: Vec<_> = senders.into_iter().map(|sender| sender.wait_with_output()).collect();
+        done.store(true, Ordering::Relaxed);
+        for output in ended {
+            let output = output.unwrap();
             assert!(output.status.success(), "{}", said(&output));
         }
-        done.store(true, Ordering::Relaxed);
     });
     receiver.signal("-INT");
     assert_eq!(receiver.end().0, 0, "Ctrl-C is how a receiver of many ends");
