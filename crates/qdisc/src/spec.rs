@@ -180,11 +180,9 @@ fn hint(bdp: Option<Rate>) -> String {
     };
     let rate = match rate.bytes_per_sec() {
         0 => "below 8bit/s".to_owned(),
-        _ => format!("of {rate}/s"),
+        _ => format!("of {rate}"),
     };
-    format!(
-        ": the link has a mean rate {rate}; is that meant, and is the delay zero? Make it larger, or give it in packets"
-    )
+    format!(", at a mean rate {rate}; check the rate and the delay, make it larger, or give it in packets")
 }
 
 impl QueueSpec {
