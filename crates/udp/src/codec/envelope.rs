@@ -10,10 +10,11 @@ pub const VERSION: u8 = 3;
 /// Bytes of the longest envelope: both identifiers and a packet number.
 pub const MAX_ENVELOPE: usize = 23;
 
-/// First byte of a datagram that begins a handshake under TLS.
+/// First byte of a datagram that begins a handshake of this version under TLS. Others are refused by
+/// it, and take nothing of what hellos may take.
 pub(crate) const HELLO: FirstByte = FirstByte {
-    mask: COVER,
-    value: 2 << 1,
+    mask: 0xf0 | COVER,
+    value: VERSION << 4 | 2 << 1,
 };
 
 /// Bytes of a packet number as it is sent.
