@@ -180,7 +180,7 @@ impl Door {
         }
     }
 
-    /// Returns the peer that an initiation comes from, or beyond [`HANDSHAKES`] per second an answer that asks for
+    /// Returns the peer that an initiation comes from, or beyond `HANDSHAKES` per second an answer that asks for
     /// a cookie. `room` takes it, at least 148 bytes.
     ///
     /// The sender's key is read here, which costs a multiplication on the curve: cookies are asked for before.
