@@ -176,7 +176,7 @@ impl Inner {
     /// Flows that agents know of at the end.
     pub fn known_flows(&self, now: Time) -> usize {
         let here = self.seats.iter().filter(|seat| seat.is_here(now));
-        here.map(|seat| seat.agent.flows()).sum()
+        here.map(Seat::flows).sum()
     }
 
     fn say(&mut self, now: Time, event: &Event<'_>) -> bool {
@@ -324,6 +324,13 @@ impl Inner {
 }
 
 impl Seat {
+    /// Flows that the agent knows, but for those of hostile datapaths that are still connected.
+    fn flows(&self) -> usize {
+        let hostile: usize = self.tenants.iter().map(|tenant| tenant.flows(&self.agent)).sum();
+        // Those that are being closed take memory, and count no more.
+        self.agent.flows().saturating_sub(hostile)
+    }
+
     fn is_here(&self, now: Time) -> bool {
         self.here.0 <= now && now < self.here.1
     }

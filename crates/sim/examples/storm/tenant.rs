@@ -48,6 +48,11 @@ impl Tenant {
         plan.faults.iter().filter_map(tenant).collect()
     }
 
+    /// Flows that the agent knows of it while it is connected.
+    pub fn flows(&self, agent: &Agent) -> usize {
+        self.datapath.map_or(0, |datapath| agent.flows_held(datapath))
+    }
+
     /// When the agent has something to do for it.
     pub fn next_due(&self) -> Time {
         let burst = match self.next_burst < self.fault.end() {
