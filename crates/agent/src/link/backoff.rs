@@ -2,6 +2,7 @@
 
 use ccplane_units::{Duration, Time};
 
+use super::LinkError;
 use super::dice::Dice;
 
 /// The first wait. A shorter one makes many attempts while an agent restarts; a longer one leaves flows on the fallback.
@@ -37,6 +38,14 @@ impl Backoff {
     /// When the next attempt may begin.
     pub fn until(&self) -> Time {
         self.until
+    }
+
+    /// Refuses an attempt that would begin too early.
+    pub fn admit(&self, now: Time) -> Result<(), LinkError> {
+        match now < self.until {
+            true => Err(LinkError::Waiting(self.until.since(now))),
+            false => Ok(()),
+        }
     }
 
     /// Records that a connection is there.

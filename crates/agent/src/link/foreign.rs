@@ -109,9 +109,7 @@ impl Remote for CcpUplink {
         if self.socket.is_some() {
             return Ok(());
         }
-        if now < self.backoff.until() {
-            return Err(LinkError::Waiting(self.backoff.until().since(now)));
-        }
+        self.backoff.admit(now)?;
         let end = self.open().map_err(|why| {
             self.backoff.absent(now);
             LinkError::NoCcpAgent {

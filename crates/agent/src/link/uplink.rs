@@ -139,9 +139,7 @@ impl Remote for Uplink {
         if self.socket.is_some() {
             return Ok(());
         }
-        if now < self.backoff.until() {
-            return Err(LinkError::Waiting(self.backoff.until().since(now)));
-        }
+        self.backoff.admit(now)?;
         let connected = Uplink::connect(self);
         match connected {
             Ok(()) => self.backoff.connected(now),
