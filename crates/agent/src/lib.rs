@@ -9,6 +9,7 @@ mod algorithm;
 mod ccp;
 mod control;
 pub mod datapath;
+pub mod dice;
 mod fields;
 mod flows;
 mod foreign;

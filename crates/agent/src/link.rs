@@ -6,11 +6,11 @@
 
 mod backoff;
 mod datagram;
-mod dice;
 mod error;
 mod foreign;
 mod local;
 mod offered;
+mod random;
 mod remembered;
 mod remote;
 mod rest;

@@ -35,8 +35,8 @@ use std::str::FromStr;
 use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
 
-use crate::dice::Dice;
 use crate::{BadParameter, ParameterDoc, Parameters};
+use ccplane_agent::dice::Dice;
 
 const PROBE_RTT_INTERVAL: ParameterDoc = ParameterDoc {
     name: "probe_rtt_interval",

@@ -20,9 +20,9 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
-use crate::dice::{Dice, scatter};
 use crate::nimbus::{Capacity, DelayMode, Fourier, HEIGHT, INTERVAL, Mode, Reading, WIDE, WINDOW};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+use ccplane_agent::dice::{Dice, scatter};
 
 use election::{Election, LISTENS, Role};
 pub use flow::Flow;

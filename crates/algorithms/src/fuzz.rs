@@ -158,7 +158,7 @@ fn info(input: &mut Input<'_>, algorithm: &str) -> FlowInfo {
 
 #[cfg(test)]
 mod tests {
-    use crate::dice::Dice;
+    use ccplane_agent::dice::Dice;
 
     #[test]
     fn no_report_whatever_it_says_makes_an_algorithm_overflow() {

@@ -13,7 +13,6 @@ mod constant;
 mod copa;
 mod cubic;
 mod dctcp;
-mod dice;
 mod dx;
 #[doc(hidden)]
 pub mod fuzz;

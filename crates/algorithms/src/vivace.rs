@@ -15,8 +15,8 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Rate;
 
-use crate::dice::scatter;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
+use ccplane_agent::dice::scatter;
 
 pub use ascent::Ascent;
 pub use utility::{Losses, Regression, Slope, Utility};

@@ -3,7 +3,7 @@
 use ccplane_units::{Duration, Time};
 
 use super::LinkError;
-use super::dice::Dice;
+use crate::dice::Dice;
 
 /// The first wait. A shorter one makes many attempts while an agent restarts; a longer one leaves flows on the fallback.
 const WAIT_MIN: Duration = Duration::from_millis(100);
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn waits_double_up_to_five_seconds_and_differ_between_datapaths() {
         let waits = |seed| {
-            let (mut backoff, mut now) = (Backoff::new(Dice::seeded(seed)), Time::ZERO);
+            let (mut backoff, mut now) = (Backoff::new(Dice(seed)), Time::ZERO);
             let mut wait = || {
                 backoff.failed(now);
                 let wait = backoff.until().since(now);
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_lasted_a_second_resets_the_wait_and_a_short_one_does_not() {
-        let (mut backoff, mut now) = (Backoff::new(Dice::seeded(1)), Time::ZERO);
+        let (mut backoff, mut now) = (Backoff::new(Dice(1)), Time::ZERO);
         let mut lasts = |time| {
             now = now.max(backoff.until());
             backoff.connected(now);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_absent_agent_is_looked_for_ten_times_a_second() {
-        let (mut backoff, mut now, mut attempts) = (Backoff::new(Dice::seeded(3)), Time::ZERO, 0);
+        let (mut backoff, mut now, mut attempts) = (Backoff::new(Dice(3)), Time::ZERO, 0);
         while now < Time::ZERO + Duration::from_secs(10) {
             backoff.absent(now);
             now = backoff.until();

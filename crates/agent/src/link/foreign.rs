@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::unlink;
 
 use super::backoff::Backoff;
-use super::dice::Dice;
+use super::random;
 use super::warning::Warning;
 use super::{LinkError, Remote, Sent, socket};
 use crate::Foreign;
@@ -63,7 +63,7 @@ impl CcpUplink {
             socket: None,
             datagram: Vec::with_capacity(MOST),
             buffer: vec![0; v1::MAX_MESSAGE].into_boxed_slice(),
-            backoff: Backoff::new(Dice::random()),
+            backoff: Backoff::new(random::dice()),
             now: Time::ZERO,
             garbage: Warning::default(),
         }

@@ -25,7 +25,7 @@ pub use uplink::{FarError, TlsUplink};
 use ccplane_units::Duration;
 
 use super::BadAddress;
-use super::dice::random;
+use super::random::random;
 
 /// Where an agent on another host serves, and where the key for it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, SockType, UnixAddr, connect, recv, send};
 
 use super::backoff::Backoff;
-use super::dice::Dice;
+use super::random;
 use super::{LinkError, Remote, Sent, socket};
 
 /// A connection to an agent, made again when the agent is there again.
@@ -38,7 +38,7 @@ impl Uplink {
             socket: None,
             packet: v2::Packet::new(),
             buffer: vec![0; v2::MAX_PACKET].into_boxed_slice(),
-            backoff: Backoff::new(Dice::random()),
+            backoff: Backoff::new(random::dice()),
             now: Time::ZERO,
         }
     }

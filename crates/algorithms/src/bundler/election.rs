@@ -16,8 +16,8 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::dice::{Dice, scatter};
 use crate::nimbus::{BINS_PER_HZ, Mode, Part, Spectra, band};
+use ccplane_agent::dice::{Dice, scatter};
 
 /// Samples in which others are listened to (reference: 2.5 s).
 pub(super) const LISTENS: usize = 256;

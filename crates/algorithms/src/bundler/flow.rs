@@ -8,8 +8,8 @@ use super::need::Need;
 use super::passage::Passage;
 use super::path::{self, Path};
 use super::{Bundler, Pulses};
-use crate::dice::Dice;
 use crate::nimbus::{DelayMode, Detector, Estimate, HEIGHT, INTERVAL, Mode, Now, Pulse, Sample, WINDOW};
+use ccplane_agent::dice::Dice;
 
 /// Without an acknowledged byte for so long there is no queue to look at, seconds, or two RTTs.
 const IDLE: f64 = 0.25;

@@ -4,8 +4,8 @@ use ccplane_units::Time;
 use super::noise::{Noise, Seen};
 use super::*;
 use crate::Registry;
-use crate::dice::Dice;
 use crate::script::{MSS, Script, everything};
+use ccplane_agent::dice::Dice;
 
 /// RTT of the empty path, µs, and the path's length in packets: a packet takes 100/60 µs.
 const RTT: u64 = 100;

@@ -12,8 +12,8 @@ use ccplane_units::{Duration, Time};
 
 use crate::Cubic;
 use crate::cubic::State;
-use crate::dice::Dice;
 use crate::window::{Law, Round};
+use ccplane_agent::dice::Dice;
 
 /// Least window of a flow, segments (RFC 9438, 4.6).
 const LEAST: f64 = 2.0;

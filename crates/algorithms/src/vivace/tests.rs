@@ -60,7 +60,7 @@ impl Path {
             self.owed -= owed;
             self.past.push_back((self.queue, owed));
             let (queue, lost) = self.past.pop_front().unwrap_or_default();
-            let jitter = crate::dice::scatter(self.now_us) % (self.jitter_us + 1);
+            let jitter = ccplane_agent::dice::scatter(self.now_us) % (self.jitter_us + 1);
             let rtt = RTT_US + (queue / CAPACITY * 1e6) as u64 + jitter;
             self.now_us += 500;
             self.rates.push(rate);

@@ -21,7 +21,7 @@ use super::stream::{CHUNK, Closed, SHARED_CHUNK, Stream};
 use super::tenants::{self, Tenant, Tenants};
 use super::trust;
 use crate::lines::Allowed;
-use crate::link::dice::Dice;
+use crate::link::random;
 use crate::link::rest::Rest;
 use crate::link::warning::Warning;
 use crate::link::{Link, LinkError};
@@ -119,7 +119,7 @@ impl TlsLink {
             refusals: Warning::default(),
             base: 0,
             next: 0,
-            strangers: Strangers::new(Dice::random()),
+            strangers: Strangers::new(random::dice()),
             tenants: Tenants::default(),
             turns: 0,
             datapaths: Vec::new(),

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use crate::link::dice::Dice;
+use crate::dice::Dice;
 
 /// Slots. Fewer would let a flood from many networks hit more handshakes; more would be memory for whoever has no key.
 const SLOTS: usize = 128;
@@ -105,7 +105,7 @@ mod tests {
     /// Floods with connections from these addresses, which say nothing, and counts the handshakes of a datapath that
     /// come to their end. A handshake takes the time of ten newcomers.
     fn succeed(attackers: &[&str], datapath: &str) -> usize {
-        let mut strangers = Strangers::new(Dice::seeded(1));
+        let mut strangers = Strangers::new(Dice(1));
         let attackers: Vec<Network> = attackers.iter().map(|one| Network::from(address(one))).collect();
         let mut flood = attackers.iter().copied().cycle();
         for network in flood.by_ref().take(10 * SLOTS) {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_turn_serves_a_few_and_the_next_turn_the_others() {
-        let mut strangers = Strangers::new(Dice::seeded(1));
+        let mut strangers = Strangers::new(Dice(1));
         for number in 0..10u8 {
             strangers.admit(Network::V4([10, 0, 0, number]), number);
         }

@@ -23,7 +23,7 @@ use super::keys::{self, KEYS, Keys, Role};
 use super::stream::{CHUNK, Closed, Stream};
 use super::{TlsAddress, trust};
 use crate::link::backoff::Backoff;
-use crate::link::dice::Dice;
+use crate::link::random;
 use crate::link::{Clock, LinkError, Remote, Sent};
 
 /// How long an attempt may take, to the agent's welcome, and the look-up of a name before it. A path of a second's round trip takes three of them.
@@ -151,7 +151,7 @@ impl TlsUplink {
             epoch: Time::ZERO,
             since: Clock::new(),
             stage: Stage::Waiting(Time::ZERO, None),
-            backoff: Backoff::new(Dice::random()),
+            backoff: Backoff::new(random::dice()),
             packet: v2::Packet::new(),
             urgent: false,
             sent: Time::ZERO,
