@@ -282,7 +282,7 @@ impl Agent {
     }
 
     /// Takes a line out of the log's budget of a datapath's tenant; `None` where it is used up.
-    pub(crate) fn line(&mut self, now: Time, datapath: DatapathId) -> Option<Allowed> {
+    pub fn line(&mut self, now: Time, datapath: DatapathId) -> Option<Allowed> {
         self.core.line(now, datapath)
     }
 

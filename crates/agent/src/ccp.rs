@@ -194,7 +194,7 @@ pub fn ccp_datapath(id: u32) -> DatapathInfo {
 }
 
 /// Whether a datagram holds what a datapath may say, and nothing else.
-pub(crate) fn is_good(datagram: &[u8]) -> Result<(), WireError> {
+pub fn is_good(datagram: &[u8]) -> Result<(), WireError> {
     for message in v1::messages(datagram) {
         match message? {
             v1::Message::Measure { .. } | v1::Message::Create { .. } | v1::Message::Ready { .. } => {}

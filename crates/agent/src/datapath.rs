@@ -2,23 +2,19 @@
 //!
 //! A [`Datapath`] keeps its flows by number. Who keeps flows elsewhere, as the simulator does, takes [`Shared`], what the flows
 //! of a datapath have in common. In both a transport runs a flow as [`Lent`], and events leave by a [`Way`]: to an agent of this
-//! thread ([`Here`]), of another thread ([`Beside`]) or of another process ([`There`]).
+//! thread ([`Here`]), or, with `ccplane-link`, of another thread or another process.
 
-mod beside;
 mod here;
 mod message;
-mod there;
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 
 use ccplane_datapath::{Flow, Outcome, ProgramTable, Signals, Transport, Urgency};
 use ccplane_units::{Bytes, Rate, Time};
 use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats};
 
-pub use beside::{Beside, Served, beside};
 pub use here::{Delays, Here};
-pub use there::There;
+pub use message::{Message, emptied};
 
 use crate::tables::{MAX_PROGRAMS, MAX_VARS, TableId, Tables};
 
@@ -43,11 +39,6 @@ pub trait Way: Send {
 
     /// When the next turn is due at the latest.
     fn next_deadline(&self) -> Option<Time>;
-
-    /// What to wait on for commands.
-    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 /// What comes to a datapath.
@@ -143,6 +134,11 @@ impl<W: Way> Datapath<W> {
     /// To its agent.
     pub fn way(&self) -> &W {
         &self.shared.way
+    }
+
+    /// To its agent.
+    pub fn way_mut(&mut self) -> &mut W {
+        &mut self.shared.way
     }
 
     fn announce(&mut self, now: Time) {
@@ -346,9 +342,5 @@ impl<W: Way + ?Sized> Way for Box<W> {
 
     fn next_deadline(&self) -> Option<Time> {
         (**self).next_deadline()
-    }
-
-    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        (**self).as_fd()
     }
 }

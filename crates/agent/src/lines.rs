@@ -30,7 +30,8 @@ impl Default for LineBudget {
 
 /// A line that may be written, with the number of lines suppressed before it where there were some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Allowed {
+pub struct Allowed {
+    /// Lines that were not written since the last one that was; `None` where there were none.
     pub suppressed: Option<u64>,
 }
 

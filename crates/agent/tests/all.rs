@@ -2,9 +2,7 @@
 
 mod batches;
 mod callbacks;
-mod ccp;
 mod datapath;
 mod fields;
-mod foreign;
 mod lifetimes;
 mod support;

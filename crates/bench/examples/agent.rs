@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ccplane_agent::link::Waiting;
 use ccplane_bench::agent::{Load, throughput};
 use ccplane_bench::control_loop::percentiles_us;
 use ccplane_lab::control_loop::{self, ControlLoop};
+use ccplane_link::Waiting;
 
 fn main() {
     let quiet = Waiting {

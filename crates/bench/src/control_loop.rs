@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ccplane_agent::link::Waiting;
 use ccplane_lab::control_loop::{self, ControlLoop};
 use ccplane_lab::metrics::Distribution;
+use ccplane_link::Waiting;
 use ccplane_report::Aim;
 
 use crate::peers::{Against, ROUNDS, Who, client};

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
-use ccplane_agent::datapath::{Brought, Here, Local, Shared, There, Way, beside, note};
-use ccplane_agent::link::{AgentAddress, AgentThread, far_silence};
+use ccplane_agent::datapath::{Brought, Here, Local, Shared, Way, note};
 use ccplane_agent::{Agent, DynAlgorithm, FlowInfo, Options, Tables};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
+use ccplane_link::{AgentAddress, AgentThread, far_silence};
+use ccplane_link::{Pollable, There, beside};
 use ccplane_units::{Bytes, Duration, Time};
 
 use crate::foreign::Code;
@@ -46,7 +47,7 @@ fn failed(code: Code, why: impl ToString) -> Failure {
 
 /// A datapath and its flows.
 pub(crate) struct Plane {
-    shared: Shared<Box<dyn Way>>,
+    shared: Shared<Box<dyn Pollable>>,
     flows: Vec<Place>,
     free: Vec<u32>,
     /// What flows ask for.
@@ -85,7 +86,7 @@ impl Plane {
             _ => String::new(),
         };
         let mut limits = wanted.limits;
-        let (way, agent): (Box<dyn Way>, _) = match (wanted.agent, wanted.algorithm) {
+        let (way, agent): (Box<dyn Pollable>, _) = match (wanted.agent, wanted.algorithm) {
             (Some(address), _) => {
                 let way = there(address, &asks_for)?;
                 if let (false, Some(round_trip)) = (wanted.silence_said, way.round_trip()) {
@@ -118,7 +119,7 @@ impl Plane {
     }
 
     /// One whose agent is at the end of this way, in the same thread.
-    pub fn through(way: Box<dyn Way>, limits: Limits, capabilities: Capabilities) -> Plane {
+    pub fn through(way: Box<dyn Pollable>, limits: Limits, capabilities: Capabilities) -> Plane {
         let tables = Tables::new(limits, capabilities);
         let mut plane = Plane {
             shared: Shared::new(std::process::id(), "c", tables, way),
@@ -336,6 +337,8 @@ impl Way for Gone {
         None
     }
 }
+
+impl Pollable for Gone {}
 
 /// A flow's address as it is written, unspecified where there is none.
 pub(crate) fn address(text: Option<&str>) -> Result<SocketAddr, Code> {

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ccplane_agent::link::{Clock, Local, Waiting, serve};
 use ccplane_agent::{Agent, Options};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_capi::*;
+use ccplane_link::{Clock, Local, Waiting, serve};
 use nix::poll::{PollFd, PollFlags, poll};
 
 const EVERYTHING: u64 = 255;

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ccplane_agent::link::{Datagram, KEYS, Link, Local, TlsLink, Waiting, serve};
 use ccplane_agent::{Agent, Options};
 use ccplane_lab::Contender;
+use ccplane_link::{Datagram, KEYS, Link, Local, TlsLink, Waiting, serve};
 use clap::Args;
 
 use crate::attach::add;

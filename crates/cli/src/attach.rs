@@ -17,10 +17,10 @@ mod watch;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use ccplane_agent::link::Remote;
 use ccplane_agent::{Agent, DynAlgorithm, Options as AgentOptions, Tags};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
+use ccplane_link::Remote;
 use ccplane_linux::select;
 use ccplane_linux::stamp::{self, Stamps};
 use ccplane_linux::{AlgorithmSpec, Arms, Kernel, LoadError, Options};

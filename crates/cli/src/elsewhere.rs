@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ccplane_agent::link::{AgentAddress, KEYS};
+use ccplane_link::{AgentAddress, KEYS};
 use ccplane_units::Duration;
 use clap::Args;
 

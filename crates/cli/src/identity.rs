@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use ccplane_identity::{Fingerprint, Identity};
+use ccplane_link::identity::{Fingerprint, Identity};
 
 use crate::exit::{Failure, Kind};
 use crate::steering::resolve;

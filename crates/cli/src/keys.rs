@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ccplane_agent::link::{KEYS, KeyError, make_keys, revoke_key};
+use ccplane_link::{KEYS, KeyError, make_keys, revoke_key};
 use clap::{Args, Subcommand};
 
 use crate::exit::{Failure, Kind};

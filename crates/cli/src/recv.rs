@@ -8,7 +8,7 @@ use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ccplane_identity::Fingerprint;
+use ccplane_link::identity::Fingerprint;
 use ccplane_udp::endpoint::Limits;
 use ccplane_udp::{Host, Tls};
 use ccplane_units::{Duration, Time};

@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use ccplane_agent::datapath::{Here, There};
+use ccplane_agent::datapath::Here;
 use ccplane_agent::{Agent, Options as AgentOptions};
 use ccplane_datapath::Capabilities;
+use ccplane_link::There;
 use ccplane_qdisc::marking::class_of;
 use ccplane_transport::{Ecn, Failure as Ended, Native, Rc3, Rc3Stats, Stats, UnknownNative};
 use ccplane_udp::{Congestion, Delays, Host, Refused, Tls};

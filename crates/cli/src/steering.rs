@@ -2,9 +2,9 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use ccplane_agent::link::{AgentAddress, far_silence};
 use ccplane_datapath::Limits;
 use ccplane_lab::Contender;
+use ccplane_link::{AgentAddress, far_silence};
 use ccplane_units::Rate;
 use clap::Args;
 

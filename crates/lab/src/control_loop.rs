@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_agent::link::{Clock, Datagram, Link, LinkError, Spinner, Waiting, serve};
 use ccplane_agent::{Agent, AlgorithmStats, Options};
+use ccplane_link::{Clock, Datagram, Link, LinkError, Spinner, Waiting, serve};
 
 use crate::cpu;
 

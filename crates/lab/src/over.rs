@@ -1,6 +1,6 @@
 //! What carries real packets: the kernel's TCP, ccplane's transport over UDP, or QUIC.
 
-use ccplane_agent::link::AgentAddress;
+use ccplane_link::AgentAddress;
 use ccplane_quic::Stack;
 use ccplane_units::{Duration, Rate};
 

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use ccplane_agent::link::{Remote, far_silence};
 use ccplane_agent::{Agent, Hosted};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
+use ccplane_link::{Remote, far_silence};
 use ccplane_linux::stamp::Stamps;
 use ccplane_linux::{
     AlgorithmSpec, Counters, Flows, Kernel, LoadError, Options, remote_algorithms, run_agent, run_reader, run_relay,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ccplane_agent::link::{Remote, Sent};
+use ccplane_link::{Remote, Sent};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, Event};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 use std::time::Duration as StdDuration;
 
-use ccplane_agent::link::{AgentAddress, AgentThread, Local};
 use ccplane_agent::{Agent, Algorithm, Control, FlowId, FlowInfo, Options as AgentOptions, Programs, Refusal, Report};
+use ccplane_link::{AgentAddress, AgentThread, Local};
 use ccplane_linux::{FlowView, Flows, Kernel, run_relay};
 use ccplane_units::Duration;
 use common::direct::Sender;

@@ -8,8 +8,8 @@
 mod echo;
 mod local;
 
-use ccplane_agent::link::Waiting;
 use ccplane_algorithms::Registry;
+use ccplane_link::Waiting;
 use ccplane_report::Aim;
 use ccplane_report::chart::{Axis, Chart, Line};
 use serde::{Deserialize, Serialize};

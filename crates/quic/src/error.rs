@@ -2,7 +2,8 @@
 
 use std::io;
 
-use ccplane_agent::{AddError, LinkError};
+use ccplane_agent::AddError;
+use ccplane_link::LinkError;
 
 /// Why a plane could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use ccplane_identity::{Fingerprint, Identity, IdentityError};
+use ccplane_link::identity::{Fingerprint, Identity, IdentityError};
 use ccplane_units::{Duration, Rate};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};

@@ -34,8 +34,8 @@ mod quinn;
 mod s2n;
 mod stack;
 
-pub use ccplane_agent::link::AgentAddress;
 pub use ccplane_datapath::Limits;
+pub use ccplane_link::AgentAddress;
 pub use error::PlaneError;
 pub use path::Path;
 pub use plane::{Plane, PlaneStats, Steered};

@@ -15,10 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Instant;
 
-use ccplane_agent::datapath::{Datapath, Shared, There, Way, beside, note};
-use ccplane_agent::link::{AgentAddress, AgentThread};
+use ccplane_agent::datapath::{Datapath, Shared, note};
 use ccplane_agent::{Agent, DynAlgorithm, Options, Tables};
 use ccplane_datapath::{Limits, Outcome, Signals, Transport};
+use ccplane_link::{AgentAddress, AgentThread};
+use ccplane_link::{Pollable, There, beside};
 use ccplane_units::{Bytes, Duration, Time};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -34,7 +35,7 @@ pub struct Plane(Arc<Inner>);
 struct Inner {
     stack: Stack,
     epoch: Instant,
-    datapath: Mutex<Datapath<Box<dyn Way>>>,
+    datapath: Mutex<Datapath<Box<dyn Pollable>>>,
     next: AtomicU64,
     opened: AtomicU64,
     closed: AtomicU64,
@@ -88,11 +89,11 @@ impl Plane {
 
     /// A plane without threads, whose owner calls [`turn`](Plane::turn): for virtual time, with an agent
     /// [`Here`](ccplane_agent::datapath::Here). Time counts from `epoch`.
-    pub fn driven(stack: Stack, way: Box<dyn Way>, limits: Limits, epoch: Instant) -> Plane {
+    pub fn driven(stack: Stack, way: Box<dyn Pollable>, limits: Limits, epoch: Instant) -> Plane {
         Plane::new(stack, way, limits, epoch, None)
     }
 
-    fn new(stack: Stack, way: Box<dyn Way>, limits: Limits, epoch: Instant, thread: Option<AgentThread>) -> Plane {
+    fn new(stack: Stack, way: Box<dyn Pollable>, limits: Limits, epoch: Instant, thread: Option<AgentThread>) -> Plane {
         let tables = Tables::new(limits, stack.capabilities());
         let shared = Shared::new(std::process::id(), stack.name(), tables, way);
         Plane(Arc::new(Inner {
@@ -155,7 +156,7 @@ impl fmt::Debug for Plane {
 
 impl Inner {
     /// The datapath, also where a thread panicked while it had it: a call leaves a flow whole or does not touch it.
-    fn locked(&self) -> MutexGuard<'_, Datapath<Box<dyn Way>>> {
+    fn locked(&self) -> MutexGuard<'_, Datapath<Box<dyn Pollable>>> {
         self.datapath.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -316,7 +317,7 @@ impl Drop for Steered {
 mod tests {
     use std::sync::atomic::AtomicBool;
 
-    use ccplane_agent::datapath::{Brought, Here};
+    use ccplane_agent::datapath::{Brought, Here, Way};
     use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
     use ccplane_wire::Event;
 
@@ -345,6 +346,8 @@ mod tests {
             None
         }
     }
+
+    impl Pollable for Overheard {}
 
     #[test]
     fn an_agent_that_comes_later_is_told_of_the_window_as_it_is() {
@@ -401,6 +404,8 @@ mod tests {
             self.0.next_deadline()
         }
     }
+
+    impl Pollable for Narrow {}
 
     /// Counts reports, and the bytes in them.
     #[derive(Default)]

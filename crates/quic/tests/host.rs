@@ -5,9 +5,9 @@
 use std::time::{Duration as Real, Instant};
 
 use ccplane_agent::Agent;
-use ccplane_agent::link::{AgentAddress, AgentThread, Local};
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_identity::Identity;
+use ccplane_link::identity::Identity;
+use ccplane_link::{AgentAddress, AgentThread, Local};
 use ccplane_quic::host::{Congestion, Host, Native, Options, built_in};
 use ccplane_quic::{Limits, Plane, Stack};
 use ccplane_units::{Duration, Rate};

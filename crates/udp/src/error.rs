@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ccplane_agent::LinkError;
+use ccplane_link::LinkError;
 use nix::errno::Errno;
 
 use crate::tls::Refused;

@@ -1,7 +1,8 @@
 //! One connection of a [`Host`](super::Host): the state machine and the bytes of its two streams.
 
 use ccplane_agent::FlowInfo;
-use ccplane_agent::datapath::{Datapath, Way};
+use ccplane_agent::datapath::Datapath;
+use ccplane_link::Pollable;
 use ccplane_units::{Bytes, Time};
 
 use super::parts::Parts;
@@ -20,7 +21,7 @@ pub enum Congestion {
 }
 
 /// The datapath of the connections that an agent steers.
-pub(super) type Steering = Datapath<Box<dyn Way>>;
+pub(super) type Steering = Datapath<Box<dyn Pollable>>;
 
 /// Timeouts in a row after which a connection's peer is asked whether it is there. One more happens to every lossy path.
 const SUSPICIOUS: u8 = 2;

@@ -12,10 +12,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ccplane_agent::datapath::{Datapath, Shared, Way};
-use ccplane_agent::link::Clock;
+use ccplane_agent::datapath::{Datapath, Shared};
 use ccplane_agent::{FlowInfo, Tables};
 use ccplane_datapath::Capabilities;
+use ccplane_link::Clock;
+use ccplane_link::Pollable;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use self::classes::{Classes, Seen};
@@ -196,9 +197,9 @@ impl Host {
     }
 
     /// Lets an agent steer the connections that ask for it, within limits.
-    pub fn steer(&mut self, way: impl Way + 'static, limits: ccplane_datapath::Limits) {
+    pub fn steer(&mut self, way: impl Pollable + 'static, limits: ccplane_datapath::Limits) {
         let tables = Tables::new(limits, self.capabilities());
-        let shared = Shared::new(std::process::id(), "udp", tables, Box::new(way) as Box<dyn Way>);
+        let shared = Shared::new(std::process::id(), "udp", tables, Box::new(way) as Box<dyn Pollable>);
         self.steering = Some(Datapath::new(self.now(), shared));
     }
 

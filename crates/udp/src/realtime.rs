@@ -12,7 +12,7 @@
 //! put anew when they are [`APART`] from it: differences of hardware stamps are then free of the kernel's delays, at the price
 //! of a drift that whoever takes one-way delays has to bear with anyway.
 
-use ccplane_agent::link::Clock;
+use ccplane_link::Clock;
 use ccplane_units::{Duration, Time};
 use nix::time::{ClockId, clock_gettime};
 

@@ -1,7 +1,7 @@
 //! What a host knows of its packets' time stamps: converts the kernel's, spreads those of a burst, remembers departures.
 
-use ccplane_agent::link::Clock;
 use ccplane_datapath::burst::{Forward, Passing, backward, on_ethernet};
+use ccplane_link::Clock;
 use ccplane_units::{Duration, Rate, Time};
 
 use super::departures::Departures;

@@ -9,7 +9,7 @@ mod replay;
 
 use std::sync::Arc;
 
-use ccplane_identity::{Fingerprint, Identity, IdentityError};
+use ccplane_link::identity::{Fingerprint, Identity, IdentityError};
 use rustls::{ClientConfig, ServerConfig};
 
 pub(crate) use handshake::{Handshake, Level};
@@ -35,7 +35,7 @@ pub struct Tls {
 impl Tls {
     /// Of a client that believes this fingerprint, or anybody where there is none. It shows `own` to a server that asks for it.
     pub fn client(trusted: Option<Fingerprint>, own: Option<&Identity>) -> Result<Tls, IdentityError> {
-        let config = ccplane_identity::client(PROTOCOL, trusted, own)?;
+        let config = ccplane_link::identity::client(PROTOCOL, trusted, own)?;
         Ok(Tls {
             client: Some(Arc::new(config)),
             server: None,

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use ccplane_host::{Namespace, Wire};
-use ccplane_identity::Identity;
+use ccplane_link::identity::Identity;
 use ccplane_transport::{Config, Connection, Native, Side};
 use ccplane_udp::endpoint::{Endpoint, LEAST, mss};
 use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, Tls};

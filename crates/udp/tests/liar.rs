@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ccplane_identity::Identity;
+use ccplane_link::identity::Identity;
 use ccplane_transport::{Config, Connection, Failure, Kind, Native, Number, Segment, Side, State};
 use ccplane_udp::endpoint::{Arrival, Endpoint, Limits, mss};
 use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, Tls};

@@ -7,7 +7,7 @@ use std::thread;
 
 use ccplane_agent::datapath::{Brought, Way};
 use ccplane_datapath::Limits;
-use ccplane_identity::Identity;
+use ccplane_link::identity::Identity;
 use ccplane_transport::{Config, Failure, Native, Rc3, Rc3Stats, Rc3Stop, State, Stats};
 use ccplane_udp::endpoint::overhead;
 use ccplane_udp::{Congestion, DATAGRAM, Host, Inbox, Marks, Options, Refused, Socket, Stamping, Tls};
@@ -292,7 +292,7 @@ impl Relay {
         let stop = std::sync::Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = thread::spawn(move || {
-            let clock = ccplane_agent::link::Clock::new();
+            let clock = ccplane_link::Clock::new();
             let (mut client, mut seen, mut inbox) = (None, Vec::new(), Inbox::new());
             let mut waiting = std::collections::VecDeque::new();
             while !stopped.load(Ordering::Relaxed) {
@@ -464,6 +464,8 @@ impl Way for Mute {
         None
     }
 }
+
+impl ccplane_link::Pollable for Mute {}
 
 #[test]
 fn a_connection_whose_agent_is_silent_is_known_to_be_on_the_fallback() {

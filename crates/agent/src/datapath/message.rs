@@ -5,7 +5,9 @@ use ccplane_wire::Event;
 use crate::MAX_VARS;
 
 /// What is on its way to an agent.
-pub(super) enum Message {
+pub enum Message {
+    /// A report; see [`Event::Report`].
+    #[expect(missing_docs, reason = "as those of `Event::Report`")]
     Report {
         flow: u64,
         program: u32,
@@ -43,6 +45,7 @@ impl Message {
         })
     }
 
+    /// The event.
     pub fn event(&self) -> Event<'_> {
         match self {
             Message::Report {
@@ -63,7 +66,7 @@ impl Message {
 }
 
 /// The room of events, for events that live for another time: collected in place, nothing is allocated.
-pub(super) fn emptied<'b>(mut events: Vec<Event<'_>>) -> Vec<Event<'b>> {
+pub fn emptied<'b>(mut events: Vec<Event<'_>>) -> Vec<Event<'b>> {
     events.clear();
     events.into_iter().map_while(|_| None).collect()
 }

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use ccplane_agent::link::Waiting;
 use ccplane_lab::control_loop::{Datapath, LoopError, with_agent};
+use ccplane_link::Waiting;
 
 /// How to measure throughput.
 #[derive(Clone, Copy, Debug)]

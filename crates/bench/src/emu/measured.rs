@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
-use ccplane_agent::link::Clock;
 use ccplane_emu::{Config, EmuReport, Emulator, Error, Gso, LinkConfig, Timing};
 use ccplane_host::Namespace;
+use ccplane_link::Clock;
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_units::{Duration, Rate, Time};
 use nix::sys::socket::{setsockopt, sockopt};

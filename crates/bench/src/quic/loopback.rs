@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_identity::Identity;
 use ccplane_lab::cpu::process_ns;
+use ccplane_link::identity::Identity;
 use ccplane_quic::host::{Congestion, Host, Native, Options as HostOptions};
 use ccplane_quic::{Limits, Plane, Stack};
 use ccplane_units::{Duration, Rate};

@@ -11,7 +11,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_agent::DynAlgorithm;
-use ccplane_agent::link::Clock;
+use ccplane_link::Clock;
 use ccplane_units::{Duration, Time};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use boringtun::x25519;
-use ccplane_identity::private::{self, Unreadable};
+use ccplane_link::identity::private::{self, Unreadable};
 
 /// Bytes of a key.
 const BYTES: usize = 32;

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ccplane_agent::datapath::{Beside, Datapath, Lent, Served, Shared, Way, beside};
-use ccplane_agent::link::{AgentThread, Link};
+use ccplane_agent::datapath::{Datapath, Lent, Shared};
 use ccplane_agent::{Agent, DatapathId, DynAlgorithm, FlowId, FlowInfo, Options, Tables};
 use ccplane_datapath::Limits;
+use ccplane_link::{AgentThread, Link};
+use ccplane_link::{Beside, Pollable, Served, beside};
 use ccplane_units::{Bytes, Time};
 use ccplane_wire::Command;
 use nix::poll::PollFlags;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ccplane_agent::link::AgentAddress;
 use ccplane_lab::Contender;
+use ccplane_link::AgentAddress;
 use nix::unistd::{Gid, chown};
 
 use super::exceptions::Exceptions;

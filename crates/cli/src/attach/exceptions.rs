@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ccplane_agent::link::{Link, Local};
 use ccplane_agent::{Agent, DatapathId};
+use ccplane_link::{Link, Local};
 use ccplane_units::Time;
 use ccplane_wire::Command;
 use nix::poll::PollFlags;

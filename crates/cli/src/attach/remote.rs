@@ -1,7 +1,7 @@
 //! `attach --agent`: the algorithms run in another process, and this one passes reports and commands on.
 
-use ccplane_agent::link::AgentAddress;
 use ccplane_lab::Contender;
+use ccplane_link::AgentAddress;
 use ccplane_linux::{Asked, RemoteError, remote_algorithms};
 use ccplane_units::Duration;
 

@@ -4,9 +4,9 @@ use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use ccplane_agent::link::far_silence;
 use ccplane_datapath::Limits;
 use ccplane_lab::Contender;
+use ccplane_link::far_silence;
 use ccplane_linux::select::Selection;
 use ccplane_problem::Problem;
 use ccplane_units::{Bytes, Duration, Prefix, PrefixError, Rate};

@@ -1,6 +1,6 @@
 //! Senders that hold slots of a receiver and send next to nothing.
 
-use ccplane_identity::Identity;
+use ccplane_link::identity::Identity;
 use ccplane_transport::{Config, Native};
 use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, Tls};
 

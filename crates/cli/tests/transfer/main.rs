@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ccplane_identity::Identity;
+use ccplane_link::identity::Identity;
 use ccplane_transport::{Config, Native};
 use ccplane_udp::{DATAGRAM, Host, Options, Stamping, Tls};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_agent::link::{Clock, Spinner};
+use ccplane_link::{Clock, Spinner};
 use ccplane_wire::v1;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, UnixAddr, recv, sendto};

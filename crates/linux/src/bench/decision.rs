@@ -4,8 +4,8 @@
 //! included. The kernel's side is the bench's, ring, table, relay, link and agent are the real ones.
 
 use ccplane_agent::Agent;
-use ccplane_agent::link::{Link, Local, Uplink};
 use ccplane_datapath::Limits;
+use ccplane_link::{Link, Local, Uplink};
 use ccplane_units::Duration;
 use ccplane_wire::Event;
 

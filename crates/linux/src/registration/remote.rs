@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ccplane_agent::LinkError;
-use ccplane_agent::link::{AgentAddress, CcpUplink, Clock, Offered, Remote, offers};
 use ccplane_datapath::Capabilities;
+use ccplane_link::LinkError;
+use ccplane_link::{AgentAddress, CcpUplink, Clock, Offered, Remote, offers};
 use ccplane_units::Duration;
 use ccplane_wire::DatapathInfo;
 

@@ -13,7 +13,6 @@ use std::thread;
 use std::time::{Duration as StdDuration, SystemTime};
 
 use ccplane_agent::Agent;
-use ccplane_agent::link::{AgentAddress, AgentThread, LinkError, TlsAddress, TlsLink, make_keys};
 use ccplane_algorithms::Registry;
 use ccplane_emu::{Config, DEVICE, Emulator, LinkConfig};
 use ccplane_host::Namespace;
@@ -23,6 +22,7 @@ use ccplane_lab::metrics::Distribution;
 use ccplane_lab::steer::Steered;
 use ccplane_lab::traffic::{self, buffer_for, monotonic_ns, wait_until};
 use ccplane_lab::{Error, MTU, Progress, RemoteAgent, longest_stall, wire};
+use ccplane_link::{AgentAddress, AgentThread, LinkError, TlsAddress, TlsLink, make_keys};
 use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec};
 use ccplane_units::Duration;
 use rand_pcg::Pcg64;

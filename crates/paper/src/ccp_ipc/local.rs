@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ccplane_agent::link::{Local, Sent, Uplink, Waiting, serve};
 use ccplane_agent::{Agent, Algorithm, Control, DatapathInfo, FlowInfo, Programs, Report};
 use ccplane_datapath::Capabilities;
+use ccplane_link::{Local, Sent, Uplink, Waiting, serve};
 use ccplane_units::Bytes;
 use ccplane_wire::{Command, Event};
 

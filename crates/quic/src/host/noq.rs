@@ -59,7 +59,7 @@ impl Noq {
         let (mut client, mut server) = (None, None);
         match side {
             Side::Opens(trusted) => {
-                let crypto = QuicClientConfig::try_from(ccplane_identity::client(PROTOCOL, *trusted, None)?)
+                let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(PROTOCOL, *trusted, None)?)
                     .map_err(unusable)?;
                 let mut config = ClientConfig::new(Arc::new(crypto));
                 config.transport_config(transport);
@@ -278,7 +278,7 @@ impl Driver for Noq {
         let config = self.client.clone().ok_or_else(|| failed(LISTENS.to_owned()))?;
         let begun = self
             .endpoint
-            .connect(Instant::now(), config, to, ccplane_identity::NAME);
+            .connect(Instant::now(), config, to, ccplane_link::identity::NAME);
         let (handle, state) = begun.map_err(|why| failed(why.to_string()))?;
         Ok(self.keep(handle, state, true))
     }

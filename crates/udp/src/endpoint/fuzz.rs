@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-use ccplane_identity::Identity;
+use ccplane_link::identity::Identity;
 use ccplane_units::{Duration, Time};
 
 use super::{AMPLIFICATION, Arrival, Endpoint, Limits, MOST_PENDING, mss};

@@ -1,6 +1,6 @@
 //! An endpoint against clients, strangers and copies, without a socket: datagrams are handed over in memory.
 
-use ccplane_identity::Identity;
+use ccplane_link::identity::Identity;
 use ccplane_units::Duration;
 
 use super::*;

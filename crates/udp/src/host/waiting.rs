@@ -2,7 +2,8 @@
 
 use std::os::fd::AsFd;
 
-use ccplane_agent::datapath::{Datapath, Way};
+use ccplane_agent::datapath::Datapath;
+use ccplane_link::Pollable;
 use ccplane_units::{Duration, Time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};

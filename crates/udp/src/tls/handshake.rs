@@ -85,7 +85,8 @@ impl Handshake {
     /// A client's, which begins: its identifier is in what TLS authenticates.
     pub fn client(tls: &Tls, id: u64) -> Result<Handshake, Refused> {
         let config = tls.client.clone().ok_or_else(|| of_other_side("client"))?;
-        let name = ServerName::try_from(ccplane_identity::NAME).map_err(|why| Refused::Failed(why.to_string()))?;
+        let name =
+            ServerName::try_from(ccplane_link::identity::NAME).map_err(|why| Refused::Failed(why.to_string()))?;
         let connection = ClientConnection::new(config, Version::V1, name, id.to_be_bytes().to_vec());
         let mut handshake = Handshake::new(tls, connection.map_err(Refused::of)?.into());
         handshake.pull();
@@ -238,7 +239,7 @@ impl Heard {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_identity::{Fingerprint, Identity};
+    use ccplane_link::identity::{Fingerprint, Identity};
     use proptest::prelude::*;
 
     use super::*;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Limits;
 use ccplane_emu::Emulator;
-use ccplane_identity::Identity;
+use ccplane_link::identity::Identity;
 use ccplane_linux::remote_algorithms;
 use ccplane_quic::host::{Congestion, Host, HostError, Native, Options, Stats};
 use ccplane_quic::{Plane, Stack};

@@ -5,10 +5,11 @@ use std::io;
 use std::net::SocketAddr;
 
 use ccplane_agent::Agent;
-use ccplane_agent::datapath::{Here, There};
+use ccplane_agent::datapath::Here;
 use ccplane_algorithms::Registry;
 use ccplane_datapath::{Capabilities, Limits};
 use ccplane_emu::Emulator;
+use ccplane_link::There;
 use ccplane_linux::remote_algorithms;
 use ccplane_qdisc::Ecn;
 use ccplane_transport::{Config, Connection, Native, Phase, Rc3, Stats};

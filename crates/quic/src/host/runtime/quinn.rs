@@ -24,8 +24,8 @@ pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
     let (mut client, mut server) = (None, None);
     match side {
         Side::Opens(trusted) => {
-            let crypto =
-                QuicClientConfig::try_from(ccplane_identity::client(PROTOCOL, *trusted, None)?).map_err(unusable)?;
+            let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(PROTOCOL, *trusted, None)?)
+                .map_err(unusable)?;
             let mut config = ClientConfig::new(Arc::new(crypto));
             config.transport_config(transport);
             client = Some(config);
@@ -68,7 +68,7 @@ impl Endpoint for Quinn {
     type Link = Connection;
 
     fn connect(&self, to: SocketAddr) -> impl Future<Output = Result<Connection, String>> + 'static {
-        let connecting = self.endpoint.connect(to, ccplane_identity::NAME);
+        let connecting = self.endpoint.connect(to, ccplane_link::identity::NAME);
         async move {
             let connecting = connecting.map_err(|why| why.to_string())?;
             connecting.await.map_err(|why| why.to_string())

@@ -36,7 +36,7 @@ fn with(options: &Options, side: &Side<'_>, control: impl Controls) -> Result<Ru
     let limits = limits(options).map_err(cannot)?;
     match side {
         Side::Opens(trusted) => {
-            let tls = tls::rustls::Client::from(ccplane_identity::client(PROTOCOL, *trusted, None)?);
+            let tls = tls::rustls::Client::from(ccplane_link::identity::client(PROTOCOL, *trusted, None)?);
             Runtime::start(options, true, move |socket| {
                 let client = Client::builder().with_tls(tls).map_err(text)?;
                 let client = client.with_io(line(socket)?).map_err(text)?;
@@ -118,7 +118,7 @@ impl Endpoint for S2n {
 
     fn connect(&self, to: SocketAddr) -> impl Future<Output = Result<One, String>> + 'static {
         let attempt = match self {
-            S2n::Opens(client) => Ok(client.connect(Connect::new(to).with_server_name(ccplane_identity::NAME))),
+            S2n::Opens(client) => Ok(client.connect(Connect::new(to).with_server_name(ccplane_link::identity::NAME))),
             S2n::Accepts(_) => Err("it accepts connections".to_owned()),
         };
         async move { One::new(attempt?.await.map_err(text)?) }

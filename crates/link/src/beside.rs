@@ -1,0 +1,421 @@
+//! An agent in another thread of this process: two queues, and what wakes either side.
+//!
+//! [`beside`] makes the two ends. The datapath has [`Beside`]; the agent's thread gives [`Served`] to
+//! [`serve`](crate::serve). A callback that takes long delays nobody's packets here, as it would with [`Here`](ccplane_agent::datapath::Here).
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ccplane_agent::datapath::{Brought, Message, Way, emptied};
+use ccplane_units::Time;
+use ccplane_wire::{Command, Event};
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::{Link, LinkError, Pollable};
+use ccplane_agent::{Agent, DatapathId};
+
+/// Reports that wait for the agent at most. Fewer would refuse those of a burst of flows while a callback runs; more would only grow
+/// old: what is refused stays in its flow and adds up there.
+const MOST_REPORTS: usize = 4_096;
+/// Answers to commands are dropped while so much waits, so that an agent that asks without end and never listens fills no memory.
+const MOST_OWED: usize = 2 * MOST_REPORTS;
+/// A datapath for which so many commands wait takes none any more: it is given up.
+const MOST_COMMANDS: usize = 1 << 16;
+
+/// The two ends of a way between threads.
+pub fn beside() -> Result<(Beside, Served), LinkError> {
+    let queue = Arc::new(Queues {
+        to_agent: Mutex::new(VecDeque::with_capacity(MOST_REPORTS)),
+        from_agent: Mutex::new(VecDeque::new()),
+        agent_wakes: wake()?,
+        datapath_wakes: wake()?,
+        agent_gone: AtomicBool::new(false),
+        datapath_gone: AtomicBool::new(false),
+    });
+    let datapath = Beside {
+        queues: Arc::clone(&queue),
+        told: false,
+        come: VecDeque::new(),
+    };
+    let agent = Served {
+        queues: queue,
+        id: DatapathId(0),
+        told: false,
+        closed: false,
+        taken: VecDeque::with_capacity(MOST_REPORTS),
+        together: Vec::new(),
+    };
+    Ok((datapath, agent))
+}
+
+fn wake() -> Result<EventFd, LinkError> {
+    EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(LinkError::Wait)
+}
+
+struct Queues {
+    to_agent: Mutex<VecDeque<Message>>,
+    from_agent: Mutex<VecDeque<Command>>,
+    agent_wakes: EventFd,
+    datapath_wakes: EventFd,
+    agent_gone: AtomicBool,
+    datapath_gone: AtomicBool,
+}
+
+/// A queue, also where another thread panicked while it had it: messages are whole or not there.
+fn locked<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the other side look. A wake that is pending already is as good.
+fn signal(wake: &EventFd) {
+    let _: Result<usize, Errno> = wake.write(1);
+}
+
+/// The datapath's end.
+pub struct Beside {
+    queues: Arc<Queues>,
+    /// Something was queued since the last flush.
+    told: bool,
+    come: VecDeque<Command>,
+}
+
+impl Way for Beside {
+    fn report(&mut self, _now: Time, report: &Event<'_>) -> bool {
+        if self.queues.agent_gone.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut queue = locked(&self.queues.to_agent);
+        let room = queue.len() < MOST_REPORTS;
+        if room {
+            queue.extend(Message::of_report(report));
+            self.told = true;
+        }
+        room
+    }
+
+    fn tell(&mut self, _now: Time, event: Event<'static>) {
+        if self.queues.agent_gone.load(Ordering::Acquire) {
+            return;
+        }
+        let mut queue = locked(&self.queues.to_agent);
+        match event {
+            // An agent that does not keep up never hears of a flow that ended before it came to its beginning: what waits is bounded
+            // by the flows that live and those that it knows, however many come and go.
+            Event::FlowClosed { flow, .. } if queue.len() >= MOST_REPORTS && forget(&mut queue, flow) => {}
+            Event::Installed { .. } | Event::Refused { .. } if queue.len() >= MOST_OWED => {}
+            event => queue.push_back(Message::Other(event)),
+        }
+        self.told = true;
+    }
+
+    fn look(&mut self, _now: Time) {
+        // Before the queue, so that what is queued after it wakes again.
+        let _ = self.queues.datapath_wakes.read();
+        self.come.append(&mut locked(&self.queues.from_agent));
+    }
+
+    fn bring(&mut self, _now: Time) -> Option<Brought> {
+        self.come.pop_front().map(Brought::Command)
+    }
+
+    fn flush(&mut self, _now: Time) {
+        if std::mem::take(&mut self.told) {
+            signal(&self.queues.agent_wakes);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+impl Pollable for Beside {
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queues.datapath_wakes.as_fd())
+    }
+}
+
+/// Whether the beginning of a flow still waited; if so, nothing of it waits any more.
+fn forget(queue: &mut VecDeque<Message>, closed: u64) -> bool {
+    let begins =
+        |message: &Message| matches!(message, Message::Other(Event::FlowOpened { flow, .. }) if *flow == closed);
+    let waited = queue.iter().any(begins);
+    if waited {
+        let of_it = |message: &Message| match message {
+            Message::Report { flow, .. } => *flow == closed,
+            Message::Other(Event::Refused { flow, .. }) => *flow == Some(closed),
+            message => begins(message),
+        };
+        queue.retain(|message| !of_it(message));
+    }
+    waited
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.queues.datapath_gone.store(true, Ordering::Release);
+        signal(&self.queues.agent_wakes);
+    }
+}
+
+/// The agent's end: a link of one datapath.
+pub struct Served {
+    queues: Arc<Queues>,
+    id: DatapathId,
+    told: bool,
+    /// The datapath is gone, or was given up, and the agent knows.
+    closed: bool,
+    /// What was taken from the queue, and room for what is handed over together. Both are empty between calls.
+    taken: VecDeque<Message>,
+    together: Vec<Event<'static>>,
+}
+
+impl Link for Served {
+    fn number_from(&mut self, base: u32) {
+        self.id = DatapathId(base);
+    }
+
+    fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
+        let gone = self.queues.datapath_gone.load(Ordering::Acquire);
+        // Before the queue, so that what is queued after it wakes again.
+        let _ = self.queues.agent_wakes.read();
+        std::mem::swap(&mut self.taken, &mut locked(&self.queues.to_agent));
+        let busy = !self.taken.is_empty();
+        if busy && !self.closed {
+            let mut events = emptied(std::mem::take(&mut self.together));
+            events.extend(self.taken.iter().map(Message::event));
+            agent.handle_all(now, self.id, &events);
+            self.together = emptied(events);
+        }
+        self.taken.clear();
+        if gone {
+            self.close(agent);
+        }
+        busy
+    }
+
+    fn send(&mut self, agent: &mut Agent, _now: Time, _to: DatapathId, command: &Command) {
+        if self.closed {
+            return;
+        }
+        let mut queue = locked(&self.queues.from_agent);
+        let full = queue.len() >= MOST_COMMANDS;
+        if !full {
+            queue.push_back(command.clone());
+        }
+        drop(queue);
+        self.told = true;
+        if full {
+            tracing::warn!(datapath = self.id.0, "a datapath takes no commands: it is given up");
+            self.queues.agent_gone.store(true, Ordering::Release);
+            self.close(agent);
+        }
+    }
+
+    fn flush(&mut self, _agent: &mut Agent) -> bool {
+        if std::mem::take(&mut self.told) {
+            signal(&self.queues.datapath_wakes);
+        }
+        false
+    }
+
+    fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
+        if !self.closed {
+            watched.push((self.queues.agent_wakes.as_fd(), PollFlags::POLLIN));
+        }
+    }
+}
+
+impl Served {
+    fn close(&mut self, agent: &mut Agent) {
+        if !std::mem::replace(&mut self.closed, true) {
+            agent.disconnected(self.id);
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.queues.agent_gone.store(true, Ordering::Release);
+        signal(&self.queues.datapath_wakes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use ccplane_datapath::{Capabilities, Limits, Signals, Transport};
+    use ccplane_units::{Bytes, Duration};
+    use ccplane_wire::FlowInfo;
+
+    use super::*;
+    use crate::{Clock, Waiting, serve};
+    use ccplane_agent::datapath::{Datapath, Shared};
+    use ccplane_agent::{Algorithm, Control, Options, Programs, Report, Tables};
+
+    /// Orders twice the acknowledged bytes, by the reports' sum.
+    struct Doubles;
+
+    impl Algorithm for Doubles {
+        type Flow = u64;
+
+        fn name(&self) -> &str {
+            "doubles"
+        }
+
+        fn programs(&self) -> Programs {
+            let fold = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
+            Programs::new().with("fold", fold)
+        }
+
+        fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) -> u64 {
+            control.program("fold", &[]);
+            0
+        }
+
+        fn on_report(&mut self, sum: &mut u64, report: &Report<'_>, control: &mut Control<'_>) {
+            *sum += report.get("acked").unwrap_or(0);
+            control.cwnd(Bytes::new(2 * *sum));
+        }
+    }
+
+    fn datapath(now: Time) -> (Datapath<Beside>, Served) {
+        let (way, served) = beside().unwrap();
+        let tables = Tables::new(Limits::default(), Capabilities(u64::MAX));
+        (Datapath::new(now, Shared::new(1, "test", tables, way)), served)
+    }
+
+    #[test]
+    fn an_agent_of_another_thread_hears_all_and_is_heard() {
+        let clock = Clock::new();
+        let (mut datapath, mut served) = datapath(clock.now());
+        let stop = Arc::new(AtomicBool::new(false));
+        let serving = {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || {
+                let mut agent = Agent::new(Options::default());
+                agent.add(Doubles).unwrap();
+                serve(&mut agent, &mut [&mut served], Waiting::default(), &stop).unwrap();
+                agent.stats("doubles").unwrap().reports
+            })
+        };
+        datapath.open(clock.now(), 7, FlowInfo::default());
+        let late = clock.now() + Duration::from_secs(20);
+        let signals = Signals {
+            bytes_acked: 1_000,
+            mss: 1_000,
+            ..Signals::default()
+        };
+        let mut window = 10_000;
+        while window < 100_000 {
+            let now = clock.now();
+            assert!(now < late, "it was not heard");
+            datapath.turn(now);
+            let transport = Transport {
+                cwnd: window,
+                rate: 0,
+                ssthresh: u64::MAX,
+                now,
+            };
+            let outcome = datapath.flow(7).unwrap().on_ack(&transport, &signals);
+            window = outcome.cwnd.unwrap_or(window);
+            // Every order is twice a sum of whole segments.
+            assert_eq!(window % 2_000, 0);
+            thread::yield_now();
+        }
+        datapath.close(clock.now(), 7, Bytes::new(100_000), 0);
+        drop(datapath);
+        stop.store(true, Ordering::Relaxed);
+        assert!(serving.join().unwrap() > 0);
+    }
+
+    #[test]
+    fn a_report_without_room_stays_and_ends_of_flows_are_never_dropped() {
+        let now = Time::ZERO;
+        let (mut way, mut served) = beside().unwrap();
+        let report = Event::Report {
+            flow: 1,
+            program: 1,
+            urgent: false,
+            fields: &[1],
+        };
+        let taken = (0..2 * MOST_REPORTS).filter(|_| way.report(now, &report)).count();
+        assert_eq!(taken, MOST_REPORTS);
+        for _ in 0..2 * MOST_OWED {
+            way.tell(now, Event::Installed { program: 1 });
+        }
+        let stats = ccplane_wire::FlowStats::default();
+        way.tell(now, Event::FlowClosed { flow: 1, stats });
+        assert_eq!(locked(&way.queues.to_agent).len(), MOST_OWED + 1);
+        let mut agent = Agent::new(Options::default());
+        assert!(served.receive(&mut agent, now));
+        assert!(way.report(now, &report), "there is room again");
+        drop(served);
+        assert!(!way.report(now, &report), "nobody is there");
+    }
+
+    #[test]
+    fn flows_that_come_and_go_while_the_agent_hangs_fill_no_memory() {
+        let now = Time::ZERO;
+        let (mut way, _served) = beside().unwrap();
+        let stats = ccplane_wire::FlowStats::default();
+        // One that the agent will hear of, with all that it has to hear of it.
+        way.tell(
+            now,
+            Event::FlowOpened {
+                flow: 0,
+                info: FlowInfo::default(),
+            },
+        );
+        for flow in 1..20_000 {
+            way.tell(
+                now,
+                Event::FlowOpened {
+                    flow,
+                    info: FlowInfo::default(),
+                },
+            );
+            let report = Event::Report {
+                flow,
+                program: 1,
+                urgent: false,
+                fields: &[1],
+            };
+            way.report(now, &report);
+            way.tell(now, Event::FlowClosed { flow, stats });
+        }
+        way.tell(now, Event::FlowClosed { flow: 0, stats });
+        let queue = locked(&way.queues.to_agent);
+        assert!(queue.len() <= MOST_REPORTS + 2, "{}", queue.len());
+        let ours = |message: &&Message| {
+            matches!(
+                message,
+                Message::Other(Event::FlowOpened { flow: 0, .. } | Event::FlowClosed { flow: 0, .. })
+            )
+        };
+        assert_eq!(
+            queue.iter().filter(ours).count(),
+            0,
+            "it ended before its beginning was heard"
+        );
+    }
+
+    #[test]
+    fn a_datapath_that_takes_no_commands_is_given_up() {
+        let (way, mut served) = beside().unwrap();
+        let mut agent = Agent::new(Options::default());
+        let command = Command::Heartbeat {
+            algorithm: Arc::from("x"),
+        };
+        for _ in 0..=MOST_COMMANDS {
+            served.send(&mut agent, Time::ZERO, DatapathId(0), &command);
+        }
+        assert!(served.closed);
+        assert_eq!(locked(&way.queues.from_agent).len(), MOST_COMMANDS);
+    }
+}

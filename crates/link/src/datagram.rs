@@ -1,0 +1,402 @@
+//! Existing CCP datapaths: version-1 messages over Unix datagrams.
+//!
+//! A datapath is known by the path that it bound and by the user of its process; an unbound sender cannot be answered
+//! and is dropped. What one peer does costs nobody else: garbage, or a queue that it does not read, closes that peer,
+//! and its next good message opens it again. Peers of a former agent on the same path are served from the start.
+
+mod peer;
+
+use std::collections::HashMap;
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use ccplane_units::Time;
+use ccplane_wire::{Command, WireError, v1};
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockType, SockaddrLike, UnixAddr, UnixCredentials, recvmmsg,
+    recvmsg, setsockopt, sockopt,
+};
+
+use super::remembered::Remembered;
+use super::socket::{self, Bound};
+use super::warning::Warning;
+use super::{Link, LinkError};
+use ccplane_agent::is_good;
+use ccplane_agent::{Agent, DatapathId};
+use peer::Peer;
+
+/// Datagrams taken with one system call. A Unix datagram socket queues 10 by default (net.unix.max_dgram_qlen).
+const BATCH: usize = 16;
+/// System calls before commands are sent: bounds how long an answer waits behind a flood.
+const ROUNDS: usize = 8;
+/// Largest datagram: longer ones are cut by the kernel, which shows.
+const DATAGRAM: usize = 65_536;
+/// Peers at once; a datapath more is dropped, and the log says so.
+const PEERS: usize = 1 << 16;
+
+/// Serves CCP datapaths at a path.
+pub struct Datagram {
+    socket: Bound,
+    base: u32,
+    peers: Vec<Option<Peer>>,
+    by_address: HashMap<Address, usize>,
+    remembered: Remembered,
+    /// The remembered ones have been greeted.
+    greeted: bool,
+    warnings: Warnings,
+    /// The last look.
+    now: Time,
+    buffer: Box<[u8]>,
+    arrived: Vec<Arrived>,
+    /// The last look found something.
+    busy: bool,
+    /// More arrived than one at a time: take many with one call.
+    flood: bool,
+    dropped: u64,
+}
+
+/// What a flood must not repeat.
+#[derive(Default)]
+struct Warnings {
+    receive: Warning,
+    closed: Warning,
+    garbage: Warning,
+    full: Warning,
+    /// Said once.
+    unbound: bool,
+    stranger: bool,
+}
+
+/// What a datagram socket is known by: its path's bytes, or a 0 and its abstract name.
+type Address = Vec<u8>;
+
+struct Arrived {
+    slot: usize,
+    len: usize,
+    from: Option<UnixAddr>,
+    uid: Option<u32>,
+    cut: bool,
+}
+
+impl Datagram {
+    /// Binds to `path`.
+    pub fn bind(path: &Path) -> Result<Datagram, LinkError> {
+        let socket = Bound::new(path, SockType::Datagram)?;
+        setsockopt(&socket.fd, sockopt::PassCred, &true).map_err(|why| LinkError::Bind {
+            path: path.to_owned(),
+            what: "credentials",
+            why,
+        })?;
+        Ok(Datagram {
+            remembered: Remembered::read(path),
+            greeted: false,
+            warnings: Warnings::default(),
+            now: Time::ZERO,
+            socket,
+            base: 0,
+            peers: Vec::new(),
+            by_address: HashMap::new(),
+            buffer: vec![0; BATCH * DATAGRAM].into_boxed_slice(),
+            arrived: Vec::with_capacity(BATCH),
+            busy: false,
+            flood: false,
+            dropped: 0,
+        })
+    }
+
+    /// Datagrams of senders that are not bound or of other users, and garbage of senders that are not known.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Takes one datagram, or several with one call; how many.
+    fn take(&mut self, now: Time) -> usize {
+        self.arrived.clear();
+        let fd = self.socket.fd.as_raw_fd();
+        let result = if self.flood {
+            self.take_many(fd)
+        } else {
+            self.take_one(fd)
+        };
+        match result {
+            Ok(()) | Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(why) => {
+                if let Some(times) = self.warnings.receive.due(now) {
+                    tracing::warn!(%why, times, "cannot receive");
+                }
+            }
+        }
+        self.arrived.len()
+    }
+
+    fn take_one(&mut self, fd: i32) -> Result<(), Errno> {
+        let mut control = cmsg_space!(UnixCredentials);
+        let mut slices = [IoSliceMut::new(&mut self.buffer[..DATAGRAM])];
+        let message = recvmsg::<UnixAddr>(fd, &mut slices, Some(&mut control), MsgFlags::MSG_DONTWAIT)?;
+        self.arrived.push(Arrived::new(0, &message));
+        Ok(())
+    }
+
+    fn take_many(&mut self, fd: i32) -> Result<(), Errno> {
+        // New headers each time: the kernel writes the length of an address over the room for it.
+        let mut headers = MultiHeaders::<UnixAddr>::preallocate(BATCH, Some(cmsg_space!(UnixCredentials)));
+        let mut chunks = self.buffer.chunks_exact_mut(DATAGRAM);
+        let mut slices: [[IoSliceMut<'_>; 1]; BATCH] =
+            std::array::from_fn(|_| [IoSliceMut::new(chunks.next().unwrap_or_default())]);
+        let messages = recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
+        self.arrived
+            .extend(messages.enumerate().map(|(slot, message)| Arrived::new(slot, &message)));
+        Ok(())
+    }
+
+    /// The peer of a datagram; a new one if it is not known yet and what it says is in order.
+    fn peer_of(&mut self, arrived: &Arrived, agent: &mut Agent, now: Time) -> Option<usize> {
+        let Some((from, address)) = arrived.from.and_then(|from| Some((from, address(&from)?))) else {
+            if !std::mem::replace(&mut self.warnings.unbound, true) {
+                tracing::warn!(
+                    "a sender whose socket is bound to no path cannot be answered: its datagrams are dropped, \
+                     here and from now on; bind the datapath's socket to a path"
+                );
+            }
+            return None;
+        };
+        let start = arrived.slot * DATAGRAM;
+        let bytes = start..start + arrived.len;
+        let ready = says_ready(&self.buffer[bytes.clone()]);
+        if let Some(&index) = self.by_address.get(&address) {
+            let known = self.peers.get(index)?.as_ref()?;
+            if arrived.uid == Some(known.uid) {
+                return Some(index);
+            }
+            // A trusted user's READY on the path of another: the datapath was started again by somebody else.
+            if !ready || !arrived.is_trusted() {
+                return None;
+            }
+            self.close(index, agent, now, &Closed::Replaced);
+        }
+        if !arrived.is_trusted() {
+            if !std::mem::replace(&mut self.warnings.stranger, true) {
+                tracing::warn!(uid = ?arrived.uid, "datagrams of a process of another user are dropped, here and from now on");
+            }
+            return None;
+        }
+        let good = if arrived.cut {
+            Err(too_long())
+        } else {
+            is_good(&self.buffer[bytes])
+        };
+        if let Err(why) = good {
+            if let Some(times) = self.warnings.garbage.due(now) {
+                tracing::warn!(%why, times, "what a sender sent is no message");
+            }
+            return None;
+        }
+        let index = self.add(from, address, arrived.uid?, now)?;
+        if !ready {
+            // The agent restarted, or closed it: what is installed there is not known.
+            self.peers[index].as_mut()?.ready(agent, now);
+        }
+        Some(index)
+    }
+
+    fn add(&mut self, from: UnixAddr, address: Address, uid: u32, now: Time) -> Option<usize> {
+        let index = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
+        if index >= PEERS {
+            if let Some(times) = self.warnings.full.due(now) {
+                tracing::warn!(most = PEERS, times, "too many datapaths: this one is dropped");
+            }
+            return None;
+        }
+        if index == self.peers.len() {
+            self.peers.push(None);
+        }
+        self.peers[index] = Some(Peer::new(DatapathId(self.base + index as u32), from, uid));
+        self.remembered.add(&address);
+        self.by_address.insert(address, index);
+        Some(index)
+    }
+
+    /// Makes the datapaths of the former agent peers, so that they get this one's programs without asking for them.
+    fn greet(&mut self, agent: &mut Agent, now: Time) {
+        for (path, uid) in self.remembered.paths() {
+            let Ok(from) = UnixAddr::new(&path) else { continue };
+            let Some(address) = address(&from) else { continue };
+            let Some(index) = self.add(from, address, uid, now) else {
+                return;
+            };
+            if let Some(peer) = &mut self.peers[index] {
+                tracing::info!(datapath = peer.ccp.id().0, path = %path.display(), "a datapath of the former agent");
+                peer.ready(agent, now);
+            }
+        }
+    }
+
+    fn close(&mut self, index: usize, agent: &mut Agent, now: Time, why: &Closed) {
+        let Some(peer) = self.peers.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        match why {
+            Closed::Gone(_) | Closed::Replaced => tracing::info!(datapath = peer.ccp.id().0, %why, "a datapath left"),
+            _ => {
+                if let Some(times) = self.warnings.closed.due(now) {
+                    tracing::warn!(datapath = peer.ccp.id().0, %why, times, "closed a datapath's connection until its next message");
+                }
+            }
+        }
+        agent.disconnected(peer.ccp.id());
+        if let Some(address) = address(&peer.address) {
+            self.by_address.remove(&address);
+        }
+    }
+
+    fn process(&mut self, agent: &mut Agent, now: Time) {
+        let arrived = std::mem::take(&mut self.arrived);
+        for one in &arrived {
+            let Some(index) = self.peer_of(one, agent, now) else {
+                self.dropped += 1;
+                continue;
+            };
+            let start = one.slot * DATAGRAM;
+            let datagram = &self.buffer[start..start + one.len];
+            let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else {
+                continue;
+            };
+            let result = if one.cut {
+                Err(too_long())
+            } else {
+                peer.receive(datagram, agent, now)
+            };
+            if let Err(why) = result {
+                self.close(index, agent, now, &Closed::Garbage(why));
+            }
+        }
+        self.arrived = arrived;
+    }
+}
+
+impl Link for Datagram {
+    fn number_from(&mut self, base: u32) {
+        self.base = base;
+    }
+
+    fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
+        self.now = now;
+        if !std::mem::replace(&mut self.greeted, true) {
+            self.greet(agent, now);
+        }
+        if !self.flood {
+            // A datagram that comes singly is answered before the next look.
+            let any = self.take(now) > 0;
+            self.process(agent, now);
+            self.flood = any && self.busy;
+            self.busy = any;
+            return any;
+        }
+        for round in 0..ROUNDS {
+            let taken = self.take(now);
+            self.process(agent, now);
+            self.flood = taken > 1;
+            if !self.flood {
+                self.busy = taken > 0;
+                return round > 0 || taken > 0;
+            }
+        }
+        true
+    }
+
+    fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &Command) {
+        let index = (to.0 - self.base) as usize;
+        let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        if let Err(why) = peer.send(command, agent, now) {
+            self.close(index, agent, now, &why);
+        }
+    }
+
+    fn flush(&mut self, agent: &mut Agent) -> bool {
+        let mut again = false;
+        for index in 0..self.peers.len() {
+            let Some(peer) = self.peers[index].as_mut() else {
+                continue;
+            };
+            match peer.flush(&self.socket.fd) {
+                Ok(()) => again |= peer.waits_unwatched(),
+                Err(why) => self.close(index, agent, self.now, &why),
+            }
+        }
+        again
+    }
+
+    fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
+        watched.push((self.socket.fd.as_fd(), PollFlags::POLLIN));
+        let waiting = self.peers.iter().flatten().filter_map(Peer::waits_for);
+        watched.extend(waiting.map(|fd| (fd, PollFlags::POLLOUT)));
+    }
+}
+
+impl Arrived {
+    fn is_trusted(&self) -> bool {
+        self.uid.is_some_and(socket::is_trusted)
+    }
+
+    fn new(slot: usize, message: &RecvMsg<'_, '_, UnixAddr>) -> Arrived {
+        let uid = message.cmsgs().ok().and_then(|mut all| {
+            all.find_map(|one| match one {
+                ControlMessageOwned::ScmCredentials(who) => Some(who.uid()),
+                _ => None,
+            })
+        });
+        // Of a sender that is not bound the kernel gives no address, and nix panics when asked for the path of none.
+        let from = message
+            .address
+            .filter(|from| from.len() as usize > size_of::<nix::libc::sa_family_t>());
+        let cut = message.flags.contains(MsgFlags::MSG_TRUNC);
+        Arrived {
+            slot,
+            len: message.bytes,
+            from,
+            uid,
+            cut,
+        }
+    }
+}
+
+/// Why a peer was closed.
+#[derive(Debug, thiserror::Error)]
+enum Closed {
+    #[error("it sent what is no message: {0}")]
+    Garbage(WireError),
+    #[error("it does not read: {0} messages wait for it")]
+    Stuck(usize),
+    #[error("it is gone: {0}")]
+    Gone(Errno),
+    #[error("another user's process has taken its path")]
+    Replaced,
+}
+
+fn address(address: &UnixAddr) -> Option<Address> {
+    use std::os::unix::ffi::OsStrExt;
+    match (address.path(), address.as_abstract()) {
+        (Some(path), _) if !path.as_os_str().is_empty() => Some(path.as_os_str().as_bytes().to_vec()),
+        (_, Some(name)) => Some([&[0], name].concat()),
+        _ => None,
+    }
+}
+
+/// Looks at the type alone; whether it is a good READY shows when it is read.
+fn says_ready(datagram: &[u8]) -> bool {
+    datagram.len() >= v1::HEADER && datagram.starts_with(&[5, 0])
+}
+
+fn too_long() -> WireError {
+    WireError::TooLong {
+        what: "a datagram",
+        is: DATAGRAM + 1,
+        most: DATAGRAM,
+    }
+}

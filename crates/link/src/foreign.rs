@@ -1,0 +1,200 @@
+//! A datapath's end of a CCP agent's socket: version-1 messages over Unix datagrams.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ccplane_units::{Duration, Time};
+use ccplane_wire::{Command, Event, v1};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, SockType, UnixAddr, bind, connect, recv, send};
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::unlink;
+
+use super::backoff::Backoff;
+use super::random;
+use super::warning::Warning;
+use super::{LinkError, Remote, Sent, socket};
+use ccplane_agent::Foreign;
+
+/// Most bytes of a datagram for the agent: the reference's reads no more of one.
+const MOST: usize = 1024;
+/// Datagrams taken at one look: an agent that never stops talking does not hold its datapath for ever.
+const DATAGRAMS: usize = 64;
+
+/// A connection to a CCP agent's socket, made again when an agent is there again.
+///
+/// The agent answers to the path that this end binds, among the temporary files. It hears only the agent: the kernel keeps
+/// others from sending to a socket that is connected.
+#[derive(Debug)]
+pub struct CcpUplink {
+    path: PathBuf,
+    foreign: Foreign,
+    socket: Option<End>,
+    /// Messages that leave with the next flush.
+    datagram: Vec<u8>,
+    buffer: Box<[u8]>,
+    backoff: Backoff,
+    /// Time of the last call that had one.
+    now: Time,
+    garbage: Warning,
+}
+
+/// This end, and the path at which the agent knows it.
+#[derive(Debug)]
+struct End {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // Nothing to do where somebody removed it before.
+        let _ = unlink(&self.path);
+    }
+}
+
+impl CcpUplink {
+    /// An end that is not connected yet, for flows of `algorithm`. `silence`: see [`Foreign`].
+    pub fn new(path: &Path, algorithm: &str, silence: Option<Duration>) -> CcpUplink {
+        CcpUplink {
+            path: path.to_owned(),
+            foreign: Foreign::new(algorithm, silence),
+            socket: None,
+            datagram: Vec::with_capacity(MOST),
+            buffer: vec![0; v1::MAX_MESSAGE].into_boxed_slice(),
+            backoff: Backoff::new(random::dice()),
+            now: Time::ZERO,
+            garbage: Warning::default(),
+        }
+    }
+
+    fn open(&self) -> Result<End, Errno> {
+        let fd = socket::open(SockType::Datagram)?;
+        // Before anybody can know where to send to.
+        connect(fd.as_raw_fd(), &UnixAddr::new(&self.path)?)?;
+        // The agent may be another user's; the mode of a socket that is not bound yet is what its path gets, less the umask.
+        let all = Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IWGRP | Mode::S_IWOTH;
+        fchmod(&fd, all)?;
+        let path = own_path();
+        bind(fd.as_raw_fd(), &UnixAddr::new(&path)?)?;
+        let end = End { fd, path };
+        nix::sys::stat::fchmodat(
+            nix::fcntl::AT_FDCWD,
+            &end.path,
+            all,
+            nix::sys::stat::FchmodatFlags::FollowSymlink,
+        )?;
+        Ok(end)
+    }
+
+    fn lost(&mut self, why: &dyn std::fmt::Display) {
+        tracing::warn!(path = %self.path.display(), %why, "the agent is gone");
+        self.socket = None;
+        self.datagram.clear();
+        self.backoff.failed(self.now);
+    }
+}
+
+/// A path of this connection alone. An agent remembers paths: one that is used again would be taken for the datapath before.
+fn own_path() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("ccplane-{}-{number}.sock", std::process::id()))
+}
+
+impl Remote for CcpUplink {
+    fn connect(&mut self, now: Time) -> Result<(), LinkError> {
+        self.now = now;
+        if self.socket.is_some() {
+            return Ok(());
+        }
+        self.backoff.admit(now)?;
+        let end = self.open().map_err(|why| {
+            self.backoff.absent(now);
+            LinkError::NoCcpAgent {
+                path: self.path.clone(),
+                why,
+            }
+        })?;
+        self.backoff.connected(now);
+        self.datagram.clear();
+        self.foreign.connected(now);
+        self.socket = Some(end);
+        Ok(())
+    }
+
+    fn next_attempt(&self, now: Time) -> Duration {
+        self.backoff.until().since(now)
+    }
+
+    fn is_connected(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> Sent {
+        if self.socket.is_none() {
+            return Sent::NoAgent;
+        }
+        if self.datagram.len() + Foreign::most(event) > MOST && !self.flush() {
+            return match self.socket {
+                Some(_) => Sent::Full,
+                None => Sent::NoAgent,
+            };
+        }
+        self.foreign.event(event, &mut self.datagram);
+        Sent::Yes
+    }
+
+    fn flush(&mut self) -> bool {
+        let Some(end) = &self.socket else { return false };
+        if self.datagram.is_empty() {
+            return true;
+        }
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        match send(end.fd.as_raw_fd(), &self.datagram, flags) {
+            Ok(_) => {
+                self.datagram.clear();
+                true
+            }
+            Err(why) if socket::is_full(why) => false,
+            Err(why) => {
+                self.lost(&why);
+                false
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command)) {
+        self.now = now;
+        for _ in 0..DATAGRAMS {
+            let Some(end) = &self.socket else { return };
+            match recv(end.fd.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(length) => {
+                    if let Err(why) = self.foreign.handle(now, &self.buffer[..length])
+                        && let Some(times) = self.garbage.due(now)
+                    {
+                        tracing::warn!(path = %self.path.display(), %why, times, "the agent said what a datapath does not understand");
+                    }
+                }
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => {}
+                Err(why) => self.lost(&why),
+            }
+        }
+        if self.socket.is_some() {
+            self.foreign.on_deadline(now);
+        }
+        while let Some(command) = self.foreign.poll() {
+            sink(command);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.socket.as_ref().and(self.foreign.next_deadline())
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(|end| end.fd.as_fd())
+    }
+}

@@ -1,0 +1,273 @@
+//! ccplane's own link on one host: version-2 packets over `SOCK_SEQPACKET`.
+//!
+//! A connection is a datapath: the kernel says whose process it is and when that is gone. Packets keep their borders,
+//! hold many messages, and arrive in order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use ccplane_units::Time;
+use ccplane_wire::{Command, WireError, v2};
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+use nix::sys::socket::{MsgFlags, SockType, getsockopt, recv, send, sockopt};
+
+use super::rest::Rest;
+use super::socket::{self, Bound};
+use super::{Link, LinkError};
+use ccplane_agent::{Agent, DatapathId};
+
+/// Packets taken from a connection before the next has its turn.
+const PACKETS: usize = 16;
+/// Packets that may wait for a datapath that does not read.
+const MOST_WAITING: usize = 256;
+
+/// Serves ccplane's datapaths at a path.
+pub struct Local {
+    /// The standard library's, whose `accept` gives an owned socket; it asks nothing of the socket's type.
+    listener: UnixListener,
+    /// Removes the path in the end.
+    _bound: Bound,
+    rest: Rest,
+    base: u32,
+    /// Numbers are not used again, so that a late command never reaches another datapath.
+    next: u32,
+    connections: Vec<Connection>,
+    buffer: Box<[u8]>,
+    fields: Vec<u64>,
+}
+
+struct Connection {
+    id: DatapathId,
+    socket: OwnedFd,
+    packet: v2::Packet,
+    waiting: VecDeque<Vec<u8>>,
+    closed: Option<Closed>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Closed {
+    #[error("it closed the connection")]
+    Gone,
+    #[error("it sent what is no packet: {0}")]
+    Garbage(#[from] WireError),
+    #[error("it does not read: {MOST_WAITING} packets wait for it")]
+    Stuck,
+    #[error("the connection failed: {0}")]
+    Failed(#[from] Errno),
+}
+
+impl Local {
+    /// Binds to `path`.
+    pub fn bind(path: &Path) -> Result<Local, LinkError> {
+        let bound = Bound::new(path, SockType::SeqPacket)?;
+        let failed = |why| LinkError::Bind {
+            path: path.to_owned(),
+            what: "another descriptor",
+            why,
+        };
+        let listener = bound
+            .fd
+            .try_clone()
+            .map_err(|why| failed(Errno::from_raw(why.raw_os_error().unwrap_or(0))))?;
+        Ok(Local {
+            listener: listener.into(),
+            _bound: bound,
+            rest: Rest::default(),
+            base: 0,
+            next: 0,
+            connections: Vec::new(),
+            buffer: vec![0; v2::MAX_PACKET].into_boxed_slice(),
+            fields: Vec::new(),
+        })
+    }
+
+    fn accept(&mut self, now: Time) -> bool {
+        if self.rest.lasts(now) {
+            return false;
+        }
+        let mut any = false;
+        while let Some(socket) = self.accept_one(now) {
+            any = true;
+            match getsockopt(&socket, sockopt::PeerCredentials) {
+                Ok(who) if socket::is_trusted(who.uid()) => {
+                    let id = DatapathId(self.base + self.next);
+                    self.next += 1;
+                    tracing::info!(datapath = id.0, pid = who.pid(), "a datapath connected");
+                    let (packet, waiting) = (v2::Packet::new(), VecDeque::new());
+                    self.connections.push(Connection {
+                        id,
+                        socket,
+                        packet,
+                        waiting,
+                        closed: None,
+                    });
+                }
+                Ok(who) => tracing::warn!(uid = who.uid(), "a process of another user tried to connect"),
+                Err(why) => tracing::warn!(%why, "whose a connection is cannot be known"),
+            }
+        }
+        any
+    }
+
+    fn accept_one(&mut self, now: Time) -> Option<OwnedFd> {
+        let accepted = self.listener.accept().and_then(|(socket, _)| {
+            socket.set_nonblocking(true)?;
+            Ok(socket.into())
+        });
+        match accepted {
+            Ok(socket) => Some(socket),
+            Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
+            Err(why) => {
+                self.rest.begin(now, &why);
+                None
+            }
+        }
+    }
+
+    fn drop_closed(&mut self, agent: &mut Agent) {
+        self.connections.retain(|connection| {
+            let Some(why) = &connection.closed else { return true };
+            match why {
+                Closed::Gone => tracing::info!(datapath = connection.id.0, "a datapath closed its connection"),
+                _ => tracing::warn!(datapath = connection.id.0, %why, "a datapath's connection ended"),
+            }
+            agent.disconnected(connection.id);
+            false
+        });
+    }
+}
+
+impl Link for Local {
+    fn number_from(&mut self, base: u32) {
+        self.base = base;
+    }
+
+    fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
+        let mut any = self.accept(now);
+        for connection in &mut self.connections {
+            match connection.receive(&mut self.buffer, &mut self.fields, agent, now) {
+                Ok(taken) => any |= taken,
+                Err(why) => connection.closed = Some(why),
+            }
+        }
+        self.drop_closed(agent);
+        any
+    }
+
+    fn send(&mut self, _agent: &mut Agent, _now: Time, to: DatapathId, command: &Command) {
+        let Some(connection) = self.connections.iter_mut().find(|c| c.id == to) else {
+            return;
+        };
+        if let Err(why) = connection.send(command) {
+            connection.closed = Some(why);
+        }
+    }
+
+    fn flush(&mut self, agent: &mut Agent) -> bool {
+        for connection in &mut self.connections {
+            if let Err(why) = connection.flush() {
+                connection.closed = Some(why);
+            }
+        }
+        self.drop_closed(agent);
+        false
+    }
+
+    fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
+        if !self.rest.is_on() {
+            watched.push((self.listener.as_fd(), PollFlags::POLLIN));
+        }
+        watched.extend(self.connections.iter().map(|connection| {
+            let room = if connection.waiting.is_empty() {
+                PollFlags::empty()
+            } else {
+                PollFlags::POLLOUT
+            };
+            (connection.socket.as_fd(), PollFlags::POLLIN | room)
+        }));
+    }
+}
+
+impl Connection {
+    fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        fields: &mut Vec<u64>,
+        agent: &mut Agent,
+        now: Time,
+    ) -> Result<bool, Closed> {
+        for taken in 0..PACKETS {
+            match recv(
+                self.socket.as_raw_fd(),
+                buffer,
+                MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC,
+            ) {
+                Ok(0) => return Err(Closed::Gone),
+                Ok(length) => {
+                    let packet = buffer.get(..length).ok_or(WireError::TooLong {
+                        what: "a packet",
+                        is: length,
+                        most: v2::MAX_PACKET,
+                    })?;
+                    v2::read_events(packet, fields, &mut |event| agent.handle(now, self.id, event))?;
+                }
+                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(taken > 0),
+                Err(Errno::ECONNRESET) => return Err(Closed::Gone),
+                Err(why) => return Err(why.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn send(&mut self, command: &Command) -> Result<(), Closed> {
+        if self.packet.command(command).is_err() {
+            self.queue()?;
+            self.packet.command(command)?;
+        }
+        Ok(())
+    }
+
+    fn queue(&mut self) -> Result<(), Closed> {
+        if self.waiting.len() >= MOST_WAITING {
+            return Err(Closed::Stuck);
+        }
+        self.waiting.push_back(self.packet.as_bytes().to_vec());
+        self.packet.clear();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Closed> {
+        while let Some(packet) = self.waiting.front() {
+            if !give(&self.socket, packet)? {
+                return if self.packet.is_empty() { Ok(()) } else { self.queue() };
+            }
+            self.waiting.pop_front();
+        }
+        if !self.packet.is_empty() {
+            if give(&self.socket, self.packet.as_bytes())? {
+                self.packet.clear();
+            } else {
+                self.queue()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends a packet; false if there is no room now.
+fn give(socket: &OwnedFd, packet: &[u8]) -> Result<bool, Closed> {
+    match send(
+        socket.as_raw_fd(),
+        packet,
+        MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL,
+    ) {
+        Ok(_) => Ok(true),
+        Err(why) if socket::is_full(why) => Ok(false),
+        Err(Errno::EPIPE | Errno::ECONNRESET) => Err(Closed::Gone),
+        Err(why) => Err(why.into()),
+    }
+}

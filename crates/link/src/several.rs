@@ -1,0 +1,189 @@
+//! Several agents for one datapath, of which one steers: the first, and the next when it is gone.
+
+use std::os::fd::BorrowedFd;
+
+use ccplane_units::{Duration, Time};
+use ccplane_wire::{Command, Event};
+
+use super::{LinkError, Remote, Sent};
+
+/// Ways to several agents. The first that is there steers; when it is lost they are tried from the first on. One that steers is not left while
+/// it is there: a change costs every flow a moment on the fallback.
+pub struct Several {
+    all: Vec<One>,
+    /// Which one steers.
+    steers: Option<usize>,
+}
+
+struct One {
+    remote: Box<dyn Remote>,
+    /// It was tried since an agent was lost, and was not there.
+    failed: bool,
+}
+
+impl Several {
+    /// In the order in which they are tried.
+    pub fn new(all: Vec<Box<dyn Remote>>) -> Several {
+        let one = |remote| One { remote, failed: false };
+        Several {
+            all: all.into_iter().map(one).collect(),
+            steers: None,
+        }
+    }
+
+    fn current(&self) -> Option<&dyn Remote> {
+        Some(&*self.all.get(self.steers?)?.remote)
+    }
+
+    fn current_mut(&mut self) -> Option<&mut Box<dyn Remote>> {
+        Some(&mut self.all.get_mut(self.steers?)?.remote)
+    }
+
+    /// Those that are tried now: the first, and each whose predecessors were not there.
+    fn tried(&self) -> usize {
+        let failed = self.all.iter().take_while(|one| one.failed).count();
+        (failed + 1).min(self.all.len())
+    }
+}
+
+impl Remote for Several {
+    fn connect(&mut self, now: Time) -> Result<(), LinkError> {
+        if self.is_connected() {
+            return Ok(());
+        }
+        if self.steers.take().is_some() {
+            self.all.iter_mut().for_each(|one| one.failed = false);
+        }
+        let (mut first, mut connecting, mut index) = (None, false, 0);
+        while index < self.tried() {
+            let one = &mut self.all[index];
+            match one.remote.connect(now) {
+                Ok(()) => {
+                    self.steers = Some(index);
+                    return Ok(());
+                }
+                Err(LinkError::Connecting) => connecting = true,
+                Err(why) => {
+                    one.failed = true;
+                    first.get_or_insert(why);
+                }
+            }
+            index += 1;
+        }
+        match first {
+            Some(why) if !connecting => Err(why),
+            _ => Err(LinkError::Connecting),
+        }
+    }
+
+    fn next_attempt(&self, now: Time) -> Duration {
+        let all = self.all.iter().take(self.tried());
+        all.map(|one| one.remote.next_attempt(now))
+            .min()
+            .unwrap_or(Duration::from_secs(1))
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        self.current()?.round_trip()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.current().is_some_and(Remote::is_connected)
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> Sent {
+        self.current_mut().map_or(Sent::NoAgent, |one| one.event(event))
+    }
+
+    fn flush(&mut self) -> bool {
+        self.current_mut().is_some_and(|one| one.flush())
+    }
+
+    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command)) {
+        if let Some(one) = self.current_mut() {
+            one.receive(now, sink);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.current()?.next_deadline()
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.current()?.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::Clock;
+
+    /// Agents that are there or not, and who heard what.
+    #[derive(Clone, Default)]
+    struct World {
+        there: [Arc<AtomicBool>; 2],
+        heard: Arc<Mutex<Vec<usize>>>,
+    }
+
+    struct Agent(World, usize, bool);
+
+    impl Remote for Agent {
+        fn connect(&mut self, _now: Time) -> Result<(), LinkError> {
+            self.2 = self.0.there[self.1].load(Ordering::Relaxed);
+            match self.2 {
+                true => Ok(()),
+                false => Err(LinkError::Wait(nix::errno::Errno::ENOENT)),
+            }
+        }
+
+        fn next_attempt(&self, _now: Time) -> Duration {
+            Duration::from_millis(100)
+        }
+
+        fn is_connected(&self) -> bool {
+            self.2 && self.0.there[self.1].load(Ordering::Relaxed)
+        }
+
+        fn event(&mut self, _event: &Event<'_>) -> Sent {
+            self.0.heard.lock().unwrap().push(self.1);
+            Sent::Yes
+        }
+
+        fn flush(&mut self) -> bool {
+            true
+        }
+
+        fn receive(&mut self, _now: Time, _sink: &mut dyn FnMut(Command)) {}
+
+        fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    #[test]
+    fn the_first_steers_and_the_second_while_it_is_gone() {
+        let (world, now) = (World::default(), Clock::new().now());
+        let agent = |index| Box::new(Agent(world.clone(), index, false)) as Box<dyn Remote>;
+        let mut several = Several::new(vec![agent(0), agent(1)]);
+        let is_there = |index: usize, is: bool| world.there[index].store(is, Ordering::Relaxed);
+        let event = Event::Installed { program: 1 };
+        assert!(several.connect(now).is_err() && several.event(&event) == Sent::NoAgent);
+        is_there(1, true);
+        assert!(several.connect(now).is_ok());
+        assert_eq!(several.event(&event), Sent::Yes);
+        // The first comes, and the second is not left for it.
+        is_there(0, true);
+        assert!(several.connect(now).is_ok());
+        assert_eq!(several.event(&event), Sent::Yes);
+        is_there(1, false);
+        assert!(!several.is_connected() && several.connect(now).is_ok());
+        assert_eq!(several.event(&event), Sent::Yes);
+        is_there(0, false);
+        assert!(several.connect(now).is_err());
+        assert_eq!(*world.heard.lock().unwrap(), [1, 1, 0]);
+    }
+}

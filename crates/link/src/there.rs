@@ -1,0 +1,256 @@
+//! The link to an agent in another process: ccplane's own over a Unix socket, or CCP's version 1.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use ccplane_agent::datapath::{Brought, Way};
+use ccplane_units::{Duration, Time};
+use ccplane_wire::Event;
+
+use crate::{LinkError, Pollable, Remote, Sent, settle};
+
+/// How soon to look whether an agent that does not keep up has room again. Sooner would cost CPU that it may need; later would keep
+/// new flows waiting for it.
+const ROOM: Duration = Duration::from_millis(1);
+
+/// Answers to commands are dropped while so much waits for an agent that takes nothing. Fewer would lose those to a burst of
+/// commands; more would let an agent that asks without end and never listens fill memory.
+const MOST_OWED: usize = 1024;
+
+/// The way to an agent in another process. Where the agent goes away it is looked for until it is there again.
+///
+/// What the agent is to be told once it has room waits here: the beginnings and ends of flows, as many as there are flows, and
+/// answers, up to a limit. A report that finds no room stays with its flow, and none overtakes what is owed.
+pub struct There {
+    remote: Box<dyn Remote>,
+    owed: VecDeque<Event<'static>>,
+    come: VecDeque<Brought>,
+    /// When to look for room.
+    room: Time,
+    /// When to look for the agent.
+    retry: Time,
+}
+
+impl There {
+    /// An error when no agent is there now. Waits until that is known: an agent on another host has seconds to answer.
+    pub fn connect(mut remote: Box<dyn Remote>, now: Time) -> Result<There, LinkError> {
+        settle(&mut *remote, now)?;
+        Ok(There::new(remote))
+    }
+
+    /// To an agent that may come later.
+    pub fn new(remote: Box<dyn Remote>) -> There {
+        There {
+            remote,
+            owed: VecDeque::new(),
+            come: VecDeque::new(),
+            room: Time::MAX,
+            retry: Time::ZERO,
+        }
+    }
+
+    /// True while an agent is there, as far as is known.
+    pub fn is_connected(&self) -> bool {
+        self.remote.is_connected()
+    }
+
+    /// The round trip to the agent, where it is on another host.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.remote.round_trip()
+    }
+
+    /// Whether a flow's beginning was still owed.
+    fn forget(&mut self, closed: u64) -> bool {
+        let before = self.owed.len();
+        self.owed
+            .retain(|event| !matches!(event, Event::FlowOpened { flow, .. } if *flow == closed));
+        self.owed.len() < before
+    }
+
+    /// Hands over what is owed, as far as there is room.
+    fn pay(&mut self) {
+        while let Some(event) = self.owed.front() {
+            match self.remote.event(event) {
+                Sent::Yes => drop(self.owed.pop_front()),
+                Sent::Full => return,
+                // The next agent is told of everything that lives then.
+                Sent::NoAgent => self.owed.clear(),
+            }
+        }
+    }
+}
+
+impl Way for There {
+    fn report(&mut self, _now: Time, report: &Event<'_>) -> bool {
+        self.owed.is_empty() && self.remote.event(report) == Sent::Yes
+    }
+
+    fn tell(&mut self, _now: Time, event: Event<'static>) {
+        match event {
+            // It never hears of a flow that ended before there was room for its beginning.
+            Event::FlowClosed { flow, .. } if self.forget(flow) => {}
+            Event::Installed { .. } | Event::Refused { .. } if self.owed.len() >= MOST_OWED => {}
+            event => self.owed.push_back(event),
+        }
+        self.pay();
+    }
+
+    fn look(&mut self, now: Time) {
+        if !self.remote.is_connected() && now >= self.retry {
+            match self.remote.connect(now) {
+                Ok(()) => {
+                    self.owed.clear();
+                    self.come.push_back(Brought::Agent);
+                }
+                Err(_) => self.retry = now + self.remote.next_attempt(now),
+            }
+        }
+        let come = &mut self.come;
+        self.remote
+            .receive(now, &mut |command| come.push_back(Brought::Command(command)));
+    }
+
+    fn bring(&mut self, _now: Time) -> Option<Brought> {
+        self.come.pop_front()
+    }
+
+    fn flush(&mut self, now: Time) {
+        self.pay();
+        self.room = if self.owed.is_empty() { Time::MAX } else { now + ROOM };
+        self.remote.flush();
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        if !self.remote.is_connected() {
+            return Some(self.retry);
+        }
+        let due = self.remote.next_deadline().unwrap_or(Time::MAX).min(self.room);
+        (due != Time::MAX).then_some(due)
+    }
+}
+
+impl Pollable for There {
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.remote.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use ccplane_datapath::{Capabilities, Limits};
+    use ccplane_units::Bytes;
+    use ccplane_wire::{Command, FlowInfo};
+
+    use super::*;
+    use ccplane_agent::Tables;
+    use ccplane_agent::datapath::{Datapath, Shared};
+
+    /// An agent that takes so many events, then has no room.
+    #[derive(Clone, Default)]
+    struct Slow(Arc<Mutex<(usize, Vec<String>)>>);
+
+    impl Slow {
+        fn allow(&self, events: usize) {
+            self.0.lock().unwrap().0 = events;
+        }
+
+        fn heard(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock().unwrap().1)
+        }
+    }
+
+    impl Remote for Slow {
+        fn connect(&mut self, _now: Time) -> Result<(), LinkError> {
+            Ok(())
+        }
+
+        fn next_attempt(&self, _now: Time) -> Duration {
+            Duration::from_millis(100)
+        }
+
+        fn is_connected(&self) -> bool {
+            true
+        }
+
+        fn event(&mut self, event: &Event<'_>) -> Sent {
+            let (room, heard) = &mut *self.0.lock().unwrap();
+            if *room == 0 {
+                return Sent::Full;
+            }
+            *room -= 1;
+            heard.push(match event {
+                Event::Ready { .. } => "ready".to_owned(),
+                Event::FlowOpened { flow, .. } => format!("{flow} opened"),
+                Event::FlowClosed { flow, .. } => format!("{flow} closed"),
+                Event::Report { flow, .. } => format!("{flow} reports"),
+                other => format!("{other:?}"),
+            });
+            Sent::Yes
+        }
+
+        fn flush(&mut self) -> bool {
+            true
+        }
+
+        fn receive(&mut self, _now: Time, _sink: &mut dyn FnMut(Command)) {}
+
+        fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    /// Its datapath.
+    fn beside(slow: &Slow, now: Time) -> Datapath<There> {
+        let link = There::connect(Box::new(slow.clone()), now).unwrap();
+        let tables = Tables::new(Limits::default(), Capabilities::CWND);
+        Datapath::new(now, Shared::new(1, "test", tables, link))
+    }
+
+    #[test]
+    fn an_agent_without_room_hears_of_every_flow_that_lives_and_of_every_end_once_it_has_some() {
+        let (slow, now) = (Slow::default(), Time::from_micros(1));
+        slow.allow(2);
+        let mut datapath = beside(&slow, now);
+        for flow in 1..=3 {
+            datapath.open(now, flow, FlowInfo::default());
+        }
+        assert_eq!(slow.heard(), ["ready", "1 opened"]);
+        // Its reports do not overtake its beginning; they stay with the flow.
+        let report = Event::Report {
+            flow: 1,
+            program: 1,
+            urgent: false,
+            fields: &[1],
+        };
+        assert!(!datapath.way_mut().report(now, &report));
+        let nothing = Bytes::new(0);
+        datapath.close(now, 1, nothing, 0);
+        datapath.close(now, 2, nothing, 0);
+        assert_eq!(slow.heard(), [] as [&str; 0]);
+        datapath.turn(now);
+        assert_eq!(datapath.next_deadline(), Some(now + ROOM));
+        slow.allow(100);
+        datapath.turn(now + ROOM);
+        assert_eq!(slow.heard(), ["3 opened", "1 closed"]);
+        assert_eq!(datapath.next_deadline(), None);
+        assert!(datapath.way_mut().report(now, &report));
+    }
+
+    #[test]
+    fn an_agent_that_asks_without_end_and_never_listens_fills_no_memory() {
+        let (slow, now) = (Slow::default(), Time::from_micros(1));
+        slow.allow(1);
+        let mut datapath = beside(&slow, now);
+        for flow in 0..10 * MOST_OWED as u64 {
+            // Of flows that are not there: each is refused.
+            let uid = 1;
+            let updates = Default::default();
+            let command = Command::SetProgram { flow, uid, updates };
+            datapath.way_mut().come.push_back(Brought::Command(command));
+            datapath.turn(now);
+        }
+        assert_eq!(datapath.way().owed.len(), MOST_OWED);
+    }
+}

@@ -1,0 +1,62 @@
+//! An agent in a thread of its own, for datapaths of the same process.
+#![expect(clippy::disallowed_methods, reason = "the driver of the agent's thread")]
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use ccplane_units::Duration;
+
+use super::{Link, Waiting, serve};
+use ccplane_agent::Agent;
+
+/// How often it is looked whether a thread has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// A thread that runs an agent until this is dropped. A callback that never returns is left alone: its thread ends with the process.
+#[derive(Debug)]
+pub struct AgentThread {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AgentThread {
+    /// Begins it. `name` is the thread's, 15 letters at most.
+    pub fn start(name: &str, mut agent: Agent, mut link: impl Link + Send + 'static) -> io::Result<AgentThread> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let body = move || {
+            // It has all the time between two reports: no need to look without sleeping.
+            let waiting = Waiting { spin: Duration::ZERO };
+            if let Err(why) = serve(&mut agent, &mut [&mut link], waiting, &stopped) {
+                tracing::error!("an algorithm's thread ended, and what it steered goes on without it: {why}");
+            }
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
+        Ok(AgentThread {
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Ends it, and waits until it has ended, `longest` at most.
+    pub fn end(self, longest: Duration) {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut waited = Duration::ZERO;
+        while waited < longest && self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            thread::sleep(std::time::Duration::from_nanos(LOOK_EVERY.as_nanos()));
+            waited = waited + LOOK_EVERY;
+        }
+    }
+}
+
+impl Drop for AgentThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take().filter(JoinHandle::is_finished) {
+            // A panic in there was shown when it happened.
+            let _ = thread.join();
+        }
+    }
+}

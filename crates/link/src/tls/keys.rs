@@ -1,0 +1,435 @@
+//! Keys of an agent and of datapaths on other hosts: a certificate each, signed by an authority that the owner makes.
+//!
+//! A folder of keys has, from [`make`]:
+//!
+//! | | |
+//! | --- | --- |
+//! | `ca.pem`, `ca.key` | the authority: its certificate, and the key that signs, which stays where it was made |
+//! | `agent/` | what an agent's host needs: `ca.pem` and `key.pem`, certificate and private key |
+//! | `NAME/` | the same for a datapath |
+//! | `revoked` | keys that count no more: a fingerprint and a name a line |
+//!
+//! A certificate says what it is for: its extended key usage is a TLS server's for an agent, a TLS client's for a datapath (RFC 5280,
+//! section 4.2.1.12). Its name is a DNS name that is in no DNS.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::identity::private::{self, Unreadable};
+use crate::identity::{Fingerprint, pem, pem_key, pem_pair, untimely};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+
+/// Where keys are looked for when nobody says where.
+pub const KEYS: &str = "/etc/ccplane/keys";
+/// The folder of the agent's key, and the name in its certificate.
+pub const AGENT: &str = "agent";
+
+/// How long before it is made a certificate is valid. A clock that is wrong by a day, or by a time zone, shall not keep a datapath
+/// from its agent. Much longer would help nobody.
+const BEFORE: Duration = Duration::from_secs(2 * 24 * 3600);
+/// How long it is valid then: ten years. A shorter time would end congestion control on some forgotten day; who loses a key revokes it.
+const LASTS: Duration = Duration::from_secs(3650 * 24 * 3600);
+/// Bytes of a file that are read at most: room for 100,000 revoked keys. What is larger is no such file.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// What a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It serves datapaths.
+    Agent,
+    /// It is served.
+    Datapath,
+}
+
+impl Role {
+    /// What stands behind the name in a certificate.
+    fn domain(self) -> &'static str {
+        match self {
+            Role::Agent => "agent.ccplane.internal",
+            Role::Datapath => "datapath.ccplane.internal",
+        }
+    }
+
+    /// Names of certificates: a datapath's begins with its own, which one sees in logs.
+    fn dns_name(self, name: &str) -> String {
+        match self {
+            Role::Agent => self.domain().to_owned(),
+            Role::Datapath => format!("{name}.{}", self.domain()),
+        }
+    }
+}
+
+/// The name that a datapath asks an agent for.
+pub(super) fn agents_name() -> &'static str {
+    Role::Agent.domain()
+}
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// A file cannot be read or written.
+    #[error("{}: {why}", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+    /// There is none.
+    #[error("no key is in {}: `ccplane keys DIR NAME` makes a folder for each host, to be copied there; --keys names it", .0.display())]
+    None(PathBuf),
+    /// There are several.
+    #[error("{} has the keys of several datapaths, {}: name one, as --keys {}/{}", .folder.display(), .names.join(", "), .folder.display(), .names[0])]
+    Several {
+        /// Where.
+        folder: PathBuf,
+        /// Whose.
+        names: Vec<String>,
+    },
+    /// Others than its owner may read it.
+    #[error("{} holds a private key and others may read it (mode {mode:o}): chmod 600 {}", .path.display(), .path.display())]
+    Readable {
+        /// Which.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It is not what it should be.
+    #[error("{} is not {what}: {why}; remove it, and `ccplane keys` makes it anew", .path.display())]
+    Garbage {
+        /// Which.
+        path: PathBuf,
+        /// What it should be.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// A name that is none.
+    #[error(
+        "`{0}` is no name for a key: 1 to 40 small letters, digits and `-`, a letter first, and neither `agent` nor `revoked`"
+    )]
+    Name(String),
+    /// A key that is to be revoked is not there.
+    #[error("{} has no key of `{name}`: it has {has}", .folder.display())]
+    Unknown {
+        /// Where.
+        folder: PathBuf,
+        /// Whose.
+        name: String,
+        /// What there is.
+        has: String,
+    },
+    /// The system gives no random numbers, for example.
+    #[error("no certificate could be made: {0}")]
+    Make(#[from] rcgen::Error),
+    /// TLS does not take it.
+    #[error("TLS does not take the key: {0}")]
+    Tls(#[from] rustls::Error),
+    /// TLS does not take the authority.
+    #[error("TLS does not take the certificate of the authority: {0}")]
+    Authority(String),
+}
+
+fn file(path: &Path) -> impl FnOnce(io::Error) -> KeyError {
+    let path = path.to_owned();
+    move |why| KeyError::File { path, why }
+}
+
+/// What a host shows, and whom it believes.
+pub struct Keys {
+    /// Its certificate.
+    pub(super) certificate: CertificateDer<'static>,
+    /// Its private key.
+    pub(super) key: PrivateKeyDer<'static>,
+    /// Who signs.
+    pub(super) authority: CertificateDer<'static>,
+    /// Where keys are that count no more.
+    pub(super) revoked: PathBuf,
+}
+
+impl Keys {
+    /// The key of this role in a folder: what [`make`] left for one host, copied there, or all that it left.
+    pub fn load(folder: &Path, role: Role) -> Result<Keys, KeyError> {
+        let own = place(folder, role)?;
+        let (path, authority) = (own.join("key.pem"), own.join("ca.pem"));
+        let text = secret(&path)?;
+        let garbage = |what, path: &Path| {
+            let path = path.to_owned();
+            move |why: rustls::pki_types::pem::Error| KeyError::Garbage {
+                path,
+                what,
+                why: why.to_string(),
+            }
+        };
+        let what = "a certificate and its private key (PEM)";
+        Ok(Keys {
+            certificate: CertificateDer::from_pem_slice(&text).map_err(garbage(what, &path))?,
+            key: PrivateKeyDer::from_pem_slice(&text).map_err(garbage(what, &path))?,
+            authority: CertificateDer::from_pem_slice(&read(&authority)?)
+                .map_err(garbage("the certificate of an authority (PEM)", &authority))?,
+            revoked: folder.join("revoked"),
+        })
+    }
+}
+
+/// The folder with `key.pem` for this role.
+fn place(folder: &Path, role: Role) -> Result<PathBuf, KeyError> {
+    if folder.join("key.pem").exists() {
+        return Ok(folder.to_owned());
+    }
+    let mut names = names(folder)?;
+    match role {
+        Role::Agent => names.retain(|name| name == AGENT),
+        Role::Datapath => names.retain(|name| name != AGENT),
+    }
+    match names.as_slice() {
+        [] => Err(KeyError::None(folder.to_owned())),
+        [name] => Ok(folder.join(name)),
+        _ => Err(KeyError::Several {
+            folder: folder.to_owned(),
+            names,
+        }),
+    }
+}
+
+/// Whose keys are in a folder.
+fn names(folder: &Path) -> Result<Vec<String>, KeyError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Err(KeyError::None(folder.to_owned())),
+        Err(why) => return Err(file(folder)(why)),
+    };
+    let with_key = entries.flatten().filter(|entry| entry.path().join("key.pem").exists());
+    let mut names: Vec<String> = with_key
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
+    private::read(path, MOST_BYTES).map_err(file(path))
+}
+
+fn secret(path: &Path) -> Result<Vec<u8>, KeyError> {
+    private::read_secret(path, MOST_BYTES).map_err(|why| match why {
+        Unreadable::Failed(why) => file(path)(why),
+        Unreadable::Exposed(mode) => KeyError::Readable {
+            path: path.to_owned(),
+            mode,
+        },
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), KeyError> {
+    private::replace(path, text).map_err(file(path))
+}
+
+/// What [`make`] did for a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Whose key it is.
+    pub name: String,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// False where it was there already.
+    pub new: bool,
+}
+
+/// Makes what `folder` lacks: an authority, a key for the agent, and one for each datapath of these names. A key that is there is left as it
+/// is, unless it was revoked or is not valid now.
+pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made>, KeyError> {
+    if let Some(bad) = names.iter().find(|name| !is_name(name)) {
+        return Err(KeyError::Name(bad.clone()));
+    }
+    let authority = Authority::open(folder, now)?;
+    let revoked = revoked(&folder.join("revoked"))?;
+    let at = UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+    let all = std::iter::once((AGENT, Role::Agent)).chain(names.iter().map(|name| (&**name, Role::Datapath)));
+    all.map(|(name, role)| {
+        let own = folder.join(name);
+        let new = match Keys::load(&own, role) {
+            Ok(keys) => {
+                revoked.contains_key(&Fingerprint::of(&keys.certificate)) || untimely(&keys.certificate, at)?.is_some()
+            }
+            Err(KeyError::None(_)) => true,
+            Err(why) => return Err(why),
+        };
+        if new {
+            folder_for_owner(&own)?;
+            write(&own.join("ca.pem"), &authority.certificate)?;
+            write(&own.join("key.pem"), &authority.sign(name, role, now)?)?;
+        }
+        Ok(Made {
+            name: name.to_owned(),
+            folder: own,
+            new,
+        })
+    })
+    .collect()
+}
+
+/// Writes down that the key of `name` counts no more. An agent that uses `folder` ends its connections within a second.
+pub fn revoke(folder: &Path, name: &str) -> Result<(), KeyError> {
+    let known = names(folder)?;
+    if !known.iter().any(|one| one == name) {
+        return Err(KeyError::Unknown {
+            folder: folder.to_owned(),
+            name: name.to_owned(),
+            has: match known.is_empty() {
+                true => "none".to_owned(),
+                false => known.join(", "),
+            },
+        });
+    }
+    let path = folder.join("revoked");
+    let mut all = revoked(&path)?;
+    let keys = Keys::load(&folder.join(name), Role::Datapath)?;
+    all.insert(Fingerprint::of(&keys.certificate), name.to_owned());
+    let mut lines: Vec<String> = all.iter().map(|(print, name)| format!("{print} {name}\n")).collect();
+    lines.sort_unstable();
+    write(&path, &lines.concat())
+}
+
+/// The keys that count no more, with their names. None where the file is not there.
+pub(super) fn revoked(path: &Path) -> Result<HashMap<Fingerprint, String>, KeyError> {
+    let bytes = match read(path) {
+        Ok(bytes) => bytes,
+        Err(KeyError::File { why, .. }) if why.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),
+        Err(why) => return Err(why),
+    };
+    let garbage = |line: usize| KeyError::Garbage {
+        path: path.to_owned(),
+        what: "a list of revoked keys",
+        why: format!("line {line} is not a fingerprint (64 hexadecimal digits) and a name"),
+    };
+    let text = String::from_utf8(bytes).map_err(|_| garbage(1))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(index, line)| {
+            let (print, name) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+            let print = print.parse().map_err(|_| garbage(index + 1))?;
+            Ok((print, name.to_owned()))
+        })
+        .collect()
+}
+
+/// The datapath's name in its certificate.
+pub(super) fn name_of(certificate: &CertificateDer<'_>) -> Option<String> {
+    let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
+    let suffix = format!(".{}", Role::Datapath.domain());
+    parsed
+        .valid_dns_names()
+        .find_map(|name| name.strip_suffix(&suffix).map(str::to_owned))
+}
+
+fn is_name(name: &str) -> bool {
+    let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let form = name.chars().all(letters) && name.starts_with(|c: char| c.is_ascii_lowercase()) && !name.ends_with('-');
+    form && name.len() <= 40 && name != AGENT && name != "revoked"
+}
+
+fn folder_for_owner(folder: &Path) -> Result<(), KeyError> {
+    private::make_folder(folder).map_err(file(folder))
+}
+
+/// Who signs.
+struct Authority {
+    certificate: String,
+    params: CertificateParams,
+    key: KeyPair,
+}
+
+impl Authority {
+    /// That of a folder, made where there is none.
+    fn open(folder: &Path, now: SystemTime) -> Result<Authority, KeyError> {
+        let (public, private) = (folder.join("ca.pem"), folder.join("ca.key"));
+        let params = Authority::params(now);
+        if !private.exists() {
+            if public.exists() {
+                let why = io::Error::other(
+                    "it is not here, only its certificate is: keys are made where the authority is, or in another folder",
+                );
+                return Err(file(&private)(why));
+            }
+            folder_for_owner(folder)?;
+            let key = KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
+            write(&private, &pem_key(&key))?;
+            let certificate = Authority::certify(&params, &key, &public)?;
+            return Ok(Authority {
+                certificate,
+                params,
+                key,
+            });
+        }
+        let garbage = |path: &Path, what, why: String| KeyError::Garbage {
+            path: path.to_owned(),
+            what,
+            why,
+        };
+        let no_key = |why: String| garbage(&private, "a private key (PEM)", why);
+        let key = PrivateKeyDer::from_pem_slice(&secret(&private)?).map_err(|why| no_key(why.to_string()))?;
+        let key = KeyPair::try_from(&key).map_err(|why| no_key(why.to_string()))?;
+        // Whoever made the key may have been killed before it wrote the certificate.
+        let certificate = match public.exists() {
+            true => String::from_utf8_lossy(&read(&public)?).into_owned(),
+            false => Authority::certify(&params, &key, &public)?,
+        };
+        CertificateDer::from_pem_slice(certificate.as_bytes())
+            .map_err(|why| garbage(&public, "the certificate of an authority (PEM)", why.to_string()))?;
+        Ok(Authority {
+            certificate,
+            params,
+            key,
+        })
+    }
+
+    /// Its own certificate, which is written.
+    fn certify(params: &CertificateParams, key: &KeyPair, path: &Path) -> Result<String, KeyError> {
+        let certificate = pem("CERTIFICATE", params.self_signed(key)?.der());
+        write(path, &certificate)?;
+        Ok(certificate)
+    }
+
+    fn params(now: SystemTime) -> CertificateParams {
+        let mut params = valid(now);
+        params.distinguished_name.push(DnType::CommonName, "ccplane authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params
+    }
+
+    /// A certificate and its private key.
+    fn sign(&self, name: &str, role: Role, now: SystemTime) -> Result<String, KeyError> {
+        let mut params = valid(now);
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.subject_alt_names = vec![rcgen::SanType::DnsName(role.dns_name(name).try_into()?)];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![match role {
+            Role::Agent => ExtendedKeyUsagePurpose::ServerAuth,
+            Role::Datapath => ExtendedKeyUsagePurpose::ClientAuth,
+        }];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
+        let certificate = params.signed_by(&key, &Issuer::from_params(&self.params, &self.key))?;
+        Ok(pem_pair(&certificate, &key))
+    }
+}
+
+fn valid(now: SystemTime) -> CertificateParams {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let mut params = CertificateParams::default();
+    params.not_before = epoch + since.saturating_sub(BEFORE);
+    params.not_after = epoch + since + LASTS;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+}

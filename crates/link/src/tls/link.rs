@@ -1,0 +1,574 @@
+//! An agent's end: datapaths of other hosts over TLS, a connection each.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::identity::Fingerprint;
+use ccplane_units::{Duration, Time};
+use ccplane_wire::framed::{self, Frame, Hello};
+use ccplane_wire::{Command, Event, v2};
+use nix::poll::PollFlags;
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
+use rustls::{ServerConfig, ServerConnection};
+
+use super::keys::{self, Keys, Role};
+use super::revocations::Revocations;
+use super::strangers::Strangers;
+use super::stream::{CHUNK, Closed, SHARED_CHUNK, Stream};
+use super::tenants::{self, Tenant, Tenants};
+use super::trust;
+use crate::random;
+use crate::rest::Rest;
+use crate::warning::Warning;
+use crate::{Link, LinkError};
+use ccplane_agent::Allowed;
+use ccplane_agent::{Agent, DatapathId, FlowId};
+
+/// Connections of all keys. Each takes some 100 KB; many more datapaths than an agent can steer would only take memory.
+const CONNECTIONS_MAX: usize = 1024;
+/// Connections that are accepted in a turn. With fewer, hosts that return together wait; with more, a flood delays datapaths.
+const ACCEPTS_PER_TURN: usize = 16;
+/// Handshakes that go on in a turn. Each step costs up to a millisecond of signatures and key exchange.
+const HANDSHAKES_PER_TURN: usize = 4;
+/// Time to show a key. Shorter would refuse hosts behind slow links; longer would hold a slot for a silent peer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes that may wait for a datapath that does not read: the commands of a second for some thousand flows. Fewer would cut
+/// one that pauses; more would be memory for one that is gone.
+const UNSENT_MAX: usize = tenants::UNSENT_MAX / 4;
+/// Shortest silence after which a datapath may let its flows fall back. With a shorter one, heartbeats alone would keep the
+/// agent busy.
+const FALLBACK_AFTER_MIN: Duration = Duration::from_millis(10);
+/// Numbers of datapaths that a link has. They are used again after the last one.
+const NUMBERS: u32 = 1 << 24;
+
+/// Serves datapaths of other hosts. Each shows a key; the key's certificate is of this agent's authority, is a datapath's, and was not revoked.
+pub struct TlsLink {
+    listener: TcpListener,
+    config: Arc<ServerConfig>,
+    revocations: Revocations,
+    /// Drawn for this process.
+    process: u64,
+    rest: Rest,
+    /// Time of the last receive.
+    now: Time,
+    refusals: Warning,
+    base: u32,
+    /// The number after the last one given.
+    next: u32,
+    strangers: Strangers<Stranger>,
+    tenants: Tenants,
+    /// Turns, so that another datapath is the first in each.
+    turns: usize,
+    /// In order of their numbers.
+    datapaths: Vec<Datapath>,
+    buffer: Box<[u8]>,
+    fields: Vec<u64>,
+}
+
+/// A connection that has not said who it is.
+struct Stranger {
+    stream: Stream,
+    peer: SocketAddr,
+    since: Time,
+}
+
+/// One that has shown its key and was welcomed.
+struct Datapath {
+    id: DatapathId,
+    name: String,
+    key: Fingerprint,
+    hello: Hello,
+    stream: Stream,
+    peer: SocketAddr,
+    packet: v2::Packet,
+    /// It has sent `Ready`.
+    began: bool,
+    /// It was logged that its key has too many flows.
+    too_many_said: bool,
+    closed: Option<Closed>,
+}
+
+impl TlsLink {
+    /// Listens at `address`, with the agent's key in the folder `keys`.
+    pub fn bind(address: SocketAddr, keys: &Path) -> Result<TlsLink, LinkError> {
+        TlsLink::with_clock(address, keys, Arc::new(DefaultTimeProvider))
+    }
+
+    /// The same, by a clock that says whether certificates are valid.
+    pub(super) fn with_clock(
+        address: SocketAddr,
+        keys: &Path,
+        clock: Arc<dyn TimeProvider>,
+    ) -> Result<TlsLink, LinkError> {
+        let keys = Keys::load(keys, Role::Agent)?;
+        let config = trust::agent(&keys, clock)?;
+        let revocations = Revocations::read(keys.revoked)?;
+        let failed = |why| LinkError::Listen { address, why };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(TlsLink {
+            listener,
+            config,
+            revocations,
+            process: super::process(),
+            rest: Rest::default(),
+            now: Time::ZERO,
+            refusals: Warning::default(),
+            base: 0,
+            next: 0,
+            strangers: Strangers::new(random::dice()),
+            tenants: Tenants::default(),
+            turns: 0,
+            datapaths: Vec::new(),
+            buffer: vec![0; CHUNK].into_boxed_slice(),
+            fields: Vec::new(),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// How many have not shown a key.
+    #[cfg(test)]
+    pub(super) fn strangers(&self) -> usize {
+        self.strangers.len()
+    }
+
+    /// The datapath that was here first.
+    #[cfg(test)]
+    pub(super) fn first(&self) -> Option<DatapathId> {
+        self.datapaths.first().map(|one| one.id)
+    }
+
+    /// Bytes that wait for that one.
+    #[cfg(test)]
+    pub(super) fn unsent(&self) -> usize {
+        self.datapaths.first().map_or(0, |one| one.stream.unsent())
+    }
+
+    /// Says something to all, whether it is a frame or not.
+    #[cfg(test)]
+    pub(super) fn say_to_all(&mut self, bytes: &[u8]) {
+        for datapath in &mut self.datapaths {
+            datapath
+                .stream
+                .frame(bytes)
+                .and_then(|()| datapath.stream.flush())
+                .expect("room");
+        }
+    }
+
+    fn accept(&mut self, now: Time) -> bool {
+        if self.rest.lasts(now) {
+            return false;
+        }
+        let mut any = false;
+        for _ in 0..ACCEPTS_PER_TURN {
+            match self.listener.accept() {
+                Ok((socket, peer)) => {
+                    any = true;
+                    self.take(socket, peer, now);
+                }
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return any,
+                Err(why)
+                    if matches!(
+                        why.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) => {}
+                Err(why) => {
+                    self.rest.begin(now, &why);
+                    return any;
+                }
+            }
+        }
+        any
+    }
+
+    fn take(&mut self, socket: TcpStream, peer: SocketAddr, now: Time) {
+        let tls = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other);
+        let stream = match tls.and_then(|tls| Stream::new(socket, tls.into())) {
+            Ok(stream) => stream,
+            Err(why) => {
+                if let Some(times) = self.refusals.due(now) {
+                    tracing::warn!(%peer, times, %why, "a connection could not be taken");
+                }
+                return;
+            }
+        };
+        let stranger = Stranger {
+            stream,
+            peer,
+            since: now,
+        };
+        let leaves = self.strangers.admit(peer.ip().into(), stranger);
+        if let Some(other) = leaves
+            && let Some(times) = self.refusals.due(now)
+        {
+            let strangers = self.strangers.len();
+            tracing::warn!(peer = %other.peer, times, strangers, "too many connections without a key: this one is dropped");
+        }
+    }
+
+    /// Goes on with the handshakes of strangers; true if one sent anything.
+    fn greet(&mut self, agent: &mut Agent, now: Time) -> bool {
+        let (mut welcomed, mut refused) = (Vec::new(), Vec::new());
+        let mut any = false;
+        let buffer = &mut self.buffer;
+        self.strangers.serve(HANDSHAKES_PER_TURN, |mut stranger| {
+            match stranger.hear(buffer, now) {
+                Ok((heard, None)) => {
+                    any |= heard;
+                    return (Some(stranger), heard);
+                }
+                Ok((_, Some(hello))) => welcomed.push((stranger, hello)),
+                Err(why) => refused.push((stranger, why)),
+            }
+            any = true;
+            (None, true)
+        });
+        for (stranger, hello) in welcomed {
+            match self.know(&stranger, hello, now) {
+                Ok((name, key)) => self.welcome(agent, now, stranger, (name, key), hello),
+                Err(why) => refused.push((stranger, why)),
+            }
+        }
+        for (stranger, why) in refused {
+            if let Some(times) = self.refusals.due(now) {
+                let why = in_words(&why);
+                tracing::warn!(peer = %stranger.peer, times, why, "a connection was refused");
+            }
+            stranger.stream.end(&why);
+        }
+        any
+    }
+
+    /// Returns the name and the key of a stranger that may stay. Its connection counts from here on.
+    fn know(&mut self, stranger: &Stranger, hello: Hello, now: Time) -> Result<(String, Fingerprint), Closed> {
+        let certificate = stranger.stream.certificate();
+        let certificate = certificate.ok_or_else(|| Closed::Ours("it shows no certificate".to_owned()))?;
+        let key = Fingerprint::of(certificate);
+        let name = keys::name_of(certificate).unwrap_or_else(|| "unnamed".to_owned());
+        if self.revocations.contain(&key) {
+            return Err(Closed::Ours(revoked(&name)));
+        }
+        for other in self
+            .datapaths
+            .iter_mut()
+            .filter(|one| one.key == key && one.closed.is_none())
+        {
+            if other.hello.process != hello.process {
+                return Err(Closed::Ours(format!(
+                    "the key of `{name}` is in use by a datapath at {}: give each process a key of its own (`ccplane keys DIR NAME`)",
+                    other.peer
+                )));
+            }
+            if other.hello.way == hello.way {
+                // What became of the former connection, the datapath knows better.
+                other.closed = Some(Closed::Ours("it connected anew".to_owned()));
+            }
+        }
+        if self.datapaths.len() >= CONNECTIONS_MAX {
+            return Err(Closed::Ours(format!(
+                "this agent has {CONNECTIONS_MAX} datapaths: it takes no more"
+            )));
+        }
+        let open = self
+            .datapaths
+            .iter()
+            .filter(|one| one.key == key && one.closed.is_none())
+            .count();
+        self.tenants.of(key).connect(now, open).map_err(Closed::Ours)?;
+        Ok((name, key))
+    }
+
+    /// A number that no datapath has, in use again only after all others.
+    fn number(&mut self, agent: &Agent) -> DatapathId {
+        loop {
+            let id = DatapathId(self.base + self.next);
+            self.next = (self.next + 1) % NUMBERS;
+            let live = self.datapaths.binary_search_by_key(&id, |one| one.id).is_ok();
+            if !live && agent.flows_held(id) == 0 {
+                return id;
+            }
+        }
+    }
+
+    fn welcome(
+        &mut self,
+        agent: &mut Agent,
+        now: Time,
+        stranger: Stranger,
+        (name, key): (String, Fingerprint),
+        hello: Hello,
+    ) {
+        let Stranger { mut stream, peer, .. } = stranger;
+        let id = self.number(agent);
+        agent.set_tenant(id, name.as_str().into());
+        if let Some(Allowed { suppressed }) = agent.line(now, id) {
+            tracing::info!(datapath = id.0, %name, %peer, suppressed, "a datapath connected");
+        }
+        let welcome = framed::hello(Hello {
+            process: self.process,
+            way: hello.way,
+        });
+        let closed = stream.frame(&welcome).err();
+        self.tenants.of(key).connected(id);
+        let at = self.datapaths.partition_point(|one| one.id < id);
+        let datapath = Datapath {
+            id,
+            name,
+            key,
+            hello,
+            stream,
+            peer,
+            packet: v2::Packet::new(),
+            began: false,
+            too_many_said: false,
+            closed,
+        };
+        self.datapaths.insert(at, datapath);
+    }
+
+    /// Cuts those whose keys were revoked.
+    fn look_at_revocations(&mut self, now: Time) {
+        if !self.revocations.look(now) {
+            return;
+        }
+        for datapath in &mut self.datapaths {
+            if self.revocations.contain(&datapath.key) {
+                datapath.closed = Some(Closed::Ours(revoked(&datapath.name)));
+            }
+        }
+    }
+
+    fn drop_closed(&mut self, agent: &mut Agent, now: Time) {
+        for datapath in self.datapaths.extract_if(.., |datapath| datapath.closed.is_some()) {
+            let (id, name, peer) = (datapath.id, &datapath.name, datapath.peer);
+            let line = agent.line(now, id);
+            agent.disconnected(id);
+            self.tenants.of(datapath.key).disconnected(agent, id);
+            match (line, &datapath.closed) {
+                (None, _) => {}
+                (Some(Allowed { suppressed }), Some(Closed::Gone | Closed::Goodbye(_)) | None) => {
+                    tracing::info!(datapath = id.0, %name, %peer, suppressed, "a datapath closed its connection");
+                }
+                (Some(Allowed { suppressed }), Some(why)) => {
+                    let why = in_words(why);
+                    tracing::warn!(datapath = id.0, %name, %peer, why, suppressed, "a datapath's connection ended");
+                }
+            }
+            if let Some(why) = &datapath.closed {
+                datapath.stream.end(why);
+            }
+        }
+    }
+}
+
+fn revoked(name: &str) -> String {
+    format!("the key of `{name}` was revoked: `ccplane keys DIR {name}` makes a new one")
+}
+
+fn in_words(why: &Closed) -> String {
+    match why {
+        Closed::Tls(why) => trust::in_words(why, "a datapath"),
+        why => why.to_string(),
+    }
+}
+
+impl Link for TlsLink {
+    fn number_from(&mut self, base: u32) {
+        self.base = base;
+    }
+
+    fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
+        let mut any = self.accept(now);
+        self.now = now;
+        any |= self.greet(agent, now);
+        self.look_at_revocations(now);
+        // A key that has the agent for itself is read in larger chunks, as fewer system calls cost less.
+        let chunk = match self.tenants.begin_turn() {
+            0 | 1 => CHUNK,
+            _ => SHARED_CHUNK,
+        };
+        self.turns = self.turns.wrapping_add(1);
+        let count = self.datapaths.len();
+        for index in 0..count {
+            let datapath = &mut self.datapaths[(index + self.turns) % count];
+            let tenant = self.tenants.of(datapath.key);
+            while datapath.closed.is_none() && tenant.may_read(now) {
+                let before = agent.work();
+                match datapath.receive(&mut self.buffer[..chunk], &mut self.fields, tenant, agent, now) {
+                    Ok(0) => break,
+                    Ok(bytes) => tenant.charge(now, bytes, agent.work() - before),
+                    Err(why) => datapath.closed = Some(why),
+                }
+                any = true;
+            }
+        }
+        self.drop_closed(agent, now);
+        any
+    }
+
+    fn send(&mut self, _agent: &mut Agent, _now: Time, to: DatapathId, command: &Command) {
+        let Ok(index) = self.datapaths.binary_search_by_key(&to, |one| one.id) else {
+            return;
+        };
+        let datapath = &mut self.datapaths[index];
+        if let Err(why) = datapath.send(command) {
+            datapath.closed = Some(why);
+        }
+    }
+
+    fn flush(&mut self, agent: &mut Agent) -> bool {
+        self.tenants.begin_flush();
+        for datapath in self.datapaths.iter_mut().filter(|one| one.closed.is_none()) {
+            if let Err(why) = datapath.flush() {
+                datapath.closed = Some(why);
+            } else if !self.tenants.of(datapath.key).add_unsent(datapath.stream.unsent()) {
+                let why = format!("{} bytes wait for the datapaths of its key", tenants::UNSENT_MAX);
+                datapath.closed = Some(Closed::Ours(why));
+            }
+        }
+        self.drop_closed(agent, self.now);
+        false
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.tenants.next_deadline(self.now)
+    }
+
+    fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
+        if !self.rest.is_on() {
+            watched.push((self.listener.as_fd(), PollFlags::POLLIN));
+        }
+        watched.extend(self.strangers.iter().map(|one| one.stream.watch(true)));
+        watched.extend(self.datapaths.iter().map(|one| {
+            let tenant = self.tenants.get(&one.key);
+            let reads = !tenant.is_some_and(|tenant| tenant.is_throttled(self.now));
+            one.stream.watch(reads)
+        }));
+    }
+}
+
+impl Stranger {
+    /// Goes on with the handshake. Returns whether anything arrived, and the peer's first message once it is there.
+    fn hear(&mut self, buffer: &mut [u8], now: Time) -> Result<(bool, Option<Hello>), Closed> {
+        if now.since(self.since) > PATIENCE {
+            return Err(Closed::Ours("it did not show a key in time".to_owned()));
+        }
+        let mut hello = None;
+        let taken = self.stream.read(buffer, &mut |frame| match (frame, hello) {
+            (Frame::Hello(said), None) => {
+                hello = Some(said);
+                Ok(())
+            }
+            _ => Err(Closed::Ours("it did not begin with who it is".to_owned())),
+        })?;
+        self.stream.flush()?;
+        Ok((taken > 0, hello))
+    }
+}
+
+impl Datapath {
+    /// Reads one chunk; returns its bytes.
+    fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        fields: &mut Vec<u64>,
+        tenant: &mut Tenant,
+        agent: &mut Agent,
+        now: Time,
+    ) -> Result<usize, Closed> {
+        let Datapath {
+            stream,
+            began,
+            id,
+            name,
+            ..
+        } = self;
+        let (others, mut too_many, mut too_often) = (tenant.flows_of_others(agent, *id), false, None);
+        let taken = stream.read(buffer, &mut |frame| {
+            let Frame::Packet(packet) = frame else {
+                return Err(Closed::Ours("it said twice who it is".to_owned()));
+            };
+            v2::read_events(packet, fields, &mut |mut event| {
+                match &mut event {
+                    Event::Ready { datapath } => {
+                        // The first one belongs to the connection.
+                        if std::mem::replace(began, true)
+                            && let Err(why) = tenant.begin(now)
+                        {
+                            too_often = Some(why);
+                        }
+                        let silence = datapath.fallback_after;
+                        datapath.fallback_after = silence.map(|silence| silence.max(FALLBACK_AFTER_MIN));
+                    }
+                    Event::FlowOpened { flow, .. } => {
+                        let id = FlowId {
+                            datapath: *id,
+                            flow: *flow,
+                        };
+                        let held = others + agent.flows_held(id.datapath);
+                        if held >= tenants::FLOWS_MAX && !agent.is_open(id) {
+                            too_many = true;
+                            return;
+                        }
+                    }
+                    Event::FlowClosed { .. }
+                    | Event::Report { .. }
+                    | Event::Refused { .. }
+                    | Event::Installed { .. } => {}
+                }
+                if too_often.is_none() {
+                    agent.handle(now, *id, event);
+                }
+            })?;
+            match too_often.take() {
+                Some(why) => Err(Closed::Ours(why)),
+                None => Ok(()),
+            }
+        })?;
+        if too_many && !std::mem::replace(&mut self.too_many_said, true) {
+            tracing::warn!(
+                datapath = id.0,
+                %name,
+                "its key has more than {} flows: the further ones stay with its own control",
+                tenants::FLOWS_MAX
+            );
+        }
+        Ok(taken)
+    }
+
+    fn send(&mut self, command: &Command) -> Result<(), Closed> {
+        if self.packet.command(command).is_err() {
+            self.give()?;
+            self.packet.command(command)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the packet to the stream.
+    fn give(&mut self) -> Result<(), Closed> {
+        if self.stream.unsent() + self.packet.as_bytes().len() > UNSENT_MAX {
+            return Err(Closed::Ours(format!(
+                "it does not read: {UNSENT_MAX} bytes wait for it"
+            )));
+        }
+        self.stream.packet(&self.packet)?;
+        self.packet.clear();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Closed> {
+        if !self.packet.is_empty() {
+            self.give()?;
+        }
+        self.stream.flush()?;
+        Ok(())
+    }
+}

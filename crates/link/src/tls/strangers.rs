@@ -1,0 +1,181 @@
+//! Slots of connections that have not shown a key.
+//!
+//! No newcomer is refused: in the place of a silent connection it would be kept out for as long as that is silent. A random
+//! one leaves instead, of the network that has the most, as in random early drop (OpenSSH's `MaxStartups`). A handshake
+//! takes some round trips, so that a datapath is rarely hit even in a flood.
+
+use std::net::IpAddr;
+
+use ccplane_agent::dice::Dice;
+
+/// Slots. Fewer would let a flood from many networks hit more handshakes; more would be memory for whoever has no key.
+const SLOTS: usize = 128;
+/// Slots of one network. Fewer would keep hosts waiting that return together from behind one address.
+const NETWORK_SLOTS: usize = 16;
+
+/// Whom an address belongs to: one IPv4 address, or the /64 that a single IPv6 host has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Network {
+    V4([u8; 4]),
+    V6([u16; 4]),
+}
+
+impl From<IpAddr> for Network {
+    fn from(address: IpAddr) -> Network {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Network::V4(address.octets()),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                Network::V6([a, b, c, d])
+            }
+        }
+    }
+}
+
+/// Connections without a key, in the order in which they are served.
+pub(super) struct Strangers<T> {
+    slots: Vec<(Network, T)>,
+    dice: Dice,
+}
+
+impl<T> Strangers<T> {
+    pub fn new(dice: Dice) -> Strangers<T> {
+        Strangers {
+            slots: Vec::new(),
+            dice,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().map(|(_, stranger)| stranger)
+    }
+
+    fn count(&self, network: Network) -> usize {
+        self.slots.iter().filter(|(other, _)| *other == network).count()
+    }
+
+    /// Takes a newcomer, and returns the one that leaves for it.
+    pub fn admit(&mut self, network: Network, stranger: T) -> Option<T> {
+        let all = 0..self.slots.len();
+        let candidates: Vec<usize> = if self.count(network) >= NETWORK_SLOTS {
+            all.filter(|index| self.slots[*index].0 == network).collect()
+        } else if self.slots.len() >= SLOTS {
+            let counts: Vec<usize> = self.slots.iter().map(|(other, _)| self.count(*other)).collect();
+            let most = counts.iter().copied().max();
+            all.filter(|index| Some(counts[*index]) == most).collect()
+        } else {
+            Vec::new()
+        };
+        let drawn = candidates.get(self.dice.below(candidates.len() as u64) as usize);
+        let leaves = drawn.map(|index| self.slots.remove(*index).1);
+        self.slots.push((network, stranger));
+        leaves
+    }
+
+    /// Calls `step` for each, until it was true `steps` times. Those for which it was go behind the others, or leave.
+    /// `step` returns the stranger if it stays, and whether it did something.
+    pub fn serve(&mut self, steps: usize, mut step: impl FnMut(T) -> (Option<T>, bool)) {
+        let mut served = Vec::new();
+        let mut waiting = std::mem::take(&mut self.slots).into_iter();
+        while served.len() < steps {
+            let Some((network, stranger)) = waiting.next() else {
+                break;
+            };
+            match step(stranger) {
+                (Some(stranger), false) => self.slots.push((network, stranger)),
+                (stranger, _) => served.push((network, stranger)),
+            }
+        }
+        self.slots.extend(waiting);
+        let stay = served
+            .into_iter()
+            .filter_map(|(network, stranger)| Some((network, stranger?)));
+        self.slots.extend(stay);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Floods with connections from these addresses, which say nothing, and counts the handshakes of a datapath that
+    /// come to their end. A handshake takes the time of ten newcomers.
+    fn succeed(attackers: &[&str], datapath: &str) -> usize {
+        let mut strangers = Strangers::new(Dice(1));
+        let attackers: Vec<Network> = attackers.iter().map(|one| Network::from(address(one))).collect();
+        let mut flood = attackers.iter().copied().cycle();
+        for network in flood.by_ref().take(10 * SLOTS) {
+            strangers.admit(network, 0);
+        }
+        (1..=1_000)
+            .filter(|number| {
+                strangers.admit(address(datapath).into(), *number);
+                for network in flood.by_ref().take(10) {
+                    strangers.admit(network, 0);
+                }
+                assert!(strangers.len() <= SLOTS);
+                let there = strangers.iter().any(|one| one == number);
+                strangers.serve(usize::MAX, |one| ((one == 0).then_some(one), false));
+                there
+            })
+            .count()
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn silent_connections_keep_no_datapath_out() {
+        let four = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"];
+        assert_eq!(succeed(&four, "198.51.100.1"), 1_000);
+        // Also one behind the address of an attacker.
+        let same = succeed(&four, "192.0.2.1");
+        assert!(same > 800, "{same}");
+        // A host with a /64 is one network, whatever addresses it takes.
+        let hosts: Vec<String> = (0..256).map(|host| format!("2001:db8::{host:x}")).collect();
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        assert_eq!(succeed(&hosts, "2001:db8:0:1::1"), 1_000);
+        // A flood from more networks than there are slots hits some.
+        let many: Vec<String> = (0..1_000)
+            .map(|net| format!("10.{}.{}.1", net / 256, net % 256))
+            .collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let left = succeed(&many, "192.0.2.1");
+        assert!(left > 850, "{left}");
+    }
+
+    #[test]
+    fn a_mapped_address_is_its_ipv4_address() {
+        assert_eq!(Network::from(address("::ffff:192.0.2.1")), address("192.0.2.1").into());
+        assert_ne!(Network::from(address("192.0.2.1")), address("192.0.2.2").into());
+        assert_eq!(Network::from(address("2001:db8::1")), address("2001:db8::ff:2").into());
+        assert_ne!(Network::from(address("2001:db8::1")), address("2001:db8:0:1::1").into());
+    }
+
+    #[test]
+    fn a_turn_serves_a_few_and_the_next_turn_the_others() {
+        let mut strangers = Strangers::new(Dice(1));
+        for number in 0..10u8 {
+            strangers.admit(Network::V4([10, 0, 0, number]), number);
+        }
+        let mut turn = |steps| {
+            let mut seen = Vec::new();
+            strangers.serve(steps, |one| {
+                // Even ones are silent.
+                if one % 2 == 1 {
+                    seen.push(one);
+                }
+                (Some(one), one % 2 == 1)
+            });
+            seen
+        };
+        assert_eq!(turn(3), [1, 3, 5]);
+        assert_eq!(turn(3), [7, 9, 1]);
+        assert_eq!(strangers.len(), 10);
+    }
+}
