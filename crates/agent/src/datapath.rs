@@ -9,7 +9,7 @@ mod message;
 
 use std::collections::BTreeMap;
 
-use ccplane_datapath::{Flow, Outcome, ProgramTable, Signals, Transport, Urgency};
+use ccplane_datapath::{Flow, Outcome, ProgramTable, Signals, SteeredFlow, Transport, Urgency};
 use ccplane_units::{Bytes, Rate, Time};
 use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats};
 
@@ -265,27 +265,26 @@ pub struct Lent<'a, W, T = ()> {
     number: u64,
 }
 
-impl<W: Way, T> Lent<'_, W, T> {
-    /// An ACK or a timeout; see [`Flow::on_ack`].
+impl<W: Way, T> SteeredFlow for Lent<'_, W, T> {
     #[inline(always)]
-    pub fn on_ack(&mut self, transport: &Transport, signals: &Signals) -> Outcome {
+    fn on_ack(&mut self, transport: &Transport, signals: &Signals) -> Outcome {
         self.run(transport.now, |flow, programs| {
             flow.on_ack(transport, signals, programs)
         })
     }
 
-    /// Its deadline has come; see [`Flow::on_deadline`].
     #[inline(always)]
-    pub fn on_deadline(&mut self, transport: &Transport) -> Outcome {
+    fn on_deadline(&mut self, transport: &Transport) -> Outcome {
         self.run(transport.now, |flow, programs| flow.on_deadline(transport, programs))
     }
 
-    /// When [`on_deadline`](Lent::on_deadline) is due.
     #[inline(always)]
-    pub fn next_deadline(&self) -> Option<Time> {
+    fn next_deadline(&self) -> Option<Time> {
         self.local.flow.next_deadline()
     }
+}
 
+impl<W: Way, T> Lent<'_, W, T> {
     /// What its owner keeps with it.
     pub fn beside(&mut self) -> &mut T {
         &mut self.local.beside

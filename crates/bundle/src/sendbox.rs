@@ -24,8 +24,7 @@
 //!
 //! What a program or an agent sets while there is no limit has no effect.
 
-use ccplane_agent::datapath::{Lent, Way};
-use ccplane_datapath::{Capabilities, Outcome, Signals, Transport};
+use ccplane_datapath::{Capabilities, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_qdisc::{Backlog, ClassesSpec, Drops, Packet, QueueSpec, QueueSpecError, SfqConfig, Size, Verdict};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
@@ -340,7 +339,7 @@ impl<P: Packet> Sendbox<P> {
     }
 
     /// Runs the algorithm's program if a tick or its own deadline has come; whether it was a tick.
-    pub fn drive<W: Way, T>(&mut self, now: Time, flow: &mut Lent<'_, W, T>) -> bool {
+    pub fn drive(&mut self, now: Time, flow: &mut impl SteeredFlow) -> bool {
         let ticks = now >= self.next_tick;
         if ticks {
             let signals = self.tick(now);

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use ccplane_agent::datapath::{Brought, Here, Local, Shared, Way, note};
 use ccplane_agent::{Agent, DynAlgorithm, FlowInfo, Options, Tables};
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
+use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_link::{AgentAddress, AgentThread, far_silence};
 use ccplane_link::{Pollable, There, beside};
 use ccplane_units::{Bytes, Duration, Time};

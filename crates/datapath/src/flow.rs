@@ -553,3 +553,15 @@ const RATE: u8 = place(reg::RATE);
 const SSTHRESH: u8 = place(reg::SSTHRESH);
 const SHOULD_REPORT: u8 = place(reg::SHOULD_REPORT);
 const SHOULD_RESET: u8 = place(reg::SHOULD_RESET);
+
+/// A flow of a datapath for the calls of its transport, with its programs and the way of its reports.
+pub trait SteeredFlow {
+    /// Takes an ACK or a timeout; see [`Flow::on_ack`].
+    fn on_ack(&mut self, transport: &Transport, signals: &Signals) -> Outcome;
+
+    /// Takes the flow's deadline; see [`Flow::on_deadline`].
+    fn on_deadline(&mut self, transport: &Transport) -> Outcome;
+
+    /// Returns when [`on_deadline`](SteeredFlow::on_deadline) is due.
+    fn next_deadline(&self) -> Option<Time>;
+}

@@ -26,7 +26,7 @@ mod table;
 pub use bytecode::{Clause, INFINITY, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
 pub use check::{CheckError, Place, Reason};
 pub use command::{Command, Refused, Target, Update};
-pub use flow::Flow;
+pub use flow::{Flow, SteeredFlow};
 #[doc(hidden)]
 pub use interpreter::interpret;
 pub use one_way::{OneWay, Stamps};

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use ccplane_agent::datapath::{Datapath, Shared, note};
 use ccplane_agent::{Agent, DynAlgorithm, Options, Tables};
-use ccplane_datapath::{Limits, Outcome, Signals, Transport};
+use ccplane_datapath::{Limits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_link::{AgentAddress, AgentThread};
 use ccplane_link::{Pollable, There, beside};
 use ccplane_units::{Bytes, Duration, Time};

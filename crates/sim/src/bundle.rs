@@ -11,6 +11,7 @@ use ccplane_agent::{DatapathId, FlowId as AgentFlow, FlowInfo};
 use ccplane_bundle::{
     FEEDBACK_BYTES, Marks, ModeChange, NOTICE_BYTES, Receivebox, Sendbox, SendboxConfig, Status, hash, passes,
 };
+use ccplane_datapath::SteeredFlow;
 use ccplane_qdisc::{DropReason, Ecn};
 use ccplane_transport::{Number, Segment};
 use ccplane_units::{Bytes, Time};

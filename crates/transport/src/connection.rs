@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::number::Number;
 use crate::proof::{NonceKey, Proof};
 use crate::rc3::Rc3Loop;
-use crate::receive::{MAX_CLASSES, Receiver};
+use crate::receive::Receiver;
 use crate::segment::{Kind, Segment, Side};
 use crate::send::flight::Flight;
 use crate::send::pacer::Pacer;
@@ -22,6 +22,7 @@ use crate::send::rate::DeliveryRate;
 use crate::send::recovery::{Repair, Withheld};
 use crate::send::rtt::Rtt;
 use crate::stats::Stats;
+use ccplane_qdisc::MAX_CLASSES;
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

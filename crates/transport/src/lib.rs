@@ -26,7 +26,7 @@ mod stats;
 mod steered;
 
 pub use ccplane_datapath::{OneWay, Stamps};
-pub use ccplane_qdisc::Ecn;
+pub use ccplane_qdisc::{Ecn, MAX_CLASSES};
 pub use config::{Config, Rc3};
 pub use connection::{Connection, Phase, State};
 pub use control::{Ack, Control, Event};
@@ -36,7 +36,7 @@ pub use native::{Cubic, Dctcp, Native, NewReno, Rcp, UnknownNative};
 pub use number::Number;
 pub use proof::Proof;
 pub use rc3::{Rc3Stats, Rc3Stop};
-pub use receive::{MAX_CLASSES, Rc3Arrivals};
+pub use receive::Rc3Arrivals;
 pub use segment::{Kind, MAX_RANGES, Part, Range, Segment, Side};
 pub use send::prr::Prr;
 pub use send::rate::{DeliveryRate, RateSample, Stamp};

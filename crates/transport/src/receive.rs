@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use ccplane_qdisc::Ecn;
+use ccplane_qdisc::{Ecn, MAX_CLASSES};
 use ccplane_units::Time;
 
 use crate::config::Config;
@@ -11,9 +11,6 @@ use crate::number::Number;
 use crate::proof::Proof;
 use crate::ranges::RangeSet;
 use crate::segment::{Kind, MAX_RANGES, Range, Segment, Side};
-
-/// Classes that a connection knows; segments of others are dropped.
-pub const MAX_CLASSES: u8 = 8;
 
 /// The lowest class that an answer can name. Those below count as this one.
 const MOST_ECHO: u8 = MAX_CLASSES - 2;

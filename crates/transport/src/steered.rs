@@ -1,7 +1,6 @@
 //! A connection steered by an agent: a flow of its datapath behind the [`Control`] trait.
 
-use ccplane_agent::datapath::{Lent, Way};
-use ccplane_datapath::{Capabilities, Outcome};
+use ccplane_datapath::{Capabilities, Outcome, SteeredFlow};
 use ccplane_units::Time;
 
 use crate::control::{Control, Event};
@@ -17,7 +16,7 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::RECOVERY)
     .with(Capabilities::KEEPS_WINDOW);
 
-impl<W: Way, T> Control for Lent<'_, W, T> {
+impl<F: SteeredFlow> Control for F {
     const STEERED: bool = true;
 
     #[inline(always)]
@@ -27,10 +26,10 @@ impl<W: Way, T> Control for Lent<'_, W, T> {
 
     #[inline]
     fn next_deadline(&self) -> Option<Time> {
-        Lent::next_deadline(self)
+        SteeredFlow::next_deadline(self)
     }
 
     fn on_deadline(&mut self, event: &Event<'_>) -> Outcome {
-        Lent::on_deadline(self, &event.transport())
+        SteeredFlow::on_deadline(self, &event.transport())
     }
 }
