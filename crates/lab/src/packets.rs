@@ -26,7 +26,7 @@ use crate::record::{LinkRecord, Record, Told};
 use crate::result::{ContenderResult, HostFigures, Setup};
 use crate::run::{Place, Prepared};
 use crate::scenario::{Link, Scenario, Topology};
-use crate::sim::{self, Plan as Network};
+use crate::sim::{self, Plan as Network, second_loop};
 use crate::stamped::Stamping;
 use crate::steer::Steered;
 use crate::traffic;
@@ -298,7 +298,7 @@ impl<'s> Path<'s> {
         let emulator = Emulator::start(self.config(seed)).map_err(|error| Error::from_emulator(error, false))?;
         let (before, watch) = (Reading::now(None), Watch::start());
         let mut shown = Shown::new(self.scenario.duration, progress);
-        let rc3 = self.scenario.transport.rc3;
+        let rc3 = self.scenario.transport.rc3.map(second_loop);
         let look = |gone, received| shown.look(gone, received);
         let (recorded, second_loop) = real::user::run(
             &emulator,

@@ -26,7 +26,7 @@ pub use episode::Episode;
 use one::Job;
 pub(crate) use one::{broken, mixture, native};
 pub use plan::switched_on;
-pub(crate) use plan::{Pairs, Plan};
+pub(crate) use plan::{Pairs, Plan, second_loop};
 pub use stamps::put_stamps;
 
 /// The simulator: virtual time, as many runs at once as there are threads.

@@ -10,10 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::RunResult;
+use ccplane_lab::scenario::Rc3;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Error, Options, Over, Packets, Place, Quiet, files, report};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
-use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Rate};
 use host::{privileged, registers, steers};
 
@@ -66,7 +66,10 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
         .with_flows(2)
         .with_bottleneck(|link| link.queue = queue);
     for second_loop in [false, true] {
-        scenario.transport.rc3 = second_loop.then(Rc3::default);
+        scenario.transport.rc3 = second_loop.then_some(Rc3 {
+            levels: None,
+            verify: true,
+        });
         let result = run_on(&Packets::over(Over::Udp), &scenario).unwrap();
         for c in &result.contenders {
             let f = &c.figures;

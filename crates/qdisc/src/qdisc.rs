@@ -2,6 +2,9 @@
 
 use ccplane_units::{Duration, Rate, Time};
 
+/// Priority classes that a packet can have: 0, the highest, to 7, as 802.1p has them.
+pub const MAX_CLASSES: u8 = 8;
+
 /// The two ECN bits of a packet (RFC 3168 section 5; RFC 9331 section 4 for what ECT(1) and CE say of L4S).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use ccplane_qdisc::MAX_CLASSES;
 use ccplane_qdisc::{ClassSpec, ClassesSpec, QueueSpec, QueueSpecError};
-use ccplane_transport::MAX_CLASSES;
 use ccplane_units::{Bytes, Rate};
 use toml::Spanned;
 

@@ -26,7 +26,6 @@ use std::path::Path;
 use std::str::FromStr;
 
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
-use ccplane_transport::Rc3;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 pub use bundle::{Bundle, BundleClass};
@@ -416,6 +415,20 @@ pub struct TransportOptions {
     pub min_rto: Option<Duration>,
     /// RC3's second loop.
     pub rc3: Option<Rc3>,
+}
+
+/// RC3's second loop (Mittal et al., NSDI 2014).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rc3 {
+    /// Priority levels below that of the first loop, 1 to [`MAX_LEVELS`](Rc3::MAX_LEVELS). `None`: as many as there can be.
+    pub levels: Option<u8>,
+    /// Stops the second loop where the path does not keep the priority, or where the first loop is delayed.
+    pub verify: bool,
+}
+
+impl Rc3 {
+    /// The levels that the transport has (section 2 of the paper). More would need classes of their own in every packet.
+    pub const MAX_LEVELS: u8 = 4;
 }
 
 /// What the results show.

@@ -3,14 +3,12 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use ccplane_transport::Rc3;
 use ccplane_units::Duration;
 use toml::Spanned;
 
-use crate::Problem;
-use crate::TransportOptions;
 use crate::context::Context;
 use crate::file::{self, Q};
+use crate::{Problem, Rc3, TransportOptions};
 
 /// Checks the table.
 pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<TransportOptions, Problem> {
@@ -38,23 +36,22 @@ pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<Tr
     }
     let levels = match &written.rc3_levels {
         Some(levels) => match u8::try_from(*levels.get_ref()) {
-            Ok(levels) if (1..=Rc3::MOST_LEVELS).contains(&levels) => levels,
+            Ok(levels) if (1..=Rc3::MAX_LEVELS).contains(&levels) => Some(levels),
             _ => {
                 return Err(context.problem(
                     levels,
                     format!("{} levels of priority for the second loop", levels.get_ref()),
                     "here",
-                    format!("give 1 to {}", Rc3::MOST_LEVELS),
+                    format!("give 1 to {}", Rc3::MAX_LEVELS),
                 ));
             }
         },
-        None => Rc3::default().levels,
+        None => None,
     };
     Ok(TransportOptions {
         rc3: written.rc3.then(|| Rc3 {
             levels,
             verify: written.rc3_verify.as_ref().is_none_or(|verify| *verify.get_ref()),
-            ..Rc3::default()
         }),
         mss,
         header_bytes: within(

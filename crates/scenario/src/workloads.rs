@@ -1,6 +1,6 @@
 //! The workloads of a scenario: exactly one kind each, and what that kind needs.
 
-use ccplane_transport::MAX_CLASSES;
+use ccplane_qdisc::MAX_CLASSES;
 use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_workload::{Arrivals, Carrier, Duty, Pause, Pick, SizeTable, Workload as Sends};
 use toml::Spanned;

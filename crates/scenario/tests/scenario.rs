@@ -335,9 +335,9 @@ fn the_second_loop_has_its_levels_and_its_checks() {
     let rc3 = |lines: &str| parse(&transport(lines)).unwrap().transport.rc3;
     assert_eq!(rc3("rc3 = false"), None);
     let usual = rc3("rc3 = true").unwrap();
-    assert_eq!((usual.levels, usual.verify), (4, true));
+    assert_eq!((usual.levels, usual.verify), (None, true));
     let own = rc3("rc3 = true\nrc3_levels = 2\nrc3_verify = false").unwrap();
-    assert_eq!((own.levels, own.verify), (2, false));
+    assert_eq!((own.levels, own.verify), (Some(2), false));
 }
 
 #[test]

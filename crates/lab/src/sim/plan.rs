@@ -10,7 +10,7 @@ use ccplane_sim::{
     Change as SimChange, LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, Remark, SimError, SimOptions,
     Simulation, Spread, TraceFlow, Workload as SimWorkload, WorkloadSpec, topology,
 };
-use ccplane_transport::Config;
+use ccplane_transport::{Config, Rc3};
 use ccplane_units::{Duration, Time};
 
 use super::instant::Instant;
@@ -404,8 +404,19 @@ fn config(options: &TransportOptions) -> Config {
         restart_after_idle: options.restart_after_idle.unwrap_or(own.restart_after_idle),
         initial_rto: options.initial_rto.unwrap_or(own.initial_rto),
         min_rto: options.min_rto.unwrap_or(own.min_rto),
-        rc3: options.rc3,
+        rc3: options.rc3.map(second_loop),
         discard: true,
+        ..own
+    }
+}
+
+/// Returns the transport's settings of RC3's second loop.
+pub(crate) fn second_loop(wanted: ccplane_scenario::Rc3) -> Rc3 {
+    const { assert!(ccplane_scenario::Rc3::MAX_LEVELS == Rc3::MOST_LEVELS) };
+    let own = Rc3::default();
+    Rc3 {
+        levels: wanted.levels.unwrap_or(own.levels),
+        verify: wanted.verify,
         ..own
     }
 }
