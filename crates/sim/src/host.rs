@@ -35,6 +35,7 @@ pub(crate) struct Nic {
 }
 
 /// A cache line, and its place in a list is found by a shift.
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Nic>() == 64);
 
 /// Ends that have something to send in a band below the highest, in turn, by their host's link and the band.
