@@ -1,7 +1,7 @@
 //! Any text as a gateway's configuration: one that prints itself as the same, or a problem at a line of the file with a way out.
 #![no_main]
 
-use ccplane_bundle::gateway::config::Config;
+use ccplane_gateway::config::Config;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

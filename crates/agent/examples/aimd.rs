@@ -5,7 +5,7 @@
 
 use ccplane_agent::datapath::{Datapath, Here, Shared};
 use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report, Tables};
-use ccplane_datapath::{Capabilities, Limits, Signals, Transport};
+use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 
 struct Aimd;

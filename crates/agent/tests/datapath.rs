@@ -6,7 +6,7 @@ use ccplane_agent::datapath::{Datapath, Delays, Here, Shared};
 use ccplane_agent::{
     Agent, Algorithm, Batch, Control, DatapathId, FlowInfo, FlowStats, Options, Programs, Report, Tables,
 };
-use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
+use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 
 /// Reports at every ACK.

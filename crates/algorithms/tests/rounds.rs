@@ -4,7 +4,7 @@
 use ccplane_agent::datapath::{Datapath, Here, Shared};
 use ccplane_agent::{Agent, FlowInfo, Options, Tables};
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
+use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 
 const MSS: u64 = 1448;

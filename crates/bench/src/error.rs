@@ -27,7 +27,7 @@ pub enum Error {
     Host(#[from] ccplane_host::Error),
     /// A gateway.
     #[error(transparent)]
-    Gateway(#[from] ccplane_bundle::gateway::GatewayError),
+    Gateway(#[from] ccplane_gateway::GatewayError),
     /// A benchmark's program does not compile.
     #[error(transparent)]
     Program(#[from] ccplane_lang::Diagnostics),

@@ -9,8 +9,6 @@
 
 mod estimate;
 mod feedback;
-#[cfg(feature = "gateway")]
-pub mod gateway;
 mod ledger;
 mod mark;
 mod mode;
@@ -25,7 +23,7 @@ pub use ledger::Unlikely;
 pub use mark::{Every, Marks, hash};
 pub use mode::{Mode, ModeChange, Reason, Seen, passes};
 pub use receivebox::Receivebox;
-pub use scheduler::ClassStatus;
+pub use scheduler::{CATCH_UP, ClassStatus};
 pub use sendbox::{CAPABILITIES, Sendbox, SendboxConfig, Status, TICK, Totals};
 
 #[cfg(test)]

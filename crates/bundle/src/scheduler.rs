@@ -6,7 +6,7 @@ use ccplane_units::{Duration, Rate, Time};
 /// A late caller gets at most what was due within so long. So a driver's thread that had to wait for a processor makes up for it.
 /// One that was stopped, or held back by a slower uplink, does not send in one burst what the limit would have spread over all
 /// that time.
-pub(crate) const CATCH_UP: Duration = Duration::from_millis(20);
+pub const CATCH_UP: Duration = Duration::from_millis(20);
 
 /// Queues behind a rate, or behind none.
 ///

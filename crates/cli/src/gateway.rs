@@ -8,9 +8,9 @@ mod run;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ccplane_bundle::gateway::config::{Algorithm, Config, Unusable};
-use ccplane_bundle::gateway::keys::{KeyError, PrivateKey};
-use ccplane_bundle::gateway::{Makes, status};
+use ccplane_gateway::config::{Algorithm, Config, Unusable};
+use ccplane_gateway::keys::{KeyError, PrivateKey};
+use ccplane_gateway::{Makes, status};
 use clap::{Args, Subcommand};
 
 use crate::exit::{Failure, Kind};

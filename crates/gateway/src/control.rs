@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use ccplane_host::checksum::{add, sum};
 
-use crate::PORT;
+use ccplane_bundle::PORT;
 
 const UDP: u8 = 17;
 const UDP_BYTES: usize = 8;
 const HOPS: u8 = 64;
 
 /// The longest packet that [`write`] makes: IPv6, UDP and the longest message.
-pub const LONGEST: usize = 40 + UDP_BYTES + crate::FEEDBACK_BYTES;
+pub const LONGEST: usize = 40 + UDP_BYTES + ccplane_bundle::FEEDBACK_BYTES;
 
 /// Writes a packet with this message and says how long it is; `None` between addresses of two families, or without room.
 pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Option<usize> {

@@ -8,6 +8,8 @@
 //! [`Config`](config::Config) says what a gateway is to do, [`Gateway`] does it. One thread sends, one receives, one answers handshakes; each algorithm has its
 //! own, and so have answers ([`status`]) and names of endpoints. With a plain WireGuard peer traffic passes unshaped.
 
+#![forbid(unsafe_code)]
+
 pub mod address;
 mod batch;
 pub mod config;

@@ -15,7 +15,7 @@ use super::control;
 use super::error::GatewayError;
 use super::path::Path;
 use super::tunnel::{Number, OVERHEAD, Refusal, Sealed, Tunnel};
-use crate::{Feedback, Marks, Message, Receivebox, Sendbox, SendboxConfig};
+use ccplane_bundle::{Feedback, Marks, Message, Receivebox, Sendbox, SendboxConfig};
 
 /// Bytes around a datagram: UDP and IPv4, or IPv6 with its longer header.
 const OUTER_V4: u32 = 28;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::forward::Shared;
 use super::pair::Pair;
-use crate::{ClassStatus, Mode, Reason};
+use ccplane_bundle::{ClassStatus, Mode, Reason};
 
 /// A gateway at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -16,7 +16,7 @@ use ccplane_wire::Command;
 use nix::poll::PollFlags;
 
 use super::error::GatewayError;
-use crate::CAPABILITIES;
+use ccplane_bundle::CAPABILITIES;
 
 /// What algorithms say of their bundles, by the bundle's number.
 type Said = Arc<Mutex<BTreeMap<u64, Vec<(&'static str, f64)>>>>;

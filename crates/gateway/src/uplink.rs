@@ -7,7 +7,7 @@
 use ccplane_qdisc::{Line, LineSpec};
 use ccplane_units::{Duration, Rate, Time};
 
-use crate::scheduler::CATCH_UP;
+use ccplane_bundle::CATCH_UP;
 
 /// What the uplink carries in this time is a turn, and at least a full packet. Longer, and the others wait longer for theirs; shorter,
 /// and fewer packets leave in one call.

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
-use ccplane_bundle::gateway::keys::PrivateKey;
-use ccplane_bundle::gateway::tunnel::{Door, Opened, Sealed, Tunnel};
+use ccplane_gateway::keys::PrivateKey;
+use ccplane_gateway::tunnel::{Door, Opened, Sealed, Tunnel};
 
 const BYTES: usize = 1_420;
 const PACKETS: u32 = 200_000;

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_bundle::gateway::config::{Algorithm, Config};
-use ccplane_bundle::gateway::keys::PrivateKey;
-use ccplane_bundle::gateway::tunnel::Door;
-use ccplane_bundle::gateway::{Gateway, Makes, Report};
+use ccplane_gateway::config::{Algorithm, Config};
+use ccplane_gateway::keys::PrivateKey;
+use ccplane_gateway::tunnel::Door;
+use ccplane_gateway::{Gateway, Makes, Report};
 use ccplane_host::{Namespace, Wire, has_ipv6};
 
 const PAYLOAD: usize = 1_200;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ccplane_bundle::gateway::config::Algorithm;
-use ccplane_bundle::gateway::keys::PrivateKey;
-use ccplane_bundle::gateway::status::{Question, ask};
-use ccplane_bundle::gateway::{Makes, Refused};
 use ccplane_bundle::{Every, Notice, PORT};
+use ccplane_gateway::config::Algorithm;
+use ccplane_gateway::keys::PrivateKey;
+use ccplane_gateway::status::{Question, ask};
+use ccplane_gateway::{Makes, Refused};
 use ccplane_host::{Tun, has_ipv6};
 
 use sites::{Sites, endpoint, makes, parse, peer, site, there_and_back};

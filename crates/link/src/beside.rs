@@ -249,7 +249,7 @@ impl Drop for Served {
 mod tests {
     use std::thread;
 
-    use ccplane_datapath::{Capabilities, Limits, Signals, Transport};
+    use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
     use ccplane_units::{Bytes, Duration};
     use ccplane_wire::FlowInfo;
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration as StdDuration, Instant};
 
-use ccplane_datapath::{Capabilities, Limits, Signals, Transport};
+use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
 use ccplane_units::Bytes;
 use ccplane_wire::v1;
 use nix::sys::stat::stat;

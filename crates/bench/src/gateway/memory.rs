@@ -74,8 +74,8 @@ fn ns_a_packet(waiting: u32, leaves: bool) -> Result<f64, Error> {
 fn bundle_bytes() -> Option<f64> {
     #[cfg(feature = "allocations")]
     {
-        use ccplane_bundle::gateway::{keys::PrivateKey, tunnel::Door};
         use ccplane_bundle::{Marks, Receivebox};
+        use ccplane_gateway::{keys::PrivateKey, tunnel::Door};
 
         use super::sites::KEYS;
 

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ccplane_algorithms::{Parameters, by_name};
-use ccplane_bundle::gateway::config::{Algorithm, Config};
-use ccplane_bundle::gateway::keys::PrivateKey;
-use ccplane_bundle::gateway::{Gateway, Listener, Makes};
+use ccplane_gateway::config::{Algorithm, Config};
+use ccplane_gateway::keys::PrivateKey;
+use ccplane_gateway::{Gateway, Listener, Makes};
 use ccplane_host::{Namespace, Offload, Tun};
 use ccplane_lab::wire;
 use ccplane_udp::Socket;

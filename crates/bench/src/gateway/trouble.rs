@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_bundle::gateway::keys::PrivateKey;
 use ccplane_emu::{Config, Emulator, LinkConfig, Way};
+use ccplane_gateway::keys::PrivateKey;
 use ccplane_host::{Namespace, die_with_parent};
 use ccplane_lab::wire;
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};

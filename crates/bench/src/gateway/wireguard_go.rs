@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use ccplane_bundle::gateway::keys::PrivateKey;
+use ccplane_gateway::keys::PrivateKey;
 use ccplane_host::{Namespace, die_with_parent};
 use ccplane_lab::wire;
 

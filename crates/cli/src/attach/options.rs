@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ccplane_agent::Tag;
-use ccplane_bundle::gateway::config::Ports;
+use ccplane_gateway::config::Ports;
 use ccplane_lab::Contender;
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ccplane_bundle::gateway::config::Ports;
+use ccplane_gateway::config::Ports;
 use ccplane_lab::Contender;
 use ccplane_problem::Text;
 use ccplane_units::{Bytes, Duration, Prefix, Rate};

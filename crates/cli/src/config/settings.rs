@@ -335,7 +335,7 @@ impl Settings {
             writeln!(f, "to = {}", text(to))?;
         }
         if let Some(ports) = &rule.selection.ports {
-            let ports = ccplane_bundle::gateway::config::Ports(ports.clone());
+            let ports = ccplane_gateway::config::Ports(ports.clone());
             writeln!(f, "port = {}", text(ports))?;
         }
         if rule.selection.system {

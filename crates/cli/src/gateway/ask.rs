@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use ccplane_bundle::gateway::status::{No, Question, ask};
+use ccplane_gateway::status::{No, Question, ask};
 use serde_json::Value;
 
 use crate::exit::{Failure, Kind};

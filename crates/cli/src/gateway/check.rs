@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ccplane_bundle::gateway::config::{Class, Config, Match, Peer};
+use ccplane_gateway::config::{Class, Config, Match, Peer};
 
 use super::read;
 use crate::Registry;

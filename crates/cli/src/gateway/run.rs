@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_bundle::gateway::{Gateway, GatewayError, status};
+use ccplane_gateway::{Gateway, GatewayError, status};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 

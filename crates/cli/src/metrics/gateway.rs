@@ -1,7 +1,7 @@
 //! What a gateway tells: of itself, of each peer by name, and of each class of a peer's queue. No address is in it, and no key.
 
 use ccplane_bundle::Mode;
-use ccplane_bundle::gateway::{ClassReport, PeerReport, Report};
+use ccplane_gateway::{ClassReport, PeerReport, Report};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Config, Peer};
-use crate::gateway::keys::PublicKey;
+use crate::keys::PublicKey;
 
 /// One difference. A peer is the same as long as its key is.
 #[derive(Clone, Debug, PartialEq)]

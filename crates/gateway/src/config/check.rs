@@ -13,9 +13,9 @@ use toml::Spanned;
 
 use super::file::{self, FarEnd, File, Q};
 use super::{ALGORITHM, Algorithm, Class, Config, DEVICE, Knows, MIN, MTU, Match, Peer, QUEUE, REST, Site};
-use crate::gateway::address::InterfaceAddress;
-use crate::gateway::keys::{KeyError, PrivateKey, PublicKey};
-use crate::gateway::peers::{PeerId, Routes};
+use crate::address::InterfaceAddress;
+use crate::keys::{KeyError, PrivateKey, PublicKey};
+use crate::peers::{PeerId, Routes};
 
 /// IPv6 asks for at least this (RFC 8200, section 5).
 const LEAST_MTU: u32 = 1_280;

@@ -14,8 +14,8 @@ use toml::Spanned;
 
 use super::classes::{Dscp, Ports, Protocol};
 use super::{Algorithm, Endpoint};
-use crate::gateway::address::InterfaceAddress;
-use crate::gateway::keys::PublicKey;
+use crate::address::InterfaceAddress;
+use crate::keys::PublicKey;
 
 /// A quantity with its place.
 pub(super) type Q<T> = Spanned<Text<T>>;

@@ -47,8 +47,8 @@ fn the_shortest_file_has_every_default() {
 #[test]
 fn the_examples_are_read() {
     for text in [
-        include_str!("../../../../../examples/gateway/site-a.toml"),
-        include_str!("../../../../../examples/gateway/site-b.toml"),
+        include_str!("../../../../examples/gateway/site-a.toml"),
+        include_str!("../../../../examples/gateway/site-b.toml"),
     ] {
         let config = parse(text).unwrap();
         assert!(config.peers[0].address.is_some());

@@ -19,9 +19,9 @@ use nix::sys::time::TimeSpec;
 
 use super::receive::{BUFFER_BYTES, STOP_SEEN_WITHIN, moved_to, send};
 use super::{Shared, Table};
-use crate::gateway::error::GatewayError;
-use crate::gateway::pair::{Half, Pair};
-use crate::gateway::tunnel::{For, Number, Opened};
+use crate::error::GatewayError;
+use crate::pair::{Half, Pair};
+use crate::tunnel::{For, Number, Opened};
 
 /// Initiations from the address of a peer, per second and at once. A peer begins one every two
 /// minutes, and repeats it after 5 s. Several peers may share an address.

@@ -16,11 +16,11 @@ use nix::sys::time::TimeSpec;
 
 use super::handshakes::finish;
 use super::{Direction, Shared, Table};
-use crate::gateway::error::GatewayError;
-use crate::gateway::pair::{Half, Pair};
-use crate::gateway::peers::PeerId;
-use crate::gateway::tunnel::{For, Opened};
-use crate::gateway::{control, mss, outer};
+use crate::error::GatewayError;
+use crate::pair::{Half, Pair};
+use crate::peers::PeerId;
+use crate::tunnel::{For, Opened};
+use crate::{control, mss, outer};
 
 /// A stop or another table is seen at the latest after this.
 pub(super) const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);

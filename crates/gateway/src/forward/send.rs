@@ -16,16 +16,16 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use super::{Direction, Shared, Table, find};
-use crate::gateway::batch::Batch;
-use crate::gateway::config::{Algorithm, Class, Config, Seen, class_of};
-use crate::gateway::error::GatewayError;
-use crate::gateway::pair::{Half, Pair, Waiting, around, full_packet};
-use crate::gateway::path::{self, Fit};
-use crate::gateway::steering::Steering;
-use crate::gateway::tunnel::{OVERHEAD, TICK};
-use crate::gateway::uplink::{Share, Uplink};
-use crate::gateway::{control, mss, outer};
-use crate::{Reason, passes};
+use crate::batch::Batch;
+use crate::config::{Algorithm, Class, Config, Seen, class_of};
+use crate::error::GatewayError;
+use crate::pair::{Half, Pair, Waiting, around, full_packet};
+use crate::path::{self, Fit};
+use crate::steering::Steering;
+use crate::tunnel::{OVERHEAD, TICK};
+use crate::uplink::{Share, Uplink};
+use crate::{control, mss, outer};
+use ccplane_bundle::{Reason, passes};
 
 /// Frames read before queues are served again, and their bytes, as in the emulator: with super-packets the bytes count.
 const FRAMES: usize = 32;

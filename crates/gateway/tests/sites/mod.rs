@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_bundle::gateway::config::{Algorithm, Config};
-use ccplane_bundle::gateway::keys::PrivateKey;
-use ccplane_bundle::gateway::{Gateway, Makes, Report};
+use ccplane_gateway::config::{Algorithm, Config};
+use ccplane_gateway::keys::PrivateKey;
+use ccplane_gateway::{Gateway, Makes, Report};
 use ccplane_host::{Namespace, Offload, Tun, has_ipv6};
 
 pub use network::Network;

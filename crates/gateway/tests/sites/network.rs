@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, O
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ccplane_bundle::gateway::too_big;
+use ccplane_gateway::too_big;
 use ccplane_host::{Frame, LONGEST_FRAME, Tun};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 

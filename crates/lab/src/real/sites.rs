@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_bundle::SendboxConfig;
-use ccplane_bundle::gateway::config::Config;
-use ccplane_bundle::gateway::keys::PrivateKey;
-use ccplane_bundle::gateway::{Gateway, Listener, Makes, PeerReport};
 use ccplane_emu::Emulator;
+use ccplane_gateway::config::Config;
+use ccplane_gateway::keys::PrivateKey;
+use ccplane_gateway::{Gateway, Listener, Makes, PeerReport};
 use ccplane_host::{InterfaceStats, Namespace, interface_stats};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration as StdDuration, Instant, SystemTime};
 
-use ccplane_datapath::{Capabilities, Limits, Signals, Transport};
+use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Hello};
 use ccplane_wire::{Command, Event, FlowInfo, Tags, v2};

@@ -7,13 +7,13 @@ use ccplane_udp::Marks;
 use ccplane_units::Time;
 
 use super::{Lane, Sending, classify};
-use crate::Sendbox;
-use crate::gateway::config::{Algorithm, Config, Peer};
-use crate::gateway::error::GatewayError;
-use crate::gateway::forward::{Found, Reload, Table};
-use crate::gateway::pair::{Half, Pair, Waiting, class_names, full_packet, sendbox};
-use crate::gateway::steering::Steering;
-use crate::gateway::uplink::{Share, Uplink};
+use crate::config::{Algorithm, Config, Peer};
+use crate::error::GatewayError;
+use crate::forward::{Found, Reload, Table};
+use crate::pair::{Half, Pair, Waiting, class_names, full_packet, sendbox};
+use crate::steering::Steering;
+use crate::uplink::{Share, Uplink};
+use ccplane_bundle::Sendbox;
 
 impl Sending {
     /// Adds a peer at a place of its own.
