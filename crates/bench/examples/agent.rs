@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ccplane_bench::agent::{Load, throughput};
 use ccplane_bench::control_loop::percentiles_us;
-use ccplane_lab::control_loop::{self, ControlLoop};
 use ccplane_link::Waiting;
+use ccplane_testbed::control_loop::{self, ControlLoop};
 
 fn main() {
     let quiet = Waiting {

@@ -5,8 +5,8 @@ mod reload;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::arena::{self, Options, Suite};
-use ccplane_lab::cpu::process_ns;
-use ccplane_lab::{Contender, Quiet, evaluate};
+use ccplane_lab::{Contender, Quiet, Sim, evaluate};
+use ccplane_testbed::cpu::process_ns;
 
 use crate::rounds::medians;
 use crate::{Error, Figures};
@@ -47,12 +47,11 @@ pub fn run(registry: &Registry, lacks: Option<String>) -> Result<Figures, Error>
         algorithm: Contender::ccplane("cubic"),
         only: Vec::new(),
         quick: true,
-        datapath: evaluate::Datapath::Sim,
         threads: 1,
         parts: None,
         command: String::new(),
     };
-    evaluate::run(&options, registry, &Quiet)?;
+    evaluate::run(&options, &Sim::default(), registry, &Quiet)?;
     figures
         .add(
             "evaluate_quick_cpu_s",

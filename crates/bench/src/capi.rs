@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ccplane_algorithms::Registry;
 use ccplane_capi::bench::{dropin_on_ack, on_ack};
-use ccplane_lab::cpu::this_thread_ns;
+use ccplane_testbed::cpu::this_thread_ns;
 
 use crate::rounds::median;
 use crate::{Error, Figures};

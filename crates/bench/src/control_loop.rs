@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ccplane_lab::control_loop::{self, ControlLoop};
 use ccplane_lab::metrics::Distribution;
 use ccplane_link::Waiting;
 use ccplane_report::Aim;
+use ccplane_testbed::control_loop::{self, ControlLoop};
 
 use crate::peers::{Against, ROUNDS, Who, client};
 use crate::rounds::medians;

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use ccplane_datapath::{Capabilities, Command, Flow, Limits, ProgramTable, Signals, Transport};
-use ccplane_lab::cpu::this_thread_ns;
+use ccplane_testbed::cpu::this_thread_ns;
 use ccplane_units::{Duration, Time};
 
 use crate::rounds::{Turns, median};

@@ -9,7 +9,7 @@ pub enum Error {
     Lab(#[from] ccplane_lab::Error),
     /// The exchange of messages between agent and datapath.
     #[error(transparent)]
-    Loop(#[from] ccplane_lab::control_loop::LoopError),
+    Loop(#[from] ccplane_testbed::control_loop::LoopError),
     /// The simulator.
     #[error(transparent)]
     Simulator(#[from] ccplane_sim::SimError),

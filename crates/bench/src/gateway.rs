@@ -254,7 +254,7 @@ fn shaped_run(who: Who, length: Span) -> Result<Packets, Error> {
             arguments.push("tbf");
             arguments.extend(bucket);
         }
-        ccplane_lab::wire::run(&sites.spaces[0], "tc", &arguments)
+        ccplane_testbed::wire::run(&sites.spaces[0], "tc", &arguments)
     };
     tbf("add")?;
     load::packets(&sites, MTU as usize, rate * 1.2, once, WARM_UP, WARM_UP)?;

@@ -8,10 +8,11 @@
 use std::fmt::Write;
 
 use ccplane_algorithms::Registry;
-use ccplane_lab::ends::Ends;
-use ccplane_lab::loopback::{Load, Run, one};
-use ccplane_lab::{Contender, wire};
+use ccplane_lab::Contender;
 use ccplane_report::{Aim, Table, wrap};
+use ccplane_testbed::ends::Ends;
+use ccplane_testbed::loopback::{Load, Run, one};
+use ccplane_testbed::wire;
 use ccplane_units::{Duration, Rate};
 use serde_json::json;
 

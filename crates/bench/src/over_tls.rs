@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ccplane_agent::{DatapathInfo, FlowInfo};
 use ccplane_datapath::Capabilities;
-use ccplane_lab::control_loop::{LoopError, Served, fresh_path, serving};
 use ccplane_link::{
     Clock, LinkError, Remote, Sent, Spinner, TlsAddress, TlsLink, TlsUplink, Waiting, make_keys, settle,
 };
+use ccplane_testbed::control_loop::{LoopError, Served, fresh_path, serving};
 use ccplane_wire::{Command, Event};
 
 /// How long an answer may take.

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use ccplane_lab::control_loop::LoopError;
 use ccplane_report::Aim;
+use ccplane_testbed::control_loop::LoopError;
 use serde_json::json;
 
 use crate::rounds::{Turns, median};

@@ -27,9 +27,9 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
     apart::sweep();
     let fail = |e| Failure::new(Kind::Failed, e);
     if let Some(to) = &args.to
-        && !ccplane_lab::traffic::exists(to)
+        && !ccplane_testbed::traffic::exists(to)
     {
-        let known = ccplane_lab::traffic::available().join(", ");
+        let known = ccplane_testbed::traffic::available().join(", ");
         return Err(
             Failure::text(Kind::Usage, format!("the kernel has no congestion control `{to}`"))
                 .hint(format!("it has {known}; nothing was changed")),

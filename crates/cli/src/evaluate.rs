@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ccplane_lab::Progress;
 use ccplane_lab::evaluate::{self, Options, QUESTIONS};
 use ccplane_lab::{Contender, Error};
+use ccplane_lab::{Place, Progress, Sim};
 use ccplane_report::Provenance;
+use ccplane_testbed::{Over, Packets};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
@@ -67,11 +68,12 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         list(json);
         return Ok(());
     };
-    let datapath = match args.datapath {
-        Datapath::Sim => evaluate::Datapath::Sim,
+    let (sim, linux) = (Sim::default(), Packets::over(Over::Tcp));
+    let place: &dyn Place = match args.datapath {
+        Datapath::Sim => &sim,
         Datapath::Linux => {
             doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
-            evaluate::Datapath::Linux
+            &linux
         }
     };
     let out = args
@@ -85,18 +87,17 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         algorithm,
         only: args.only.clone(),
         quick: args.quick,
-        datapath,
         threads: args.threads.unwrap_or(threads).max(1),
         parts: Some(out.join(PARTS)),
         command: again(&command_line()),
     };
-    evaluate::check(&options, registry).map_err(failure)?;
+    evaluate::check(&options, place, registry).map_err(failure)?;
     prepare(&out, args)?;
     let shown = Shown {
         bar: percent_bar(),
         stop: interrupt::flag()?,
     };
-    let evaluation = evaluate::run(&options, registry, &shown);
+    let evaluation = evaluate::run(&options, place, registry, &shown);
     shown.bar.finish_and_clear();
     let evaluation = evaluation.map_err(|error| match error {
         Error::Interrupted => Failure::text(Kind::Interrupted, "stopped before the end").hint(format!(

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ccplane_emu::Timing;
 use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
-use ccplane_lab::{Contender, Error, Options, Over, Packets, Place, Progress, RemoteAgent, Sim, files};
+use ccplane_lab::{Contender, Error, Options, Place, Progress, Sim, files};
 use ccplane_qdisc::LossModel;
 use ccplane_quic::Stack;
 use ccplane_report::Provenance;
+use ccplane_testbed::{BackendError, Over, Packets, RemoteAgent};
 use ccplane_units::{Duration, Rate};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
@@ -537,13 +538,16 @@ pub fn failure(error: Error) -> Failure {
         | Error::NotOnLinux { .. }
         | Error::Occupied { .. }
         | Error::UnknownControl { .. }
-        | Error::UnknownNative { .. }
         | Error::UnknownQuestion { .. }
-        | Error::Algorithm(_)
-        | Error::Emulator(ccplane_emu::Error::Queue { .. }) => Kind::Usage,
-        Error::NoPermission { .. } => Kind::Unsupported,
+        | Error::Algorithm(_) => Kind::Usage,
         Error::Interrupted => Kind::Interrupted,
-        _ => Kind::Failed,
+        _ => match BackendError::of(&error) {
+            Some(BackendError::UnknownNative { .. } | BackendError::Emulator(ccplane_emu::Error::Queue { .. })) => {
+                Kind::Usage
+            }
+            Some(BackendError::NoPermission { .. }) => Kind::Unsupported,
+            _ => Kind::Failed,
+        },
     };
     Failure::new(kind, error)
 }

@@ -152,7 +152,7 @@ pub fn bar(bytes: Option<u64>) -> ProgressBar {
 
 /// CPU time of this process so far, all threads, user and system, in seconds.
 pub fn cpu_seconds() -> f64 {
-    ccplane_lab::cpu::process_ns() as f64 / 1e9
+    ccplane_testbed::cpu::process_ns() as f64 / 1e9
 }
 
 /// What a network error in words means for a transfer to `peer`.

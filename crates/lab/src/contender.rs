@@ -2,7 +2,7 @@
 
 use ccplane_algorithms::{Parameters, Registry, UnknownAlgorithm};
 use ccplane_datapath::Capabilities;
-pub use ccplane_scenario::{Contender, suggestions};
+pub use ccplane_scenario::Contender;
 
 /// What has to be switched on for a contender: its connections offer ECN, or carry time stamps. Of those that are no
 /// algorithms of ours, kernel's or transport's, only DCTCP wants anything, ECN.
@@ -15,7 +15,7 @@ pub fn wants(contender: &Contender, registry: &Registry) -> Result<Capabilities,
 }
 
 /// Parameters as a user wrote them, for the registry.
-pub(crate) fn read(parameters: &[(String, String)]) -> Parameters {
+pub fn read(parameters: &[(String, String)]) -> Parameters {
     parameters
         .iter()
         .fold(Parameters::new(), |all, (name, value)| all.with(name, value))

@@ -20,16 +20,6 @@ pub enum Error {
         /// What to give instead.
         fix: &'static str,
     },
-    /// The kernel has no such congestion control.
-    #[error("the kernel has no congestion control `{name}`; it has {}{}{}", .known.join(", "), hint(.near), module(.name))]
-    UnknownNative {
-        /// What was asked for.
-        name: String,
-        /// What it has.
-        known: Vec<String>,
-        /// What may have been meant.
-        near: Vec<String>,
-    },
     /// ccplane's transport has no such congestion control.
     #[error("ccplane's transport has no congestion control `{name}`; it has {}{}", .known.join(", "), hint(.near))]
     UnknownControl {
@@ -40,15 +30,6 @@ pub enum Error {
         /// What may have been meant.
         near: Vec<String>,
     },
-    /// A QUIC stack has no such congestion control of its own.
-    #[error("native:{0}")]
-    UnknownOfQuic(#[from] ccplane_quic::host::UnknownNative),
-    /// An algorithm that a QUIC stack cannot run, or an agent that is not there.
-    #[error(transparent)]
-    Quic(#[from] ccplane_quic::PlaneError),
-    /// A QUIC stack that is not built in, for example.
-    #[error(transparent)]
-    QuicHost(#[from] ccplane_quic::host::HostError),
     /// There is no such question.
     #[error("there is no question `{name}`; there are {}{}", .known.join(", "), hint(.near))]
     UnknownQuestion {
@@ -97,22 +78,6 @@ pub enum Error {
         /// The command that does it again.
         repeat: String,
     },
-    /// The process may not make namespaces.
-    #[error(
-        "running real traffic needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN for namespaces and TUN devices{}): {cause}; \
-         try again with sudo. Without root, `ccplane check` and `ccplane doctor` run, and `ccplane bench datapath`, \
-         `bench control-loop` and `bench agent`",
-        if *.bpf { ", CAP_BPF and CAP_PERFMON for ccplane's algorithms" } else { "" }
-    )]
-    NoPermission {
-        /// What the system said.
-        cause: String,
-        /// Whether an algorithm of ccplane's is among the contenders.
-        bpf: bool,
-    },
-    /// The emulated path failed.
-    #[error(transparent)]
-    Emulator(ccplane_emu::Error),
     /// A connection or its observation failed.
     #[error("cannot {what}: {source}{}", if .hint.is_empty() { String::new() } else { format!("; {}", .hint) })]
     Traffic {
@@ -129,18 +94,6 @@ pub enum Error {
     /// One of its programs is wrong.
     #[error(transparent)]
     Program(#[from] ccplane_agent::AddError),
-    /// The agent in another process cannot run it.
-    #[error(transparent)]
-    Remote(#[from] ccplane_linux::RemoteError),
-    /// The kernel does not take it.
-    #[error(transparent)]
-    Kernel(ccplane_linux::LoadError),
-    /// The program that stamps could not be attached to sockets.
-    #[error("time stamps on kernel TCP: {0}")]
-    Sockets(ccplane_linux::select::SelectError),
-    /// The algorithm's thread ended without a word, which is a bug in ccplane.
-    #[error("the algorithm's thread ended early; please report this with the command that led to it")]
-    AgentEnded,
     /// A part of an experiment could not be kept.
     #[error("cannot write {}: {source}; choose another place with --out", .path.display())]
     Part {
@@ -166,6 +119,9 @@ pub enum Error {
     /// The user asked to stop.
     #[error("stopped before the end")]
     Interrupted,
+    /// What carries real packets failed; `ccplane_testbed::BackendError` says how.
+    #[error(transparent)]
+    Backend(Box<dyn std::error::Error + Send + Sync>),
 }
 
 fn hint(near: &[String]) -> String {
@@ -176,52 +132,7 @@ fn hint(near: &[String]) -> String {
     }
 }
 
-fn module(name: &str) -> String {
-    let known_module = [
-        "bbr",
-        "bic",
-        "cdg",
-        "dctcp",
-        "highspeed",
-        "htcp",
-        "hybla",
-        "illinois",
-        "lp",
-        "nv",
-        "scalable",
-        "vegas",
-        "veno",
-        "westwood",
-        "yeah",
-    ];
-    let loadable = known_module.contains(&name);
-    if loadable {
-        format!("; if this kernel was built with it, `modprobe tcp_{name}` loads it")
-    } else {
-        String::new()
-    }
-}
-
 impl Error {
-    /// Tells the lack of privileges, which has a way out of its own, from everything else; `bpf`: whether BPF is wanted as well.
-    pub fn from_emulator(error: ccplane_emu::Error, bpf: bool) -> Error {
-        match error {
-            ccplane_emu::Error::Host(error) => Error::from_host(error, bpf),
-            error => Error::Emulator(error),
-        }
-    }
-
-    /// The same for what failed on the host's network; `bpf`: whether BPF is wanted as well.
-    pub fn from_host(error: ccplane_host::Error, bpf: bool) -> Error {
-        match error {
-            ccplane_host::Error::Permission { .. } => Error::NoPermission {
-                cause: error.to_string(),
-                bpf,
-            },
-            error => Error::Emulator(ccplane_emu::Error::Host(error)),
-        }
-    }
-
     /// An error of the traffic itself, for `map_err`: what was tried, and what may help (nothing where nobody knows).
     pub fn traffic(what: &'static str, hint: &'static str) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Traffic { what, source, hint }

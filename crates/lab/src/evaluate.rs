@@ -28,7 +28,7 @@ pub use measured::Measured;
 pub use page::page;
 pub(crate) use question::Run;
 pub use question::{Answer, Figure, Place, Question, Setting, Verdict};
-pub use run::{Datapath, Options, check, run};
+pub use run::{Options, check, run};
 pub(crate) use sketch::Sketch;
 
 /// The version of the names in the file of an evaluation, on docs/results-format.md.

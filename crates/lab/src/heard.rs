@@ -3,13 +3,9 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ccplane_agent::Hosted;
-use ccplane_linux::Observer;
 use ccplane_sim as sim;
-use ccplane_units::Time;
-use ccplane_wire::Event;
 
 /// The reports of a contender's run.
 #[derive(Clone, Debug, Default)]
@@ -23,12 +19,12 @@ pub struct Heard {
     /// The datapath's numbers of the flows that the result lists, in its order; `None` for one that was not steered.
     pub flows: Vec<Option<u64>>,
     /// By sender; the kernel's flows only.
-    numbers: HashMap<SocketAddr, u64>,
+    pub numbers: HashMap<SocketAddr, u64>,
 }
 
 /// Reports kept for `reports.csv`, the first of a run: a report every ACK makes thousands a second, each with a dozen
 /// fields.
-pub(crate) const KEPT: usize = 50_000;
+pub const KEPT: usize = 50_000;
 
 /// A program that reports.
 #[derive(Clone, Debug)]
@@ -56,64 +52,12 @@ pub struct Report {
     pub fields: Vec<u64>,
 }
 
-/// Listens to one algorithm's events.
-pub(crate) struct Listener<'a> {
-    count: &'a AtomicU64,
-    room: usize,
-    heard: Heard,
-}
-
-impl<'a> Listener<'a> {
-    /// Counts every report into `count` and keeps the first `room`.
-    pub(crate) fn new<'h>(hosted: impl Iterator<Item = &'h Hosted>, count: &'a AtomicU64, room: usize) -> Listener<'a> {
-        Listener {
-            count,
-            room,
-            heard: Heard::of(hosted),
-        }
-    }
-
-    pub(crate) fn into_heard(self) -> Heard {
-        self.heard
-    }
-}
-
-impl Observer for Listener<'_> {
-    fn event(&mut self, now: Time, event: &Event<'_>) {
-        match event {
-            Event::FlowOpened { flow, info } if self.room > 0 => {
-                self.heard.numbers.insert(info.local, *flow);
-            }
-            Event::Report {
-                flow,
-                program,
-                urgent,
-                fields,
-            } => {
-                self.count.fetch_add(1, Ordering::Relaxed);
-                if self.heard.reports.len() < self.room {
-                    self.heard.reports.push(Report {
-                        at_ns: now.as_nanos(),
-                        flow: *flow,
-                        program: *program,
-                        urgent: *urgent,
-                        fields: fields.to_vec(),
-                    });
-                } else {
-                    self.heard.not_kept += 1;
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
 /// The heading of the rows that [`Heard::csv`] adds.
-pub(crate) const CSV_HEADING: &str = "contender,flow,time_s,program,urgent,field,value\n";
+pub const CSV_HEADING: &str = "contender,flow,time_s,program,urgent,field,value\n";
 
 impl Heard {
     /// Nothing yet, of these algorithms.
-    fn of<'h>(hosted: impl Iterator<Item = &'h Hosted>) -> Heard {
+    pub fn of<'h>(hosted: impl Iterator<Item = &'h Hosted>) -> Heard {
         let programs = hosted.flat_map(|h| &h.programs).map(|program| Reporting {
             uid: program.uid,
             name: program.name.clone(),
@@ -126,7 +70,7 @@ impl Heard {
     }
 
     /// What a simulated agent heard, `count` reports in all, with flows in the order of the result.
-    pub(crate) fn simulated(world: &sim::World, agent: sim::AgentId, count: u64, flows: &[sim::FlowId]) -> Heard {
+    pub fn simulated(world: &sim::World, agent: sim::AgentId, count: u64, flows: &[sim::FlowId]) -> Heard {
         let hosted = world.agent(agent).into_iter().flat_map(|agent| agent.hosted());
         let kept = world.heard(agent);
         let reports = kept.iter().map(|report| Report {
@@ -145,18 +89,18 @@ impl Heard {
     }
 
     /// Reports that came, kept or not.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.reports.len() as u64 + self.not_kept
     }
 
     /// With flows in the order of their senders.
-    pub(crate) fn in_order_of(mut self, senders: &[SocketAddr]) -> Heard {
+    pub fn in_order_of(mut self, senders: &[SocketAddr]) -> Heard {
         self.flows = senders.iter().map(|sender| self.numbers.get(sender).copied()).collect();
         self
     }
 
     /// One row a field, since programs differ in theirs. Times count from `started_ns`.
-    pub(crate) fn csv(&self, contender: &str, started_ns: u64, csv: &mut String) {
+    pub fn csv(&self, contender: &str, started_ns: u64, csv: &mut String) {
         for report in &self.reports {
             let Some(program) = self.programs.iter().find(|p| p.uid == report.program) else {
                 continue;
@@ -174,46 +118,5 @@ impl Heard {
                 );
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ccplane_wire::FlowInfo;
-
-    #[test]
-    fn reports_are_counted_kept_and_named() {
-        let count = AtomicU64::new(0);
-        let local: SocketAddr = "10.0.0.1:7".parse().unwrap();
-        let mut listener = Listener::new([].into_iter(), &count, 2);
-        listener.heard.programs.push(Reporting {
-            uid: 9,
-            name: "window".into(),
-            fields: vec!["acked".into(), "rtt".into()],
-        });
-        let info = FlowInfo {
-            local,
-            ..FlowInfo::default()
-        };
-        listener.event(Time::from_nanos(1_000), &Event::FlowOpened { flow: 5, info });
-        for n in 0..3 {
-            let event = Event::Report {
-                flow: 5,
-                program: 9,
-                urgent: n == 1,
-                fields: &[n, 20_000],
-            };
-            listener.event(Time::from_nanos(2_000_000 + n), &event);
-        }
-        let heard = listener.into_heard().in_order_of(&[local]);
-        assert_eq!((count.into_inner(), heard.reports.len(), heard.not_kept), (3, 2, 1));
-        let mut csv = String::new();
-        heard.csv("reno", 1_000_000, &mut csv);
-        assert_eq!(
-            csv,
-            "reno,1,0.001000,window,0,acked,0\nreno,1,0.001000,window,0,rtt,20000\n\
-             reno,1,0.001000,window,1,acked,1\nreno,1,0.001000,window,1,rtt,20000\n"
-        );
     }
 }

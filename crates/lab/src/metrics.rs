@@ -169,7 +169,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// How long so many bytes take alone, ns: at the path's lowest rate, and one round trip (Bundler, EuroSys 2021, section 7.1).
-pub(crate) fn alone_ns(rtt: Duration, rate: Option<Rate>, bytes: u64) -> u64 {
+pub fn alone_ns(rtt: Duration, rate: Option<Rate>, bytes: u64) -> u64 {
     let sending = rate.map_or(0, |rate| {
         u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1))
     });

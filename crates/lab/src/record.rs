@@ -15,7 +15,7 @@ use crate::scenario::size_classes;
 
 /// What a run recorded, wherever it ran.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Record {
+pub struct Record {
     /// For how long bytes were counted.
     pub span: Duration,
     /// From when on goodput, use of the link and queueing delay count.
@@ -30,7 +30,7 @@ pub(crate) struct Record {
 
 /// What the drawn link did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LinkRecord {
+pub struct LinkRecord {
     /// Packets that left while bytes were counted: when since the start and after how long in the queue, ns; bytes.
     pub departures: Vec<(u64, u64, u64)>,
     /// What it could have carried, bytes.
@@ -43,7 +43,7 @@ pub(crate) struct LinkRecord {
 
 /// What a workload did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WorkloadRecord {
+pub struct WorkloadRecord {
     /// Its name in the scenario.
     pub name: String,
     /// Who controlled it; `None` for datagrams, which heed nothing.
@@ -75,7 +75,7 @@ pub(crate) struct WorkloadRecord {
 
 /// What a record says.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub struct Told {
     /// Of the workloads that are compared, and of the link.
     pub figures: Figures,
     /// Of all workloads, where there are several.
@@ -213,7 +213,7 @@ impl Record {
 
 impl LinkRecord {
     /// Packets that left from then on.
-    pub(crate) fn since(&self, warm: Duration) -> impl Iterator<Item = &(u64, u64, u64)> {
+    pub fn since(&self, warm: Duration) -> impl Iterator<Item = &(u64, u64, u64)> {
         let warm = warm.as_nanos();
         self.departures.iter().filter(move |(at, ..)| *at >= warm)
     }
@@ -324,7 +324,7 @@ fn goodputs<'r>(workloads: impl Iterator<Item = &'r WorkloadRecord>) -> Vec<f64>
 }
 
 /// What a flow's samples say.
-pub(crate) fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
+pub fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
     let last = samples.last().copied().unwrap_or_default();
     let mean = |value: fn(&Sample) -> f64| {
         let measured = Distribution::new(samples.iter().skip(1).map(value));
@@ -345,7 +345,7 @@ pub(crate) fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
 }
 
 /// The statistics of flows that ended, by the upper bounds of size classes.
-pub(crate) fn completions(completed: &[Completion], unfinished: u64, bounds: &[Bytes]) -> Completions {
+pub fn completions(completed: &[Completion], unfinished: u64, bounds: &[Bytes]) -> Completions {
     let classes = size_classes(bounds).into_iter().map(|(label, sizes)| {
         let members = completed.iter().filter(|c| sizes.contains(&c.bytes));
         class(label, members)

@@ -7,16 +7,17 @@
 mod bundles;
 mod second_loop;
 mod spread;
+mod tcp_info;
 mod workloads;
 
 use ccplane_units::Rate;
 use serde::{Deserialize, Serialize};
 
-pub use crate::diag::TcpInfo;
 pub use crate::heard::{Heard, Report, Reporting};
 pub use bundles::{BundleChange, BundleFigures, BundleSample};
 pub use second_loop::SecondLoop;
 pub use spread::{Columns, EachRun, Interval, Spread, TotalsColumns};
+pub use tcp_info::TcpInfo;
 pub use workloads::{AlgorithmFigures, Totals, WorkloadFigures, WorkloadSeries};
 
 /// The result of one run: every contender on the same kind of link with the same seed.
@@ -84,7 +85,7 @@ pub struct Setup {
     pub bin_ms: f64,
     /// Between two looks at a socket.
     pub sample_ms: f64,
-    /// Socket buffers, see [`crate::traffic::buffer_for`]; a simulated host has as much as it wants.
+    /// Socket buffers, see `ccplane_testbed::traffic::buffer_for`; a simulated host has as much as it wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_buffer_bytes: Option<usize>,
 }

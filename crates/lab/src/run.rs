@@ -24,6 +24,14 @@ pub trait Place: Sync {
 
     /// Whether time is real: runs need the machine for themselves, so that they take turns, and no two of them are alike.
     fn is_real(&self) -> bool;
+
+    /// What a page calls it.
+    fn name(&self) -> &'static str;
+
+    /// Whether it keeps up with the scenario, as far as that is known before the run.
+    fn keeps_up(&self, _scenario: &Scenario) -> bool {
+        true
+    }
 }
 
 /// A scenario that can run.

@@ -3,11 +3,11 @@
 use ccplane_workload::{Carrier, Workload};
 
 /// Flows of a workload that are looked at in time; of more, the first ones. More would fill a page that nobody can read.
-pub(crate) const MOST_SAMPLED: usize = 64;
+pub const MOST_SAMPLED: usize = 64;
 
 /// What a workload's bytes are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sends {
+pub enum Sends {
     /// Flows without end.
     Lasting,
     /// Flows that end when their bytes have arrived.
@@ -24,6 +24,7 @@ pub(crate) enum Sends {
 }
 
 impl Sends {
+    /// Returns how the workload sends.
     pub fn of(kind: &Workload) -> Sends {
         match kind {
             Workload::Bulk { bytes: None, .. } => Sends::Lasting,

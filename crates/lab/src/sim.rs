@@ -24,9 +24,9 @@ use crate::run::{Place, Prepared};
 use crate::scenario::{Kind, Scenario, Seeds};
 pub use episode::Episode;
 use one::Job;
-pub(crate) use one::{broken, mixture, native};
+pub use one::{broken, mixture, native};
 pub use plan::switched_on;
-pub(crate) use plan::{Pairs, Plan, second_loop};
+pub use plan::{Pairs, Plan, second_loop};
 pub use stamps::put_stamps;
 
 /// The simulator: virtual time, as many runs at once as there are threads.
@@ -54,6 +54,10 @@ impl Place for Sim {
     fn is_real(&self) -> bool {
         false
     }
+
+    fn name(&self) -> &'static str {
+        "simulator"
+    }
 }
 
 impl Prepared for Job<'_> {
@@ -79,7 +83,7 @@ pub fn virtual_time(scenario: &Scenario, seeds: Seeds) -> Duration {
 }
 
 /// Whether the simulator's transport has a control of this name.
-pub(crate) fn known_control(name: &str) -> Result<(), Error> {
+pub fn known_control(name: &str) -> Result<(), Error> {
     one::native(name).map(drop)
 }
 
@@ -106,7 +110,7 @@ fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
 }
 
 /// What a result says of a scenario, wherever it runs; seeds are added where they are known.
-pub(crate) fn setup(scenario: &Scenario, plan: &Plan, datapath: &str, bin: Duration) -> Setup {
+pub fn setup(scenario: &Scenario, plan: &Plan, datapath: &str, bin: Duration) -> Setup {
     let main = plan.network.spec(plan.main);
     let line = main.map(|spec| spec.line.clone());
     let rate = line

@@ -3,12 +3,8 @@
 
 mod common;
 
-use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
-use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Options, Over, Packets, Quiet, run};
 
-use ccplane_units::{Duration, Rate};
 use common::simulate;
 
 /// A packet on the wire, bits.
@@ -294,57 +290,4 @@ fn dx_by_rtt_fills_the_link_too() {
         println!("{senders} senders by RTT: {share:.4}, {queue:.2} packets");
         assert!(share > used && queue < most, "{senders} senders: {share}, {queue}");
     }
-}
-
-/// Kernel TCP agrees on ECN, its packets carry ECT, the emulated queue marks them, the marks come back one by one and hold
-/// the queue near the threshold: 20 packets, 2.5 ms at 96 Mbit/s.
-#[test]
-fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
-    if !nix::unistd::geteuid().is_root() {
-        let reason = "it makes namespaces and loads BPF programs: run it as root";
-        assert!(
-            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
-            "SKIPPED: {reason}"
-        );
-        eprintln!("SKIPPED: kernel_tcp_under_dctcp_is_marked_and_loses_nothing: {reason}");
-        return;
-    }
-    let (rate, rtt) = (Rate::from_bits_per_sec(96_000_000), Duration::from_millis(5));
-    let queue = "ecn:20p:200p".parse().unwrap();
-    let scenario = Scenario::over(vec!["dctcp".parse().unwrap()], rate, rtt, queue, Duration::from_secs(4))
-        .with_flows(2)
-        .sampled(Duration::from_millis(10));
-    let options = Options::once(1, "ccplane run");
-    let result = run(
-        &Packets::over(Over::Tcp),
-        &scenario,
-        &Registry::builtin(),
-        &options,
-        &Quiet,
-    )
-    .unwrap();
-    let c = &result.contenders[0];
-    let f = &c.figures;
-    println!(
-        "{:.1} Mbit/s, {:.2} ms, {} drops",
-        f.goodput_mbit, f.delay_mean_ms, f.queue_drops
-    );
-    for samples in &c.series.flows {
-        let last = samples.last().unwrap().tcp;
-        println!(
-            "ecn {}, {} of {} packets marked",
-            last.ecn,
-            last.delivered_ce,
-            last.bytes_acked / u64::from(last.mss)
-        );
-        assert!(last.ecn && last.delivered_ce > 10, "{last:?}");
-        let share = f64::from(last.delivered_ce) * f64::from(last.mss) / last.bytes_acked as f64;
-        assert!(share < 0.5, "marks are echoed one by one, not until answered: {share}");
-    }
-    assert_eq!(
-        f.queue_drops, 0,
-        "a queue of 200 packets that marks from 20 on does not fill"
-    );
-    // A machine that stands still makes bursts of its own.
-    assert!(f.goodput_mbit > 75.0 && (0.8..6.0).contains(&f.delay_mean_ms), "{f:?}");
 }

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ccplane_algorithms::Registry;
-use ccplane_lab::evaluate::{self, Datapath, Evaluation, Options, Verdict, run};
-use ccplane_lab::{Error, Progress, Quiet};
+use ccplane_lab::evaluate::{self, Evaluation, Options, Verdict};
+use ccplane_lab::{Error, Progress, Quiet, Sim};
 use ccplane_report::Provenance;
 
 fn options(algorithm: &str, only: &[&str]) -> Options {
@@ -13,11 +13,14 @@ fn options(algorithm: &str, only: &[&str]) -> Options {
         algorithm: algorithm.parse().unwrap(),
         only: only.iter().map(|name| (*name).to_owned()).collect(),
         quick: true,
-        datapath: Datapath::Sim,
         threads: 2,
         parts: None,
         command: format!("ccplane evaluate --alg {algorithm} --quick"),
     }
+}
+
+fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Evaluation, Error> {
+    evaluate::run(options, &Sim::default(), registry, progress)
 }
 
 fn ask(algorithm: &str, only: &[&str]) -> Evaluation {

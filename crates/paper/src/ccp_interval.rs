@@ -11,7 +11,7 @@ use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_lab::ends::Ends;
+use ccplane_testbed::ends::Ends;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-interval",

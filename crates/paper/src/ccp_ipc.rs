@@ -12,14 +12,15 @@ use ccplane_algorithms::Registry;
 use ccplane_link::Waiting;
 use ccplane_report::Aim;
 use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_testbed::BackendError;
 use serde::{Deserialize, Serialize};
 
 use super::page::Findings;
 use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_lab::control_loop::{self, ControlLoop};
 use ccplane_lab::metrics::Distribution;
+use ccplane_testbed::control_loop::{self, ControlLoop};
 
 pub use echo::{COMMAND as ECHO_COMMAND, serve as echo};
 
@@ -197,7 +198,7 @@ fn datagram(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, E
 
 /// Report and update through the kernel's ring buffer and the mapped table.
 fn mapped(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, Error> {
-    ccplane_linux::bench::mapped_times(exchanges, hogs).map_err(Error::Kernel)
+    ccplane_linux::bench::mapped_times(exchanges, hogs).map_err(|why| BackendError::Kernel(why).into())
 }
 
 /// Runs `work` beside threads that compute.

@@ -15,9 +15,9 @@ use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_lab::ends::Ends;
-use ccplane_lab::loopback::{Load, Run, one};
-use ccplane_lab::wire;
+use ccplane_testbed::ends::Ends;
+use ccplane_testbed::loopback::{Load, Run, one};
+use ccplane_testbed::wire;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-scalability",

@@ -17,9 +17,9 @@ use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_lab::ends::Ends;
 use ccplane_lab::stats::Ratio;
-use ccplane_lab::traffic::monotonic_ns;
+use ccplane_testbed::ends::Ends;
+use ccplane_testbed::traffic::monotonic_ns;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-slow-algorithm",

@@ -13,7 +13,8 @@ use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Options as RunOptions, Over, Packets, Place, Progress, Quiet, Sim, Step, run};
+use ccplane_lab::{Options as RunOptions, Place, Progress, Quiet, Sim, Step, run};
+use ccplane_testbed::{Over, Packets};
 
 /// The bottleneck.
 #[derive(Clone, Debug)]

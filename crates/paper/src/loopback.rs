@@ -8,11 +8,11 @@ use super::page::Findings;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_lab::ends::Ends;
-use ccplane_lab::loopback::{Load, Run, buffer, one};
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::stats::{Ratio, median_ratio};
+use ccplane_testbed::ends::Ends;
+use ccplane_testbed::loopback::{Load, Run, buffer, one};
 
 /// What to run.
 pub(super) struct Turns<'a> {

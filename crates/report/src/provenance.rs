@@ -3,9 +3,9 @@
 //! It stands beside figures and is no part of what they are compared or found again by: neither of a digest nor of the
 //! key of a part.
 
+use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fmt, fs};
 
-use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// What cannot be known here.
@@ -141,8 +141,8 @@ fn load(text: &str) -> [f64; 3] {
     reason = "the day stands beside figures; none of them depends on it"
 )]
 fn today() -> String {
-    let seconds = clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |t| t.tv_sec());
-    day(seconds.max(0).unsigned_abs())
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    day(now.map_or(0, |since| since.as_secs()))
 }
 
 /// The date, UTC, so many seconds after 1970 began.

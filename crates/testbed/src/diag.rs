@@ -8,64 +8,17 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use ccplane_lab::result::TcpInfo;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
-use serde::{Deserialize, Serialize};
 
 /// A socket to the kernel's `sock_diag`; it sees the TCP sockets of the network namespace it was opened in.
 #[derive(Debug)]
 pub struct Diag {
     socket: OwnedFd,
     answer: Vec<u8>,
-}
-
-/// One look at one socket. Windows and counts are in segments where the kernel counts segments, else in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TcpInfo {
-    /// 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
-    pub ca_state: u8,
-    /// Whether the two ends agreed on ECN.
-    #[serde(default)]
-    pub ecn: bool,
-    /// Whether the last delivery-rate sample was limited by the application.
-    pub app_limited: bool,
-    /// Maximum segment size, bytes of payload.
-    pub mss: u32,
-    /// Segments sent and not yet acknowledged.
-    pub unacked: u32,
-    /// Segments marked lost and not yet retransmitted.
-    pub lost: u32,
-    /// Smoothed round-trip time, µs.
-    pub srtt_us: u32,
-    /// Mean deviation of the round-trip time, µs.
-    pub rttvar_us: u32,
-    /// Slow-start threshold, segments; 0x7fffffff before the first loss.
-    pub ssthresh: u32,
-    /// Congestion window, segments.
-    pub cwnd: u32,
-    /// Segments retransmitted since the connection began.
-    pub retrans: u32,
-    /// Bytes/s; all ones when the flow is not paced.
-    pub pacing_rate: u64,
-    /// Segments that the peer said to have got with CE, since the connection began.
-    #[serde(default)]
-    pub delivered_ce: u32,
-    /// Bytes acknowledged since the connection began.
-    pub bytes_acked: u64,
-    /// Minimum round-trip time, µs.
-    pub min_rtt_us: u32,
-    /// The latest delivery-rate sample, bytes/s.
-    pub delivery_rate: u64,
-    /// Time with data to send, µs.
-    pub busy_us: u64,
-    /// Time during which the receiver's window was what held the sender back, µs.
-    pub rwnd_limited_us: u64,
-    /// Time during which the sender's buffer was what held it back, µs.
-    pub sndbuf_limited_us: u64,
-    /// Bytes sent again since the connection began.
-    pub bytes_retrans: u64,
 }
 
 // linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h
@@ -161,7 +114,7 @@ fn parse_answer(bytes: &[u8]) -> io::Result<Option<TcpInfo>> {
         if kind == INET_DIAG_INFO {
             return bytes
                 .get(at + 4..at + len)
-                .map(|info| Some(TcpInfo::parse(info)))
+                .map(|info| Some(parse_info(info)))
                 .ok_or_else(garbled);
         }
         at += len.next_multiple_of(4);
@@ -186,39 +139,37 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 /// `TCPI_OPT_ECN`
 const OPT_ECN: u8 = 8;
 
-impl TcpInfo {
-    /// Reads `struct tcp_info`; offsets as in `linux/tcp.h`.
-    fn parse(info: &[u8]) -> TcpInfo {
-        let byte = |at: usize| info.get(at).copied().unwrap_or(0);
-        let word = |at| u32_at(info, at).unwrap_or(0);
-        let long = |at: usize| {
-            info.get(at..at + 8)
-                .and_then(|b| b.try_into().ok())
-                .map(u64::from_ne_bytes)
-                .unwrap_or(0)
-        };
-        TcpInfo {
-            ca_state: byte(1),
-            ecn: byte(5) & OPT_ECN != 0,
-            app_limited: byte(7) & 1 == 1,
-            mss: word(16),
-            unacked: word(24),
-            lost: word(32),
-            srtt_us: word(68),
-            rttvar_us: word(72),
-            ssthresh: word(76),
-            cwnd: word(80),
-            retrans: word(100),
-            pacing_rate: long(104),
-            bytes_acked: long(120),
-            delivered_ce: word(196),
-            min_rtt_us: word(148),
-            delivery_rate: long(160),
-            busy_us: long(168),
-            rwnd_limited_us: long(176),
-            sndbuf_limited_us: long(184),
-            bytes_retrans: long(208),
-        }
+/// Reads `struct tcp_info`; offsets as in `linux/tcp.h`.
+fn parse_info(info: &[u8]) -> TcpInfo {
+    let byte = |at: usize| info.get(at).copied().unwrap_or(0);
+    let word = |at| u32_at(info, at).unwrap_or(0);
+    let long = |at: usize| {
+        info.get(at..at + 8)
+            .and_then(|b| b.try_into().ok())
+            .map(u64::from_ne_bytes)
+            .unwrap_or(0)
+    };
+    TcpInfo {
+        ca_state: byte(1),
+        ecn: byte(5) & OPT_ECN != 0,
+        app_limited: byte(7) & 1 == 1,
+        mss: word(16),
+        unacked: word(24),
+        lost: word(32),
+        srtt_us: word(68),
+        rttvar_us: word(72),
+        ssthresh: word(76),
+        cwnd: word(80),
+        retrans: word(100),
+        pacing_rate: long(104),
+        bytes_acked: long(120),
+        delivered_ce: word(196),
+        min_rtt_us: word(148),
+        delivery_rate: long(160),
+        busy_us: long(168),
+        rwnd_limited_us: long(176),
+        sndbuf_limited_us: long(184),
+        bytes_retrans: long(208),
     }
 }
 

@@ -8,8 +8,9 @@ use ccplane_emu::Emulator;
 use ccplane_host::Namespace;
 
 use crate::diag::Diag;
-use crate::error::Error;
+use crate::error::BackendError;
 use crate::traffic;
+use ccplane_lab::Error;
 
 /// Where the traffic goes: senders and receivers, who may be at the same place, and the receivers' address.
 pub struct Ends {
@@ -27,7 +28,9 @@ pub fn inside<T: Send>(
     action: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send,
 ) -> Result<T, Error> {
-    let done = namespace.run(work).map_err(|error| Error::from_host(error, false))?;
+    let done = namespace
+        .run(work)
+        .map_err(|error| BackendError::from_host(error, false))?;
     done.map_err(Error::traffic(action, ""))
 }
 
@@ -35,7 +38,7 @@ impl Ends {
     /// Both in one namespace, over loopback.
     pub fn loopback() -> Result<Ends, Error> {
         let namespace = Namespace::create(&format!("ccplane-bench-{}", std::process::id()))
-            .map_err(|error| Error::from_host(error, true))?;
+            .map_err(|error| BackendError::from_host(error, true))?;
         Ok(Ends {
             receiver: namespace.clone(),
             sender: namespace,
@@ -63,7 +66,7 @@ pub fn open(
     flows: usize,
     buffer: usize,
 ) -> Result<(Vec<TcpStream>, Vec<TcpStream>, Diag), Error> {
-    let inside = |error| Error::Emulator(ccplane_emu::Error::Host(error));
+    let inside = |error| -> Error { BackendError::Emulator(ccplane_emu::Error::Host(error)).into() };
     let ecn = wants.contains(Capabilities::ECN);
     let address = ends.address;
     let listener = ends

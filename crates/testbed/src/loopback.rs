@@ -6,15 +6,16 @@ use ccplane_units::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::burner::Burner;
-use crate::contender::Contender;
 use crate::cpu::Reading;
 use crate::diag::Diag;
 use crate::ends::Ends;
-use crate::error::Error;
+use crate::error::BackendError;
 use crate::machine::Watch;
-use crate::metrics;
 use crate::steer::Steered;
 use crate::traffic::{self, Plan};
+use ccplane_lab::Contender;
+use ccplane_lab::Error;
+use ccplane_lab::metrics;
 
 /// One run's figures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -135,7 +136,7 @@ pub fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Registry) 
     let listener = ends
         .receiver
         .run(|| traffic::listen(ends.address, buffer))
-        .map_err(|error| Error::from_host(error, true))?
+        .map_err(|error| BackendError::from_host(error, true))?
         .map_err(Error::traffic("listen for connections", ""))?;
     let (senders, diag) = ends
         .sender
@@ -146,7 +147,7 @@ pub fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Registry) 
                 .collect::<Result<Vec<_>, _>>()?;
             Ok((senders, Diag::open()?))
         })
-        .map_err(|error| Error::from_host(error, true))?
+        .map_err(|error| BackendError::from_host(error, true))?
         .map_err(Error::traffic("open connections", ""))?;
     let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic("accept the connections", ""))?;
 

@@ -11,25 +11,28 @@ use ccplane_units::{Bytes, Duration, Rate};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-use crate::contender::{Contender, read, suggestions};
+use crate::audit::{audit, link, mishaps};
 use crate::cpu::Reading;
 use crate::ends::Ends;
-use crate::error::Error;
-use crate::figures::{audit, capacity_course, link, mishaps};
-use crate::heard::Heard;
+use crate::error::BackendError;
 use crate::machine::{Machine, Watch};
-use crate::metrics;
-use crate::over::{MTU, Over, RemoteAgent};
-use crate::progress::Progress;
+use crate::over::{Over, RemoteAgent};
 use crate::real::{self, Controls, Layout, RealPlan, Recorded, Sites, apart, could_carry, refuses};
-use crate::record::{LinkRecord, Record, Told};
-use crate::result::{ContenderResult, HostFigures, Setup};
-use crate::run::{Place, Prepared};
-use crate::scenario::{Link, Scenario, Topology};
-use crate::sim::{self, Plan as Network, second_loop};
 use crate::stamped::Stamping;
 use crate::steer::Steered;
 use crate::traffic;
+use ccplane_lab::Error;
+use ccplane_lab::Progress;
+use ccplane_lab::capacity::MTU;
+use ccplane_lab::capacity::capacity_course;
+use ccplane_lab::heard::Heard;
+use ccplane_lab::metrics;
+use ccplane_lab::record::{LinkRecord, Record, Told};
+use ccplane_lab::result::{ContenderResult, HostFigures, Setup};
+use ccplane_lab::scenario::{Link, Scenario, Topology};
+use ccplane_lab::sim::{self, Plan as Network, second_loop};
+use ccplane_lab::{Contender, read, suggestions};
+use ccplane_lab::{Place, Prepared};
 
 /// Fewer and no bin is whole; the smallest bin is 10 ms wide.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -37,6 +40,9 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// Throughput and delay are binned by the round-trip time, as the papers do, but not finer than this: below, a bin of
 /// a slow link holds a handful of packets.
 const NARROWEST_BIN: Duration = Duration::from_millis(10);
+
+/// What the emulator keeps up with on any machine that it is tested on (docs/emulator.md).
+const FASTEST: Rate = Rate::from_bytes_per_sec(125_000_000);
 
 /// Real packets.
 #[derive(Clone, Debug)]
@@ -72,6 +78,21 @@ impl Place for Packets {
     fn is_real(&self) -> bool {
         true
     }
+
+    fn name(&self) -> &'static str {
+        match self.over {
+            Over::Tcp => "Linux TCP",
+            Over::Udp => "ccplane's transport over UDP",
+            Over::Quic(Stack::Noq) => "QUIC (noq)",
+            Over::Quic(Stack::Quinn) => "QUIC (quinn)",
+            Over::Quic(Stack::S2n) => "QUIC (s2n-quic)",
+        }
+    }
+
+    fn keeps_up(&self, scenario: &Scenario) -> bool {
+        let rate = layout(scenario, self.over).map(|layout| layout.forward().line.mean_rate());
+        rate.is_ok_and(|rate| rate.is_some_and(|rate| rate.bytes_per_sec() <= FASTEST.bytes_per_sec()))
+    }
 }
 
 /// A scenario over an emulated bottleneck.
@@ -103,7 +124,7 @@ impl<'s> Path<'s> {
             check(scenario, bottleneck, bottleneck.delay + *back)?;
         }
         if let Over::Quic(stack) = over {
-            built_in(stack)?;
+            built_in(stack).map_err(BackendError::from)?;
         }
         let layout = layout(scenario, over)?;
         let rtt = layout.rtt();
@@ -115,7 +136,7 @@ impl<'s> Path<'s> {
                 parts.push("[[bundle]] with an agent in another process: a site's gateway has its own".to_owned());
             }
             for contender in own.chain(hosts) {
-                if crate::wants(contender, registry)?.contains(Capabilities::ONE_WAY_DELAY) {
+                if ccplane_lab::wants(contender, registry)?.contains(Capabilities::ONE_WAY_DELAY) {
                     parts.push(format!(
                         "`{contender}` beside [[bundle]]: its time stamps would be on the emulated link, where a tunnel hides them"
                     ));
@@ -126,12 +147,8 @@ impl<'s> Path<'s> {
             return Err(refused(scenario, parts));
         }
         let datapath = match over {
-            Over::Tcp => "Linux TCP",
-            Over::Udp if scenario.transport.rc3.is_none() => "ccplane's transport over UDP",
-            Over::Udp => "ccplane's transport over UDP, with RC3's second loop",
-            Over::Quic(Stack::Noq) => "QUIC (noq)",
-            Over::Quic(Stack::Quinn) => "QUIC (quinn)",
-            Over::Quic(Stack::S2n) => "QUIC (s2n-quic)",
+            Over::Udp if scenario.transport.rc3.is_some() => "ccplane's transport over UDP, with RC3's second loop",
+            _ => packets.name(),
         };
         let mut setup = sim::setup(scenario, &network, datapath, rtt.max(NARROWEST_BIN));
         setup.socket_buffer_bytes = (over == Over::Tcp).then(|| buffer(&setup));
@@ -224,7 +241,7 @@ impl<'s> Path<'s> {
         let mut controls = Controls::start(hosts.into_iter().chain(own), self.registry, self.packets.agent.as_ref())?;
         let bpf = controls.all().next().is_some();
         let plan = self.plan(contender, seed, &controls)?;
-        let emulator = Emulator::start(self.config(seed)).map_err(|error| Error::from_emulator(error, bpf))?;
+        let emulator = Emulator::start(self.config(seed)).map_err(|error| BackendError::from_emulator(error, bpf))?;
         let mut sites = Sites::start(&emulator, &self.layout, self.scenario, contender, self.registry, seed)?;
         let ends = Ends::of(&emulator);
         // One set of stamps: those of the contender, or of the first that wants any.
@@ -250,7 +267,9 @@ impl<'s> Path<'s> {
         let (after, reports) = (Reading::now(thread), reports() - reports_before);
         let machine = watch.finish();
         let boxes = sites.finish(self.scenario, recorded.started_ns)?;
-        let report = emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
+        let report = emulator
+            .finish()
+            .map_err(|error| BackendError::from_emulator(error, bpf))?;
         if progress.cancelled() {
             return Err(Error::Interrupted);
         }
@@ -295,7 +314,7 @@ impl<'s> Path<'s> {
         progress: &dyn Progress,
     ) -> Result<ContenderResult, Error> {
         let plan = self.plan(contender, seed, &Controls::none())?;
-        let emulator = Emulator::start(self.config(seed)).map_err(|error| Error::from_emulator(error, false))?;
+        let emulator = Emulator::start(self.config(seed)).map_err(|error| BackendError::from_emulator(error, false))?;
         let (before, watch) = (Reading::now(None), Watch::start());
         let mut shown = Shown::new(self.scenario.duration, progress);
         let rc3 = self.scenario.transport.rc3.map(second_loop);
@@ -309,7 +328,9 @@ impl<'s> Path<'s> {
             look,
         )?;
         let (after, machine) = (Reading::now(None), watch.finish());
-        let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;
+        let report = emulator
+            .finish()
+            .map_err(|error| BackendError::from_emulator(error, false))?;
         if progress.cancelled() {
             return Err(Error::Interrupted);
         }
@@ -444,11 +465,6 @@ fn refused(scenario: &Scenario, parts: Vec<String>) -> Error {
     }
 }
 
-/// The bottleneck's mean rate, of a scenario that kernel TCP can run.
-pub(crate) fn bottleneck_rate(scenario: &Scenario) -> Option<Rate> {
-    layout(scenario, Over::Tcp).ok()?.forward().line.mean_rate()
-}
-
 /// Values with which nothing could be measured.
 fn check(scenario: &Scenario, link: &Link, rtt: Duration) -> Result<(), Error> {
     let bad = |what, value: String, fix| Err(Error::Bad { what, value, fix });
@@ -486,7 +502,7 @@ fn check(scenario: &Scenario, link: &Link, rtt: Duration) -> Result<(), Error> {
 /// Whether there is such an algorithm.
 fn known(contender: &Contender, over: Over, registry: &Registry, agent: Option<&RemoteAgent>) -> Result<(), Error> {
     if let (Contender::Native { name }, Over::Quic(stack)) = (contender, over) {
-        return Ok(Native::of(stack, name).map(drop)?);
+        return Ok(Native::of(stack, name).map(drop).map_err(BackendError::from)?);
     }
     match contender {
         // An agent in another process knows what it has.
@@ -494,7 +510,7 @@ fn known(contender: &Contender, over: Over, registry: &Registry, agent: Option<&
         Contender::Ccplane { name, parameters } => {
             let algorithm = registry.by_name(name, &read(parameters))?;
             if let Over::Quic(stack) = over {
-                stack.can_run(&*algorithm)?;
+                stack.can_run(&*algorithm).map_err(BackendError::from)?;
             }
             Ok(())
         }
@@ -506,11 +522,11 @@ fn known(contender: &Contender, over: Over, registry: &Registry, agent: Option<&
                 .into_iter()
                 .map(str::to_owned)
                 .collect();
-            Err(Error::UnknownNative {
+            Err(Error::from(BackendError::UnknownNative {
                 name: name.clone(),
                 near,
                 known,
-            })
+            }))
         }
     }
 }

@@ -37,8 +37,8 @@ use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
 use ccplane_workload::WorkloadSpec;
 
-use crate::contender::Contender;
-use crate::record::WorkloadRecord;
+use ccplane_lab::Contender;
+use ccplane_lab::record::WorkloadRecord;
 
 pub(crate) use controls::Controls;
 pub(crate) use events::{LinkEvent, could_carry};

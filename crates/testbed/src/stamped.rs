@@ -8,10 +8,11 @@ use ccplane_linux::stamp::{Arrival, Cost, StampCounters, Stamps};
 use ccplane_units::Duration;
 
 use crate::ends::Ends;
-use crate::error::Error;
-use crate::metrics::Distribution;
-use crate::result::{OneWayFigures, StampedPacket};
+use crate::error::BackendError;
 use crate::traffic::Transfer;
+use ccplane_lab::Error;
+use ccplane_lab::metrics::Distribution;
+use ccplane_lab::result::{OneWayFigures, StampedPacket};
 
 /// A full packet has at least this share of the largest one's bytes. Smaller ones take less time on the wire, which would
 /// show as a delay that no queue made.
@@ -28,13 +29,13 @@ impl Stamping {
     /// the first.
     pub fn start(mut stamps: Stamps, ends: &Ends, devices: [&str; 2]) -> Result<Stamping, Error> {
         for (namespace, device) in [&ends.sender, &ends.receiver].into_iter().zip(devices) {
-            stamps.confine(namespace).map_err(Error::Kernel)?;
+            stamps.confine(namespace).map_err(BackendError::Kernel)?;
             let attached = namespace
                 .run(|| stamps.attach_device(device))
-                .map_err(|error| Error::Emulator(ccplane_emu::Error::Host(error)))?;
-            attached.map_err(Error::Kernel)?;
+                .map_err(|error| BackendError::Emulator(ccplane_emu::Error::Host(error)))?;
+            attached.map_err(BackendError::Kernel)?;
         }
-        stamps.attach_sockets(None).map_err(Error::Sockets)?;
+        stamps.attach_sockets(None).map_err(BackendError::Sockets)?;
         Ok(Stamping {
             stamps,
             arrivals: Vec::new(),

@@ -17,9 +17,11 @@ use ccplane_linux::{
 };
 use nix::unistd::{Pid, gettid};
 
-use crate::error::Error;
-use crate::heard::{Heard, Listener};
+use crate::error::BackendError;
+use crate::listener::Listener;
 use crate::over::RemoteAgent;
+use ccplane_lab::Error;
+use ccplane_lab::heard::Heard;
 
 /// Slots of a run's flow table. Runs are in network namespaces of their own, which hold at most a
 /// quarter each.
@@ -81,7 +83,8 @@ impl Steered {
         keep: usize,
     ) -> Result<Steered, Error> {
         let mut options = Options::default();
-        let asked = remote_algorithms(&agent.address, &[name], options.limits.fallback_after)?;
+        let asked =
+            remote_algorithms(&agent.address, &[name], options.limits.fallback_after).map_err(BackendError::from)?;
         if let Some(round_trip) = asked.round_trip {
             options.limits.fallback_after = far_silence(round_trip);
         }
@@ -111,13 +114,13 @@ impl Steered {
         let stamps = stamped
             .then(|| Stamps::load(&[&kernel_name], true))
             .transpose()
-            .map_err(Error::Kernel)?;
+            .map_err(BackendError::Kernel)?;
         let options = Options {
             stamps: stamps
                 .as_ref()
                 .map(Stamps::storage)
                 .transpose()
-                .map_err(Error::Kernel)?,
+                .map_err(BackendError::Kernel)?,
             flows: FLOWS,
             ..options
         };
@@ -184,11 +187,11 @@ impl Steered {
             }),
             Ok(Err(error)) => {
                 let _ = thread.join();
-                Err(Error::Kernel(error))
+                Err(BackendError::Kernel(error).into())
             }
             Err(_) => match thread.join() {
                 Err(payload) => panic::resume_unwind(payload),
-                Ok(_) => Err(Error::AgentEnded),
+                Ok(_) => Err(BackendError::AgentEnded.into()),
             },
         }
     }
@@ -229,7 +232,7 @@ impl Steered {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(outcome)) => Ok(outcome),
             Some(Err(payload)) => panic::resume_unwind(payload),
-            None => Err(Error::AgentEnded),
+            None => Err(BackendError::AgentEnded.into()),
         }
     }
 }

@@ -20,7 +20,7 @@ use nix::sys::socket::{
 use nix::time::{ClockId, clock_gettime};
 
 use crate::diag::Diag;
-use crate::result::Sample;
+use ccplane_lab::result::Sample;
 
 /// What one call writes or reads, as iperf3 does: large enough that system calls cost little.
 const BLOCK: usize = 128 << 10;

@@ -10,7 +10,8 @@ use ccplane_host::Namespace;
 use ccplane_units::Rate;
 
 use crate::ends::Ends;
-use crate::error::Error;
+use crate::error::BackendError;
+use ccplane_lab::Error;
 
 /// The sender's address, in a private network of two (RFC 1918) that is nowhere but in the namespaces, as those that follow.
 pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
@@ -78,7 +79,7 @@ pub fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Error> {
     answer_at_once(&ends.receiver, "default", &["via", &FAR.to_string()])?;
     router
         .set_sysctl("net/ipv4/ip_forward", "1")
-        .map_err(|error| Error::from_host(error, true))?;
+        .map_err(|error| BackendError::from_host(error, true))?;
     for (device, bucket) in [("wire2", Some(there)), ("wire1", back)] {
         if let Some(Bucket { rate, burst, queue }) = bucket {
             let (burst, queue) = (burst.to_string(), queue.to_string());
@@ -100,7 +101,7 @@ pub(crate) fn answer_at_once(inside: &Namespace, to: &str, way: &[&str]) -> Resu
 
 fn namespace(end: &str, rate: u64) -> Result<Namespace, Error> {
     let id = std::process::id();
-    Namespace::create(&format!("ccplane-{id}-{end}-{rate}")).map_err(|error| Error::from_host(error, true))
+    Namespace::create(&format!("ccplane-{id}-{end}-{rate}")).map_err(|error| BackendError::from_host(error, true))
 }
 
 /// A pair of devices, one in each, with addresses.
@@ -130,7 +131,7 @@ pub fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), 
     command.args(arguments);
     let confined = inside
         .confine(&mut command)
-        .map_err(|error| Error::from_host(error, true))?;
+        .map_err(|error| BackendError::from_host(error, true))?;
     let fail = |what: String| {
         let told = Error::traffic("make a link between namespaces", "it needs `ip` and `tc` (iproute2)");
         told(io::Error::other(what))

@@ -9,7 +9,8 @@ use std::path::Path;
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::{Error, Options, Over, Packets, Place, Quiet, Sim, run};
+use ccplane_lab::{Error, Options, Place, Quiet, Sim, run};
+use ccplane_testbed::{Over, Packets};
 use host::{registers, steers};
 
 /// Words of a scenario, and what takes their place to make it short.

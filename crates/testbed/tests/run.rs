@@ -12,8 +12,9 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Rc3;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Error, Options, Over, Packets, Place, Quiet, files, report};
+use ccplane_lab::{Error, Options, Place, Quiet, files, report};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
+use ccplane_testbed::{Over, Packets};
 use ccplane_units::{Duration, Rate};
 use host::{privileged, registers, steers};
 
@@ -252,7 +253,9 @@ fn an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does() {
     );
     assert!(ours.host.agent_cpu_percent.is_some() && native.host.reports_per_s.is_none());
     assert!(
-        !ccplane_lab::traffic::available().iter().any(|name| name == "ccp_reno"),
+        !ccplane_testbed::traffic::available()
+            .iter()
+            .any(|name| name == "ccp_reno"),
         "it stayed registered"
     );
     assert_eq!(left_behind(), [] as [&str; 0]);

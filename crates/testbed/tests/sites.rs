@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Error, Options, Over, Packets, Place, Quiet, run};
+use ccplane_lab::{Error, Options, Place, Quiet, run};
+use ccplane_testbed::{Over, Packets};
 use host::{privileged, registers};
 
 /// Site `n`'s nodes and wires, at either side.

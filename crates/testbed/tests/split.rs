@@ -1,13 +1,15 @@
 //! Algorithms with every decision in the agent (`split=agent`), in the simulator, over UDP and on
 //! kernel TCP.
 
+#[path = "../../lab/tests/common/mod.rs"]
 mod common;
 #[path = "common/host.rs"]
 mod host;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
-use ccplane_lab::{Options, Over, Packets, Quiet, run};
+use ccplane_lab::{Options, Quiet, run};
+use ccplane_testbed::{Over, Packets};
 use common::{scenario, simulate};
 use host::{registers, steers};
 

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use ccplane_lab::control_loop::{Datapath, LoopError, with_agent};
 use ccplane_link::Waiting;
+use ccplane_testbed::control_loop::{Datapath, LoopError, with_agent};
 
 /// How to measure throughput.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,9 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Contender, Error, Options as RunOptions, Over, Packets, Quiet, run, waited_us};
+use ccplane_lab::{Contender, Error, Options as RunOptions, Quiet, run, waited_us};
 use ccplane_qdisc::{QueueSpec, Size};
+use ccplane_testbed::{Over, Packets};
 use ccplane_units::Duration;
 
 use super::{Options, QUEUE, RATE, Round};

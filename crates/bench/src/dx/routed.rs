@@ -7,13 +7,15 @@ use std::thread;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::metrics::{self, Distribution};
-use ccplane_lab::stamped::Stamping;
-use ccplane_lab::steer::Steered;
-use ccplane_lab::traffic::{self, Plan, Transfer};
-use ccplane_lab::wire::{self, Bucket, Routed};
-use ccplane_lab::{Contender, Diag, Error};
+use ccplane_lab::{Contender, Error};
 use ccplane_linux::Counters;
 use ccplane_linux::stamp::Cost;
+use ccplane_testbed::BackendError;
+use ccplane_testbed::Diag;
+use ccplane_testbed::stamped::Stamping;
+use ccplane_testbed::steer::Steered;
+use ccplane_testbed::traffic::{self, Plan, Transfer};
+use ccplane_testbed::wire::{self, Bucket, Routed};
 use ccplane_units::Duration;
 
 use super::{Link, Options, Round, SLOW, Turn};
@@ -125,7 +127,7 @@ fn one(
     registry: &Registry,
 ) -> Result<Seen, Error> {
     let ends = &path.ends;
-    let inside = |error| Error::from_host(error, true);
+    let inside = |error| BackendError::from_host(error, true);
     let mut steered = match contender {
         Contender::Native { .. } => None,
         Contender::Ccplane { name, parameters } => {
@@ -146,7 +148,7 @@ fn one(
         Some(_) => Capabilities::ONE_WAY_DELAY,
         None => Capabilities::default(),
     };
-    let (senders, receivers, diag) = ccplane_lab::ends::open(ends, &congestion, wants, flows, BUFFER)?;
+    let (senders, receivers, diag) = ccplane_testbed::ends::open(ends, &congestion, wants, flows, BUFFER)?;
 
     // The flood, from the receiver's side.
     let back = IpAddr::from(wire::SENDER);

@@ -1,7 +1,7 @@
 //! What a sendbox costs in memory: ns a packet, and bytes of a bundle.
 use ccplane_bundle::{Sendbox, SendboxConfig};
-use ccplane_lab::cpu::this_thread_ns;
 use ccplane_qdisc::Packet;
+use ccplane_testbed::cpu::this_thread_ns;
 use ccplane_units::{Duration, Time};
 
 use crate::rounds::median;

@@ -13,7 +13,7 @@ use ccplane_gateway::config::{Algorithm, Config};
 use ccplane_gateway::keys::PrivateKey;
 use ccplane_gateway::{Gateway, Listener, Makes};
 use ccplane_host::{Namespace, Offload, Tun};
-use ccplane_lab::wire;
+use ccplane_testbed::wire;
 use ccplane_udp::Socket;
 use ccplane_units::Rate;
 

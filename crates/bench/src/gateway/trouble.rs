@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use ccplane_emu::{Config, Emulator, LinkConfig, Way};
 use ccplane_gateway::keys::PrivateKey;
 use ccplane_host::{Namespace, die_with_parent};
-use ccplane_lab::wire;
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
+use ccplane_testbed::wire;
 use ccplane_units::Rate;
 
 use super::sites::{DEVICE, INNER, OUTER, PORT, Sites, Who, config};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ccplane_gateway::keys::PrivateKey;
 use ccplane_host::{Namespace, die_with_parent};
-use ccplane_lab::wire;
+use ccplane_testbed::wire;
 
 use super::sites::{INNER, KEYS, MTU, PORT};
 use crate::Error;

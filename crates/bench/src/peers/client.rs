@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ccplane_lab::control_loop::{Datapath, LoopError};
+use ccplane_testbed::control_loop::{Datapath, LoopError};
 
 /// How it waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
-    use ccplane_lab::control_loop::fresh_path;
+    use ccplane_testbed::control_loop::fresh_path;
 
     use super::*;
     use crate::peers::answer;

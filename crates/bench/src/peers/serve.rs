@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use ccplane_agent::{Agent, Options};
 use ccplane_datapath::{Target, Update};
-use ccplane_lab::control_loop::{Answer, LoopError, PROGRAM};
 use ccplane_link::{Clock, Datagram, Spinner, Waiting, serve};
+use ccplane_testbed::control_loop::{Answer, LoopError, PROGRAM};
 use ccplane_wire::v1::{self, Message};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, UnixAddr, connect, recv, send};

@@ -3,9 +3,10 @@
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::stats::{distance, distance_within};
-use ccplane_lab::{Contender, Options as RunOptions, Over, Packets, Place, Quiet, run as run_once};
+use ccplane_lab::{Contender, Options as RunOptions, Place, Quiet, run as run_once};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_quic::Stack;
+use ccplane_testbed::{Over, Packets};
 use ccplane_units::{Duration, Rate};
 
 use super::Options;

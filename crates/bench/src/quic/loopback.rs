@@ -4,10 +4,10 @@
 use std::time::Instant;
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_lab::cpu::process_ns;
 use ccplane_link::identity::Identity;
 use ccplane_quic::host::{Congestion, Host, Native, Options as HostOptions};
 use ccplane_quic::{Limits, Plane, Stack};
+use ccplane_testbed::cpu::process_ns;
 use ccplane_units::{Duration, Rate};
 
 use super::Options;

@@ -6,8 +6,8 @@
 
 use std::time::Instant;
 
-use ccplane_lab::cpu::this_thread_ns;
 use ccplane_sim::{SimError, Simulation, parallel};
+use ccplane_testbed::cpu::this_thread_ns;
 use ccplane_units::Time;
 
 use super::dumbbell;

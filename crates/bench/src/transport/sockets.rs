@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use ccplane_lab::Diag;
-use ccplane_lab::cpu::process_ns;
-use ccplane_lab::traffic::{self, Plan};
+use ccplane_testbed::Diag;
+use ccplane_testbed::cpu::process_ns;
+use ccplane_testbed::traffic::{self, Plan};
 use ccplane_transport::{Config, Native};
 use ccplane_udp::{Congestion, Host, Options, Stamping};
 use ccplane_units::Duration;

@@ -11,23 +11,11 @@ use super::{Evaluation, QUESTIONS};
 use crate::contender::Contender;
 use crate::error::Error;
 use crate::jobs;
-use crate::over::Over;
-use crate::packets::{self, Packets};
 use crate::parts::Parts;
 use crate::progress::{Pieces, Progress};
 use crate::run::{self, Place};
 use crate::scenario::{Scenario, Topology};
-use crate::sim::{self, Sim};
-
-/// Where the runs take place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Datapath {
-    /// The simulator: every question, in virtual time.
-    Sim,
-    /// This host's kernel TCP behind an emulated link: the questions whose runs have one algorithm on one link, in real
-    /// time, one run after the other.
-    Linux,
-}
+use crate::sim;
 
 /// Whom to ask what, and how.
 #[derive(Clone, Debug)]
@@ -38,8 +26,6 @@ pub struct Options {
     pub only: Vec<String>,
     /// Shorter and fewer runs.
     pub quick: bool,
-    /// Where.
-    pub datapath: Datapath,
     /// Threads of the simulator.
     pub threads: usize,
     /// Where finished runs are kept until all are done, so that an interrupted evaluation goes on from there. `None`
@@ -49,19 +35,22 @@ pub struct Options {
     pub command: String,
 }
 
-/// Kernel TCP takes as long as it says: its questions are asked in at most this much time a run.
+/// Real time: a run there takes at most this long.
 const LONGEST_REAL: Duration = Duration::from_secs(30);
-/// What the emulator keeps up with on any machine that it is tested on (docs/emulator.md); faster links are simulated only.
-const FASTEST_REAL_MBIT: f64 = 1_000.0;
 
-/// Asks, and judges.
-pub fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Evaluation, Error> {
-    let setting = setting(options, registry)?;
+/// Asks, and judges. The simulator is asked every question; real packets those whose runs they keep up with, one run after the other.
+pub fn run(
+    options: &Options,
+    place: &dyn Place,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Evaluation, Error> {
+    let setting = setting(options, place, registry)?;
     let mut left_out = Vec::new();
     let mut asked: Vec<(&'static Question, Plan)> = Vec::new();
     for question in wanted(&options.only)? {
         match (question.plan)(&setting) {
-            Plan::Runs(runs) if options.datapath == Datapath::Linux => match real(runs) {
+            Plan::Runs(runs) if place.is_real() => match real(runs, place) {
                 Some(runs) => asked.push((question, Plan::Runs(runs))),
                 None => left_out.push(question.name),
             },
@@ -84,7 +73,7 @@ pub fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> R
         .collect();
     let run_once = jobs.iter().enumerate().filter(|(at, job)| first(&jobs, job) == *at);
     let duration_s = run_once.map(|(_, job)| job.run.scenario.duration.as_secs_f64()).sum();
-    let results = all(&jobs, options, registry, progress)?;
+    let results = all(&jobs, options, place, registry, progress)?;
     let mut results = jobs.iter().zip(results).peekable();
 
     let mut answers = Vec::new();
@@ -120,10 +109,7 @@ pub fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> R
             .find(|doc| doc.name == options.algorithm.algorithm())
             .map_or(String::new(), |doc| doc.doc.to_owned()),
         command: options.command.clone(),
-        datapath: match options.datapath {
-            Datapath::Sim => "simulator",
-            Datapath::Linux => "Linux TCP",
-        },
+        datapath: place.name(),
         quick: options.quick,
         answers,
         left_out,
@@ -132,10 +118,10 @@ pub fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> R
     })
 }
 
-fn setting(options: &Options, registry: &Registry) -> Result<Setting, Error> {
+fn setting(options: &Options, place: &dyn Place, registry: &Registry) -> Result<Setting, Error> {
     match &options.algorithm {
         // A control of the datapath's own: the simulator is asked now, the kernel when the first run begins.
-        Contender::Native { name } if options.datapath == Datapath::Sim => sim::known_control(name)?,
+        Contender::Native { name } if !place.is_real() => sim::known_control(name)?,
         Contender::Native { .. } => {}
         Contender::Ccplane { name, parameters } => {
             let parameters = parameters
@@ -156,8 +142,8 @@ fn setting(options: &Options, registry: &Registry) -> Result<Setting, Error> {
 }
 
 /// Checks the algorithm and the questions without running anything.
-pub fn check(options: &Options, registry: &Registry) -> Result<(), Error> {
-    setting(options, registry)?;
+pub fn check(options: &Options, place: &dyn Place, registry: &Registry) -> Result<(), Error> {
+    setting(options, place, registry)?;
     wanted(&options.only).map(|_| ())
 }
 
@@ -181,18 +167,13 @@ fn wanted(only: &[String]) -> Result<Vec<&'static Question>, Error> {
         .collect())
 }
 
-/// The runs for kernel TCP, shortened to real time; none where one of them cannot be there.
-fn real(mut runs: Vec<Run>) -> Option<Vec<Run>> {
-    // What it is compared with is the kernel's own there, under the same names.
+/// The runs for real packets, shortened to real time; none where one of them cannot be there. What they are compared with is the
+/// datapath's own there, under the same names.
+fn real(mut runs: Vec<Run>, place: &dyn Place) -> Option<Vec<Run>> {
     for run in &mut runs {
         run.scenario.duration = run.scenario.duration.min(LONGEST_REAL);
-        let rate = packets::bottleneck_rate(&run.scenario)?;
-        let mbit = rate.bytes_per_sec() as f64 * 8.0 / 1e6;
-        if mbit > FASTEST_REAL_MBIT {
-            return None;
-        }
     }
-    Some(runs)
+    runs.iter().all(|run| place.keeps_up(&run.scenario)).then_some(runs)
 }
 
 struct Job<'p> {
@@ -226,6 +207,7 @@ fn cost(scenario: &Scenario) -> u64 {
 fn all(
     jobs: &[Job],
     options: &Options,
+    place: &dyn Place,
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Vec<Result<Measured, String>>, Error> {
@@ -235,14 +217,11 @@ fn all(
     order.sort_by_key(|at| std::cmp::Reverse(cost(at)));
     let pieces = Pieces::new(progress, order.iter().map(cost).sum());
     let mut results: Vec<Option<Result<Measured, String>>> = jobs.iter().map(|_| None).collect();
-    let threads = match options.datapath {
-        Datapath::Sim => options.threads,
-        Datapath::Linux => 1,
-    };
+    let threads = if place.is_real() { 1 } else { options.threads };
     let work = |at: usize| {
         let job = jobs.get(at).ok_or(Error::Interrupted)?;
         let piece = pieces.piece(job.cost, job.question.name);
-        let outcome = one(job, options, registry, &piece).inspect_err(|_| pieces.stop())?;
+        let outcome = one(job, options, place, registry, &piece).inspect_err(|_| pieces.stop())?;
         piece.finish();
         Ok(outcome)
     };
@@ -260,13 +239,17 @@ fn all(
 fn one(
     job: &Job,
     options: &Options,
+    place: &dyn Place,
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Result<Measured, String>, Error> {
     let name = format!("{}.{}.json", job.question.name, job.run.key);
     let key = format!(
-        "{:?} {} {}\n{}",
-        options.datapath, options.algorithm, job.run.scenario.duration, job.run.scenario.text
+        "{} {} {}\n{}",
+        place.name(),
+        options.algorithm,
+        job.run.scenario.duration,
+        job.run.scenario.text
     );
     if let Some(directory) = &options.parts
         && let Some(measured) = Parts::of_this_build(directory).kept(&name, &key)
@@ -274,10 +257,6 @@ fn one(
         return Ok(Ok(measured));
     }
     let once = run::Options::once(1, &options.command);
-    let place: &dyn Place = match options.datapath {
-        Datapath::Sim => &Sim::default(),
-        Datapath::Linux => &Packets::over(Over::Tcp),
-    };
     let result = run::run(place, &job.run.scenario, registry, &once, progress);
     let measured = match result {
         Ok(result) => Measured::of(result).kept(),

@@ -25,7 +25,7 @@ pub struct SecondLoop {
 
 impl SecondLoop {
     /// Of flows whose transport has it: one that never sent by it has none to show.
-    pub(crate) fn of<'t>(flows: impl Iterator<Item = &'t Rc3Stats>) -> SecondLoop {
+    pub fn of<'t>(flows: impl Iterator<Item = &'t Rc3Stats>) -> SecondLoop {
         let mut all = SecondLoop::default();
         for rc3 in flows {
             all.flows += 1;

@@ -18,9 +18,9 @@ use ccplane_units::{Bytes, Duration, Time};
 use super::look::{Looks, Part};
 use super::plan::Plan;
 use super::put_stamps;
+use crate::capacity::{Carrying, capacity_course, could_carry};
 use crate::contender::Contender;
 use crate::error::Error;
-use crate::figures::{Carrying, capacity_course, could_carry};
 use crate::heard::{self, Heard};
 use crate::metrics::Distribution;
 use crate::progress::Progress;
@@ -79,7 +79,7 @@ impl Job<'_> {
         seed: u64,
         progress: &dyn Progress,
     ) -> Result<(ContenderResult, Simulation<T>), Error> {
-        let begun = crate::traffic::monotonic_ns();
+        let begun = Stopwatch::start();
         let told = |error: SimError| self.told(error);
         sim.observe(self.plan.main).map_err(told)?;
         for (at, change) in &self.plan.events {
@@ -222,7 +222,7 @@ impl Job<'_> {
         parts: &[Part],
         record: Record,
         heard: Option<Heard>,
-        begun: u64,
+        begun: Stopwatch,
     ) -> ContenderResult {
         let span = record.span;
         let waited_mean_us = self.waited_mean_us(&record.link);
@@ -252,7 +252,7 @@ impl Job<'_> {
             algorithms,
             host: HostFigures {
                 reports_per_s,
-                wall_s: Some(crate::traffic::monotonic_ns().saturating_sub(begun) as f64 / 1e9),
+                wall_s: begun.elapsed_s(),
                 ..HostFigures::default()
             },
             audit: Audit {
@@ -327,7 +327,7 @@ impl Job<'_> {
 }
 
 /// What a run is called in which every workload has its own algorithm.
-pub(crate) fn mixture(scenario: &Scenario) -> String {
+pub fn mixture(scenario: &Scenario) -> String {
     let mut names: Vec<String> = Vec::new();
     for name in scenario.workloads.iter().filter_map(|w| w.algorithm.as_ref()) {
         if !names.contains(&name.to_string()) {
@@ -487,7 +487,7 @@ impl<'j> Controls<'j> {
 }
 
 /// What should not happen; who ran with which seed is added where it is known.
-pub(crate) fn broken(what: String) -> Error {
+pub fn broken(what: String) -> Error {
     Error::Broken {
         contender: String::new(),
         seed: 0,
@@ -497,7 +497,7 @@ pub(crate) fn broken(what: String) -> Error {
 }
 
 /// A control of the transport's own.
-pub(crate) fn native(name: &str) -> Result<Native, Error> {
+pub fn native(name: &str) -> Result<Native, Error> {
     name.parse().map_err(|_| Error::UnknownControl {
         name: name.to_owned(),
         known: Native::NAMES.iter().map(|name| (*name).to_owned()).collect(),
@@ -506,4 +506,30 @@ pub(crate) fn native(name: &str) -> Result<Native, Error> {
             .map(str::to_owned)
             .collect(),
     })
+}
+
+/// Wall time of a run, for the result. A browser's core has no clock.
+struct Stopwatch(#[cfg(not(target_family = "wasm"))] std::time::Instant);
+
+#[cfg(not(target_family = "wasm"))]
+#[expect(clippy::disallowed_methods, reason = "how long a run took is no part of its result")]
+impl Stopwatch {
+    fn start() -> Stopwatch {
+        Stopwatch(std::time::Instant::now())
+    }
+
+    fn elapsed_s(&self) -> Option<f64> {
+        Some(self.0.elapsed().as_secs_f64())
+    }
+}
+
+#[cfg(target_family = "wasm")]
+impl Stopwatch {
+    fn start() -> Stopwatch {
+        Stopwatch()
+    }
+
+    fn elapsed_s(&self) -> Option<f64> {
+        None
+    }
 }

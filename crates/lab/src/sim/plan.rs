@@ -20,29 +20,32 @@ use crate::scenario::{
 
 /// A scenario with its names resolved; shared by all its runs.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) network: Network,
+pub struct Plan {
+    /// Nodes and links.
+    pub network: Network,
     /// The link that is drawn.
-    pub(crate) main: LinkId,
+    pub main: LinkId,
     /// Links with a row each.
-    pub(crate) links: Vec<LinkId>,
+    pub links: Vec<LinkId>,
     /// The pairs of each workload that has some, in the order of the scenario's.
-    pub(crate) pairs: Vec<Pairs>,
-    pub(crate) events: Vec<(Time, SimChange)>,
-    pub(crate) transport: Arc<Config>,
+    pub pairs: Vec<Pairs>,
+    /// Changes of the network, with their times.
+    pub events: Vec<(Time, SimChange)>,
+    /// Options of every host's transport.
+    pub transport: Arc<Config>,
     /// Hosts whose time stamps the scenario has something to say of.
-    pub(crate) stamped: Vec<NodeId>,
+    pub stamped: Vec<NodeId>,
     /// `fat tree, k = 8`; nothing for a single link.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// Round trip of the first pair without a queue.
-    pub(crate) rtt: Duration,
+    pub rtt: Duration,
     /// The line of a dumbbell's bottleneck as the user wrote it.
-    pub(crate) line_name: Option<String>,
+    pub line_name: Option<String>,
 }
 
 /// Who sends to whom.
 #[derive(Clone, Debug)]
-pub(crate) enum Pairs {
+pub enum Pairs {
     /// These.
     Fixed(SimPairs),
     /// Each of these to another one of them, drawn with the run's seed.
@@ -53,7 +56,7 @@ pub(crate) enum Pairs {
 
 impl Pairs {
     /// How many there are.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         match self {
             Pairs::Fixed(SimPairs::Each(pairs)) => pairs.len(),
             Pairs::Fixed(SimPairs::Every { from, to }) => {
@@ -115,7 +118,7 @@ pub fn switched_on(config: Config, wants: Capabilities) -> Config {
 
 impl Plan {
     /// How connections are set up whose control wants that much: the scenario has the last word on ECN.
-    pub(crate) fn transport(&self, scenario: &Scenario, wants: Capabilities) -> Arc<Config> {
+    pub fn transport(&self, scenario: &Scenario, wants: Capabilities) -> Arc<Config> {
         let decided = match scenario.transport.ecn {
             Some(_) => Capabilities::ECN,
             None => Capabilities::default(),
@@ -127,7 +130,8 @@ impl Plan {
         Arc::new(switched_on((*self.transport).clone(), wants))
     }
 
-    pub(crate) fn new(scenario: &Scenario) -> Result<Plan, Problem> {
+    /// Plans the scenario's network.
+    pub fn new(scenario: &Scenario) -> Result<Plan, Problem> {
         let mut network = build(scenario).map_err(|error| told(scenario, &error))?;
         network.spread = if scenario.per_packet {
             Spread::PerPacket
@@ -209,7 +213,7 @@ impl Plan {
     }
 
     /// The scenario's workload of this number in a run with this seed, with its names resolved.
-    pub(crate) fn spec(&self, index: usize, workload: &Workload, seed: u64) -> WorkloadSpec {
+    pub fn spec(&self, index: usize, workload: &Workload, seed: u64) -> WorkloadSpec {
         let (pairs, kind) = match (self.pairs.get(index), &workload.kind) {
             (Some(Pairs::Fixed(pairs)), Kind::Of(kind)) => (pairs.clone(), kind.clone()),
             (Some(Pairs::Permutation(hosts)), Kind::Of(kind)) => (SimPairs::permutation(hosts, seed), kind.clone()),
@@ -229,7 +233,7 @@ impl Plan {
 }
 
 /// The simulator's error as a problem of the file.
-pub(crate) fn told(scenario: &Scenario, error: &SimError) -> Problem {
+pub fn told(scenario: &Scenario, error: &SimError) -> Problem {
     let route = match error {
         SimError::RouteLoop { to, .. } => scenario.routes.iter().find(|route| route.to.text == *to),
         SimError::RouteOverForeignLink { at, to, .. } => scenario
@@ -411,7 +415,7 @@ fn config(options: &TransportOptions) -> Config {
 }
 
 /// Returns the transport's settings of RC3's second loop.
-pub(crate) fn second_loop(wanted: ccplane_scenario::Rc3) -> Rc3 {
+pub fn second_loop(wanted: ccplane_scenario::Rc3) -> Rc3 {
     const { assert!(ccplane_scenario::Rc3::MAX_LEVELS == Rc3::MOST_LEVELS) };
     let own = Rc3::default();
     Rc3 {

@@ -8,19 +8,20 @@ use std::thread;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_emu::{Config, Emulator, LinkConfig};
 use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec};
+use ccplane_testbed::BackendError;
 use ccplane_units::Duration;
 
 use super::super::replay::Message;
 use super::draw::CONNECTIONS;
 use super::{LINK, RTT, Who};
 use ccplane_lab::Error;
-use ccplane_lab::ends::Ends;
-use ccplane_lab::ends::open;
-use ccplane_lab::longest_stall;
-use ccplane_lab::machine::Watch;
-use ccplane_lab::steer::Steered;
-use ccplane_lab::traffic::{self, monotonic_ns, wait_until};
 use ccplane_lab::{MTU, Progress};
+use ccplane_testbed::ends::Ends;
+use ccplane_testbed::ends::open;
+use ccplane_testbed::longest_stall;
+use ccplane_testbed::machine::Watch;
+use ccplane_testbed::steer::Steered;
+use ccplane_testbed::traffic::{self, monotonic_ns, wait_until};
 
 /// From the threads' start to the list's: all of them wait then.
 const LEAD: Duration = Duration::from_millis(500);
@@ -43,11 +44,11 @@ pub(super) fn run(list: &[Message], who: Who, registry: &Registry, progress: &dy
     };
     let kernel_name = steered.as_ref().map_or("reno", Steered::kernel_name).to_owned();
     let bpf = steered.is_some();
-    let emulator = Emulator::start(path()).map_err(|e| Error::from_emulator(e, bpf))?;
+    let emulator = Emulator::start(path()).map_err(|e| BackendError::from_emulator(e, bpf))?;
     let idle = emulator
         .sender_ns()
         .set_sysctl("net/ipv4/tcp_slow_start_after_idle", "0");
-    idle.map_err(|error| Error::from_host(error, bpf))?;
+    idle.map_err(|error| BackendError::from_host(error, bpf))?;
     let bdp = LINK.bytes_in(RTT);
     let buffer = traffic::buffer_for(bdp + bdp);
     let (senders, receivers, _) = open(
@@ -60,7 +61,9 @@ pub(super) fn run(list: &[Message], who: Who, registry: &Registry, progress: &dy
     let watch = Watch::start();
     let took = replay(senders, receivers, list, progress).map_err(Error::traffic("replay the list of flows", ""))?;
     let machine = watch.finish();
-    emulator.finish().map_err(|error| Error::from_emulator(error, bpf))?;
+    emulator
+        .finish()
+        .map_err(|error| BackendError::from_emulator(error, bpf))?;
     let fallbacks = steered
         .map(Steered::finish)
         .transpose()?

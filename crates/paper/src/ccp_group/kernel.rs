@@ -16,14 +16,16 @@ use ccplane_agent::Agent;
 use ccplane_algorithms::Registry;
 use ccplane_emu::{Config, DEVICE, Emulator, LinkConfig};
 use ccplane_host::Namespace;
-use ccplane_lab::ends::inside;
-use ccplane_lab::machine::Watch;
 use ccplane_lab::metrics::Distribution;
-use ccplane_lab::steer::Steered;
-use ccplane_lab::traffic::{self, buffer_for, monotonic_ns, wait_until};
-use ccplane_lab::{Error, MTU, Progress, RemoteAgent, longest_stall, wire};
+use ccplane_lab::{Error, MTU, Progress};
 use ccplane_link::{AgentAddress, AgentThread, LinkError, TlsAddress, TlsLink, make_keys};
 use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec};
+use ccplane_testbed::BackendError;
+use ccplane_testbed::ends::inside;
+use ccplane_testbed::machine::Watch;
+use ccplane_testbed::steer::Steered;
+use ccplane_testbed::traffic::{self, buffer_for, monotonic_ns, wait_until};
+use ccplane_testbed::{RemoteAgent, longest_stall, wire};
 use ccplane_units::Duration;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -48,7 +50,7 @@ const UNLIMITED: u64 = 1 << 40;
 
 /// Runs one point.
 pub(super) fn run(point: &Point, registry: &Registry, progress: &dyn Progress) -> Result<Ran, Error> {
-    let emulator = Emulator::start(bottleneck(point.seed)).map_err(|error| Error::from_emulator(error, true))?;
+    let emulator = Emulator::start(bottleneck(point.seed)).map_err(|error| BackendError::from_emulator(error, true))?;
     let hosts = hosts(&emulator)?;
     let group = Group::start(point.who, registry)?;
     let (senders, receivers) = connect(point.who, &emulator, &hosts, group.as_ref())?;
@@ -57,7 +59,9 @@ pub(super) fn run(point: &Point, registry: &Registry, progress: &dyn Progress) -
         traffic(point, senders, receivers, progress).map_err(Error::traffic("send as a group", ""))?;
     let machine = watch.finish();
     let fallbacks = group.map_or(Ok(0), Group::finish)?;
-    let report = emulator.finish().map_err(|error| Error::from_emulator(error, true))?;
+    let report = emulator
+        .finish()
+        .map_err(|error| BackendError::from_emulator(error, true))?;
     if progress.cancelled() {
         return Err(Error::Interrupted);
     }
@@ -100,7 +104,7 @@ fn bottleneck(seed: u64) -> Config {
 fn hosts(emulator: &Emulator) -> Result<Vec<Namespace>, Error> {
     let router = emulator.sender_ns();
     let forwards = router.set_sysctl("net/ipv4/ip_forward", "1");
-    forwards.map_err(|error| Error::from_host(error, true))?;
+    forwards.map_err(|error| BackendError::from_host(error, true))?;
     // Private addresses (RFC 1918) beside the emulator's, a network for each host.
     wire::run(
         emulator.receiver_ns(),
@@ -109,7 +113,7 @@ fn hosts(emulator: &Emulator) -> Result<Vec<Namespace>, Error> {
     )?;
     let host = |n: u8| {
         let name = format!("{}-host{n}", router.name());
-        let host = Namespace::create(&name).map_err(|error| Error::from_host(error, true))?;
+        let host = Namespace::create(&name).map_err(|error| BackendError::from_host(error, true))?;
         let [own, gate] = [1, 2].map(|last| Ipv4Addr::new(10, 78, n, last));
         wire::pair([&host, router], ["host0", &format!("host{n}")], [own, gate])?;
         wire::run(&host, "ip", &["route", "add", "default", "via", &gate.to_string()])?;
@@ -144,7 +148,7 @@ impl Group {
         };
         let mut agent = Agent::new(ccplane_agent::Options::default());
         agent.add_boxed(registry.by_name(GROUP, &parameters)?)?;
-        let path = Emulator::start(control(who)).map_err(|error| Error::from_emulator(error, true))?;
+        let path = Emulator::start(control(who)).map_err(|error| BackendError::from_emulator(error, true))?;
         let keys = Keys(std::env::temp_dir().join(path.sender_ns().name()));
         let broken = |error: LinkError| Error::traffic("reach the agent", "")(io::Error::other(error));
         let made = make_keys(&keys.0, &HOSTS.map(str::to_owned), SystemTime::now());
@@ -177,7 +181,7 @@ impl Group {
             let started = group.path.sender_ns().run(start);
             group
                 .steered
-                .push(started.map_err(|error| Error::from_host(error, true))??);
+                .push(started.map_err(|error| BackendError::from_host(error, true))??);
         }
         Ok(Some(group))
     }
@@ -362,7 +366,7 @@ fn send(mut stream: TcpStream, times: Times, stop: &AtomicBool) {
 }
 
 #[cfg(test)]
-#[path = "../../../lab/tests/common/host.rs"]
+#[path = "../../../testbed/tests/common/host.rs"]
 mod host;
 
 #[cfg(test)]

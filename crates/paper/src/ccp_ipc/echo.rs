@@ -13,7 +13,7 @@ use nix::sys::time::TimeVal;
 
 use super::beside_hogs;
 use ccplane_lab::Error;
-use ccplane_lab::traffic::monotonic_ns;
+use ccplane_testbed::traffic::monotonic_ns;
 
 /// The hidden command of ours by which another process becomes the other end.
 pub const COMMAND: &str = "echo-datagrams";

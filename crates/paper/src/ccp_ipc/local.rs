@@ -13,7 +13,7 @@ use ccplane_wire::{Command, Event};
 
 use super::beside_hogs;
 use ccplane_lab::Error;
-use ccplane_lab::traffic::monotonic_ns;
+use ccplane_testbed::traffic::monotonic_ns;
 
 /// Answers every report with a window.
 struct Answer;

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration as StdDuration;
 
+use ccplane_testbed::BackendError;
 use ccplane_units::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::ladder::Spread;
 use super::stamped::{Arrived, Datagrams, What, clock, stamp_writes, told, until};
 use ccplane_lab::Error;
-use ccplane_lab::wire;
+use ccplane_testbed::wire;
 
 /// What the connection writes at once, and how often: 1 Gbit/s, far below what the devices carry.
 const WRITE: usize = 16 << 10;
@@ -42,7 +43,7 @@ pub(super) struct Direct {
 pub(super) fn measure(length: Duration) -> Result<Direct, Error> {
     let ends = wire::make(None)?;
     let fail = || Error::traffic("stamp packets between two namespaces", "");
-    let inside = |error| Error::from_host(error, true);
+    let inside = |error| BackendError::from_host(error, true);
     let (here, there) = (IpAddr::from(wire::SENDER), ends.address);
     let listener = ends.receiver.run(|| TcpListener::bind((there, 0))).map_err(inside)?;
     let listener = listener.map_err(fail())?;

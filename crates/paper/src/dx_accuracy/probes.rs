@@ -13,17 +13,18 @@ use ccplane_sim::{
     Config, Direction, FlowSpec, LinkSpec, Network, NodeId, Seen, SimError, SimOptions, Simulation, Step, Tracer,
     settings,
 };
+use ccplane_testbed::BackendError;
 use ccplane_transport::Kind;
 use ccplane_units::{Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
 use super::stamped::{Datagrams, clock, until};
 use ccplane_lab::Error;
-use ccplane_lab::longest_stall;
-use ccplane_lab::machine::Watch;
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::scenario::Stamps;
 use ccplane_lab::sim::put_stamps;
+use ccplane_testbed::longest_stall;
+use ccplane_testbed::machine::Watch;
 
 /// Between two packets of the second sender (slide 19).
 pub(super) const EVERY: Duration = Duration::from_millis(25);
@@ -170,8 +171,8 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
         gso: Gso::Off,
         ..Path::default()
     })
-    .map_err(|error| Error::from_emulator(error, false))?;
-    let inside = |error| Error::from_host(error, false);
+    .map_err(|error| BackendError::from_emulator(error, false))?;
+    let inside = |error| BackendError::from_host(error, false);
     let fail = || Error::traffic("probe the emulated queue", "");
     let patience = std::time::Duration::from_millis(100);
     let (here, there) = (emulator.sender_addr(), emulator.receiver_addr());
@@ -227,7 +228,9 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
     let disturbed = watch.finish().disturbed(longest_stall(2e3 * DELAY.as_secs_f64()));
     let (sent, arrived) = (sent.map_err(fail())?, arrived.map_err(fail())?);
     let port = receiver.address().map_err(fail())?.port();
-    let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;
+    let report = emulator
+        .finish()
+        .map_err(|error| BackendError::from_emulator(error, false))?;
     let mut log: Vec<&Record> = report
         .forward
         .records()

@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::page::Findings;
 use crate::{Coded, Datapath, Options};
+use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::traffic;
-use ccplane_lab::{Contender, Over, Packets};
 use ccplane_lab::{Options as RunOptions, Progress, Step, run};
+use ccplane_testbed::traffic;
+use ccplane_testbed::{Over, Packets};
 
 pub(crate) const CODED: Coded = Coded {
     name: "dx-testbed",

@@ -6,7 +6,8 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Error, Options as RunOptions, Over, Packets, Place, Progress, Quiet, Sim, Step};
+use ccplane_lab::{Error, Options as RunOptions, Place, Progress, Quiet, Sim, Step};
+use ccplane_testbed::{Over, Packets};
 use ccplane_units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
 

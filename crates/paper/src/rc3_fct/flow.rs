@@ -8,13 +8,14 @@ use std::thread;
 
 use ccplane_emu::{Config as EmuConfig, Emulator, LinkConfig, Timing};
 use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec, Size};
+use ccplane_testbed::BackendError;
 use ccplane_transport::{Config, Native, Rc3};
 use ccplane_udp::{Congestion, Host, Options, Stamping};
 use ccplane_units::{Duration, Rate};
 
 use ccplane_lab::Error;
-use ccplane_lab::ends::inside;
-use ccplane_lab::traffic::{self, monotonic_ns};
+use ccplane_testbed::ends::inside;
+use ccplane_testbed::traffic::{self, monotonic_ns};
 
 /// Who sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,12 +105,12 @@ impl Testbed {
             log_records: 0,
             ..EmuConfig::default()
         };
-        let emulator = Emulator::start(config).map_err(|error| Error::from_emulator(error, false))?;
+        let emulator = Emulator::start(config).map_err(|error| BackendError::from_emulator(error, false))?;
         for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
             // As in the reproduction; and a flow is not to begin with what the kernel remembers of the one before.
             for (variable, value) in [("tcp_timestamps", "0"), ("tcp_no_metrics_save", "1")] {
                 let set = namespace.set_sysctl(&format!("net/ipv4/{variable}"), value);
-                set.map_err(|error| Error::from_host(error, false))?;
+                set.map_err(|error| BackendError::from_host(error, false))?;
             }
         }
         Ok(Testbed { emulator, who, way })
@@ -135,7 +136,7 @@ impl Testbed {
         let report = self
             .emulator
             .finish()
-            .map_err(|error| Error::from_emulator(error, false))?;
+            .map_err(|error| BackendError::from_emulator(error, false))?;
         Ok(report.audit.ok)
     }
 

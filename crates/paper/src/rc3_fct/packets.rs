@@ -16,11 +16,11 @@ use super::flow::{Testbed, Way, Who};
 use super::{Bars, FIGURES};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_lab::longest_stall;
-use ccplane_lab::machine::Watch;
 use ccplane_lab::metrics::median;
 use ccplane_lab::parts::Disturbed;
-use ccplane_lab::traffic::{monotonic_ns, wait_until};
+use ccplane_testbed::longest_stall;
+use ccplane_testbed::machine::Watch;
+use ccplane_testbed::traffic::{monotonic_ns, wait_until};
 
 /// One set-up.
 struct Setup {

@@ -9,20 +9,21 @@ use ccplane_emu::{Config, Emulator, LinkConfig};
 use ccplane_host::Namespace;
 use ccplane_qdisc::marking::dscp_of;
 use ccplane_qdisc::{LineSpec, QueueSpec};
+use ccplane_testbed::BackendError;
 use ccplane_units::Duration;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::super::Options;
 use super::{BUFFER, Case, DELAY, LOOK, Order, Place, RATE, Rates};
 use ccplane_lab::Error;
-use ccplane_lab::ends::inside;
-use ccplane_lab::longest_stall;
-use ccplane_lab::machine::Watch;
 use ccplane_lab::metrics;
 use ccplane_lab::parts::Disturbed;
-use ccplane_lab::traffic::{self, monotonic_ns, wait_until};
-use ccplane_lab::wire;
 use ccplane_lab::{Progress, Step};
+use ccplane_testbed::ends::inside;
+use ccplane_testbed::longest_stall;
+use ccplane_testbed::machine::Watch;
+use ccplane_testbed::traffic::{self, monotonic_ns, wait_until};
+use ccplane_testbed::wire;
 
 /// How long in full and quick.
 const LONG: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(6));
@@ -76,7 +77,7 @@ fn together(case: Case, lasts: Duration, progress: &dyn Progress) -> Result<Rate
         log_records: 0,
         ..Config::default()
     };
-    let emulator = Emulator::start(config).map_err(|error| Error::from_emulator(error, false))?;
+    let emulator = Emulator::start(config).map_err(|error| BackendError::from_emulator(error, false))?;
     let hosts = match case.place {
         Place::Host => [emulator.sender_ns().clone(), emulator.sender_ns().clone()],
         Place::Switch => hosts(&emulator)?,
@@ -106,7 +107,9 @@ fn together(case: Case, lasts: Duration, progress: &dyn Progress) -> Result<Rate
     if progress.cancelled() {
         return Err(Error::Interrupted);
     }
-    let report = emulator.finish().map_err(|error| Error::from_emulator(error, false))?;
+    let report = emulator
+        .finish()
+        .map_err(|error| BackendError::from_emulator(error, false))?;
     let (high, low) = match case.order {
         Order::LowJoinsHigh => (first, second),
         Order::HighJoinsLow => (second, first),
@@ -123,10 +126,10 @@ fn together(case: Case, lasts: Duration, progress: &dyn Progress) -> Result<Rate
 fn hosts(emulator: &Emulator) -> Result<[Namespace; 2], Error> {
     let switch = emulator.sender_ns();
     let forwards = switch.set_sysctl("net/ipv4/ip_forward", "1");
-    forwards.map_err(|error| Error::from_host(error, false))?;
+    forwards.map_err(|error| BackendError::from_host(error, false))?;
     let host = |n: u8| {
-        let host =
-            Namespace::create(&format!("{}-{n}", switch.name())).map_err(|error| Error::from_host(error, false))?;
+        let host = Namespace::create(&format!("{}-{n}", switch.name()))
+            .map_err(|error| BackendError::from_host(error, false))?;
         let (port, own) = ([10, 79, n, 1].into(), [10, 79, n, 2].into());
         wire::pair([switch, &host], [&format!("port{n}"), "eth0"], [port, own])?;
         wire::run(&host, "ip", &["route", "add", "default", "via", &port.to_string()])?;

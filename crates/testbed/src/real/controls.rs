@@ -4,11 +4,11 @@ use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_linux::{Counters, Flows};
 
-use crate::contender::{Contender, read};
-use crate::error::Error;
-use crate::heard::{self, Heard};
 use crate::over::RemoteAgent;
 use crate::steer::Steered;
+use ccplane_lab::Error;
+use ccplane_lab::heard::{self, Heard};
+use ccplane_lab::{Contender, read};
 
 /// Registered algorithms. They are unregistered when this is finished or dropped.
 pub(crate) struct Controls {
@@ -75,7 +75,7 @@ impl Controls {
     pub(crate) fn wants(&self, contender: &Contender, registry: &Registry) -> Result<Capabilities, Error> {
         match self.steered(contender) {
             Some(steered) => Ok(steered.wants()),
-            None => Ok(crate::wants(contender, registry)?),
+            None => Ok(ccplane_lab::wants(contender, registry)?),
         }
     }
 

@@ -11,11 +11,11 @@ use ccplane_workload::{Action, NodeId, Running};
 
 use super::hosts::{Host, Side};
 use super::{RealPlan, RealWorkload};
-use crate::error::Error;
-use crate::metrics;
-use crate::record::WorkloadRecord;
-use crate::result::{Completion, Sample};
-use crate::sends::Sends;
+use ccplane_lab::Error;
+use ccplane_lab::metrics;
+use ccplane_lab::record::WorkloadRecord;
+use ccplane_lab::result::{Completion, Sample};
+use ccplane_lab::sends::Sends;
 
 /// A workload at work.
 #[derive(Debug)]

@@ -6,8 +6,9 @@ use ccplane_emu::{Control, Way};
 use ccplane_qdisc::{LineSpec, LossModel};
 use ccplane_units::{Duration, Time};
 
-use crate::error::Error;
-use crate::figures::{self, Carrying};
+use crate::error::BackendError;
+use ccplane_lab::Error;
+use ccplane_lab::capacity::{self, Carrying};
 
 /// A change of a direction.
 #[derive(Clone, Debug)]
@@ -87,7 +88,7 @@ impl Events {
                     Ok(())
                 }
             }
-            .map_err(Error::Emulator)?;
+            .map_err(BackendError::Emulator)?;
         }
         Ok(())
     }
@@ -103,7 +104,7 @@ pub(crate) fn could_carry(line: &LineSpec, way: Way, events: &[LinkEvent], from:
         };
         Some((event.at.since(Time::ZERO), change))
     });
-    figures::could_carry(line, changes, from, to)
+    capacity::could_carry(line, changes, from, to)
 }
 
 #[cfg(test)]

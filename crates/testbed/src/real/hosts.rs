@@ -10,7 +10,8 @@ use ccplane_emu::{DEVICE, Emulator, Way};
 use ccplane_host::Namespace;
 use ccplane_workload::NodeId;
 
-use crate::error::Error;
+use crate::error::BackendError;
+use ccplane_lab::Error;
 
 /// The first byte of all addresses of hosts, and the second of those of the first space; each space has the next. The emulator's own are
 /// in 10.77.0.0/16.
@@ -159,7 +160,7 @@ pub(crate) fn settle(emulator: &Emulator, sites: impl IntoIterator<Item = Namesp
     let ways_out = spaces.len();
     spaces.extend(sites);
     for (number, inside) in spaces.iter().enumerate() {
-        let at = |error| Error::from_host(error, false);
+        let at = |error| BackendError::from_host(error, false);
         let address = address(number, 0).unwrap_or(Ipv4Addr::UNSPECIFIED);
         let made = inside.run(|| {
             ccplane_host::own_network(address, BITS)?;

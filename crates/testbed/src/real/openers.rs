@@ -21,10 +21,12 @@ use super::hosts::Host;
 use super::mail::Mailbox;
 use super::marks::Marks;
 use super::socket::{self, BLOCK, DATAGRAM_HEADERS, Unconnected};
-use crate::diag::{Diag, TcpInfo};
-use crate::error::Error;
-use crate::sends::{MOST_SAMPLED, Sends};
+use crate::diag::Diag;
+use crate::error::BackendError;
 use crate::traffic::{self, monotonic_ns};
+use ccplane_lab::Error;
+use ccplane_lab::result::TcpInfo;
+use ccplane_lab::sends::{MOST_SAMPLED, Sends};
 
 /// Events looked at before anything else has a turn.
 const EVENTS: usize = 64;
@@ -409,7 +411,9 @@ impl<'r> Openers<'r> {
         if self.inside != Some(space)
             && let Some(namespace) = self.namespaces.get(space)
         {
-            namespace.enter().map_err(|error| Error::from_host(error, false))?;
+            namespace
+                .enter()
+                .map_err(|error| BackendError::from_host(error, false))?;
             self.inside = Some(space);
         }
         Ok(())

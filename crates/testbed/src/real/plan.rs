@@ -7,10 +7,10 @@ use ccplane_units::Time;
 use super::events::{LinkChange, LinkEvent};
 use super::layout::Layout;
 use super::{RealPlan, RealWorkload};
-use crate::contender::Contender;
-use crate::error::Error;
-use crate::scenario::{Change, Ends, Scenario, Until};
-use crate::sim::Plan;
+use ccplane_lab::Contender;
+use ccplane_lab::Error;
+use ccplane_lab::scenario::{Change, Ends, Scenario, Until};
+use ccplane_lab::sim::Plan;
 
 impl RealPlan {
     /// A run of a scenario of which nothing is refused. `contender` is who runs the workloads that name no algorithm, `wants` what has to
@@ -35,7 +35,7 @@ impl RealPlan {
                 wants: own.map_or(Ok(Capabilities::default()), &wants)?,
             });
         }
-        let awaited = |(index, workload): (usize, &crate::scenario::Workload)| {
+        let awaited = |(index, workload): (usize, &ccplane_lab::scenario::Workload)| {
             (workload.is_compared(&scenario.contenders) && workload.ends() == Ends::All).then_some(index)
         };
         let nodes = network.network.hosts();
@@ -58,7 +58,7 @@ impl RealPlan {
 
 /// The scenario's events, as the emulator knows them.
 pub(crate) fn link_events(scenario: &Scenario, layout: &Layout) -> Vec<LinkEvent> {
-    let event = |event: &crate::scenario::Event| {
+    let event = |event: &ccplane_lab::scenario::Event| {
         let change = match &event.change {
             Change::Rate(rate) => LinkChange::Line(LineSpec::Constant(*rate)),
             Change::Delay(delay) => LinkChange::Delay(*delay),

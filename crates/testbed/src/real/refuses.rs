@@ -10,11 +10,12 @@ use ccplane_workload::{Carrier, NodeId, Pairs as SimPairs, Workload as Sends};
 use super::hosts::{Host, Hosts, MOST_HOSTS};
 use super::layout::Layout;
 use super::sites;
-use crate::contender::Contender;
-use crate::over::{MTU, Over};
-use crate::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
-use crate::sim::{Pairs, Plan};
+use crate::over::Over;
 use crate::traffic;
+use ccplane_lab::Contender;
+use ccplane_lab::capacity::MTU;
+use ccplane_lab::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
+use ccplane_lab::sim::{Pairs, Plan};
 
 /// The emulator moves packets one by one: of full ones a core moves about this much. Beyond, the machine would be what is measured.
 const FASTEST: Rate = Rate::from_bits_per_sec(2_000_000_000);
@@ -232,7 +233,7 @@ fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
                 "native:{name}: this kernel has no such congestion control; it has {}",
                 traffic::available().join(", ")
             )),
-            Over::Udp if crate::sim::known_control(name).is_err() => {
+            Over::Udp if ccplane_lab::sim::known_control(name).is_err() => {
                 parts.push(format!(
                     "native:{name}: ccplane's transport has no such congestion control"
                 ));

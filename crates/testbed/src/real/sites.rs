@@ -21,12 +21,13 @@ use rand_pcg::rand_core::Rng;
 
 use super::hosts::{Side, network};
 use super::layout::{Layout, Pair};
-use crate::contender::{Contender, read};
-use crate::error::Error;
-use crate::over::MTU;
-use crate::result::{BundleChange, BundleFigures, BundleSample};
-use crate::scenario::{Bundle, Scenario};
+use crate::error::BackendError;
 use crate::traffic::{monotonic_ns, wait_until};
+use ccplane_lab::Error;
+use ccplane_lab::capacity::MTU;
+use ccplane_lab::result::{BundleChange, BundleFigures, BundleSample};
+use ccplane_lab::scenario::{Bundle, Scenario};
+use ccplane_lab::{Contender, read};
 
 /// What the tunnel adds to each packet: IPv4, UDP and WireGuard's own.
 const OVERHEAD: u32 = 60;
@@ -382,7 +383,7 @@ fn once(registry: &Registry, name: &str, parameters: &Parameters) -> Result<Make
 }
 
 fn host(error: ccplane_host::Error) -> Error {
-    Error::from_host(error, false)
+    BackendError::from_host(error, false)
 }
 
 fn broken(why: io::Error) -> Error {

@@ -23,14 +23,14 @@ use super::hosts::{self, Side};
 use super::mail::Mailbox;
 use super::openers::{Ended, Openers, Shared, Target, Watched};
 use super::{RealPlan, Recorded, socket};
-use crate::contender::Contender;
 use crate::diag::Diag;
 use crate::ends::inside;
-use crate::error::Error;
-use crate::result::Sample;
-use crate::sends::Sends;
 use crate::traffic::{monotonic_ns, wait_until};
 use crate::wire;
+use ccplane_lab::Contender;
+use ccplane_lab::Error;
+use ccplane_lab::result::Sample;
+use ccplane_lab::sends::Sends;
 
 /// What accepts under one congestion control: a listener in every space.
 struct Listening {

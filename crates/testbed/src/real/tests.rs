@@ -20,12 +20,12 @@ use ccplane_units::{Bytes, Duration, Time};
 
 use super::plan::link_events;
 use super::{Controls, Layout, RealPlan, Recorded, could_carry, refuses, tcp, user};
-use crate::contender::Contender;
 use crate::over::Over;
-use crate::record::WorkloadRecord;
-use crate::scenario::{Scenario, Topology};
-use crate::sim::Plan;
 use crate::traffic::{buffer_for, monotonic_ns, wait_until};
+use ccplane_lab::Contender;
+use ccplane_lab::record::WorkloadRecord;
+use ccplane_lab::scenario::{Scenario, Topology};
+use ccplane_lab::sim::Plan;
 use host::{privileged, registers, steers};
 
 /// A shipped scenario with its duration and other lines replaced.
@@ -72,7 +72,7 @@ fn emulated(scenario: &Scenario, seed: u64) -> (EmuConfig, usize) {
 fn plan(scenario: &Scenario, contender: Option<&Contender>, seed: u64, buffer: usize) -> RealPlan {
     let network = Plan::new(scenario).unwrap();
     let registry = Registry::builtin();
-    let wants = |contender: &Contender| Ok(crate::wants(contender, &registry)?);
+    let wants = |contender: &Contender| Ok(ccplane_lab::wants(contender, &registry)?);
     RealPlan::of(scenario, &layout(scenario), &network, contender, seed, buffer, wants).unwrap()
 }
 
@@ -97,7 +97,7 @@ impl Ran {
 
     /// Mbit/s of a workload over the whole run.
     fn goodput(&self, name: &str) -> f64 {
-        crate::metrics::mbits(self.workload(name).received, self.recorded.elapsed_ns)
+        ccplane_lab::metrics::mbits(self.workload(name).received, self.recorded.elapsed_ns)
     }
 }
 

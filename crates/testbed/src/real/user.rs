@@ -28,11 +28,11 @@ use super::events::Events;
 use super::marks::Marks;
 use super::tcp::{alone, in_result};
 use super::{RealPlan, Recorded, hosts, socket};
-use crate::error::Error;
 use crate::over::{Over, RemoteAgent};
-use crate::result::{Sample, SecondLoop};
-use crate::sends::{MOST_SAMPLED, Sends};
 use crate::traffic::monotonic_ns;
+use ccplane_lab::Error;
+use ccplane_lab::result::{Sample, SecondLoop};
+use ccplane_lab::sends::{MOST_SAMPLED, Sends};
 
 /// How long nothing may happen before it looks around.
 const LOOK: Duration = Duration::from_millis(5);

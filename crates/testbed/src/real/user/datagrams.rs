@@ -9,10 +9,10 @@ use ccplane_emu::Emulator;
 use ccplane_workload::NodeId;
 
 use crate::ends::inside;
-use crate::error::Error;
 use crate::real::RealPlan;
 use crate::real::drive::place;
 use crate::real::socket::{self, DATAGRAM_HEADERS};
+use ccplane_lab::Error;
 
 pub(super) struct Datagrams<'r> {
     emulator: &'r Emulator,

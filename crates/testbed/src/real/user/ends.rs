@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use crate::error::Error;
-use crate::result::{SecondLoop, TcpInfo};
+use ccplane_lab::Error;
+use ccplane_lab::result::{SecondLoop, TcpInfo};
 
 /// One end of a connection: its host's place and its name there.
 pub(super) type End = (usize, u64);

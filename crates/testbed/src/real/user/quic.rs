@@ -16,13 +16,14 @@ use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
 use super::ends::{Begins, End, Ends, NAME};
-use crate::contender::{Contender, read};
 use crate::ends::inside;
-use crate::error::Error;
+use crate::error::BackendError;
 use crate::over::RemoteAgent;
 use crate::real::RealPlan;
 use crate::real::drive::place;
-use crate::result::TcpInfo;
+use ccplane_lab::Error;
+use ccplane_lab::result::TcpInfo;
+use ccplane_lab::{Contender, read};
 
 /// Connections that a host takes at a time, as the other transports do.
 const MOST: usize = 1 << 16;
@@ -124,15 +125,17 @@ impl<'r> QuicEnds<'r> {
         }
         let (stack, limits) = (self.stack, Limits::default());
         let control = match (contender, self.agent) {
-            (Contender::Native { name }, _) => Congestion::Native(Native::of(stack, name)?),
+            (Contender::Native { name }, _) => Congestion::Native(Native::of(stack, name).map_err(BackendError::from)?),
             (Contender::Ccplane { name, parameters }, None) => {
                 let algorithm = self.registry.by_name(name, &read(parameters))?;
-                Congestion::Steered(Plane::in_process(stack, algorithm, limits)?)
+                Congestion::Steered(Plane::in_process(stack, algorithm, limits).map_err(BackendError::from)?)
             }
             (Contender::Ccplane { name, .. }, Some(agent)) => {
                 // An agent serves a flow whose algorithm it lacks by the first that it has.
-                remote_algorithms(&agent.address, &[name], limits.fallback_after)?;
-                Congestion::Steered(Plane::agent(stack, &agent.address, name, agent.silence, limits)?)
+                remote_algorithms(&agent.address, &[name], limits.fallback_after).map_err(BackendError::from)?;
+                Congestion::Steered(
+                    Plane::agent(stack, &agent.address, name, agent.silence, limits).map_err(BackendError::from)?,
+                )
             }
         };
         self.controls.insert(workload, control.clone());

@@ -18,13 +18,14 @@ use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
 use super::ends::{Begins, End, Ends, NAME};
-use crate::contender::{Contender, read};
 use crate::ends::inside;
-use crate::error::Error;
+use crate::error::BackendError;
 use crate::over::RemoteAgent;
 use crate::real::RealPlan;
 use crate::real::drive::place;
-use crate::result::{SecondLoop, TcpInfo};
+use ccplane_lab::Error;
+use ccplane_lab::result::{SecondLoop, TcpInfo};
+use ccplane_lab::{Contender, read};
 
 /// Connections that a host takes from others at a time.
 const MOST: usize = 1 << 16;
@@ -104,7 +105,7 @@ impl<'r> UdpEnds<'r> {
         let stamps = wants.contains(Capabilities::ONE_WAY_DELAY);
         // What accepts sends back under the same control where it is the transport's own, else under Cubic, as in the simulator.
         let accepted = match contender {
-            Contender::Native { name } => crate::sim::native(name).unwrap_or_else(|_| Native::cubic()),
+            Contender::Native { name } => ccplane_lab::sim::native(name).unwrap_or_else(|_| Native::cubic()),
             Contender::Ccplane { .. } => Native::cubic(),
         };
         let config = Config {
@@ -134,7 +135,7 @@ impl<'r> UdpEnds<'r> {
     /// Who decides windows: an agent in this thread, one in another process, or the transport itself.
     fn congestion(&self, contender: &Contender, host: &mut Host) -> Result<Congestion, Error> {
         let (name, parameters) = match contender {
-            Contender::Native { name } => return Ok(Congestion::Native(crate::sim::native(name)?)),
+            Contender::Native { name } => return Ok(Congestion::Native(ccplane_lab::sim::native(name)?)),
             Contender::Ccplane { name, parameters } => (name, parameters),
         };
         let limits = Limits::default();
@@ -146,9 +147,10 @@ impl<'r> UdpEnds<'r> {
             }
             Some(agent) => {
                 // An agent serves a flow whose algorithm it lacks by the first that it has.
-                remote_algorithms(&agent.address, &[name], limits.fallback_after)?;
+                remote_algorithms(&agent.address, &[name], limits.fallback_after).map_err(BackendError::from)?;
                 let remote = agent.address.remote(name, agent.silence);
-                let link = There::connect(remote, host.now()).map_err(ccplane_linux::RemoteError::from)?;
+                let link = There::connect(remote, host.now())
+                    .map_err(|why| BackendError::from(ccplane_linux::RemoteError::from(why)))?;
                 host.steer(link, limits);
             }
         }

@@ -1,0 +1,50 @@
+//! What a TCP socket says of itself, as Linux' `tcp_info` has it.
+
+use serde::{Deserialize, Serialize};
+
+/// One look at one socket. Windows and counts are in segments where the kernel counts segments, else in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TcpInfo {
+    /// 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
+    pub ca_state: u8,
+    /// Whether the two ends agreed on ECN.
+    #[serde(default)]
+    pub ecn: bool,
+    /// Whether the last delivery-rate sample was limited by the application.
+    pub app_limited: bool,
+    /// Maximum segment size, bytes of payload.
+    pub mss: u32,
+    /// Segments sent and not yet acknowledged.
+    pub unacked: u32,
+    /// Segments marked lost and not yet retransmitted.
+    pub lost: u32,
+    /// Smoothed round-trip time, µs.
+    pub srtt_us: u32,
+    /// Mean deviation of the round-trip time, µs.
+    pub rttvar_us: u32,
+    /// Slow-start threshold, segments; 0x7fffffff before the first loss.
+    pub ssthresh: u32,
+    /// Congestion window, segments.
+    pub cwnd: u32,
+    /// Segments retransmitted since the connection began.
+    pub retrans: u32,
+    /// Bytes/s; all ones when the flow is not paced.
+    pub pacing_rate: u64,
+    /// Segments that the peer said to have got with CE, since the connection began.
+    #[serde(default)]
+    pub delivered_ce: u32,
+    /// Bytes acknowledged since the connection began.
+    pub bytes_acked: u64,
+    /// Minimum round-trip time, µs.
+    pub min_rtt_us: u32,
+    /// The latest delivery-rate sample, bytes/s.
+    pub delivery_rate: u64,
+    /// Time with data to send, µs.
+    pub busy_us: u64,
+    /// Time during which the receiver's window was what held the sender back, µs.
+    pub rwnd_limited_us: u64,
+    /// Time during which the sender's buffer was what held it back, µs.
+    pub sndbuf_limited_us: u64,
+    /// Bytes sent again since the connection began.
+    pub bytes_retrans: u64,
+}

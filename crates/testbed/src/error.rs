@@ -1,0 +1,126 @@
+//! Why real packets could not run.
+
+use ccplane_lab::Error;
+
+/// What went wrong, with the likely fix.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The kernel has no such congestion control.
+    #[error("the kernel has no congestion control `{name}`; it has {}{}{}", .known.join(", "), hint(.near), module(.name))]
+    UnknownNative {
+        /// What was asked for.
+        name: String,
+        /// What it has.
+        known: Vec<String>,
+        /// What may have been meant.
+        near: Vec<String>,
+    },
+    /// A QUIC stack has no such congestion control of its own.
+    #[error("native:{0}")]
+    UnknownOfQuic(#[from] ccplane_quic::host::UnknownNative),
+    /// An algorithm that a QUIC stack cannot run, or an agent that is not there.
+    #[error(transparent)]
+    Quic(#[from] ccplane_quic::PlaneError),
+    /// A QUIC stack that is not built in, for example.
+    #[error(transparent)]
+    QuicHost(#[from] ccplane_quic::host::HostError),
+    /// The process may not make namespaces.
+    #[error(
+        "running real traffic needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN for namespaces and TUN devices{}): {cause}; \
+         try again with sudo. Without root, `ccplane check` and `ccplane doctor` run, and `ccplane bench datapath`, \
+         `bench control-loop` and `bench agent`",
+        if *.bpf { ", CAP_BPF and CAP_PERFMON for ccplane's algorithms" } else { "" }
+    )]
+    NoPermission {
+        /// What the system said.
+        cause: String,
+        /// Whether an algorithm of ccplane's is among the contenders.
+        bpf: bool,
+    },
+    /// The emulated path failed.
+    #[error(transparent)]
+    Emulator(ccplane_emu::Error),
+    /// The agent in another process cannot run it.
+    #[error(transparent)]
+    Remote(#[from] ccplane_linux::RemoteError),
+    /// The kernel does not take it.
+    #[error(transparent)]
+    Kernel(ccplane_linux::LoadError),
+    /// The program that stamps could not be attached to sockets.
+    #[error("time stamps on kernel TCP: {0}")]
+    Sockets(ccplane_linux::select::SelectError),
+    /// The algorithm's thread ended without a word, which is a bug in ccplane.
+    #[error("the algorithm's thread ended early; please report this with the command that led to it")]
+    AgentEnded,
+}
+
+impl From<BackendError> for Error {
+    fn from(error: BackendError) -> Error {
+        Error::Backend(Box::new(error))
+    }
+}
+
+impl BackendError {
+    /// Returns the backend's error in an error of a run, if it is one.
+    pub fn of(error: &Error) -> Option<&BackendError> {
+        match error {
+            Error::Backend(error) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// Tells the lack of privileges, which has a way out of its own, from everything else; `bpf`: whether BPF is wanted as well.
+    pub fn from_emulator(error: ccplane_emu::Error, bpf: bool) -> Error {
+        match error {
+            ccplane_emu::Error::Host(error) => BackendError::from_host(error, bpf),
+            error => BackendError::Emulator(error).into(),
+        }
+    }
+
+    /// The same for what failed on the host's network; `bpf`: whether BPF is wanted as well.
+    pub fn from_host(error: ccplane_host::Error, bpf: bool) -> Error {
+        match error {
+            ccplane_host::Error::Permission { .. } => BackendError::NoPermission {
+                cause: error.to_string(),
+                bpf,
+            }
+            .into(),
+            error => BackendError::Emulator(ccplane_emu::Error::Host(error)).into(),
+        }
+    }
+}
+
+fn hint(near: &[String]) -> String {
+    if near.is_empty() {
+        String::new()
+    } else {
+        format!("; did you mean `{}`?", near.join("` or `"))
+    }
+}
+
+fn module(name: &str) -> String {
+    let known_module = [
+        "bbr",
+        "bic",
+        "cdg",
+        "dctcp",
+        "highspeed",
+        "htcp",
+        "hybla",
+        "illinois",
+        "lp",
+        "nv",
+        "scalable",
+        "vegas",
+        "veno",
+        "westwood",
+        "yeah",
+    ];
+    let loadable = known_module.contains(&name);
+    if loadable {
+        format!("; if this kernel was built with it, `modprobe tcp_{name}` loads it")
+    } else {
+        String::new()
+    }
+}

@@ -1,0 +1,30 @@
+//! Runs scenarios on real packets: kernel TCP, ccplane's transport over UDP, and QUIC, each through an emulated bottleneck.
+//!
+//! [`Packets`] is a [`Place`](ccplane_lab::Place) for [`ccplane_lab::run()`]. The modules are what experiments on real packets
+//! have in common: namespaces and hosts ([`ends`], [`wire`]), traffic ([`traffic`], [`loopback`]), algorithms attached to the kernel
+//! ([`steer`]), and what the machine did meanwhile ([`cpu`], [`machine`]).
+#![forbid(unsafe_code)]
+
+mod audit;
+mod burner;
+pub mod control_loop;
+pub mod cpu;
+mod diag;
+pub mod ends;
+mod error;
+mod listener;
+pub mod loopback;
+pub mod machine;
+mod over;
+mod packets;
+mod real;
+pub mod stamped;
+pub mod steer;
+pub mod traffic;
+pub mod wire;
+
+pub use audit::longest_stall;
+pub use diag::Diag;
+pub use error::BackendError;
+pub use over::{Over, RemoteAgent};
+pub use packets::Packets;
