@@ -1,11 +1,9 @@
 //! A site whose box paces what it sends: where its queue stands, in the simulator.
 
-mod common;
-
 use std::path::Path;
 
+use crate::common::simulate;
 use ccplane_lab::scenario::Scenario;
-use common::simulate;
 
 #[test]
 fn the_queue_moves_from_the_network_into_the_box() {

@@ -1,18 +1,16 @@
 //! Inputs that once gave a wrong result: the scenarios of `tests/cases` with the bounds of
 //! `expectations.toml`.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::common::options;
 use ccplane_algorithms::Registry;
 use ccplane_lab::metrics::longest_stall;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Quiet, Sim, run};
-use common::options;
 use serde::Deserialize;
 
 #[derive(Deserialize)]

@@ -1,11 +1,9 @@
 //! DCTCP, Swift, TIMELY and DX where they belong: links of 10 to 100 Gbit/s, RTTs of 20 to 100 µs, an agent that is 20 µs away
 //! (the simulator's default). And DCTCP on kernel TCP, with ECN agreed on, over an emulated link that marks.
 
-mod common;
-
 use ccplane_lab::result::ContenderResult;
 
-use common::simulate;
+use crate::common::simulate;
 
 /// A packet on the wire, bits.
 const PACKET: f64 = 1500.0 * 8.0;

@@ -1,9 +1,7 @@
 //! Nimbus in the simulator: what its paper promises, on simulated links.
 
-mod common;
-
+use crate::common::{PAYLOAD, delay, simulate_one};
 use ccplane_lab::result::ContenderResult;
-use common::{PAYLOAD, delay, simulate_one};
 
 /// 96 Mbit/s, 50 ms, two BDP of buffer: the paper's link. `more`: what else is in the scenario.
 fn run(contender: &str, seconds: u32, more: &str) -> ContenderResult {
@@ -23,7 +21,7 @@ fn run_on(contender: &str, seconds: u32, queue: &str, more: &str) -> ContenderRe
 
 /// Of the first flow, Mbit/s between two seconds.
 fn goodput(result: &ContenderResult, from: f64, to: f64) -> f64 {
-    common::goodput(result, 0, from, to)
+    crate::common::goodput(result, 0, from, to)
 }
 
 const CUBIC: &str = "[[workload]]\nname = \"cross\"\nfrom = \"left2\"\nto = \"right2\"\nalgorithm = \"native:cubic\"\n";

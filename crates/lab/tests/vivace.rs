@@ -1,9 +1,7 @@
 //! PCC Vivace in the simulator: what its paper promises, on simulated links.
 
-mod common;
-
+use crate::common::{PAYLOAD, goodput, simulate_one};
 use ccplane_lab::result::ContenderResult;
-use common::{PAYLOAD, goodput, simulate_one};
 
 fn run(contender: &str, seconds: u32, topology: &str, workload: &str) -> ContenderResult {
     let dumbbell = format!("[topology.dumbbell]\n{topology}\n[[workload]]\n{workload}\n");

@@ -1,14 +1,12 @@
 //! Several workloads beside each other: everybody is in the table, the files and the page.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::common::simulate;
 use ccplane_lab::result::{Interval, RunResult};
 use ccplane_lab::{files, report, table};
 use ccplane_report::Provenance;
-use common::simulate;
 
 /// Two flows of the contender, native Cubic and a late flow of Reno beside them, requests of the contender whose responses share the
 /// bottleneck, a web of Cubic's, and datagrams.
@@ -379,7 +377,7 @@ fn two_seeds_have_a_range_and_no_interval() {
 #[test]
 fn a_flow_that_is_through_reports_no_more() {
     let short = "duration = \"4s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = { flows = 1, bytes = \"100kB\" }";
-    let cubic = common::simulate_one("cubic", short);
+    let cubic = crate::common::simulate_one("cubic", short);
     // It takes 80 ms, and Cubic reports every 10 ms.
     let reports = cubic.host.reports_per_s.expect("it is steered") * 4.0;
     assert!((1.0..40.0).contains(&reports), "{reports} reports");

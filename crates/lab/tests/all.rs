@@ -1,0 +1,17 @@
+//! The tests of the crate in one binary; `behaviour` and `golden`, which take long, have their own.
+
+mod common;
+
+mod bbr;
+mod bundles;
+mod cases;
+mod datacentre;
+mod delay_based;
+mod evaluate;
+mod nimbus;
+mod outages;
+mod report;
+mod sim;
+mod texts;
+mod vivace;
+mod workloads;
