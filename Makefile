@@ -33,6 +33,7 @@ lint:
 	cargo clippy -p ccplane-quic --features host-quinn,host-s2n --all-targets --locked -- -D warnings
 	cd python && cargo fmt --check && CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-../target} cargo clippy --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+	scripts/wasm
 	python3 scripts/deps --self-test
 	python3 scripts/deps
 	scripts/advisories --self-test
