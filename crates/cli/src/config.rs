@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use ccplane_algorithms::FOR_GATEWAYS;
 use ccplane_lab::Contender;
 use ccplane_linux::select::Selection;
-use ccplane_problem::{Problem, Source};
+use ccplane_scenario::{Problem, Source};
 use ccplane_units::{Bytes, Duration, Rate};
 use toml::Spanned;
 

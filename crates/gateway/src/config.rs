@@ -15,8 +15,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ccplane_problem::{Problem, Source};
 use ccplane_qdisc::{ClassSpec, ClassesSpec, QueueSpec, RedSpec, Size};
+use ccplane_scenario::{Problem, Source};
 use ccplane_units::{Duration, Prefix, Rate};
 
 pub use change::{Change, changes};

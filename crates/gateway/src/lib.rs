@@ -32,7 +32,7 @@ pub mod too_big;
 pub mod tunnel;
 mod uplink;
 
-pub use ccplane_problem::{Problem, Source};
+pub use ccplane_scenario::{Problem, Source};
 pub use error::GatewayError;
 pub use events::Event;
 pub use forward::Makes;

@@ -1,9 +1,10 @@
 //! What is wrong with a program, where, and what to write instead.
 
+#[cfg(feature = "miette")]
+mod drawn;
+
 use std::fmt;
 use std::sync::Arc;
-
-use miette::{Diagnostic, LabeledSpan, NamedSource, Severity, SourceCode};
 
 /// Most problems reported for one text; after that, more would only bury the first.
 const MAX_PROBLEMS: usize = 16;
@@ -23,11 +24,6 @@ impl Span {
             start: start as u32,
             end: end as u32,
         }
-    }
-
-    fn labeled(self, label: &str) -> LabeledSpan {
-        let (start, end) = (self.start as usize, self.end as usize);
-        LabeledSpan::new(Some(label.to_owned()), start, end - start)
     }
 }
 
@@ -193,25 +189,6 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-impl Diagnostic for Problem {
-    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        Some(Box::new(self.code.as_str()))
-    }
-
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
-    }
-
-    fn severity(&self) -> Option<Severity> {
-        self.code.is_warning().then_some(Severity::Warning)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let also = self.also.iter().map(|(span, label)| span.labeled(label));
-        Some(Box::new(std::iter::once(self.span.labeled(&self.label)).chain(also)))
-    }
-}
-
 /// Proof that a problem was noted: what gives up on a part of the program has to have one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noted(());
@@ -245,19 +222,29 @@ impl Problems {
             problem.locate(source);
         }
         Diagnostics {
-            source: Arc::new(NamedSource::new("program", source.to_owned())),
+            source: Arc::new(Source {
+                name: "program".to_owned(),
+                text: source.to_owned(),
+            }),
             problems: self.0,
         }
     }
 }
 
+/// A text and its name.
+#[derive(Debug)]
+struct Source {
+    name: String,
+    text: String,
+}
+
 /// Everything that is wrong with a program, or all that it is to be warned of, in the order of its text; at least one [`Problem`].
 ///
-/// `Display` gives one line a problem, `name:line:column: what`, with `{:#}` also the likely fix. As a
-/// [`miette::Diagnostic`] it shows the text itself.
+/// `Display` gives one line a problem, `name:line:column: what`, with `{:#}` also the likely fix. With the feature `miette` it is a
+/// `miette::Diagnostic`, which shows the text itself.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
-    source: Arc<NamedSource<String>>,
+    source: Arc<Source>,
     problems: Vec<Problem>,
 }
 
@@ -267,18 +254,19 @@ impl Diagnostics {
         &self.problems
     }
 
+    /// The text that they are in.
+    pub fn text(&self) -> &str {
+        &self.source.text
+    }
+
     /// The same, with the name of the program or its file in place of `program`.
     #[must_use]
     pub fn named(self, name: &str) -> Diagnostics {
-        let source = Arc::new(NamedSource::new(name, self.source.inner().clone()));
+        let source = Arc::new(Source {
+            name: name.to_owned(),
+            text: self.source.text.clone(),
+        });
         Diagnostics { source, ..self }
-    }
-
-    fn only(&self) -> Option<&Problem> {
-        match self.problems.as_slice() {
-            [only] => Some(only),
-            _ => None,
-        }
     }
 }
 
@@ -289,10 +277,7 @@ impl fmt::Display for Diagnostics {
             write!(
                 f,
                 "{separator}{}:{}:{}: {}",
-                self.source.name(),
-                problem.line,
-                problem.column,
-                problem.message
+                self.source.name, problem.line, problem.column, problem.message
             )?;
             if let (Some(fix), true) = (&problem.help, f.alternate()) {
                 write!(f, "; {fix}")?;
@@ -303,33 +288,3 @@ impl fmt::Display for Diagnostics {
 }
 
 impl std::error::Error for Diagnostics {}
-
-impl Diagnostic for Diagnostics {
-    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.only().and_then(Diagnostic::code)
-    }
-
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.only().and_then(Diagnostic::help)
-    }
-
-    fn severity(&self) -> Option<Severity> {
-        let warnings = self.problems.iter().all(|problem| problem.code.is_warning());
-        warnings.then_some(Severity::Warning)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        self.only().and_then(Diagnostic::labels)
-    }
-
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        Some(self.source.as_ref())
-    }
-
-    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
-        if self.only().is_some() {
-            return None;
-        }
-        Some(Box::new(self.problems.iter().map(|problem| problem as &dyn Diagnostic)))
-    }
-}

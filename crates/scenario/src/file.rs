@@ -4,7 +4,7 @@
 //! complaint can point at it. Alternatives are tables named after what they are (`[topology.dumbbell]`), or one of
 //! several settings (`bulk = …`, `poisson = …`): no `kind = "…"` whose other settings depend on it.
 
-use ccplane_problem::Text;
+use crate::Text;
 use ccplane_qdisc::LossModel;
 use ccplane_units::{Bytes, Duration, Rate};
 use serde::Deserialize;

@@ -14,6 +14,7 @@ mod contender;
 mod context;
 mod file;
 mod over;
+mod problem;
 mod seeds;
 mod shipped;
 mod stamps;
@@ -29,9 +30,9 @@ use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 pub use bundle::{Bundle, BundleClass};
-pub use ccplane_problem::{Problem, Source, suggestions};
 pub use cellular::Cellular;
 pub use contender::{BadContender, Contender};
+pub use problem::{Problem, Source, Text, suggestions};
 pub use seeds::{BadSeeds, Seeds};
 pub use shipped::shipped;
 pub use stamps::{JitterShape, Stamps};

@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 
 use ccplane_lab::Contender;
 use ccplane_linux::select::Selection;
-use ccplane_problem::{Problem, Source};
+use ccplane_scenario::{Problem, Source};
 use ccplane_units::{Bytes, Duration};
 use toml::Spanned;
 
@@ -176,7 +176,7 @@ impl Context<'_> {
         let name = &rule.algorithm;
         if !known.contains(&name.get_ref().as_str()) {
             let text = format!("no algorithm of this file is `{}`", name.get_ref().escape_debug());
-            let near = ccplane_problem::suggestions(name.get_ref(), known.iter().copied());
+            let near = ccplane_scenario::suggestions(name.get_ref(), known.iter().copied());
             let fix = match (near.first(), name.get_ref().split_once(':')) {
                 (_, Some((alone, _))) => format!("write `{alone}` here, and its parameters under `algorithms`"),
                 (Some(near), None) => format!("did you mean `{near}`?"),

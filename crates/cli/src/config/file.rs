@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ccplane_gateway::config::Ports;
 use ccplane_lab::Contender;
-use ccplane_problem::Text;
+use ccplane_scenario::Text;
 use ccplane_units::{Bytes, Duration, Prefix, Rate};
 use serde::Deserialize;
 use toml::Spanned;

@@ -8,7 +8,7 @@ use ccplane_datapath::Limits;
 use ccplane_lab::Contender;
 use ccplane_link::far_silence;
 use ccplane_linux::select::Selection;
-use ccplane_problem::Problem;
+use ccplane_scenario::Problem;
 use ccplane_units::{Bytes, Duration, Prefix, PrefixError, Rate};
 use toml::Spanned;
 

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use ccplane_problem::{Problem, Source};
 use ccplane_qdisc::{ClassSpec, QueueSpec};
+use ccplane_scenario::{Problem, Source};
 use ccplane_units::{Duration, Prefix, Rate};
 use toml::Spanned;
 

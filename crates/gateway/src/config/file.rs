@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use ccplane_problem::Text;
 use ccplane_qdisc::QueueSpec;
+use ccplane_scenario::Text;
 use ccplane_units::{Duration, Prefix, Rate};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};

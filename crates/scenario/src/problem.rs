@@ -3,37 +3,31 @@
 //!
 //! [`Source`] makes a [`Problem`] for bytes of its text. [`Text`] reads a quantity by its own `FromStr` where TOML has a text or a
 //! number, so that its error keeps its place.
-#![forbid(unsafe_code)]
 
+#[cfg(feature = "miette")]
+mod drawn;
 mod suggestions;
 mod text;
 
 use std::ops::Range;
 
-use miette::{Diagnostic, NamedSource, SourceSpan};
-
 pub use suggestions::suggestions;
 pub use text::Text;
 
 /// A file that cannot be used as it is written.
-#[derive(Clone, Debug, thiserror::Error, Diagnostic)]
-#[error(transparent)]
-#[diagnostic(transparent)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}:{}: {}", .0.file, .0.line, .0.message)]
 pub struct Problem(Box<Told>);
 
-#[derive(Clone, Debug, thiserror::Error, Diagnostic)]
-#[error("{file}:{line}: {message}")]
+#[derive(Clone, Debug)]
 struct Told {
     file: String,
     line: usize,
     message: String,
     label: String,
-    #[help]
     help: Option<String>,
-    #[source_code]
-    text: NamedSource<String>,
-    #[label("{label}")]
-    span: SourceSpan,
+    text: String,
+    span: Range<usize>,
 }
 
 impl Problem {
@@ -42,10 +36,14 @@ impl Problem {
         self.0.line
     }
 
+    /// The text of the file.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
     /// The bytes of the text that are marked.
     pub fn span(&self) -> Range<usize> {
-        let start = self.0.span.offset();
-        start..start + self.0.span.len()
+        self.0.span.clone()
     }
 
     /// What stands under the mark.
@@ -92,8 +90,8 @@ impl Source<'_> {
             message: message.into(),
             label: label.into(),
             help: (!help.is_empty()).then_some(help),
-            text: NamedSource::new(self.file, self.text.to_owned()),
-            span: (start, end - start).into(),
+            text: self.text.to_owned(),
+            span: start..end,
         }))
     }
 
