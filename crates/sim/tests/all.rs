@@ -6,7 +6,6 @@ mod hosts;
 mod probes;
 mod rc3;
 mod rcp;
-mod signals;
 mod simulation;
 mod stamps;
 mod theory;
