@@ -71,6 +71,8 @@ pub struct WorkloadRecord {
     pub fell_back: u64,
     /// Flows given up.
     pub failed: u64,
+    /// Of those, flows whose receiver acknowledged what it did not get.
+    pub false_receipts: u64,
 }
 
 /// What a record says.
@@ -117,6 +119,7 @@ impl Record {
                 completions: workload.completions(bounds),
                 fell_back: workload.fell_back,
                 failed: workload.failed,
+                false_receipts: workload.false_receipts,
             });
             recorded.push(WorkloadSeries {
                 flows: of(at).map(|(place, _)| place).collect(),
@@ -198,7 +201,8 @@ impl Record {
             compared.map(of).sum()
         };
         let mut complaints = Vec::new();
-        let (silent, failed) = (sum(|w| w.fell_back), sum(|w| w.failed));
+        let (silent, false_receipts) = (sum(|w| w.fell_back), sum(|w| w.false_receipts));
+        let failed = sum(|w| w.failed).saturating_sub(false_receipts);
         if silent > 0 {
             complaints.push(format!(
                 "{silent} flows were on NewReno at the end, because the algorithm was silent for too long"
@@ -206,6 +210,11 @@ impl Record {
         }
         if failed > 0 {
             complaints.push(format!("{failed} flows were given up after too many timeouts"));
+        }
+        if false_receipts > 0 {
+            complaints.push(format!(
+                "{false_receipts} flows were ended because their receiver acknowledged data that it did not get"
+            ));
         }
         complaints
     }

@@ -242,6 +242,7 @@ fn workloads(all: &[ContenderResult], interval: Interval, bounds: &[Bytes]) -> V
                 .map(|_| completions(&completed_of(all, at), unfinished, bounds)),
             fell_back: runs.iter().map(|w| w.fell_back).sum(),
             failed: runs.iter().map(|w| w.failed).sum(),
+            false_receipts: runs.iter().map(|w| w.false_receipts).sum(),
             ..first.clone()
         }
     };

@@ -708,3 +708,74 @@ bulk = {{ bytes = "20MB" }}
     assert!(off.contenders[0].figures.second_loop.is_none());
     assert_eq!(ccplane_lab::table::of_second_loops(&off), None);
 }
+
+/// Cubic into 10 Mbit/s and 20 ms, with these lines in `[transport]`.
+fn concealing(transport: &str) -> String {
+    format!(
+        "contenders = [\"native:cubic\", \"bbr\"]\nduration = \"5s\"\n[topology.dumbbell]\nrate = \"10mbit\"\n\
+         rtt = \"20ms\"\naccess_rate = \"100mbit\"\n[transport]\n{transport}\n[[workload]]\nstart = \"500ms\"\nbulk = {{}}\n\
+         [[workload]]\nname = \"small\"\nalgorithm = \"native:reno\"\nbulk = {{ bytes = \"10kB\" }}\n\
+         [report]\nlinks = [\"bottleneck\"]\n"
+    )
+}
+
+#[test]
+fn a_receiver_that_conceals_losses_is_disconnected_where_it_has_to_prove_receipt() {
+    let drops = |c: &ContenderResult| c.figures.links[0].drops;
+    let concealed = simulate(&concealing("conceal_losses = \"right*\""));
+    let proved = simulate(&concealing("conceal_losses = \"right*\"\nproof_of_receipt = true"));
+    for (concealed, proved) in concealed.contenders.iter().zip(&proved.contenders) {
+        // The link carries 4,200 packets in the five seconds.
+        assert!(
+            drops(concealed) > 4_200,
+            "{}: {} drops",
+            concealed.label,
+            drops(concealed)
+        );
+        assert!(concealed.audit.sound, "{:?}", concealed.audit);
+        assert!(drops(proved) < 420, "{}: {} drops", proved.label, drops(proved));
+        let bulk = &proved.workloads[0];
+        assert_eq!((bulk.failed, bulk.false_receipts), (1, 1), "{}", proved.label);
+        assert_eq!(
+            proved.workloads[1].failed, 0,
+            "{}: nothing of 10 kB is lost",
+            proved.label
+        );
+        let complaints = &proved.audit.complaints;
+        assert!(
+            complaints.len() == 1 && complaints[0].contains("acknowledged data that it did not get"),
+            "{complaints:?}"
+        );
+    }
+    let digests = |result: &RunResult| -> Vec<String> {
+        let digest = |c: &ContenderResult| c.audit.simulation.as_ref().map(|s| s.digest.clone());
+        result.contenders.iter().filter_map(digest).collect()
+    };
+    let (off, on) = (
+        concealing("proof_of_receipt = false"),
+        concealing("proof_of_receipt = true"),
+    );
+    assert_eq!(digests(&simulate(&off)), digests(&simulate(&on)));
+}
+
+#[test]
+fn only_hosts_that_flows_send_to_conceal_losses() {
+    let problem = |line: &str| {
+        let text = concealing(line);
+        let scenario = scenario(&text);
+        match run_in(
+            &Sim::default(),
+            &scenario,
+            &Registry::builtin(),
+            &options(scenario.seeds, 1),
+            &Quiet,
+        ) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("{line} runs"),
+        }
+    };
+    let text = problem("conceal_losses = \"left1\"");
+    assert!(text.contains("no flow sends to `left1`"), "{text}");
+    let text = problem("conceal_losses = [\"right1\", \"right2\"]");
+    assert!(text.contains("right2"), "{text}");
+}

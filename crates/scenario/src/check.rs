@@ -3,7 +3,7 @@
 use ccplane_units::{Bytes, Duration};
 use toml::Spanned;
 
-use crate::context::{Context, name};
+use crate::context::{Context, name, names};
 use crate::file::{self, File, Q, Word};
 use crate::{
     Beside, Bundle, Change, Contender, Ends, Event, ReportOptions, Route, Scenario, Seeds, Until, Workload, bundle,
@@ -40,6 +40,7 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
         mtu: mss.saturating_add(headers),
     };
     let topology_span = topology_span(&file);
+    let conceal_losses = transport.conceal_losses.as_ref().map_or(Vec::new(), names);
     let transport = transport::options(&context, transport)?;
     let duration = duration(&context, &file.duration)?;
     let sample_every = sample(&context, file.sample.as_ref(), duration)?;
@@ -77,6 +78,7 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
         topology,
         workloads,
         transport,
+        conceal_losses,
     })
 }
 

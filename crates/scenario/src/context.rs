@@ -191,6 +191,19 @@ impl Context<'_> {
     }
 }
 
+/// Names of a setting that takes one or several.
+pub(crate) fn names(hosts: &Spanned<file::Hosts>) -> Vec<Name> {
+    let one = |word: &Word| match word.span().is_empty() {
+        // A single name has the span of its setting.
+        true => Name {
+            text: word.get_ref().clone(),
+            span: hosts.span(),
+        },
+        false => name(word),
+    };
+    hosts.get_ref().0.iter().map(one).collect()
+}
+
 /// A name with its place.
 pub(crate) fn name(word: &Word) -> Name {
     Name {

@@ -445,6 +445,9 @@ pub(crate) struct Transport {
     pub(crate) rc3: bool,
     pub(crate) rc3_levels: Option<Spanned<u32>>,
     pub(crate) rc3_verify: Option<Spanned<bool>>,
+    pub(crate) proof_of_receipt: Option<bool>,
+    /// Hosts whose receivers acknowledge what they did not get.
+    pub(crate) conceal_losses: Option<Spanned<Hosts>>,
 }
 
 /// How the time stamps of hosts differ from the truth.

@@ -74,6 +74,8 @@ pub struct Scenario {
     pub events: Vec<Event>,
     /// The transport of every host.
     pub transport: TransportOptions,
+    /// Hosts or patterns whose receivers conceal losses: they acknowledge what they did not get.
+    pub conceal_losses: Vec<Name>,
     /// How old a report is when its algorithm hears it, and an answer when it reaches its flow; `None` for the simulator's
     /// own.
     pub staleness: Option<Duration>,
@@ -308,6 +310,11 @@ impl Workload {
         Some((after(starts), leaves.map(after)))
     }
 
+    /// Whether data also goes from its receivers to its senders.
+    pub fn sends_back(&self) -> bool {
+        matches!(self.kind, Kind::Of(ccplane_workload::Workload::Requests { .. }))
+    }
+
     /// Whether it sends packets that no congestion control slows down.
     pub fn heeds_nothing(&self) -> bool {
         let carrier = match &self.kind {
@@ -416,6 +423,8 @@ pub struct TransportOptions {
     pub min_rto: Option<Duration>,
     /// RC3's second loop.
     pub rc3: Option<Rc3>,
+    /// Whether receivers prove what they acknowledge.
+    pub proof_of_receipt: Option<bool>,
 }
 
 /// RC3's second loop (Mittal et al., NSDI 2014).

@@ -50,6 +50,7 @@ impl Scenario {
             topology_span: 0..0,
             per_packet: false,
             routes: Vec::new(),
+            conceal_losses: Vec::new(),
             workloads: vec![Workload {
                 name: "bulk".to_owned(),
                 from: Vec::new(),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use ccplane_units::Duration;
 use toml::Spanned;
 
-use crate::context::{Context, name};
+use crate::context::{Context, names};
 use crate::file;
 use crate::{Name, Problem};
 
@@ -110,17 +110,7 @@ pub(crate) fn stamps(context: &Context, written: &Spanned<file::Stamps>) -> Resu
     stamps.offset = w.offset.as_ref().map_or(stamps.offset, |offset| offset.get_ref().0);
     stamps.drift_ppb = w.drift.as_ref().map_or(stamps.drift_ppb, |drift| drift.get_ref().0.0);
     stamps.calibrate = w.calibrate.unwrap_or(stamps.calibrate);
-    stamps.hosts = w.hosts.as_ref().map_or(Vec::new(), |hosts| {
-        let place = |word: &file::Word| match word.span().is_empty() {
-            // A single name has the span of its setting.
-            true => Name {
-                text: word.get_ref().clone(),
-                span: hosts.span(),
-            },
-            false => name(word),
-        };
-        hosts.get_ref().0.iter().map(place).collect()
-    });
+    stamps.hosts = w.hosts.as_ref().map_or(Vec::new(), names);
     if let Some(shape) = &w.shape {
         stamps.shape = match shape.get_ref().as_str() {
             "exponential" => JitterShape::Exponential,

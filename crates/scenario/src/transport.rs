@@ -87,6 +87,7 @@ pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<Tr
         restart_after_idle: written.restart_after_idle,
         initial_rto: timeout(context, written.initial_rto.as_ref())?,
         min_rto: written.min_rto.as_ref().map(|rto| rto.get_ref().0),
+        proof_of_receipt: written.proof_of_receipt,
     })
 }
 

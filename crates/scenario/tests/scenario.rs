@@ -341,6 +341,27 @@ fn the_second_loop_has_its_levels_and_its_checks() {
 }
 
 #[test]
+fn receivers_prove_receipt_or_conceal_losses_where_the_file_says_so() {
+    let usual = parse(&transport("")).unwrap();
+    assert_eq!(usual.transport.proof_of_receipt, None);
+    assert!(usual.conceal_losses.is_empty());
+    let own = parse(&transport(
+        "proof_of_receipt = true\nconceal_losses = [\"right1\", \"r*\"]",
+    ))
+    .unwrap();
+    assert_eq!(own.transport.proof_of_receipt, Some(true));
+    let names: Vec<&str> = own.conceal_losses.iter().map(|name| &*name.text).collect();
+    assert_eq!(names, ["right1", "r*"]);
+    for wrong in [
+        "proof_of_receipt = \"yes\"",
+        "conceal_losses = true",
+        "conceal_loss = \"right1\"",
+    ] {
+        assert!(parse(&transport(wrong)).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn receivers_acknowledge_as_often_as_the_file_says() {
     let options = |lines: &str| parse(&transport(lines)).unwrap().transport;
     assert_eq!(options("").ack_every, None);

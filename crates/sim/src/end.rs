@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ccplane_datapath::Outcome;
-use ccplane_transport::{Connection, Control, Event as Happened, Kind as SegmentKind, MAX_CLASSES, Native, State};
+use ccplane_transport::{
+    Connection, Control, Event as Happened, Kind as SegmentKind, MAX_CLASSES, Native, Proof, Segment, Side, State,
+};
 use ccplane_units::{Duration, Time};
 
 use crate::event::{Events, Kind};
@@ -142,6 +144,11 @@ impl End {
             packet.hash = random::mix(number ^ u64::from(packet.hash) ^ random::mix(now.as_nanos())) as u32;
         }
         packets.made(id, with_side);
+        if packets.receipts.any()
+            && let Some(connection) = &self.connection
+        {
+            packets.prove(id, e, connection);
+        }
         if self.is(End::OFFERED) {
             let rtt = self.connection.as_ref().map_or(Duration::ZERO, Connection::srtt);
             packets.offers.stamp(now, id, e, rtt);
@@ -182,6 +189,23 @@ impl<T: Tracer> Simulation<T> {
     /// A packet has come to its host.
     #[inline(always)]
     pub(crate) fn take(&mut self, id: u32) {
+        if self.world.packets.receipts.any() {
+            self.take_checked(id);
+        } else {
+            self.take_as::<false>(id);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_checked(&mut self, id: u32) {
+        self.world.packets.note_arrival(id);
+        self.take_as::<true>(id);
+    }
+
+    /// `CHECKED`: packets carry nonces, or receivers conceal losses.
+    #[inline(always)]
+    fn take_as<const CHECKED: bool>(&mut self, id: u32) {
         let world = &mut self.world;
         world.counters.taken += 1;
         if world.packets.offers.any() {
@@ -190,6 +214,10 @@ impl<T: Tracer> Simulation<T> {
         if world.packets.get(id).segment.class != 0 {
             world.count_from_own_band(id);
         }
+        let proof = match CHECKED {
+            true => world.packets.receipts.proof(id),
+            false => Proof::default(),
+        };
         let packet = world.packets.get(id);
         let side = world.packets.side(packet.side).unwrap_or(&world.packets.no_side);
         let e = packet.end;
@@ -207,16 +235,22 @@ impl<T: Tracer> Simulation<T> {
         let awaited = segment.kind == SegmentKind::Data && end.flags & (End::READS | End::AWAITS) != 0;
         match end.control.get() {
             Steer::Native(place) => {
-                connection.handle_arrived(now, arrived, segment, side, &mut world.natives[place]);
+                handle::<CHECKED>(
+                    connection,
+                    (now, arrived),
+                    (segment, side),
+                    &proof,
+                    &mut world.natives[place],
+                );
             }
-            Steer::Nobody => connection.handle_arrived(now, arrived, segment, side, &mut Nobody),
+            Steer::Nobody => handle::<CHECKED>(connection, (now, arrived), (segment, side), &proof, &mut Nobody),
             Steer::Agent(place) => {
                 let number = u64::from(end.flow);
                 if let Some(steered) = &mut world.steered[place] {
                     let agent = steered.beside;
                     let host = &mut world.hosts[agent as usize];
                     let mut lent = host.shared.lend(number, steered);
-                    connection.handle_arrived(now, arrived, segment, side, &mut lent);
+                    handle::<CHECKED>(connection, (now, arrived), (segment, side), &proof, &mut lent);
                     if host.next_due() < host.due {
                         world.plan_agent(agent);
                     }
@@ -250,11 +284,11 @@ impl<T: Tracer> Simulation<T> {
         let now = self.world.now;
         let packet = *self.world.packets.get(id);
         self.world.packets.drop(id);
-        let end = &mut self.world.ends[packet.end as usize];
         let config = Arc::clone(&self.world.flows[packet.flow as usize].transport);
         match Connection::accept(&config, now, &packet.segment) {
-            Some(connection) => {
-                end.connection = Some(connection);
+            Some(mut connection) => {
+                self.world.require_proof_of(packet.end, packet.flow, &mut connection);
+                self.world.ends[packet.end as usize].connection = Some(connection);
                 self.pump(packet.end);
             }
             None => self.world.counters.late += 1,
@@ -324,6 +358,22 @@ impl World {
             self.counters.late += 1;
         }
         self.packets.drop(id);
+    }
+}
+
+/// A connection takes a segment. Without `CHECKED` it has no nonces.
+#[inline(always)]
+fn handle<const CHECKED: bool>(
+    connection: &mut Connection,
+    (now, arrived): (Time, Time),
+    (segment, side): (&Segment, &Side),
+    proof: &Proof,
+    control: &mut impl Control,
+) {
+    if CHECKED {
+        connection.handle_proved((now, arrived), segment, side, proof, control);
+    } else {
+        connection.handle_arrived(now, arrived, segment, side, control);
     }
 }
 

@@ -31,6 +31,7 @@ pub mod parallel;
 mod pcap;
 mod probe;
 mod random;
+mod receipt;
 mod routing;
 mod simulation;
 mod stamps;

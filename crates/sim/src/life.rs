@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use ccplane_agent::FlowInfo;
-use ccplane_transport::{Connection, MAX_CLASSES, Native, State};
+use ccplane_transport::{Connection, MAX_CLASSES, Native, Number, State};
 use ccplane_units::{Bytes, Time};
 
 use crate::app::{AppId, Cause};
@@ -177,6 +177,12 @@ impl<T: Tracer> Simulation<T> {
             }
         };
         let mut connection = Connection::connect(&config, now);
+        world.require_proof_of(pair, number, &mut connection);
+        if world.packets.receipts.any() {
+            let first = Number(config.first_number);
+            world.packets.receipts.begin(pair, number, from, first);
+            world.packets.receipts.begin(pair + 1, number, to, first);
+        }
         if bytes > 0 {
             connection.write(bytes);
         }

@@ -5,6 +5,7 @@ use ccplane_transport::{Segment, Side};
 
 use crate::bundle::Asides;
 use crate::offer::Offers;
+use crate::receipt::Receipts;
 
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -33,9 +34,9 @@ const _: () = assert!(PACKET_BYTES == 64);
 /// All packets that are on their way.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
-    packets: Vec<Packet>,
+    pub(crate) packets: Vec<Packet>,
     free: Vec<u32>,
-    sides: Vec<Side>,
+    pub(crate) sides: Vec<Side>,
     free_sides: Vec<u32>,
     /// The side of packets without one: empty, but for the moment in which a packet with one is made.
     pub no_side: Side,
@@ -43,6 +44,8 @@ pub(crate) struct Packets {
     pub offers: Offers,
     /// What packets of bundles carry.
     pub asides: Asides,
+    /// What packets of flows that prove receipt carry.
+    pub receipts: Receipts,
     /// How many were ever made, and of those how many are no more.
     pub made: u64,
     pub gone: u64,
@@ -136,6 +139,7 @@ impl Packets {
             + (self.free.capacity() + self.free_sides.capacity()) * 4
             + self.offers.heap_bytes()
             + self.asides.memory()
+            + self.receipts.heap_bytes()
     }
 
     fn keep_side(&mut self, packet: u32) {

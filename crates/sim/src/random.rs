@@ -25,6 +25,7 @@ pub(crate) enum Purpose {
     Paths = 3,
     Delay = 4,
     Stamps = 5,
+    Nonces = 6,
 }
 
 /// The seed of the `which`-th user of random numbers for this purpose.

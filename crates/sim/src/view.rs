@@ -1,6 +1,6 @@
 //! What can be seen of a simulation: its flows and links, what it counted, and the number that stands for all of it.
 
-use ccplane_transport::{Connection, Native, OneWay, Rc3Arrivals, Rc3Stats};
+use ccplane_transport::{Connection, Failure, Native, OneWay, Rc3Arrivals, Rc3Stats};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::app::AppId;
@@ -270,7 +270,10 @@ impl World {
         if let Some([sender, receiver]) = pair {
             if let Some(connection) = &sender.connection {
                 let stats = connection.stats();
-                view.failure = connection.failure();
+                // The end that gave the connection up has the reason.
+                let failure = connection.failure();
+                let given_up = receiver.connection.as_ref().filter(|_| failure == Some(Failure::Reset));
+                view.failure = given_up.and_then(Connection::failure).or(failure);
                 view.acked = stats.acked;
                 view.retransmitted = u64::from(stats.retransmitted);
                 view.lost = u64::from(stats.lost);

@@ -6,6 +6,7 @@ mod hosts;
 mod probes;
 mod rc3;
 mod rcp;
+mod receipt;
 mod simulation;
 mod stamps;
 mod theory;

@@ -39,12 +39,7 @@ impl Episode {
         let contender = scenario.contenders.first().ok_or(Error::NoContender)?;
         let told = |error: SimError| job.told(error);
         let mut sim = Simulation::new(job.plan.network.clone(), SimOptions::seeded(seed)).map_err(told)?;
-        for (at, change) in &job.plan.events {
-            sim.schedule(*at, change.clone()).map_err(told)?;
-        }
-        if let Some(stamps) = &scenario.stamps {
-            super::put_stamps(stamps, &mut sim, job.plan.stamped.iter().copied()).map_err(told)?;
-        }
+        job.prepare(&mut sim).map_err(told)?;
         let mut controls = Controls::new(&job, Some(contender));
         job.add_bundles(&mut sim, &mut controls, seed)?;
         job.add_workloads(&mut sim, &mut controls, seed)?;

@@ -211,6 +211,9 @@ impl<'p> Looks<'p> {
             record.completed = alone.completed(part, views, seed)?;
             (record.name, record.contender) = (part.name.clone(), part.contender.clone());
             record.compared = part.compared;
+            let is_false = |view: &FlowView| view.failure == Some(Failure::FalseReceipt);
+            record.false_receipts = views.iter().filter(|(_, view)| is_false(view)).count() as u64;
+            record.failed = record.failed.max(record.false_receipts);
             records.push(record);
         }
         for (record, course) in records.iter_mut().zip(self.courses) {

@@ -82,12 +82,7 @@ impl Job<'_> {
         let begun = Stopwatch::start();
         let told = |error: SimError| self.told(error);
         sim.observe(self.plan.main).map_err(told)?;
-        for (at, change) in &self.plan.events {
-            sim.schedule(*at, change.clone()).map_err(told)?;
-        }
-        if let Some(stamps) = &self.scenario.stamps {
-            put_stamps(stamps, &mut sim, self.plan.stamped.iter().copied()).map_err(told)?;
-        }
+        self.prepare(&mut sim).map_err(told)?;
         let mut controls = Controls::new(self, contender);
         let bundles = self.add_bundles(&mut sim, &mut controls, seed)?;
         let parts = self.add_workloads(&mut sim, &mut controls, seed)?;
@@ -107,6 +102,23 @@ impl Job<'_> {
         (result.figures.bundles, result.series.bundles) = bundles;
         result.audit.own = raised;
         Ok((result, sim))
+    }
+
+    /// Schedules what changes, and sets what hosts are like.
+    pub(super) fn prepare(&self, sim: &mut World) -> Result<(), SimError> {
+        for (at, change) in &self.plan.events {
+            sim.schedule(*at, change.clone())?;
+        }
+        if let Some(stamps) = &self.scenario.stamps {
+            put_stamps(stamps, sim, self.plan.stamped.iter().copied())?;
+        }
+        if self.scenario.transport.proof_of_receipt == Some(true) {
+            sim.require_proof();
+        }
+        for host in &self.plan.concealing {
+            sim.conceal_losses(*host)?;
+        }
+        Ok(())
     }
 
     pub(super) fn told(&self, error: SimError) -> Error {

@@ -35,6 +35,8 @@ pub struct Plan {
     pub transport: Arc<Config>,
     /// Hosts whose time stamps the scenario has something to say of.
     pub stamped: Vec<NodeId>,
+    /// Hosts whose receivers conceal losses.
+    pub concealing: Vec<NodeId>,
     /// `fat tree, k = 8`; nothing for a single link.
     pub name: Option<String>,
     /// Round trip of the first pair without a queue.
@@ -74,6 +76,16 @@ impl Pairs {
             Pairs::Fixed(pairs) => instant.among(pairs),
             Pairs::Permutation(hosts) => instant.between(hosts, hosts),
             Pairs::Trace(flows) => instant.among(&ends(flows)),
+        }
+    }
+
+    /// Whether flows between them send to this host; with `back` in both directions.
+    fn receives(&self, host: NodeId, back: bool) -> bool {
+        match self {
+            Pairs::Fixed(SimPairs::Each(pairs)) => pairs.iter().any(|(from, to)| *to == host || back && *from == host),
+            Pairs::Fixed(SimPairs::Every { from, to }) => to.contains(&host) || back && from.contains(&host),
+            Pairs::Permutation(hosts) => hosts.contains(&host),
+            Pairs::Trace(flows) => flows.iter().any(|flow| flow.to == host),
         }
     }
 
@@ -206,6 +218,7 @@ impl Plan {
                 Some(stamps) => hosts(scenario, &network, &stamps.hosts)?,
                 None => Vec::new(),
             },
+            concealing: concealing(scenario, &network, &pairs)?,
             name: name(&scenario.topology),
             pairs,
             network,
@@ -457,6 +470,28 @@ fn hosts(scenario: &Scenario, network: &Network, patterns: &[Name]) -> Result<Ve
         all.extend(found.into_iter().filter(|host| !all.contains(host)).collect::<Vec<_>>());
     }
     Ok(all)
+}
+
+/// Hosts whose receivers conceal losses. Each pattern names a host that a flow sends to.
+fn concealing(scenario: &Scenario, network: &Network, pairs: &[Pairs]) -> Result<Vec<NodeId>, Problem> {
+    let receives = |host: NodeId| {
+        let workloads = scenario.workloads.iter().zip(pairs);
+        workloads
+            .filter(|(workload, _)| !workload.heeds_nothing())
+            .any(|(workload, pairs)| pairs.receives(host, workload.sends_back()))
+    };
+    for pattern in &scenario.conceal_losses {
+        let named = hosts(scenario, network, std::slice::from_ref(pattern))?;
+        if !named.into_iter().any(receives) {
+            return Err(scenario.source().problem(
+                pattern.span.clone(),
+                format!("no flow sends to `{}`, so that it acknowledges nothing", pattern.text),
+                "here",
+                "name hosts that flows send to",
+            ));
+        }
+    }
+    hosts(scenario, network, &scenario.conceal_losses)
 }
 
 /// Whether `name` fits `pattern`, in which one `*` stands for any letters.

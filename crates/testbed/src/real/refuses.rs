@@ -61,11 +61,13 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
     let carried = TransportOptions {
         // The second loop is part of ccplane's transport.
         rc3: scenario.transport.rc3.filter(|_| over == Over::Udp),
+        proof_of_receipt: scenario.transport.proof_of_receipt,
         ..TransportOptions::default()
     };
     if scenario.transport != carried {
         parts.push("[transport]: what carries real packets has settings of its own".to_owned());
     }
+    parts.extend(receipt(scenario, over));
     if scenario.staleness.is_some() {
         parts.push("[steering]: reports take the time that they take".to_owned());
     }
@@ -163,6 +165,25 @@ fn every(hosts: &Hosts, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeI
     pairs
         .find(|((_, from), (_, to))| !from.reaches(*to))
         .map(|((from, _), (to, _))| (from, to))
+}
+
+/// What receivers of real packets cannot be asked for.
+fn receipt(scenario: &Scenario, over: Over) -> Option<String> {
+    if !scenario.conceal_losses.is_empty() {
+        let why = "`conceal_losses`: receivers of real packets acknowledge what they got; use --datapath sim";
+        return Some(why.to_owned());
+    }
+    let why = match (over, scenario.transport.proof_of_receipt) {
+        (Over::Udp, Some(false)) => "false`: over UDP receivers always prove receipt; remove the line",
+        (Over::Tcp, Some(true)) => {
+            "true`: the kernel's TCP has no proof of receipt; remove the line, or use --datapath sim or udp"
+        }
+        (Over::Quic(_), Some(true)) => {
+            "true`: QUIC's own check skips packet numbers; remove the line, or use --datapath sim or udp"
+        }
+        _ => return None,
+    };
+    Some(format!("`proof_of_receipt = {why}"))
 }
 
 fn too_fast(rate: Rate) -> String {
@@ -348,5 +369,37 @@ mod tests {
         );
         assert_eq!(refuses(&scenario, Over::Tcp).len(), 1);
         assert_eq!(refuses(&scenario, Over::Udp), Vec::<String>::new());
+    }
+
+    #[test]
+    fn receivers_of_real_packets_are_as_their_transport_has_them() {
+        let refused = |line: &str, over| {
+            refuses(
+                &read(&format!(
+                    "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\n\
+                     rtt = \"20ms\"\n[transport]\n{line}\n[[workload]]\nbulk = {{}}\n"
+                )),
+                over,
+            )
+        };
+        let quic = Over::Quic(ccplane_quic::Stack::Noq);
+        let none = Vec::<String>::new();
+        for (line, over, reason) in [
+            (
+                "proof_of_receipt = true",
+                Over::Tcp,
+                "the kernel's TCP has no proof of receipt",
+            ),
+            ("proof_of_receipt = true", quic, "QUIC's own check"),
+            ("proof_of_receipt = false", Over::Udp, "always prove receipt"),
+            ("conceal_losses = \"right1\"", Over::Tcp, "use --datapath sim"),
+            ("conceal_losses = \"right1\"", Over::Udp, "use --datapath sim"),
+        ] {
+            let parts = refused(line, over);
+            assert!(parts.len() == 1 && parts[0].contains(reason), "{line}: {parts:?}");
+        }
+        assert_eq!(refused("proof_of_receipt = true", Over::Udp), none);
+        assert_eq!(refused("proof_of_receipt = false", Over::Tcp), none);
+        assert_eq!(refused("proof_of_receipt = false", quic), none);
     }
 }

@@ -1,0 +1,136 @@
+//! Proof of receipt: the nonces that packets carry next to their segments, and receivers that
+//! conceal losses. Few simulations have either, so both are stored apart from packets and ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ccplane_transport::{Connection, Kind, Number, Proof, Segment};
+
+use crate::network::NodeId;
+use crate::packet::{NONE, Packets};
+use crate::random::{self, Purpose};
+use crate::{SimError, World};
+
+/// Nonces of all packets, and the state of receivers that conceal losses.
+#[derive(Debug, Default)]
+pub(crate) struct Receipts {
+    /// Flows prove receipt, or hosts conceal losses.
+    is_on: bool,
+    /// Flows that begin from now on prove receipt.
+    is_required: bool,
+    /// Hosts whose receivers conceal losses.
+    concealing: BTreeSet<u32>,
+    /// By packet; empty where no flow proves receipt.
+    carried: Vec<Proof>,
+    /// By end of a concealing host: its flow, and the number after the furthest segment that
+    /// arrived.
+    furthest: BTreeMap<u32, (u32, Number)>,
+}
+
+impl Receipts {
+    /// Whether packets carry nonces or receivers conceal losses.
+    #[inline(always)]
+    pub fn any(&self) -> bool {
+        self.is_on
+    }
+
+    /// Nonces of a packet; zero where no flow proves receipt.
+    #[inline]
+    pub fn proof(&self, packet: u32) -> Proof {
+        match self.carried.get(packet as usize) {
+            Some(proof) => *proof,
+            None => Proof::default(),
+        }
+    }
+
+    /// An end of this flow begins at this host. Ends of earlier flows had the same number.
+    pub fn begin(&mut self, e: u32, flow: u32, host: u32, first: Number) {
+        self.furthest.remove(&e);
+        if self.concealing.contains(&host) {
+            self.furthest.insert(e, (flow, first));
+        }
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.carried.capacity() * size_of::<Proof>() + self.furthest.len() * size_of::<(u32, (u32, Number))>()
+    }
+}
+
+impl Packets {
+    /// Notes the arrival of a segment at an end that conceals losses.
+    #[cold]
+    #[inline(never)]
+    pub fn note_arrival(&mut self, id: u32) {
+        let Some(packet) = self.packets.get(id as usize) else {
+            return;
+        };
+        if packet.segment.kind == Kind::Data
+            && packet.segment.class == 0
+            && let Some((flow, furthest)) = self.receipts.furthest.get_mut(&packet.end)
+            && *flow == packet.flow
+        {
+            *furthest = furthest.later(packet.segment.number.plus(1));
+        }
+    }
+
+    /// Adds the nonces to a packet that an end has made. An end that conceals losses acknowledges
+    /// all up to the furthest segment and reports no holes.
+    #[cold]
+    #[inline(never)]
+    pub fn prove(&mut self, id: u32, e: u32, connection: &Connection) {
+        let Some(packet) = self.packets.get_mut(id as usize) else {
+            return;
+        };
+        let segment = &mut packet.segment;
+        let side = match packet.side {
+            NONE => &mut self.no_side,
+            side => &mut self.sides[side as usize],
+        };
+        if self.receipts.is_required {
+            let at = id as usize;
+            if self.receipts.carried.len() <= at {
+                self.receipts.carried.resize(at + 1, Proof::default());
+            }
+            self.receipts.carried[at] = connection.prove(segment, side);
+        }
+        if let Some((_, furthest)) = self.receipts.furthest.get(&e)
+            && matches!(segment.kind, Kind::Ack | Kind::Data)
+        {
+            segment.ack = segment.ack.later(*furthest);
+            while side.pop() {}
+            if side.is_empty() {
+                segment.flags &= !Segment::SIDE;
+            }
+        }
+    }
+}
+
+impl World {
+    /// Makes all receivers of flows that begin from now on prove receipt, as the transport over UDP
+    /// does.
+    pub fn require_proof(&mut self) {
+        let receipts = &mut self.packets.receipts;
+        (receipts.is_required, receipts.is_on) = (true, true);
+    }
+
+    /// Makes the receivers at this host conceal losses in flows that begin from now on: they
+    /// acknowledge everything up to the furthest segment that arrived.
+    pub fn conceal_losses(&mut self, host: NodeId) -> Result<(), SimError> {
+        let host = self.host_of(host)?;
+        self.packets.receipts.concealing.insert(host);
+        self.packets.receipts.is_on = true;
+        Ok(())
+    }
+
+    /// Requires the peer of an end to prove receipt, where flows do.
+    #[inline]
+    pub(crate) fn require_proof_of(&self, e: u32, flow: u32, connection: &mut Connection) {
+        if self.packets.receipts.is_required {
+            let word = |half: u64| {
+                let half = random::mix(u64::from(e & 1) << 1 | half);
+                random::seed(self.options.seed ^ half, Purpose::Nonces, flow)
+            };
+            let key = u128::from(word(0)) << 64 | u128::from(word(1));
+            connection.require_proof(&key.to_le_bytes());
+        }
+    }
+}
