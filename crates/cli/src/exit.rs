@@ -24,6 +24,8 @@ pub struct Failure {
     pub kind: Kind,
     what: String,
     hint: Option<String>,
+    /// Name of the reason for machines, where the error has several.
+    reason: Option<&'static str>,
     cause: Option<Box<dyn Diagnostic + Send + Sync>>,
 }
 
@@ -43,6 +45,7 @@ impl Failure {
             kind,
             what,
             hint: None,
+            reason: None,
             cause: None,
         }
     }
@@ -53,6 +56,7 @@ impl Failure {
             kind,
             what: what.into(),
             hint: None,
+            reason: None,
             cause: None,
         }
     }
@@ -63,6 +67,7 @@ impl Failure {
             kind,
             what: error.to_string(),
             hint: None,
+            reason: None,
             cause: Some(Box::new(error)),
         }
     }
@@ -71,6 +76,13 @@ impl Failure {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds the name of the reason for machines.
+    #[must_use]
+    pub fn reason(mut self, name: &'static str) -> Failure {
+        self.reason = Some(name);
         self
     }
 
@@ -95,9 +107,12 @@ impl Failure {
     /// Prints the message to stderr (as JSON to stdout where `json`) and gives the exit code.
     pub fn report(self, json: bool) -> u8 {
         if json {
-            let object = serde_json::json!({
+            let mut object = serde_json::json!({
                 "error": self.what, "hint": self.hint, "kind": format!("{:?}", self.kind).to_lowercase(),
             });
+            if let Some(reason) = self.reason {
+                object["reason"] = reason.into();
+            }
             println!("{object}");
         }
         let code = self.kind as u8;

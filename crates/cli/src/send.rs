@@ -270,19 +270,18 @@ fn carry(
             // With everything taken and the source silent it is the source's turn.
             let is_its_turn = connection.pending() > 0 || stream.is_over();
             let (acked, limit) = (connection.stats().acked, args.transfer.timeout * STALL_TIMEOUTS);
-            let why = match liveness.look(host.now(), connection.heard(), host.refusals()) {
+            let ends = match liveness.look(host.now(), connection.heard(), host.refusals()) {
                 Verdict::Wait => None,
                 Verdict::Ask => {
                     host.probe(id);
                     None
                 }
-                Verdict::Refused => Some("its host says that nobody is there any more"),
-                Verdict::Silent => Some(SILENT),
+                Verdict::Refused => Some(("refused", "its host says that nobody is there any more")),
+                Verdict::Silent => Some((Ended::Silent.name(), SILENT)),
             };
-            let stalled = progress.has_stalled(Instant::now(), acked, is_its_turn, limit);
-            let why = why.or(stalled.then_some(STALLED));
-            if let Some(why) = why {
-                return Err(gone(to, stream, arrived(host, id, stream), why));
+            let has_stalled = progress.has_stalled(Instant::now(), acked, is_its_turn, limit);
+            if let Some((reason, why)) = ends.or(has_stalled.then_some(("stalled", STALLED))) {
+                return Err(gone(to, stream, arrived(host, id, stream), why).reason(reason));
             }
         }
         if shown.elapsed() >= SHOW_EVERY {
@@ -346,12 +345,13 @@ fn ended(why: Ended, host: &Host, id: u64, to: SocketAddr, stream: &Stream) -> F
         return refused(to, why);
     }
     let arrived = arrived(host, id, stream);
-    match why {
+    let failure = match why {
         Ended::NoAnswer(_) => why_no_answer(to, host.trouble()),
         Ended::TimedOut(_) | Ended::Silent => gone(to, stream, arrived, SILENT),
         Ended::Reset => gone(to, stream, arrived, "it gave up, and says why on its own terminal"),
         why => gone(to, stream, arrived, &why.to_string()),
-    }
+    };
+    failure.reason(why.name())
 }
 
 /// The two sides do not believe each other, or do not understand each other.

@@ -174,6 +174,12 @@ fn a_file_arrives_whole_under_its_name_and_only_then() {
         .filter(|record| record["data"]["congestion_window"].is_number())
         .count();
     assert!(windows > 5, "{windows} windows in {} records", records.len());
+    let last = records.last().expect("a record");
+    assert_eq!(
+        (&last["name"], &last["data"]["initiator"], &last["data"]["error_code"]),
+        (&"quic:connection_closed".into(), &"local".into(), &0.into()),
+        "{last}"
+    );
     typed_by_the_qlog_crate(&qlog.join("client-1.sqlog"), records.len() - 1);
     refused(
         &send(&to, &file, &["--qlog", "/proc/none"]),

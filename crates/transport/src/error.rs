@@ -28,3 +28,17 @@ pub enum Failure {
     #[error("given up on this side")]
     Aborted,
 }
+
+impl Failure {
+    /// Name for machines, without numbers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Failure::NoAnswer(_) => "no_answer",
+            Failure::TimedOut(_) => "timed_out",
+            Failure::Silent => "silent",
+            Failure::Reset => "reset",
+            Failure::FalseReceipt => "false_receipt",
+            Failure::Aborted => "aborted",
+        }
+    }
+}

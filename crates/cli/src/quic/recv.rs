@@ -242,7 +242,8 @@ impl Transfer {
                 "a transfer ended after {} bytes: nothing new came for {pause}",
                 self.bytes
             );
-            return Err(Failure::text(Kind::Failed, text).hint("raise --timeout where the sender's source pauses"));
+            let failure = Failure::text(Kind::Failed, text).reason("stalled");
+            return Err(failure.hint("raise --timeout where the sender's source pauses"));
         }
         Ok(None)
     }

@@ -188,7 +188,8 @@ fn carry(
         let is_its_turn = host.is_connected(id) && (ended || place < filled);
         if progress.has_stalled(Instant::now(), taken, is_its_turn, timeout * STALL_TIMEOUTS) {
             let text = format!("the transfer to {to} ended: it answers but takes nothing, and sends no receipt");
-            return Err(Failure::text(Kind::Failed, text).hint("is its disk so slow? raise --timeout"));
+            let failure = Failure::text(Kind::Failed, text).reason("stalled");
+            return Err(failure.hint("is its disk so slow? raise --timeout"));
         }
         host.turn(LOOK_EVERY).map_err(failed)?;
     }

@@ -52,6 +52,8 @@ pub(super) struct Incoming {
     is_finished: bool,
     bar: Option<ProgressBar>,
     failed: Option<String>,
+    /// Name of the connection's failure.
+    reason: Option<&'static str>,
 }
 
 /// A transfer that succeeded.
@@ -87,6 +89,7 @@ impl Incoming {
             is_finished: false,
             bar: None,
             failed: None,
+            reason: None,
         }
     }
 
@@ -124,6 +127,7 @@ impl Incoming {
             (None, _) if self.storing.is_some() => false,
             (None, Some(why)) => {
                 self.failed = Some(why.to_string());
+                self.reason = Some(why.name());
                 true
             }
             (None, None) => {
@@ -247,6 +251,7 @@ impl Incoming {
         let idle = self.receipt.is_none() && self.storing.is_none() && now.since(self.progress) > within;
         if idle {
             self.failed = Some(format!("nothing new came for {within}"));
+            self.reason = Some("stalled");
         }
         idle
     }
@@ -291,8 +296,12 @@ impl Incoming {
                 let why = self.failed.take().unwrap_or_else(|| "the sender is gone".to_owned());
                 let total = self.header.as_ref().and_then(|header| header.bytes);
                 let of = total.map_or_else(String::new, |total| format!(" of {}", human(total)));
-                Err(failed(format!("{from} ended after {}{of}: {why}", human(self.bytes)))
-                    .hint("nothing of it is kept"))
+                let failure = failed(format!("{from} ended after {}{of}: {why}", human(self.bytes)))
+                    .hint("nothing of it is kept");
+                Err(match self.reason {
+                    Some(reason) => failure.reason(reason),
+                    None => failure,
+                })
             }
         }
     }

@@ -3,6 +3,8 @@
 
 mod crowd;
 mod files;
+#[path = "../../../udp/tests/support/liar.rs"]
+mod liar;
 mod path;
 mod secrecy;
 
@@ -606,12 +608,42 @@ fn stalling(reads: bool, stop: Arc<AtomicBool>) -> (String, std::thread::JoinHan
 }
 
 #[test]
+fn a_receiver_that_conceals_losses_ends_the_transfer_with_the_reason() {
+    let identity = Identity::new().unwrap();
+    let mut liar = liar::Liar::new(Tls::server(&identity, &[]).unwrap());
+    let address = format!("{}#{}", liar.socket.local_addr().unwrap(), identity.fingerprint());
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let receiver = std::thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            liar.receive();
+            liar.acknowledge();
+        }
+        liar.datagrams
+    });
+    let output = send(&["--json", "--alg", "native:cubic", "--bytes", "200MB", &address]);
+    stop.store(true, Ordering::Relaxed);
+    let datagrams = receiver.join().unwrap();
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("acknowledged data that it did not get"), "{said}");
+    assert!((liar::LOST..100_000).contains(&datagrams), "{datagrams} datagrams");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&told["reason"], &told["kind"]),
+        (&"false_receipt".into(), &"failed".into()),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_receiver_that_answers_and_takes_nothing_ends_the_transfer() {
     let stop = Arc::new(AtomicBool::new(false));
     let senders = [false, true].map(|reads| {
         let (address, receiver) = stalling(reads, stop.clone());
-        let arguments = ["send", "--timeout", "1s", "--bytes", "8MB", &address];
-        let sender = command(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let arguments = ["--json", "send", "--timeout", "1s", "--bytes", "8MB", &address];
+        let mut sender = command(&arguments);
+        let sender = sender.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         (sender, receiver)
     });
     let ended = senders.map(|(sender, receiver)| (sender.wait_with_output().unwrap(), receiver));
@@ -621,5 +653,7 @@ fn a_receiver_that_answers_and_takes_nothing_ends_the_transfer() {
         let said = said(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("it answers but takes nothing"), "{said}");
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(told["reason"], "stalled", "{told}");
     }
 }

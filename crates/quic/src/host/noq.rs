@@ -343,7 +343,7 @@ impl Driver for Noq {
                     connection.state.handle_event(event);
                 }
             }
-            connection.events();
+            connection.events(now);
             connection.note(now);
         }
         busy |= self.transmit(now)?;

@@ -3,7 +3,8 @@
 //! The file follows draft-ietf-quic-qlog-main-schema and has one event of
 //! draft-ietf-quic-qlog-quic-events-14, `quic:recovery_metrics_updated`, with the metrics that changed,
 //! at most once a millisecond. Its extension field `ccplane_packets_lost` counts the packets lost since
-//! the event before: no stack reports which ones. A write error ends the file, not the connection.
+//! the event before: no stack reports which ones. The last event is `quic:connection_closed`, with
+//! the reason. A write error ends the file, not the connection.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -17,6 +18,73 @@ use super::Stats;
 
 /// Between two records of a connection. A busy one changes its window with each acknowledgement: more records would cost more than they tell.
 const EVERY: Duration = Duration::from_millis(1);
+
+/// The end of a connection, in the words of the schema.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Closed {
+    /// `local` or `remote`.
+    pub initiator: Option<&'static str>,
+    pub error: Option<CloseError>,
+    /// The stack's or the peer's text.
+    pub reason: String,
+    pub trigger: Option<&'static str>,
+}
+
+/// Error code of a CONNECTION_CLOSE frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CloseError {
+    /// RFC 9000, section 20.1.
+    Transport(u64),
+    Application(u64),
+}
+
+impl Closed {
+    /// The end of a connection that its application closes with this code.
+    pub fn by_application(code: u32) -> Closed {
+        Closed {
+            initiator: Some("local"),
+            error: Some(CloseError::Application(code.into())),
+            trigger: Some("application"),
+            ..Closed::default()
+        }
+    }
+
+    /// The end of a connection of which only the stack's text is known.
+    #[cfg(any(test, feature = "host-runtime"))]
+    pub fn for_reason(reason: &str) -> Closed {
+        Closed {
+            reason: reason.to_owned(),
+            ..Closed::default()
+        }
+    }
+}
+
+impl CloseError {
+    /// Name of a transport error in the schema. The schema has a code only with unknown names.
+    fn name(code: u64) -> &'static str {
+        const NAMES: [&str; 17] = [
+            "no_error",
+            "internal_error",
+            "connection_refused",
+            "flow_control_error",
+            "stream_limit_error",
+            "stream_state_error",
+            "final_size_error",
+            "frame_encoding_error",
+            "transport_parameter_error",
+            "connection_id_limit_error",
+            "protocol_violation",
+            "invalid_token",
+            "application_error",
+            "crypto_buffer_exceeded",
+            "key_update_error",
+            "aead_limit_reached",
+            "no_viable_path",
+        ];
+        let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
+        name.copied().unwrap_or("unknown")
+    }
+}
 
 /// The log of one connection.
 pub(super) struct Qlog {
@@ -99,10 +167,130 @@ impl Qlog {
         self.seen = *stats;
     }
 
+    /// Notes the end of the connection, and ends the file.
+    pub fn close(mut self, now: Instant, closed: &Closed) {
+        let mut data = Map::new();
+        let mut set = |key: &str, value: Value| drop(data.insert(key.to_owned(), value));
+        if let Some(initiator) = closed.initiator {
+            set("initiator", initiator.into());
+        }
+        match closed.error {
+            Some(CloseError::Transport(code)) => {
+                let name = CloseError::name(code);
+                set("connection_error", name.into());
+                if name == "unknown" {
+                    set("error_code", code.into());
+                }
+            }
+            // ccplane's protocol has no names in the schema.
+            Some(CloseError::Application(code)) => {
+                set("application_error", "unknown".into());
+                set("error_code", code.into());
+            }
+            None => {}
+        }
+        if !closed.reason.is_empty() {
+            set("reason", closed.reason.as_str().into());
+        }
+        if let Some(trigger) = closed.trigger {
+            set("trigger", trigger.into());
+        }
+        let at = Duration::from(now.saturating_duration_since(self.begun));
+        let ms = at.as_nanos() as f64 / 1e6;
+        self.record(&json!({ "time": ms, "name": "quic:connection_closed", "data": data }));
+    }
+
     fn record(&mut self, record: &Value) {
         let Some(out) = &mut self.out else { return };
         if writeln!(out, "\u{1e}{record}").is_err() {
             self.out = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::disallowed_methods, reason = "an origin of times; nothing depends on which")]
+
+    use std::process::Command;
+
+    use super::*;
+
+    fn data(closed: &Closed) -> Value {
+        let folder = std::env::temp_dir().join(format!("ccplane-qlog-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let begun = Instant::now();
+        let mut log = Qlog::create(&folder, "closed", true, begun).expect("a file");
+        log.note(
+            begun,
+            &Stats {
+                cwnd: 12_000,
+                ..Stats::default()
+            },
+        );
+        log.close(begun, closed);
+        let path = folder.join("closed.sqlog");
+        typed(&path, 2);
+        let text = std::fs::read_to_string(&path).expect("UTF-8");
+        let _ = std::fs::remove_dir_all(&folder);
+        let last = text.split('\u{1e}').next_back().expect("a record");
+        let last: Value = serde_json::from_str(last).expect("JSON");
+        assert_eq!(last["name"], "quic:connection_closed");
+        last["data"].clone()
+    }
+
+    /// The `qlog` crate types so many events of the file. Its reader is a package of its own, see
+    /// there.
+    fn typed(path: &Path, events: usize) {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .args(["run", "--quiet", "--locked", "--manifest-path"])
+            .arg(root.join("tests/qlog/Cargo.toml"))
+            .arg("--target-dir")
+            .arg(root.join("target/qlog"))
+            .arg("--")
+            .arg(path)
+            .output()
+            .expect("cargo starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let read = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(read.trim(), format!("{events} typed, 0 others"), "{said}");
+    }
+
+    #[test]
+    fn the_last_event_has_the_reason_of_the_end() {
+        // What noq does with an acknowledgement of a packet number that it skipped (RFC 9000,
+        // section 21.4).
+        let false_receipt = noq_proto::TransportError::new(
+            noq_proto::TransportErrorCode::PROTOCOL_VIOLATION,
+            "unsent packet acked".to_owned(),
+        );
+        let closed = Closed::from(&noq_proto::ConnectionError::TransportError(false_receipt));
+        let expected = json!({
+            "initiator": "local", "connection_error": "protocol_violation", "reason": "unsent packet acked", "trigger": "error",
+        });
+        assert_eq!(data(&closed), expected);
+        let refused = noq_proto::TransportError::new(noq_proto::TransportErrorCode::crypto(42), String::new());
+        let closed = Closed::from(&noq_proto::ConnectionError::TransportError(refused));
+        let expected = json!({
+            "initiator": "local", "connection_error": "unknown", "error_code": 0x12a, "trigger": "error",
+        });
+        assert_eq!(data(&closed), expected);
+        let closed = Closed::from(&noq_proto::ConnectionError::TimedOut);
+        assert_eq!(
+            data(&closed),
+            json!({ "initiator": "local", "trigger": "idle_timeout" })
+        );
+        let closed = Closed::from(&noq_proto::ConnectionError::Reset);
+        assert_eq!(
+            data(&closed),
+            json!({ "initiator": "remote", "trigger": "stateless_reset" })
+        );
+        let expected = json!({
+            "initiator": "local", "application_error": "unknown", "error_code": 1, "trigger": "application",
+        });
+        assert_eq!(data(&Closed::by_application(1)), expected);
+        assert_eq!(data(&Closed::for_reason("it failed")), json!({ "reason": "it failed" }));
     }
 }

@@ -28,8 +28,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
-use super::qlog::Qlog;
-use super::{Driver, HostError, LISTENS, Options, Stats};
+use super::qlog::{Closed, Qlog};
+use super::{Driver, HostError, LISTENS, Options, Stats, code};
 use pipe::{Pipe, ROOM, Shared, State};
 use serve::{Endpoint, serve};
 
@@ -257,12 +257,22 @@ impl Driver for Runtime {
             if connection.failure.is_none() && state.failure.is_some() {
                 connection.failure = state.failure.clone();
             }
+            let closed = match (&connection.failure, state.close) {
+                (Some(why), _) => Some(Closed::for_reason(why)),
+                (None, Some(well)) => Some(Closed::by_application(code(well))),
+                (None, None) => None,
+            };
             let over = state.over && state.close.is_some();
             let due = connection.log.as_ref().is_some_and(|log| log.is_due(now));
             let figures = if due { state.figures.clone() } else { None };
             drop(state);
             if let (Some(log), Some(figures)) = (&mut connection.log, figures) {
                 log.note(now, &figures());
+            }
+            if let Some(closed) = closed
+                && let Some(log) = connection.log.take()
+            {
+                log.close(now, &closed);
             }
             !over
         });

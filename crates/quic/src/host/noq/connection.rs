@@ -3,9 +3,12 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use noq_proto::{Connection as State, ConnectionHandle, Dir, Event, PathId, ReadError, StreamEvent, StreamId, VarInt};
+use noq_proto::{
+    Connection as State, ConnectionError, ConnectionHandle, Dir, Event, PathId, ReadError, StreamEvent, StreamId,
+    VarInt,
+};
 
-use crate::host::qlog::Qlog;
+use crate::host::qlog::{CloseError, Closed, Qlog};
 use crate::host::{Stats, code};
 
 pub(super) struct Connection {
@@ -28,6 +31,42 @@ pub(super) struct Connection {
     /// The peer had proved its address before the handshake.
     pub proved: bool,
     pub log: Option<Qlog>,
+}
+
+impl From<&ConnectionError> for Closed {
+    fn from(error: &ConnectionError) -> Closed {
+        let (initiator, error, reason, trigger) = match error {
+            ConnectionError::TransportError(error) => (
+                "local",
+                Some(CloseError::Transport(error.code.into())),
+                error.reason.clone(),
+                "error",
+            ),
+            ConnectionError::ConnectionClosed(frame) => (
+                "remote",
+                Some(CloseError::Transport(frame.error_code.into())),
+                String::from_utf8_lossy(&frame.reason).into_owned(),
+                "error",
+            ),
+            ConnectionError::ApplicationClosed(frame) => (
+                "remote",
+                Some(CloseError::Application(frame.error_code.into_inner())),
+                String::from_utf8_lossy(&frame.reason).into_owned(),
+                "application",
+            ),
+            ConnectionError::Reset => ("remote", None, String::new(), "stateless_reset"),
+            ConnectionError::TimedOut => ("local", None, String::new(), "idle_timeout"),
+            ConnectionError::VersionMismatch => ("local", None, String::new(), "version_mismatch"),
+            ConnectionError::LocallyClosed => ("local", None, String::new(), "application"),
+            ConnectionError::CidsExhausted => ("local", None, error.to_string(), "error"),
+        };
+        Closed {
+            initiator: Some(initiator),
+            error,
+            reason,
+            trigger: Some(trigger),
+        }
+    }
 }
 
 impl Connection {
@@ -55,11 +94,14 @@ impl Connection {
     }
 
     /// Takes what happened to it.
-    pub fn events(&mut self) {
+    pub fn events(&mut self, now: Instant) {
         while let Some(event) = self.state.poll() {
             match event {
                 Event::Connected => self.connected = true,
                 Event::ConnectionLost { reason } => {
+                    if let Some(log) = self.log.take() {
+                        log.close(now, &Closed::from(&reason));
+                    }
                     self.failure = self.failure.take().or_else(|| Some(reason.to_string()))
                 }
                 Event::Stream(StreamEvent::Finished { id }) if Some(id) == self.stream => self.sent_all = true,
@@ -134,6 +176,9 @@ impl Connection {
     pub fn close(&mut self, now: Instant, well: bool) {
         self.removed = true;
         if !self.state.is_closed() {
+            if let Some(log) = self.log.take() {
+                log.close(now, &Closed::by_application(code(well)));
+            }
             self.state.close(now, VarInt::from_u32(code(well)), Default::default());
         }
     }
