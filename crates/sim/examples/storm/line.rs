@@ -416,7 +416,7 @@ impl Seat {
             return;
         }
         let clock = Seat::by_its_clock(plan, now);
-        let mut work = 0;
+        let (before, mut read) = (self.agent.work(), 0);
         for _ in 0..MESSAGES_PER_TURN {
             let Some(bytes) = self.to_agent.arrived(now) else { break };
             let Seat {
@@ -425,26 +425,26 @@ impl Seat {
                 speech,
                 ..
             } = self;
-            if !speech.hear(clock, *datapath, &bytes, agent, &mut work) && plan.strict {
+            read += 1;
+            if !speech.hear(clock, *datapath, &bytes, agent) && plan.strict {
                 return self.cut_off(now);
             }
         }
         for tenant in &mut self.tenants {
-            tenant.turn((now, clock), plan, &mut self.agent, next_datapath, &mut work);
+            tenant.turn((now, clock), plan, &mut self.agent, next_datapath, &mut read);
         }
         if self.agent.next_deadline().is_some_and(|due| due <= clock) {
             self.agent.on_deadline(clock);
         }
         let mut commands = Vec::new();
         while let Some((to, command)) = self.agent.poll() {
-            work += 1;
             if to == self.datapath
                 && let Some(bytes) = self.speech.command(clock, &command, &mut self.agent)
             {
                 commands.push(bytes);
             }
         }
-        self.free = now + plan.work * work;
+        self.free = now + plan.work * (read + self.agent.work() - before);
         for bytes in commands {
             *messages += 1;
             *harmed += u64::from(self.to_flows.send(self.free, plan, draw, &bytes));

@@ -36,7 +36,8 @@ pub struct Plan {
     pub bus: Option<Bus>,
     /// The disk of the packet log and of the agents' log, each; without one neither is written.
     pub disk: Option<Space>,
-    /// Time that an agent takes for an event or a command. Zero where no tenant is hostile.
+    /// Time that an agent takes to read a message, and for each unit of its work
+    /// (`Agent::work`). Zero where no tenant is hostile.
     pub work: Duration,
     /// From now on there are no faults: agents are there, links are as they were.
     pub calm: Time,

@@ -67,18 +67,14 @@ impl Speech {
         }
     }
 
-    /// Gives the agent what came, and counts its work. False when that is no message.
-    pub fn hear(&mut self, clock: Time, id: DatapathId, bytes: &[u8], agent: &mut Agent, work: &mut u64) -> bool {
+    /// Gives the agent what came. False when that is no message.
+    pub fn hear(&mut self, clock: Time, id: DatapathId, bytes: &[u8], agent: &mut Agent) -> bool {
         match self {
             Speech::Two => {
-                let handle = &mut |event: Event<'_>| {
-                    *work += 1;
-                    agent.handle(clock, id, event);
-                };
+                let handle = &mut |event: Event<'_>| agent.handle(clock, id, event);
                 v2::read_events(bytes, &mut Vec::new(), handle).is_ok()
             }
             Speech::One(ends) => {
-                *work += 1;
                 let ready = matches!(v1::messages(bytes).next(), Some(Ok(v1::Message::Ready { .. })));
                 // It is a datapath from its first message on that can be read, as over a socket.
                 if !ends.known && v1::messages(bytes).any(|message| message.is_err()) {

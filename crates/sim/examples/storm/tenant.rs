@@ -67,17 +67,18 @@ impl Tenant {
     }
 
     /// Sends what is due, and gives the agent some of what has arrived. `clock` is the agent's time.
+    /// Adds what the agent reads to `read`.
     pub fn turn(
         &mut self,
         (now, clock): (Time, Time),
         plan: &Plan,
         agent: &mut Agent,
         next_datapath: &mut u32,
-        work: &mut u64,
+        read: &mut u64,
     ) {
         if now >= self.fault.end() {
             self.next_burst = Time::MAX;
-            return self.end(agent, work);
+            return self.end(agent, read);
         }
         while self.next_burst <= now && self.next_burst < self.fault.end() {
             let sent = self.next_burst;
@@ -101,8 +102,9 @@ impl Tenant {
             let Some(bytes) = self.to_agent.arrived(now) else {
                 return;
             };
-            if !self.speech.hear(clock, datapath, &bytes, agent, work) && plan.strict {
-                return self.end(agent, work);
+            *read += 1;
+            if !self.speech.hear(clock, datapath, &bytes, agent) && plan.strict {
+                return self.end(agent, read);
             }
         }
     }
@@ -120,11 +122,11 @@ impl Tenant {
     }
 
     /// Ends the connection; another begins with the next burst.
-    fn end(&mut self, agent: &mut Agent, work: &mut u64) {
+    fn end(&mut self, agent: &mut Agent, read: &mut u64) {
         self.to_agent.reset();
         if let Some(datapath) = self.datapath.take() {
             agent.disconnected(datapath);
-            *work += 1;
+            *read += 1;
         }
     }
 
