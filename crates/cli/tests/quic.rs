@@ -5,12 +5,17 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use ccplane_identity::{Fingerprint, Identity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use noq::rustls;
 use serde_json::Value;
 
 use common::eventually;
@@ -79,16 +84,19 @@ fn receiver(folder: &Folder, out: &Path) -> (Running, String) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
+    let to = listening(&mut process);
+    (Running(process), to)
+}
+
+/// Where and as whom a receiver is reached, as it prints it.
+fn listening(process: &mut Child) -> String {
     let mut said = BufReader::new(process.stderr.take().expect("piped"));
     let mut line = String::new();
     said.read_line(&mut line).expect("it says where it listens");
     std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
     let told: Value = serde_json::from_str(&line).expect("JSON");
     let text = |key: &str| told[key].as_str().expect("a text").to_owned();
-    (
-        Running(process),
-        format!("{}#{}", text("listening"), text("fingerprint")),
-    )
+    format!("{}#{}", text("listening"), text("fingerprint"))
 }
 
 fn send(to: &str, file: &Path, more: &[&str]) -> Output {
@@ -410,4 +418,222 @@ fn an_agent_that_hangs_or_dies_costs_a_transfer_a_moment() {
     let count = |key: &str| told[key].as_u64().expect("a number");
     assert_eq!(count("fallbacks"), 2, "{told}");
     assert!(count("reports") > 50, "{told}");
+}
+
+/// Protocol of `ccplane quic` (ALPN).
+const PROTOCOL: &[u8] = b"ccplane-quic/1";
+/// A command that is still there after this time has no deadline: the longest one is 30 s.
+const DEADLINE_MAX: Duration = Duration::from_secs(120);
+
+/// What a peer does on a connection that it keeps alive.
+#[derive(Clone, Copy, Debug)]
+enum Idle {
+    /// Receiver: reads nothing.
+    NeverReads,
+    /// Receiver: reads everything and sends no receipt.
+    SendsNoReceipt,
+    /// Sender: opens no stream.
+    OpensNothing,
+    /// Sender: begins a transfer and sends nothing more.
+    SendsNothingMore,
+}
+
+/// Settings of a peer that sends a PING every 200 ms.
+fn kept_alive() -> Arc<noq::TransportConfig> {
+    let mut transport = noq::TransportConfig::default();
+    transport
+        .keep_alive_interval(Some(Duration::from_millis(200)))
+        .max_idle_timeout(None)
+        .stream_receive_window(65_536_u32.into());
+    Arc::new(transport)
+}
+
+/// Runs a peer on a thread of its own.
+fn on_a_thread(peer: impl Future<Output = ()> + Send + 'static) {
+    std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(peer);
+    });
+}
+
+/// A receiver that does not do its part, and where and as whom it is reached.
+fn idle_receiver(what: Idle) -> String {
+    let identity = Identity::new().expect("a certificate");
+    let tls = identity.server(PROTOCOL, &[]).expect("TLS");
+    let crypto = noq::crypto::rustls::QuicServerConfig::try_from(tls).expect("a cipher suite of QUIC");
+    let mut config = noq::ServerConfig::with_crypto(Arc::new(crypto));
+    config.transport_config(kept_alive());
+    let (listening, address) = channel();
+    on_a_thread(async move {
+        let local = "127.0.0.1:0".parse().expect("an address");
+        let endpoint = noq::Endpoint::server(config, local).expect("a socket");
+        listening
+            .send(endpoint.local_addr().expect("bound"))
+            .expect("the test waits");
+        let incoming = endpoint.accept().await.expect("a sender");
+        let connection = incoming.await.expect("a handshake");
+        // A stream that is dropped would be stopped, which the sender notices.
+        let mut stream = connection.accept_bi().await.expect("a stream");
+        if let Idle::SendsNoReceipt = what {
+            let receiving = &mut stream.1;
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok(Some(_)) = receiving.read(&mut buffer).await {}
+        }
+        connection.closed().await;
+    });
+    let address = address.recv().expect("it listens");
+    format!("{address}#{}", identity.fingerprint())
+}
+
+/// A receiver that never finishes a handshake and keeps it alive by PINGs in Initial packets
+/// (RFC 9000, 17.2.2, and RFC 9001, 5), and where it is reached.
+fn receiver_without_a_handshake() -> String {
+    const OWN_ID: [u8; 8] = *b"hostile.";
+    const PAYLOAD: usize = 32;
+    const TAG: usize = 16;
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let address = socket.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let mut initial = [0; 2048];
+        let (_, sender) = socket.recv_from(&mut initial).expect("a sender");
+        let (id, rest) = initial[6..].split_at(initial[5].into());
+        let sender_id = &rest[1..=usize::from(rest[0])];
+        let provider = ccplane_identity::provider();
+        let suites = provider.cipher_suites.iter();
+        let suite = suites.filter_map(|suite| suite.tls13()).find(|suite| {
+            let aes_128 = rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
+            suite.common.suite == aes_128
+        });
+        let suite = suite.and_then(|suite| suite.quic_suite()).expect("QUIC's first suite");
+        let keys = suite.keys(id, rustls::Side::Server, rustls::quic::Version::V1).local;
+        for number in 0..600_u32 {
+            let length = (4 + PAYLOAD + TAG) as u16 | 0x4000;
+            let mut packet = [&[0xc3, 0, 0, 0, 1, sender_id.len() as u8][..], sender_id].concat();
+            packet.extend([&[OWN_ID.len() as u8][..], &OWN_ID, &[0], &length.to_be_bytes()].concat());
+            let at = packet.len();
+            packet.extend(number.to_be_bytes());
+            // A PING and padding.
+            let mut payload = [0; PAYLOAD];
+            payload[0] = 1;
+            let tag = keys.packet.encrypt_in_place(number.into(), &packet, &mut payload);
+            packet.extend([&payload[..], tag.expect("short").as_ref()].concat());
+            let sample: [u8; 16] = packet[at + 4..at + 20].try_into().expect("long enough");
+            let (first, rest) = packet.split_at_mut(1);
+            let protected = keys
+                .header
+                .encrypt_in_place(&sample, &mut first[0], &mut rest[at - 1..at + 3]);
+            protected.expect("a sample");
+            socket.send_to(&packet, sender).expect("loopback");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    });
+    address.to_string()
+}
+
+/// A sender that does not do its part. The result is the reason for which its connection ended.
+fn idle_sender(what: Idle, to: &str) -> Receiver<String> {
+    let (address, fingerprint) = to.split_once('#').expect("a fingerprint");
+    let address: SocketAddr = address.parse().expect("an address");
+    let trusted: Fingerprint = fingerprint.parse().expect("a fingerprint");
+    let tls = ccplane_identity::client(PROTOCOL, Some(trusted), None).expect("TLS");
+    let crypto = noq::crypto::rustls::QuicClientConfig::try_from(tls).expect("a cipher suite of QUIC");
+    let mut config = noq::ClientConfig::new(Arc::new(crypto));
+    config.transport_config(kept_alive());
+    let (ended, end) = channel();
+    on_a_thread(async move {
+        let endpoint = noq::Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+        let connecting = endpoint.connect_with(config, address, ccplane_identity::NAME);
+        let connection = connecting.expect("a connection").await.expect("a handshake");
+        let mut stream = None;
+        if let Idle::SendsNothingMore = what {
+            let (sending, _) = stream.insert(connection.open_bi().await.expect("a stream"));
+            sending.write_all(&[7; 10_000]).await.expect("room");
+        }
+        let why = connection.closed().await;
+        // The test may have ended.
+        let _ = ended.send(why.to_string());
+    });
+    end
+}
+
+/// The output of a command that ends by a deadline of its own.
+fn ends_by_itself(mut child: Child, what: &str) -> Output {
+    let started = Instant::now();
+    while child.try_wait().expect("ours").is_none() {
+        if started.elapsed() > DEADLINE_MAX {
+            let _ = child.kill();
+            panic!("{what} holds it for more than {DEADLINE_MAX:?}");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    child.wait_with_output().expect("ours")
+}
+
+#[test]
+fn a_receiver_that_only_keeps_the_connection_alive_ends_the_transfer() {
+    let folder = Folder::new("idle-receiver");
+    let file = folder.filled("sent", 2_000_000);
+    let receivers = [
+        ("reads nothing", idle_receiver(Idle::NeverReads)),
+        ("sends no receipt", idle_receiver(Idle::SendsNoReceipt)),
+        ("does not finish the handshake", receiver_without_a_handshake()),
+    ];
+    let senders = receivers.map(|(what, to)| {
+        let sender = ccplane()
+            .args(["--json", "quic", "send", &to, "--timeout", "1s"])
+            .arg(&file)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        (what, sender.expect("it starts"))
+    });
+    for (what, sender) in senders {
+        let output = ends_by_itself(sender, &format!("a receiver that {what}"));
+        let text = match what {
+            "does not finish the handshake" => "no connection to",
+            _ => "it answers but takes nothing, and sends no receipt",
+        };
+        refused(&output, 1, &[text]);
+        let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(told["reason"], "stalled", "{told}");
+    }
+}
+
+#[test]
+fn a_sender_that_only_keeps_the_connection_alive_holds_no_slot() {
+    let folder = Folder::new("idle-sender");
+    let out = folder.file("out");
+    let mut process = ccplane()
+        .args([
+            "--json",
+            "quic",
+            "recv",
+            "--listen",
+            "127.0.0.1:0",
+            "--timeout",
+            "1s",
+            "--identity",
+        ])
+        .arg(folder.file("identity"))
+        .arg("--out")
+        .arg(&out)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let to = listening(&mut process);
+    // The first has begun nothing, so that the receiver goes on when it ends.
+    let nothing = idle_sender(Idle::OpensNothing, &to);
+    let why = nothing.recv_timeout(DEADLINE_MAX).expect("the receiver closes it");
+    assert!(why.contains("closed by peer"), "{why}");
+    let begun = idle_sender(Idle::SendsNothingMore, &to);
+    let output = ends_by_itself(process, "a sender that sends nothing more");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let error = told["error"].as_str().unwrap_or_default();
+    assert!(error.contains("after 10000 bytes: nothing new came for 3s"), "{told}");
+    assert_eq!(told["reason"], "stalled", "{told}");
+    let why = begun.recv_timeout(DEADLINE_MAX).expect("the receiver closes it");
+    assert!(why.contains("closed by peer"), "{why}");
+    assert!(!out.exists() && !folder.has_part());
 }

@@ -184,12 +184,11 @@ fn carry(
         }
         let taken = read - (filled - place) as u64;
         bar.set_position(taken);
-        // A stack ends a connection whose peer is silent. A peer that only keeps it alive is its caller's matter.
-        let is_its_turn = host.is_connected(id) && (ended || place < filled);
+        // A stack ends a connection whose peer is silent. A peer that only keeps it alive is its
+        // caller's matter, during the handshake as well.
+        let is_its_turn = !host.is_connected(id) || ended || place < filled;
         if progress.has_stalled(Instant::now(), taken, is_its_turn, timeout * STALL_TIMEOUTS) {
-            let text = format!("the transfer to {to} ended: it answers but takes nothing, and sends no receipt");
-            let failure = Failure::text(Kind::Failed, text).reason("stalled");
-            return Err(failure.hint("is its disk so slow? raise --timeout"));
+            return Err(stalled(host.is_connected(id), to).reason("stalled"));
         }
         host.turn(LOOK_EVERY).map_err(failed)?;
     }
@@ -210,6 +209,16 @@ fn carry(
                 .hint("it says why on its own terminal"),
         ),
     }
+}
+
+/// The receiver answers and makes no progress.
+fn stalled(connected: bool, to: SocketAddr) -> Failure {
+    if connected {
+        let text = format!("the transfer to {to} ended: it answers but takes nothing, and sends no receipt");
+        return Failure::text(Kind::Failed, text).hint("is its disk so slow? raise --timeout");
+    }
+    let text = format!("no connection to {to}: it answers but does not finish the handshake");
+    Failure::text(Kind::Failed, text).hint("is it `ccplane quic recv`?")
 }
 
 fn lost(connected: bool, to: SocketAddr, why: &str) -> Failure {
