@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use ccplane_identity::{Fingerprint, Identity};
+use ccplane_link::identity::{Fingerprint, Identity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use noq::rustls;
@@ -498,7 +498,7 @@ fn receiver_without_a_handshake() -> String {
         let (_, sender) = socket.recv_from(&mut initial).expect("a sender");
         let (id, rest) = initial[6..].split_at(initial[5].into());
         let sender_id = &rest[1..=usize::from(rest[0])];
-        let provider = ccplane_identity::provider();
+        let provider = ccplane_link::identity::provider();
         let suites = provider.cipher_suites.iter();
         let suite = suites.filter_map(|suite| suite.tls13()).find(|suite| {
             let aes_128 = rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
@@ -535,14 +535,14 @@ fn idle_sender(what: Idle, to: &str) -> Receiver<String> {
     let (address, fingerprint) = to.split_once('#').expect("a fingerprint");
     let address: SocketAddr = address.parse().expect("an address");
     let trusted: Fingerprint = fingerprint.parse().expect("a fingerprint");
-    let tls = ccplane_identity::client(PROTOCOL, Some(trusted), None).expect("TLS");
+    let tls = ccplane_link::identity::client(PROTOCOL, Some(trusted), None).expect("TLS");
     let crypto = noq::crypto::rustls::QuicClientConfig::try_from(tls).expect("a cipher suite of QUIC");
     let mut config = noq::ClientConfig::new(Arc::new(crypto));
     config.transport_config(kept_alive());
     let (ended, end) = channel();
     on_a_thread(async move {
         let endpoint = noq::Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
-        let connecting = endpoint.connect_with(config, address, ccplane_identity::NAME);
+        let connecting = endpoint.connect_with(config, address, ccplane_link::identity::NAME);
         let connection = connecting.expect("a connection").await.expect("a handshake");
         let mut stream = None;
         if let Idle::SendsNothingMore = what {

@@ -1,0 +1,122 @@
+//! Two hosts on a switch, and floods of forged datagrams to one of them. Needs root.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Instant;
+
+use ccplane_host::{Namespace, Wire};
+
+/// Addresses of the host that sends and of the one that receives.
+pub const SENDER: [u8; 4] = [172, 16, 0, 1];
+pub const RECEIVER: [u8; 4] = [172, 16, 0, 2];
+
+/// Source addresses of a flood.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Origin {
+    /// Unused addresses of the switch's network: an answer waits for ARP.
+    OnLink,
+    /// Addresses behind a router.
+    OffLink,
+    /// The attacker's own address.
+    Own,
+}
+
+/// Settings of a measurement: `CCPLANE_FLOOD=50,20000,4` is 50 Mbit/s, 20,000 datagrams per second
+/// and runs of four seconds.
+pub fn settings(default: [u64; 3]) -> [u64; 3] {
+    let Ok(text) = std::env::var("CCPLANE_FLOOD") else {
+        return default;
+    };
+    let numbers: Vec<u64> = text.split(',').map(|number| number.parse().unwrap()).collect();
+    numbers.try_into().unwrap()
+}
+
+fn ip(space: &Namespace, arguments: &str) {
+    let mut command = Command::new("ip");
+    command.args(arguments.split_whitespace());
+    let status = space.confine(&mut command).unwrap().status().expect("ip is there");
+    assert!(status.success(), "ip {arguments}");
+}
+
+/// The switch, the sender's namespace and the receiver's. `None` where this host cannot have them.
+pub fn network(test: &str) -> Option<[Namespace; 3]> {
+    let space = |name: &str| match Namespace::create(&format!("ccplane-{}-{test}{name}", std::process::id())) {
+        Ok(space) => Some(space),
+        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
+            eprintln!("SKIPPED: flood: {reason}");
+            None
+        }
+        Err(reason) => panic!("flood cannot run: {reason}"),
+    };
+    let spaces = [space("")?, space("1")?, space("2")?];
+    let [switch, ..] = &spaces;
+    ip(switch, "link add br0 type bridge");
+    ip(switch, "link set br0 up");
+    ip(switch, "addr add 172.16.0.254/16 dev br0");
+    ip(switch, "addr add 172.16.0.253/16 dev br0");
+    for (n, end) in spaces.iter().enumerate().skip(1) {
+        let name = end.name();
+        ip(
+            switch,
+            &format!("link add port{n} type veth peer name eth0 netns {name}"),
+        );
+        ip(switch, &format!("link set port{n} master br0"));
+        ip(switch, &format!("link set port{n} up"));
+        ip(end, &format!("link set eth0 address 02:00:00:00:00:0{n}"));
+        ip(end, "link set eth0 up");
+        ip(end, &format!("addr add 172.16.0.{n}/16 dev eth0"));
+        ip(end, "route add default via 172.16.0.254");
+    }
+    Some(spaces)
+}
+
+/// A frame without its Ethernet header, behind an empty header of the packet socket.
+fn frame(origin: Origin, n: u64, to_port: u16, datagram: &[u8]) -> Vec<u8> {
+    let random = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let [low, high] = [random as u8, (random >> 8) as u8];
+    let source = match origin {
+        Origin::OnLink => [172, 16, 1 + low % 255, high],
+        Origin::OffLink => [198, 18, low, high],
+        Origin::Own => [172, 16, 0, 253],
+    };
+    let mut header = [0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 172, 16, 0, 2];
+    header[2..4].copy_from_slice(&(datagram.len() as u16 + 28).to_be_bytes());
+    header[12..16].copy_from_slice(&source);
+    let words = header
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    header[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    let port = 1_024 + (random % 60_000) as u16;
+    let length = datagram.len() as u16 + 8;
+    // Over IPv4 a datagram may have no checksum.
+    let udp = [port, to_port, length, 0].map(u16::to_be_bytes).concat();
+    [&[0; 10][..], &header, &udp, datagram].concat()
+}
+
+/// Sends these datagrams in turn to a port of the receiver, so many per second.
+pub fn flood(
+    switch: &Namespace,
+    origin: Origin,
+    (to_port, datagrams): (u16, &[Vec<u8>]),
+    rate: u64,
+    stop: &AtomicBool,
+) {
+    switch.enter().unwrap();
+    let wire = Wire::open("port2").unwrap();
+    let (begin, mut sent) = (Instant::now(), 0);
+    let mut datagrams = datagrams.iter().cycle();
+    while !stop.load(Relaxed) {
+        let due = begin.elapsed().as_micros() as u64 * rate / 1_000_000;
+        while sent < due
+            && let Some(datagram) = datagrams.next()
+        {
+            let link = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 9, 8, 0];
+            let _ = wire.write(&link, [&frame(origin, sent, to_port, datagram), &[]]);
+            sent += 1;
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
