@@ -12,6 +12,7 @@ use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::unlink;
 
 use super::backoff::Backoff;
+use super::derived::DerivedPath;
 use super::random;
 use super::warning::Warning;
 use super::{LinkError, Remote, Sent, socket};
@@ -40,11 +41,13 @@ pub struct CcpUplink {
     garbage: Warning,
 }
 
-/// This end, and the path at which the agent knows it.
+/// This end, and the paths at which agents know it.
 #[derive(Debug)]
 struct End {
     fd: OwnedFd,
     path: PathBuf,
+    /// Link at the path to which portus 0.6 and 0.7 answer.
+    _derived: Option<DerivedPath>,
 }
 
 impl Drop for End {
@@ -78,7 +81,15 @@ impl CcpUplink {
         fchmod(&fd, all)?;
         let path = own_path();
         bind(fd.as_raw_fd(), &UnixAddr::new(&path)?)?;
-        let end = End { fd, path };
+        let _derived = match DerivedPath::of(&self.path, &path) {
+            Some(Err(why)) => {
+                let path = self.path.display();
+                tracing::warn!(%path, %why, "cannot link the path to which portus 0.6 and 0.7 answer; 0.8 needs none");
+                None
+            }
+            linked => linked.and_then(Result::ok),
+        };
+        let end = End { fd, path, _derived };
         nix::sys::stat::fchmodat(
             nix::fcntl::AT_FDCWD,
             &end.path,

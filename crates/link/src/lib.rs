@@ -8,6 +8,7 @@
 mod backoff;
 mod beside;
 mod datagram;
+mod derived;
 mod error;
 mod foreign;
 pub mod identity;
