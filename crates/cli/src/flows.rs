@@ -26,8 +26,6 @@ pub struct FlowsArgs {
 
 /// Between two looks.
 const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
-/// Longest time between two heartbeats of an agent that lives: it writes hundreds each second.
-const HEARTBEAT_MAX: Duration = Duration::from_secs(2);
 /// How soon Ctrl-C is noticed.
 const NOTICE: std::time::Duration = std::time::Duration::from_millis(50);
 /// To the upper left corner, and nothing below it (ECMA-48).
@@ -104,11 +102,12 @@ fn steered_by(flow: &ccplane_linux::FlowView, alone: bool) -> &'static str {
     }
 }
 
-/// Time since the last heartbeat of an agent that is gone. A program without an agent has no heartbeats.
+/// Time since the last heartbeat of an agent that the datapath takes for gone: longer than the configured silence after
+/// which flows fall back. A program without an agent has no heartbeats.
 fn agent_silence(observed: &ccplane_linux::Observed) -> Option<Duration> {
     (!observed.alone())
         .then(|| observed.silence())
-        .filter(|silence| *silence > HEARTBEAT_MAX)
+        .filter(|silence| *silence > observed.fallback_after())
 }
 
 /// Shows all of it once.
@@ -199,9 +198,11 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     for o in &observed {
         if let Some(silence) = agent_silence(o) {
             println!(
-                "{}: its agent has been gone for {:.1} s, and its flows run NewReno; start `ccplane attach` again, or `ccplane detach`",
+                "{}: its agent has been gone for {:.1} s, longer than its fallback_after of {}, and its flows run NewReno; start \
+                 `ccplane attach` again where it has ended, or `ccplane detach`",
                 o.name(),
-                silence.as_secs_f64()
+                silence.as_secs_f64(),
+                o.fallback_after()
             );
         }
     }

@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ccplane_emu::qdisc::LineSpec;
 use ccplane_emu::{Config, Emulator, LinkConfig};
@@ -30,10 +30,14 @@ struct Attach(Child);
 
 impl Attach {
     fn start() -> Attach {
-        Attach::start_by(Command::new(env!("CARGO_BIN_EXE_ccplane")))
+        Attach::start_with(&[])
     }
 
-    fn start_by(mut command: Command) -> Attach {
+    fn start_with(arguments: &[&str]) -> Attach {
+        Attach::start_by(Command::new(env!("CARGO_BIN_EXE_ccplane")), arguments)
+    }
+
+    fn start_by(mut command: Command, arguments: &[&str]) -> Attach {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("ccplane-ready-{}-{number}", std::process::id()));
@@ -41,6 +45,7 @@ impl Attach {
         let systemd = UnixDatagram::bind(&path).expect("a free path");
         systemd.set_read_timeout(Some(PATIENCE)).expect("a socket");
         command.args(["attach", "--alg", "reno", "--metrics", "127.0.0.1:0"]);
+        command.args(arguments);
         let process = Attach(
             command
                 .env("NOTIFY_SOCKET", &path)
@@ -122,12 +127,12 @@ fn flows_are_watched_until_ctrl_c() {
 }
 
 #[test]
-fn flows_reports_an_agent_that_was_killed() {
-    if !can_run("flows_reports_an_agent_that_was_killed") {
+fn flows_reports_an_agent_that_was_killed_when_its_flows_fall_back() {
+    if !can_run("flows_reports_an_agent_that_was_killed_when_its_flows_fall_back") {
         return;
     }
     let _host = lock_host();
-    let mut process = Attach::start();
+    let mut process = Attach::start_with(&["--fallback-after", "3s"]);
     let gone = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
         let output = command
@@ -141,7 +146,10 @@ fn flows_reports_an_agent_that_was_killed() {
     assert!(!gone(), "it lives");
     process.0.kill().expect("it runs");
     process.0.wait().expect("our child");
+    let died = Instant::now();
     eventually("the agent is missed", gone);
+    let missed = died.elapsed();
+    assert!(missed > Duration::from_millis(2_800), "missed after {missed:?}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     let output = command.arg("flows").output().expect("the binary under test starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -229,7 +237,7 @@ fn root_with_three_capabilities_attaches_and_removes_everything() {
     }
     let Some(command) = setpriv(&[]) else { return };
     let _host = lock_host();
-    let mut process = Attach::start_by(command);
+    let mut process = Attach::start_by(command, &[]);
     eventually("its threads have what they need, and no more", || {
         let threads = process.threads();
         let of = |part: &str| threads.iter().find(|(name, _)| name == part).map(|(_, bits)| *bits);

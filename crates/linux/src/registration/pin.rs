@@ -180,6 +180,13 @@ impl Observed {
         crate::clock::now().since(self.heartbeat())
     }
 
+    /// Silence of the agent after which flows fall back.
+    pub fn fallback_after(&self) -> ccplane_units::Duration {
+        let plane = self.memory.plane();
+        let nanos = plane.fallback_after_ns.load(std::sync::atomic::Ordering::Relaxed);
+        ccplane_units::Duration::from_nanos(nanos)
+    }
+
     /// The last sign of life of its agent, on CLOCK_MONOTONIC.
     pub fn heartbeat(&self) -> Time {
         Time::from_nanos(
