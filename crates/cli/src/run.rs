@@ -378,9 +378,17 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgen
         return Ok(None);
     };
     may_be_silent(&address, args.elsewhere.silence)?;
-    let ours = |contender: &&Contender| !contender.is_native();
-    let ours: Vec<Contender> = scenario.contenders.iter().filter(ours).cloned().collect();
-    if ours.is_empty() && args.scenario.is_none() {
+    let own = scenario
+        .workloads
+        .iter()
+        .filter_map(|workload| workload.algorithm.as_ref());
+    let ours = scenario
+        .contenders
+        .iter()
+        .chain(own)
+        .filter(|contender| !contender.is_native());
+    let ours: Vec<Contender> = ours.cloned().collect();
+    if ours.is_empty() {
         let text = format!("--agent {address}: every contender is native, and the agent would run none");
         return Err(
             Failure::text(Kind::Usage, text).hint("name an algorithm of the agent with --alg, or leave out --agent")

@@ -314,8 +314,26 @@ struct CcpAgent {
 /// Bytes of the window that it sets: some segments of loopback, fewer than a flow begins with.
 const WINDOW: u32 = 300_000;
 
+/// Where a CCP agent answers a datapath that is bound to `from`.
+type Answers = fn(agent: &Path, from: &Path) -> PathBuf;
+
+/// As portus 0.8 does.
+fn to_its_address(_agent: &Path, from: &Path) -> PathBuf {
+    from.to_owned()
+}
+
+/// As portus 0.6 and 0.7 do: `format!("/tmp/ccp/{}", from)`.
+fn below_its_folder(agent: &Path, from: &Path) -> PathBuf {
+    let folder = agent.parent().expect("it is bound to a file");
+    format!("{}/{}", folder.display(), from.display()).into()
+}
+
 impl CcpAgent {
     fn start(path: &Path) -> CcpAgent {
+        CcpAgent::answering(path, to_its_address)
+    }
+
+    fn answering(path: &Path, answers: Answers) -> CcpAgent {
         let _ = fs::remove_file(path);
         let socket = UnixDatagram::bind(path).expect("a path of its own");
         fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("ours");
@@ -324,13 +342,14 @@ impl CcpAgent {
             .expect("a time-out");
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
+        let agent = path.to_owned();
         let thread = std::thread::spawn(move || {
             let mut buffer = [0; 1024];
             while !seen.load(Ordering::Relaxed) {
                 let Ok((length, from)) = socket.recv_from(&mut buffer) else {
                     continue;
                 };
-                let from = from.as_pathname().expect("a datapath is bound").to_owned();
+                let from = answers(&agent, from.as_pathname().expect("a datapath is bound"));
                 let mut rest = &buffer[..length];
                 while rest.len() >= 8 {
                     let word = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().expect("four bytes"));
@@ -456,6 +475,71 @@ fn a_ccp_agent_steers_and_after_its_death_the_next_one_hears_of_the_flows() {
     });
     drop(watch);
     attach.end();
+}
+
+/// portus' folder, with a socket's name of this process.
+fn portus_path(name: &str) -> PathBuf {
+    let folder = Path::new("/tmp/ccp");
+    fs::create_dir_all(folder).expect("a folder");
+    folder.join(format!("ccplane-{name}-{}", std::process::id()))
+}
+
+#[test]
+fn an_agent_that_answers_as_portus_0_6_steers() {
+    if !can_run("an_agent_that_answers_as_portus_0_6_steers") {
+        return;
+    }
+    let _host = lock_host();
+    let socket = portus_path("derived");
+    let _agent = CcpAgent::answering(&socket, below_its_folder);
+    let attach = Attach::start(&["--agent", &format!("ccp:{}", socket.display()), "--alg", "reno"]);
+    let watch = Observed::open(NAME).expect("it is attached");
+    let mut pair = Pair::new();
+    eventually("the agent steers", || {
+        pair.exchange();
+        watch.counters().reports > 10 && watch.flows().any(|flow| flow.owned && !flow.fallback)
+    });
+    drop(watch);
+    attach.end();
+}
+
+#[test]
+fn a_run_whose_agent_dies_fails_and_names_what_steered() {
+    if !can_run("a_run_whose_agent_dies_fails_and_names_what_steered") {
+        return;
+    }
+    let _host = lock_host();
+    for datapath in ["linux", "udp", "quic"] {
+        let folder = Folder::new("dies");
+        let (socket, out) = (folder.0.join("agent"), folder.0.join("out"));
+        let agent = CcpAgent::start(&socket);
+        let mut run = ccplane(&["run", "--datapath", datapath, "--alg", "reno", "--vs", "native:cubic"]);
+        run.args(["--rate", "12mbit", "--rtt", "20ms", "--duration", "4s", "--agent"]);
+        run.arg(format!("ccp:{}", socket.display())).arg("--out").arg(&out);
+        let run = run
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        std::thread::sleep(Duration::from_secs(2));
+        drop(agent);
+        let output = run.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{datapath}: {said}");
+        assert!(
+            said.contains("the agent of reno was gone or silent"),
+            "{datapath}: {said}"
+        );
+        let summary = fs::read(out.join("summary.json")).expect("it is written");
+        let summary: serde_json::Value = serde_json::from_slice(&summary).expect("an object");
+        let labels: Vec<_> = summary["contenders"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|contender| contender["label"].as_str().expect("text"))
+            .collect();
+        assert_eq!(labels, ["NewReno (agent of reno gone)", "native:cubic"], "{datapath}");
+    }
 }
 
 /// The algorithm of `examples/portus`, where it was built: `cargo build --manifest-path examples/portus/Cargo.toml --target-dir

@@ -244,6 +244,17 @@ fn an_unknown_algorithm_is_told_with_what_there_is() {
             "linux",
         ];
         fails(&ignored, 2, &["would run none", "--alg"]);
+        let file = [
+            "run",
+            "02-fairness",
+            "--agent",
+            "tls://localhost:4700",
+            "--vs",
+            "native:cubic",
+            "--datapath",
+            "linux",
+        ];
+        fails(&file, 2, &["would run none", "--alg"]);
     }
 }
 

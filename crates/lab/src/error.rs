@@ -94,6 +94,15 @@ pub enum Error {
     /// One of its programs is wrong.
     #[error(transparent)]
     Program(#[from] ccplane_agent::AddError),
+    /// The agent in another process did not steer until the end.
+    #[error(
+        "the agent of {name} was gone or silent at the end, and NewReno steered its flows; see why the agent ended, start it \
+         again, and repeat the run"
+    )]
+    AgentGone {
+        /// Its algorithm.
+        name: String,
+    },
     /// A part of an experiment could not be kept.
     #[error("cannot write {}: {source}; choose another place with --out", .path.display())]
     Part {

@@ -13,6 +13,7 @@ mod workloads;
 use ccplane_units::Rate;
 use serde::{Deserialize, Serialize};
 
+use crate::contender::Contender;
 pub use crate::heard::{Heard, Report, Reporting};
 pub use bundles::{BundleChange, BundleFigures, BundleSample};
 pub use second_loop::SecondLoop;
@@ -140,6 +141,9 @@ pub struct ContenderResult {
     pub native: bool,
     /// The congestion control that the sockets chose, as the datapath calls it.
     pub kernel_name: String,
+    /// The algorithm whose agent in another process was gone or silent at the end, so that NewReno steered its flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_gone: Option<String>,
     /// What it achieved.
     pub figures: Figures,
     /// Every workload in the scenario's order, also those that are not compared; nothing where there is only one.
@@ -507,6 +511,26 @@ impl Series {
             || self.delay_ms.iter().flatten().copied().collect(),
             |(_, delay)| delay.clone(),
         )
+    }
+}
+
+impl ContenderResult {
+    /// Replaces the name of a contender by the name of what steered its flows when its agent was gone.
+    pub fn name_fallback(&mut self, contender: &Contender) {
+        let name = contender.to_string();
+        let steered = format!("NewReno (agent of {name} gone)");
+        if self.label == name {
+            self.label.clone_from(&steered);
+            "newreno".clone_into(&mut self.algorithm);
+        }
+        let workloads = self.workloads.iter_mut().map(|workload| &mut workload.algorithm);
+        let algorithms = self.algorithms.iter_mut().map(|algorithm| &mut algorithm.algorithm);
+        for known in workloads.chain(algorithms).flatten() {
+            if *known == name {
+                known.clone_from(&steered);
+            }
+        }
+        self.agent_gone = Some(name);
     }
 }
 

@@ -151,21 +151,31 @@ pub fn run_keeping(
             true => Ok(None),
             false => prepared.run(contender, seed, &piece).map(Some),
         };
+        let fail = |error: Error| {
+            if let Some(failed) = failed.get(at % contenders.len()) {
+                failed.store(true, Ordering::Relaxed);
+            }
+            // Nothing panics while it holds the lock.
+            let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
+            if first.as_ref().is_none_or(|(earlier, _)| at < *earlier) {
+                *first = Some((at, placed(error, contender, scenario, seed, options)));
+            }
+        };
         let result = match outcome {
-            Ok(result) => result,
+            Ok(Some(result)) => {
+                if let Some(name) = result.agent_gone.clone() {
+                    fail(Error::AgentGone { name });
+                }
+                // A mean over several runs is of one algorithm.
+                (result.agent_gone.is_none() || !several).then_some(result)
+            }
+            Ok(None) => None,
             Err(Error::Interrupted) => {
                 pieces.stop();
                 return Err(Error::Interrupted);
             }
             Err(error) => {
-                if let Some(failed) = failed.get(at % contenders.len()) {
-                    failed.store(true, Ordering::Relaxed);
-                }
-                // Nothing panics while it holds the lock.
-                let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                if first.as_ref().is_none_or(|(earlier, _)| at < *earlier) {
-                    *first = Some((at, placed(error, contender, scenario, seed, options)));
-                }
+                fail(error);
                 None
             }
         };
@@ -234,13 +244,17 @@ pub fn run_keeping(
 fn incomplete(error: &Error, done: &[(String, usize)], all: usize) -> String {
     let why = match error {
         Error::Interrupted => "This run was interrupted".to_owned(),
+        error @ Error::AgentGone { .. } => error.to_string(),
         error => format!("This run is incomplete: {error}"),
     };
     let lacking = done.iter().filter(|(_, runs)| *runs < all);
     let lacking: Vec<String> = lacking
         .map(|(label, runs)| format!("{label} has {runs} of {all} runs"))
         .collect();
-    format!("{why}. {}.", lacking.join(", ")).trim_end().to_owned()
+    match lacking.as_slice() {
+        [] => format!("{why}."),
+        lacking => format!("{why}. {}.", lacking.join(", ")),
+    }
 }
 
 /// Of a run in the progress of all: a thousandth is the least that a bar shows.

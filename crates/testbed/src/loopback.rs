@@ -171,7 +171,7 @@ pub fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Registry) 
     let (after, machine) = (Reading::now(thread), watch.finish());
     drop(burner);
     let reports = reports() - reports_before;
-    let (counters, _) = steered.map(Steered::finish).transpose()?.unwrap_or_default();
+    let counters = steered.map(Steered::finish).transpose()?.unwrap_or_default().counters;
 
     let looks = transfer.flows.iter().map(Vec::len).min().unwrap_or(0);
     let received: Vec<(u64, u64)> = (0..looks)

@@ -19,7 +19,7 @@ use crate::machine::{Machine, Watch};
 use crate::over::{Over, RemoteAgent};
 use crate::real::{self, Controls, Layout, RealPlan, Recorded, Sites, apart, could_carry, refuses};
 use crate::stamped::Stamping;
-use crate::steer::Steered;
+use crate::steer::{Finished, Steered};
 use crate::traffic;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -276,12 +276,18 @@ impl<'s> Path<'s> {
         let kernel_name = hosts.filter(|hosts| Some(*hosts) == contender);
         let kernel_name = kernel_name.map_or(String::new(), |contender| controls.kernel_name(contender).to_owned());
         let told = controls.finish()?;
-        let (mine, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(known, ..)| Some(known) == contender);
-        let mine = mine.into_iter().next();
-        let (counters, heard) = mine.map(|(_, counters, heard)| (counters, heard)).unzip();
+        // Short flows may all have ended before the end.
+        let abandoned = |finished: &Finished| finished.agent_gone && finished.counters.fallbacks > 0;
+        let abandoned = told.iter().filter(|(_, finished)| abandoned(finished));
+        let abandoned: Vec<Contender> = abandoned.map(|(contender, _)| contender.clone()).collect();
+        let (mine, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(known, _)| Some(known) == contender);
+        let mine = mine.into_iter().next().map(|(_, finished)| finished);
+        let (counters, heard) = mine.map(|finished| (finished.counters, finished.heard)).unzip();
         let measured = stamping.map(|stamping| stamping.finish(&report, recorded.started_ns, recorded.elapsed_ns));
         let (elapsed_ns, received) = (recorded.elapsed_ns, received(&recorded));
-        let mut result = self.result(contender, &plan, recorded, &report, &machine, counters, heard);
+        let mut result = self.result(
+            contender, &plan, recorded, &report, &machine, counters, heard, &abandoned,
+        );
         (result.figures.bundles, result.series.bundles) = (boxes.figures, boxes.samples);
         result.audit.own.extend(boxes.mishaps);
         if let Some(measured) = measured {
@@ -289,8 +295,10 @@ impl<'s> Path<'s> {
             result.series.stamped = measured.packets;
         }
         // What happened to other algorithms of ours in this run is ours as well.
-        for (known, counters, _) in others {
-            let each = mishaps(&counters).into_iter().map(|what| format!("{known}: {what}"));
+        for (known, finished) in others {
+            let each = mishaps(&finished.counters)
+                .into_iter()
+                .map(|what| format!("{known}: {what}"));
             result.audit.own.extend(each);
         }
         let (process, machine_cpu, agent) = after.percent_since(&before);
@@ -335,7 +343,7 @@ impl<'s> Path<'s> {
             return Err(Error::Interrupted);
         }
         let received = received(&recorded);
-        let mut result = self.result(contender, &plan, recorded, &report, &machine, None, None);
+        let mut result = self.result(contender, &plan, recorded, &report, &machine, None, None, &[]);
         result.figures.second_loop = second_loop;
         let (process, machine_cpu, _) = after.percent_since(&before);
         result.host = HostFigures {
@@ -357,7 +365,9 @@ impl<'s> Path<'s> {
         machine: &Machine,
         counters: Option<Counters>,
         heard: Option<Heard>,
+        abandoned: &[Contender],
     ) -> ContenderResult {
+        let abandoned = self.abandoned(&recorded, abandoned);
         let link = self.link(plan, &recorded, report);
         let (bin, span) = (self.rtt.max(NARROWEST_BIN), Duration::from_nanos(recorded.elapsed_ns));
         let record = Record {
@@ -382,7 +392,7 @@ impl<'s> Path<'s> {
         let mut audit = audit(report, &figures, &self.setup, machine, counters);
         audit.own.extend(complaints);
         let label = contender.map_or_else(|| sim::mixture(self.scenario), Contender::to_string);
-        ContenderResult {
+        let mut result = ContenderResult {
             algorithm: contender.map_or(label.clone(), |c| c.algorithm().to_owned()),
             native: contender.is_some_and(Contender::is_native),
             kernel_name: String::new(),
@@ -394,7 +404,27 @@ impl<'s> Path<'s> {
             spread: None,
             series,
             label,
+            agent_gone: None,
+        };
+        for contender in &abandoned {
+            result.name_fallback(contender);
         }
+        result
+    }
+
+    /// Contenders whose flows were on the fallback at the end, because the agent in another process was gone or silent.
+    /// `known` are among them.
+    fn abandoned(&self, recorded: &Recorded, known: &[Contender]) -> Vec<Contender> {
+        let mut abandoned = known.to_vec();
+        if self.packets.agent.is_some() {
+            let fallen = recorded.workloads.iter().filter(|workload| workload.fell_back > 0);
+            for contender in fallen.filter_map(|workload| workload.contender.as_ref()) {
+                if !abandoned.contains(contender) {
+                    abandoned.push(contender.clone());
+                }
+            }
+        }
+        abandoned
     }
 }
 

@@ -33,13 +33,24 @@ pub struct Steered {
     wants: Capabilities,
     /// The thread, as `/proc` knows it.
     id: Pid,
-    thread: Option<JoinHandle<(Counters, Heard)>>,
+    thread: Option<JoinHandle<Finished>>,
     stop: Arc<AtomicBool>,
     reports: Arc<AtomicU64>,
     /// Its flows, as the kernel shows them.
     flows: Flows,
     /// Programs that stamp, not attached yet, where the algorithm wants them.
     stamps: Option<Stamps>,
+}
+
+/// Record of an algorithm when it is unregistered.
+#[derive(Debug, Default)]
+pub struct Finished {
+    /// Counters of its datapath.
+    pub counters: Counters,
+    /// Reports to the algorithm.
+    pub heard: Heard,
+    /// Whether the agent in another process was gone at the end.
+    pub agent_gone: bool,
 }
 
 /// Who runs the callbacks.
@@ -135,7 +146,7 @@ impl Steered {
                     Ok(kernel) => kernel,
                     Err(error) => {
                         let _ = tell.send(Err(error));
-                        return (Counters::default(), Heard::default());
+                        return Finished::default();
                     }
                 };
                 if behind {
@@ -143,6 +154,7 @@ impl Steered {
                     let _ = ccplane_host::lower_priority();
                 }
                 let _ = tell.send(Ok((gettid(), kernel.watch())));
+                let mut agent_gone = false;
                 let heard = match by {
                     By::Agent(mut agent) => {
                         let hosted: Vec<_> = agent.hosted().cloned().collect();
@@ -159,6 +171,7 @@ impl Steered {
                         // What its programs call their fields is not known here.
                         let mut listener = Listener::new([].into_iter(), &reports, keep);
                         run_relay(&mut kernel, &mut *remote, &stop, &mut listener);
+                        agent_gone = !remote.is_connected();
                         listener.into_heard()
                     }
                 };
@@ -167,7 +180,11 @@ impl Steered {
                     .next()
                     .map(|(_, _, counters)| counters)
                     .unwrap_or_default();
-                (counters, heard)
+                Finished {
+                    counters,
+                    heard,
+                    agent_gone,
+                }
             }
         };
         let thread = thread::Builder::new()
@@ -226,8 +243,8 @@ impl Steered {
         self.reports.load(Ordering::Relaxed)
     }
 
-    /// Stops and unregisters; what the datapath counted and the algorithm heard.
-    pub fn finish(mut self) -> Result<(Counters, Heard), Error> {
+    /// Stops and unregisters the algorithm.
+    pub fn finish(mut self) -> Result<Finished, Error> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(outcome)) => Ok(outcome),

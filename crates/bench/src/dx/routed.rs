@@ -198,7 +198,7 @@ fn one(
         .map(|stamping| stamping.waited(&transfer))
         .unwrap_or_default();
     let finished = steered.map(Steered::finish).transpose()?;
-    let counters = finished.map(|(counters, _)| counters).unwrap_or_default();
+    let counters = finished.map(|finished| finished.counters).unwrap_or_default();
     Ok(Seen {
         transfer,
         waited,

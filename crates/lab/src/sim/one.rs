@@ -259,6 +259,7 @@ impl Job<'_> {
             algorithm: contender.map_or(label.clone(), |c| c.algorithm().to_owned()),
             native: contender.is_some_and(Contender::is_native),
             kernel_name: contender.map_or(String::new(), |c| c.algorithm().to_owned()),
+            agent_gone: None,
             figures,
             workloads,
             algorithms,

@@ -67,7 +67,7 @@ pub(super) fn run(list: &[Message], who: Who, registry: &Registry, progress: &dy
     let fallbacks = steered
         .map(Steered::finish)
         .transpose()?
-        .map_or(0, |(counters, _)| counters.fallbacks);
+        .map_or(0, |finished| finished.counters.fallbacks);
     if progress.cancelled() {
         return Err(Error::Interrupted);
     }

@@ -188,7 +188,11 @@ impl Group {
 
     /// Unregisters; how many flows fell back.
     fn finish(self) -> Result<u64, Error> {
-        let fallbacks = self.steered.into_iter().map(|one| Ok(one.finish()?.0.fallbacks)).sum();
+        let fallbacks = self
+            .steered
+            .into_iter()
+            .map(|one| Ok(one.finish()?.counters.fallbacks))
+            .sum();
         self.agent.end(END);
         fallbacks
     }

@@ -2,13 +2,14 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
-use ccplane_linux::{Counters, Flows};
+use ccplane_linux::Flows;
+
+use ccplane_lab::Error;
+use ccplane_lab::heard;
+use ccplane_lab::{Contender, read};
 
 use crate::over::RemoteAgent;
-use crate::steer::Steered;
-use ccplane_lab::Error;
-use ccplane_lab::heard::{self, Heard};
-use ccplane_lab::{Contender, read};
+use crate::steer::{Finished, Steered};
 
 /// Registered algorithms. They are unregistered when this is finished or dropped.
 pub(crate) struct Controls {
@@ -79,12 +80,10 @@ impl Controls {
         }
     }
 
-    /// Stops and unregisters; what the datapath counted of each and what each heard.
-    pub(crate) fn finish(self) -> Result<Vec<(Contender, Counters, Heard)>, Error> {
-        let each = self.steered.into_iter().map(|(contender, steered)| {
-            let (counters, heard) = steered.finish()?;
-            Ok((contender, counters, heard))
-        });
-        each.collect()
+    /// Stops and unregisters all of them.
+    pub(crate) fn finish(self) -> Result<Vec<(Contender, Finished)>, Error> {
+        let each = self.steered.into_iter();
+        each.map(|(contender, steered)| Ok((contender, steered.finish()?)))
+            .collect()
     }
 }

@@ -331,6 +331,7 @@ impl Account {
                     .load(Ordering::Relaxed)
                     .saturating_sub(machine.uncounted),
                 course: courses.get_mut(which).map(std::mem::take).unwrap_or_default(),
+                fell_back: flows().filter(|flow| flow.fell_back).count() as u64,
                 failed: flows().filter(|flow| flow.failed).count() as u64,
                 ..WorkloadRecord::default()
             };
@@ -342,7 +343,6 @@ impl Account {
                     };
                     record.retransmitted = Some(again);
                     record.goodputs = flows().map(goodput).collect();
-                    record.fell_back = flows().filter(|flow| flow.fell_back).count() as u64;
                     record.order = numbered().map(|(number, _)| number).collect();
                     let ours = sampled.iter_mut().filter(|(workload, _)| *workload == which);
                     record.flows = ours.map(|(_, samples)| std::mem::take(samples)).collect();
