@@ -1,6 +1,6 @@
 //! Logs are read back: by the crate that reads pcapng, the crate that reads headers, and tshark where it is installed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::process::Command;
 
 use ccplane_qdisc::{LossModel, QueueSpec};
@@ -309,6 +309,44 @@ fn a_full_disk_is_told_at_the_end() {
         error.contains(&format!("after {packets} packets")) && error.contains("no space left"),
         "{error}"
     );
+}
+
+/// tshark also calls a retransmission within a round trip out of order. The log has the same bytes before it.
+#[test]
+fn wireshark_finds_no_reordering_where_packets_are_dropped() {
+    let (sim, _, _) = lossy();
+    let (log, _) = sim.into_tracer().finish().expect("memory takes it");
+    let path = std::env::temp_dir().join(format!("ccplane-order-{}.pcapng", std::process::id()));
+    std::fs::write(&path, log).expect("there is room");
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-nr").arg(&path).args(["-Y", "tcp.len > 0", "-T", "fields"]);
+    for field in ["tcp.stream", "tcp.seq", "tcp.analysis.out_of_order", "frame.comment"] {
+        tshark.args(["-e", field]);
+    }
+    let output = tshark.output();
+    std::fs::remove_file(&path).expect("it is there");
+    let Ok(output) = output else {
+        let skipped = "SKIPPED: wireshark_finds_no_reordering_where_packets_are_dropped: no tshark; `scripts/setup test` installs it";
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
+            "{skipped}"
+        );
+        eprintln!("{skipped}");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (mut sent, mut drops, mut flagged) = (HashSet::new(), 0, 0);
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [stream, sequence, out_of_order, comment] = fields[..] else {
+            panic!("four fields: {line}")
+        };
+        let is_new = sent.insert((stream.to_owned(), sequence.to_owned()));
+        assert!(out_of_order.is_empty() || !is_new, "false reordering: {line}");
+        flagged += usize::from(!out_of_order.is_empty());
+        drops += usize::from(comment.contains("dropped"));
+    }
+    assert!(drops > 10 && flagged <= drops, "{drops} drops, {flagged} out of order");
 }
 
 /// Where Wireshark or tcpdump is installed, their readers have to agree; elsewhere there is nobody to ask.
