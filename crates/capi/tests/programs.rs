@@ -140,6 +140,35 @@ fn the_page_shows_what_the_example_prints() {
     );
 }
 
+/// A datapath that paces has longer trains of ACKs, and HyStart waits for one of a whole RTT, as in Linux. Slow start then
+/// overshoots further. docs/c.md has both numbers.
+#[test]
+fn the_losses_of_the_example_are_those_of_a_paced_slow_start() {
+    let source = std::fs::read_to_string(home().join("../../examples/c/udp.c")).expect("the example");
+    let paced = "signals->paced = 1;";
+    assert!(source.contains(paced));
+    let unpaced = folder().join("unpaced.c");
+    std::fs::write(&unpaced, source.replace(paced, "signals->paced = 0;")).expect("a file");
+    let sources = ["../../examples/c/udp.c", unpaced.to_str().expect("a plain path")];
+    let page = std::fs::read_to_string(home().join("../../docs/c.md")).expect("the page");
+    for (name, source) in ["udp-paced", "udp-unpaced"].into_iter().zip(sources) {
+        let Some(udp) = program(name, source) else { return };
+        let whole = number(&run(&udp, &["cubic", "--seconds", "10"]), "lost");
+        let start = number(&run(&udp, &["cubic", "--seconds", "1"]), "lost");
+        let paced = name == "udp-paced";
+        assert!(
+            if paced { start > 0.8 * whole } else { whole < 15.0 },
+            "{name}: {start} of {whole}"
+        );
+        let shown = if paced {
+            format!("\"lost\": {whole}")
+        } else {
+            format!("it loses {whole}")
+        };
+        assert!(page.contains(&shown), "docs/c.md lacks {shown}");
+    }
+}
+
 /// The example has loss detection, retransmission and pacing of its own, and its packets go through sockets. Its time is virtual here.
 #[test]
 fn algorithms_fill_a_link_behind_a_transport_in_c_as_they_do_behind_ours() {
