@@ -1,6 +1,6 @@
 //! The tables of a run, for a terminal and its page.
 
-use ccplane_report::{Column, Table};
+use ccplane_report::{Column, Table, plus_minus};
 
 use crate::result::{
     Columns, Completions, ContenderResult, Interval, RunResult, Spread, TotalsColumns, WorkloadFigures,
@@ -129,7 +129,7 @@ fn near<C>(value: f64, digits: usize, times: f64, spread: Option<&Spread<C>>, of
             (low, high) if low == high => text(value),
             (low, high) => format!("{} ({low}–{high})", text(value)),
         },
-        _ => format!("{} ±{}", text(value), text(of(&spread.half))),
+        _ => plus_minus(value * times, of(&spread.half) * times, digits),
     }
 }
 

@@ -5,8 +5,8 @@
 //! CPU that the same traffic takes.
 
 use ccplane_algorithms::Registry;
-use ccplane_report::Aim;
 use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::{Aim, plus_minus};
 use ccplane_units::{Duration, Rate};
 
 use super::loopback::{Measured, Turns};
@@ -216,8 +216,7 @@ fn table(findings: &mut Findings, loopback: &Measured, wired: &Measured, flows: 
     let mut rows = Vec::new();
     for n in flows {
         for who in ALGORITHMS.iter().flat_map(|algorithm| contenders(algorithm)) {
-            let shown =
-                |value: Option<(f64, f64)>| value.map_or("–".into(), |(mean, sd)| format!("{mean:.1} ±{sd:.1}"));
+            let shown = |value: Option<(f64, f64)>| value.map_or("–".into(), |(mean, sd)| plus_minus(mean, sd, 1));
             rows.push(vec![
                 n.to_string(),
                 who.to_string(),

@@ -15,4 +15,4 @@ mod table;
 pub use aim::{Aim, Verdict};
 pub use page::Page;
 pub use provenance::Provenance;
-pub use table::{Column, Table, wrap};
+pub use table::{Column, Table, plus_minus, wrap};

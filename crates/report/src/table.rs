@@ -137,6 +137,15 @@ impl Table {
     }
 }
 
+/// A mean and what stands behind its ±. Without the ± where that rounds to nothing, as for values that are all alike.
+pub fn plus_minus(mean: f64, half: f64, digits: usize) -> String {
+    let (mean, half) = (format!("{mean:.digits$}"), format!("{half:.digits$}"));
+    match half.bytes().any(|byte| byte.is_ascii_digit() && byte != b'0') {
+        true => format!("{mean} ±{half}"),
+        false => mean,
+    }
+}
+
 /// Breaks each line of `text` between words so that none is wider than `width`, for paragraphs beside tables.
 pub fn wrap(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 40);
