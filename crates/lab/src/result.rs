@@ -105,6 +105,7 @@ impl Setup {
             .network
             .as_ref()
             .map_or(String::new(), |network| format!("{network} · "));
+        let link = self.link.as_ref().map_or(String::new(), |link| format!("{link}, "));
         let mbit = number(self.rate_mbit);
         let rate = match self.rate.parse::<Rate>() {
             Ok(_) => format!("{mbit} Mbit/s"),
@@ -121,7 +122,7 @@ impl Setup {
         let seeds = self.seeds.as_ref().map(|seeds| format!(" · seeds {seeds}"));
         let runs = repeats.or(seeds).unwrap_or_default();
         format!(
-            "{network}{rate} · {} ms round trip · {}{holds}{loss}{flows} · {} s{runs} · {}",
+            "{network}{link}{rate} · {} ms round trip · {}{holds}{loss}{flows} · {} s{runs} · {}",
             number(self.rtt_ms),
             self.queue,
             number(self.duration_s),

@@ -43,6 +43,8 @@ pub struct Path {
     pub delay: Duration,
     /// The lowest rate; `None` where no link has one.
     pub rate: Option<Rate>,
+    /// The link with that rate, the last of several.
+    pub bottleneck: Option<LinkId>,
 }
 
 impl World {
@@ -137,12 +139,16 @@ impl World {
     pub fn path(&self, from: NodeId, to: NodeId) -> Result<Path, SimError> {
         let (from, to) = (self.host_of(from)?, self.host_of(to)?);
         let links = self.routing.path(&self.network, from, to, 0)?;
+        let rated = links.iter().rev();
+        let rated = rated.filter_map(|link| Some((self.links.rate(*link)?, *link)));
+        let slowest = rated.min_by_key(|(rate, _)| *rate);
         Ok(Path {
             links: links.len(),
             delay: links
                 .iter()
                 .fold(Duration::ZERO, |sum, link| sum + self.links.delay(*link)),
-            rate: links.iter().filter_map(|link| self.links.rate(*link)).min(),
+            rate: slowest.map(|(rate, _)| rate),
+            bottleneck: slowest.map(|(_, link)| LinkId(link)),
         })
     }
 

@@ -43,6 +43,45 @@ const GOODPUT: f64 = 0.35;
 /// The same where a handful of random losses, of which no two runs have the same, decides how fast a flow is.
 const BY_CHANCE: f64 = 3.0;
 
+/// A graph whose bottleneck is neither the first link of the file nor the last one of the path.
+const UNREPORTED: &str = r#"
+contenders = ["native:cubic"]
+duration = "2s"
+node = [{ name = "a" }, { name = "left", switch = true }, { name = "right", switch = true }, { name = "b" }]
+link = [
+    { from = "right", to = "left", delay = "10ms", one_way = true },
+    { from = "a", to = "left" },
+    { from = "left", to = "right", rate = "24mbit", delay = "10ms", queue = "droptail:60kB", one_way = true },
+    { from = "right", to = "b" },
+]
+[[workload]]
+from = "a"
+to = "b"
+bulk = {}
+"#;
+
+#[test]
+fn a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck() {
+    let scenario = Scenario::parse("unreported.toml", UNREPORTED, Path::new(".")).unwrap();
+    let shown = |place: &dyn Place| {
+        let options = Options::once(1, "ccplane run unreported.toml");
+        let result = run(place, &scenario, &Registry::builtin(), &options, &Quiet).unwrap();
+        assert_eq!(result.setup.link.as_deref(), Some("left->right"));
+        let line = result.setup.line();
+        assert!(
+            line.contains("left->right, 24 Mbit/s · 20 ms round trip · droptail:60000B, 60 kB"),
+            "{line}"
+        );
+        let figures = &result.contenders[0].figures;
+        assert!(figures.goodput_mbit > 15.0 && figures.delay_p95_ms > 5.0, "{figures:?}");
+    };
+    shown(&Sim::default());
+    if steers("a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck") {
+        let _turn = registers();
+        shown(&Packets::over(Over::Tcp));
+    }
+}
+
 #[test]
 fn scenarios_run_on_kernel_tcp_as_in_the_simulator() {
     if !steers("scenarios_run_on_kernel_tcp_as_in_the_simulator") {

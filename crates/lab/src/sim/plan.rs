@@ -171,7 +171,6 @@ impl Plan {
             Ok(pairs)
         };
         let pairs: Vec<Pairs> = scenario.workloads.iter().map(resolve).collect::<Result<_, _>>()?;
-        let main = main_link(scenario, &network, &pairs)?;
         let links = scenario.report.links.iter().map(|name| link(scenario, &network, name));
         let event = |event: &crate::scenario::Event| {
             let over = link(scenario, &network, &event.link)?;
@@ -192,6 +191,7 @@ impl Plan {
         };
         // Whether it can be brought to life, before any thread tries.
         let probe = Simulation::new(network.clone(), SimOptions::default()).map_err(|error| told(scenario, &error))?;
+        let main = main_link(scenario, &network, &pairs, &probe)?;
         let rtt = match pairs.iter().find_map(Pairs::first) {
             Some((from, to)) => {
                 let way = |from, to| probe.path(from, to).map(|path| path.delay);
@@ -618,15 +618,22 @@ fn takes_time(
     Err(scenario.source().problem(workload.span.clone(), what, "here", fix))
 }
 
-/// The link that the scenario names; else the topology's bottleneck, else the last one on the way to the first receiver.
-fn main_link(scenario: &Scenario, network: &Network, pairs: &[Pairs]) -> Result<LinkId, Problem> {
+/// The link that the scenario names; else the topology's bottleneck, in a graph the slowest on the way to the first
+/// receiver, else the last one on that way.
+fn main_link(scenario: &Scenario, network: &Network, pairs: &[Pairs], probe: &Simulation) -> Result<LinkId, Problem> {
     if let Some(name) = &scenario.report.link {
         return link(scenario, network, name);
     }
-    let receiver = pairs.iter().find_map(Pairs::first).map(|(_, to)| to);
+    let first = pairs.iter().find_map(Pairs::first);
+    let slowest = match (&scenario.topology, first) {
+        (Topology::Graph { .. }, Some((from, to))) => probe.path(from, to).ok().and_then(|path| path.bottleneck),
+        _ => None,
+    };
+    let receiver = first.map(|(_, to)| to);
     ["bottleneck", "bottleneck1"]
         .iter()
         .find_map(|name| network.link_named(name))
+        .or(slowest)
         .or_else(|| {
             network
                 .links()

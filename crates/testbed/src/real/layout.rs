@@ -11,6 +11,7 @@ use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
 use super::hosts::{Hosts, Side};
+use crate::sim::Plan;
 use ccplane_lab::scenario::{GraphLink, Link, Node, Scenario, Topology};
 
 /// As a dumbbell's links are called.
@@ -180,7 +181,7 @@ fn graph(scenario: &Scenario, nodes: &[Node], links: &[GraphLink]) -> Result<Lay
     })
 }
 
-/// The only links that are no wires, the forward one first: the one that the report draws, else the first.
+/// The only links that are no wires, the forward one first: the one that a result draws, else the first.
 fn bottleneck<'s>(scenario: &Scenario, links: &'s [GraphLink]) -> Result<[&'s GraphLink; 2], String> {
     let mut special = links.iter().filter(|link| !is_wire(&link.link));
     let Some(first) = special.next() else {
@@ -204,12 +205,12 @@ fn bottleneck<'s>(scenario: &Scenario, links: &'s [GraphLink]) -> Result<[&'s Gr
             all.len()
         ));
     };
-    let drawn = scenario.report.link.as_ref().map(|link| &*link.text);
-    match drawn {
-        Some(drawn) if drawn == two.name => Ok([two, one]),
-        None if std::ptr::eq(two, first) => Ok([two, one]),
-        _ => Ok([one, two]),
-    }
+    let drawn = Plan::new(scenario).ok().map(|plan| plan.network.link_name(plan.main));
+    let forward = match drawn {
+        Some(drawn) if [&one.name, &two.name].contains(&&drawn) => drawn,
+        _ => first.name.clone(),
+    };
+    Ok(if forward == two.name { [two, one] } else { [one, two] })
 }
 
 /// The pairs of sites that the bundles join.
