@@ -269,7 +269,7 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
         values, interval, _ = self._episodes[n].look(0)
         return _values(values), list(interval)
 
-    def step(self, actions: Floats) -> tuple[Floats, NDArray[Any], NDArray[Any], NDArray[Any], Info]:
+    def step(self, actions: Floats | Sequence[Sequence[float]]) -> tuple[Floats, NDArray[Any], NDArray[Any], NDArray[Any], Info]:
         actions = np.asarray(actions, np.float32)
         if actions.shape != self.action_space.shape:
             raise ValueError(f"actions have the shape {actions.shape}: it is {self.action_space.shape}")
@@ -359,7 +359,7 @@ def parallel(
                 {agent: dict(zip(COLUMNS, interval)) for agent, (_, interval, _) in told.items()},
             )
 
-        def step(self, actions: dict[str, Floats]) -> tuple[Any, Any, Any, Any, Any]:
+        def step(self, actions: Mapping[str, Floats | Sequence[float]]) -> tuple[Any, Any, Any, Any, Any]:
             given = [(int(agent.removeprefix("flow_")), np.asarray(action, np.float32).tolist()) for agent, action in actions.items()]
             known, over = self._episode.step_each(given)
             self._done += 1

@@ -6,6 +6,7 @@ import doctest
 import functools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -51,7 +52,7 @@ def write_hostile(folder: str) -> None:
 
 class Simulated(unittest.TestCase):
     def test_contenders_are_names_classes_objects_pairs_and_functions(self) -> None:
-        scenario = {key: value for key, value in LINK.items() if key != "contenders"} | {"duration": "2s"}
+        scenario = {key: value for key, value in LINK.items() if key != "contenders"} | {"duration": "20s"}
         contenders: list[ccplane.Contender] = [
             "native:reno",
             Aimd,
@@ -63,6 +64,19 @@ class Simulated(unittest.TestCase):
         result = ccplane.run(scenario, contenders=contenders)
         labels = [c["label"] for c in result.summary["contenders"]]
         self.assertEqual(labels, ["native:reno", "aimd", "aimd2", "aimd3", "aimd4", "aimd5"])
+        # Each with its own parameters, as by names.
+        named = [f"aimd:back={back}" for back in (0.5, 0.8, 0.7, 0.6, 0.9)]
+        by_name = ccplane.run(scenario, contenders=["native:reno", *named], algorithms=[Aimd])
+        figures = lambda run: [c["figures"] for c in run.summary["contenders"]]
+        self.assertEqual(figures(result), figures(by_name))
+        self.assertEqual(len({json.dumps(each) for each in figures(result)}), 6)
+
+    def test_the_seeds_of_the_page_make_a_difference(self) -> None:
+        page = (Path(__file__).parents[2] / "docs/python.md").read_text()
+        shown = re.search(r'ccplane\.run\("(\S+)", contenders=.*seeds=', page)
+        assert shown, "an example with seeds"
+        result = ccplane.run(shown[1], contenders=["cubic"], seeds=range(1, 4))
+        self.assertIn("Means over 3 seeds", result.summary["note"])
 
     def test_a_class_steers_and_the_same_seed_gives_the_same_bytes_on_any_number_of_threads(self) -> None:
         run = lambda threads: ccplane.run(LINK, contenders=[Aimd, "native:reno"], seeds=range(1, 4), threads=threads)

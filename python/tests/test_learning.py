@@ -188,6 +188,24 @@ class Many(Needing):
         self.assertTrue(over and one[0][4 + 4 * 24][2])
         self.assertEqual(one[0][2 + 4 * 25][2], 0.0, "the step that begins anew")
 
+    def test_actions_may_be_lists(self) -> None:
+        link, array = ccplane.env.Link(), np.full(1, 0.1, np.float32)
+        vector = gymnasium.make_vec("ccplane/Link-v0", num_envs=2, vectorization_mode="vector_entry_point")
+        both = ccplane.env.parallel(flows=2)
+
+        def play(env: Any, action: Any) -> list[Any]:
+            env.reset(seed=1)
+            return [env.step(action)[0] for _ in range(5)]
+
+        flows = ["flow_0", "flow_1"]
+        for env, lists, arrays in [
+            (link, [0.1], array),
+            (vector, [[0.1], [0.1]], np.stack([array, array])),
+            (both, {agent: [0.1] for agent in flows}, {agent: array for agent in flows}),
+        ]:
+            for one, other in zip(play(env, lists), play(env, arrays)):
+                np.testing.assert_equal(one, other)
+
     def test_flows_come_and_go(self) -> None:
         workload = [{"bulk": {"flows": 1}}, {"bulk": {"flows": 1, "bytes": "300kB"}, "start": "1s"}]
         env = ccplane.env.parallel(LINK | {"workload": workload}, steps=200)
