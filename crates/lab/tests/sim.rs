@@ -479,7 +479,7 @@ bulk = {}
 #[test]
 fn networks_that_cannot_be_are_refused() {
     let result = simulate(GRAPH);
-    assert_eq!(result.setup.link.as_deref(), Some("t->b"));
+    assert_eq!(result.setup.link.as_deref(), Some("s->t"));
     let circle = "[routing]\nfixed = [{ at = \"t\", to = \"b\", next = \"s\" }]\n";
     let (line, text) = problem(&GRAPH.replace("[[workload]]", &format!("{circle}[[workload]]")));
     assert!(line == 25 && text.contains("circle"), "{line}: {text}");

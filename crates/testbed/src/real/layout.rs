@@ -11,7 +11,7 @@ use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
 use super::hosts::{Hosts, Side};
-use crate::sim::Plan;
+use ccplane_lab::sim::Plan;
 use ccplane_lab::scenario::{GraphLink, Link, Node, Scenario, Topology};
 
 /// As a dumbbell's links are called.
