@@ -313,10 +313,11 @@ impl Paper {
         points
     }
 
-    /// A text whose braces are filled: with keys, or with labels.
+    /// A text whose braces are filled: with keys, or with labels. Contenders come first, because their own texts may have
+    /// axes in braces.
     fn filled(&self, text: &str, point: &Point, of: fn(&Choice) -> &str) -> String {
         let mut filled = text.to_owned();
-        for (dim, value) in self.dims.iter().zip(point) {
+        for (dim, value) in self.dims.iter().zip(point).rev() {
             if let Some(choice) = dim.values.get(*value) {
                 filled = filled.replace(&format!("{{{}}}", dim.name), of(choice));
             }

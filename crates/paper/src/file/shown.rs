@@ -199,9 +199,17 @@ impl Shown<'_> {
                 let label = value
                     .zip(table.across)
                     .and_then(|(value, dim)| paper.choice(dim, value));
+                // Of an axis that the rows go through, a column has the name.
+                let label = label.map(|choice| {
+                    let names = table.rows.iter().filter_map(|dim| Some(&paper.dims.get(*dim)?.name));
+                    let text = names.fold(choice.label.clone(), |text, name| {
+                        text.replace(&format!("{{{name}}}"), name)
+                    });
+                    paper.filled(&text, &title, |choice| &choice.label)
+                });
                 headings.push(match label {
-                    Some(choice) if table.columns.len() == 1 => paper.label(choice, &title),
-                    Some(choice) => format!("{}\n{}", paper.label(choice, &title), column.heading),
+                    Some(label) if table.columns.len() == 1 => label,
+                    Some(label) => format!("{label}\n{}", column.heading),
                     None => column.heading.clone(),
                 });
             }

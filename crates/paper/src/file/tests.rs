@@ -540,6 +540,9 @@ fn labels_are_filled_and_quantities_are_an_axis() {
     let directory = std::env::temp_dir().join(format!("ccplane-own-labels-{}", std::process::id()));
     let more = "[[grid]]\nname = \"back\"\nvalues = [\"reno\", \"cubic\"]\n\
                 [[contender]]\nalgorithm = \"native:{back}\"\nkey = \"other\"\n\
+                [[figure]]\nkey = \"use_{rate}_{back}_{contender}\"\nwhat = \"use of {contender} at {rate}, {back}\"\nvalue = \"utilisation\"\n\
+                [[table]]\ntitle = \"{contender}\"\nrows = [\"rate\", \"back\"]\ncolumns = [{ value = \"goodput_mbit\" }]\n\
+                [[table]]\ntitle = \"across\"\nrows = [\"rate\", \"back\"]\nacross = \"contender\"\ncolumns = [{ value = \"goodput_mbit\" }]\n\
                 [[table]]\ntitle = \"all\"\nrows = [\"rate\", \"back\", \"contender\"]\ncolumns = [{ value = \"goodput_mbit\" }]\n\
                 [[chart]]\ncaption = \"use\"\ntitle = \"{back}\"\nx = \"rate\"\nvalue = \"utilisation\"\n";
     let paper = read(&small(more)).unwrap_or_else(|problem| panic!("{problem}"));
@@ -554,6 +557,12 @@ fn labels_are_filled_and_quantities_are_an_axis() {
             "there is nothing to list: {text}"
         );
     }
+    assert!(outcome.text.contains("use of native:cubic at"), "{}", outcome.text);
+    assert!(
+        outcome.text.contains("native:back"),
+        "one column for both: {}",
+        outcome.text
+    );
     let rates = ["10mbit", "1.5gbit", "20ms", "64kB", "1%"].map(|text| check::coordinate(&text.into()));
     assert_eq!(rates, [10.0, 1_500.0, 20.0, 64_000.0, 1.0].map(Some));
     assert_eq!(check::coordinate(&"droptail:1bdp".into()), None);
