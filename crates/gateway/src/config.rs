@@ -12,6 +12,7 @@ mod print;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -23,7 +24,7 @@ pub use change::{Change, changes};
 pub use classes::{BadWord, Class, Dscp, Match, Ports, Protocol, Seen, class_of};
 
 use super::address::InterfaceAddress;
-use super::keys::{PrivateKey, PublicKey};
+use super::keys::{PresharedKey, PrivateKey, PublicKey};
 
 /// A gateway's configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +65,8 @@ pub struct Peer {
     pub name: String,
     /// Who it is.
     pub public_key: PublicKey,
+    /// Secret that both sites share in addition to their keys.
+    pub preshared_key: Option<PresharedKey>,
     /// Where it is, if that is known before it comes.
     pub endpoint: Option<Endpoint>,
     /// What lies behind it.
@@ -139,10 +142,14 @@ impl Config {
 
     /// Reads a file and the private key that it names, which is nobody else's.
     pub fn read(path: &Path, knows: Knows<'_>) -> Result<(Config, PrivateKey), Unusable> {
-        let text = std::fs::read_to_string(path).map_err(|why| Unusable::Read {
+        let failed = |why| Unusable::Read {
             path: path.to_owned(),
             why,
-        })?;
+        };
+        let file = std::fs::File::open(path).map_err(failed)?;
+        // The mode and the text are of one open file.
+        let mode = file.metadata().map_err(failed)?.permissions().mode();
+        let text = io::read_to_string(file).map_err(failed)?;
         let name = path.display().to_string();
         let source = Source {
             file: &name,
@@ -150,8 +157,16 @@ impl Config {
         };
         let written = toml::from_str(&text).map_err(|error| source.syntax_of(&error, REFERENCE))?;
         let config = check::config(source, &written, knows)?;
+        check::secrecy(source, &written, mode)?;
         let key = check::key(source, &written, path.parent().unwrap_or(Path::new("")))?;
         Ok((config, key))
+    }
+
+    /// Returns the configuration without its secrets, to be shown.
+    pub fn without_secrets(&self) -> Config {
+        let mut shown = self.clone();
+        shown.peers.iter_mut().for_each(|peer| peer.preshared_key = None);
+        shown
     }
 
     /// The queues to a peer, one for each class: its own, or the peer's.

@@ -182,7 +182,10 @@ impl Table {
 
     /// Takes a peer away.
     pub fn remove(&mut self, pair: &Pair) {
-        self.by_key.remove(&pair.peer.public_key);
+        // Under a new preshared key the peer has another place already.
+        if self.by_key.get(&pair.peer.public_key) == Some(&pair.place) {
+            self.by_key.remove(&pair.peer.public_key);
+        }
         if let Some(place) = self.pairs.get_mut(pair.place as usize) {
             *place = None;
         }

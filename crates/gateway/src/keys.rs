@@ -23,6 +23,23 @@ pub struct PrivateKey(x25519::StaticSecret);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; BYTES]);
 
+/// Secret that two sites share in addition to their keys (WireGuard's `PresharedKey`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PresharedKey([u8; BYTES]);
+
+/// Fault of a text that should be a preshared key. It never quotes the text, which may be a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPresharedKey {
+    /// The text is not base64.
+    #[error("a preshared key is written in base64; copy the line that `wg genpsk` prints, the same at both sites")]
+    Text,
+    /// The key has this many bytes.
+    #[error(
+        "a preshared key of {0} bytes, and it takes {BYTES}; copy all 44 characters that `wg genpsk` prints, the same at both sites"
+    )]
+    Length(usize),
+}
+
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -149,6 +166,39 @@ impl PublicKey {
     }
 }
 
+impl PresharedKey {
+    /// Takes the bytes of a key, which have to be random.
+    pub const fn from_bytes(bytes: [u8; BYTES]) -> PresharedKey {
+        PresharedKey(bytes)
+    }
+
+    pub(crate) const fn bytes(self) -> [u8; BYTES] {
+        self.0
+    }
+}
+
+impl FromStr for PresharedKey {
+    type Err = BadPresharedKey;
+
+    fn from_str(text: &str) -> Result<PresharedKey, BadPresharedKey> {
+        let bytes = STANDARD.decode(text.trim()).map_err(|_| BadPresharedKey::Text)?;
+        let length = BadPresharedKey::Length(bytes.len());
+        bytes.try_into().map(PresharedKey).map_err(|_| length)
+    }
+}
+
+impl fmt::Display for PresharedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&STANDARD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for PresharedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PresharedKey(…)")
+    }
+}
+
 fn decode(text: &[u8]) -> Option<[u8; BYTES]> {
     STANDARD.decode(text).ok()?.try_into().ok()
 }
@@ -239,6 +289,19 @@ mod tests {
         assert_eq!(text.len(), 44);
         assert_eq!(text.parse(), Ok(alice.public()));
         assert!(text.starts_with(&alice.public().short()));
+    }
+
+    #[test]
+    fn a_preshared_key_is_read_and_printed_and_no_log_shows_it() {
+        let text = STANDARD.encode([7; 32]);
+        let key: PresharedKey = text.parse().unwrap();
+        assert_eq!(key.to_string(), text);
+        assert!(!format!("{key:?}").contains(&text));
+        assert_eq!("not base64".parse::<PresharedKey>(), Err(BadPresharedKey::Text));
+        for length in [0, 16, 31, 33, 64] {
+            let wrong = STANDARD.encode(vec![7; length]);
+            assert_eq!(wrong.parse::<PresharedKey>(), Err(BadPresharedKey::Length(length)));
+        }
     }
 
     #[test]

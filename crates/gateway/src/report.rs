@@ -141,7 +141,9 @@ impl PeerReport {
         let status = half.sendbox.status(now);
         let (totals, counts, seen) = (status.totals, half.counts, status.seen);
         let age = half.tunnel.age();
+        let fault = half.tunnel.fault();
         let (reason, why) = match (age, pair.ends, half.answered) {
+            (None, ..) if let Some(fault) = fault => (fault.name(), fault.explanation().to_owned()),
             (None, ..) => ("no_keys", "no keys yet: the peer has not answered".to_owned()),
             (_, None, _) => (
                 "no_address",

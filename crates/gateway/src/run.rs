@@ -249,7 +249,10 @@ impl Gateway {
         }
         let moved = all.iter().filter_map(|change| match change {
             Change::Added(peer) => Some(&**peer),
-            Change::Changed { from, to } if from.endpoint != to.endpoint => Some(&**to),
+            // Under another preshared key the tunnel is a new one.
+            Change::Changed { from, to } if from.endpoint != to.endpoint || from.preshared_key != to.preshared_key => {
+                Some(&**to)
+            }
             _ => None,
         });
         let found = find(&self.shared, moved);

@@ -15,7 +15,7 @@ use boringtun::noise::rate_limiter::RateLimiter;
 use boringtun::noise::{Packet, Tunn, TunnResult};
 use boringtun::x25519;
 
-use super::keys::{PrivateKey, PublicKey};
+use super::keys::{PresharedKey, PrivateKey, PublicKey};
 
 /// What a datagram has more than its packet: a header of 16 bytes and a tag of 16.
 pub const OVERHEAD: usize = 32;
@@ -38,8 +38,12 @@ const RENEW_AGE: Duration = Duration::from_secs(135);
 const PLACE_BITS: u32 = 12;
 const PLACES: u32 = 1 << PLACE_BITS;
 
+/// Unconfirmed answers in a row from which on the peer is said to ignore them. The first may be lost.
+const ANSWERS_IGNORED: u8 = 3;
+
 /// First byte of an initiation.
 pub const INITIATION: u8 = 1;
+const RESPONSE: u8 = 2;
 const COOKIE: u8 = 3;
 const DATA: u8 = 4;
 
@@ -155,14 +159,17 @@ impl Door {
 
     /// A tunnel to this peer, at a place below 4,096 of the gateway's table. `keepalive`: keys are there before a packet wants them,
     /// and an address translation on the way keeps its entry; for a peer whose endpoint is known.
-    pub fn tunnel(&self, place: u32, peer: PublicKey, keepalive: bool) -> Tunnel {
+    pub fn tunnel(&self, place: u32, peer: PublicKey, preshared_key: Option<PresharedKey>, keepalive: bool) -> Tunnel {
+        let secret = preshared_key.map(PresharedKey::bytes);
         let index = (self.epoch << PLACE_BITS) | (place % PLACES);
         let limiter = Some(Arc::clone(&self.unlimited));
         Tunnel {
-            tunn: Tunn::new(self.private.clone(), peer.x25519(), None, None, index, limiter),
+            tunn: Tunn::new(self.private.clone(), peer.x25519(), secret, None, index, limiter),
             keepalive,
             quiet: 0,
             established: false,
+            unconfirmed_answers: 0,
+            fault: None,
         }
     }
 
@@ -220,6 +227,42 @@ pub struct Tunnel {
     quiet: u128,
     /// There are keys to seal with, as of the last handshake or tick.
     established: bool,
+    /// Answers to the peer's initiations since something arrived under agreed keys.
+    unconfirmed_answers: u8,
+    fault: Option<HandshakeFault>,
+}
+
+/// Fault of the handshakes since something arrived under agreed keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeFault {
+    /// The peer's answer does not open. It is sealed with the preshared key.
+    AnswerRejected,
+    /// The peer repeats its initiation: it rejects this side's answers, or they do not arrive.
+    AnswerIgnored,
+}
+
+impl HandshakeFault {
+    /// One word, as `status --json` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            HandshakeFault::AnswerRejected => "answer_rejected",
+            HandshakeFault::AnswerIgnored => "answer_ignored",
+        }
+    }
+
+    /// The likely cause and the fix.
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            HandshakeFault::AnswerRejected => {
+                "no keys: the peer's answer does not open, so `preshared_key` differs or only one site has it; \
+                 write the same line at both"
+            }
+            HandshakeFault::AnswerIgnored => {
+                "no keys: the peer calls and does not take the answers; `preshared_key` differs or only one site \
+                 has it, or a firewall drops the answers"
+            }
+        }
+    }
 }
 
 impl Tunnel {
@@ -235,7 +278,28 @@ impl Tunnel {
 
     /// How long ago keys were agreed on; `None` without any.
     pub fn age(&self) -> Option<Duration> {
-        self.tunn.time_since_last_handshake()
+        // `boringtun` counts the eighth of its own unanswered answers in a row as keys.
+        self.established
+            .then(|| self.tunn.time_since_last_handshake())
+            .flatten()
+    }
+
+    /// Fault of the handshakes since something arrived under agreed keys, if any.
+    pub fn fault(&self) -> Option<HandshakeFault> {
+        self.fault
+    }
+
+    /// Records that a datagram arrived under agreed keys.
+    fn confirm(&mut self) {
+        (self.established, self.unconfirmed_answers, self.fault) = (true, 0, None);
+    }
+
+    /// Records an answer to an initiation.
+    fn count_answer(&mut self) {
+        self.unconfirmed_answers = self.unconfirmed_answers.saturating_add(1);
+        if self.unconfirmed_answers >= ANSWERS_IGNORED {
+            self.fault = Some(HandshakeFault::AnswerIgnored);
+        }
     }
 
     /// Seals a packet into `room`, which is at least [`OVERHEAD`] bytes longer. An empty one is a keepalive.
@@ -273,15 +337,25 @@ impl Tunnel {
             TunnResult::WriteToNetwork(answer) => {
                 let authentic = answer.first() != Some(&COOKIE);
                 let answer = answer.len();
-                self.established = self.age().is_some();
+                match datagram.first() {
+                    Some(&RESPONSE) => self.confirm(),
+                    Some(&INITIATION) if authentic => self.count_answer(),
+                    _ => {}
+                }
                 return Opened::Handshake { answer, authentic };
             }
-            TunnResult::Err(why) => return Opened::Refused(Refusal::of(&why)),
+            TunnResult::Err(why) => {
+                // The answer names this initiation, and its checksum is right.
+                if datagram.first() == Some(&RESPONSE) && matches!(why, WireGuardError::InvalidAeadTag) {
+                    self.fault = Some(HandshakeFault::AnswerRejected);
+                }
+                return Opened::Refused(Refusal::of(&why));
+            }
         };
         match of {
             Some(number) => {
-                // The first packet under new keys is what tells who was called that the caller has them too.
-                self.established = true;
+                // The first packet under new keys shows that the caller has them too.
+                self.confirm();
                 Opened::Packet { bytes, number, source }
             }
             None => Opened::Handshake {

@@ -12,8 +12,8 @@ const FROM: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn met() -> [Tunnel; 2] {
     let keys = [1, 2].map(|n| PrivateKey::from_bytes([n; 32]));
-    let mut a = Door::new(&keys[0], 1).tunnel(0, keys[1].public(), true);
-    let mut b = Door::new(&keys[1], 2).tunnel(0, keys[0].public(), false);
+    let mut a = Door::new(&keys[0], 1).tunnel(0, keys[1].public(), None, true);
+    let mut b = Door::new(&keys[1], 2).tunnel(0, keys[0].public(), None, false);
     let (mut room, mut other) = ([0; 256], [0; 256]);
     let bytes = a.knock(&mut room).expect("it calls");
     let Opened::Handshake { answer, .. } = b.open(FROM, &room[..bytes], &mut other) else {

@@ -266,7 +266,7 @@ fn frame(origin: Origin, n: u64, datagram: &[u8]) -> (u16, Vec<u8>) {
 fn flood(net: &Net, origin: Origin, rate: u64, stop: &AtomicBool, count: &AtomicU64) {
     net.switch.enter().unwrap();
     let wire = Wire::open("port1").unwrap();
-    let mut tunnel = Door::new(&key(9), 1).tunnel(0, key(1).public(), false);
+    let mut tunnel = Door::new(&key(9), 1).tunnel(0, key(1).public(), None, false);
     let mut room = [0; 256];
     let bytes = tunnel.knock(&mut room).unwrap();
     let begin = Instant::now();

@@ -460,9 +460,37 @@ fn hex(bytes: impl AsRef<[u8]>) -> String {
 }
 
 #[test]
+fn another_preshared_key_takes_effect_with_a_reload_and_a_mismatch_is_explained() {
+    let line = |n: u8| format!("preshared_key = \"{}\"\n", STANDARD.encode([n; 32]));
+    let configs = [
+        site(0) + &peer("other", 1) + &endpoint(1) + &line(1),
+        site(1) + &peer("other", 0) + &line(1),
+    ];
+    let Some(sites) = Sites::of("psk", &configs, makes()) else {
+        return;
+    };
+    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"hello");
+    let changed = |n: usize| configs[n].replace(&line(1), &line(2));
+    assert_eq!(sites.reload(0, &changed(0)), ["peer `other` changed: preshared_key"]);
+    let fault = |sites: &Sites, n: usize| sites.report(n).peers[0].reason;
+    sites.until("refused", |sites| fault(sites, 0) == "answer_rejected");
+    let why = sites.report(0).peers[0].why.clone();
+    assert!(why.contains("`preshared_key` differs"), "{why}");
+    assert_eq!(sites.reload(1, &changed(1)), ["peer `other` changed: preshared_key"]);
+    there_and_back(&sites.udp(1, "10.7.0.2"), &sites.udp(0, "10.7.0.1"), b"again");
+    sites.until("measured", |sites| sites.is_measured(0, 0) && sites.is_measured(1, 0));
+    assert_eq!(sites.report(0).peers.len(), 1);
+}
+
+#[test]
 fn traffic_with_a_plain_wireguard_peer_passes_and_status_says_why_it_is_unshaped() {
+    const PRESHARED: [u8; 32] = [9; 32];
     // The second site has no gateway of ours.
-    let configs = [site(0) + &peer("plain", 1) + &endpoint(1), site(1) + &peer("hub", 0)];
+    let preshared = format!("preshared_key = \"{}\"\n", STANDARD.encode(PRESHARED));
+    let configs = [
+        site(0) + &peer("plain", 1) + &endpoint(1) + &preshared,
+        site(1) + &peer("hub", 0),
+    ];
     let Some(mut sites) = Sites::quiet("plain", &configs, makes()) else {
         return;
     };
@@ -471,9 +499,10 @@ fn traffic_with_a_plain_wireguard_peer_passes_and_status_says_why_it_is_unshaped
         return;
     };
     plain.set(&format!(
-        "private_key={}\nlisten_port=51820\npublic_key={}\nallowed_ip=10.7.0.1/32\n",
+        "private_key={}\nlisten_port=51820\npublic_key={}\npreshared_key={}\nallowed_ip=10.7.0.1/32\n",
         hex([2; 32]),
         hex(STANDARD.decode(key(0).public().to_string()).unwrap()),
+        hex(PRESHARED),
     ));
     for arguments in [
         ["address", "add", "10.7.0.2/24", "dev", &name],
@@ -492,5 +521,11 @@ fn traffic_with_a_plain_wireguard_peer_passes_and_status_says_why_it_is_unshaped
     assert_eq!((report.reason, report.mode, report.rate), ("plain", "open", None));
     assert!(report.why.contains("plain WireGuard"), "{}", report.why);
     assert_eq!(report.counts["handshakes"], 1);
+    // Under another one `wireguard-go` gives no keys, and the fault has a name.
+    sites.stop(0);
+    let other = format!("preshared_key = \"{}\"\n", STANDARD.encode([8; 32]));
+    sites.configs[0] = sites.configs[0].replace(&preshared, &other);
+    sites.start(0);
+    sites.until("refused", |sites| sites.report(0).peers[0].reason == "answer_rejected");
     drop(plain);
 }

@@ -84,7 +84,7 @@ fn bundle_bytes() -> Option<f64> {
         let key = PrivateKey::from_bytes(KEYS[1]).public();
         let counted = allocation_counter::measure(|| {
             let sendbox = Sendbox::<Waiting>::new(Time::ZERO, &SendboxConfig::default()).ok();
-            let (receivebox, tunnel) = (Receivebox::new(Marks::Counter), door.tunnel(0, key, true));
+            let (receivebox, tunnel) = (Receivebox::new(Marks::Counter), door.tunnel(0, key, None, true));
             sizes = size_of_val(&sendbox) + size_of_val(&receivebox) + size_of_val(&tunnel);
             kept = Some((sendbox, receivebox, tunnel));
         });

@@ -102,10 +102,9 @@ fn show(report: &Value) {
         let mbit = |name: &str| number(name) / 1e6;
         println!("\n{}  {}", text(&peer["name"]), text(&peer["why"]));
         let endpoint = peer["endpoint"].as_str().unwrap_or("nowhere yet");
-        let keys = peer["keys_age_seconds"].as_f64();
-        let keys = keys.map_or("no keys".to_owned(), |age| format!("keys of {age:.0} s ago"));
         println!(
-            "  at {endpoint}, {keys}, packets of up to {:.0} bytes, in this mode for {:.0} s",
+            "  at {endpoint}, {}, packets of up to {:.0} bytes, in this mode for {:.0} s",
+            handshake(peer),
             number("mtu"),
             number("since_seconds")
         );
@@ -117,9 +116,8 @@ fn show(report: &Value) {
             mbit("received")
         );
         println!(
-            "  RTT {:.1} ms over {:.1}, queue here {:.0} packets, {:.0} bytes",
-            number("rtt"),
-            number("min_rtt"),
+            "  {}, queue here {:.0} packets, {:.0} bytes",
+            round_trip(peer),
             number("queue_packets"),
             number("queue_bytes")
         );
@@ -148,10 +146,44 @@ fn show(report: &Value) {
     }
 }
 
+/// Says how old the keys are.
+fn handshake(peer: &Value) -> String {
+    match peer["keys_age_seconds"].as_f64() {
+        Some(age) => format!("handshake {age:.0} s ago"),
+        None => "no handshake yet".to_owned(),
+    }
+}
+
+/// Says how long a round trip takes. Zero is unknown.
+fn round_trip(peer: &Value) -> String {
+    let known = |name: &str| peer[name].as_f64().filter(|ms| *ms > 0.0);
+    match (known("rtt"), known("min_rtt")) {
+        (Some(rtt), Some(least)) => format!("RTT {rtt:.1} ms, minimum {least:.1}"),
+        _ => "RTT unknown".to_owned(),
+    }
+}
+
 fn peers(report: &Value) -> impl Iterator<Item = &Value> {
     report["peers"].as_array().into_iter().flatten()
 }
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_is_described_in_plain_words() {
+        let peer = json!({ "keys_age_seconds": 4.2, "rtt": 51.06, "min_rtt": 40.4 });
+        assert_eq!(handshake(&peer), "handshake 4 s ago");
+        assert_eq!(round_trip(&peer), "RTT 51.1 ms, minimum 40.4");
+        let unknown = json!({ "keys_age_seconds": null, "rtt": 0.0, "min_rtt": 0.0 });
+        assert_eq!(handshake(&unknown), "no handshake yet");
+        assert_eq!(round_trip(&unknown), "RTT unknown");
+    }
 }

@@ -16,7 +16,8 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
         let peers: Vec<_> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
         let classes: Vec<_> = config.classes.iter().map(|class| class.name.as_str()).collect();
         let object = serde_json::json!({
-            "file": file, "public_key": public, "peers": peers, "classes": classes, "effective": config.to_string(),
+            "file": file, "public_key": public, "peers": peers, "classes": classes,
+            "effective": config.without_secrets().to_string(),
         });
         println!("{object}");
         return Ok(());
@@ -45,13 +46,25 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
     if config.classes.len() > 1 {
         config.classes.iter().for_each(show_class);
     }
-    println!("\n# with every default\n{config}");
+    println!("\n# with every default{}", hidden(&config));
+    println!("{}", config.without_secrets());
     Ok(())
+}
+
+/// Returns what the heading says of secrets, which are not printed.
+fn hidden(config: &Config) -> &'static str {
+    match config.peers.iter().any(|peer| peer.preshared_key.is_some()) {
+        true => ", without `preshared_key`",
+        false => "",
+    }
 }
 
 fn show_peer(config: &Config, peer: &Peer) {
     println!("  peer {}", peer.name);
     println!("               key {}", peer.public_key);
+    if peer.preshared_key.is_some() {
+        println!("               has a preshared key (hidden)");
+    }
     match &peer.endpoint {
         Some(endpoint) => println!("               is called at {endpoint}"),
         None => println!("               calls by itself, from anywhere: it has no endpoint here"),

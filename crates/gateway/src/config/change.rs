@@ -114,6 +114,7 @@ impl fmt::Display for Change {
 fn differences(a: &Peer, b: &Peer) -> Vec<&'static str> {
     let all = [
         ("name", a.name != b.name),
+        ("preshared_key", a.preshared_key != b.preshared_key),
         ("endpoint", a.endpoint != b.endpoint),
         ("prefixes", a.prefixes != b.prefixes),
         ("address", a.address != b.address),

@@ -67,6 +67,24 @@ pub(super) fn key(source: Source<'_>, file: &File, beside: &Path) -> Result<Priv
     }
 }
 
+/// Checks that a file with a preshared key is readable by its owner alone, as a file of a private key is.
+pub(super) fn secrecy(source: Source<'_>, file: &File, mode: u32) -> Result<(), Problem> {
+    let mut peers = file.peer.iter().map(Spanned::get_ref);
+    match peers.find(|peer| peer.preshared_key.is_some()) {
+        // The span is of the public key: the message shows its line.
+        Some(peer) if mode & 0o077 != 0 => Err(source.problem(
+            peer.public_key.span(),
+            format!(
+                "this file can be read by others (mode {:04o}), and has a preshared key",
+                mode & 0o7777
+            ),
+            "of this peer",
+            format!("chmod 600 {}", source.file),
+        )),
+        _ => Ok(()),
+    }
+}
+
 struct Context<'a> {
     source: Source<'a>,
     knows: Knows<'a>,
@@ -240,6 +258,7 @@ impl Context<'_> {
         Ok(Peer {
             name: self.peer_name(peer, public_key)?,
             public_key,
+            preshared_key: peer.preshared_key.as_ref().map(|key| key.get_ref().0),
             endpoint: self.endpoint(peer, site)?,
             prefixes,
             address,

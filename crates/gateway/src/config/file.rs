@@ -15,7 +15,7 @@ use toml::Spanned;
 use super::classes::{Dscp, Ports, Protocol};
 use super::{Algorithm, Endpoint};
 use crate::address::InterfaceAddress;
-use crate::keys::PublicKey;
+use crate::keys::{PresharedKey, PublicKey};
 
 /// A quantity with its place.
 pub(super) type Q<T> = Spanned<Text<T>>;
@@ -55,6 +55,7 @@ pub(super) struct Metrics {
 pub(super) struct Peer {
     pub name: Option<Spanned<String>>,
     pub public_key: Q<PublicKey>,
+    pub preshared_key: Option<Q<PresharedKey>>,
     pub endpoint: Option<Q<Endpoint>>,
     pub prefixes: Spanned<Vec<Q<Prefix>>>,
     pub address: Option<Q<FarEnd>>,

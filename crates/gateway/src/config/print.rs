@@ -29,6 +29,9 @@ impl Display for Config {
 fn peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
     writeln!(f, "\n[[peer]]\nname = {}", text(&peer.name))?;
     writeln!(f, "public_key = {}", text(peer.public_key))?;
+    if let Some(key) = peer.preshared_key {
+        writeln!(f, "preshared_key = {}", text(key))?;
+    }
     if let Some(endpoint) = &peer.endpoint {
         writeln!(f, "endpoint = {}", text(endpoint))?;
     }

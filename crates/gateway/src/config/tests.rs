@@ -75,6 +75,14 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
         ("", "[metrics]\nlisten = \"[::1]:0\"", 11, "no port", "127.0.0.1:9465"),
         ("", "[metrics]\nport = 9465", 11, "no setting `port`", "there are"),
         ("", "endpoint = \"198.51.100.7\"", 10, "no port", "198.51.100.7:51820"),
+        (
+            "",
+            "preshared_key = \"AAAAAAAAAAAAAAAAAAAAAA==\"",
+            10,
+            "of 16 bytes",
+            "44 characters",
+        ),
+        ("", "preshared_key = \"secret\"", 10, "in base64", "wg genpsk"),
         ("", "endpoint = \"[::1]:9\"", 10, "IPv6 address, but", "[::]:51820"),
         ("", "endpoint = \"10.8.3.3:9\"", 10, "go into the tunnel", "around it"),
         (
@@ -264,6 +272,32 @@ fn a_key_is_read_where_the_file_is_and_is_nobody_elses() {
 }
 
 #[test]
+fn a_file_with_a_preshared_key_is_for_its_owner_alone_and_what_is_shown_has_none() {
+    let dir = std::env::temp_dir().join(format!("ccplane-gateway-preshared-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("site.toml");
+    let _ = std::fs::remove_file(dir.join("a.key"));
+    PrivateKey::make(&dir.join("a.key")).unwrap();
+    let knows = |_: &Algorithm| Ok(());
+    let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    std::fs::write(&file, with("", "", "")).unwrap();
+    mode(0o644);
+    assert!(Config::read(&file, &knows).is_ok(), "without a secret");
+    std::fs::write(&file, with("", &format!("preshared_key = \"{KEY_B}\""), "")).unwrap();
+    let exposed = Config::read(&file, &knows).unwrap_err().to_string();
+    assert!(
+        exposed.contains("site.toml:8:") && exposed.contains("0644"),
+        "{exposed}"
+    );
+    assert!(!exposed.contains(KEY_B), "{exposed}");
+    mode(0o600);
+    let (config, _) = Config::read(&file, &knows).unwrap();
+    assert!(config.to_string().contains(KEY_B));
+    assert!(!config.without_secrets().to_string().contains(KEY_B) && !format!("{config:?}").contains(KEY_B));
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
 fn a_reload_changes_what_differs_and_nothing_else() {
     let before = parse(&with("", "", &second("prefixes = [\"10.9.0.0/16\"]\nname = \"c\""))).unwrap();
     assert_eq!(changes(&before, &before), []);
@@ -273,6 +307,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     after.peers.retain(|peer| peer.name == "b");
     after.peers[0].queue = "fq_codel".parse().unwrap();
     after.peers[0].max = Some(Rate::from_bits_per_sec(50_000_000));
+    after.peers[0].preshared_key = Some(PresharedKey::from_bytes([7; 32]));
     let new = Peer {
         name: "d".into(),
         public_key: PublicKey::from_bytes([4; 32]),
@@ -290,7 +325,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
             "`mtu` of the site changed, which takes a restart",
             "`listen` of the metrics changed, which takes a restart",
             "peer `c` removed",
-            "peer `b` changed: queue, max",
+            "peer `b` changed: preshared_key, queue, max",
             "peer `d` added",
             "classes changed",
             "copy_dscp changed",
@@ -365,6 +400,7 @@ fn peer_of(n: u8, ((endpoint, v6, parameters, port), (queue, buffer, min, max)):
     Peer {
         name: format!("site \"{n}\"").replace(' ', "-"),
         public_key: PublicKey::from_bytes([n; 32]),
+        preshared_key: v6.then(|| PresharedKey::from_bytes([n; 32])),
         endpoint: endpoint.then(|| format!("host-{n}.example:{port}").parse().unwrap()),
         prefixes: vec![
             format!("10.{}.0.0/16", 100 + n).parse().unwrap(),

@@ -22,7 +22,7 @@ use crate::error::GatewayError;
 use crate::pair::{Half, Pair, Waiting, around, full_packet};
 use crate::path::{self, Fit};
 use crate::steering::Steering;
-use crate::tunnel::{OVERHEAD, TICK};
+use crate::tunnel::{HandshakeFault, OVERHEAD, TICK};
 use crate::uplink::{Share, Uplink};
 use crate::{control, mss, outer};
 use ccplane_bundle::{Reason, passes};
@@ -72,6 +72,8 @@ struct Lane {
     /// Its part of the uplink.
     share: Share,
     established: bool,
+    /// Last fault of the handshakes that was reported.
+    fault: Option<HandshakeFault>,
     /// Since when packets wait for keys.
     waiting: Option<Time>,
     told_too_long: bool,
@@ -80,6 +82,14 @@ struct Lane {
 impl Lane {
     /// Says that keys were agreed on, or went.
     fn tell_keys(&mut self, now: Time, shared: &Shared, pair: &Pair, half: &Half) {
+        let fault = half.tunnel.fault();
+        if std::mem::replace(&mut self.fault, fault) != fault
+            && let Some(fault) = fault
+        {
+            tracing::warn!(peer = pair.peer.name, "{}", fault.explanation());
+            let text = fault.explanation().to_owned();
+            shared.events.tell(now, &pair.peer.name, "keys", text);
+        }
         if half.tunnel.is_established() == self.established {
             return;
         }

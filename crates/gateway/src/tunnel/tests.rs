@@ -23,11 +23,15 @@ fn packet(bytes: usize, mark: u8) -> Vec<u8> {
 
 impl Two {
     fn new() -> Two {
+        Two::with([None; 2])
+    }
+
+    fn with(secrets: [Option<PresharedKey>; 2]) -> Two {
         let keys = [1, 2].map(|n| PrivateKey::from_bytes([n; 32]));
         let doors = [Door::new(&keys[0], 7), Door::new(&keys[1], 9)];
         let tunnels = [
-            doors[0].tunnel(3, keys[1].public(), true),
-            doors[1].tunnel(5, keys[0].public(), false),
+            doors[0].tunnel(3, keys[1].public(), secrets[0], true),
+            doors[1].tunnel(5, keys[0].public(), secrets[1], false),
         ];
         Two { doors, tunnels }
     }
@@ -334,4 +338,47 @@ fn the_side_that_was_called_renews_keys_that_the_caller_did_not_renew() {
     let mut two = Two::met();
     let mut room = [0; 256];
     assert_eq!(two.tunnels[1].tick(&mut room), None, "fresh keys");
+}
+
+#[test]
+fn a_preshared_key_is_the_same_at_both_ends_or_both_name_the_fault() {
+    let [ours, theirs] = [1, 2].map(|n| PresharedKey::from_bytes([n; 32]));
+    Two::with([Some(ours); 2]).handshake(false);
+    for secrets in [[Some(ours), None], [None, Some(ours)], [Some(ours), Some(theirs)]] {
+        let mut two = Two::with(secrets);
+        let mut room = [0; 256];
+        let [a, b] = &mut two.tunnels;
+        // `boringtun` keeps eight sessions: the answers go round once.
+        for n in 1..=10 {
+            let bytes = a.renew(&mut room).expect("it calls");
+            let initiation = room[..bytes].to_vec();
+            let Opened::Handshake { answer, .. } = b.open(A, &initiation, &mut room) else {
+                panic!("no answer");
+            };
+            let response = room[..answer].to_vec();
+            let opened = a.open(B, &response, &mut room);
+            assert!(matches!(opened, Opened::Refused(_)), "{secrets:?}");
+            assert!(!a.is_established() && !b.is_established());
+            assert_eq!((a.age(), b.age()), (None, None), "{n}");
+            assert_eq!(a.fault(), Some(HandshakeFault::AnswerRejected));
+            let ignored = (n >= ANSWERS_IGNORED).then_some(HandshakeFault::AnswerIgnored);
+            assert_eq!(b.fault(), ignored, "{n}");
+        }
+        assert!(b.tick(&mut room).is_none() && !b.is_established());
+    }
+}
+
+#[test]
+fn agreed_keys_end_a_fault() {
+    let mut two = Two::new();
+    let mut room = [0; 256];
+    for _ in 0..ANSWERS_IGNORED {
+        let [a, b] = &mut two.tunnels;
+        let bytes = a.renew(&mut room).expect("it calls");
+        let initiation = room[..bytes].to_vec();
+        b.open(A, &initiation, &mut room);
+    }
+    assert_eq!(two.tunnels[1].fault(), Some(HandshakeFault::AnswerIgnored));
+    two.handshake(true);
+    assert_eq!(two.tunnels[1].fault(), None);
 }

@@ -21,7 +21,10 @@ impl Sending {
         let now = self.shared.now();
         let place = table.vacant();
         let kept = peer.endpoint.is_some();
-        let tunnel = self.shared.door.tunnel(place, peer.public_key, kept);
+        let tunnel = self
+            .shared
+            .door
+            .tunnel(place, peer.public_key, peer.preshared_key, kept);
         let mut half = Half::new(now, tunnel, &peer, &self.config, self.shared.observe)?;
         half.endpoint = found.get(&peer.public_key).copied();
         self.begin(now, place, &peer)?;
@@ -62,6 +65,7 @@ impl Sending {
             due: now,
             share: Share::default(),
             established: false,
+            fault: None,
             waiting: None,
             told_too_long: false,
         });
@@ -113,7 +117,7 @@ impl Sending {
         }
         for pair in old.all() {
             let peers = &self.config.peers;
-            match peers.iter().find(|peer| peer.public_key == pair.peer.public_key) {
+            match peers.iter().find(|peer| is_of(pair, peer)) {
                 Some(to) => {
                     let to = to.clone();
                     self.change(now, pair, &to, classes, &reload.found);
@@ -153,10 +157,17 @@ impl Sending {
             ..Table::default()
         };
         for peer in self.config.peers.clone() {
-            if table.by_key.contains_key(&peer.public_key) {
+            let before = old.by_key.get(&peer.public_key).and_then(|place| old.pair(*place));
+            if before.is_some_and(|pair| is_of(pair, &peer)) {
                 continue;
             }
-            if let Err(why) = self.add(&mut table, peer, found) {
+            // A peer that calls has no endpoint in the file. Under a new preshared key it is where it was.
+            let learned = before.and_then(|pair| pair.lock().endpoint);
+            let mut found = found.clone();
+            if let (None, Some(endpoint)) = (&peer.endpoint, learned) {
+                found.insert(peer.public_key, endpoint);
+            }
+            if let Err(why) = self.add(&mut table, peer, &found) {
                 let added = table.all().filter(|pair| old.pair(pair.place).is_none());
                 added.for_each(|pair| self.end(pair));
                 return Err(why);
@@ -243,6 +254,12 @@ impl Sending {
         }
         gone.into_iter().for_each(|frame| self.store.let_go(frame, 1));
     }
+}
+
+/// Returns true if the tunnel of `pair` serves this peer: its key and its preshared key are the same.
+fn is_of(pair: &Pair, peer: &Peer) -> bool {
+    let keys = |peer: &Peer| (peer.public_key, peer.preshared_key);
+    keys(&pair.peer) == keys(peer)
 }
 
 /// The ends of the tunnel to a peer.
