@@ -1,6 +1,7 @@
 //! What the boxes say to each other: an inner UDP datagram between the tunnel's addresses, so that it is sealed as all else.
 //!
-//! The receivebox sends [`Feedback`], the sendbox a [`Notice`]. Numbers are big-endian:
+//! The receivebox sends [`Feedback`], the sendbox a [`Notice`]. Each sends a [`Probe`] of its path, and
+//! the other answers with a [`ProbeAck`]. Numbers are big-endian:
 //!
 //! ```text
 //! byte   0  version, 1             0  version, 1
@@ -13,6 +14,12 @@
 //!       32  hold time, ns
 //!       36  N in force
 //!       40  packets, 48 bytes, 56 out of order, 64 missing, 72 marked CE: of the session, by now
+//!
+//! byte   0  version, 1             0  version, 1
+//!        1  kind, 2: probe         1  kind, 3: acknowledgement of a probe
+//!        2  0                      2  0
+//!        4  token                  4  token
+//!        8  any bytes              8  bytes of the packet that arrived
 //! ```
 
 use ccplane_units::{Duration, Time};
@@ -27,9 +34,16 @@ pub const FEEDBACK_BYTES: usize = 80;
 /// Bytes of an encoded [`Notice`].
 pub const NOTICE_BYTES: usize = 12;
 
+/// Bytes of the shortest [`Probe`].
+pub const PROBE_BYTES: usize = 8;
+/// Bytes of an encoded [`ProbeAck`].
+pub const PROBE_ACK_BYTES: usize = 12;
+
 const VERSION: u8 = 1;
 const FEEDBACK: u8 = 0;
 const NOTICE: u8 = 1;
+const PROBE: u8 = 2;
+const PROBE_ACK: u8 = 3;
 
 /// What a receivebox says at a boundary, or 25 ms after the last time it said something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,16 +82,36 @@ pub struct Notice {
     pub every: Every,
 }
 
-/// Either.
+/// Probe of how long packets may be: the message is padded to the size that is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Number that the acknowledgement repeats.
+    pub token: u32,
+}
+
+/// Acknowledgement of a [`Probe`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeAck {
+    /// Number of the probe.
+    pub token: u32,
+    /// Bytes of the packet that it arrived in, without the tunnel's.
+    pub size: u32,
+}
+
+/// One of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// From the receivebox.
     Feedback(Feedback),
     /// From the sendbox.
     Notice(Notice),
+    /// From the sending box.
+    Probe(Probe),
+    /// From the receiving box.
+    ProbeAck(ProbeAck),
 }
 
-/// Why a datagram is neither.
+/// Why a datagram is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Too short, or too long.
@@ -132,6 +166,30 @@ impl Notice {
     }
 }
 
+impl Probe {
+    /// Writes the message into `room`, all of it: the rest is zero. Returns false if there is no room.
+    pub fn encode(&self, room: &mut [u8]) -> bool {
+        room.fill(0);
+        let Some(head) = room.first_chunk_mut::<PROBE_BYTES>() else {
+            return false;
+        };
+        head[..2].copy_from_slice(&[VERSION, PROBE]);
+        head[4..].copy_from_slice(&self.token.to_be_bytes());
+        true
+    }
+}
+
+impl ProbeAck {
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; PROBE_ACK_BYTES] {
+        let mut bytes = [0; PROBE_ACK_BYTES];
+        bytes[..2].copy_from_slice(&[VERSION, PROBE_ACK]);
+        bytes[4..8].copy_from_slice(&self.token.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.size.to_be_bytes());
+        bytes
+    }
+}
+
 impl Message {
     /// Reads one, from whoever is at the other end.
     pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
@@ -148,6 +206,18 @@ impl Message {
                 Ok(Message::Notice(Notice {
                     session: narrow(bytes, 4),
                     every: every(narrow(bytes, 8))?,
+                }))
+            }
+            PROBE => {
+                let head: &[u8; PROBE_BYTES] =
+                    bytes.first_chunk().ok_or(Malformed::Length(bytes.len(), PROBE_BYTES))?;
+                Ok(Message::Probe(Probe { token: narrow(head, 4) }))
+            }
+            PROBE_ACK => {
+                let bytes: &[u8; PROBE_ACK_BYTES] = exactly(bytes)?;
+                Ok(Message::ProbeAck(ProbeAck {
+                    token: narrow(bytes, 4),
+                    size: narrow(bytes, 8),
                 }))
             }
             kind => Err(Malformed::Kind(kind)),
@@ -218,6 +288,12 @@ mod tests {
             prop_assert_eq!(Message::decode(&feedback.encode()), Ok(Message::Feedback(feedback)));
             let notice = Notice { session: feedback.session, every: feedback.every };
             prop_assert_eq!(Message::decode(&notice.encode()), Ok(Message::Notice(notice)));
+            let (probe, size) = (Probe { token: feedback.session }, notice.every.get());
+            let mut padded = vec![0xaa; PROBE_BYTES + size as usize];
+            prop_assert!(probe.encode(&mut padded));
+            prop_assert_eq!(Message::decode(&padded), Ok(Message::Probe(probe)));
+            let ack = ProbeAck { token: probe.token, size };
+            prop_assert_eq!(Message::decode(&ack.encode()), Ok(Message::ProbeAck(ack)));
         }
 
         #[test]
@@ -244,6 +320,11 @@ mod tests {
         assert_eq!(with(0, 9), Err(Malformed::Version(9)));
         assert_eq!(with(1, 9), Err(Malformed::Kind(9)));
         assert_eq!(with(1, FEEDBACK), Err(Malformed::Length(12, 80)));
+        assert_eq!(
+            Message::decode(&[VERSION, PROBE, 0, 0, 1]),
+            Err(Malformed::Length(5, 8))
+        );
+        assert!(!Probe { token: 1 }.encode(&mut [0; PROBE_BYTES - 1]));
         assert_eq!(with(11, 3), Err(Malformed::Every(3)));
         assert_eq!(Message::decode(&[]), Err(Malformed::Length(0, 12)));
     }

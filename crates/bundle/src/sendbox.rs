@@ -125,6 +125,8 @@ pub struct Sendbox<P> {
     unanswered: Option<Time>,
     /// Of what was dropped, what queues before this one did.
     totals: Totals,
+    /// Probes of the path that are not known to have arrived.
+    probes: u64,
 }
 
 /// What the algorithm ordered since there is a limit.
@@ -216,6 +218,7 @@ impl<P: Packet> Sendbox<P> {
             left_since: 0,
             unanswered: None,
             totals: Totals::default(),
+            probes: 0,
         })
     }
 
@@ -278,6 +281,7 @@ impl<P: Packet> Sendbox<P> {
 
     /// Packets are numbered anew from now on. What is still heard of the numbering before counts for two RTTs more.
     pub fn renumber(&mut self, now: Time, session: u32) {
+        self.probes = 0;
         let until = now + (self.estimate.srtt() * OLD_RTTS).max(SILENT);
         self.ledger.renumber(session, until);
         self.estimate.renumber();
@@ -302,16 +306,29 @@ impl<P: Packet> Sendbox<P> {
         Ok(())
     }
 
+    /// Records that a probe of the path left. Its loss is no sign of congestion (RFC 8899, section 3).
+    pub fn probe_left(&mut self) {
+        self.probes += 1;
+    }
+
+    /// Records that a probe arrived.
+    pub fn probe_arrived(&mut self) {
+        self.probes = self.probes.saturating_sub(1);
+    }
+
     fn count(&mut self, now: Time, counts: &Counts) {
+        let excused = counts.missing.min(self.probes);
+        self.probes -= excused;
+        let missing = counts.missing - excused;
         let tick = &mut self.since_tick.counts;
         tick.packets += counts.packets;
         tick.bytes += counts.bytes;
-        tick.missing += counts.missing;
+        tick.missing += missing;
         tick.marked += counts.marked;
         let totals = &mut self.totals;
         totals.arrived += counts.packets;
         totals.arrived_bytes += counts.bytes;
-        totals.missing += counts.missing;
+        totals.missing += missing;
         totals.out_of_order += counts.out_of_order;
         totals.marked += counts.marked;
         self.order.take(now, counts.packets, counts.out_of_order);
@@ -534,6 +551,11 @@ impl<P: Packet> Sendbox<P> {
     /// Bytes that left, on the wire, of all packets that have a number.
     pub fn left_bytes(&self) -> u64 {
         self.totals.bytes
+    }
+
+    /// Smoothed RTT; zero before the first.
+    pub fn srtt(&self) -> Duration {
+        self.estimate.srtt()
     }
 
     /// When the program runs next.

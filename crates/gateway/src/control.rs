@@ -55,6 +55,14 @@ pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Optio
     Some(length)
 }
 
+/// Bytes in front of a message to this address.
+pub const fn head_bytes(to: IpAddr) -> usize {
+    match to {
+        IpAddr::V4(_) => 20 + UDP_BYTES,
+        IpAddr::V6(_) => 40 + UDP_BYTES,
+    }
+}
+
 /// The message in a packet from one address to another; `None` if it is any other packet. It was sealed, so its checksum is not looked
 /// at. A process of the other site's gateway cannot have sent it: that gateway drops what
 /// [`is_message`].

@@ -23,6 +23,7 @@ pub mod mss;
 mod outer;
 mod pair;
 mod path;
+pub mod path_search;
 pub mod peers;
 mod report;
 mod run;

@@ -14,8 +14,9 @@ use super::config::{Config, Peer, Site};
 use super::control;
 use super::error::GatewayError;
 use super::path::Path;
+use super::path_search::ProbePacket;
 use super::tunnel::{Number, OVERHEAD, Refusal, Sealed, Tunnel};
-use ccplane_bundle::{Feedback, Marks, Message, Receivebox, Sendbox, SendboxConfig};
+use ccplane_bundle::{Feedback, Marks, Message, PROBE_BYTES, Probe, ProbeAck, Receivebox, Sendbox, SendboxConfig};
 
 /// Bytes around a datagram: UDP and IPv4, or IPv6 with its longer header.
 const OUTER_V4: u32 = 28;
@@ -130,6 +131,8 @@ pub(crate) struct Half {
     /// Something was heard of the receivebox at the other end: it is no plain WireGuard.
     pub answered: Option<Time>,
     pub counts: Counts,
+    /// Acknowledgement of a probe, to be sent.
+    pub probe_ack: Option<ProbeAck>,
     /// What the algorithm says of the bundle.
     pub gauges: Vec<(&'static str, f64)>,
     /// Something came that is to be answered: a packet of the site, or a notice.
@@ -165,6 +168,7 @@ impl Half {
             receivebox: Receivebox::new(Marks::Counter),
             answered: None,
             counts: Counts::default(),
+            probe_ack: None,
             gauges: Vec::new(),
             news: false,
             alike: 0,
@@ -249,8 +253,42 @@ impl Half {
         self.seal(now, &packet[..bytes], room)
     }
 
-    /// What the box at the other end says.
-    pub fn hear(&mut self, now: Time, message: &[u8]) {
+    /// Returns the probe of the path that is due, if the other box is known to be one of ours.
+    pub fn next_probe(&mut self, now: Time) -> Option<ProbePacket> {
+        if self.answered.is_none() || !self.tunnel.is_established() {
+            return None;
+        }
+        let srtt = self.sendbox.srtt();
+        self.path.search_mut().poll(now, srtt)
+    }
+
+    /// Seals a probe into `room`. `scratch` takes the packet inside, once as a message and once as a whole.
+    pub fn seal_probe(
+        &mut self,
+        now: Time,
+        ends: Option<[IpAddr; 2]>,
+        probe: ProbePacket,
+        scratch: [&mut [u8]; 2],
+        room: &mut [u8],
+    ) -> Option<usize> {
+        let [own, far] = ends?;
+        let [message, packet] = scratch;
+        let bytes = (probe.size as usize).saturating_sub(control::head_bytes(far));
+        let message = message.get_mut(..bytes.max(PROBE_BYTES))?;
+        let token = probe.token;
+        if !(Probe { token }).encode(message) {
+            return None;
+        }
+        let bytes = control::write(own, far, message, packet)?;
+        let sealed = self.seal(now, packet.get(..bytes)?, room)?;
+        if probe.size > 0 {
+            self.sendbox.probe_left();
+        }
+        Some(sealed)
+    }
+
+    /// Takes a message of the box at the other end, in a packet of so many bytes.
+    pub fn hear(&mut self, now: Time, message: &[u8], packet: usize) {
         match Message::decode(message) {
             Ok(Message::Feedback(feedback)) => {
                 self.answered = Some(now);
@@ -259,6 +297,16 @@ impl Half {
             Ok(Message::Notice(notice)) => {
                 self.receivebox.notice(&notice);
                 self.news = true;
+            }
+            Ok(Message::Probe(Probe { token })) => {
+                let size = u32::try_from(packet).unwrap_or(u32::MAX);
+                self.probe_ack = Some(ProbeAck { token, size });
+            }
+            Ok(Message::ProbeAck(ack)) => {
+                let lost = self.path.search().counts().lost;
+                if self.path.search_mut().on_ack(now, ack.token, ack.size) && self.path.search().counts().lost == lost {
+                    self.sendbox.probe_arrived();
+                }
             }
             Err(_) => self.counts.bad_messages += 1,
         }

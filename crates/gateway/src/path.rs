@@ -1,7 +1,8 @@
-//! How long packets to a peer may be: as long as the site's `mtu` says, or shorter where the way outside takes less.
+//! Longest packet to a peer: the site's `mtu`, or less where the path outside carries less.
 //!
-//! The kernel knows what routers say of the way (RFC 1191, RFC 8201) and is asked each second. Shorter than that, a packet of IPv4 that may be
-//! divided is, and the sender of another is told.
+//! The kernel has what routers say of the path (RFC 1191, RFC 8201) and is asked each second. Where
+//! routers drop silently, [`PathSearch`] finds what arrives. A longer packet of IPv4 that may be divided is
+//! divided, and the sender of another one gets a message.
 
 use ccplane_host::{Frame, Tun, path_mtu};
 use ccplane_units::{Duration, Time};
@@ -9,6 +10,7 @@ use ccplane_units::{Duration, Time};
 use super::forward::Shared;
 use super::fragment::Fragments;
 use super::pair::{Half, Pair, around};
+use super::path_search::{MIN_PLPMTU, PathSearch};
 use super::too_big;
 
 /// In front of a packet for the device.
@@ -18,8 +20,6 @@ const FRAME_HEAD: usize = Frame::longest(0);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Senders are told no oftener (RFC 4443, section 2.4 f): each connection has to hear it once.
 const TELL_EVERY: Duration = Duration::from_millis(1);
-/// Every host takes so much (RFC 791). A way that is said to take less is not believed: such messages can be forged.
-const LEAST: u32 = 576;
 
 /// How a packet leaves.
 pub(crate) enum Fit<'a> {
@@ -34,7 +34,7 @@ pub(crate) enum Fit<'a> {
 /// The way to a peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
-    mtu: u32,
+    search: PathSearch,
     looked: Option<Time>,
     told: Option<Time>,
     used: bool,
@@ -44,7 +44,7 @@ impl Path {
     /// One that is not known yet, with packets of at most `mtu` bytes.
     pub fn new(mtu: u32) -> Path {
         Path {
-            mtu,
+            search: PathSearch::new(mtu),
             looked: None,
             told: None,
             used: false,
@@ -53,16 +53,27 @@ impl Path {
 
     /// Bytes of the longest packet inside.
     pub fn mtu(&self) -> u32 {
-        self.mtu
+        self.search.mtu()
+    }
+
+    /// Search for it.
+    pub fn search(&self) -> &PathSearch {
+        &self.search
+    }
+
+    /// Search for it.
+    pub fn search_mut(&mut self) -> &mut PathSearch {
+        &mut self.search
     }
 
     /// How a packet leaves by it.
     #[inline]
-    pub fn fit<'a>(&self, packet: &'a [u8]) -> Fit<'a> {
-        if packet.len() <= self.mtu as usize {
+    pub fn fit<'a>(&mut self, packet: &'a [u8]) -> Fit<'a> {
+        self.search.on_sent(packet.len());
+        if packet.len() <= self.mtu() as usize {
             return Fit::Whole;
         }
-        Fragments::of(packet, self.mtu).map_or(Fit::Not, Fit::Divided)
+        Fragments::of(packet, self.mtu()).map_or(Fit::Not, Fit::Divided)
     }
 
     /// Something leaves.
@@ -83,11 +94,13 @@ impl Path {
         self.used && self.looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY)
     }
 
-    /// The path outside carries packets of so many bytes, part of which is the encapsulation. Returns whether that changes
-    /// anything.
-    fn found(&mut self, most: u32, outside: u32, around: u32) -> bool {
-        let mtu = outside.saturating_sub(around).clamp(LEAST.min(most), most);
-        std::mem::replace(&mut self.mtu, mtu) != mtu
+    /// Records what routers say: the path outside carries packets of `outside` bytes, of which `around` are the
+    /// encapsulation. Returns true if that changes anything.
+    fn found(&mut self, now: Time, most: u32, outside: u32, around: u32) -> bool {
+        let before = self.mtu();
+        let limit = outside.saturating_sub(around).clamp(MIN_PLPMTU.min(most), most);
+        self.search.set_limit(now, limit);
+        self.mtu() != before
     }
 }
 
@@ -103,15 +116,28 @@ pub(crate) fn look(shared: &Shared, pair: &Pair, now: Time, at_once: bool) -> bo
     (half.path.looked, half.path.used) = (Some(now), false);
     // A way that is gone says nothing of its length.
     let Ok(outside) = path_mtu(to) else { return false };
-    let changed = half.path.found(shared.site.mtu, outside, around(Some(to)));
+    let changed = half.path.found(now, shared.site.mtu, outside, around(Some(to)));
     if changed {
         let text = format!(
             "the way to {to} takes {outside} bytes, so packets inside have at most {}",
-            half.path.mtu
+            half.path.mtu()
         );
         shared.events.tell(now, &pair.peer.name, "path", text);
     }
     changed
+}
+
+/// Reports that the other box's acknowledgements changed how long packets may be.
+pub(crate) fn tell_search(shared: &Shared, pair: &Pair, path: &Path, before: u32, now: Time) {
+    let mtu = path.mtu();
+    let text = match path.search.refused() {
+        _ if mtu == before => return,
+        Some(refused) if mtu < before => format!(
+            "packets of {refused} bytes no longer arrive, and no router says so: packets inside have at most {mtu}"
+        ),
+        _ => format!("packets inside have at most {mtu} bytes: so long ones arrive"),
+    };
+    shared.events.tell(now, &pair.peer.name, "path", text);
 }
 
 /// Drops a packet that does not fit, and tells its sender.
@@ -134,18 +160,16 @@ mod tests {
     #[test]
     fn packets_are_as_long_as_both_ends_of_the_way_allow() {
         let mut path = Path::new(1_420);
-        assert!(
-            !path.found(1_420, 1_500, 60) && path.mtu() == 1_420,
-            "more fits than may be"
-        );
-        assert!(path.found(1_420, 1_400, 60) && path.mtu() == 1_340);
-        assert!(!path.found(1_420, 1_400, 60));
-        assert!(path.found(1_420, 1_280, 80) && path.mtu() == 1_200);
-        assert!(path.found(1_420, 100, 80) && path.mtu() == LEAST, "forged");
-        assert!(
-            path.found(1_420, 65_536, 80) && path.mtu() == 1_420,
-            "and it is forgotten"
-        );
+        let mut found = |outside, around| {
+            let changed = path.found(Time::ZERO, 1_420, outside, around);
+            (changed, path.mtu())
+        };
+        assert_eq!(found(1_500, 60), (false, 1_420), "more fits than may be");
+        assert_eq!(found(1_400, 60), (true, 1_340));
+        assert_eq!(found(1_400, 60), (false, 1_340));
+        assert_eq!(found(1_280, 80), (true, 1_200));
+        assert_eq!(found(100, 80), (true, MIN_PLPMTU), "forged");
+        assert_eq!(found(65_536, 80), (true, 1_420), "and it is forgotten");
     }
 
     #[test]

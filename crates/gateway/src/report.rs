@@ -76,6 +76,10 @@ pub struct PeerReport {
     pub out_of_order: Option<f64>,
     /// Bytes of the longest packet to it.
     pub mtu: u32,
+    /// Bytes of the longest packet that is known to arrive there.
+    pub mtu_confirmed: Option<u32>,
+    /// `unconfirmed`, `searching` or `complete`.
+    pub mtu_search: &'static str,
     /// A packet in so many is measured.
     pub every: u32,
     /// What the algorithm says.
@@ -140,6 +144,7 @@ impl PeerReport {
         let half = pair.lock();
         let status = half.sendbox.status(now);
         let (totals, counts, seen) = (status.totals, half.counts, status.seen);
+        let search = half.path.search().counts();
         let age = half.tunnel.age();
         let fault = half.tunnel.fault();
         let (reason, why) = match (age, pair.ends, half.answered) {
@@ -181,6 +186,8 @@ impl PeerReport {
                 .collect(),
             out_of_order: seen.out_of_order,
             mtu: half.path.mtu(),
+            mtu_confirmed: half.path.search().confirmed(),
+            mtu_search: half.path.search().state().name(),
             every: status.every.get(),
             gauges: half.gauges.iter().copied().collect(),
             counts: BTreeMap::from([
@@ -209,6 +216,9 @@ impl PeerReport {
                 ("too_long", counts.too_long),
                 ("too_big_packets", counts.too_big),
                 ("divided_packets", counts.divided),
+                ("mtu_probes", search.probes),
+                ("mtu_probes_lost", search.lost),
+                ("mtu_black_holes", search.black_holes),
             ]),
             changes: Reason::ALL
                 .iter()

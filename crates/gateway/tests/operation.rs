@@ -199,6 +199,61 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
     );
 }
 
+/// Bytes go through a connection, whose first full segments are too long for the path.
+#[test]
+fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
+    const OUTSIDE: u32 = 1_300;
+    const INSIDE: u32 = OUTSIDE - 60;
+    const BYTES: usize = 4 << 20;
+    let configs = [site(0) + &peer("other", 1) + &endpoint(1), site(1) + &peer("other", 0)];
+    let Some(mut sites) = Sites::quiet("hole", &configs, makes()) else {
+        return;
+    };
+    let way = Arc::clone(&sites.network.way);
+    way.silent.store(true, Relaxed);
+    way.mtu.store(OUTSIDE, Relaxed);
+    sites.start(1);
+    sites.start(0);
+    let listener = sites.spaces[1]
+        .run(|| TcpListener::bind("10.7.0.2:0").unwrap())
+        .unwrap();
+    let to = listener.local_addr().unwrap();
+    let stream = sites.spaces[0].run(|| TcpStream::connect(to).unwrap()).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    accepted.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let sends = thread::spawn(move || (&stream).write_all(&[7; BYTES]).map(|()| stream));
+    let mut all = vec![0; BYTES];
+    (&accepted)
+        .read_exact(&mut all)
+        .expect("the path carries shorter packets");
+    sends.join().unwrap().expect("all was taken");
+    assert!(way.refused.load(Relaxed) > 0, "some were too long");
+    let mtu = |sites: &Sites, n: usize| sites.report(n).peers[0].mtu;
+    let is_found = |mtu: u32| (INSIDE - 8..=INSIDE).contains(&mtu);
+    for n in [0, 1] {
+        sites.until("found", |sites| sites.report(n).peers[0].mtu_search == "complete");
+        assert!(is_found(mtu(&sites, n)), "{}", mtu(&sites, n));
+        let peer = &sites.report(n).peers[0];
+        assert_eq!(peer.mtu_confirmed, Some(peer.mtu));
+        assert_eq!(
+            (peer.counts["mtu_black_holes"], peer.counts["bad_messages"]),
+            (1, 0),
+            "{peer:?}"
+        );
+    }
+    // A new connection asks for no more than fits.
+    let refused = way.refused.load(Relaxed);
+    let stream = sites.spaces[0].run(|| TcpStream::connect(to).unwrap()).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    for end in [&stream, &accepted] {
+        let segment = getsockopt(end, sockopt::TcpMaxSeg).unwrap();
+        assert!(segment <= INSIDE - 40, "{segment}");
+    }
+    drop((stream, accepted));
+    assert_eq!(way.refused.load(Relaxed), refused);
+}
+
 /// What the site's hosts send is longer than the device takes: the kernel says so before the gateway sees it.
 #[test]
 fn the_kernel_answers_what_is_too_long_for_the_device() {
@@ -521,6 +576,7 @@ fn traffic_with_a_plain_wireguard_peer_passes_and_status_says_why_it_is_unshaped
     assert_eq!((report.reason, report.mode, report.rate), ("plain", "open", None));
     assert!(report.why.contains("plain WireGuard"), "{}", report.why);
     assert_eq!(report.counts["handshakes"], 1);
+    assert_eq!((report.mtu_search, report.counts["mtu_probes"]), ("unconfirmed", 0));
     // Under another one `wireguard-go` gives no keys, and the fault has a name.
     sites.stop(0);
     let other = format!("preshared_key = \"{}\"\n", STANDARD.encode([8; 32]));

@@ -103,9 +103,9 @@ fn show(report: &Value) {
         println!("\n{}  {}", text(&peer["name"]), text(&peer["why"]));
         let endpoint = peer["endpoint"].as_str().unwrap_or("nowhere yet");
         println!(
-            "  at {endpoint}, {}, packets of up to {:.0} bytes, in this mode for {:.0} s",
+            "  at {endpoint}, {}, {}, in this mode for {:.0} s",
             handshake(peer),
-            number("mtu"),
+            longest_packet(peer),
             number("since_seconds")
         );
         let limit = peer["rate"].as_f64();
@@ -154,6 +154,17 @@ fn handshake(peer: &Value) -> String {
     }
 }
 
+/// Says how long packets may be, and whether such ones are known to arrive.
+fn longest_packet(peer: &Value) -> String {
+    let known = match (text(&peer["mtu_search"]), peer["mtu_confirmed"] == peer["mtu"]) {
+        ("complete", true) => "such ones arrive",
+        ("searching", true) => "such ones arrive, longer ones are tried",
+        ("searching" | "complete", false) => "being tried",
+        _ => "not confirmed by the peer",
+    };
+    format!("packets of up to {} bytes ({known})", peer["mtu"])
+}
+
 /// Says how long a round trip takes. Zero is unknown.
 fn round_trip(peer: &Value) -> String {
     let known = |name: &str| peer[name].as_f64().filter(|ms| *ms > 0.0);
@@ -179,10 +190,21 @@ mod tests {
 
     #[test]
     fn a_peer_is_described_in_plain_words() {
-        let peer = json!({ "keys_age_seconds": 4.2, "rtt": 51.06, "min_rtt": 40.4 });
+        let peer = json!({
+            "keys_age_seconds": 4.2, "rtt": 51.06, "min_rtt": 40.4,
+            "mtu": 1_240, "mtu_confirmed": 1_240, "mtu_search": "complete",
+        });
         assert_eq!(handshake(&peer), "handshake 4 s ago");
         assert_eq!(round_trip(&peer), "RTT 51.1 ms, minimum 40.4");
-        let unknown = json!({ "keys_age_seconds": null, "rtt": 0.0, "min_rtt": 0.0 });
+        assert_eq!(longest_packet(&peer), "packets of up to 1240 bytes (such ones arrive)");
+        let unknown = json!({
+            "keys_age_seconds": null, "rtt": 0.0, "min_rtt": 0.0,
+            "mtu": 1_420, "mtu_confirmed": null, "mtu_search": "unconfirmed",
+        });
+        assert_eq!(
+            longest_packet(&unknown),
+            "packets of up to 1420 bytes (not confirmed by the peer)"
+        );
         assert_eq!(handshake(&unknown), "no handshake yet");
         assert_eq!(round_trip(&unknown), "RTT unknown");
     }

@@ -15,7 +15,7 @@ type ClassCount = fn(&ClassReport) -> u64;
 
 const MODES: [Mode; 3] = [Mode::Open, Mode::Delay, Mode::Passing];
 
-const VALUES: [(&str, &str, Value); 14] = [
+const VALUES: [(&str, &str, Value); 15] = [
     ("limit_bytes_per_second", "The limit; absent while there is none", |p| {
         p.rate.map(bytes)
     }),
@@ -46,6 +46,11 @@ const VALUES: [(&str, &str, Value); 14] = [
         |p| p.out_of_order,
     ),
     ("mtu_bytes", "The longest packet to the peer", |p| Some(p.mtu.into())),
+    (
+        "mtu_confirmed_bytes",
+        "The longest packet that is known to arrive at the peer",
+        |p| p.mtu_confirmed.map(f64::from),
+    ),
     ("mark_packets", "One packet in so many is measured", |p| {
         Some(p.every.into())
     }),
@@ -85,7 +90,7 @@ const CLASS_COUNTS: [(&str, &str, ClassCount); 3] = [
 ];
 
 /// What the counts of a report are, by their names there.
-const COUNTS: [(&str, &str); 26] = [
+const COUNTS: [(&str, &str); 29] = [
     ("sent_packets", "Packets that left for the peer"),
     ("sent_bytes", "Bytes that left for the peer, on the wire"),
     ("dropped_packets", "Packets that the queue here dropped"),
@@ -124,6 +129,12 @@ const COUNTS: [(&str, &str); 26] = [
     ("too_long", "Times that the way took no datagrams of their length"),
     ("too_big_packets", "Packets dropped as longer than the way takes"),
     ("divided_packets", "Packets that left in fragments"),
+    ("mtu_probes", "Packets that tried how long packets may be"),
+    ("mtu_probes_lost", "Of these, packets that did not arrive"),
+    (
+        "mtu_black_holes",
+        "Times that packets of the length in use no longer arrived",
+    ),
 ];
 
 /// The figures of a gateway at a moment.
@@ -275,6 +286,8 @@ mod tests {
             }],
             out_of_order: None,
             mtu: 1_420,
+            mtu_confirmed: Some(1_400),
+            mtu_search: "complete",
             every: 4,
             gauges: BTreeMap::from([("eta", 1.5)]),
             counts: BTreeMap::from([("sent_bytes", 12)]),

@@ -20,7 +20,7 @@ use crate::error::GatewayError;
 use crate::pair::{Half, Pair};
 use crate::peers::PeerId;
 use crate::tunnel::{For, Opened};
-use crate::{control, mss, outer};
+use crate::{control, mss, outer, path};
 
 /// A stop or another table is seen at the latest after this.
 pub(super) const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);
@@ -154,7 +154,9 @@ impl Receiving {
             && let Some(message) = control::read(packet, far, own)
         {
             let before = half.sendbox.next_deadline();
-            half.hear(now, message);
+            let mtu = half.path.mtu();
+            half.hear(now, message, bytes);
+            path::tell_search(&self.shared, pair, &half.path, mtu, now);
             if half.sendbox.next_deadline() < before {
                 self.shared.wake();
             }
@@ -215,6 +217,12 @@ impl Receiving {
         {
             send(&self.socket, to, &self.answer[..bytes])?;
         }
+        if let Some(ack) = half.probe_ack.take()
+            && let Some(to) = half.endpoint
+            && let Some(bytes) = half.seal_message(now, pair.ends, &ack.encode(), &mut self.answer)
+        {
+            send(&self.socket, to, &self.answer[..bytes])?;
+        }
         match half.speaks_at() {
             Some(due) => drop(self.due.insert(pair.place, due)),
             None => drop(self.due.remove(&pair.place)),
@@ -231,6 +239,7 @@ pub(super) fn moved_to(shared: &Shared, pair: &Pair, half: &mut Half, from: Sock
     }
     half.endpoint = Some(from);
     let now = shared.now();
+    half.path.search_mut().restart(now);
     if half.moved.is_none_or(|before| now.since(before) >= MOVES_TOLD_EVERY) {
         half.moved = Some(now);
         let text = format!("it is at {from}");

@@ -340,6 +340,7 @@ impl Sending {
         for pair in table.all() {
             path::look(&self.shared, pair, now, false);
             let mut half = pair.lock();
+            self.probe(now, pair, &mut half)?;
             let Some((bytes, number)) = half.tunnel.tick(self.batch.room()) else {
                 continue;
             };
@@ -350,6 +351,21 @@ impl Sending {
                 self.batch.keep(to, Marks::default(), bytes);
                 self.batch.flush(&self.socket)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Sends the probe of the path to a peer that is due.
+    fn probe(&mut self, now: Time, pair: &Pair, half: &mut Half) -> Result<(), GatewayError> {
+        let Some(to) = half.endpoint else { return Ok(()) };
+        let Some(probe) = half.next_probe(now) else {
+            return Ok(());
+        };
+        let scratch = [&mut self.fragment[..], &mut self.packet[..]];
+        if let Some(bytes) = half.seal_probe(now, pair.ends, probe, scratch, self.batch.room()) {
+            self.batch.keep(to, Marks::default(), bytes);
+            // Too long for this host's own device: it counts as lost.
+            self.batch.flush(&self.socket)?;
         }
         Ok(())
     }

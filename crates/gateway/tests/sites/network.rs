@@ -24,6 +24,8 @@ pub struct Way {
     pub rate: AtomicU64,
     /// Bytes of the longest packet. A longer one is answered as a router does.
     pub mtu: AtomicU32,
+    /// A longer one is dropped without an answer.
+    pub silent: AtomicBool,
     /// The port that datagrams of the first site come from (IPv4), as behind an address translation; 0: there is none.
     pub port: AtomicU16,
     /// Nothing comes to the first site.
@@ -52,6 +54,7 @@ impl Network {
         let way = Arc::new(Way {
             rate: AtomicU64::new(0),
             mtu: AtomicU32::new(u32::MAX),
+            silent: AtomicBool::new(false),
             port: AtomicU16::new(0),
             deaf: AtomicBool::new(false),
             refused: AtomicU64::new(0),
@@ -129,6 +132,9 @@ fn take(from: usize, frame: &mut [u8], ends: &[Tun], lines: &mut [Line], way: &W
     let mtu = way.mtu.load(Relaxed);
     if packet.len() > mtu as usize {
         way.refused.fetch_add(1, Relaxed);
+        if way.silent.load(Relaxed) {
+            return;
+        }
         let mut room = vec![0; head + too_big::LONGEST];
         if let Some(bytes) = too_big::answer(packet, mtu, &mut room[head..]) {
             let _ = ends[from].write([&room[..head + bytes], &[]]);

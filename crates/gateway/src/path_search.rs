@@ -1,0 +1,564 @@
+//! Search for the longest packet that the path to a peer carries, by probes that the other box
+//! acknowledges (RFC 8899, DPLPMTUD).
+//!
+//! ```text
+//!                  MAX_PROBES lost, size <= PLPMTU: black hole, PLPMTU = BASE
+//!                 +----------------------------------------------------+
+//!                 v                                                    |
+//!   start ---> Searching --- nothing left to try, or limit ---> Complete (confirms each 10 s)
+//!                 ^                                                    |
+//!                 +------------- PMTU_RAISE_TIMER, other limit --------+
+//! ```
+//!
+//! It differs from the RFC in two points. Before the first search ends, packets are as long as the
+//! limit allows, because most paths carry them. And a probe counts as lost only if a short one
+//! sent after it, the witness, is acknowledged: an outage shrinks nothing, and neither does a peer
+//! that does not answer probes.
+
+use ccplane_units::{Duration, Time};
+
+/// Every host takes packets of this size (RFC 791, section 3.1). Reports of less are ignored, because
+/// they can be forged.
+pub const MIN_PLPMTU: u32 = 576;
+/// Size after a black hole (RFC 8899, section 5.1.2). Over IPv6 it fits every path.
+const BASE_PLPMTU: u32 = 1_200;
+/// Losses of a size in a row before it counts as too long (RFC 8899, section 5.1.2).
+const MAX_PROBES: u8 = 3;
+/// Wait for an acknowledgement: at least 1 s (RFC 8899, section 5.1.1), and several round trips.
+const PROBE_TIMER: Duration = Duration::from_secs(1);
+const PROBE_TIMER_RTTS: u64 = 3;
+/// Time between confirmations of the size in use, while long packets leave. A path that shrinks
+/// costs connections this time and five seconds.
+const CONFIRMATION_TIMER: Duration = Duration::from_secs(10);
+/// Time after which longer packets are tried again (RFC 8899, section 5.1.1).
+const PMTU_RAISE_TIMER: Duration = Duration::from_secs(600);
+/// Longest wait for a peer that acknowledges nothing.
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// The search ends when this few bytes are left to gain.
+const PRECISION: u32 = 8;
+
+/// Packet that is to be sent: bytes of the packet inside, 0 for the shortest, and the number that the acknowledgement
+/// repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbePacket {
+    /// Bytes of the packet inside.
+    pub size: u32,
+    /// Number of the probe.
+    pub token: u32,
+}
+
+/// State of a search, for status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SearchState {
+    /// The peer has acknowledged no probe.
+    Unconfirmed,
+    /// A size is being tried.
+    Searching,
+    /// The size in use arrives, and no longer one did.
+    Complete,
+}
+
+impl SearchState {
+    /// One word, as `status --json` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SearchState::Unconfirmed => "unconfirmed",
+            SearchState::Searching => "searching",
+            SearchState::Complete => "complete",
+        }
+    }
+}
+
+/// Counts of a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SearchCounts {
+    /// Probes that were sent, without witnesses.
+    pub probes: u64,
+    /// Probes that were lost.
+    pub lost: u64,
+    /// Times that the size in use no longer arrived.
+    pub black_holes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    probe: ProbePacket,
+    sent: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Searching,
+    Complete { confirm_at: Time, raise_at: Time },
+}
+
+/// Search for the longest packet that a path carries.
+#[derive(Clone, Debug)]
+pub struct PathSearch {
+    /// MAX_PLPMTU: what the configuration and the routers' messages allow.
+    limit: u32,
+    /// PLPMTU, the longest packet in use.
+    mtu: u32,
+    /// Last size that arrived since the path is the same.
+    confirmed: Option<u32>,
+    /// Smallest size that did not arrive; one more than the limit if there is none.
+    refused: u32,
+    phase: Phase,
+    /// PROBED_SIZE.
+    candidate: u32,
+    /// PROBE_COUNT.
+    losses: u8,
+    probe: Option<Outstanding>,
+    witness: Option<Outstanding>,
+    next_at: Time,
+    backoff: Duration,
+    answers: bool,
+    used: bool,
+    tokens: u32,
+    counts: SearchCounts,
+}
+
+impl PathSearch {
+    /// Begins with packets of `limit` bytes.
+    pub fn new(limit: u32) -> PathSearch {
+        PathSearch {
+            limit,
+            mtu: limit,
+            confirmed: None,
+            refused: limit.saturating_add(1),
+            phase: Phase::Searching,
+            candidate: limit,
+            losses: 0,
+            probe: None,
+            witness: None,
+            next_at: Time::ZERO,
+            backoff: Duration::ZERO,
+            answers: false,
+            used: false,
+            tokens: 0,
+            counts: SearchCounts::default(),
+        }
+    }
+
+    /// Bytes of the longest packet in use.
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// Bytes of the longest packet that is known to arrive.
+    pub fn confirmed(&self) -> Option<u32> {
+        self.confirmed.filter(|_| self.answers)
+    }
+
+    /// Smallest size that did not arrive, if any.
+    pub fn refused(&self) -> Option<u32> {
+        (self.refused <= self.limit).then_some(self.refused)
+    }
+
+    /// State, for status.
+    pub fn state(&self) -> SearchState {
+        match self.phase {
+            _ if !self.answers => SearchState::Unconfirmed,
+            Phase::Searching => SearchState::Searching,
+            Phase::Complete { .. } => SearchState::Complete,
+        }
+    }
+
+    /// Counts since the beginning.
+    pub fn counts(&self) -> SearchCounts {
+        self.counts
+    }
+
+    /// Records that a packet of the site of this size left.
+    #[inline]
+    pub fn on_sent(&mut self, size: usize) {
+        self.used |= size > MIN_PLPMTU as usize;
+    }
+
+    /// Sets the limit. A longer one counts at once while the peer answers no probes, and is tried first
+    /// otherwise.
+    pub fn set_limit(&mut self, now: Time, limit: u32) {
+        if limit == self.limit {
+            return;
+        }
+        self.limit = limit;
+        if self.mtu > limit || !self.answers {
+            self.mtu = limit;
+        }
+        self.restart(now);
+    }
+
+    /// Begins again, because the path may be another one. The size in use stays until it is known
+    /// to be too long.
+    pub fn restart(&mut self, now: Time) {
+        self.confirmed = None;
+        self.refused = self.limit.saturating_add(1);
+        (self.phase, self.candidate, self.losses) = (Phase::Searching, self.limit, 0);
+        (self.probe, self.witness) = (None, None);
+        (self.next_at, self.backoff) = (now, Duration::ZERO);
+    }
+
+    /// Returns the packet that is to be sent now, if any.
+    pub fn poll(&mut self, now: Time, srtt: Duration) -> Option<ProbePacket> {
+        let timer = PROBE_TIMER.max(srtt * PROBE_TIMER_RTTS);
+        if let Some(witness) = self.witness {
+            if now.since(witness.sent) >= timer {
+                // Nothing arrives, of whatever size.
+                (self.probe, self.witness) = (None, None);
+                self.backoff = (self.backoff * 2).max(timer).min(BACKOFF_MAX.max(timer));
+                self.next_at = now + self.backoff;
+            }
+            return None;
+        }
+        if let Some(probe) = self.probe {
+            if now.since(probe.sent) < timer {
+                return None;
+            }
+            let witness = self.packet(0);
+            self.witness = Some(Outstanding {
+                probe: witness,
+                sent: now,
+            });
+            return Some(witness);
+        }
+        if now < self.next_at || !self.is_due(now) {
+            return None;
+        }
+        self.used = false;
+        self.counts.probes += 1;
+        let probe = self.packet(self.candidate);
+        self.probe = Some(Outstanding { probe, sent: now });
+        Some(probe)
+    }
+
+    /// Returns true if the candidate is to be probed, and begins another search if that is due.
+    fn is_due(&mut self, now: Time) -> bool {
+        let Phase::Complete { confirm_at, raise_at } = self.phase else {
+            return true;
+        };
+        if self.losses > 0 {
+            return true;
+        }
+        if !self.used {
+            return false;
+        }
+        if self.mtu < self.limit && raise_at <= now {
+            self.refused = self.limit.saturating_add(1);
+            (self.phase, self.candidate) = (Phase::Searching, self.limit);
+            return true;
+        }
+        confirm_at <= now
+    }
+
+    fn packet(&mut self, size: u32) -> ProbePacket {
+        self.tokens = self.tokens.wrapping_add(1);
+        ProbePacket {
+            size,
+            token: self.tokens,
+        }
+    }
+
+    /// Takes an acknowledgement: this probe arrived, with this size. Returns false if it is of no probe
+    /// that is waited for.
+    pub fn on_ack(&mut self, now: Time, token: u32, size: u32) -> bool {
+        let is = |sent: Option<Outstanding>| sent.is_some_and(|sent| sent.probe.token == token);
+        let arrived = is(self.probe) && size == self.candidate;
+        if !arrived && !is(self.witness) {
+            return false;
+        }
+        (self.probe, self.witness, self.backoff) = (None, None, Duration::ZERO);
+        self.answers = true;
+        if arrived {
+            self.losses = 0;
+            self.passed(now);
+            return true;
+        }
+        self.counts.lost += 1;
+        self.losses += 1;
+        if self.losses >= MAX_PROBES {
+            self.losses = 0;
+            self.failed(now);
+        }
+        true
+    }
+
+    fn passed(&mut self, now: Time) {
+        self.confirmed = Some(self.candidate);
+        if let Phase::Complete { confirm_at, .. } = &mut self.phase {
+            *confirm_at = now + CONFIRMATION_TIMER;
+            return;
+        }
+        self.mtu = self.mtu.max(self.candidate);
+        self.advance(now);
+    }
+
+    fn failed(&mut self, now: Time) {
+        self.refused = self.candidate;
+        if self.candidate > self.mtu {
+            return self.advance(now);
+        }
+        self.counts.black_holes += 1;
+        self.confirmed = None;
+        let least = MIN_PLPMTU.min(self.limit);
+        if self.candidate <= least {
+            return self.complete(now);
+        }
+        self.mtu = if self.candidate > BASE_PLPMTU {
+            BASE_PLPMTU
+        } else {
+            least
+        };
+        (self.phase, self.candidate) = (Phase::Searching, self.mtu);
+    }
+
+    /// Chooses the next size between the one in use and the smallest that is refused.
+    fn advance(&mut self, now: Time) {
+        if self.confirmed.is_none() {
+            self.candidate = self.mtu;
+        } else if self.refused.saturating_sub(self.mtu) <= PRECISION || self.mtu >= self.limit {
+            self.complete(now);
+        } else if self.refused > self.limit {
+            self.candidate = self.limit;
+        } else {
+            self.candidate = self.mtu.midpoint(self.refused);
+        }
+    }
+
+    fn complete(&mut self, now: Time) {
+        self.candidate = self.mtu;
+        self.phase = Phase::Complete {
+            confirm_at: now + CONFIRMATION_TIMER,
+            raise_at: now + PMTU_RAISE_TIMER,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMIT: u32 = 1_420;
+    const TICK: Duration = Duration::from_millis(250);
+    const RTT: Duration = Duration::from_millis(40);
+
+    /// A path of a peer that acknowledges probes. It drops longer packets silently.
+    struct Path {
+        search: PathSearch,
+        now: Time,
+        /// Longest packet that arrives; 0 in an outage.
+        carries: u32,
+        /// Drops one packet in this many at random; 0: none.
+        drops_one_in: u64,
+        random: u64,
+        acks: VecDeque<(Time, ProbePacket)>,
+        sent: u64,
+    }
+
+    impl Path {
+        fn new(carries: u32) -> Path {
+            Path {
+                search: PathSearch::new(LIMIT),
+                now: Time::ZERO,
+                carries,
+                drops_one_in: 0,
+                random: 1,
+                acks: VecDeque::new(),
+                sent: 0,
+            }
+        }
+
+        fn drops(&mut self) -> bool {
+            // The step of Knuth's MMIX generator.
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.drops_one_in > 0 && (self.random >> 33).is_multiple_of(self.drops_one_in)
+        }
+
+        /// Lets time pass, with long packets of the site if the path is in use.
+        fn run(&mut self, time: Duration, used: bool) {
+            let end = self.now + time;
+            while self.now < end {
+                while let Some((at, probe)) = self.acks.front().copied().filter(|(at, _)| *at <= self.now) {
+                    self.acks.pop_front();
+                    self.search.on_ack(at, probe.token, probe.size);
+                }
+                if used {
+                    self.search.on_sent(1_400);
+                }
+                if let Some(probe) = self.search.poll(self.now, RTT) {
+                    self.sent += 1;
+                    let size = probe.size.max(60);
+                    if size <= self.carries && !self.drops() {
+                        self.acks.push_back((self.now + RTT, probe));
+                    }
+                }
+                assert!((MIN_PLPMTU..=self.search.limit).contains(&self.search.mtu));
+                self.now += TICK;
+            }
+        }
+
+        fn found(&self) -> (u32, SearchState) {
+            (self.search.mtu(), self.search.state())
+        }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_path_that_carries_everything_costs_one_probe_and_then_six_a_minute_in_use() {
+        let mut path = Path::new(LIMIT);
+        path.run(seconds(1), false);
+        assert_eq!((path.found(), path.sent), ((LIMIT, SearchState::Complete), 1));
+        path.run(seconds(3_600), false);
+        assert_eq!(path.sent, 1, "an idle path is left alone");
+        path.run(seconds(600), true);
+        assert!((50..=60).contains(&path.sent), "{}", path.sent);
+    }
+
+    #[test]
+    fn a_hole_from_the_start_is_found_within_five_seconds_and_measured_within_half_a_minute() {
+        let mut path = Path::new(1_240);
+        path.run(seconds(5), true);
+        assert_eq!(path.search.mtu(), BASE_PLPMTU);
+        path.run(seconds(25), true);
+        let (mtu, state) = path.found();
+        assert_eq!(state, SearchState::Complete);
+        assert!((1_240 - PRECISION..=1_240).contains(&mtu), "{mtu}");
+        assert_eq!(path.search.confirmed(), Some(mtu));
+        assert_eq!(path.search.counts().black_holes, 1);
+    }
+
+    #[test]
+    fn a_path_that_shrinks_in_use_is_followed_and_one_that_grows_after_ten_minutes() {
+        let mut path = Path::new(LIMIT);
+        path.run(seconds(60), true);
+        path.carries = 900;
+        path.run(seconds(60), true);
+        let (mtu, state) = path.found();
+        assert!(
+            (900 - PRECISION..=900).contains(&mtu) && state == SearchState::Complete,
+            "{mtu}"
+        );
+        path.carries = LIMIT;
+        path.run(seconds(500), true);
+        assert_eq!(path.search.mtu(), mtu, "not yet");
+        path.run(seconds(120), true);
+        assert_eq!(path.found(), (LIMIT, SearchState::Complete));
+    }
+
+    #[test]
+    fn neither_an_outage_nor_a_peer_that_answers_no_probes_shrinks_anything() {
+        let mut silent = Path::new(0);
+        silent.run(seconds(600), true);
+        assert_eq!(silent.found(), (LIMIT, SearchState::Unconfirmed));
+        assert!(silent.sent <= 40, "{} probes in ten minutes", silent.sent);
+        let mut path = Path::new(LIMIT);
+        for outage in [1, 3, 10, 100] {
+            path.run(seconds(30), true);
+            path.carries = 0;
+            path.run(seconds(outage), true);
+            path.carries = LIMIT;
+        }
+        path.run(seconds(120), true);
+        assert_eq!(path.found(), (LIMIT, SearchState::Complete));
+        assert_eq!(path.search.counts().black_holes, 0);
+    }
+
+    #[test]
+    fn what_routers_say_counts_at_once_and_what_they_take_back_is_tried() {
+        let mut path = Path::new(1_300);
+        path.search.set_limit(path.now, 1_300);
+        assert_eq!(path.search.mtu(), 1_300, "before anything is acknowledged");
+        path.run(seconds(2), true);
+        assert_eq!(path.found(), (1_300, SearchState::Complete));
+        path.search.set_limit(path.now, LIMIT);
+        assert_eq!(path.search.mtu(), 1_300);
+        path.run(seconds(60), true);
+        let mtu = path.search.mtu();
+        assert!((1_300..1_300 + PRECISION).contains(&mtu), "{mtu}");
+        // While the peer answers no probes, nothing else is known.
+        let mut plain = PathSearch::new(LIMIT);
+        plain.set_limit(Time::ZERO, 1_300);
+        plain.set_limit(Time::ZERO, LIMIT);
+        assert_eq!(plain.mtu(), LIMIT);
+    }
+
+    #[test]
+    fn another_path_is_searched_anew() {
+        let mut path = Path::new(1_240);
+        path.run(seconds(60), true);
+        path.carries = 1_100;
+        path.search.restart(path.now);
+        path.run(seconds(60), true);
+        let mtu = path.search.mtu();
+        assert!((1_100 - PRECISION..=1_100).contains(&mtu), "{mtu}");
+        path.carries = LIMIT;
+        path.search.restart(path.now);
+        path.run(seconds(2), true);
+        assert_eq!(path.found(), (LIMIT, SearchState::Complete));
+    }
+
+    proptest! {
+        /// The size in use ends within the precision of what the path carries, whatever it did before.
+        #[test]
+        fn any_path_is_found(
+            steps in prop::collection::vec((prop_oneof![3 => MIN_PLPMTU..2_000_u32, 1 => Just(0)], 0..200_u64, any::<bool>()), 0..8),
+            last in MIN_PLPMTU..2_000_u32,
+        ) {
+            let mut path = Path::new(LIMIT);
+            for (carries, time, used) in steps {
+                path.carries = carries;
+                path.run(seconds(time), used);
+            }
+            path.carries = last;
+            // The longest backoff, a raise and two searches.
+            path.run(BACKOFF_MAX + PMTU_RAISE_TIMER + seconds(120), true);
+            let mtu = path.search.mtu();
+            let carried = last.min(LIMIT);
+            prop_assert!(mtu <= carried && mtu + PRECISION >= carried, "{} of {}", mtu, carried);
+        }
+
+        /// Random loss of up to a tenth does not keep the size in use below what the path carries.
+        #[test]
+        fn random_loss_is_no_black_hole_for_long(one_in in 10..100_u64, carries in MIN_PLPMTU..2_000_u32, random: u64) {
+            let mut path = Path::new(carries);
+            (path.drops_one_in, path.random) = (one_in, random);
+            let (mut short, mut samples) = (0, 0);
+            path.run(seconds(60), true);
+            for _ in 0..360 {
+                path.run(seconds(10), true);
+                samples += 1;
+                short += u32::from(path.search.mtu() + PRECISION < carries.min(LIMIT));
+            }
+            prop_assert!(short * 5 <= samples, "{} of {} samples", short, samples);
+        }
+
+        /// No sequence of acknowledgements raises the size in use above the limit or counts for a size that was not sent.
+        #[test]
+        fn any_acknowledgement_is_taken(
+            acks in prop::collection::vec((0..8_u32, 0..3_000_u32, 0..5_000_u64, prop::option::of(100..9_000_u32)), 0..200),
+        ) {
+            let mut search = PathSearch::new(LIMIT);
+            let mut now = Time::ZERO;
+            let mut longest = 0;
+            for (back, size, ms, limit) in acks {
+                now += Duration::from_millis(ms);
+                if let Some(limit) = limit {
+                    search.set_limit(now, limit);
+                }
+                let token = search.poll(now, RTT).map_or(back, |probe| {
+                    longest = longest.max(probe.size);
+                    probe.token.wrapping_sub(back)
+                });
+                search.on_ack(now, token, size);
+                prop_assert!(search.mtu() <= search.limit);
+                prop_assert!(search.confirmed().is_none_or(|size| size <= longest));
+            }
+        }
+    }
+}
