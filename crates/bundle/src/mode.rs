@@ -3,6 +3,9 @@
 //! A bundle is open, without a limit, until there is a queue in the network that could be moved. It opens again, at once, when its
 //! limit can no longer be right: when the other side is silent, when packets take several paths, when nobody steers. Opening never
 //! harms: it is what the site had before.
+//!
+//! A queue counts only where packets of the bundle stand in it. A ping that waits behind others is no
+//! reason to limit the site to the rate of pings, and the rate of an idle site says nothing of the line.
 
 use std::collections::VecDeque;
 
@@ -125,6 +128,12 @@ pub struct Seen {
 const QUEUE_RATIO: (u64, u64) = (5, 4);
 /// ... and so much: on a path of a millisecond a quarter is a few packets.
 const QUEUE_SLACK: Duration = Duration::from_micros(500);
+/// Least bytes of the bundle in the network's queue, for it to be a queue that could be moved: three full
+/// packets. With less, a ping beside others would begin a limit at its own rate.
+const OWN_QUEUE_BYTES: u64 = 4_500;
+/// Time after which a bundle without a queue, here or in the network, has no limit. Longer, and the law
+/// learns more from an idle line. Shorter, and pauses of a busy site cost it the queue of a slow start each.
+const IDLE_TIME: Duration = Duration::from_secs(2);
 /// In so many feedbacks in a row. One may be a packet that was late; more would let the queue grow for longer.
 const IN_A_ROW: u8 = 2;
 /// From this share of packets out of order on, packets take several paths (paper, section 5.2: at most 0.4 % with one path, at least
@@ -151,6 +160,10 @@ pub(crate) struct Modes {
     /// Since when a multipath bundle has looked like one of a single path.
     one_path_since: Option<Time>,
     congested: u8,
+    /// When packets of the bundle stood in a queue last, here or in the network.
+    queued: Time,
+    /// They have not for [`IDLE_TIME`].
+    idle: bool,
     /// What the algorithm says: passing.
     passing: bool,
     events: VecDeque<ModeChange>,
@@ -171,6 +184,8 @@ impl Modes {
             multipath: false,
             one_path_since: None,
             congested: 0,
+            queued: now,
+            idle: false,
             passing: false,
             events: VecDeque::new(),
             counts: [0; Reason::ALL.len()],
@@ -207,7 +222,13 @@ impl Modes {
         self.silent = false;
         self.judge_order(now, seen.out_of_order);
         let (times, over) = QUEUE_RATIO;
-        let full = seen.rtt > seen.min_rtt * times / over + QUEUE_SLACK;
+        let own_bytes = seen.received.bytes_in(seen.rtt.saturating_sub(seen.min_rtt)).get();
+        let is_own = own_bytes >= OWN_QUEUE_BYTES;
+        let full = is_own && seen.rtt > seen.min_rtt * times / over + QUEUE_SLACK;
+        self.idle = now.since(self.queued) >= IDLE_TIME;
+        if is_own || seen.waiting > 0 {
+            self.queued = now;
+        }
         self.congested = if full { self.congested.saturating_add(1) } else { 0 };
         self.settle(now, seen)
     }
@@ -276,6 +297,7 @@ impl Modes {
             (None, Mode::Open) if self.congested >= IN_A_ROW => (limited, Reason::Queue),
             // What opened it is over, but there is no queue to move yet.
             (None, Mode::Open) => (Mode::Open, Reason::Start),
+            (None, Mode::Delay | Mode::Passing) if self.idle => (Mode::Open, Reason::Start),
             (None, Mode::Delay) if self.passing => (Mode::Passing, Reason::Elastic),
             (None, Mode::Passing) if !self.passing => (Mode::Delay, Reason::Inelastic),
             (None, mode) => (mode, self.reason),
@@ -312,11 +334,12 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// An RTT of so many ms where the least is 50.
+    /// An RTT of so many ms where the least is 50, at 96 Mbit/s.
     fn seen(rtt: u64) -> Seen {
         Seen {
             rtt: Duration::from_millis(rtt),
             min_rtt: Duration::from_millis(50),
+            received: Rate::from_bits_per_sec(96_000_000),
             ..Seen::default()
         }
     }
@@ -345,6 +368,44 @@ mod tests {
         }
         assert_eq!((modes.mode(), modes.reason()), (Mode::Open, Reason::Start));
         limited();
+    }
+
+    /// A ping a second, of 100 bytes in an RTT.
+    fn ping(rtt: u64) -> Seen {
+        Seen {
+            received: Rate::from_bytes_per_sec(2_000),
+            ..seen(rtt)
+        }
+    }
+
+    #[test]
+    fn pings_that_wait_behind_others_begin_no_limit() {
+        let mut modes = Modes::new(at(0), false);
+        for second in 0..100 {
+            assert!(!modes.on_feedback(at(second * 1_000), &ping(200)));
+        }
+        assert_eq!(modes.mode(), Mode::Open);
+    }
+
+    #[test]
+    fn a_bundle_without_a_queue_of_its_own_has_no_limit() {
+        let mut modes = limited();
+        modes.on_feedback(at(1_000), &seen(50));
+        assert_eq!(modes.mode(), Mode::Delay, "a pause");
+        let waits = Seen {
+            waiting: 1_500,
+            ..ping(50)
+        };
+        for second in 2..10 {
+            modes.on_feedback(at(second * 900), &waits);
+        }
+        assert_eq!(modes.mode(), Mode::Delay, "a queue here");
+        modes.on_feedback(at(9_000), &ping(200));
+        modes.on_feedback(at(11_000), &ping(200));
+        assert_eq!((modes.mode(), modes.reason()), (Mode::Open, Reason::Start));
+        // The next queue begins a limit as the first one did.
+        modes.on_feedback(at(20_000), &seen(64));
+        assert!(modes.on_feedback(at(20_010), &seen(64)));
     }
 
     /// Every transition: what happens to a limited bundle, the mode and reason after it, and those after it is over.

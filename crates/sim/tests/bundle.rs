@@ -1,6 +1,7 @@
 //! Bundles at switches: what a site sends waits in its own box, and packets are conserved.
 
-use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report};
+use ccplane_agent::{Agent, Algorithm, Control, DynAlgorithm, FlowInfo, Options, Programs, Report, boxed};
+use ccplane_algorithms::{Parameters, by_name};
 use ccplane_bundle::{CAPABILITIES, Marks, Mode, Reason, SendboxConfig};
 use ccplane_datapath::Capabilities;
 use ccplane_sim::{
@@ -96,10 +97,20 @@ fn cubic(from: NodeId, to: NodeId) -> FlowSpec {
 
 /// The network with a bundle and a Cubic flow from each sender.
 fn bundled(config: SendboxConfig, overhead: u32) -> (Simulation, Site, BundleId) {
+    let (mut sim, site, bundle) = idle(boxed(Fixed), config, overhead);
+    for sender in site.senders {
+        sim.add_flow(cubic(sender, site.receiver)).expect("a path");
+    }
+    (sim, site, bundle)
+}
+
+/// The network with a bundle under an algorithm, and no flow yet.
+fn idle(algorithm: Box<dyn DynAlgorithm>, config: SendboxConfig, overhead: u32) -> (Simulation, Site, BundleId) {
     let site = site();
     let mut sim = Simulation::new(site.network.clone(), SimOptions::default()).expect("valid");
+    let name = algorithm.name().to_owned();
     let mut agent = Agent::new(Options::default());
-    agent.add(Fixed).expect("its program compiles");
+    agent.add_boxed(algorithm).expect("its program compiles");
     let options = SteerOptions {
         capabilities: CAPABILITIES,
         ..SteerOptions::default()
@@ -109,14 +120,11 @@ fn bundled(config: SendboxConfig, overhead: u32) -> (Simulation, Site, BundleId)
         .add_bundle(BundleSpec {
             from: site.boxes.0,
             to: site.boxes.1,
-            agent: Some((agent, "fixed".into())),
+            agent: Some((agent, name)),
             sendbox: config,
             overhead,
         })
         .expect("a bundle");
-    for sender in site.senders {
-        sim.add_flow(cubic(sender, site.receiver)).expect("a path");
-    }
     (sim, site, bundle)
 }
 
@@ -150,6 +158,37 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
         assert_eq!(changes, [Reason::Queue]);
         let gauge = sim.bundle_gauges(bundle).iter().find(|(name, _)| *name == "waiting");
         assert!(gauge.is_some_and(|(_, waiting)| *waiting > 100_000.0), "{gauge:?}");
+    }
+}
+
+/// Three pings that wait behind others leave the line unlimited, at the start and after a transfer, so the next transfer
+/// begins as the first one did.
+#[test]
+fn pings_beside_others_do_not_limit_the_next_transfer() {
+    for before in [0, 60_000_000] {
+        let bundler = by_name("bundler", &Parameters::new()).expect("it is there");
+        let (mut sim, site, bundle) = idle(bundler, SendboxConfig::default(), 60);
+        if before > 0 {
+            sim.add_flow(cubic(site.senders[1], site.receiver).bytes(before))
+                .expect("a path");
+        }
+        // Others fill the queue for 4 s.
+        sim.add_flow(cubic(site.cross.0, site.cross.1).at(seconds(10)).bytes(40_000_000))
+            .expect("a path");
+        for second in 11..14 {
+            sim.add_flow(cubic(site.senders[0], site.receiver).at(seconds(second)).bytes(64))
+                .expect("a path");
+        }
+        sim.run_until(seconds(15)).expect("packets are conserved");
+        let idle = sim.bundle(bundle).expect("it is there");
+        assert_eq!((idle.mode, idle.rate), (Mode::Open, None), "{before}");
+        sim.add_flow(cubic(site.senders[0], site.receiver).at(seconds(15)))
+            .expect("a path");
+        sim.run_until(seconds(17)).expect("packets are conserved");
+        let status = sim.bundle(bundle).expect("it is there");
+        assert_eq!((status.mode, status.reason), (Mode::Delay, Reason::Queue), "{before}");
+        let arrived = status.totals.arrived_bytes - idle.totals.arrived_bytes;
+        assert!(arrived > LINK * 13 / 10, "{before}: {arrived} bytes in 2 s");
     }
 }
 
