@@ -49,6 +49,21 @@ fn the_queue_moves_from_the_network_into_the_box() {
     assert_eq!(samples.len(), 601, "a look each 20 ms");
 }
 
+/// The scenario with which docs/gateway.md opens.
+#[test]
+fn an_upload_through_a_gateway_does_not_delay_pings() {
+    let result = simulate(include_str!("../../../examples/gateway/uplink.toml"));
+    let of = |label: &str| {
+        let contender = result.contenders.iter().find(|c| c.label == label).expect("it ran");
+        let completions = contender.figures.completions.as_ref().expect("pings end");
+        let all = completions.classes.last().expect("the class of all");
+        (all.p50_ms, contender.figures.goodput_mbit)
+    };
+    let ((ping, goodput), (ping_without, goodput_without)) = (of("bundler"), of("native:cubic"));
+    assert!(ping < 0.4 * ping_without, "{ping} ms of {ping_without}");
+    assert!(goodput > 0.9 * goodput_without, "{goodput} Mbit/s of {goodput_without}");
+}
+
 /// A bundle with a FIFO, four flows that last in the lower band and messages in the higher, with these classes.
 const CLASSES: &str = r#"
 contenders = ["bundler"]
