@@ -15,6 +15,7 @@ mod flows;
 mod foreign;
 mod gauges;
 mod lines;
+pub mod noise;
 mod program;
 mod report;
 mod tables;

@@ -370,9 +370,10 @@ impl Algorithm for Bundler {
         flow.last = now;
         if acked > 0 {
             flow.heard = now;
+            flow.path.measured(tick.rtt, tick.elapsed);
         }
         if open != 0 {
-            flow.path.free(now, tick.rtt, base.max(1) as f64 / 1e6);
+            flow.path.free(now, base.max(1) as f64 / 1e6);
             if !flow.open {
                 flow.end(now);
                 // What the next limit begins with.
@@ -387,13 +388,13 @@ impl Algorithm for Bundler {
         }
         if flow.open {
             if flow.path.base() == 0.0 {
-                flow.path.free(now, tick.rtt, base.max(1) as f64 / 1e6);
+                flow.path.free(now, base.max(1) as f64 / 1e6);
             }
             flow.begin(&tick, self, self.dice(control));
         }
         if !flow.idle(&tick) {
             let delays = flow.passage.mode() == Mode::Delay;
-            flow.path.seen(now, tick.rtt, !flow.need.somebody(), delays);
+            flow.path.seen(now, !tick.limited, !flow.need.somebody(), delays);
         }
         flow.keep(&tick);
         if flow.unread >= READ_EVERY {

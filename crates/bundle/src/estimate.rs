@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use ccplane_agent::noise::RttNoise;
 use ccplane_datapath::{OneWay, Stamps};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
@@ -30,6 +31,7 @@ pub(crate) struct Estimate {
     rtt: Option<Duration>,
     srtt: Duration,
     min: Least,
+    noise: RttNoise,
     sent: Rate,
     received: Rate,
     one_way: OneWay,
@@ -120,6 +122,18 @@ impl Estimate {
     /// The least of the last [`MIN_RTT_WINDOW`].
     pub fn min_rtt(&self) -> Option<Duration> {
         self.min.get()
+    }
+
+    /// Adds the last RTT to its noise. Call it each tick in which there was one, so that samples are as far apart as the algorithm's.
+    pub fn add_noise(&mut self) {
+        if let Some(rtt) = self.rtt {
+            self.noise.add(rtt.as_secs_f64());
+        }
+    }
+
+    /// Difference of RTTs that jitter makes; zero on a steady path.
+    pub fn jitter(&self) -> Duration {
+        Duration::from_nanos((self.noise.range() * 1e9) as u64)
     }
 
     /// S: the rate at which packets left; zero before two boundaries were heard of.

@@ -113,6 +113,8 @@ pub struct Seen {
     pub rtt: Duration,
     /// The least of the last 10 s.
     pub min_rtt: Duration,
+    /// Difference of RTTs that jitter makes.
+    pub jitter: Duration,
     /// S.
     pub sent: Rate,
     /// R.
@@ -128,9 +130,9 @@ pub struct Seen {
 const QUEUE_RATIO: (u64, u64) = (5, 4);
 /// ... and so much: on a path of a millisecond a quarter is a few packets.
 const QUEUE_SLACK: Duration = Duration::from_micros(500);
-/// Least bytes of the bundle in the network's queue, for it to be a queue that could be moved: three full
-/// packets. With less, a ping beside others would begin a limit at its own rate.
-const OWN_QUEUE_BYTES: u64 = 4_500;
+/// Least bytes of the bundle in the network's queue, for it to be a queue that could be moved: four full
+/// packets. With less, a ping beside others would begin a limit at its own rate, and a late packet is jitter.
+const OWN_QUEUE_BYTES: u64 = 6_000;
 /// Time after which a bundle without a queue, here or in the network, has no limit. Longer, and the law
 /// learns more from an idle line. Shorter, and pauses of a busy site cost it the queue of a slow start each.
 const IDLE_TIME: Duration = Duration::from_secs(2);
@@ -224,7 +226,7 @@ impl Modes {
         let (times, over) = QUEUE_RATIO;
         let own_bytes = seen.received.bytes_in(seen.rtt.saturating_sub(seen.min_rtt)).get();
         let is_own = own_bytes >= OWN_QUEUE_BYTES;
-        let full = is_own && seen.rtt > seen.min_rtt * times / over + QUEUE_SLACK;
+        let full = is_own && seen.rtt > seen.min_rtt * times / over + QUEUE_SLACK + seen.jitter;
         self.idle = now.since(self.queued) >= IDLE_TIME;
         if is_own || seen.waiting > 0 {
             self.queued = now;
@@ -358,6 +360,26 @@ mod tests {
         assert!(modes.on_feedback(at(2), &seen(64)));
         assert_eq!((modes.mode(), modes.reason()), (Mode::Delay, Reason::Queue));
         modes
+    }
+
+    #[test]
+    fn a_call_or_a_ping_that_was_late_is_no_queue() {
+        let mut modes = Modes::new(at(0), false);
+        for (ms, bits) in [
+            (0, 10_000),
+            (10, 10_000),
+            (20, 2_000_000),
+            (30, 2_000_000),
+            (40, 2_000_000),
+        ] {
+            let late = Seen {
+                received: Rate::from_bits_per_sec(bits),
+                ..seen(65)
+            };
+            assert!(!modes.on_feedback(at(ms), &late), "{bits} bit/s");
+        }
+        assert!(!modes.on_feedback(at(50), &seen(65)));
+        assert!(modes.on_feedback(at(60), &seen(65)), "a busy line has a queue");
     }
 
     #[test]

@@ -375,6 +375,9 @@ impl<P: Packet> Sendbox<P> {
         let missed = now.since(self.next_tick).as_nanos() / TICK.as_nanos();
         self.next_tick += TICK * (missed + 1);
         let tick = std::mem::take(&mut self.since_tick);
+        if tick.fresh {
+            self.estimate.add_noise();
+        }
         let min_rtt = self.estimate.min_rtt().unwrap_or_default();
         self.ledger.tick(missed, TICK, min_rtt);
         let backlog = self.scheduler.backlog();
@@ -521,6 +524,7 @@ impl<P: Packet> Sendbox<P> {
         Seen {
             rtt: self.estimate.rtt().unwrap_or_default(),
             min_rtt: self.estimate.min_rtt().unwrap_or_default(),
+            jitter: self.estimate.jitter(),
             sent: self.estimate.sent(),
             received: self.estimate.received(),
             out_of_order: self.order.share(),

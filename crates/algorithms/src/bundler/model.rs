@@ -192,6 +192,9 @@ pub(super) struct Link {
     pub elastic: Vec<Elastic>,
     /// Others' constant rate, bytes/s.
     pub constant: f64,
+    /// Each direction delays a packet by up to so much more or less, seconds, in order.
+    pub jitter: f64,
+    draws: u64,
     now: f64,
     backlog: f64,
     /// Queue in the network at each tick, seconds.
@@ -208,6 +211,8 @@ impl Link {
             bundles,
             elastic: Vec::new(),
             constant: 0.0,
+            jitter: 0.0,
+            draws: 1,
             now: 0.0,
             backlog: 0.0,
             queue: Vec::new(),
@@ -218,6 +223,14 @@ impl Link {
         for _ in 0..(seconds / TICK).round() as u64 {
             self.tick();
         }
+    }
+
+    /// Delay by jitter of a direction whose packets are so many seconds apart, above the least. A packet in order waits for the slowest of
+    /// those just before it: the delay is less than the most, 2 J, by more than x with a probability of exp(−x² / 4 J g).
+    fn delayed(&mut self, gap: f64) -> f64 {
+        self.draws = ccplane_agent::dice::scatter(self.draws);
+        let part = (self.draws >> 11) as f64 / (1_u64 << 53) as f64;
+        (2.0 * self.jitter - libm::sqrt(-4.0 * self.jitter * gap * libm::log(part.max(1e-9)))).max(0.0)
     }
 
     /// The mean of the last so many seconds of a course.
@@ -257,14 +270,27 @@ impl Link {
         self.backlog = (self.backlog + kept - self.rate * TICK).max(0.0);
         let out = now + self.backlog / self.rate;
         self.queue.push(self.backlog / self.rate);
-        for (bundle, (bytes, empty)) in self.bundles.iter_mut().zip(&sent) {
+        let late: Vec<(f64, f64)> = sent
+            .iter()
+            .map(|(bytes, _)| match self.jitter > 0.0 && *bytes > 0.0 {
+                true => (
+                    self.delayed(MSS / bytes * TICK),
+                    self.delayed((MSS / bytes * TICK).max(0.002)),
+                ),
+                false => (0.0, 0.0),
+            })
+            .collect();
+        for ((bundle, (bytes, empty)), (there, here)) in self.bundles.iter_mut().zip(&sent).zip(late) {
             if *bytes > 0.0 {
+                let last = bundle.flying.back().map_or((0.0, 0.0), |last| (last.out, last.back));
+                let out = (out + there).max(last.0);
+                let back = (out + self.rtt + here).max(last.1);
                 bundle.flying.push_back(Batch {
                     bytes: bytes * (1.0 - lost),
                     sent: now,
                     out,
-                    back: out + self.rtt,
-                    rtt: out + self.rtt - now,
+                    back,
+                    rtt: back - now,
                 });
             }
             bundle.tick(now, self.rtt, self.rate, lost * bytes, *empty);

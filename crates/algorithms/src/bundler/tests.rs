@@ -78,6 +78,31 @@ fn alone_the_queue_moves_and_the_link_stays_full() {
 }
 
 #[test]
+fn jitter_does_not_strangle_a_site() {
+    let mut strangled = Vec::new();
+    for (mbit, jitter) in [(20.0, 5.0), (48.0, 5.0), (48.0, 10.0), (48.0, 20.0), (100.0, 10.0)] {
+        // A call, then a download.
+        let mut link = Link::new(vec![Bundle::new("", Site::Constant(125_000.0))]);
+        link.rate = mbit * 125_000.0;
+        link.jitter = jitter / 1e3;
+        link.run(10.0);
+        link.bundles[0].site = Site::Elastic(Window::new(), 0.0);
+        link.run(10.0);
+        let share = share(&mut link, 0, 30.0);
+        let queue = Link::lately(&link.queue, 30.0, |queue| queue);
+        let passed = Link::lately(&link.bundles[0].passed, 40.0, one);
+        println!(
+            "{mbit} Mbit/s ± {jitter} ms: {share:.2} of the link, {:.1} ms, passed {passed:.2}",
+            1e3 * queue
+        );
+        if share < 0.9 || queue > 0.04 || passed > 0.0 {
+            strangled.push((mbit, jitter));
+        }
+    }
+    assert!(strangled.is_empty(), "{strangled:?}");
+}
+
+#[test]
 fn a_standing_queue_is_not_taken_for_the_path() {
     // Three minutes are eighteen windows of the shortest RTT, each of which could add its queue.
     let mut link = Link::new(vec![full("")]);

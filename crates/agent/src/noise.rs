@@ -1,0 +1,128 @@
+//! Noise of a path's RTT: changes that no queue makes.
+//!
+//! Jitter moves the RTT up and down. A queue moves it one way for longer. So the noise is the mean
+//! change of the RTT from sample to sample, less what the changes have in one direction.
+//!
+//! A path that keeps packets in order delays a packet by as much as the slowest of those just
+//! before it. The denser the packets are, the slower and the steadier is the path. The mean RTT
+//! therefore rises with the load although no queue stands, and the noise falls. Their sum,
+//! [`slowest`](RttNoise::slowest), stays the same: it is the RTT of the slowest packets.
+
+/// Samples that the means cover: a second of samples 10 ms apart. With fewer, chance makes a slow
+/// path look fast for a moment, which a minimum then keeps. With more, the noise of an idle path
+/// counts for longer after the path is busy.
+const SAMPLES: f64 = 100.0;
+/// Samples below which the means say nothing.
+const ENOUGH: u32 = 50;
+/// The slowest packets are at most so many times the noise above the mean. Delays that are spread
+/// evenly in both directions have 2.2 while packets are far apart, and 2.4 where they are dense.
+/// Between the two, successive packets wait for the same slow one, so that changes are small: 3.8
+/// at 1 Mbit/s and ±20 ms. With less, an idle path looks faster than a busy one. With more, a
+/// queue of as much is not seen.
+const SLOWEST: f64 = 4.0;
+
+/// Mean and noise of an RTT, seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RttNoise {
+    samples: u32,
+    last: f64,
+    mean: f64,
+    /// Mean change from sample to sample, with and without its sign.
+    change: f64,
+    change_abs: f64,
+}
+
+impl RttNoise {
+    /// Adds a sample, seconds.
+    pub fn add(&mut self, rtt: f64) {
+        let change = if self.samples == 0 { 0.0 } else { rtt - self.last };
+        self.samples = self.samples.saturating_add(1);
+        self.last = rtt;
+        let gain = 1.0 / f64::from(self.samples).min(SAMPLES);
+        self.mean += gain * (rtt - self.mean);
+        self.change += gain * (change - self.change);
+        self.change_abs += gain * (change.abs() - self.change_abs);
+    }
+
+    /// Noise, seconds.
+    pub fn get(&self) -> f64 {
+        (self.change_abs - self.change.abs()).max(0.0)
+    }
+
+    /// Whether there were enough samples for a mean.
+    pub fn is_known(&self) -> bool {
+        self.samples >= ENOUGH
+    }
+
+    /// Mean RTT, seconds.
+    pub fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// RTT of the slowest packets where the mean is this, seconds.
+    pub fn slowest(&self, mean: f64) -> f64 {
+        mean + SLOWEST * self.get()
+    }
+
+    /// Difference of the RTTs of the slowest and the fastest packets, seconds.
+    pub fn range(&self) -> f64 {
+        2.0 * SLOWEST * self.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dice::Dice;
+
+    /// Two directions that delay packets by 0 to twice the jitter, evenly and in order. Packets are `gap` seconds apart, and the
+    /// RTT is sampled every 10 ms.
+    fn path(jitter: f64, gap: f64) -> RttNoise {
+        let (mut noise, mut dice) = (RttNoise::default(), Dice(7));
+        let mut draw = || 2.0 * jitter * dice.below(1_000_000) as f64 / 1e6;
+        let mut comes = [0.0_f64; 2];
+        let mut sampled = 0.0;
+        for n in 0..(5.0 / gap) as u32 {
+            let left = f64::from(n) * gap;
+            comes[0] = comes[0].max(left + draw());
+            comes[1] = comes[1].max(comes[0] + 0.05 + draw());
+            if left - sampled >= 0.01 {
+                sampled = left;
+                noise.add(comes[1] - left);
+            }
+        }
+        noise
+    }
+
+    #[test]
+    fn the_slowest_packets_are_the_same_for_every_load() {
+        for jitter in [0.002, 0.005, 0.01, 0.02] {
+            // 1, 5, 48 and 500 Mbit/s.
+            for gap in [0.012, 0.002_4, 0.000_25, 0.000_024] {
+                let noise = path(jitter, gap);
+                let slowest = noise.slowest(noise.mean()) - 0.05;
+                let range = 4.0 * jitter;
+                assert!(
+                    (0.85 * range..1.9 * range).contains(&slowest),
+                    "±{jitter} s, every {gap} s: {slowest} of {range}, noise {}",
+                    noise.get()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_queue_that_grows_and_drains_is_no_noise() {
+        let mut noise = RttNoise::default();
+        let mut rtt = 0.05;
+        for n in 0..1_000 {
+            noise.add(rtt);
+            rtt += if n % 200 < 100 { 0.001 } else { -0.001 };
+            // Around a turn of direction the means hold both.
+            assert!(noise.get() < 0.001, "{}", noise.get());
+        }
+        let mut steady = RttNoise::default();
+        (0..1_000).for_each(|_| steady.add(0.05));
+        assert_eq!((steady.get(), steady.is_known()), (0.0, true));
+    }
+}
