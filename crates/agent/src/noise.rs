@@ -75,8 +75,8 @@ mod tests {
     use super::*;
     use crate::dice::Dice;
 
-    /// Two directions that delay packets by 0 to twice the jitter, evenly and in order. Packets are `gap` seconds apart, and the
-    /// RTT is sampled every 10 ms.
+    /// Two directions that delay packets by 0 to twice the jitter, evenly and in order. Packets are
+    /// `gap` seconds apart, and the RTT is sampled every 10 ms.
     fn path(jitter: f64, gap: f64) -> RttNoise {
         let (mut noise, mut dice) = (RttNoise::default(), Dice(7));
         let mut draw = || 2.0 * jitter * dice.below(1_000_000) as f64 / 1e6;

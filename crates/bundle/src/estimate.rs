@@ -124,7 +124,8 @@ impl Estimate {
         self.min.get()
     }
 
-    /// Adds the last RTT to its noise. Call it each tick in which there was one, so that samples are as far apart as the algorithm's.
+    /// Adds the last RTT to its noise. Call it each tick in which there was one, so that samples
+    /// are as far apart as the algorithm's.
     pub fn add_noise(&mut self) {
         if let Some(rtt) = self.rtt {
             self.noise.add(rtt.as_secs_f64());

@@ -1,4 +1,5 @@
-//! A gateway on a path with jitter keeps the line full and the queue short, in the simulator. `papers/own/jitter.toml` has the whole matrix.
+//! A gateway on a path with jitter keeps the line full and the queue short, in the simulator.
+//! `papers/own/jitter.toml` has the whole matrix.
 
 mod common;
 
@@ -8,7 +9,8 @@ use common::simulate;
 /// Part of the goodput without a box that the gateway has to leave.
 const GOODPUT: f64 = 0.85;
 
-/// A call of 2 Mbit/s, and a download from 8 s on over 48 Mbit/s with this delay and jitter each way, ms.
+/// A call of 2 Mbit/s, and a download from 8 s on over 48 Mbit/s with this delay and jitter each
+/// way, ms.
 fn scenario(delay: u32, jitter: u32) -> String {
     let path = format!("delay = \"{delay}ms\", jitter = \"{jitter}ms\"");
     include_str!("jitter.toml").replace("delay = \"20ms\", jitter = \"5ms\"", &path)

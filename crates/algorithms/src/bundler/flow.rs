@@ -16,9 +16,9 @@ const IDLE: f64 = 0.25;
 /// A watcher's rate is low-passed at 4 Hz (ours), or the pulse, which moves its RTT, would come back in its rate and look like an answer. Two
 /// such filters in a row leave 0.3 of 6 Hz and 0.4 of 5 Hz; lower, and the law is late.
 const LOW_PASS_HZ: f64 = 4.0;
-/// Time over which R is averaged for the capacity, in parts of the RTT's noise: R over 100 ms is off by the noise at either end, 6 % at
-/// 48 Mbit/s and ±20 ms. With less, the largest of 30 s is too large, which looks like cross traffic. With more, a capacity that rose is
-/// known later.
+/// Time over which R is averaged for the capacity, in parts of the RTT's noise: R over 100 ms is
+/// off by the noise at either end, 6 % at 48 Mbit/s and ±20 ms. With less, the largest of 30 s is
+/// too large, which looks like cross traffic. With more, a capacity that rose is known later.
 const OVER_NOISES: f64 = 60.0;
 /// Intervals to which a bundle goes back for the rate at which it begins to pass: before the spectrum could show that others came
 /// (reference: 5 s).

@@ -225,8 +225,9 @@ impl Link {
         }
     }
 
-    /// Delay by jitter of a direction whose packets are so many seconds apart, above the least. A packet in order waits for the slowest of
-    /// those just before it: the delay is less than the most, 2 J, by more than x with a probability of exp(−x² / 4 J g).
+    /// Delay by jitter of a direction whose packets are so many seconds apart, above the least. A
+    /// packet in order waits for the slowest of those just before it: the delay is less than the
+    /// most, 2 J, by more than x with a probability of exp(−x² / 4 J g).
     fn delayed(&mut self, gap: f64) -> f64 {
         self.draws = ccplane_agent::dice::scatter(self.draws);
         let part = (self.draws >> 11) as f64 / (1_u64 << 53) as f64;

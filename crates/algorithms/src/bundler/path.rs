@@ -5,10 +5,11 @@
 //! further, as BBR does with its window (its PROBE_RTT). The site's own queue keeps what is not sent meanwhile, and the link runs
 //! empty for about an RTT: 0.3 % of its time at 50 ms.
 //!
-//! A path with jitter delays packets by more the denser they are, without a queue ([`RttNoise`]). The RTT of the empty path is therefore
-//! not the least RTT. It is the RTT of the slowest packets of the empty path, which is the same for every load: by the mean and the noise
-//! while little is sent, and in a drain the greatest RTT once the RTT falls no further. The law aims at its queue above that. The noise of
-//! the busy path is therefore in the target.
+//! A path with jitter delays packets by more the denser they are, without a queue ([`RttNoise`]).
+//! The RTT of the empty path is therefore not the least RTT. It is the RTT of the slowest packets
+//! of the empty path, which is the same for every load: by the mean and the noise while little is
+//! sent, and in a drain the greatest RTT once the RTT falls no further. The law aims at its queue
+//! above that. The noise of the busy path is therefore in the target.
 
 use ccplane_agent::noise::RttNoise;
 use ccplane_units::{Duration, Time};
@@ -26,12 +27,16 @@ const STILL: f64 = 1.5;
 const LONGEST: Duration = Duration::from_secs(1);
 /// Beside others the RTT at a drain's end may be their queue. It is believed when nothing shorter was seen for so long: three drains.
 const BELIEVED: Duration = Duration::from_secs(30);
-/// Time over which the RTT is averaged for the shortest, in parts of the noise. Over less time a few fast packets in a row look like a
-/// shorter path. Over more, a law that swings hides the empty path.
+/// Time over which the RTT is averaged for the shortest, in parts of the noise. Over less time a
+/// few fast packets in a row look like a shorter path. Over more, a law that swings hides the empty
+/// path.
 const AVERAGED: f64 = 16.0;
-/// Time without a backlog after which the mean RTT has no queue of ours in it: that of the noise's samples.
+/// Time without a backlog after which the mean RTT has no queue of ours in it: that of the noise's
+/// samples. After less it has a queue in it, which is then taken for the path until the next drain.
+/// With more, a site that pauses for less is held to the fastest packets for longer.
 const QUIET: Duration = Duration::from_secs(1);
-/// The shortest RTT while nothing is limited is of the last one to two of these, as the datapath's own is.
+/// The shortest RTT while nothing is limited is of the last one to two of these, as the datapath's
+/// own is.
 const HALF: Duration = Duration::from_secs(5);
 
 /// What is known of the path.
@@ -44,12 +49,13 @@ pub(super) struct Path {
     last: f64,
     /// RTT of the empty path, seconds; 0 before the first RTT.
     shortest: f64,
-    /// While nothing is limited: the shortest of this and of the last [`HALF`], seconds, and the end of this one.
+    /// While nothing is limited: the shortest of this and of the last [`HALF`], seconds, and the
+    /// end of this one.
     recent: f64,
     before: f64,
     ends: Time,
-    /// Whether the shortest was measured with the noise known. A limit may begin before that. Then it is measured when the site has sent
-    /// less than it may for [`QUIET`], or by a drain.
+    /// Whether the shortest was measured with the noise known. A limit may begin before that. Then
+    /// it is measured when the site has sent less than it may for [`QUIET`], or by a drain.
     checked: bool,
     /// When the site last had a backlog.
     busy: Time,
@@ -96,7 +102,8 @@ impl Path {
         self.rtt += elapsed / (elapsed + AVERAGED * self.noise.get()) * (rtt - self.rtt);
     }
 
-    /// While nothing is limited no queue of ours is in the RTT. `told` is the datapath's own windowed minimum.
+    /// While nothing is limited no queue of ours is in the RTT. `told` is the datapath's own
+    /// windowed minimum.
     pub fn free(&mut self, now: Time, told: f64) {
         (self.near, self.drained, self.busy, self.drain) = (now, now, now, None);
         self.checked = self.noise.is_known();
@@ -118,8 +125,9 @@ impl Path {
         self.shortest = self.recent.min(self.before);
     }
 
-    /// RTT of the slowest packets by what is known now, seconds. The noise takes a second to rise where the load falls, and the RTT falls
-    /// at once: without a backlog the RTT is the mean of as long.
+    /// RTT of the slowest packets by what is known now, seconds. The noise takes a second to rise
+    /// where the load falls, and the RTT falls at once: without a backlog the RTT is the mean of as
+    /// long.
     fn slowest(&self, backlogged: bool) -> f64 {
         self.noise.slowest(if backlogged {
             self.rtt
@@ -128,8 +136,9 @@ impl Path {
         })
     }
 
-    /// Looks at the RTT while a limit is in force. `backlogged`: the limit is what the site sends. `alone`: no others share the link. `may`:
-    /// a drain would help, as it does not where others keep the queue full.
+    /// Looks at the RTT while a limit is in force. `backlogged`: the limit is what the site sends.
+    /// `alone`: no others share the link. `may`: a drain would help, as it does not where others
+    /// keep the queue full.
     pub fn seen(&mut self, now: Time, backlogged: bool, alone: bool, may: bool) {
         let rtt = self.last;
         let known = self.noise.is_known();
