@@ -8,6 +8,7 @@ mod cases;
 mod datacentre;
 mod delay_based;
 mod evaluate;
+mod jitter;
 mod nimbus;
 mod outages;
 mod report;

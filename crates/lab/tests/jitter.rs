@@ -1,10 +1,9 @@
 //! A gateway on a path with jitter keeps the line full and the queue short, in the simulator.
 //! `papers/own/jitter.toml` has the whole matrix.
 
-mod common;
-
 use ccplane_lab::result::ContenderResult;
-use common::simulate;
+
+use crate::common::simulate;
 
 /// Part of the goodput without a box that the gateway has to leave.
 const GOODPUT: f64 = 0.85;
