@@ -577,11 +577,12 @@ mod tests {
     }
 
     /// No process sleeps for this long any more. A process that was killed takes a moment to be gone.
+    #[expect(clippy::disallowed_methods, reason = "it waits for other processes")]
     fn no_sleepers(seconds: &str) {
         let begun = Instant::now();
         while sleepers(seconds) > 0 {
             assert!(begun.elapsed() < Duration::from_secs(20), "sleep {seconds} lives on");
-            thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
