@@ -227,11 +227,12 @@ impl Modes {
         let own_bytes = seen.received.bytes_in(seen.rtt.saturating_sub(seen.min_rtt)).get();
         let is_own = own_bytes >= OWN_QUEUE_BYTES;
         let full = is_own && seen.rtt > seen.min_rtt * times / over + QUEUE_SLACK + seen.jitter;
-        self.idle = now.since(self.queued) >= IDLE_TIME;
+        self.congested = if full { self.congested.saturating_add(1) } else { 0 };
+        // A limit that begins now is no idle one.
+        self.idle = now.since(self.queued) >= IDLE_TIME && self.congested < IN_A_ROW;
         if is_own || seen.waiting > 0 {
             self.queued = now;
         }
-        self.congested = if full { self.congested.saturating_add(1) } else { 0 };
         self.settle(now, seen)
     }
 
@@ -380,6 +381,19 @@ mod tests {
         }
         assert!(!modes.on_feedback(at(50), &seen(65)));
         assert!(modes.on_feedback(at(60), &seen(65)), "a busy line has a queue");
+    }
+
+    #[test]
+    fn a_limit_that_begins_after_an_idle_time_lasts() {
+        let mut modes = Modes::new(at(0), false);
+        // By hand it stays open, and nothing waits for 3 s; then a queue is seen twice.
+        modes.on_hand(at(0), true, &seen(50));
+        assert!(!modes.on_feedback(at(3_000), &seen(64)));
+        modes.on_hand(at(3_001), false, &seen(50));
+        assert!(!modes.on_feedback(at(6_500), &seen(64)));
+        assert!(modes.on_feedback(at(9_900), &seen(64)));
+        modes.on_passing(at(9_901), true, &seen(64));
+        assert_eq!(modes.mode(), Mode::Passing);
     }
 
     #[test]

@@ -443,6 +443,9 @@ impl<P: Packet> Sendbox<P> {
     pub fn passing(&mut self, now: Time, passing: bool) {
         let seen = self.seen();
         self.modes.on_passing(now, passing, &seen);
+        if self.modes.mode() == Mode::Open {
+            self.apply(now);
+        }
     }
 
     /// Someone says that all is to pass, or that it is not any more.
