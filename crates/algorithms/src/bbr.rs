@@ -32,11 +32,11 @@ pub(crate) use v3::{DOC as DOC3, make as make3};
 
 use std::str::FromStr;
 
+use ccplane_agent::dice::Dice;
 use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
 
 use crate::{BadParameter, ParameterDoc, Parameters};
-use ccplane_agent::dice::Dice;
 
 const PROBE_RTT_INTERVAL: ParameterDoc = ParameterDoc {
     name: "probe_rtt_interval",

@@ -16,13 +16,13 @@ mod passage;
 mod path;
 mod program;
 
+use ccplane_agent::dice::{Dice, scatter};
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
 use crate::nimbus::{Capacity, DelayMode, Fourier, HEIGHT, INTERVAL, Mode, Reading, WIDE, WINDOW};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
-use ccplane_agent::dice::{Dice, scatter};
 
 use election::{Election, LISTENS, Role};
 pub use flow::Flow;

@@ -11,12 +11,12 @@
 mod ascent;
 mod utility;
 
+use ccplane_agent::dice::scatter;
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Rate;
 
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
-use ccplane_agent::dice::scatter;
 
 pub use ascent::Ascent;
 pub use utility::{Losses, Regression, Slope, Utility};

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ccplane_bundle::{Feedback, Marks, Message, PROBE_BYTES, Probe, ProbeAck, Receivebox, Sendbox, SendboxConfig};
 use ccplane_host::Packet as Kept;
 use ccplane_qdisc::{Ecn, Packet};
 use ccplane_units::{Duration, Rate, Time};
@@ -16,7 +17,6 @@ use super::error::GatewayError;
 use super::path::Path;
 use super::path_search::ProbePacket;
 use super::tunnel::{Number, OVERHEAD, Refusal, Sealed, Tunnel};
-use ccplane_bundle::{Feedback, Marks, Message, PROBE_BYTES, Probe, ProbeAck, Receivebox, Sendbox, SendboxConfig};
 
 /// Bytes around a datagram: UDP and IPv4, or IPv6 with its longer header.
 const OUTER_V4: u32 = 28;

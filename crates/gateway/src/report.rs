@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use ccplane_bundle::{ClassStatus, Mode, Reason};
 use ccplane_units::{Duration, Time};
 use serde::Serialize;
 
 use super::forward::Shared;
 use super::pair::Pair;
-use ccplane_bundle::{ClassStatus, Mode, Reason};
 
 /// A gateway at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_agent::datapath::{Datapath, Lent, Shared};
 use ccplane_agent::{Agent, DatapathId, DynAlgorithm, FlowId, FlowInfo, Options, Tables};
+use ccplane_bundle::CAPABILITIES;
 use ccplane_datapath::Limits;
 use ccplane_link::{AgentThread, Link};
 use ccplane_link::{Beside, Pollable, Served, beside};
@@ -16,7 +17,6 @@ use ccplane_wire::Command;
 use nix::poll::PollFlags;
 
 use super::error::GatewayError;
-use ccplane_bundle::CAPABILITIES;
 
 /// What algorithms say of their bundles, by the bundle's number.
 type Said = Arc<Mutex<BTreeMap<u64, Vec<(&'static str, f64)>>>>;

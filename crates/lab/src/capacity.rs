@@ -84,8 +84,9 @@ fn capacity(line: &LineSpec, begin: Duration, span: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use ccplane_qdisc::{Piecewise, Trace};
+
+    use super::*;
 
     #[test]
     fn what_counts_from_a_time_on_is_what_the_line_then_had() {

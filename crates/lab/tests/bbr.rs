@@ -1,7 +1,8 @@
 //! BBR's behaviour in the simulator, as its authors and its critics describe it. Each test says whose claim it holds.
 
-use crate::common::{PAYLOAD, delay, goodput, simulate_one};
 use ccplane_lab::result::ContenderResult;
+
+use crate::common::{PAYLOAD, delay, goodput, simulate_one};
 
 /// The standard link, 96 Mbit/s and 20 ms; `more` are settings of the link, `others` workloads beside the contender's.
 fn run(contender: &str, seconds: u64, more: &str, flows: usize, others: &str) -> ContenderResult {

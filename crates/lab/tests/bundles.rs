@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use crate::common::simulate;
 use ccplane_lab::scenario::Scenario;
+
+use crate::common::simulate;
 
 #[test]
 fn the_queue_moves_from_the_network_into_the_box() {

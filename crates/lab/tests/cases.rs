@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::options;
 use ccplane_algorithms::Registry;
 use ccplane_lab::metrics::longest_stall;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Quiet, Sim, run};
 use serde::Deserialize;
+
+use crate::common::options;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,8 +1,9 @@
 //! What is known of delay-based algorithms, in the simulator: small queues alone, what becomes of them beside Cubic.
 //! The standard link: 96 Mbit/s, 20 ms, a drop-tail queue of one BDP (160 packets, 20 ms).
 
-use crate::common::{PAYLOAD, simulate_one};
 use ccplane_lab::result::ContenderResult;
+
+use crate::common::{PAYLOAD, simulate_one};
 
 /// One contender on a dumbbell, with these workloads.
 fn dumbbell(contender: &str, seconds: u32, link: &str, workloads: &str) -> ContenderResult {

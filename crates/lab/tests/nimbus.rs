@@ -1,7 +1,8 @@
 //! Nimbus in the simulator: what its paper promises, on simulated links.
 
-use crate::common::{PAYLOAD, delay, simulate_one};
 use ccplane_lab::result::ContenderResult;
+
+use crate::common::{PAYLOAD, delay, simulate_one};
 
 /// 96 Mbit/s, 50 ms, two BDP of buffer: the paper's link. `more`: what else is in the scenario.
 fn run(contender: &str, seconds: u32, more: &str) -> ContenderResult {

@@ -1,11 +1,12 @@
 //! Scenarios end to end in the simulator: figures as theory has them, the same bytes each time.
 
-use crate::common::{options, scenario, simulate};
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::Seeds;
 use ccplane_lab::{Error, Quiet, Sim, run as run_in, run_keeping};
+
+use crate::common::{options, scenario, simulate};
 
 const DUMBBELL: &str = r#"
 contenders = ["reno", "native:reno", "native:cubic"]

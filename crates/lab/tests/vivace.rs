@@ -1,7 +1,8 @@
 //! PCC Vivace in the simulator: what its paper promises, on simulated links.
 
-use crate::common::{PAYLOAD, goodput, simulate_one};
 use ccplane_lab::result::ContenderResult;
+
+use crate::common::{PAYLOAD, goodput, simulate_one};
 
 fn run(contender: &str, seconds: u32, topology: &str, workload: &str) -> ContenderResult {
     let dumbbell = format!("[topology.dumbbell]\n{topology}\n[[workload]]\n{workload}\n");

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::simulate;
 use ccplane_lab::result::{Interval, RunResult};
 use ccplane_lab::{files, report, table};
 use ccplane_report::Provenance;
+
+use crate::common::simulate;
 
 /// Two flows of the contender, native Cubic and a late flow of Reno beside them, requests of the contender whose responses share the
 /// bottleneck, a web of Cubic's, and datagrams.

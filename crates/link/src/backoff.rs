@@ -1,9 +1,9 @@
 //! Time between two attempts to connect to an agent.
 
+use ccplane_agent::dice::Dice;
 use ccplane_units::{Duration, Time};
 
 use super::LinkError;
-use ccplane_agent::dice::Dice;
 
 /// The first wait. A shorter one makes many attempts while an agent restarts; a longer one leaves flows on the fallback.
 const WAIT_MIN: Duration = Duration::from_millis(100);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ccplane_agent::datapath::{Brought, Message, Way, emptied};
+use ccplane_agent::{Agent, DatapathId};
 use ccplane_units::Time;
 use ccplane_wire::{Command, Event};
 use nix::errno::Errno;
@@ -16,7 +17,6 @@ use nix::poll::PollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::{Link, LinkError, Pollable};
-use ccplane_agent::{Agent, DatapathId};
 
 /// Reports that wait for the agent at most. Fewer would refuse those of a burst of flows while a callback runs; more would only grow
 /// old: what is refused stays in its flow and adds up there.
@@ -249,14 +249,14 @@ impl Drop for Served {
 mod tests {
     use std::thread;
 
+    use ccplane_agent::datapath::{Datapath, Shared};
+    use ccplane_agent::{Algorithm, Control, Options, Programs, Report, Tables};
     use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
     use ccplane_units::{Bytes, Duration};
     use ccplane_wire::FlowInfo;
 
     use super::*;
     use crate::{Clock, Waiting, serve};
-    use ccplane_agent::datapath::{Datapath, Shared};
-    use ccplane_agent::{Algorithm, Control, Options, Programs, Report, Tables};
 
     /// Orders twice the acknowledged bytes, by the reports' sum.
     struct Doubles;

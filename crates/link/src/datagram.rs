@@ -11,6 +11,8 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
+use ccplane_agent::is_good;
+use ccplane_agent::{Agent, DatapathId};
 use ccplane_units::Time;
 use ccplane_wire::{Command, WireError, v1};
 use nix::cmsg_space;
@@ -20,14 +22,12 @@ use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockType, SockaddrLike, UnixAddr, UnixCredentials, recvmmsg,
     recvmsg, setsockopt, sockopt,
 };
+use peer::Peer;
 
 use super::remembered::Remembered;
 use super::socket::{self, Bound};
 use super::warning::Warning;
 use super::{Link, LinkError};
-use ccplane_agent::is_good;
-use ccplane_agent::{Agent, DatapathId};
-use peer::Peer;
 
 /// Datagrams taken with one system call. A Unix datagram socket queues 10 by default (net.unix.max_dgram_qlen).
 const BATCH: usize = 16;

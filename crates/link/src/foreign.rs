@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ccplane_agent::Foreign;
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, Event, v1};
 use nix::errno::Errno;
@@ -16,7 +17,6 @@ use super::derived::DerivedPath;
 use super::random;
 use super::warning::Warning;
 use super::{LinkError, Remote, Sent, socket};
-use ccplane_agent::Foreign;
 
 /// Most bytes of a datagram for the agent: the reference's reads no more of one.
 const MOST: usize = 1024;

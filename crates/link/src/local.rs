@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use ccplane_agent::{Agent, DatapathId};
 use ccplane_units::Time;
 use ccplane_wire::{Command, WireError, v2};
 use nix::errno::Errno;
@@ -18,7 +19,6 @@ use nix::sys::socket::{MsgFlags, SockType, getsockopt, recv, send, sockopt};
 use super::rest::Rest;
 use super::socket::{self, Bound};
 use super::{Link, LinkError};
-use ccplane_agent::{Agent, DatapathId};
 
 /// Packets taken from a connection before the next has its turn.
 const PACKETS: usize = 16;

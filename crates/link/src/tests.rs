@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration as StdDuration, Instant};
 
+use ccplane_agent::datapath::{Datapath, Shared};
+use ccplane_agent::{Algorithm, AlgorithmStats, Control, FlowInfo, Options, Programs, Report, Tables};
 use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
 use ccplane_units::Bytes;
 use ccplane_wire::v1;
@@ -15,8 +17,6 @@ use nix::sys::stat::stat;
 
 use super::*;
 use crate::There;
-use ccplane_agent::datapath::{Datapath, Shared};
-use ccplane_agent::{Algorithm, AlgorithmStats, Control, FlowInfo, Options, Programs, Report, Tables};
 
 /// Adds to the window at every report, and keeps what it was told of flows.
 #[derive(Default)]

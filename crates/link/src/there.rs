@@ -139,13 +139,13 @@ impl Pollable for There {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use ccplane_agent::Tables;
+    use ccplane_agent::datapath::{Datapath, Shared};
     use ccplane_datapath::{Capabilities, Limits};
     use ccplane_units::Bytes;
     use ccplane_wire::{Command, FlowInfo};
 
     use super::*;
-    use ccplane_agent::Tables;
-    use ccplane_agent::datapath::{Datapath, Shared};
 
     /// An agent that takes so many events, then has no room.
     #[derive(Clone, Default)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
+use ccplane_agent::Agent;
 use ccplane_units::Duration;
 
 use super::{Link, Waiting, serve};
-use ccplane_agent::Agent;
 
 /// How often it is looked whether a thread has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);

@@ -1,17 +1,17 @@
 //! CCP, SIGCOMM 2018, section 2.2, table 1: what a report for every ACK costs a single flow over loopback, and one every 10 ms.
 
 use ccplane_algorithms::Registry;
+use ccplane_lab::Contender;
+use ccplane_lab::Error;
+use ccplane_lab::Progress;
 use ccplane_report::Aim;
 use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_testbed::ends::Ends;
 use ccplane_units::Duration;
 
 use super::loopback::{Measured, Turns};
 use super::page::{Findings, cell};
 use super::{Datapath, Experiment, Options, Outcome};
-use ccplane_lab::Contender;
-use ccplane_lab::Error;
-use ccplane_lab::Progress;
-use ccplane_testbed::ends::Ends;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-interval",

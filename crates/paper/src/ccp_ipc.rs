@@ -9,18 +9,18 @@ mod echo;
 mod local;
 
 use ccplane_algorithms::Registry;
+use ccplane_lab::Error;
+use ccplane_lab::Progress;
+use ccplane_lab::metrics::Distribution;
 use ccplane_link::Waiting;
 use ccplane_report::Aim;
 use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_testbed::BackendError;
+use ccplane_testbed::control_loop::{self, ControlLoop};
 use serde::{Deserialize, Serialize};
 
 use super::page::Findings;
 use super::{Datapath, Experiment, Options, Outcome};
-use ccplane_lab::Error;
-use ccplane_lab::Progress;
-use ccplane_lab::metrics::Distribution;
-use ccplane_testbed::control_loop::{self, ControlLoop};
 
 pub use echo::{COMMAND as ECHO_COMMAND, serve as echo};
 

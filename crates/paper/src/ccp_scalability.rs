@@ -5,19 +5,19 @@
 //! CPU that the same traffic takes.
 
 use ccplane_algorithms::Registry;
+use ccplane_lab::Contender;
+use ccplane_lab::Error;
+use ccplane_lab::Progress;
 use ccplane_report::chart::{Axis, Chart, Line};
 use ccplane_report::{Aim, plus_minus};
+use ccplane_testbed::ends::Ends;
+use ccplane_testbed::loopback::{Load, Run, one};
+use ccplane_testbed::wire;
 use ccplane_units::{Duration, Rate};
 
 use super::loopback::{Measured, Turns};
 use super::page::Findings;
 use super::{Datapath, Experiment, Options, Outcome};
-use ccplane_lab::Contender;
-use ccplane_lab::Error;
-use ccplane_lab::Progress;
-use ccplane_testbed::ends::Ends;
-use ccplane_testbed::loopback::{Load, Run, one};
-use ccplane_testbed::wire;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-scalability",

@@ -7,19 +7,19 @@
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Exit, LossBased, ParameterDoc, Registry, Reno, WindowOptions};
 use ccplane_datapath::Capabilities;
+use ccplane_lab::Contender;
+use ccplane_lab::Error;
+use ccplane_lab::Progress;
+use ccplane_lab::stats::Ratio;
 use ccplane_report::Aim;
 use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_testbed::ends::Ends;
+use ccplane_testbed::traffic::monotonic_ns;
 use ccplane_units::Duration;
 
 use super::loopback::{Measured, Turns};
 use super::page::Findings;
 use super::{Datapath, Experiment, Options, Outcome};
-use ccplane_lab::Contender;
-use ccplane_lab::Error;
-use ccplane_lab::Progress;
-use ccplane_lab::stats::Ratio;
-use ccplane_testbed::ends::Ends;
-use ccplane_testbed::traffic::monotonic_ns;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-slow-algorithm",

@@ -2,19 +2,19 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_emu::Timing;
-use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
-use ccplane_units::{Duration, Rate};
-use serde::{Deserialize, Serialize};
-
-use super::simulations::Job;
-use super::{Datapath, Options};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Options as RunOptions, Place, Progress, Quiet, Sim, Step, run};
+use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_testbed::{Over, Packets};
+use ccplane_units::{Duration, Rate};
+use serde::{Deserialize, Serialize};
+
+use super::simulations::Job;
+use super::{Datapath, Options};
 
 /// The bottleneck.
 #[derive(Clone, Debug)]

@@ -1,10 +1,6 @@
 //! Runs as fast as the machine goes, in turns: what the experiments on throughput and CPU have in common.
 
 use ccplane_algorithms::Registry;
-use ccplane_units::Duration;
-
-use super::Options;
-use super::page::Findings;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
@@ -13,6 +9,10 @@ use ccplane_lab::parts::Disturbed;
 use ccplane_lab::stats::{Ratio, median_ratio};
 use ccplane_testbed::ends::Ends;
 use ccplane_testbed::loopback::{Load, Run, buffer, one};
+use ccplane_units::Duration;
+
+use super::Options;
+use super::page::Findings;
 
 /// What to run.
 pub(super) struct Turns<'a> {

@@ -3,13 +3,13 @@
 use std::time::Duration as Wall;
 
 use ccplane_algorithms::Registry;
+use ccplane_lab::Error;
+use ccplane_lab::{Progress, Step};
 use ccplane_report::provenance;
+use ccplane_testbed::traffic::monotonic_ns;
 use serde_json::{Map, Value};
 
 use super::{Experiment, Options, Outcome, by_name, page};
-use ccplane_lab::Error;
-use ccplane_lab::{Progress, Step};
-use ccplane_testbed::traffic::monotonic_ns;
 
 /// What a part's figure is called in the whole, by the part's name and its own.
 pub(super) type Key = fn(part: &str, key: &str) -> String;

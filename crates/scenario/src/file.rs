@@ -4,7 +4,6 @@
 //! complaint can point at it. Alternatives are tables named after what they are (`[topology.dumbbell]`), or one of
 //! several settings (`bulk = …`, `poisson = …`): no `kind = "…"` whose other settings depend on it.
 
-use crate::Text;
 use ccplane_qdisc::LossModel;
 use ccplane_units::{Bytes, Duration, Rate};
 use serde::Deserialize;
@@ -12,6 +11,7 @@ use toml::Spanned;
 
 use crate::Contender;
 use crate::Seeds;
+use crate::Text;
 use crate::stamps::Drift;
 
 /// A quantity with its place.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use crate::traffic::{monotonic_ns, wait_until};
 use ccplane_lab::Error;
+
+use crate::traffic::{monotonic_ns, wait_until};
 
 /// How long it computes at a time, as a callback of a millisecond does. Shorter ones cost more to start than they last;
 /// longer ones keep a core from others for a scheduler's slice.

@@ -6,11 +6,11 @@ use std::net::{IpAddr, TcpStream};
 use ccplane_datapath::Capabilities;
 use ccplane_emu::Emulator;
 use ccplane_host::Namespace;
+use ccplane_lab::Error;
 
 use crate::diag::Diag;
 use crate::error::BackendError;
 use crate::traffic;
-use ccplane_lab::Error;
 
 /// Where the traffic goes: senders and receivers, who may be at the same place, and the receivers' address.
 pub struct Ends {

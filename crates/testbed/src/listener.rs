@@ -64,9 +64,10 @@ impl Observer for Listener<'_> {
 mod tests {
     use std::net::SocketAddr;
 
-    use super::*;
     use ccplane_lab::heard::Reporting;
     use ccplane_wire::FlowInfo;
+
+    use super::*;
 
     #[test]
     fn reports_are_counted_kept_and_named() {

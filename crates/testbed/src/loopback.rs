@@ -2,6 +2,9 @@
 //! made of.
 
 use ccplane_algorithms::{Parameters, Registry};
+use ccplane_lab::Contender;
+use ccplane_lab::Error;
+use ccplane_lab::metrics;
 use ccplane_units::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +16,6 @@ use crate::error::BackendError;
 use crate::machine::Watch;
 use crate::steer::Steered;
 use crate::traffic::{self, Plan};
-use ccplane_lab::Contender;
-use ccplane_lab::Error;
-use ccplane_lab::metrics;
 
 /// One run's figures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -3,6 +3,18 @@
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_emu::{Config, DEVICE, EmuReport, Emulator, LinkConfig, Timing, Way};
+use ccplane_lab::Error;
+use ccplane_lab::Progress;
+use ccplane_lab::capacity::MTU;
+use ccplane_lab::capacity::capacity_course;
+use ccplane_lab::heard::Heard;
+use ccplane_lab::metrics;
+use ccplane_lab::record::{LinkRecord, Record, Told};
+use ccplane_lab::result::{ContenderResult, HostFigures, Setup};
+use ccplane_lab::scenario::{Link, Scenario, Topology};
+use ccplane_lab::sim::{self, Plan as Network, second_loop};
+use ccplane_lab::{Contender, read, suggestions};
+use ccplane_lab::{Place, Prepared};
 use ccplane_linux::Counters;
 use ccplane_qdisc::LinkSeeds;
 use ccplane_quic::Stack;
@@ -21,18 +33,6 @@ use crate::real::{self, Controls, Layout, RealPlan, Recorded, Sites, apart, coul
 use crate::stamped::Stamping;
 use crate::steer::{Finished, Steered};
 use crate::traffic;
-use ccplane_lab::Error;
-use ccplane_lab::Progress;
-use ccplane_lab::capacity::MTU;
-use ccplane_lab::capacity::capacity_course;
-use ccplane_lab::heard::Heard;
-use ccplane_lab::metrics;
-use ccplane_lab::record::{LinkRecord, Record, Told};
-use ccplane_lab::result::{ContenderResult, HostFigures, Setup};
-use ccplane_lab::scenario::{Link, Scenario, Topology};
-use ccplane_lab::sim::{self, Plan as Network, second_loop};
-use ccplane_lab::{Contender, read, suggestions};
-use ccplane_lab::{Place, Prepared};
 
 /// Fewer and no bin is whole; the smallest bin is 10 ms wide.
 const SHORTEST: Duration = Duration::from_millis(100);

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use ccplane_emu::{EmuReport, LinkLog};
+use ccplane_lab::Error;
+use ccplane_lab::metrics::Distribution;
+use ccplane_lab::result::{OneWayFigures, StampedPacket};
 use ccplane_linux::stamp::{Arrival, Cost, StampCounters, Stamps};
 use ccplane_units::Duration;
 
 use crate::ends::Ends;
 use crate::error::BackendError;
 use crate::traffic::Transfer;
-use ccplane_lab::Error;
-use ccplane_lab::metrics::Distribution;
-use ccplane_lab::result::{OneWayFigures, StampedPacket};
 
 /// A full packet has at least this share of the largest one's bytes. Smaller ones take less time on the wire, which would
 /// show as a delay that no queue made.

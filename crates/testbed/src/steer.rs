@@ -10,6 +10,8 @@ use std::thread::{self, JoinHandle};
 use ccplane_agent::{Agent, Hosted};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
+use ccplane_lab::Error;
+use ccplane_lab::heard::Heard;
 use ccplane_link::{Remote, far_silence};
 use ccplane_linux::stamp::Stamps;
 use ccplane_linux::{
@@ -20,8 +22,6 @@ use nix::unistd::{Pid, gettid};
 use crate::error::BackendError;
 use crate::listener::Listener;
 use crate::over::RemoteAgent;
-use ccplane_lab::Error;
-use ccplane_lab::heard::Heard;
 
 /// Slots of a run's flow table. Runs are in network namespaces of their own, which hold at most a
 /// quarter each.

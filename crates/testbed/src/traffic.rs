@@ -12,6 +12,7 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use ccplane_lab::result::Sample;
 use ccplane_units::{Bytes, Duration};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, getsockopt, listen as nix_listen,
@@ -20,7 +21,6 @@ use nix::sys::socket::{
 use nix::time::{ClockId, clock_gettime};
 
 use crate::diag::Diag;
-use ccplane_lab::result::Sample;
 
 /// What one call writes or reads, as iperf3 does: large enough that system calls cost little.
 const BLOCK: usize = 128 << 10;

@@ -7,11 +7,11 @@ use std::io;
 use std::net::Ipv4Addr;
 
 use ccplane_host::Namespace;
+use ccplane_lab::Error;
 use ccplane_units::Rate;
 
 use crate::ends::Ends;
 use crate::error::BackendError;
-use ccplane_lab::Error;
 
 /// The sender's address, in a private network of two (RFC 1918) that is nowhere but in the namespaces, as those that follow.
 pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);

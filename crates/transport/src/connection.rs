@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use ccplane_qdisc::MAX_CLASSES;
 use ccplane_units::{Duration, Time};
 
 use crate::config::Config;
@@ -22,7 +23,6 @@ use crate::send::rate::DeliveryRate;
 use crate::send::recovery::{Repair, Withheld};
 use crate::send::rtt::Rtt;
 use crate::stats::Stats;
-use ccplane_qdisc::MAX_CLASSES;
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

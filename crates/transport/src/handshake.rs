@@ -4,13 +4,13 @@
 //! A client sets [`Segment::PROOF`] on every segment from the server's first answer until it hears the server again. The driver
 //! adds the cookie to those.
 
+use ccplane_qdisc::MAX_CLASSES;
 use ccplane_units::{Duration, Time};
 
 use crate::connection::{Connection, State};
 use crate::error::Failure;
 use crate::number::Number;
 use crate::segment::{Kind, Segment};
-use ccplane_qdisc::MAX_CLASSES;
 
 /// Least MSS accepted from a peer; smaller values are raised to it, as in Linux (`tcp_min_snd_mss`). A hostile peer with an MSS
 /// of one byte would cost its sender a thousand times the work. IPv6 guarantees far more.

@@ -3,13 +3,13 @@
 use ccplane_agent::FlowInfo;
 use ccplane_agent::datapath::Datapath;
 use ccplane_link::Pollable;
+use ccplane_transport::{Connection, Kind, Native, Part, Proof, Segment, Side, State};
 use ccplane_units::{Bytes, Time};
 
 use super::parts::Parts;
 use super::path::PathSize;
 use super::ring::Ring;
 use super::stamps::Delays;
-use ccplane_transport::{Connection, Kind, Native, Part, Proof, Segment, Side, State};
 
 /// What decides a connection's window.
 #[derive(Clone, Debug)]

@@ -17,6 +17,7 @@ use ccplane_agent::{FlowInfo, Tables};
 use ccplane_datapath::Capabilities;
 use ccplane_link::Clock;
 use ccplane_link::Pollable;
+use ccplane_transport::{CAPABILITIES, Config, Connection, Ecn, Kind, Native, Segment, Side, State, Stats};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use self::classes::{Classes, Seen};
@@ -31,7 +32,6 @@ use crate::socket::{Inbox, Socket};
 use crate::stamped::Stamping;
 use crate::stamps::HostStamps;
 use crate::tls::{Refused, Tls};
-use ccplane_transport::{CAPABILITIES, Config, Connection, Ecn, Kind, Native, Segment, Side, State, Stats};
 
 /// Bytes of the largest datagram that the path carries, without the IP and UDP headers, on an Ethernet: 1500 less 48 for IPv6.
 /// Under IPv4 20 more would fit; one size for both keeps a name that has both kinds of address simple.

@@ -2,11 +2,11 @@
 
 use ccplane_datapath::burst::{Forward, Passing, backward, on_ethernet};
 use ccplane_link::Clock;
+use ccplane_transport::Side;
 use ccplane_units::{Duration, Rate, Time};
 
 use super::departures::Departures;
 use super::realtime::{KernelStamp, Stamper};
-use ccplane_transport::Side;
 
 /// Time stamps of one host.
 #[derive(Debug)]

@@ -14,10 +14,10 @@
 //! * *Who passes stays, and of one mode the higher tone.* Both of two pulsers hear the other's tone, so they agree at once which of them is
 //!   to watch.
 
+use ccplane_agent::dice::{Dice, scatter};
 use ccplane_units::{Duration, Time};
 
 use crate::nimbus::{BINS_PER_HZ, Mode, Part, Spectra, band};
-use ccplane_agent::dice::{Dice, scatter};
 
 /// Samples in which others are listened to (reference: 2.5 s).
 pub(super) const LISTENS: usize = 256;

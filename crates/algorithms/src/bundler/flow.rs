@@ -1,5 +1,6 @@
 //! A bundle as the algorithm knows it: what it keeps of the reports, and the rate of the delay mode.
 
+use ccplane_agent::dice::Dice;
 use ccplane_units::Time;
 
 use super::election::{Election, Role};
@@ -9,7 +10,6 @@ use super::passage::Passage;
 use super::path::{self, Path};
 use super::{Bundler, Pulses};
 use crate::nimbus::{DelayMode, Detector, Estimate, HEIGHT, INTERVAL, Mode, Now, Pulse, Sample, WINDOW};
-use ccplane_agent::dice::Dice;
 
 /// Without an acknowledged byte for so long there is no queue to look at, seconds, or two RTTs.
 const IDLE: f64 = 0.25;

@@ -183,8 +183,9 @@ impl Path {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use ccplane_agent::dice::Dice;
+
+    use super::*;
 
     /// Each 10 ms for so long, RTTs from what the path has now.
     fn run(path: &mut Path, from: &mut Time, seconds: f64, alone: bool, rtt: impl Fn(bool) -> f64) -> u32 {

@@ -1,3 +1,4 @@
+use ccplane_agent::dice::Dice;
 use ccplane_datapath::{INFINITY, OneWay, Signals, Stamps, Transport};
 use ccplane_units::Time;
 
@@ -5,7 +6,6 @@ use super::noise::{Noise, Seen};
 use super::*;
 use crate::Registry;
 use crate::script::{MSS, Script, everything};
-use ccplane_agent::dice::Dice;
 
 /// RTT of the empty path, µs, and the path's length in packets: a packet takes 100/60 µs.
 const RTT: u64 = 100;

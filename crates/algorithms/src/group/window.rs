@@ -8,12 +8,12 @@
 //! A group that is to be K flows has K Cubic windows. A lost packet is one of theirs, drawn by their sizes, since which member sent it says
 //! nothing; and each is reduced once in a round trip.
 
+use ccplane_agent::dice::Dice;
 use ccplane_units::{Duration, Time};
 
 use crate::Cubic;
 use crate::cubic::State;
 use crate::window::{Law, Round};
-use ccplane_agent::dice::Dice;
 
 /// Least window of a flow, segments (RFC 9438, 4.6).
 const LEAST: f64 = 2.0;

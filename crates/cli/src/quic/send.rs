@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use crate::transfer::wire::Hash;
 use ccplane_quic::host::{Congestion, Host, Native, Stats};
 use ccplane_quic::{Plane, PlaneError, PlaneStats, Stack};
 use ccplane_units::{Duration, Rate};
@@ -22,6 +21,7 @@ use crate::exit::{Failure, Kind};
 use crate::identity::receiver;
 use crate::steering::{Decides, SteerArgs};
 use crate::transfer::liveness::{Progress, STALL_TIMEOUTS};
+use crate::transfer::wire::Hash;
 use crate::transfer::{bar, cpu_seconds, hex};
 use crate::{Registry, interrupt};
 

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ccplane_bundle::{Reason, passes};
 use ccplane_host::{Frame, Head, Headers, LONGEST_FRAME, Packet as Kept, Store, Tun};
 use ccplane_qdisc::Packet;
 use ccplane_udp::{Marks, Socket};
@@ -25,7 +26,6 @@ use crate::steering::Steering;
 use crate::tunnel::{HandshakeFault, OVERHEAD, TICK};
 use crate::uplink::{Share, Uplink};
 use crate::{control, mss, outer};
-use ccplane_bundle::{Reason, passes};
 
 /// Frames read before queues are served again, and their bytes, as in the emulator: with super-packets the bytes count.
 const FRAMES: usize = 32;

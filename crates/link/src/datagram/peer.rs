@@ -3,6 +3,7 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use ccplane_agent::{Agent, CcpDatapath, DatapathId};
 use ccplane_units::Time;
 use ccplane_wire::{Command, WireError, v1};
 use nix::errno::Errno;
@@ -10,7 +11,6 @@ use nix::sys::socket::{MsgFlags, MultiHeaders, SockType, UnixAddr, connect, send
 
 use super::Closed;
 use crate::socket;
-use ccplane_agent::{Agent, CcpDatapath, DatapathId};
 
 /// Messages that may wait for a peer that does not read: a second of commands for thousands of flows.
 const MOST_WAITING: usize = 16_384;

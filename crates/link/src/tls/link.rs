@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::identity::Fingerprint;
+use ccplane_agent::Allowed;
+use ccplane_agent::{Agent, DatapathId, FlowId};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Frame, Hello};
 use ccplane_wire::{Command, Event, v2};
@@ -20,12 +21,11 @@ use super::strangers::Strangers;
 use super::stream::{CHUNK, Closed, SHARED_CHUNK, Stream};
 use super::tenants::{self, Tenant, Tenants};
 use super::trust;
+use crate::identity::Fingerprint;
 use crate::random;
 use crate::rest::Rest;
 use crate::warning::Warning;
 use crate::{Link, LinkError};
-use ccplane_agent::Allowed;
-use ccplane_agent::{Agent, DatapathId, FlowId};
 
 /// Connections of all keys. Each takes some 100 KB; many more datapaths than an agent can steer would only take memory.
 const CONNECTIONS_MAX: usize = 1024;

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use crate::identity::Fingerprint;
 use ccplane_units::{Duration, Time};
 
 use super::{KeyError, keys};
+use crate::identity::Fingerprint;
 use crate::warning::Warning;
 
 /// How often the list of revoked keys is looked at: within a second of being revoked a key is to count no more.

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
-use crate::identity::Fingerprint;
+use ccplane_agent::{Agent, DatapathId};
 use ccplane_units::{Duration, Time};
 
-use ccplane_agent::{Agent, DatapathId};
+use crate::identity::Fingerprint;
 
 /// Connections of one key. A process has one per algorithm that it attaches; more would let one key hold all slots.
 pub(super) const CONNECTIONS_MAX: usize = 32;

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration as StdDuration, Instant, SystemTime};
 
+use ccplane_agent::datapath::{Datapath, Shared};
+use ccplane_agent::{Agent, DatapathInfo, Options, Tables};
 use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Hello};
@@ -22,8 +24,6 @@ use super::*;
 use crate::There;
 use crate::tests::Grow;
 use crate::{Link, LinkError, Remote, Sent};
-use ccplane_agent::datapath::{Datapath, Shared};
-use ccplane_agent::{Agent, DatapathInfo, Options, Tables};
 
 mod tenants;
 

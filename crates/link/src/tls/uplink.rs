@@ -9,7 +9,6 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 use std::vec::IntoIter;
 
-use crate::identity::Fingerprint;
 use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Frame, Hello};
 use ccplane_wire::{Command, Event, v2};
@@ -23,6 +22,7 @@ use super::keys::{self, KEYS, Keys, Role};
 use super::stream::{CHUNK, Closed, Stream};
 use super::{TlsAddress, trust};
 use crate::backoff::Backoff;
+use crate::identity::Fingerprint;
 use crate::random;
 use crate::{Clock, LinkError, Remote, Sent};
 

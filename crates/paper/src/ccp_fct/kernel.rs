@@ -7,21 +7,21 @@ use std::thread;
 
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_emu::{Config, Emulator, LinkConfig};
-use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec};
-use ccplane_testbed::BackendError;
-use ccplane_units::Duration;
-
-use super::super::replay::Message;
-use super::draw::CONNECTIONS;
-use super::{LINK, RTT, Who};
 use ccplane_lab::Error;
 use ccplane_lab::{MTU, Progress};
+use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec};
+use ccplane_testbed::BackendError;
 use ccplane_testbed::ends::Ends;
 use ccplane_testbed::ends::open;
 use ccplane_testbed::longest_stall;
 use ccplane_testbed::machine::Watch;
 use ccplane_testbed::steer::Steered;
 use ccplane_testbed::traffic::{self, monotonic_ns, wait_until};
+use ccplane_units::Duration;
+
+use super::super::replay::Message;
+use super::draw::CONNECTIONS;
+use super::{LINK, RTT, Who};
 
 /// From the threads' start to the list's: all of them wait then.
 const LEAD: Duration = Duration::from_millis(500);
@@ -228,8 +228,9 @@ fn receive(
 mod tests {
     use std::net::IpAddr;
 
-    use super::*;
     use ccplane_lab::Quiet;
+
+    use super::*;
 
     /// Over loopback, so that it needs no privileges.
     #[test]

@@ -6,14 +6,14 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use ccplane_lab::Error;
+use ccplane_testbed::traffic::monotonic_ns;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
 
 use super::beside_hogs;
-use ccplane_lab::Error;
-use ccplane_testbed::traffic::monotonic_ns;
 
 /// The hidden command of ours by which another process becomes the other end.
 pub const COMMAND: &str = "echo-datagrams";

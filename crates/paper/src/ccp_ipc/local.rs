@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ccplane_agent::{Agent, Algorithm, Control, DatapathInfo, FlowInfo, Programs, Report};
 use ccplane_datapath::Capabilities;
+use ccplane_lab::Error;
 use ccplane_link::{Local, Sent, Uplink, Waiting, serve};
+use ccplane_testbed::traffic::monotonic_ns;
 use ccplane_units::Bytes;
 use ccplane_wire::{Command, Event};
 
 use super::beside_hogs;
-use ccplane_lab::Error;
-use ccplane_testbed::traffic::monotonic_ns;
 
 /// Answers every report with a window.
 struct Answer;

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration as StdDuration;
 
+use ccplane_lab::Error;
 use ccplane_testbed::BackendError;
+use ccplane_testbed::wire;
 use ccplane_units::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::ladder::Spread;
 use super::stamped::{Arrived, Datagrams, What, clock, stamp_writes, told, until};
-use ccplane_lab::Error;
-use ccplane_testbed::wire;
 
 /// What the connection writes at once, and how often: 1 Gbit/s, far below what the devices carry.
 const WRITE: usize = 16 << 10;

@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ccplane_emu::{Config as Path, Emulator, Gso, LinkConfig, Record, Timing};
+use ccplane_lab::Error;
+use ccplane_lab::metrics::Distribution;
+use ccplane_lab::scenario::Stamps;
+use ccplane_lab::sim::put_stamps;
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_sim::{
     Config, Direction, FlowSpec, LinkSpec, Network, NodeId, Seen, SimError, SimOptions, Simulation, Step, Tracer,
     settings,
 };
 use ccplane_testbed::BackendError;
+use ccplane_testbed::longest_stall;
+use ccplane_testbed::machine::Watch;
 use ccplane_transport::Kind;
 use ccplane_units::{Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
 use super::stamped::{Datagrams, clock, until};
-use ccplane_lab::Error;
-use ccplane_lab::metrics::Distribution;
-use ccplane_lab::scenario::Stamps;
-use ccplane_lab::sim::put_stamps;
-use ccplane_testbed::longest_stall;
-use ccplane_testbed::machine::Watch;
 
 /// Between two packets of the second sender (slide 19).
 pub(super) const EVERY: Duration = Duration::from_millis(25);

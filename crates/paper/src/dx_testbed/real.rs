@@ -2,21 +2,21 @@
 //! kernel's own, and DCTCP: ours, which steers kernel TCP as DX does, and the kernel's where it has one.
 
 use ccplane_algorithms::Registry;
-use ccplane_qdisc::{QueueSpec, Size};
-use ccplane_report::Aim;
-use ccplane_units::{Duration, Rate};
-use serde::{Deserialize, Serialize};
-
-use crate::page::Findings;
-use crate::{Coded, Datapath, Options};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Options as RunOptions, Progress, Step, run};
+use ccplane_qdisc::{QueueSpec, Size};
+use ccplane_report::Aim;
 use ccplane_testbed::traffic;
 use ccplane_testbed::{Over, Packets};
+use ccplane_units::{Duration, Rate};
+use serde::{Deserialize, Serialize};
+
+use crate::page::Findings;
+use crate::{Coded, Datapath, Options};
 
 pub(crate) const CODED: Coded = Coded {
     name: "dx-testbed",

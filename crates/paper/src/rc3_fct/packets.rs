@@ -4,8 +4,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use ccplane_lab::Error;
+use ccplane_lab::Progress;
+use ccplane_lab::metrics::median;
+use ccplane_lab::parts::Disturbed;
 use ccplane_report::Aim;
 use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_testbed::longest_stall;
+use ccplane_testbed::machine::Watch;
+use ccplane_testbed::traffic::{monotonic_ns, wait_until};
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +21,6 @@ use super::super::page::{Findings, cell};
 use super::super::rc3_theory::reduction;
 use super::flow::{Testbed, Way, Who};
 use super::{Bars, FIGURES};
-use ccplane_lab::Error;
-use ccplane_lab::Progress;
-use ccplane_lab::metrics::median;
-use ccplane_lab::parts::Disturbed;
-use ccplane_testbed::longest_stall;
-use ccplane_testbed::machine::Watch;
-use ccplane_testbed::traffic::{monotonic_ns, wait_until};
 
 /// One set-up.
 struct Setup {

@@ -7,23 +7,23 @@ use std::thread;
 
 use ccplane_emu::{Config, Emulator, LinkConfig};
 use ccplane_host::Namespace;
-use ccplane_qdisc::marking::dscp_of;
-use ccplane_qdisc::{LineSpec, QueueSpec};
-use ccplane_testbed::BackendError;
-use ccplane_units::Duration;
-use nix::sys::socket::{setsockopt, sockopt};
-
-use super::super::Options;
-use super::{BUFFER, Case, DELAY, LOOK, Order, Place, RATE, Rates};
 use ccplane_lab::Error;
 use ccplane_lab::metrics;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::{Progress, Step};
+use ccplane_qdisc::marking::dscp_of;
+use ccplane_qdisc::{LineSpec, QueueSpec};
+use ccplane_testbed::BackendError;
 use ccplane_testbed::ends::inside;
 use ccplane_testbed::longest_stall;
 use ccplane_testbed::machine::Watch;
 use ccplane_testbed::traffic::{self, monotonic_ns, wait_until};
 use ccplane_testbed::wire;
+use ccplane_units::Duration;
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::super::Options;
+use super::{BUFFER, Case, DELAY, LOOK, Order, Place, RATE, Rates};
 
 /// How long in full and quick.
 const LONG: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(6));

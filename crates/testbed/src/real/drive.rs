@@ -6,16 +6,16 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ccplane_units::{Duration, Rate, Time};
-use ccplane_workload::{Action, NodeId, Running};
-
-use super::hosts::{Host, Side};
-use super::{RealPlan, RealWorkload};
 use ccplane_lab::Error;
 use ccplane_lab::metrics;
 use ccplane_lab::record::WorkloadRecord;
 use ccplane_lab::result::{Completion, Sample};
 use ccplane_lab::sends::Sends;
+use ccplane_units::{Duration, Rate, Time};
+use ccplane_workload::{Action, NodeId, Running};
+
+use super::hosts::{Host, Side};
+use super::{RealPlan, RealWorkload};
 
 /// A workload at work.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use ccplane_emu::{Control, Way};
+use ccplane_lab::Error;
+use ccplane_lab::capacity::{self, Carrying};
 use ccplane_qdisc::{LineSpec, LossModel};
 use ccplane_units::{Duration, Time};
 
 use crate::error::BackendError;
-use ccplane_lab::Error;
-use ccplane_lab::capacity::{self, Carrying};
 
 /// A change of a direction.
 #[derive(Clone, Debug)]

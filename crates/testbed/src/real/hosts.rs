@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ccplane_emu::{DEVICE, Emulator, Way};
 use ccplane_host::Namespace;
+use ccplane_lab::Error;
 use ccplane_workload::NodeId;
 
 use crate::error::BackendError;
-use ccplane_lab::Error;
 
 /// The first byte of all addresses of hosts, and the second of those of the first space; each space has the next. The emulator's own are
 /// in 10.77.0.0/16.

@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ccplane_lab::scenario::{GraphLink, Link, Node, Scenario, Topology};
+use ccplane_lab::sim::Plan;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
 use super::hosts::{Hosts, Side};
-use ccplane_lab::scenario::{GraphLink, Link, Node, Scenario, Topology};
-use ccplane_lab::sim::Plan;
 
 /// As a dumbbell's links are called.
 const BOTTLENECK: &str = "bottleneck";

@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_datapath::Capabilities;
 use ccplane_host::Namespace;
+use ccplane_lab::Error;
+use ccplane_lab::result::TcpInfo;
+use ccplane_lab::sends::{MOST_SAMPLED, Sends};
 use ccplane_linux::Flows;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::{Action, NodeId};
@@ -24,9 +27,6 @@ use super::socket::{self, BLOCK, DATAGRAM_HEADERS, Unconnected};
 use crate::diag::Diag;
 use crate::error::BackendError;
 use crate::traffic::{self, monotonic_ns};
-use ccplane_lab::Error;
-use ccplane_lab::result::TcpInfo;
-use ccplane_lab::sends::{MOST_SAMPLED, Sends};
 
 /// Events looked at before anything else has a turn.
 const EVENTS: usize = 64;

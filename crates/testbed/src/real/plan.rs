@@ -1,16 +1,16 @@
 //! From a scenario, whose names the simulator's plan has resolved, to what runs on real packets.
 
 use ccplane_datapath::Capabilities;
+use ccplane_lab::Contender;
+use ccplane_lab::Error;
+use ccplane_lab::scenario::{Change, Ends, Scenario, Until};
+use ccplane_lab::sim::Plan;
 use ccplane_qdisc::LineSpec;
 use ccplane_units::Time;
 
 use super::events::{LinkChange, LinkEvent};
 use super::layout::Layout;
 use super::{RealPlan, RealWorkload};
-use ccplane_lab::Contender;
-use ccplane_lab::Error;
-use ccplane_lab::scenario::{Change, Ends, Scenario, Until};
-use ccplane_lab::sim::Plan;
 
 impl RealPlan {
     /// A run of a scenario of which nothing is refused. `contender` is who runs the workloads that name no algorithm, `wants` what has to

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ccplane_lab::Contender;
+use ccplane_lab::capacity::MTU;
+use ccplane_lab::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
+use ccplane_lab::sim::{Pairs, Plan};
 use ccplane_qdisc::LineSpec;
 use ccplane_quic::host::Native;
 use ccplane_units::Rate;
@@ -12,10 +16,6 @@ use super::layout::Layout;
 use super::sites;
 use crate::over::Over;
 use crate::traffic;
-use ccplane_lab::Contender;
-use ccplane_lab::capacity::MTU;
-use ccplane_lab::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
-use ccplane_lab::sim::{Pairs, Plan};
 
 /// The emulator moves packets one by one: of full ones a core moves about this much. Beyond, the machine would be what is measured.
 const FASTEST: Rate = Rate::from_bits_per_sec(2_000_000_000);

@@ -16,6 +16,11 @@ use ccplane_gateway::config::Config;
 use ccplane_gateway::keys::PrivateKey;
 use ccplane_gateway::{Gateway, Listener, Makes, PeerReport};
 use ccplane_host::{InterfaceStats, Namespace, interface_stats};
+use ccplane_lab::Error;
+use ccplane_lab::capacity::MTU;
+use ccplane_lab::result::{BundleChange, BundleFigures, BundleSample};
+use ccplane_lab::scenario::{Bundle, Scenario};
+use ccplane_lab::{Contender, read};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
@@ -23,11 +28,6 @@ use super::hosts::{Side, network};
 use super::layout::{Layout, Pair};
 use crate::error::BackendError;
 use crate::traffic::{monotonic_ns, wait_until};
-use ccplane_lab::Error;
-use ccplane_lab::capacity::MTU;
-use ccplane_lab::result::{BundleChange, BundleFigures, BundleSample};
-use ccplane_lab::scenario::{Bundle, Scenario};
-use ccplane_lab::{Contender, read};
 
 /// What the tunnel adds to each packet: IPv4, UDP and WireGuard's own.
 const OVERHEAD: u32 = 60;

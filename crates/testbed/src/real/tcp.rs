@@ -13,6 +13,10 @@ use std::thread;
 use ccplane_datapath::Capabilities;
 use ccplane_emu::{DEVICE, Emulator};
 use ccplane_host::Namespace;
+use ccplane_lab::Contender;
+use ccplane_lab::Error;
+use ccplane_lab::result::Sample;
+use ccplane_lab::sends::Sends;
 use ccplane_units::Duration;
 
 use super::accepters::Accepters;
@@ -27,10 +31,6 @@ use crate::diag::Diag;
 use crate::ends::inside;
 use crate::traffic::{monotonic_ns, wait_until};
 use crate::wire;
-use ccplane_lab::Contender;
-use ccplane_lab::Error;
-use ccplane_lab::result::Sample;
-use ccplane_lab::sends::Sends;
 
 /// What accepts under one congestion control: a listener in every space.
 struct Listening {

@@ -11,22 +11,22 @@ use std::sync::Arc;
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_emu::{Config as EmuConfig, EmuReport, Emulator, LinkConfig};
+use ccplane_lab::Contender;
+use ccplane_lab::record::WorkloadRecord;
+use ccplane_lab::scenario::{Scenario, Topology};
+use ccplane_lab::sim::Plan;
 use ccplane_qdisc::{LineSpec, LinkSeeds};
 use ccplane_quic::Stack;
 use ccplane_quic::host::built_in;
 use ccplane_sim::{Congestion, Native, SimOptions, Simulation};
 use ccplane_transport::Config;
 use ccplane_units::{Bytes, Duration, Time};
+use host::{privileged, registers, steers};
 
 use super::plan::link_events;
 use super::{Controls, Layout, RealPlan, Recorded, could_carry, refuses, tcp, user};
 use crate::over::Over;
 use crate::traffic::{buffer_for, monotonic_ns, wait_until};
-use ccplane_lab::Contender;
-use ccplane_lab::record::WorkloadRecord;
-use ccplane_lab::scenario::{Scenario, Topology};
-use ccplane_lab::sim::Plan;
-use host::{privileged, registers, steers};
 
 /// A shipped scenario with its duration and other lines replaced.
 fn shipped(name: &str, replace: &[(&str, &str)]) -> Scenario {

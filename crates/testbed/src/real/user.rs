@@ -15,6 +15,9 @@ use std::sync::atomic::Ordering;
 
 use ccplane_algorithms::Registry;
 use ccplane_emu::Emulator;
+use ccplane_lab::Error;
+use ccplane_lab::result::{Sample, SecondLoop};
+use ccplane_lab::sends::{MOST_SAMPLED, Sends};
 use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::Action;
@@ -30,9 +33,6 @@ use super::tcp::{alone, in_result};
 use super::{RealPlan, Recorded, hosts, socket};
 use crate::over::{Over, RemoteAgent};
 use crate::traffic::monotonic_ns;
-use ccplane_lab::Error;
-use ccplane_lab::result::{Sample, SecondLoop};
-use ccplane_lab::sends::{MOST_SAMPLED, Sends};
 
 /// How long nothing may happen before it looks around.
 const LOOK: Duration = Duration::from_millis(5);

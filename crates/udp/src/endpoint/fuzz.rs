@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use ccplane_link::identity::Identity;
+use ccplane_transport::{Config, Connection, Native, Segment, Side};
 use ccplane_units::{Duration, Time};
 
 use super::{AMPLIFICATION, Arrival, Endpoint, Limits, MOST_PENDING, mss};
 use crate::tls::Tls;
-use ccplane_transport::{Config, Connection, Native, Segment, Side};
 
 const SIZE: usize = 700;
 const PLACES: usize = 3;

@@ -1,11 +1,11 @@
 //! An endpoint against clients, strangers and copies, without a socket: datagrams are handed over in memory.
 
 use ccplane_link::identity::Identity;
+use ccplane_transport::{LEAST_MSS, Native};
 use ccplane_units::Duration;
 
 use super::*;
 use crate::codec::VERSION;
-use ccplane_transport::{LEAST_MSS, Native};
 
 const SIZE: usize = 1200;
 

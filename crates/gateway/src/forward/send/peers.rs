@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use ccplane_bundle::Sendbox;
 use ccplane_host::{Frame, Headers};
 use ccplane_udp::Marks;
 use ccplane_units::Time;
@@ -13,7 +14,6 @@ use crate::forward::{Found, Reload, Table};
 use crate::pair::{Half, Pair, Waiting, class_names, full_packet, sendbox};
 use crate::steering::Steering;
 use crate::uplink::{Share, Uplink};
-use ccplane_bundle::Sendbox;
 
 impl Sending {
     /// Adds a peer at a place of its own.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ccplane_emu::Emulator;
+use ccplane_lab::Error;
 use ccplane_workload::NodeId;
 
 use crate::ends::inside;
 use crate::real::RealPlan;
 use crate::real::drive::place;
 use crate::real::socket::{self, DATAGRAM_HEADERS};
-use ccplane_lab::Error;
 
 pub(super) struct Datagrams<'r> {
     emulator: &'r Emulator,

@@ -8,6 +8,9 @@ use std::net::SocketAddr;
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Limits;
 use ccplane_emu::Emulator;
+use ccplane_lab::Error;
+use ccplane_lab::result::TcpInfo;
+use ccplane_lab::{Contender, read};
 use ccplane_link::identity::Identity;
 use ccplane_linux::remote_algorithms;
 use ccplane_quic::host::{Congestion, Host, HostError, Native, Options, Stats};
@@ -21,9 +24,6 @@ use crate::error::BackendError;
 use crate::over::RemoteAgent;
 use crate::real::RealPlan;
 use crate::real::drive::place;
-use ccplane_lab::Error;
-use ccplane_lab::result::TcpInfo;
-use ccplane_lab::{Contender, read};
 
 /// Connections that a host takes at a time, as the other transports do.
 const MOST: usize = 1 << 16;

@@ -9,6 +9,9 @@ use ccplane_agent::datapath::Here;
 use ccplane_algorithms::Registry;
 use ccplane_datapath::{Capabilities, Limits};
 use ccplane_emu::Emulator;
+use ccplane_lab::Error;
+use ccplane_lab::result::{SecondLoop, TcpInfo};
+use ccplane_lab::{Contender, read};
 use ccplane_link::There;
 use ccplane_linux::remote_algorithms;
 use ccplane_qdisc::Ecn;
@@ -23,9 +26,6 @@ use crate::error::BackendError;
 use crate::over::RemoteAgent;
 use crate::real::RealPlan;
 use crate::real::drive::place;
-use ccplane_lab::Error;
-use ccplane_lab::result::{SecondLoop, TcpInfo};
-use ccplane_lab::{Contender, read};
 
 /// Connections that a host takes from others at a time.
 const MOST: usize = 1 << 16;
