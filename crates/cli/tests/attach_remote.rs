@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ccplane_datapath::Limits;
 use ccplane_host::Namespace;
 use ccplane_linux::{Observed, attached};
 use nix::sys::signal::{Signal, kill};
@@ -25,8 +26,6 @@ use nix::unistd::Pid;
 use common::{can_run, copy_command, eventually, lock_host};
 
 const NAME: &str = "ccp_reno";
-/// The silence after which a flow falls back, where nothing else is configured.
-const FALLBACK_AFTER: Duration = Duration::from_millis(500);
 /// Somebody without any capability.
 const NOBODY: u32 = 65_534;
 
@@ -736,7 +735,7 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
     // The other agent may take over before the flow falls back. Long after the fallback is due, only it can steer.
     let takes_over = |gone: Process, what: &str, pair: &mut Pair| {
         drop(gone);
-        let due = Instant::now() + 4 * FALLBACK_AFTER;
+        let due = Instant::now() + 4 * Limits::default().fallback_after.to_std();
         while Instant::now() < due {
             pair.exchange();
         }
