@@ -15,7 +15,7 @@ use super::config::{Config, Peer, Site};
 use super::control;
 use super::error::GatewayError;
 use super::path::Path;
-use super::path_search::ProbePacket;
+use super::path_search::{ProbeOutcome, ProbePacket};
 use super::tunnel::{Number, OVERHEAD, Refusal, Sealed, Tunnel};
 
 /// Bytes around a datagram: UDP and IPv4, or IPv6 with its longer header.
@@ -303,8 +303,7 @@ impl Half {
                 self.probe_ack = Some(ProbeAck { token, size });
             }
             Ok(Message::ProbeAck(ack)) => {
-                let lost = self.path.search().counts().lost;
-                if self.path.search_mut().on_ack(now, ack.token, ack.size) && self.path.search().counts().lost == lost {
+                if self.path.search_mut().on_ack(now, ack.token, ack.size) == ProbeOutcome::Arrived {
                     self.sendbox.probe_arrived();
                 }
             }

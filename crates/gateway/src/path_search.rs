@@ -69,6 +69,17 @@ impl SearchState {
     }
 }
 
+/// Meaning of an acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeOutcome {
+    /// The probe arrived.
+    Arrived,
+    /// The witness arrived, and the probe before it did not.
+    Lost,
+    /// Nothing waits for it.
+    Unknown,
+}
+
 /// Counts of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchCounts {
@@ -258,20 +269,19 @@ impl PathSearch {
         }
     }
 
-    /// Takes an acknowledgement: this probe arrived, with this size. Returns false if it is of no probe
-    /// that is waited for.
-    pub fn on_ack(&mut self, now: Time, token: u32, size: u32) -> bool {
+    /// Takes an acknowledgement: this probe arrived, with this size.
+    pub fn on_ack(&mut self, now: Time, token: u32, size: u32) -> ProbeOutcome {
         let is = |sent: Option<Outstanding>| sent.is_some_and(|sent| sent.probe.token == token);
         let arrived = is(self.probe) && size == self.candidate;
         if !arrived && !is(self.witness) {
-            return false;
+            return ProbeOutcome::Unknown;
         }
         (self.probe, self.witness, self.backoff) = (None, None, Duration::ZERO);
         self.answers = true;
         if arrived {
             self.losses = 0;
             self.passed(now);
-            return true;
+            return ProbeOutcome::Arrived;
         }
         self.counts.lost += 1;
         self.losses += 1;
@@ -279,7 +289,7 @@ impl PathSearch {
             self.losses = 0;
             self.failed(now);
         }
-        true
+        ProbeOutcome::Lost
     }
 
     fn passed(&mut self, now: Time) {
