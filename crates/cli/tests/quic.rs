@@ -2,6 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
+#[path = "../../../tests/qlog/typed.rs"]
+mod typed;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -19,6 +21,7 @@ use noq::rustls;
 use serde_json::Value;
 
 use common::eventually;
+use typed::typed_by_the_qlog_crate;
 
 /// A folder that is gone however the test ends.
 struct Folder(PathBuf);
@@ -114,26 +117,6 @@ fn refused(output: &Output, code: i32, parts: &[&str]) {
     for part in parts {
         assert!(said.contains(part), "`{part}` is not in: {said}");
     }
-}
-
-/// Reads the file with the `qlog` crate, which types every event that has a name and data of the schema.
-/// The reader is a package of its own: the crate would change the order of JSON keys in every test.
-fn typed_by_the_qlog_crate(file: &Path, events: usize) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["run", "--quiet", "--locked", "--manifest-path"])
-        .arg(root.join("tests/qlog/Cargo.toml"))
-        .arg("--target-dir")
-        .arg(root.join("target/qlog"))
-        .arg("--")
-        .arg(file)
-        .output()
-        .expect("cargo starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let read = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(read.trim(), format!("{events} typed, 0 others"), "{said}");
 }
 
 #[test]

@@ -209,11 +209,14 @@ impl Qlog {
 }
 
 #[cfg(test)]
+#[path = "../../../../tests/qlog/typed.rs"]
+mod typed;
+
+#[cfg(test)]
 mod tests {
     #![expect(clippy::disallowed_methods, reason = "an origin of times; nothing depends on which")]
 
-    use std::process::Command;
-
+    use super::typed::typed_by_the_qlog_crate;
     use super::*;
 
     fn data(closed: &Closed) -> Value {
@@ -230,32 +233,13 @@ mod tests {
         );
         log.close(begun, closed);
         let path = folder.join("closed.sqlog");
-        typed(&path, 2);
+        typed_by_the_qlog_crate(&path, 2);
         let text = std::fs::read_to_string(&path).expect("UTF-8");
         let _ = std::fs::remove_dir_all(&folder);
         let last = text.split('\u{1e}').next_back().expect("a record");
         let last: Value = serde_json::from_str(last).expect("JSON");
         assert_eq!(last["name"], "quic:connection_closed");
         last["data"].clone()
-    }
-
-    /// The `qlog` crate types so many events of the file. Its reader is a package of its own, see
-    /// there.
-    fn typed(path: &Path, events: usize) {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
-            .args(["run", "--quiet", "--locked", "--manifest-path"])
-            .arg(root.join("tests/qlog/Cargo.toml"))
-            .arg("--target-dir")
-            .arg(root.join("target/qlog"))
-            .arg("--")
-            .arg(path)
-            .output()
-            .expect("cargo starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        let read = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(read.trim(), format!("{events} typed, 0 others"), "{said}");
     }
 
     #[test]
