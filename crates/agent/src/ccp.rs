@@ -193,8 +193,8 @@ pub fn ccp_datapath(id: u32) -> DatapathInfo {
     }
 }
 
-/// Whether a datagram holds what a datapath may say, and nothing else.
-pub fn is_good(datagram: &[u8]) -> Result<(), WireError> {
+/// Checks that a datagram has only messages that a datapath may send.
+pub fn check_datagram(datagram: &[u8]) -> Result<(), WireError> {
     for message in v1::messages(datagram) {
         match message? {
             v1::Message::Measure { .. } | v1::Message::Create { .. } | v1::Message::Ready { .. } => {}

@@ -14,7 +14,7 @@ use ccplane_units::{Bytes, Rate, Time};
 use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats};
 
 pub use here::{Delays, Here};
-pub use message::{Message, emptied};
+pub use message::{Message, recycle_events};
 
 use crate::tables::{MAX_PROGRAMS, MAX_VARS, TableId, Tables};
 

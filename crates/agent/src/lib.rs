@@ -15,14 +15,13 @@ mod flows;
 mod foreign;
 mod gauges;
 mod lines;
-pub mod noise;
 mod program;
 mod report;
 mod tables;
 
 pub use agent::{AddError, Agent, AlgorithmStats, Options, UnknownAlgorithm};
 pub use algorithm::{Algorithm, Alone, DynAlgorithm, boxed};
-pub use ccp::{CcpDatapath, Heard, ccp_datapath, is_good};
+pub use ccp::{CcpDatapath, Heard, ccp_datapath, check_datagram};
 pub use ccplane_agent_derive::Fields;
 pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, Tag, Tags};
 pub use control::Control;

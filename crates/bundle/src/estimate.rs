@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use ccplane_agent::noise::RttNoise;
+use ccplane_datapath::RttNoise;
 use ccplane_datapath::{OneWay, Stamps};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 

@@ -16,6 +16,7 @@ mod flow;
 mod interpreter;
 mod last;
 mod lower;
+mod noise;
 mod one_way;
 mod outcome;
 mod program;
@@ -29,6 +30,7 @@ pub use command::{Command, Refused, Target, Update};
 pub use flow::{Flow, SteeredFlow};
 #[doc(hidden)]
 pub use interpreter::interpret;
+pub use noise::RttNoise;
 pub use one_way::{OneWay, Stamps};
 pub use outcome::{Outcome, Urgency};
 pub use program::Program;

@@ -73,13 +73,18 @@ impl RttNoise {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
 
     /// Two directions that delay packets by 0 to twice the jitter, evenly and in order. Packets are
     /// `gap` seconds apart, and the RTT is sampled every 10 ms.
     fn path(jitter: f64, gap: f64) -> RttNoise {
-        let (mut noise, mut dice) = (RttNoise::default(), Dice(7));
-        let mut draw = || 2.0 * jitter * dice.below(1_000_000) as f64 / 1e6;
+        let (mut noise, mut state) = (RttNoise::default(), 7_u64);
+        let mut draw = || {
+            // The step of Knuth's MMIX generator.
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            2.0 * jitter * (state >> 11) as f64 / (1_u64 << 53) as f64
+        };
         let mut comes = [0.0_f64; 2];
         let mut sampled = 0.0;
         for n in 0..(5.0 / gap) as u32 {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ccplane_agent::datapath::{Brought, Message, Way, emptied};
+use ccplane_agent::datapath::{Brought, Message, Way, recycle_events};
 use ccplane_agent::{Agent, DatapathId};
 use ccplane_units::Time;
 use ccplane_wire::{Command, Event};
@@ -186,10 +186,10 @@ impl Link for Served {
         std::mem::swap(&mut self.taken, &mut locked(&self.queues.to_agent));
         let busy = !self.taken.is_empty();
         if busy && !self.closed {
-            let mut events = emptied(std::mem::take(&mut self.together));
+            let mut events = recycle_events(std::mem::take(&mut self.together));
             events.extend(self.taken.iter().map(Message::event));
             agent.handle_all(now, self.id, &events);
-            self.together = emptied(events);
+            self.together = recycle_events(events);
         }
         self.taken.clear();
         if gone {

@@ -11,7 +11,7 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
-use ccplane_agent::is_good;
+use ccplane_agent::check_datagram;
 use ccplane_agent::{Agent, DatapathId};
 use ccplane_units::Time;
 use ccplane_wire::{Command, WireError, v1};
@@ -187,7 +187,7 @@ impl Datagram {
         let good = if arrived.cut {
             Err(too_long())
         } else {
-            is_good(&self.buffer[bytes])
+            check_datagram(&self.buffer[bytes])
         };
         if let Err(why) = good {
             if let Some(times) = self.warnings.garbage.due(now) {

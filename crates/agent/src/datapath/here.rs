@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, Event};
 
-use super::message::{Message, emptied};
+use super::message::{Message, recycle_events};
 use super::{Brought, Way};
 use crate::{Agent, DatapathId};
 
@@ -111,11 +111,11 @@ fn hand_over(
     if due == 0 {
         return;
     }
-    let mut events = emptied(std::mem::take(together));
+    let mut events = recycle_events(std::mem::take(together));
     events.extend(to_agent.iter().take(due).map(|(_, message)| message.event()));
     events.iter().for_each(see);
     agent.handle_all(now, id, &events);
-    *together = emptied(events);
+    *together = recycle_events(events);
     to_agent.drain(..due);
 }
 

@@ -4,7 +4,7 @@ use ccplane_wire::Event;
 
 use crate::MAX_VARS;
 
-/// What is on its way to an agent.
+/// Event that waits for an agent.
 pub enum Message {
     /// A report; see [`Event::Report`].
     #[expect(missing_docs, reason = "as those of `Event::Report`")]
@@ -65,8 +65,8 @@ impl Message {
     }
 }
 
-/// The room of events, for events that live for another time: collected in place, nothing is allocated.
-pub fn emptied<'b>(mut events: Vec<Event<'_>>) -> Vec<Event<'b>> {
+/// Empties a vector of events and returns its memory for events of another lifetime. Nothing is allocated.
+pub fn recycle_events<'b>(mut events: Vec<Event<'_>>) -> Vec<Event<'b>> {
     events.clear();
     events.into_iter().map_while(|_| None).collect()
 }

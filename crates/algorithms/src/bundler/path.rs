@@ -11,7 +11,7 @@
 //! sent, and in a drain the greatest RTT once the RTT falls no further. The law aims at its queue
 //! above that. The noise of the busy path is therefore in the target.
 
-use ccplane_agent::noise::RttNoise;
+use ccplane_datapath::RttNoise;
 use ccplane_units::{Duration, Time};
 
 /// How often (Copa's and BBR's window of the shortest RTT). Shorter costs more, longer and a route that became longer is taken for a queue
