@@ -119,7 +119,7 @@ pub(crate) fn look(shared: &Shared, pair: &Pair, now: Time, at_once: bool) -> bo
     let changed = half.path.found(now, shared.site.mtu, outside, around(Some(to)));
     if changed {
         let text = format!(
-            "the way to {to} takes {outside} bytes, so packets inside have at most {}",
+            "the path to {to} carries {outside} bytes, so packets inside have at most {}",
             half.path.mtu()
         );
         shared.events.tell(now, &pair.peer.name, "path", text);
@@ -135,7 +135,7 @@ pub(crate) fn tell_search(shared: &Shared, pair: &Pair, path: &Path, before: u32
         Some(refused) if mtu < before => format!(
             "packets of {refused} bytes no longer arrive, and no router says so: packets inside have at most {mtu}"
         ),
-        _ => format!("packets inside have at most {mtu} bytes: so long ones arrive"),
+        _ => format!("packets inside have at most {mtu} bytes; the peer confirmed that these arrive"),
     };
     shared.events.tell(now, &pair.peer.name, "path", text);
 }

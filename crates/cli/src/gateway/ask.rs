@@ -146,7 +146,7 @@ fn show(report: &Value) {
     }
 }
 
-/// Says how old the keys are.
+/// Describes the age of the keys.
 fn handshake(peer: &Value) -> String {
     match peer["keys_age_seconds"].as_f64() {
         Some(age) => format!("handshake {age:.0} s ago"),
@@ -154,18 +154,18 @@ fn handshake(peer: &Value) -> String {
     }
 }
 
-/// Says how long packets may be, and whether such ones are known to arrive.
+/// Describes the longest packet and whether the peer confirmed that it arrives.
 fn longest_packet(peer: &Value) -> String {
     let known = match (text(&peer["mtu_search"]), peer["mtu_confirmed"] == peer["mtu"]) {
-        ("complete", true) => "such ones arrive",
-        ("searching", true) => "such ones arrive, longer ones are tried",
-        ("searching" | "complete", false) => "being tried",
+        ("complete", true) => "confirmed",
+        ("searching", true) => "confirmed; longer ones are being tried",
+        ("searching" | "complete", false) => "not confirmed yet",
         _ => "not confirmed by the peer",
     };
     format!("packets of up to {} bytes ({known})", peer["mtu"])
 }
 
-/// Says how long a round trip takes. Zero is unknown.
+/// Describes the RTT. Zero is unknown.
 fn round_trip(peer: &Value) -> String {
     let known = |name: &str| peer[name].as_f64().filter(|ms| *ms > 0.0);
     match (known("rtt"), known("min_rtt")) {
@@ -196,7 +196,7 @@ mod tests {
         });
         assert_eq!(handshake(&peer), "handshake 4 s ago");
         assert_eq!(round_trip(&peer), "RTT 51.1 ms, minimum 40.4");
-        assert_eq!(longest_packet(&peer), "packets of up to 1240 bytes (such ones arrive)");
+        assert_eq!(longest_packet(&peer), "packets of up to 1240 bytes (confirmed)");
         let unknown = json!({
             "keys_age_seconds": null, "rtt": 0.0, "min_rtt": 0.0,
             "mtu": 1_420, "mtu_confirmed": null, "mtu_search": "unconfirmed",
