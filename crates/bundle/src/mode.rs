@@ -4,8 +4,8 @@
 //! limit can no longer be right: when the other side is silent, when packets take several paths, when nobody steers. Opening never
 //! harms: it is what the site had before.
 //!
-//! A queue counts only where packets of the bundle stand in it. A ping that waits behind others is no
-//! reason to limit the site to the rate of pings, and the rate of an idle site says nothing of the line.
+//! A queue counts only if packets of the bundle stand in it. A ping behind the packets of others is no
+//! reason for a limit at the rate of pings, and the rate of an idle site is no measure of the line.
 
 use std::collections::VecDeque;
 
@@ -130,11 +130,13 @@ pub struct Seen {
 const QUEUE_RATIO: (u64, u64) = (5, 4);
 /// ... and so much: on a path of a millisecond a quarter is a few packets.
 const QUEUE_SLACK: Duration = Duration::from_micros(500);
-/// Least bytes of the bundle in the network's queue, for it to be a queue that could be moved: four full
-/// packets. With less, a ping beside others would begin a limit at its own rate, and a late packet is jitter.
+/// Fewest bytes of the bundle in the network's queue for a queue that can be moved: four full packets. With
+/// fewer, a ping would begin a limit at its own rate, and a late packet would count as a queue. With more,
+/// slow lines would begin their limit late.
 const OWN_QUEUE_BYTES: u64 = 6_000;
-/// Time after which a bundle without a queue, here or in the network, has no limit. Longer, and the law
-/// learns more from an idle line. Shorter, and pauses of a busy site cost it the queue of a slow start each.
+/// Time without a queue, here or in the network, after which a bundle has no limit. If it is longer, the
+/// algorithm takes the rate of an idle site for the line's. If it is shorter, each pause of a busy site
+/// costs the queue of a slow start.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 /// In so many feedbacks in a row. One may be a packet that was late; more would let the queue grow for longer.
 const IN_A_ROW: u8 = 2;
@@ -164,7 +166,7 @@ pub(crate) struct Modes {
     congested: u8,
     /// When packets of the bundle stood in a queue last, here or in the network.
     queued: Time,
-    /// They have not for [`IDLE_TIME`].
+    /// No queue for [`IDLE_TIME`].
     idle: bool,
     /// What the algorithm says: passing.
     passing: bool,

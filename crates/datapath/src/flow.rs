@@ -554,7 +554,7 @@ const SSTHRESH: u8 = place(reg::SSTHRESH);
 const SHOULD_REPORT: u8 = place(reg::SHOULD_REPORT);
 const SHOULD_RESET: u8 = place(reg::SHOULD_RESET);
 
-/// A flow of a datapath for the calls of its transport, with its programs and the way of its reports.
+/// Flow that a transport calls, with its programs and the channel of its reports.
 pub trait SteeredFlow {
     /// Takes an ACK or a timeout; see [`Flow::on_ack`].
     fn on_ack(&mut self, transport: &Transport, signals: &Signals) -> Outcome;

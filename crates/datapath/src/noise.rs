@@ -12,9 +12,9 @@
 /// path look fast for a moment, which a minimum then keeps. With more, the noise of an idle path
 /// counts for longer after the path is busy.
 const SAMPLES: f64 = 100.0;
-/// Samples below which the means say nothing.
+/// Fewest samples for a mean.
 const ENOUGH: u32 = 50;
-/// The slowest packets are at most so many times the noise above the mean. Delays that are spread
+/// Distance of the slowest packets from the mean, in multiples of the noise. Delays that are spread
 /// evenly in both directions have 2.2 while packets are far apart, and 2.4 where they are dense.
 /// Between the two, successive packets wait for the same slow one, so that changes are small: 3.8
 /// at 1 Mbit/s and ±20 ms. With less, an idle path looks faster than a busy one. With more, a
@@ -49,7 +49,7 @@ impl RttNoise {
         (self.change_abs - self.change.abs()).max(0.0)
     }
 
-    /// Whether there were enough samples for a mean.
+    /// Returns true if there were enough samples for a mean.
     pub fn is_known(&self) -> bool {
         self.samples >= ENOUGH
     }

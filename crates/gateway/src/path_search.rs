@@ -37,13 +37,12 @@ const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// The search ends when this few bytes are left to gain.
 const PRECISION: u32 = 8;
 
-/// Packet that is to be sent: bytes of the packet inside, 0 for the shortest, and the number that the acknowledgement
-/// repeats.
+/// Probe to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbePacket {
-    /// Bytes of the packet inside.
+    /// Bytes of the packet inside the tunnel; 0 for the shortest.
     pub size: u32,
-    /// Number of the probe.
+    /// Number that the acknowledgement repeats.
     pub token: u32,
 }
 
@@ -214,7 +213,7 @@ impl PathSearch {
         let timer = PROBE_TIMER.max(srtt * PROBE_TIMER_RTTS);
         if let Some(witness) = self.witness {
             if now.since(witness.sent) >= timer {
-                // Nothing arrives, of whatever size.
+                // Packets of no size arrive.
                 (self.probe, self.witness) = (None, None);
                 self.backoff = (self.backoff * 2).max(timer).min(BACKOFF_MAX.max(timer));
                 self.next_at = now + self.backoff;

@@ -1,4 +1,4 @@
-//! What a link could carry in a time, whatever happened to it.
+//! Capacity of a link over time, with outages and changes of its rate.
 
 use ccplane_qdisc::{Line, LineSpec};
 use ccplane_units::{Duration, Rate, Time};
@@ -6,23 +6,23 @@ use ccplane_units::{Duration, Rate, Time};
 /// The largest packet on a path, IP header included, bytes.
 pub const MTU: u32 = 1500;
 
-/// For how long a full packet waited, µs, whose sojourn at a link of this rate was so many ms: what it takes on the wire itself is
-/// no queue.
+/// Queueing delay, µs, of a full packet with this sojourn time at a link of this rate: the sojourn time
+/// less the transmission time.
 pub fn waited_us(sojourn_ms: f64, rate: Rate) -> f64 {
     let wire_us = f64::from(MTU) * 1e6 / rate.bytes_per_sec() as f64;
     (sojourn_ms * 1e3 - wire_us).max(0.0)
 }
 
-/// What changes of a link's capacity.
+/// Change of a link's capacity.
 pub enum Carrying<'l> {
     /// It follows this line from now on, which begins now.
     Line(&'l LineSpec),
-    /// Whether it carries anything.
+    /// True if the link is up.
     Up(bool),
 }
 
-/// Bytes that a link could carry in `[from, to)` of a run: at each time with the line that it then had, nothing while it was down.
-/// `changes` are in any order.
+/// Bytes that a link could carry in `[from, to)` of a run, with its line of each time, and none while it
+/// was down. `changes` may be in any order.
 pub fn could_carry<'l>(
     line: &'l LineSpec,
     changes: impl Iterator<Item = (Duration, Carrying<'l>)>,
@@ -47,8 +47,8 @@ pub fn could_carry<'l>(
     bytes
 }
 
-/// What a link could carry over a run, Mbit/s in each bin, where `could` says how many bytes between two times; empty where that
-/// is the same in all.
+/// Capacity of a link over a run, Mbit/s in each bin. `could` returns the bytes between two times. Empty if
+/// all bins are alike.
 pub fn capacity_course(bin: Duration, span: Duration, could: impl Fn(Duration, Duration) -> f64) -> Vec<f64> {
     let (width, bins) = (bin.as_nanos().max(1), span.as_nanos() / bin.as_nanos().max(1));
     let at = |bin: u64| Duration::from_nanos(bin * width);

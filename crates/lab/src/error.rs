@@ -128,7 +128,7 @@ pub enum Error {
     /// The user asked to stop.
     #[error("stopped before the end")]
     Interrupted,
-    /// What carries real packets failed; `ccplane_testbed::BackendError` says how.
+    /// Real packets could not run: a `ccplane_testbed::BackendError`.
     #[error(transparent)]
     Backend(Box<dyn std::error::Error + Send + Sync>),
 }

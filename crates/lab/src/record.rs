@@ -71,7 +71,7 @@ pub struct WorkloadRecord {
     pub fell_back: u64,
     /// Flows given up.
     pub failed: u64,
-    /// Of those, flows whose receiver acknowledged what it did not get.
+    /// Flows in `failed` whose receiver acknowledged data that it did not get.
     pub false_receipts: u64,
 }
 

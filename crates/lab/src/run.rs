@@ -25,10 +25,10 @@ pub trait Place: Sync {
     /// Whether time is real: runs need the machine for themselves, so that they take turns, and no two of them are alike.
     fn is_real(&self) -> bool;
 
-    /// What a page calls it.
+    /// Name for pages.
     fn name(&self) -> &'static str;
 
-    /// Whether it keeps up with the scenario, as far as that is known before the run.
+    /// Returns true if it can run the scenario at its rate, as far as that is known before the run.
     fn keeps_up(&self, _scenario: &Scenario) -> bool {
         true
     }

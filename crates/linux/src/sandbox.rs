@@ -576,7 +576,7 @@ mod tests {
         commands.filter(|command| command == wanted.as_bytes()).count()
     }
 
-    /// No process sleeps for this long any more. A process that was killed takes a moment to be gone.
+    /// Waits until no process sleeps for this long. A killed process takes a moment to disappear.
     #[expect(clippy::disallowed_methods, reason = "it waits for other processes")]
     fn no_sleepers(seconds: &str) {
         let begun = Instant::now();

@@ -137,7 +137,7 @@ impl Table {
     }
 }
 
-/// A mean and what stands behind its ±. Without the ± where that rounds to nothing, as for values that are all alike.
+/// Formats a mean with its ±. Leaves the ± out if it rounds to zero, as for equal values.
 pub fn plus_minus(mean: f64, half: f64, digits: usize) -> String {
     let (mean, half) = (format!("{mean:.digits$}"), format!("{half:.digits$}"));
     match half.bytes().any(|byte| byte.is_ascii_digit() && byte != b'0') {

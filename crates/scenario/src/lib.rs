@@ -310,7 +310,7 @@ impl Workload {
         Some((after(starts), leaves.map(after)))
     }
 
-    /// Whether data also goes from its receivers to its senders.
+    /// Returns true if its receivers send data too.
     pub fn sends_back(&self) -> bool {
         matches!(self.kind, Kind::Of(ccplane_workload::Workload::Requests { .. }))
     }
@@ -423,21 +423,21 @@ pub struct TransportOptions {
     pub min_rto: Option<Duration>,
     /// RC3's second loop.
     pub rc3: Option<Rc3>,
-    /// Whether receivers prove what they acknowledge.
+    /// Receivers prove what they acknowledge.
     pub proof_of_receipt: Option<bool>,
 }
 
 /// RC3's second loop (Mittal et al., NSDI 2014).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rc3 {
-    /// Priority levels below that of the first loop, 1 to [`MAX_LEVELS`](Rc3::MAX_LEVELS). `None`: as many as there can be.
+    /// Priority levels of the second loop, 1 to [`MAX_LEVELS`](Rc3::MAX_LEVELS). `None`: all of them.
     pub levels: Option<u8>,
-    /// Stops the second loop where the path does not keep the priority, or where the first loop is delayed.
+    /// Stops the second loop if the path does not keep the priority, or if it delays the first loop.
     pub verify: bool,
 }
 
 impl Rc3 {
-    /// The levels that the transport has (section 2 of the paper). More would need classes of their own in every packet.
+    /// Levels of the transport (section 2 of the paper). More would need more classes in every packet.
     pub const MAX_LEVELS: u8 = 4;
 }
 

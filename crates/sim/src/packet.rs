@@ -44,7 +44,7 @@ pub(crate) struct Packets {
     pub offers: Offers,
     /// What packets of bundles carry.
     pub asides: Asides,
-    /// What packets of flows that prove receipt carry.
+    /// Nonces in packets of flows that prove receipt.
     pub receipts: Receipts,
     /// How many were ever made, and of those how many are no more.
     pub made: u64,

@@ -27,7 +27,7 @@ pub(crate) struct Receipts {
 }
 
 impl Receipts {
-    /// Whether packets carry nonces or receivers conceal losses.
+    /// Returns true if packets carry nonces or receivers conceal losses.
     #[inline(always)]
     pub fn any(&self) -> bool {
         self.is_on

@@ -1,19 +1,19 @@
-//! Why real packets could not run.
+//! Errors of runs on real packets.
 
 use ccplane_lab::Error;
 
-/// What went wrong, with the likely fix.
+/// Error of a run on real packets, with the likely fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
     /// The kernel has no such congestion control.
     #[error("the kernel has no congestion control `{name}`; it has {}{}{}", .known.join(", "), hint(.near), module(.name))]
     UnknownNative {
-        /// What was asked for.
+        /// Name that was given.
         name: String,
-        /// What it has.
+        /// Names that the kernel has.
         known: Vec<String>,
-        /// What may have been meant.
+        /// Known names that are similar.
         near: Vec<String>,
     },
     /// A QUIC stack has no such congestion control of its own.
@@ -33,9 +33,9 @@ pub enum BackendError {
         if *.bpf { ", CAP_BPF and CAP_PERFMON for ccplane's algorithms" } else { "" }
     )]
     NoPermission {
-        /// What the system said.
+        /// Error of the system.
         cause: String,
-        /// Whether an algorithm of ccplane's is among the contenders.
+        /// True if an algorithm of ccplane's is among the contenders.
         bpf: bool,
     },
     /// The emulated path failed.
@@ -50,7 +50,7 @@ pub enum BackendError {
     /// The program that stamps could not be attached to sockets.
     #[error("time stamps on kernel TCP: {0}")]
     Sockets(ccplane_linux::select::SelectError),
-    /// The algorithm's thread ended without a word, which is a bug in ccplane.
+    /// The algorithm's thread ended without an error, which is a bug in ccplane.
     #[error("the algorithm's thread ended early; please report this with the command that led to it")]
     AgentEnded,
 }
@@ -70,7 +70,8 @@ impl BackendError {
         }
     }
 
-    /// Tells the lack of privileges, which has a way out of its own, from everything else; `bpf`: whether BPF is wanted as well.
+    /// Converts an error of the emulator. A lack of privileges has a hint of its own; with `bpf` it names BPF's
+    /// capabilities too.
     pub fn from_emulator(error: ccplane_emu::Error, bpf: bool) -> Error {
         match error {
             ccplane_emu::Error::Host(error) => BackendError::from_host(error, bpf),
@@ -78,7 +79,7 @@ impl BackendError {
         }
     }
 
-    /// The same for what failed on the host's network; `bpf`: whether BPF is wanted as well.
+    /// Converts an error of the host's network likewise.
     pub fn from_host(error: ccplane_host::Error, bpf: bool) -> Error {
         match error {
             ccplane_host::Error::Permission { .. } => BackendError::NoPermission {

@@ -1,8 +1,9 @@
-//! Runs scenarios on real packets: kernel TCP, ccplane's transport over UDP, and QUIC, each through an emulated bottleneck.
+//! Runs scenarios on real packets: kernel TCP, ccplane's transport over UDP, and QUIC, each through an
+//! emulated bottleneck.
 //!
-//! [`Packets`] is a [`Place`](ccplane_lab::Place) for [`ccplane_lab::run()`]. The modules are what experiments on real packets
-//! have in common: namespaces and hosts ([`ends`], [`wire`]), traffic ([`traffic`], [`loopback`]), algorithms attached to the kernel
-//! ([`steer`]), and what the machine did meanwhile ([`cpu`], [`machine`]).
+//! [`Packets`] is a [`Place`](ccplane_lab::Place) for [`ccplane_lab::run()`]. Experiments on real packets
+//! share the modules: namespaces and hosts ([`ends`], [`wire`]), traffic ([`traffic`], [`loopback`]),
+//! algorithms attached to the kernel ([`steer`]), and the load of the machine ([`cpu`], [`machine`]).
 #![forbid(unsafe_code)]
 
 mod audit;

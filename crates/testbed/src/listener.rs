@@ -1,4 +1,4 @@
-//! Listens to what an algorithm hears from the kernel.
+//! Records the reports that an algorithm receives from the kernel.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -65,7 +65,8 @@ impl Message {
     }
 }
 
-/// Empties a vector of events and returns its memory for events of another lifetime. Nothing is allocated.
+/// Empties a vector of events and returns its memory for events of another lifetime. It does not
+/// allocate.
 pub fn recycle_events<'b>(mut events: Vec<Event<'_>>) -> Vec<Event<'b>> {
     events.clear();
     events.into_iter().map_while(|_| None).collect()

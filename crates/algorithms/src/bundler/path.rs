@@ -54,7 +54,7 @@ pub(super) struct Path {
     recent: f64,
     before: f64,
     ends: Time,
-    /// Whether the shortest was measured with the noise known. A limit may begin before that. Then
+    /// True if the noise was known when the shortest was measured. A limit may begin before that. Then
     /// it is measured when the site has sent less than it may for [`QUIET`], or by a drain.
     checked: bool,
     /// When the site last had a backlog.

@@ -51,7 +51,7 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Returns what the heading says of secrets, which are not printed.
+/// Returns the heading's note on secrets, which are not printed.
 fn hidden(config: &Config) -> &'static str {
     match config.peers.iter().any(|peer| peer.preshared_key.is_some()) {
         true => ", without `preshared_key`",

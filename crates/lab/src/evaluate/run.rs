@@ -35,10 +35,12 @@ pub struct Options {
     pub command: String,
 }
 
-/// Real time: a run there takes at most this long.
+/// Longest run in real time. A longer one would make an evaluation take hours; a shorter one has too few
+/// round trips on long paths.
 const LONGEST_REAL: Duration = Duration::from_secs(30);
 
-/// Asks, and judges. The simulator is asked every question; real packets those whose runs they keep up with, one run after the other.
+/// Answers the questions. The simulator answers all. Real packets answer those whose runs they keep up with,
+/// one run after the other.
 pub fn run(
     options: &Options,
     place: &dyn Place,
@@ -167,8 +169,8 @@ fn wanted(only: &[String]) -> Result<Vec<&'static Question>, Error> {
         .collect())
 }
 
-/// The runs for real packets, shortened to real time; none where one of them cannot be there. What they are compared with is the
-/// datapath's own there, under the same names.
+/// Returns the runs for real packets, shortened; `None` if one of them cannot run there. Native controls are
+/// the datapath's own, under the same names.
 fn real(mut runs: Vec<Run>, place: &dyn Place) -> Option<Vec<Run>> {
     for run in &mut runs {
         run.scenario.duration = run.scenario.duration.min(LONGEST_REAL);

@@ -1,16 +1,17 @@
-//! What a TCP socket says of itself, as Linux' `tcp_info` has it.
+//! State of a TCP socket, as in Linux' `tcp_info`.
 
 use serde::{Deserialize, Serialize};
 
-/// One look at one socket. Windows and counts are in segments where the kernel counts segments, else in bytes.
+/// State of a socket at a time. Windows and counts are in segments where the kernel counts segments, and
+/// in bytes elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpInfo {
     /// 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
     pub ca_state: u8,
-    /// Whether the two ends agreed on ECN.
+    /// True if the two ends negotiated ECN.
     #[serde(default)]
     pub ecn: bool,
-    /// Whether the last delivery-rate sample was limited by the application.
+    /// True if the application limited the last delivery-rate sample.
     pub app_limited: bool,
     /// Maximum segment size, bytes of payload.
     pub mss: u32,
@@ -30,7 +31,7 @@ pub struct TcpInfo {
     pub retrans: u32,
     /// Bytes/s; all ones when the flow is not paced.
     pub pacing_rate: u64,
-    /// Segments that the peer said to have got with CE, since the connection began.
+    /// Segments that the peer reported as received with CE, since the connection began.
     #[serde(default)]
     pub delivered_ce: u32,
     /// Bytes acknowledged since the connection began.

@@ -30,7 +30,7 @@ pub struct WorkloadFigures {
     /// Flows that were given up.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: u64,
-    /// Of those, flows whose receiver acknowledged what it did not get.
+    /// Flows in `failed` whose receiver acknowledged data that it did not get.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub false_receipts: u64,
 }

@@ -79,7 +79,7 @@ impl Pairs {
         }
     }
 
-    /// Whether flows between them send to this host; with `back` in both directions.
+    /// Returns true if flows between them send to this host; with `back` in both directions.
     fn receives(&self, host: NodeId, back: bool) -> bool {
         match self {
             Pairs::Fixed(SimPairs::Each(pairs)) => pairs.iter().any(|(from, to)| *to == host || back && *from == host),

@@ -199,7 +199,7 @@ impl Shown<'_> {
                 let label = value
                     .zip(table.across)
                     .and_then(|(value, dim)| paper.choice(dim, value));
-                // Of an axis that the rows go through, a column has the name.
+                // If the rows go through an axis, a column has its name.
                 let label = label.map(|choice| {
                     let names = table.rows.iter().filter_map(|dim| Some(&paper.dims.get(*dim)?.name));
                     let text = names.fold(choice.label.clone(), |text, name| {
