@@ -11,15 +11,15 @@
 /// Samples that the means cover: a second of samples 10 ms apart. With fewer, chance makes a slow
 /// path look fast for a moment, which a minimum then keeps. With more, the noise of an idle path
 /// counts for longer after the path is busy.
-const SAMPLES: f64 = 100.0;
+const MEAN_SAMPLES: f64 = 100.0;
 /// Fewest samples for a mean.
-const ENOUGH: u32 = 50;
+const MIN_SAMPLES: u32 = 50;
 /// Distance of the slowest packets from the mean, in multiples of the noise. Delays that are spread
 /// evenly in both directions have 2.2 while packets are far apart, and 2.4 where they are dense.
 /// Between the two, successive packets wait for the same slow one, so that changes are small: 3.8
 /// at 1 Mbit/s and ±20 ms. With less, an idle path looks faster than a busy one. With more, a
 /// queue of as much is not seen.
-const SLOWEST: f64 = 4.0;
+const NOISES_TO_SLOWEST: f64 = 4.0;
 
 /// Mean and noise of an RTT, seconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,7 +38,7 @@ impl RttNoise {
         let change = if self.samples == 0 { 0.0 } else { rtt - self.last };
         self.samples = self.samples.saturating_add(1);
         self.last = rtt;
-        let gain = 1.0 / f64::from(self.samples).min(SAMPLES);
+        let gain = 1.0 / f64::from(self.samples).min(MEAN_SAMPLES);
         self.mean += gain * (rtt - self.mean);
         self.change += gain * (change - self.change);
         self.change_abs += gain * (change.abs() - self.change_abs);
@@ -51,7 +51,7 @@ impl RttNoise {
 
     /// Returns true if there were enough samples for a mean.
     pub fn is_known(&self) -> bool {
-        self.samples >= ENOUGH
+        self.samples >= MIN_SAMPLES
     }
 
     /// Mean RTT, seconds.
@@ -61,12 +61,12 @@ impl RttNoise {
 
     /// RTT of the slowest packets where the mean is this, seconds.
     pub fn slowest(&self, mean: f64) -> f64 {
-        mean + SLOWEST * self.get()
+        mean + NOISES_TO_SLOWEST * self.get()
     }
 
     /// Difference of the RTTs of the slowest and the fastest packets, seconds.
     pub fn range(&self) -> f64 {
-        2.0 * SLOWEST * self.get()
+        2.0 * NOISES_TO_SLOWEST * self.get()
     }
 }
 
