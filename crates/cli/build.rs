@@ -9,13 +9,27 @@ const SOURCES: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let git = |arguments: &[&str]| {
-        let run = Command::new("git").arg("-C").arg(&root).args(arguments).output().ok()?;
-        let text = run.status.success().then(|| String::from_utf8(run.stdout).ok())??;
+        let run = Command::new("git")
+            .arg("-C")
+            .arg(&root)
+            .args(arguments)
+            .output()
+            .ok()?;
+        let text = run
+            .status
+            .success()
+            .then(|| String::from_utf8(run.stdout).ok())??;
         Some(text.trim().to_owned())
     };
     let commit = git(&["rev-parse", "HEAD"]).filter(|commit| !commit.is_empty());
-    let changed = git(&[&["status", "--porcelain", "--untracked-files=no", "--"], &SOURCES[..]].concat());
-    let dirty = changed.map_or("unknown".to_owned(), |changed| (!changed.is_empty()).to_string());
+    let changed = git(&[
+        &["status", "--porcelain", "--untracked-files=no", "--"],
+        &SOURCES[..],
+    ]
+    .concat());
+    let dirty = changed.map_or("unknown".to_owned(), |changed| {
+        (!changed.is_empty()).to_string()
+    });
     println!(
         "cargo::rustc-env=CCPLANE_COMMIT={}",
         commit.as_deref().unwrap_or("unknown")

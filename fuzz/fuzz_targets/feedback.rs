@@ -19,7 +19,10 @@ impl Packet for Full {
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(Message::Feedback(feedback)) = Message::decode(input) {
-        assert_eq!(Message::decode(&feedback.encode()), Ok(Message::Feedback(feedback)));
+        assert_eq!(
+            Message::decode(&feedback.encode()),
+            Ok(Message::Feedback(feedback))
+        );
     }
     let config = SendboxConfig {
         marks: if input.len() % 2 == 0 {
@@ -47,7 +50,12 @@ fuzz_target!(|input: &[u8]| {
                     sendbox.left(now, number, packet.0);
                     // Some are lost, some come late.
                     if number % 7 != u64::from(a % 8) {
-                        receivebox.arrived(now, number ^ u64::from(b & 1), packet.0, Ecn::from_bits(c));
+                        receivebox.arrived(
+                            now,
+                            number ^ u64::from(b & 1),
+                            packet.0,
+                            Ecn::from_bits(c),
+                        );
                     }
                     number += 1;
                 }

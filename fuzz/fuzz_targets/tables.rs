@@ -16,7 +16,10 @@ fuzz_target!(|text: &str| {
     if let Ok(queue) = text.parse::<QueueSpec>() {
         let printed = queue.to_string();
         assert_eq!(
-            printed.parse::<QueueSpec>().ok().map(|again| again.to_string()),
+            printed
+                .parse::<QueueSpec>()
+                .ok()
+                .map(|again| again.to_string()),
             Some(printed)
         );
     }

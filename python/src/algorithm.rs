@@ -10,7 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 use ccplane_agent::Refusal;
 use ccplane_agent::{Algorithm, Batch, Control as Steering, DynAlgorithm, Programs, Report, boxed};
-use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry, UnknownAlgorithm};
+use ccplane_algorithms::{
+    AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry, UnknownAlgorithm,
+};
 use ccplane_datapath::Capabilities;
 use ccplane_lang::TextAlgorithm;
 use ccplane_units::{Bytes, Duration, Rate};
@@ -45,7 +47,9 @@ pub(crate) fn register(mut registry: Registry, classes: &[Bound<'_, PyAny>]) -> 
         let described = describe(class)?;
         let doc = doc(&described);
         let class = class.clone().unbind();
-        registry = registry.add(doc, move |given| visit(|py| make(class.bind(py), given, None)));
+        registry = registry.add(doc, move |given| {
+            visit(|py| make(class.bind(py), given, None))
+        });
     }
     Ok(registry)
 }
@@ -54,14 +58,21 @@ pub(crate) fn register(mut registry: Registry, classes: &[Bound<'_, PyAny>]) -> 
 pub(crate) fn with_files(registry: Registry) -> Registry {
     let read = |path: &str, given: &Parameters| {
         visit(|py| {
-            let file = ccplane::given_file(path).map(|file| (file.path, PyBytes::new(py, &file.bytes)));
-            let load = py.import("ccplane._script").and_then(|script| script.getattr("load"));
+            let file =
+                ccplane::given_file(path).map(|file| (file.path, PyBytes::new(py, &file.bytes)));
+            let load = py
+                .import("ccplane._script")
+                .and_then(|script| script.getattr("load"));
             let class = load
                 .and_then(|load| load.call1((path, file)))
                 .map_err(|why| UnknownAlgorithm::Text(why.value(py).to_string()))?;
-            let described = describe(&class).map_err(|why| UnknownAlgorithm::Text(format!("{path}: {why}")))?;
+            let described =
+                describe(&class).map_err(|why| UnknownAlgorithm::Text(format!("{path}: {why}")))?;
             let known = described.parameters.iter().map(|(name, _)| name.clone());
-            if let Some(stray) = given.names().find(|given| known.clone().all(|name| name != *given)) {
+            if let Some(stray) = given
+                .names()
+                .find(|given| known.clone().all(|name| name != *given))
+            {
                 return Err(UnknownAlgorithm::Parameter(BadParameter::Unknown {
                     algorithm: path.to_owned(),
                     name: stray.to_owned(),
@@ -83,7 +94,12 @@ pub(crate) fn with_files(registry: Registry) -> Registry {
 
 /// The interpreter that this is in, which in a virtual environment is not the program that runs.
 fn interpreter() -> PathBuf {
-    let named = visit(|py| py.import("sys")?.getattr("executable")?.extract::<PathBuf>()).ok();
+    let named = visit(|py| {
+        py.import("sys")?
+            .getattr("executable")?
+            .extract::<PathBuf>()
+    })
+    .ok();
     let named = named.filter(|path| !path.as_os_str().is_empty());
     named
         .or_else(|| std::env::current_exe().ok())
@@ -96,7 +112,10 @@ fn doc(described: &Described) -> AlgorithmDoc {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let is_it = |doc: &&AlgorithmDoc| {
         let parameters = doc.parameters.iter().map(|p| (p.name, p.default));
-        let ours = described.parameters.iter().map(|(name, default)| (&**name, &**default));
+        let ours = described
+            .parameters
+            .iter()
+            .map(|(name, default)| (&**name, &**default));
         doc.name == described.name && doc.doc == described.about && parameters.eq(ours)
     };
     if let Some(doc) = known.iter().find(is_it) {
@@ -150,7 +169,11 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
     }
     let name: String = match class.getattr("name") {
         Ok(name) => name.extract().map_err(|_| wrong("`name` is no text"))?,
-        Err(_) => return Err(wrong("it has no `name`: write name = \"mine\" in the class")),
+        Err(_) => {
+            return Err(wrong(
+                "it has no `name`: write name = \"mine\" in the class",
+            ));
+        }
     };
     let programs = class
         .getattr("programs")
@@ -166,11 +189,15 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
         })
         .collect::<PyResult<_>>()?;
     if programs.is_empty() {
-        return Err(wrong("`programs` is empty: without a program no flow reports"));
+        return Err(wrong(
+            "`programs` is empty: without a program no flow reports",
+        ));
     }
     for (program, text) in &programs {
         ccplane_lang::compile(text, &ccplane_lang::Limits::default()).map_err(|why| {
-            PyValueError::new_err(format!("{called}: its program `{program}` does not compile\n{why}"))
+            PyValueError::new_err(format!(
+                "{called}: its program `{program}` does not compile\n{why}"
+            ))
         })?;
     }
     let mut needs = Capabilities::CWND;
@@ -179,8 +206,12 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
         for word in words.try_iter()? {
             let word: String = word?.extract()?;
             let known: Vec<_> = Capabilities::words().collect();
-            let one = Capabilities::by_word(&word)
-                .ok_or_else(|| wrong(&format!("it needs `{word}`, which is none of {}", known.join(", "))))?;
+            let one = Capabilities::by_word(&word).ok_or_else(|| {
+                wrong(&format!(
+                    "it needs `{word}`, which is none of {}",
+                    known.join(", ")
+                ))
+            })?;
             needs = needs.with(one);
         }
     }
@@ -241,7 +272,9 @@ fn make(
         parameters.set_item(name, converted).map_err(failed)?;
     }
     let object = class.call((), Some(&parameters)).map_err(failed)?;
-    PyAlgorithm::new(&object, described).map(boxed).map_err(failed)
+    PyAlgorithm::new(&object, described)
+        .map(boxed)
+        .map_err(failed)
 }
 
 /// An object of a Python class.
@@ -299,7 +332,13 @@ struct Gathered {
 impl PyAlgorithm {
     fn new(object: &Bound<'_, PyAny>, described: Described) -> PyResult<PyAlgorithm> {
         let py = object.py();
-        let method = |name: &str| object.getattr(name).ok().filter(|m| m.is_callable()).map(Bound::unbind);
+        let method = |name: &str| {
+            object
+                .getattr(name)
+                .ok()
+                .filter(|m| m.is_callable())
+                .map(Bound::unbind)
+        };
         let asked = Asked::default();
         let control = Control {
             asked: asked.clone(),
@@ -310,7 +349,9 @@ impl PyAlgorithm {
             Some(_) => Some(py.import("ccplane.batch")?.getattr("Batch")?.unbind()),
             None => None,
         };
-        let text = TextAlgorithm::read(RENO).ok().and_then(|text| text.program(&[]).ok());
+        let text = TextAlgorithm::read(RENO)
+            .ok()
+            .and_then(|text| text.program(&[]).ok());
         Ok(PyAlgorithm {
             described,
             fallback: text,
@@ -324,15 +365,28 @@ impl PyAlgorithm {
             control: Py::new(py, control)?,
             flows: 0,
             reports: HashMap::new(),
-            report_class: py.import("ccplane._report")?.getattr("report_class")?.unbind(),
-            new_report: py.import("builtins")?.getattr("tuple")?.getattr("__new__")?.unbind(),
+            report_class: py
+                .import("ccplane._report")?
+                .getattr("report_class")?
+                .unbind(),
+            new_report: py
+                .import("builtins")?
+                .getattr("tuple")?
+                .getattr("__new__")?
+                .unbind(),
             batch_class,
             raised: false,
         })
     }
 
     /// A callback has raised: said once with where, and these flows are NewReno's.
-    fn failed(&mut self, py: Python<'_>, why: PyErr, flows: &[&Flow], steering: Option<&mut Steering<'_>>) {
+    fn failed(
+        &mut self,
+        py: Python<'_>,
+        why: PyErr,
+        flows: &[&Flow],
+        steering: Option<&mut Steering<'_>>,
+    ) {
         if !std::mem::replace(&mut self.raised, true) {
             let what = match flows.len() {
                 0 => "the timer is not set again by itself",
@@ -357,14 +411,22 @@ impl PyAlgorithm {
         }
     }
 
-    fn report(&mut self, py: Python<'_>, state: &mut State, report: &Report<'_>, steering: &mut Steering<'_>) {
+    fn report(
+        &mut self,
+        py: Python<'_>,
+        state: &mut State,
+        report: &Report<'_>,
+        steering: &mut Steering<'_>,
+    ) {
         let (Some(own), Some(on_report)) = (state.own(), &self.on_report) else {
             return;
         };
         let on_report = on_report.clone_ref(py);
-        let outcome = self
-            .report_object(py, report, steering)
-            .and_then(|object| on_report.bind(py).call1((own.bind(py), object, state.flow.bind(py))));
+        let outcome = self.report_object(py, report, steering).and_then(|object| {
+            on_report
+                .bind(py)
+                .call1((own.bind(py), object, state.flow.bind(py)))
+        });
         match outcome {
             Ok(_) => self.asked.apply(steering),
             Err(why) => {
@@ -375,7 +437,12 @@ impl PyAlgorithm {
     }
 
     /// Reports as arrays, those of one program at a time.
-    fn together(&mut self, py: Python<'_>, batch: &mut Batch<'_, State>, steering: &mut Steering<'_>) {
+    fn together(
+        &mut self,
+        py: Python<'_>,
+        batch: &mut Batch<'_, State>,
+        steering: &mut Steering<'_>,
+    ) {
         let mut gathered = Gathered::default();
         while let Some((state, report)) = batch.next(steering) {
             let Some(own) = state.own() else { continue };
@@ -415,7 +482,9 @@ impl PyAlgorithm {
                 gathered.states,
             ))?;
             on_reports.bind(py).call1((&batch,))?;
-            batch.getattr("_asked")?.extract::<Vec<(String, Bound<'_, PyBytes>)>>()
+            batch
+                .getattr("_asked")?
+                .extract::<Vec<(String, Bound<'_, PyBytes>)>>()
         });
         self.asked.apply(steering);
         let asked = match outcome {
@@ -457,7 +526,11 @@ impl PyAlgorithm {
             Some(class) => class,
             None => {
                 let names = PyTuple::new(py, report.program().report_names())?;
-                let class = self.report_class.bind(py).call1((names,))?.cast_into::<PyType>()?;
+                let class = self
+                    .report_class
+                    .bind(py)
+                    .call1((names,))?
+                    .cast_into::<PyType>()?;
                 self.reports.entry(uid).or_insert(class.unbind())
             }
         };
@@ -520,7 +593,11 @@ impl Algorithm for PyAlgorithm {
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(number, flow.clone_ref(py));
             let mut state = State { flow, state: None };
-            match self.open.bind(py).call1((FlowInfo::from(info), state.flow.bind(py))) {
+            match self
+                .open
+                .bind(py)
+                .call1((FlowInfo::from(info), state.flow.bind(py)))
+            {
                 Ok(own) => {
                     state.state = Some(own.unbind());
                     self.asked.apply(steering);
@@ -551,7 +628,9 @@ impl Algorithm for PyAlgorithm {
 
     fn on_timer(&mut self, steering: &mut Steering<'_>) {
         visit(|py| {
-            let Some(on_timer) = &self.on_timer else { return };
+            let Some(on_timer) = &self.on_timer else {
+                return;
+            };
             let outcome = on_timer.bind(py).call1((self.control.bind(py),));
             self.asked.apply(steering);
             if let Err(why) = outcome {
@@ -571,9 +650,10 @@ impl Algorithm for PyAlgorithm {
             let (Some(on_refused), Some(own)) = (&self.on_refused, state.own()) else {
                 return;
             };
-            let outcome = on_refused
-                .bind(py)
-                .call1((own.bind(py), why.to_string(), state.flow.bind(py)));
+            let outcome =
+                on_refused
+                    .bind(py)
+                    .call1((own.bind(py), why.to_string(), state.flow.bind(py)));
             self.asked.apply(steering);
             if let Err(why) = outcome {
                 self.failed(py, why, &[state.flow.get()], Some(steering));
@@ -590,7 +670,10 @@ impl Algorithm for PyAlgorithm {
             let (Some(on_close), Some(own)) = (&self.on_close, state.own()) else {
                 return;
             };
-            if let Err(why) = on_close.bind(py).call1((own.bind(py), FlowStats::from(last))) {
+            if let Err(why) = on_close
+                .bind(py)
+                .call1((own.bind(py), FlowStats::from(last)))
+            {
                 self.failed(py, why, &[], None);
             }
         });

@@ -13,7 +13,8 @@ use pyo3::prelude::*;
 use crate::Error;
 use crate::algorithm::register;
 
-const PROGRAM: &str = "(def (Report (volatile acked 0))) (when (> Ack.bytes_acked 0) (:= Report.acked 1) (report))";
+const PROGRAM: &str =
+    "(def (Report (volatile acked 0))) (when (> Ack.bytes_acked 0) (:= Report.acked 1) (report))";
 
 /// What does nothing, in Rust.
 struct Idle;
@@ -81,8 +82,13 @@ fn spent(agent: &mut Agent, flows: u64, together: bool, rounds: u64) -> f64 {
         agent.handle(Time::ZERO, from, Event::FlowOpened { flow, info });
     }
     while agent.poll().is_some() {}
-    let program = agent.hosted().next().and_then(|hosted| hosted.programs.first());
-    let (uid, count) = program.map_or((0, 0), |program| (program.uid, program.report_names().len()));
+    let program = agent
+        .hosted()
+        .next()
+        .and_then(|hosted| hosted.programs.first());
+    let (uid, count) = program.map_or((0, 0), |program| {
+        (program.uid, program.report_names().len())
+    });
     let mut fields = vec![0; count];
     if let Some(first) = fields.first_mut() {
         *first = 1448;

@@ -57,7 +57,9 @@ impl Spec {
             ));
         }
         Ok(Spec {
-            step: step.parse().map_err(|why| wrong(&format!("step is `{step}`"), why))?,
+            step: step
+                .parse()
+                .map_err(|why| wrong(&format!("step is `{step}`"), why))?,
             features: observe
                 .iter()
                 .map(|name| name.parse().map_err(|why| wrong("observe", why)))
@@ -110,7 +112,9 @@ impl PolicyFlow {
     /// The observation after a report: its fields, and `urgent` and `now_us` behind them.
     fn observe<'py>(&self, py: Python<'py>, report: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
         let wrong = || PyValueError::new_err("it is no report of a policy's program");
-        let (totals, rest) = report.split_at_checked(Totals::NAMES.len()).ok_or_else(wrong)?;
+        let (totals, rest) = report
+            .split_at_checked(Totals::NAMES.len())
+            .ok_or_else(wrong)?;
         let (totals, [_, now]) = (Totals::read(totals).ok_or_else(wrong)?, rest) else {
             return Err(wrong());
         };
@@ -123,7 +127,11 @@ impl PolicyFlow {
 
     /// The window in bytes and the rate in bytes a second that an action means; 0 is none.
     fn decide(&self, action: Vec<f32>) -> (u64, u64) {
-        let decision = self.0.lock().unwrap_or_else(PoisonError::into_inner).decide(&action);
+        let decision = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .decide(&action);
         let cwnd = decision.cwnd.map_or(0, |cwnd| cwnd.get());
         (cwnd, decision.rate.map_or(0, |rate| rate.bytes_per_sec()))
     }
@@ -141,7 +149,10 @@ pub(crate) fn policy_program(step: &str) -> PyResult<String> {
 /// Names of features, and of columns.
 #[pyfunction]
 pub(crate) fn policy_names() -> (Vec<&'static str>, Vec<&'static str>) {
-    (Feature::ALL.iter().map(|(_, name)| *name).collect(), COLUMNS.to_vec())
+    (
+        Feature::ALL.iter().map(|(_, name)| *name).collect(),
+        COLUMNS.to_vec(),
+    )
 }
 
 /// A simulation whose contender's windows come from outside.
@@ -187,11 +198,15 @@ impl Live {
         while self.episode.run(latest)? {
             let mut seats = self.seats.lock();
             for seat in &seats[self.players.len()..] {
-                let player = self.spec.player(seat.info.mss.get(), seat.info.init_cwnd.get());
+                let player = self
+                    .spec
+                    .player(seat.info.mss.get(), seat.info.init_cwnd.get());
                 self.players.push(player);
                 self.fresh.push(false);
             }
-            for ((seat, player), fresh) in seats.iter_mut().zip(&mut self.players).zip(&mut self.fresh) {
+            for ((seat, player), fresh) in
+                seats.iter_mut().zip(&mut self.players).zip(&mut self.fresh)
+            {
                 if let Some((now, totals)) = seat.due.take() {
                     player.observer.observe(now, &totals);
                     *fresh = true;
@@ -216,7 +231,8 @@ impl Live {
 
     /// It comes into force when the simulation goes on.
     fn decide(&mut self, n: usize, action: &[f32]) {
-        if let (Some(player), Some(seat)) = (self.players.get_mut(n), self.seats.lock().get_mut(n)) {
+        if let (Some(player), Some(seat)) = (self.players.get_mut(n), self.seats.lock().get_mut(n))
+        {
             seat.decide(player.decide(action));
         }
     }
@@ -227,7 +243,10 @@ impl Live {
 
     fn turn(&self, n: usize) -> Turn {
         let now = self.players[n].observer.interval();
-        let (rate, rtt) = (self.episode.rate.bytes_per_sec() as f64, self.episode.rtt.as_secs_f64());
+        let (rate, rtt) = (
+            self.episode.rate.bytes_per_sec() as f64,
+            self.episode.rtt.as_secs_f64(),
+        );
         Turn {
             values: self.players[n].observer.values().to_vec(),
             interval: [
@@ -245,16 +264,28 @@ impl Live {
                 power(now, rate, rtt),
                 aurora(now),
             ],
-            ended: self.seats.lock().get(n).is_none_or(|seat| ended(seat, &self.episode)),
+            ended: self
+                .seats
+                .lock()
+                .get(n)
+                .is_none_or(|seat| ended(seat, &self.episode)),
         }
     }
 }
 
 /// Kleinrock's power of the link: the share of its rate that was used, times its round trip over the one that was seen; from 0 to 1.
 fn power(now: &Interval, rate: f64, rtt: f64) -> f64 {
-    let used = if rate > 0.0 { (now.goodput / rate).min(1.0) } else { 0.0 };
+    let used = if rate > 0.0 {
+        (now.goodput / rate).min(1.0)
+    } else {
+        0.0
+    };
     let longest = now.rtt.max(rtt);
-    if longest > 0.0 { used * rtt / longest } else { 0.0 }
+    if longest > 0.0 {
+        used * rtt / longest
+    } else {
+        0.0
+    }
 }
 
 /// 10 · throughput − 1000 · latency − 2000 · loss, in packets of 1,500 bytes a second and in seconds (Jay et al., ICML 2019, section 4.2, with the
@@ -310,16 +341,34 @@ impl Episode {
 
     /// Begins anew: the text of a scenario, or the name or path of one, whose only contender comes from outside. How many flows have something
     /// to decide on.
-    fn reset(&self, py: Python<'_>, given: &str, is_text: bool, seed: u64, each: bool) -> PyResult<usize> {
-        let classes: Vec<_> = self.classes.iter().map(|class| class.bind(py).clone()).collect();
+    fn reset(
+        &self,
+        py: Python<'_>,
+        given: &str,
+        is_text: bool,
+        seed: u64,
+        each: bool,
+    ) -> PyResult<usize> {
+        let classes: Vec<_> = self
+            .classes
+            .iter()
+            .map(|class| class.bind(py).clone())
+            .collect();
         let registry = with_files(register(Registry::builtin(), &classes)?);
         let scenario = crate::experiment::scenario(given, is_text, &self.folder)?;
         let seats = Seats::default();
         let (theirs, step) = (seats.clone(), self.spec.step);
-        let registry = registry.add(outside::DOC, move |_| Ok(boxed(Outside::new(step, theirs.clone()))));
+        let registry = registry.add(outside::DOC, move |_| {
+            Ok(boxed(Outside::new(step, theirs.clone())))
+        });
         let begun = py.detach(|| {
             let scenario = Scenario {
-                contenders: vec![outside::DOC.name.parse().map_err(|_| ccplane_lab::Error::NoContender)?],
+                contenders: vec![
+                    outside::DOC
+                        .name
+                        .parse()
+                        .map_err(|_| ccplane_lab::Error::NoContender)?,
+                ],
                 ..scenario
             };
             let mut live = Live {
@@ -350,15 +399,23 @@ impl Episode {
 
     /// Decides for the only flow and runs to its next decision: observation, interval, whether it has ended, whether time is up.
     fn step<'py>(&self, py: Python<'py>, action: Vec<f32>) -> PyResult<(Told<'py>, bool)> {
-        let (turn, over) = py.detach(|| self.step_one(&action)).map_err(Error::new_err)?;
+        let (turn, over) = py
+            .detach(|| self.step_one(&action))
+            .map_err(Error::new_err)?;
         Ok((turn.told(py), over))
     }
 
     /// Decides for several flows and runs until each has something new to decide on: how many there are by now, and whether time is up.
-    fn step_each(&self, py: Python<'_>, actions: Vec<(usize, Vec<f32>)>) -> PyResult<(usize, bool)> {
+    fn step_each(
+        &self,
+        py: Python<'_>,
+        actions: Vec<(usize, Vec<f32>)>,
+    ) -> PyResult<(usize, bool)> {
         py.detach(|| {
             let mut live = self.lock();
-            let live = live.as_mut().ok_or_else(|| "reset() comes before step()".to_owned())?;
+            let live = live
+                .as_mut()
+                .ok_or_else(|| "reset() comes before step()".to_owned())?;
             for (n, action) in &actions {
                 live.decide(*n, action);
             }
@@ -385,7 +442,11 @@ pub(crate) fn step_many<'py>(
     threads: usize,
 ) -> PyResult<[Bound<'py, PyBytes>; 4]> {
     if episodes.len() != actions.len() {
-        let text = format!("{} environments and {} actions", episodes.len(), actions.len());
+        let text = format!(
+            "{} environments and {} actions",
+            episodes.len(),
+            actions.len()
+        );
         return Err(PyValueError::new_err(text));
     }
     let jobs: Vec<(&Episode, &[f32])> = episodes
@@ -395,7 +456,9 @@ pub(crate) fn step_many<'py>(
         .collect();
     let outcomes = py.detach(|| {
         let share = jobs.len().div_ceil(threads.max(1)).max(1);
-        let run = |jobs: &[(&Episode, &[f32])]| -> Vec<_> { jobs.iter().map(|(e, a)| e.step_one(a)).collect() };
+        let run = |jobs: &[(&Episode, &[f32])]| -> Vec<_> {
+            jobs.iter().map(|(e, a)| e.step_one(a)).collect()
+        };
         std::thread::scope(|scope| {
             let mut shares = jobs.chunks(share);
             let ours = shares.next().unwrap_or_default();
@@ -403,12 +466,17 @@ pub(crate) fn step_many<'py>(
             let mut outcomes = run(ours);
             for other in others {
                 // A panic there goes on here.
-                outcomes.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                outcomes.extend(
+                    other
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                );
             }
             outcomes
         })
     });
-    let (mut values, mut intervals, mut ended, mut over) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut values, mut intervals, mut ended, mut over) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for outcome in outcomes {
         let (turn, up) = outcome.map_err(Error::new_err)?;
         values.extend(turn.values.iter().flat_map(|value| value.to_ne_bytes()));
@@ -417,10 +485,18 @@ pub(crate) fn step_many<'py>(
         over.push(u8::from(up));
     }
     let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
-    Ok([bytes(&values), bytes(&intervals), bytes(&ended), bytes(&over)])
+    Ok([
+        bytes(&values),
+        bytes(&intervals),
+        bytes(&ended),
+        bytes(&over),
+    ])
 }
 
 fn bytes_of<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyBytes> {
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect();
     PyBytes::new(py, &bytes)
 }

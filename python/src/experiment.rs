@@ -1,5 +1,8 @@
 //! Experiments, and the command line, with algorithms of Python.
-#![expect(clippy::disallowed_methods, reason = "Ctrl-C is looked for in real time")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "Ctrl-C is looked for in real time"
+)]
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,7 +27,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs a command line: its exit code.
 #[pyfunction]
-pub(crate) fn command(py: Python<'_>, words: Vec<OsString>, classes: Vec<Bound<'_, PyAny>>) -> PyResult<u8> {
+pub(crate) fn command(
+    py: Python<'_>,
+    words: Vec<OsString>,
+    classes: Vec<Bound<'_, PyAny>>,
+) -> PyResult<u8> {
     let registry = with_files(register(Registry::builtin(), &classes)?);
     Ok(py.detach(|| ccplane::status(words, registry)))
 }
@@ -32,8 +39,8 @@ pub(crate) fn command(py: Python<'_>, words: Vec<OsString>, classes: Vec<Bound<'
 /// What there is to say of a program: an error with place and fix, or its signals and warnings as JSON.
 #[pyfunction]
 pub(crate) fn check(text: &str) -> PyResult<String> {
-    let compiled =
-        ccplane_lang::compile(text, &ccplane_lang::Limits::default()).map_err(|why| Error::new_err(why.to_string()))?;
+    let compiled = ccplane_lang::compile(text, &ccplane_lang::Limits::default())
+        .map_err(|why| Error::new_err(why.to_string()))?;
     let reports: Vec<&str> = compiled.report_names().collect();
     let controls: Vec<&str> = compiled.control_names().collect();
     let found = serde_json::json!({ "reports": reports, "controls": controls });
@@ -57,7 +64,11 @@ pub(crate) fn compile(text: &str) -> String {
             "warning": problem.code().is_warning(),
         })
     };
-    let problems: Vec<_> = found.iter().flat_map(|found| found.problems()).map(problem).collect();
+    let problems: Vec<_> = found
+        .iter()
+        .flat_map(|found| found.problems())
+        .map(problem)
+        .collect();
     serde_json::json!({ "problems": problems }).to_string()
 }
 
@@ -91,7 +102,8 @@ impl RunResult {
     /// Writes page and files to a folder, as `ccplane run --out`; the path of the page.
     fn write(&self, folder: PathBuf) -> PyResult<PathBuf> {
         let failed = |why: files::WriteError| Error::new_err(why.to_string());
-        std::fs::create_dir_all(&folder).map_err(|why| Error::new_err(format!("{}: {why}", folder.display())))?;
+        std::fs::create_dir_all(&folder)
+            .map_err(|why| Error::new_err(format!("{}: {why}", folder.display())))?;
         let provenance = Provenance::now(ccplane::build(), "ccplane.run(…)".to_owned(), false);
         let page = files::write(&self.result, &folder, &provenance).map_err(failed)?;
         files::write_scenario(&self.text, &folder).map_err(failed)?;
@@ -142,7 +154,13 @@ pub(crate) fn simulate(
         let (scenario, registry, options, stop) = (&scenario, &registry, &options, &stop);
         scope.spawn(move || {
             // Whoever listens waits for it.
-            let _ = tell.send(ccplane_lab::run(&Sim::default(), scenario, registry, options, stop));
+            let _ = tell.send(ccplane_lab::run(
+                &Sim::default(),
+                scenario,
+                registry,
+                options,
+                stop,
+            ));
         });
         // Whoever lets the lock go may be on another thread afterwards, as far as types know.
         let told = Mutex::new(told);
@@ -162,7 +180,9 @@ pub(crate) fn simulate(
                     }
                 }
                 Ok(outcome) => return outcome.map_err(failed),
-                Err(RecvTimeoutError::Disconnected) => return Err(Error::new_err("the simulation has panicked")),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::new_err("the simulation has panicked"));
+                }
             }
         }
     });
@@ -176,7 +196,8 @@ pub(crate) fn simulate(
 /// A scenario of its text, or of its name or path.
 pub(crate) fn scenario(given: &str, is_text: bool, folder: &Path) -> PyResult<Scenario> {
     match is_text {
-        true => Scenario::parse("scenario", given, folder).map_err(|why| failed(Unusable::Scenario(why))),
+        true => Scenario::parse("scenario", given, folder)
+            .map_err(|why| failed(Unusable::Scenario(why))),
         false => Scenario::find(given.as_ref()).map_err(|why| failed(Unusable::ScenarioFile(why))),
     }
 }
@@ -184,11 +205,14 @@ pub(crate) fn scenario(given: &str, is_text: bool, folder: &Path) -> PyResult<Sc
 /// What is wrong, with the place in the file and what helps.
 pub(crate) fn failed(why: Unusable) -> PyErr {
     let problem = match why {
-        Unusable::Scenario(problem) | Unusable::ScenarioFile(ReadError::Problem(problem)) => problem,
+        Unusable::Scenario(problem) | Unusable::ScenarioFile(ReadError::Problem(problem)) => {
+            problem
+        }
         other => return Error::new_err(other.to_string()),
     };
     let mut text = String::new();
-    let plain = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_links(false);
+    let plain =
+        GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_links(false);
     match plain.render_report(&mut text, &problem) {
         Ok(()) => Error::new_err(text.trim().to_owned()),
         Err(_) => Error::new_err(problem.to_string()),

@@ -27,7 +27,10 @@ enum Ask {
 
 impl Asked {
     fn push(&self, flow: FlowId, ask: Ask) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((flow, ask));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((flow, ask));
     }
 
     /// Passes all of it on. A flow that is gone wants nothing any more.
@@ -52,7 +55,10 @@ impl Ask {
             Ask::Ssthresh(bytes) => steering.ssthresh(Bytes::new(bytes)),
             Ask::Variable(name, value) => steering.set(&name, value),
             Ask::Program(name, variables) => {
-                let variables: Vec<(&str, u64)> = variables.iter().map(|(name, value)| (&**name, *value)).collect();
+                let variables: Vec<(&str, u64)> = variables
+                    .iter()
+                    .map(|(name, value)| (&**name, *value))
+                    .collect();
                 steering.program(&name, &variables);
             }
             Ask::After(delay) => steering.after(delay),
@@ -82,14 +88,17 @@ impl Flow {
     /// What its datapath can do.
     #[getter]
     fn capabilities(&self) -> Vec<&'static str> {
-        let can = |word: &&str| Capabilities::by_word(word).is_some_and(|c| self.capabilities.contains(c));
+        let can = |word: &&str| {
+            Capabilities::by_word(word).is_some_and(|c| self.capabilities.contains(c))
+        };
         Capabilities::words().filter(can).collect()
     }
 
     /// Sets the congestion window, bytes. The datapath keeps it within its owner's limits.
     #[setter]
     fn set_cwnd(&self, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.asked.push(self.id, Ask::Cwnd(whole(bytes, "cwnd", "bytes")?));
+        self.asked
+            .push(self.id, Ask::Cwnd(whole(bytes, "cwnd", "bytes")?));
         Ok(())
     }
 
@@ -163,7 +172,8 @@ impl Control {
 
     /// Calls `on_timer` after this long, as `"10ms"`.
     fn after(&self, delay: &str) -> PyResult<()> {
-        self.asked.push(FlowId::default(), Ask::After(duration(delay)?));
+        self.asked
+            .push(FlowId::default(), Ask::After(duration(delay)?));
         Ok(())
     }
 }
@@ -266,6 +276,7 @@ fn whole(value: &Bound<'_, PyAny>, name: &str, unit: &str) -> PyResult<u64> {
 
 /// A time as people write it.
 pub(crate) fn duration(text: &str) -> PyResult<Duration> {
-    text.parse()
-        .map_err(|why| PyValueError::new_err(format!("`{text}` is no time: {why}; write it as \"10ms\"")))
+    text.parse().map_err(|why| {
+        PyValueError::new_err(format!("`{text}` is no time: {why}; write it as \"10ms\""))
+    })
 }

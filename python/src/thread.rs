@@ -39,7 +39,9 @@ impl Kept {
             return Kept(None);
         }
         // SAFETY: the thread has no state and so not the lock: it gets both, and gives the lock back but not the state, which `drop` ends.
-        Kept(Some(unsafe { (ffi::PyGILState_Ensure(), ffi::PyEval_SaveThread()) }))
+        Kept(Some(unsafe {
+            (ffi::PyGILState_Ensure(), ffi::PyEval_SaveThread())
+        }))
     }
 }
 

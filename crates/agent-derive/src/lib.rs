@@ -17,7 +17,8 @@ pub fn fields(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
 fn implement(input: &DeriveInput) -> Result<TokenStream, Error> {
     let fields = match &input.data {
         Data::Struct(data)
-            if input.generics.params.is_empty() && data.fields.iter().all(|field| field.ident.is_some()) =>
+            if input.generics.params.is_empty()
+                && data.fields.iter().all(|field| field.ident.is_some()) =>
         {
             &data.fields
         }
@@ -27,8 +28,14 @@ fn implement(input: &DeriveInput) -> Result<TokenStream, Error> {
         }
     };
     let name = &input.ident;
-    let idents: Vec<_> = fields.iter().filter_map(|field| field.ident.as_ref()).collect();
-    let names: Vec<String> = idents.iter().map(|ident| unraw(&ident.to_string())).collect();
+    let idents: Vec<_> = fields
+        .iter()
+        .filter_map(|field| field.ident.as_ref())
+        .collect();
+    let names: Vec<String> = idents
+        .iter()
+        .map(|ident| unraw(&ident.to_string()))
+        .collect();
     let values = fields.iter().map(value).collect::<Result<Vec<_>, _>>()?;
     Ok(quote! {
         impl Fields for #name {

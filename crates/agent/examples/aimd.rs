@@ -65,8 +65,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         now: Time::ZERO,
     };
 
-    let tables = Tables::new(Limits::default(), Capabilities::CWND.with(Capabilities::RTT));
-    let mut datapath = Datapath::new(transport.now, Shared::new(0, "model", tables, Here::new(agent)));
+    let tables = Tables::new(
+        Limits::default(),
+        Capabilities::CWND.with(Capabilities::RTT),
+    );
+    let mut datapath = Datapath::new(
+        transport.now,
+        Shared::new(0, "model", tables, Here::new(agent)),
+    );
     datapath.open(transport.now, flow, FlowInfo::default());
     for round in 0..60 {
         let segments = transport.cwnd / mss;

@@ -174,7 +174,10 @@ impl Agent {
     /// The same for an algorithm whose type is not known.
     pub fn add_boxed(&mut self, algorithm: Box<dyn DynAlgorithm>) -> Result<(), AddError> {
         let (name, kernel_name) = (algorithm.name().to_owned(), algorithm.kernel_name());
-        if self.hosted().any(|h| *h.name == *name || h.kernel_name == kernel_name) {
+        if self
+            .hosted()
+            .any(|h| *h.name == *name || h.kernel_name == kernel_name)
+        {
             return Err(AddError::Duplicate(name));
         }
         let mut programs: Vec<HostedProgram> = Vec::new();
@@ -186,10 +189,12 @@ impl Agent {
                     .chain(&programs)
                     .any(|p| p.uid == uid)
             };
-            let compiled = HostedProgram::compile(&name, declared, taken).map_err(|why| AddError::Program {
-                algorithm: name.clone(),
-                program: program.to_owned(),
-                why,
+            let compiled = HostedProgram::compile(&name, declared, taken).map_err(|why| {
+                AddError::Program {
+                    algorithm: name.clone(),
+                    program: program.to_owned(),
+                    why,
+                }
             })?;
             if let Some(reports) = declared.reports
                 && !compiled.report_names().eq(reports.names.iter().copied())
@@ -256,7 +261,9 @@ impl Agent {
 
     /// Whether an algorithm waits for a decision from outside; see [`Algorithm::undecided`].
     pub fn undecided(&self) -> bool {
-        self.algorithms.iter().any(|algorithm| algorithm.undecided())
+        self.algorithms
+            .iter()
+            .any(|algorithm| algorithm.undecided())
     }
 
     /// Names the tenant that answers for a datapath, such as the holder of a TLS key. Datapaths of one tenant share
@@ -294,20 +301,38 @@ impl Agent {
         match event {
             Event::Report { .. } => self.reports(now, from, std::slice::from_ref(&event)),
             Event::Ready { datapath } => self.ready(now, from, datapath),
-            Event::FlowOpened { flow, info } => self.open(now, FlowId { datapath: from, flow }, &info),
-            Event::FlowClosed { flow, stats } => match self.close(FlowId { datapath: from, flow }, &stats) {
+            Event::FlowOpened { flow, info } => self.open(
+                now,
+                FlowId {
+                    datapath: from,
+                    flow,
+                },
+                &info,
+            ),
+            Event::FlowClosed { flow, stats } => match self.close(
+                FlowId {
+                    datapath: from,
+                    flow,
+                },
+                &stats,
+            ) {
                 true => {}
                 false => self.core.orphans += 1,
             },
             Event::Refused { flow, program, why } => self.refused(now, from, flow, program, &why),
-            Event::Installed { program } => tracing::debug!(datapath = from.0, program, "program installed"),
+            Event::Installed { program } => {
+                tracing::debug!(datapath = from.0, program, "program installed")
+            }
         }
     }
 
     /// Takes events that arrived together: adjacent reports of one algorithm reach it as one [`Batch`](crate::Batch).
     pub fn handle_all(&mut self, now: Time, from: DatapathId, mut events: &[Event<'_>]) {
         while let Some(first) = events.first() {
-            let reports = events.iter().take_while(|e| matches!(e, Event::Report { .. })).count();
+            let reports = events
+                .iter()
+                .take_while(|e| matches!(e, Event::Report { .. }))
+                .count();
             let (head, tail) = events.split_at(reports.max(1));
             match reports {
                 0 => self.handle(now, from, first.clone()),
@@ -341,7 +366,11 @@ impl Agent {
     /// When [`on_deadline`](Agent::on_deadline) is due next: a timer of an algorithm or a heartbeat.
     pub fn next_deadline(&self) -> Option<Time> {
         let timers = self.core.hosts.iter().filter_map(|h| h.timer);
-        let heartbeats = self.core.datapaths.values().filter_map(|d| Some(d.heartbeat?.0));
+        let heartbeats = self
+            .core
+            .datapaths
+            .values()
+            .filter_map(|d| Some(d.heartbeat?.0));
         let closes = self.core.flows.has_retired().then_some(Time::ZERO);
         timers.chain(heartbeats).chain(closes).min()
     }
@@ -352,7 +381,12 @@ impl Agent {
         for index in 0..self.core.hosts.len() {
             if self.core.hosts[index].timer.is_some_and(|due| due <= now) {
                 self.core.hosts[index].timer = None;
-                self.algorithms[index].on_timer(&mut Control::new(now, &mut self.core, index as u16, None));
+                self.algorithms[index].on_timer(&mut Control::new(
+                    now,
+                    &mut self.core,
+                    index as u16,
+                    None,
+                ));
             }
         }
         self.core.heartbeats(now);
@@ -369,7 +403,9 @@ impl Agent {
         let heartbeat = info
             .fallback_after
             .map(|silence| (now, (silence / 3).max(LEAST_HEARTBEAT)));
-        self.core.datapaths.insert(from, Datapath { info, heartbeat });
+        self.core
+            .datapaths
+            .insert(from, Datapath { info, heartbeat });
         for hosted in self.hosted().cloned().collect::<Vec<_>>() {
             self.core.install(from, &hosted);
         }
@@ -440,7 +476,9 @@ impl Agent {
     }
 
     fn choose(&self, name: &str) -> Option<usize> {
-        let named = self.hosted().position(|h| *h.name == *name || h.kernel_name == name);
+        let named = self
+            .hosted()
+            .position(|h| *h.name == *name || h.kernel_name == name);
         let first = (!self.algorithms.is_empty()).then_some(0);
         match self.options.unknown {
             _ if named.is_some() => named,
@@ -482,9 +520,15 @@ impl Agent {
             self.batch.clear();
             let mut algorithm = None;
             for event in events {
-                let Event::Report { flow, .. } = *event else { break };
-                let at = self.core.flows.find(FlowId { datapath: from, flow });
-                let Some((at, entry)) = at.and_then(|at| Some((at, self.core.flows.get(at)?))) else {
+                let Event::Report { flow, .. } = *event else {
+                    break;
+                };
+                let at = self.core.flows.find(FlowId {
+                    datapath: from,
+                    flow,
+                });
+                let Some((at, entry)) = at.and_then(|at| Some((at, self.core.flows.get(at)?)))
+                else {
                     break;
                 };
                 if algorithm.is_some_and(|a| a != entry.algorithm) {
@@ -512,16 +556,31 @@ impl Agent {
         }
     }
 
-    fn refused(&mut self, now: Time, from: DatapathId, flow: Option<u64>, program: u32, why: &Refusal) {
+    fn refused(
+        &mut self,
+        now: Time,
+        from: DatapathId,
+        flow: Option<u64>,
+        program: u32,
+        why: &Refusal,
+    ) {
         // The ordinary end of a flow that was being steered, or its return from the datapath's own control: nothing that
         // whoever steers it now has said.
         if *why == Refusal::UnknownFlow {
             tracing::debug!(datapath = from.0, flow, "a command came too late");
             return;
         }
-        let flow = flow.and_then(|flow| self.core.flows.find(FlowId { datapath: from, flow }));
+        let flow = flow.and_then(|flow| {
+            self.core.flows.find(FlowId {
+                datapath: from,
+                flow,
+            })
+        });
         let Some((at, entry)) = flow.and_then(|at| Some((at, *self.core.flows.get(at)?))) else {
-            let known = self.hosted().flat_map(|h| &h.programs).find(|p| p.uid == program);
+            let known = self
+                .hosted()
+                .flat_map(|h| &h.programs)
+                .find(|p| p.uid == program);
             let name = known.map_or("unknown", |p| &p.name);
             // An algorithm may offer a program for each kind of datapath; a flow that is set a missing one says so louder.
             let name = name.to_owned();
@@ -537,11 +596,15 @@ impl Agent {
                 }
             };
         };
-        let said = *why == Refusal::NoRelease && std::mem::replace(&mut self.core.no_release_said, true);
+        let said =
+            *why == Refusal::NoRelease && std::mem::replace(&mut self.core.no_release_said, true);
         self.core.stats_mut(entry.algorithm).refusals += 1;
-        let current = entry
-            .program
-            .and_then(|index| self.core.hosted(entry.algorithm).programs.get(index as usize));
+        let current = entry.program.and_then(|index| {
+            self.core
+                .hosted(entry.algorithm)
+                .programs
+                .get(index as usize)
+        });
         if current.is_some_and(|current| current.uid == program)
             && let Some(entry) = self.core.flows.get_mut(at)
         {

@@ -52,19 +52,30 @@ impl CcpDatapath {
     }
 
     /// Gives the agent what a datagram holds. After an error the rest of it is not looked at.
-    pub fn handle(&mut self, now: Time, datagram: &[u8], agent: &mut Agent) -> Result<Heard, WireError> {
+    pub fn handle(
+        &mut self,
+        now: Time,
+        datagram: &[u8],
+        agent: &mut Agent,
+    ) -> Result<Heard, WireError> {
         let mut heard = Heard::default();
         for message in v1::messages(datagram) {
             heard.messages += 1;
             match message? {
-                v1::Message::Measure { flow, program, fields } => {
+                v1::Message::Measure {
+                    flow,
+                    program,
+                    fields,
+                } => {
                     let mut values = std::mem::take(&mut self.fields);
                     values.clear();
                     values.extend(fields.iter());
                     self.report(flow, program, &values, agent, now);
                     self.fields = values;
                 }
-                v1::Message::Create { flow, create } => self.open(flow, flow_info(&create), agent, now),
+                v1::Message::Create { flow, create } => {
+                    self.open(flow, flow_info(&create), agent, now)
+                }
                 v1::Message::Ready { id } => {
                     heard.ready = true;
                     self.ready(id, agent, now);
@@ -121,7 +132,9 @@ impl CcpDatapath {
     /// Takes a command of the agent, and appends what the datapath is told to `out`: a message or nothing. What CCP cannot say
     /// the agent hears as a refusal.
     pub fn command(&mut self, now: Time, command: &Command, agent: &mut Agent, out: &mut Vec<u8>) {
-        let Err(why) = self.write(command, out) else { return };
+        let Err(why) = self.write(command, out) else {
+            return;
+        };
         let (flow, program) = match command {
             Command::Install { program, .. } => (None, program.uid()),
             Command::SetProgram { flow, uid, .. } => (Some(*flow), *uid),
@@ -148,7 +161,8 @@ impl CcpDatapath {
                 let index = index.ok_or(Refusal::UnknownProgram(*uid))?;
                 let flow = self.flow(*flow)?;
                 let number = index as u32 + 1;
-                v1::change_program(out, flow, number, &self.programs[index], updates.as_slice()).map_err(unsayable)?;
+                v1::change_program(out, flow, number, &self.programs[index], updates.as_slice())
+                    .map_err(unsayable)?;
                 self.flows.insert(flow, Some(index));
                 Ok(())
             }
@@ -160,7 +174,8 @@ impl CcpDatapath {
                     .copied()
                     .flatten()
                     .and_then(|index| self.programs.get(index));
-                v1::update_fields(out, flow, program.map(|p| &**p), updates.as_slice()).map_err(unsayable)
+                v1::update_fields(out, flow, program.map(|p| &**p), updates.as_slice())
+                    .map_err(unsayable)
             }
             // Version 1 cannot say it.
             Command::Release { .. } => Err(Refusal::NoRelease),
@@ -169,7 +184,9 @@ impl CcpDatapath {
     }
 
     fn flow(&self, flow: u64) -> Result<u32, Refusal> {
-        let known = u32::try_from(flow).ok().filter(|flow| self.flows.contains_key(flow));
+        let known = u32::try_from(flow)
+            .ok()
+            .filter(|flow| self.flows.contains_key(flow));
         known.ok_or(Refusal::UnknownFlow)
     }
 }
@@ -185,7 +202,9 @@ pub fn ccp_datapath(id: u32) -> DatapathInfo {
     DatapathInfo {
         id,
         kind: "ccp".to_owned(),
-        capabilities: all.into_iter().fold(Capabilities::CWND, |all, one| all.with(one)),
+        capabilities: all
+            .into_iter()
+            .fold(Capabilities::CWND, |all, one| all.with(one)),
         max_programs: 10,
         max_instrs: 255,
         max_vars: 110,
@@ -197,7 +216,9 @@ pub fn ccp_datapath(id: u32) -> DatapathInfo {
 pub fn check_datagram(datagram: &[u8]) -> Result<(), WireError> {
     for message in v1::messages(datagram) {
         match message? {
-            v1::Message::Measure { .. } | v1::Message::Create { .. } | v1::Message::Ready { .. } => {}
+            v1::Message::Measure { .. }
+            | v1::Message::Create { .. }
+            | v1::Message::Ready { .. } => {}
             other => return Err(not_a_datapaths(&other)),
         }
     }

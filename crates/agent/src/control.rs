@@ -29,7 +29,12 @@ struct Staged {
 }
 
 impl<'a> Control<'a> {
-    pub(crate) fn new(now: Time, core: &'a mut Core, algorithm: u16, flow: Option<u32>) -> Control<'a> {
+    pub(crate) fn new(
+        now: Time,
+        core: &'a mut Core,
+        algorithm: u16,
+        flow: Option<u32>,
+    ) -> Control<'a> {
         Control {
             now,
             core,
@@ -151,7 +156,8 @@ impl<'a> Control<'a> {
     pub fn flow(&mut self, id: FlowId) -> Option<Control<'_>> {
         let at = self.core.flows.find(id)?;
         let entry = self.core.flows.get(at)?;
-        (entry.algorithm == self.algorithm).then(|| Control::new(self.now, self.core, self.algorithm, Some(at)))
+        (entry.algorithm == self.algorithm)
+            .then(|| Control::new(self.now, self.core, self.algorithm, Some(at)))
     }
 
     /// Sends what is staged and turns to another flow.
@@ -171,7 +177,10 @@ impl<'a> Control<'a> {
 
     fn control_variable(&self, name: &str) -> Option<u8> {
         let entry = self.core.flows.get(self.flow?)?;
-        self.hosted().programs.get(entry.program? as usize)?.control(name)
+        self.hosted()
+            .programs
+            .get(entry.program? as usize)?
+            .control(name)
     }
 
     fn stage(&mut self, target: Target, value: u64) {
@@ -210,7 +219,10 @@ impl<'a> Control<'a> {
             }
             // A window after it is nobody's: the datapath's own control sets it.
             None if release => Command::Release { flow: id.flow },
-            None => Command::Update { flow: id.flow, updates },
+            None => Command::Update {
+                flow: id.flow,
+                updates,
+            },
         };
         self.stats_mut().commands += 1;
         self.core.send(id.datapath, command);

@@ -120,7 +120,9 @@ impl<W: Way> Datapath<W> {
         while let Some(brought) = self.shared.way.bring(now) {
             match brought {
                 Brought::Agent => self.announce(now),
-                Brought::Command(command) => self.shared.take(now, &command, |flow| self.flows.get_mut(&flow)),
+                Brought::Command(command) => self
+                    .shared
+                    .take(now, &command, |flow| self.flows.get_mut(&flow)),
             }
         }
         self.shared.way.flush(now);
@@ -142,7 +144,10 @@ impl<W: Way> Datapath<W> {
     }
 
     fn announce(&mut self, now: Time) {
-        let flows = self.flows.iter().map(|(flow, local)| (*flow, local.beside.clone()));
+        let flows = self
+            .flows
+            .iter()
+            .map(|(flow, local)| (*flow, local.beside.clone()));
         self.shared.announce(now, flows);
     }
 }
@@ -160,7 +165,12 @@ pub struct Shared<W> {
 impl<W: Way> Shared<W> {
     /// For a datapath of this number and kind, which it tells its agent.
     pub fn new(id: u32, kind: &'static str, tables: Tables, way: W) -> Shared<W> {
-        Shared { way, tables, id, kind }
+        Shared {
+            way,
+            tables,
+            id,
+            kind,
+        }
     }
 
     /// What the datapath says of itself.
@@ -218,7 +228,11 @@ impl<W: Way> Shared<W> {
     #[inline(always)]
     pub fn lend<'a, T>(&'a mut self, number: u64, local: &'a mut Local<T>) -> Lent<'a, W, T> {
         let shared = self;
-        Lent { local, shared, number }
+        Lent {
+            local,
+            shared,
+            number,
+        }
     }
 }
 
@@ -275,7 +289,9 @@ impl<W: Way, T> SteeredFlow for Lent<'_, W, T> {
 
     #[inline(always)]
     fn on_deadline(&mut self, transport: &Transport) -> Outcome {
-        self.run(transport.now, |flow, programs| flow.on_deadline(transport, programs))
+        self.run(transport.now, |flow, programs| {
+            flow.on_deadline(transport, programs)
+        })
     }
 
     #[inline(always)]
@@ -298,7 +314,10 @@ impl<W: Way, T> Lent<'_, W, T> {
         run: impl FnOnce(&mut Flow<MAX_VARS>, &ProgramTable<MAX_PROGRAMS>) -> Outcome,
     ) -> Outcome {
         let Local {
-            flow, table, reports, ..
+            flow,
+            table,
+            reports,
+            ..
         } = &mut *self.local;
         let programs = self.shared.tables.of(*table);
         let outcome = run(flow, programs);

@@ -178,7 +178,10 @@ mod tests {
         let left: Vec<u64> = std::iter::from_fn(|| Some(flows.next_retired()?.id.flow)).collect();
         assert_eq!(left, [1, 2, 3]);
         assert!(!flows.has_retired() && flows.len() == 3);
-        assert_eq!((flows.held(DatapathId(1)), flows.held(DatapathId(2))), (0, 3));
+        assert_eq!(
+            (flows.held(DatapathId(1)), flows.held(DatapathId(2))),
+            (0, 3)
+        );
         flows.insert(entry(1, 9));
         assert_eq!(flows.entries.len(), 6);
     }

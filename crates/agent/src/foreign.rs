@@ -98,7 +98,10 @@ impl Foreign {
                 }
             }
             Event::Report {
-                flow, program, fields, ..
+                flow,
+                program,
+                fields,
+                ..
             } => {
                 // One without fields would say that the flow ended.
                 let number = self
@@ -131,23 +134,40 @@ impl Foreign {
         for message in v1::messages(datagram) {
             match message? {
                 v1::Message::Install(install) => self.install(&install)?,
-                v1::Message::ChangeProgram { flow, program, updates } => {
+                v1::Message::ChangeProgram {
+                    flow,
+                    program,
+                    updates,
+                } => {
                     let Some(code) = self.programs.get(&program).cloned() else {
-                        tracing::warn!(flow, program, "the agent sets a program that it did not install");
+                        tracing::warn!(
+                            flow,
+                            program,
+                            "the agent sets a program that it did not install"
+                        );
                         continue;
                     };
-                    let Some((id, known)) = self.find(flow) else { continue };
+                    let Some((id, known)) = self.find(flow) else {
+                        continue;
+                    };
                     known.program = Some(program);
                     let updates = decode(updates, Some(&code))?;
                     let uid = code.uid();
-                    self.commands.push_back(Command::SetProgram { flow: id, uid, updates });
+                    self.commands.push_back(Command::SetProgram {
+                        flow: id,
+                        uid,
+                        updates,
+                    });
                 }
                 v1::Message::UpdateField { flow, updates } => {
-                    let Some((id, known)) = self.find(flow) else { continue };
+                    let Some((id, known)) = self.find(flow) else {
+                        continue;
+                    };
                     let program = known.program;
                     let code = program.and_then(|number| self.programs.get(&number));
                     let updates = decode(updates, code.map(|code| &**code))?;
-                    self.commands.push_back(Command::Update { flow: id, updates });
+                    self.commands
+                        .push_back(Command::Update { flow: id, updates });
                 }
                 v1::Message::Create { .. } => return Err(not_an_agents(0)),
                 v1::Message::Measure { .. } => return Err(not_an_agents(1)),
@@ -176,7 +196,10 @@ impl Foreign {
             return;
         }
         *due = now + *every;
-        if self.silence.is_none_or(|silence| now.since(self.heard) < silence) {
+        if self
+            .silence
+            .is_none_or(|silence| now.since(self.heard) < silence)
+        {
             let algorithm = self.algorithm.clone();
             self.commands.push_back(Command::Heartbeat { algorithm });
         }
@@ -191,13 +214,18 @@ impl Foreign {
         let program = Arc::new(program.with_uid(install.identity()));
         self.programs.insert(install.program, program.clone());
         let algorithm = self.algorithm.clone();
-        self.commands.push_back(Command::Install { algorithm, program });
+        self.commands
+            .push_back(Command::Install { algorithm, program });
         Ok(())
     }
 
     /// The agent's number of a flow's program that has this identity; nothing for one of an earlier agent.
     fn agents(&self, known: &Known, uid: u32) -> Option<u32> {
-        let has = |number: &u32| self.programs.get(number).is_some_and(|program| program.uid() == uid);
+        let has = |number: &u32| {
+            self.programs
+                .get(number)
+                .is_some_and(|program| program.uid() == uid)
+        };
         // The same program may be installed under several numbers.
         known
             .program
@@ -226,7 +254,13 @@ impl Foreign {
         }
         self.by_number.insert(self.last, flow);
         let number = self.last;
-        self.flows.insert(flow, Known { number, program: None });
+        self.flows.insert(
+            flow,
+            Known {
+                number,
+                program: None,
+            },
+        );
         number
     }
 }
@@ -249,7 +283,10 @@ fn create(info: &FlowInfo) -> v1::Create<'_> {
 }
 
 fn decode(updates: v1::RawUpdates<'_>, program: Option<&Program>) -> Result<Updates, WireError> {
-    updates.iter().map(|update| update.decode(program)).collect()
+    updates
+        .iter()
+        .map(|update| update.decode(program))
+        .collect()
 }
 
 fn not_an_agents(kind: u64) -> WireError {

@@ -85,9 +85,16 @@ mod tests {
             lines
         };
         assert_eq!(
-            (lines(1, Some("bad")), lines(2, Some("bad")), lines(3, Some("bad"))),
+            (
+                lines(1, Some("bad")),
+                lines(2, Some("bad")),
+                lines(3, Some("bad"))
+            ),
             (15, 5, 0)
         );
-        assert_eq!((lines(4, Some("good")), lines(5, None), lines(6, None)), (15, 15, 15));
+        assert_eq!(
+            (lines(4, Some("good")), lines(5, None), lines(6, None)),
+            (15, 15, 15)
+        );
     }
 }

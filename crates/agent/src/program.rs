@@ -39,7 +39,11 @@ impl Programs {
 
     /// One more. A name that is there already is replaced.
     #[must_use]
-    pub fn with(mut self, name: impl Into<Cow<'static, str>>, source: impl Into<Cow<'static, str>>) -> Programs {
+    pub fn with(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        source: impl Into<Cow<'static, str>>,
+    ) -> Programs {
         self.put(name.into(), source.into(), None);
         self
     }
@@ -61,9 +65,18 @@ impl Programs {
         self
     }
 
-    fn put(&mut self, name: Cow<'static, str>, source: Cow<'static, str>, reports: Option<Reports>) {
+    fn put(
+        &mut self,
+        name: Cow<'static, str>,
+        source: Cow<'static, str>,
+        reports: Option<Reports>,
+    ) {
         self.0.retain(|declared| declared.name != name);
-        self.0.push(Declared { name, source, reports });
+        self.0.push(Declared {
+            name,
+            source,
+            reports,
+        });
     }
 
     pub(crate) fn declared(&self) -> &[Declared] {
@@ -72,7 +85,9 @@ impl Programs {
 
     /// Names and texts, in order of declaration.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|declared| (&*declared.name, &*declared.source))
+        self.0
+            .iter()
+            .map(|declared| (&*declared.name, &*declared.source))
     }
 }
 
@@ -106,7 +121,11 @@ impl Hosted {
     /// It or a program of it sets pacing rates, as far as it says.
     pub fn paces(&self) -> bool {
         let sets = |needs: Capabilities| needs.contains(Capabilities::PACING);
-        sets(self.wants) || self.programs.iter().any(|program| sets(program.code.needs()))
+        sets(self.wants)
+            || self
+                .programs
+                .iter()
+                .any(|program| sets(program.code.needs()))
     }
 
     pub(crate) fn program_by_name(&self, name: &str) -> Option<usize> {

@@ -76,8 +76,12 @@ impl<'a, F> Batch<'a, F> {
             else {
                 continue;
             };
-            let Some(entry) = control.turn_to(at) else { continue };
-            let program = entry.program.and_then(|index| self.raw.programs.get(index as usize));
+            let Some(entry) = control.turn_to(at) else {
+                continue;
+            };
+            let program = entry
+                .program
+                .and_then(|index| self.raw.programs.get(index as usize));
             let Some(program) = program.filter(|p| p.uid == uid) else {
                 control.stats_mut().stale_reports += 1;
                 continue;

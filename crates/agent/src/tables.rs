@@ -79,7 +79,9 @@ impl Tables {
         find: impl FnOnce(u64) -> Option<(&'f mut Flow<MAX_VARS>, &'f mut TableId)>,
     ) -> Option<Event<'static>> {
         let (number, uid, command) = match command {
-            Command::Install { algorithm, program } => return Some(self.install(algorithm, program)),
+            Command::Install { algorithm, program } => {
+                return Some(self.install(algorithm, program));
+            }
             Command::Offer(_) => return None,
             Command::Heartbeat { algorithm } => {
                 if let Some(table) = self.table_of(algorithm) {
@@ -89,9 +91,15 @@ impl Tables {
             }
             Command::SetProgram { flow, uid, updates } => {
                 let updates = updates.as_slice();
-                (*flow, *uid, datapath::Command::SetProgram { uid: *uid, updates })
+                (
+                    *flow,
+                    *uid,
+                    datapath::Command::SetProgram { uid: *uid, updates },
+                )
             }
-            Command::Update { flow, updates } => (*flow, 0, datapath::Command::Update(updates.as_slice())),
+            Command::Update { flow, updates } => {
+                (*flow, 0, datapath::Command::Update(updates.as_slice()))
+            }
             Command::Release { flow } => (*flow, 0, datapath::Command::Release),
         };
         let found = find(number).ok_or(Refusal::UnknownFlow);
@@ -115,7 +123,10 @@ impl Tables {
             datapath::Command::Update(_) => (*table, 0),
             datapath::Command::Release => return Ok(flow.apply(now, command, self.of(*table))?),
         };
-        let (_, programs) = self.tables.get(place.0 as usize).ok_or(Refusal::UnknownProgram(uid))?;
+        let (_, programs) = self
+            .tables
+            .get(place.0 as usize)
+            .ok_or(Refusal::UnknownProgram(uid))?;
         flow.apply(now, command, programs)?;
         *table = place;
         Ok(())
@@ -139,7 +150,10 @@ impl Tables {
 
     /// The table that holds this program.
     fn holding(&self, uid: u32) -> TableId {
-        let place = self.tables.iter().position(|(_, table)| table.get(uid).is_some());
+        let place = self
+            .tables
+            .iter()
+            .position(|(_, table)| table.get(uid).is_some());
         place.map_or(TableId::NOBODY, |place| TableId(place as u32))
     }
 
@@ -156,7 +170,8 @@ impl Tables {
                     self.tables.push(entry);
                     self.tables.len() - 1
                 } else {
-                    let unused = |(_, table): &(_, ProgramTable<_>)| table.programs().next().is_none();
+                    let unused =
+                        |(_, table): &(_, ProgramTable<_>)| table.programs().next().is_none();
                     let place = self.tables.iter().position(unused)?;
                     self.tables[place] = entry;
                     place
@@ -202,7 +217,9 @@ mod tests {
         let mut tables = Tables::new(Limits::default(), Capabilities::CWND);
         let (mut flow, mut table) = (Flow::new(NOW, 10_000), TableId::NOBODY);
         let mut tell = |tables: &mut Tables, command: &Command| {
-            let answer = tables.handle(NOW, command, |number| (number == 1).then_some((&mut flow, &mut table)));
+            let answer = tables.handle(NOW, command, |number| {
+                (number == 1).then_some((&mut flow, &mut table))
+            });
             (answer, table)
         };
         for (algorithm, uid) in [("one", 10), ("other", 20)] {
@@ -210,9 +227,15 @@ mod tests {
             assert_eq!(answer, Some(Event::Installed { program: uid }));
         }
         let other = "other".into();
-        assert_eq!(tell(&mut tables, &Command::Heartbeat { algorithm: other }).0, None);
+        assert_eq!(
+            tell(&mut tables, &Command::Heartbeat { algorithm: other }).0,
+            None
+        );
         let (answer, table) = tell(&mut tables, &set(20));
-        assert_eq!((answer, tables.of(table).last_heartbeat()), (None, Some(NOW)));
+        assert_eq!(
+            (answer, tables.of(table).last_heartbeat()),
+            (None, Some(NOW))
+        );
         let (answer, table) = tell(&mut tables, &set(10));
         assert_eq!((answer, tables.of(table).last_heartbeat()), (None, None));
         let (answer, after) = tell(&mut tables, &set(30));
@@ -221,7 +244,11 @@ mod tests {
             program: 30,
             why: Refusal::UnknownProgram(30),
         };
-        assert_eq!((answer, after), (Some(refused), table), "it stays with what it had");
+        assert_eq!(
+            (answer, after),
+            (Some(refused), table),
+            "it stays with what it had"
+        );
     }
 
     #[test]
@@ -238,7 +265,8 @@ mod tests {
         }
         assert_eq!(tables.tables.len(), MAX_ALGORITHMS);
         // Names without programs make room for those with some.
-        let taken = (2..=MAX_ALGORITHMS as u32).map(|uid| tell(&mut tables, &install(&format!("own {uid}"), uid)));
+        let taken = (2..=MAX_ALGORITHMS as u32)
+            .map(|uid| tell(&mut tables, &install(&format!("own {uid}"), uid)));
         assert!(
             taken
                 .into_iter()
@@ -250,7 +278,10 @@ mod tests {
             why: Refusal::TableFull,
         };
         assert_eq!(tell(&mut tables, &install("one more", 100)), Some(refused));
-        assert_eq!((tables.holding(1), tables.tables.len()), (TableId(0), MAX_ALGORITHMS));
+        assert_eq!(
+            (tables.holding(1), tables.tables.len()),
+            (TableId(0), MAX_ALGORITHMS)
+        );
     }
 
     #[test]
@@ -265,7 +296,11 @@ mod tests {
             |_| None,
         );
         let (mut flow, mut table) = (Flow::new(NOW, 10_000), TableId::NOBODY);
-        for command in [Command::Release { flow: 1 }, set(10), Command::Release { flow: 1 }] {
+        for command in [
+            Command::Release { flow: 1 },
+            set(10),
+            Command::Release { flow: 1 },
+        ] {
             let answer = tables.handle(NOW, &command, |_| Some((&mut flow, &mut table)));
             assert_eq!(answer, None, "{command:?}");
         }

@@ -1,7 +1,9 @@
 //! Many reports at once: in order, to the algorithm as one, and without allocation.
 
 use crate::support::{Bench, FIRST, HERE, NOW, datapath, info, targets};
-use ccplane_agent::{Agent, Algorithm, Batch, Control, FlowInfo, FlowStats, Options, Programs, Report};
+use ccplane_agent::{
+    Agent, Algorithm, Batch, Control, FlowInfo, FlowStats, Options, Programs, Report,
+};
 use ccplane_units::{Bytes, Duration};
 use ccplane_wire::Event;
 use std::ops::RangeInclusive;
@@ -17,12 +19,17 @@ fn a_batch_notices_a_program_that_changed_within_it() {
         urgent: true,
         fields,
     };
-    bench
-        .agent
-        .handle_all(NOW, HERE, &[report(&[1, 1]), report(&[2, 2]), report(&[3, 3])]);
+    bench.agent.handle_all(
+        NOW,
+        HERE,
+        &[report(&[1, 1]), report(&[2, 2]), report(&[3, 3])],
+    );
     assert_eq!(bench.log()[1..], ["report 1 of flow 1: [1, 1]"]);
     let stats = bench.agent.stats("scripted").expect("it is there");
-    assert_eq!((stats.stale_reports, stats.reports, stats.urgent_reports), (2, 1, 1));
+    assert_eq!(
+        (stats.stale_reports, stats.reports, stats.urgent_reports),
+        (2, 1, 1)
+    );
 }
 
 /// An agent with this algorithm and flows of its own, and the number of its one program.
@@ -33,10 +40,23 @@ fn hosting(
 ) -> (Agent, u32) {
     let mut agent = Agent::new(Options::default());
     agent.add(algorithm).expect("it compiles");
-    let uid = agent.hosted().flat_map(|h| &h.programs).map(|p| p.uid).next();
+    let uid = agent
+        .hosted()
+        .flat_map(|h| &h.programs)
+        .map(|p| p.uid)
+        .next();
     let datapath = datapath(fallback_after);
     agent.handle(NOW, HERE, Event::Ready { datapath });
-    flows.for_each(|flow| agent.handle(NOW, HERE, Event::FlowOpened { flow, info: info("") }));
+    flows.for_each(|flow| {
+        agent.handle(
+            NOW,
+            HERE,
+            Event::FlowOpened {
+                flow,
+                info: info(""),
+            },
+        )
+    });
     while agent.poll().is_some() {}
     (agent, uid.expect("one program"))
 }

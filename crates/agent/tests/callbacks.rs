@@ -17,7 +17,11 @@ fn what_a_callback_sets_is_one_command() {
 
     bench.on_report(|report, control| {
         assert_eq!(
-            (report.get("acked"), report.get("Report.lost"), report.get("gain")),
+            (
+                report.get("acked"),
+                report.get("Report.lost"),
+                report.get("gain")
+            ),
             (Some(3), Some(4), None)
         );
         control.cwnd(Bytes::new(10));
@@ -45,7 +49,8 @@ fn what_an_algorithm_says_of_a_flow_is_kept_until_the_flow_closes() {
     bench.commands();
     bench.on_report(|_, control| {
         const NAMES: [&str; 20] = [
-            "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t",
+            "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q",
+            "r", "s", "t",
         ];
         NAMES.iter().for_each(|name| control.gauge(name, 1.0));
         control.gauge("b", 2.5);
@@ -63,7 +68,9 @@ fn what_an_algorithm_says_of_a_flow_is_kept_until_the_flow_closes() {
     );
     assert!(bench.commands().is_empty(), "no command comes of it");
     let stats = FlowStats::default();
-    bench.agent.handle(NOW, HERE, Event::FlowClosed { flow: 1, stats });
+    bench
+        .agent
+        .handle(NOW, HERE, Event::FlowClosed { flow: 1, stats });
     assert!(bench.agent.gauges(flow).is_empty());
 }
 
@@ -127,7 +134,14 @@ fn names_that_do_not_exist_change_nothing() {
     bench.commands();
     bench.report(1, bench.first, &[1, 1]);
     assert_eq!(bench.commands(), []);
-    assert_eq!(bench.agent.stats("scripted").expect("it is there").unknown_names, 3);
+    assert_eq!(
+        bench
+            .agent
+            .stats("scripted")
+            .expect("it is there")
+            .unknown_names,
+        3
+    );
 }
 
 #[test]
@@ -159,7 +173,10 @@ fn a_refusal_reaches_the_flow_it_is_for() {
     let log = bench.log();
     assert_eq!(log.len(), 1, "{log:?}");
     assert!(log[0].contains("table is full"), "{log:?}");
-    assert_eq!(bench.agent.stats("scripted").expect("it is there").refusals, 1);
+    assert_eq!(
+        bench.agent.stats("scripted").expect("it is there").refusals,
+        1
+    );
 }
 
 #[test]
@@ -210,7 +227,11 @@ fn the_timer_comes_once_at_its_time_and_steers_flows_by_number() {
     assert_eq!(bench.commands(), []);
     bench.agent.on_deadline(due);
     let commands = bench.commands();
-    assert_eq!(commands.len(), 1, "a callback without a flow of its own sets nothing");
+    assert_eq!(
+        commands.len(),
+        1,
+        "a callback without a flow of its own sets nothing"
+    );
     assert_eq!(targets(&commands[0]), [(Target::Cwnd, 5)]);
     assert_eq!(bench.agent.next_deadline(), None);
 }
@@ -241,7 +262,10 @@ fn a_flow_that_is_released_says_nothing_more_and_comes_back_with_a_program() {
         });
     }
     let log = bench.log();
-    assert!(log.len() == 2 && log[0].contains("its window stays"), "{log:?}");
+    assert!(
+        log.len() == 2 && log[0].contains("its window stays"),
+        "{log:?}"
+    );
 
     let mut bench = Bench::new();
     bench.open(1);

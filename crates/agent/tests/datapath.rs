@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use ccplane_agent::datapath::{Datapath, Delays, Here, Shared};
 use ccplane_agent::{
-    Agent, Algorithm, Batch, Control, DatapathId, FlowInfo, FlowStats, Options, Programs, Report, Tables,
+    Agent, Algorithm, Batch, Control, DatapathId, FlowInfo, FlowStats, Options, Programs, Report,
+    Tables,
 };
 use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 
 /// Reports at every ACK.
-const PROGRAM: &str =
-    "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
+const PROGRAM: &str = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
 
 /// Answers each report with a window of what it said, and writes down how many came together, and what was said at the end.
 #[derive(Default)]

@@ -1,7 +1,9 @@
 //! Reports as structs.
 
 use crate::support::{HERE, NOW, datapath, info};
-use ccplane_agent::{AddError, Agent, Algorithm, Control, Fields, FlowInfo, FlowStats, Options, Programs, Report};
+use ccplane_agent::{
+    AddError, Agent, Algorithm, Control, Fields, FlowInfo, FlowStats, Options, Programs, Report,
+};
 use ccplane_datapath::Capabilities;
 use ccplane_wire::Event;
 
@@ -38,13 +40,19 @@ impl<F: Fn(Programs) -> Programs + Send> Algorithm for Reads<F> {
         control.program("fold", &[]);
     }
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, _: &mut Control<'_>) {
-        assert!(report.read::<Other>().is_none(), "it was not declared with that");
+        assert!(
+            report.read::<Other>().is_none(),
+            "it was not declared with that"
+        );
         self.1.send(report.read()).expect("the test listens");
     }
 }
 
 /// What is read of a report with these values.
-fn read(programs: impl Fn(Programs) -> Programs + Send + 'static, fields: &[u64]) -> Result<Option<Round>, AddError> {
+fn read(
+    programs: impl Fn(Programs) -> Programs + Send + 'static,
+    fields: &[u64],
+) -> Result<Option<Round>, AddError> {
     let (sender, seen) = std::sync::mpsc::channel();
     let mut agent = Agent::new(Options::default());
     agent.add(Reads(programs, sender))?;
@@ -87,7 +95,10 @@ fn a_report_is_read_into_its_struct() {
     let typed = |programs: Programs| programs.reporting::<Round>("fold", FOLD);
     assert_eq!(
         read(typed, &[7, 1]).expect("it fits"),
-        Some(Round { acked: 7, lost: true })
+        Some(Round {
+            acked: 7,
+            lost: true
+        })
     );
     let untyped = |programs: Programs| programs.with("fold", FOLD);
     assert_eq!(read(untyped, &[7, 1]).expect("it compiles"), None);
@@ -99,8 +110,15 @@ fn a_struct_with_other_fields_is_refused_when_the_algorithm_is_added() {
     let longer = FOLD.replace("(volatile lost false)", "(volatile lost false) (rtt 0)");
     for source in [renamed, longer] {
         let text = source.clone();
-        let why = read(move |programs| programs.reporting::<Round>("fold", text.clone()), &[]).expect_err(&source);
-        let AddError::Fields { program, fields, .. } = &why else {
+        let why = read(
+            move |programs| programs.reporting::<Round>("fold", text.clone()),
+            &[],
+        )
+        .expect_err(&source);
+        let AddError::Fields {
+            program, fields, ..
+        } = &why
+        else {
             panic!("{why}")
         };
         assert_eq!((program.as_str(), *fields), ("fold", Round::NAMES));

@@ -2,7 +2,8 @@
 
 use crate::support::{Bench, FIRST, HERE, NOW, Script, Scripted, datapath, info};
 use ccplane_agent::{
-    AddError, Agent, Algorithm, Control, DatapathInfo, FlowInfo, FlowStats, Options, Programs, Report, UnknownAlgorithm,
+    AddError, Agent, Algorithm, Control, DatapathInfo, FlowInfo, FlowStats, Options, Programs,
+    Report, UnknownAlgorithm,
 };
 use ccplane_datapath::{Capabilities, Target, Update};
 use ccplane_units::{Bytes, Duration, Rate};
@@ -21,7 +22,11 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
         };
         agent.add(scripted).expect("it compiles");
     }
-    let uids: Vec<u32> = agent.hosted().flat_map(|h| &h.programs).map(|p| p.uid).collect();
+    let uids: Vec<u32> = agent
+        .hosted()
+        .flat_map(|h| &h.programs)
+        .map(|p| p.uid)
+        .collect();
     let mut unique = uids.clone();
     unique.sort_unstable();
     unique.dedup();
@@ -48,7 +53,11 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
             format!("a program of {name}"),
         ]
     });
-    assert_eq!(said, expected.concat(), "each algorithm is offered before its programs");
+    assert_eq!(
+        said,
+        expected.concat(),
+        "each algorithm is offered before its programs"
+    );
     for (flow, algorithm) in [(1, "two"), (2, "ccp_one"), (3, "three"), (4, "")] {
         agent.handle(
             NOW,
@@ -125,7 +134,10 @@ fn a_live_flow_is_taken_over_from_its_window() {
         cwnd: Bytes::new(99_000),
         ..info("scripted")
     };
-    bench.event(Event::FlowOpened { flow: 1, info: live });
+    bench.event(Event::FlowOpened {
+        flow: 1,
+        info: live,
+    });
     assert_eq!(
         bench.log(),
         [
@@ -135,7 +147,14 @@ fn a_live_flow_is_taken_over_from_its_window() {
         ]
     );
     assert_eq!(bench.agent.flows(), 1);
-    assert_eq!(bench.agent.stats("scripted").expect("it is there").taken_over, 1);
+    assert_eq!(
+        bench
+            .agent
+            .stats("scripted")
+            .expect("it is there")
+            .taken_over,
+        1
+    );
 }
 
 #[test]
@@ -181,8 +200,7 @@ fn heartbeats_come_three_times_in_the_fallback_time() {
     bench.event(Event::Ready {
         datapath: datapath(Some(Duration::from_millis(300))),
     });
-    let is_heartbeat =
-        |command: &Command| matches!(command, Command::Heartbeat { algorithm } if **algorithm == *"scripted");
+    let is_heartbeat = |command: &Command| matches!(command, Command::Heartbeat { algorithm } if **algorithm == *"scripted");
     assert_eq!(
         bench.commands().iter().filter(|c| is_heartbeat(c)).count(),
         1,
@@ -191,7 +209,10 @@ fn heartbeats_come_three_times_in_the_fallback_time() {
     let mut beats = 0;
     let mut now = NOW;
     while now < NOW + Duration::from_millis(900) {
-        now = bench.agent.next_deadline().expect("there are always heartbeats");
+        now = bench
+            .agent
+            .next_deadline()
+            .expect("there are always heartbeats");
         bench.agent.on_deadline(now);
         beats += bench.commands().iter().filter(|c| is_heartbeat(c)).count();
     }
@@ -206,7 +227,10 @@ fn a_datapath_that_allows_no_silence_does_not_keep_the_agent_busy() {
     });
     let (mut calls, mut now) = (0, NOW);
     while now < NOW + Duration::from_millis(10) {
-        now = bench.agent.next_deadline().expect("there are always heartbeats");
+        now = bench
+            .agent
+            .next_deadline()
+            .expect("there are always heartbeats");
         bench.agent.on_deadline(now);
         calls += 1;
     }
@@ -230,7 +254,10 @@ fn a_program_with_an_error_is_named() {
         fn on_report(&mut self, (): &mut (), _: &Report<'_>, _: &mut Control<'_>) {}
     }
     let mut agent = Agent::new(Options::default());
-    let Err(AddError::Program { algorithm, program, .. }) = agent.add(Wrong) else {
+    let Err(AddError::Program {
+        algorithm, program, ..
+    }) = agent.add(Wrong)
+    else {
         panic!("it was accepted")
     };
     assert_eq!((&*algorithm, &*program), ("wrong", "bad"));
@@ -341,9 +368,14 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
         (1, FLOWS - at_once)
     );
     // A number that is used again is one flow, and the flow of the other datapath is not touched.
-    bench
-        .agent
-        .handle(NOW, HERE, Event::FlowOpened { flow: FLOWS - 1, info });
+    bench.agent.handle(
+        NOW,
+        HERE,
+        Event::FlowOpened {
+            flow: FLOWS - 1,
+            info,
+        },
+    );
     let mut steps = 0;
     while bench.agent.next_deadline().is_some_and(|due| due <= NOW) {
         bench.agent.on_deadline(NOW);

@@ -72,7 +72,10 @@ impl<L: Law> AgentOnly<L> {
 
     /// Records the start of a repair. `window` is the window before it, segments.
     fn reduce(&self, flow: &mut Flow<L::State>, window: f64) {
-        flow.before = Decision { window, ..flow.decided };
+        flow.before = Decision {
+            window,
+            ..flow.decided
+        };
         self.law.reduced(&mut flow.law, window);
         // Whole segments, as a transport counts. The term keeps a product such as 69.99999999999999
         // from losing one.
@@ -98,8 +101,16 @@ impl<L: Law> AgentOnly<L> {
 
     /// Sends the decision, unless it is in force or already sent. `seen`: window and threshold in the
     /// report; `current`: the report is later than the latest answer.
-    fn answer(&self, flow: &mut Flow<L::State>, seen: (u64, u64), current: bool, control: &mut Control<'_>) {
-        let bytes = |segments: f64| (libm::floor(segments) * flow.mss).clamp(flow.mss, INFINITY as f64) as u64;
+    fn answer(
+        &self,
+        flow: &mut Flow<L::State>,
+        seen: (u64, u64),
+        current: bool,
+        control: &mut Control<'_>,
+    ) {
+        let bytes = |segments: f64| {
+            (libm::floor(segments) * flow.mss).clamp(flow.mss, INFINITY as f64) as u64
+        };
         let answer = (bytes(flow.decided.window), bytes(flow.decided.ssthresh));
         let near = |a: u64, b: u64| (a.abs_diff(b) as f64) < flow.mss;
         let in_force = near(answer.0, seen.0) && (!flow.recovery || near(answer.1, seen.1));
@@ -134,7 +145,9 @@ impl<L: Law> Algorithm for AgentOnly<L> {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow {
-        let recovery = Capabilities::RECOVERY.missing_from(control.capabilities()).is_empty();
+        let recovery = Capabilities::RECOVERY
+            .missing_from(control.capabilities())
+            .is_empty();
         match recovery {
             // A flow taken over may be in the middle of a repair, whose reduction was made already.
             true => control.program("measure", &[("recovering", u64::from(info.live))]),
@@ -220,7 +233,11 @@ impl<L: Law> Algorithm for AgentOnly<L> {
                 window: flow.decided.window,
                 acked: segments(acked),
                 counted: segments(counted),
-                rtt: if srtt < INFINITY { srtt as f64 / 1e6 } else { 0.0 },
+                rtt: if srtt < INFINITY {
+                    srtt as f64 / 1e6
+                } else {
+                    0.0
+                },
             };
             self.grow(flow, &round);
         }
@@ -368,7 +385,11 @@ mod tests {
         for _ in 0..10 {
             script.round(RTT);
         }
-        assert!((108..=111).contains(&script.window()), "{}", script.window());
+        assert!(
+            (108..=111).contains(&script.window()),
+            "{}",
+            script.window()
+        );
     }
 
     #[test]
@@ -387,14 +408,19 @@ mod tests {
             let _ = script.ack(RTT, |s| {
                 (s.in_recovery, s.lost_pkts_sample, s.cwnd_limited) = (1, 1, 0);
             });
-            assert_eq!((script.transport.cwnd, script.transport.ssthresh), (50_000, 50_000));
+            assert_eq!(
+                (script.transport.cwnd, script.transport.ssthresh),
+                (50_000, 50_000)
+            );
         }
     }
 
     #[test]
     fn without_urgent_reports_a_loss_waits() {
-        let law = super::AgentOnly::new(crate::Reno, crate::Reporting::Every(RTT)).without_urgent_reports();
-        let mut script = Script::of(ccplane_agent::boxed(law)).expect("the datapath can do everything");
+        let law = super::AgentOnly::new(crate::Reno, crate::Reporting::Every(RTT))
+            .without_urgent_reports();
+        let mut script =
+            Script::of(ccplane_agent::boxed(law)).expect("the datapath can do everything");
         let asked = script.ack(SHORT, |s| (s.in_recovery, s.lost_pkts_sample) = (1, 1));
         assert_eq!((asked.report, asked.ssthresh), (None, Some(10_000)));
         let asked = script.ack(RTT + SHORT, |s| s.in_recovery = 1);
@@ -408,7 +434,12 @@ mod tests {
         script.transport.cwnd = 1_000;
         script.transport.ssthresh = 50_000;
         let asked = script.ack(SHORT, |s| {
-            (s.was_timeout, s.bytes_acked, s.packets_acked, s.cwnd_limited) = (1, 0, 0, 0);
+            (
+                s.was_timeout,
+                s.bytes_acked,
+                s.packets_acked,
+                s.cwnd_limited,
+            ) = (1, 0, 0, 0);
         });
         assert_eq!(asked.report, Some(Urgency::Urgent));
         assert_eq!(script.orders.get("cwnd"), Some(&1_000));
@@ -417,7 +448,10 @@ mod tests {
         let _ = script.ack(RTT, |s| {
             (s.was_timeout, s.in_recovery, s.bytes_acked, s.packets_acked) = (1, 1, 0, 0);
         });
-        assert_eq!(script.orders.get("ssthresh").copied().unwrap_or(50_000), 50_000);
+        assert_eq!(
+            script.orders.get("ssthresh").copied().unwrap_or(50_000),
+            50_000
+        );
         // Slow start up to the threshold, then a segment per round trip.
         for _ in 0..12 {
             script.round(RTT);
@@ -472,14 +506,17 @@ mod tests {
     #[test]
     fn a_datapath_without_recovery_is_halved_once_per_window() {
         let few = Capabilities::CWND.with(Capabilities::RTT);
-        let mut script = Script::on(few, "cubic", "split=agent").expect("the datapath can do enough");
+        let mut script =
+            Script::on(few, "cubic", "split=agent").expect("the datapath can do enough");
         script.transport.cwnd = 100_000;
         for _ in 0..2 {
             let _ = script.ack(RTT, |s| s.bytes_in_flight = 0);
         }
         assert_eq!(script.window(), 100);
         for _ in 0..5 {
-            let _ = script.ack(SHORT, |s| (s.lost_pkts_sample, s.bytes_in_flight) = (1, 90_000));
+            let _ = script.ack(SHORT, |s| {
+                (s.lost_pkts_sample, s.bytes_in_flight) = (1, 90_000)
+            });
         }
         assert_eq!(script.window(), 70);
         assert_eq!(script.faults(), 0);
@@ -487,7 +524,9 @@ mod tests {
 
     #[test]
     fn parameters_of_the_program_are_refused() {
-        let make = |name: &str, text: &str| by_name(name, &text.parse::<Parameters>().expect("well-formed")).map(drop);
+        let make = |name: &str, text: &str| {
+            by_name(name, &text.parse::<Parameters>().expect("well-formed")).map(drop)
+        };
         for (name, text, word) in [
             ("reno", "split=agent,slow_start=datapath", "slow_start"),
             ("cubic", "split=agent,hystart=linux", "hystart"),

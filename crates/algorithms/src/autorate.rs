@@ -40,9 +40,14 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let rate = |name: &str| {
-        let documented = DOC.parameters.iter().find(|p| p.name == name).map_or("", |p| p.default);
+        let documented = DOC
+            .parameters
+            .iter()
+            .find(|p| p.name == name)
+            .map_or("", |p| p.default);
         let text = parameters.get(name).unwrap_or(documented);
-        let read = Rate::from_str(text).map_err(|why| BadParameter::value(name, text, why.to_string()))?;
+        let read =
+            Rate::from_str(text).map_err(|why| BadParameter::value(name, text, why.to_string()))?;
         match read.bytes_per_sec() {
             0 => Err(BadParameter::value(name, text, "a rate above 0")),
             bytes => Ok((bytes as f64).min(MOST_RATE)),
@@ -149,7 +154,11 @@ impl Flow {
         // Thresholds count from what a packet takes at this rate.
         let packet = self.mss / self.rate;
         let threshold = DELAYED + packet;
-        let delayed = self.deltas.iter().filter(|delta| **delta > threshold).count();
+        let delayed = self
+            .deltas
+            .iter()
+            .filter(|delta| **delta > threshold)
+            .count();
         let mean = self.deltas.iter().sum::<f64>() / WINDOW as f64;
         let rests = now.since(self.bloated) <= RESTS;
         if delayed >= BLOATED {
@@ -198,7 +207,9 @@ impl Algorithm for Autorate {
     }
 
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND.with(Capabilities::PACING).with(Capabilities::RTT)
+        Capabilities::CWND
+            .with(Capabilities::PACING)
+            .with(Capabilities::RTT)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
@@ -251,7 +262,11 @@ impl Algorithm for Autorate {
             };
             flow.sample(now, delay, self);
         }
-        let rtt = if rtt < INFINITY { rtt as f64 / 1e6 } else { 0.0 };
+        let rtt = if rtt < INFINITY {
+            rtt as f64 / 1e6
+        } else {
+            0.0
+        };
         let window = match flow.own {
             true => (ROOM * flow.rate * rtt).max(LEAST_SEGMENTS * flow.mss),
             false => 0.0,
@@ -355,12 +370,19 @@ mod tests {
         let half = run(&mut flow(1e6), 40, 0.02, 1e9);
         assert!((half / 1e6).ln_by(1.02) > 8.0 && half < rate, "{half}");
         assert!(run(&mut flow(1e6), 40, 0.029_9, 1e9) < 1.06e6);
-        assert_eq!(run(&mut flow(9e6), 400, 0.0, 1e9), 10e6, "and no more than the most");
+        assert_eq!(
+            run(&mut flow(9e6), 400, 0.0, 1e9),
+            10e6,
+            "and no more than the most"
+        );
     }
 
     #[test]
     fn without_load_it_goes_back_to_its_base() {
-        let (down, up) = (run(&mut flow(4e6), 200, 0.0, 0.0), run(&mut flow(1e6), 200, 0.0, 0.0));
+        let (down, up) = (
+            run(&mut flow(4e6), 200, 0.0, 0.0),
+            run(&mut flow(1e6), 200, 0.0, 0.0),
+        );
         // About one percent a second, ten seconds.
         assert!((0.89..0.92).contains(&(down / 4e6)), "{down}");
         assert!((1.09..1.12).contains(&(up / 1e6)), "{up}");
@@ -417,7 +439,12 @@ mod tests {
     fn rates_out_of_order_are_refused() {
         for wrong in ["min=30mbit", "max=10mbit", "min=0mbit", "base=fast"] {
             let parameters = wrong.parse().expect("well-formed");
-            assert!(Registry::builtin().by_name("autorate", &parameters).is_err(), "{wrong}");
+            assert!(
+                Registry::builtin()
+                    .by_name("autorate", &parameters)
+                    .is_err(),
+                "{wrong}"
+            );
         }
         assert!(Script::on(everything(), "autorate", "min=1mbit,base=1mbit,max=1mbit").is_some());
     }

@@ -37,7 +37,11 @@ impl BaseRtt {
     pub fn update(&mut self, full_rtt: u64, min_rtt: u64) -> Option<u64> {
         self.full = self.full.min(full_rtt);
         self.any = self.any.min(min_rtt);
-        let base = if self.full < INFINITY { self.full } else { self.any };
+        let base = if self.full < INFINITY {
+            self.full
+        } else {
+            self.any
+        };
         (base < INFINITY).then_some(base)
     }
 
@@ -59,7 +63,10 @@ mod tests {
     fn small_packets_count_only_until_a_full_one_arrives() {
         let mut base = BaseRtt::new();
         assert_eq!(base.update(INFINITY, INFINITY), None);
-        assert_eq!((base.update(INFINITY, 20), base.packet_time()), (Some(20), 0));
+        assert_eq!(
+            (base.update(INFINITY, 20), base.packet_time()),
+            (Some(20), 0)
+        );
         assert_eq!((base.update(160, 20), base.packet_time()), (Some(160), 140));
         assert_eq!((base.update(140, 30), base.packet_time()), (Some(140), 120));
         assert_eq!(base.update(INFINITY, 150), Some(140), "neither expires");

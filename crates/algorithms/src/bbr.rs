@@ -53,7 +53,9 @@ fn probe_rtt_us(parameters: &Parameters) -> Result<u64, BadParameter> {
         fn from_str(text: &str) -> Result<Interval, &'static str> {
             match text.parse::<Duration>() {
                 Ok(interval) if interval >= Duration::from_secs(1) => Ok(Interval(interval)),
-                _ => Err("it is a duration of at least 1s, such as 10s; below that the flow would do little but probe"),
+                _ => Err(
+                    "it is a duration of at least 1s, such as 10s; below that the flow would do little but probe",
+                ),
             }
         }
     }

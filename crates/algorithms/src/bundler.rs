@@ -83,7 +83,11 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     let on_off = &[("on", true), ("off", false)];
     let target = parameters.read("target", TARGET)?;
     if !(Duration::from_millis(1)..=Duration::from_secs(1)).contains(&target) {
-        return Err(BadParameter::value("target", target.to_string(), "1ms to 1s"));
+        return Err(BadParameter::value(
+            "target",
+            target.to_string(),
+            "1ms to 1s",
+        ));
     }
     Ok(boxed(Bundler {
         law: parameters.choice(
@@ -94,7 +98,11 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         pulses: parameters.choice(
             "pulse",
             Pulses::Auto,
-            &[("auto", Pulses::Auto), ("always", Pulses::Always), ("off", Pulses::Off)],
+            &[
+                ("auto", Pulses::Auto),
+                ("always", Pulses::Always),
+                ("off", Pulses::Off),
+            ],
         )?,
         switching: parameters.choice("switching", true, on_off)?,
         election: parameters.choice("election", true, on_off)?,
@@ -185,15 +193,17 @@ impl Bundler {
             Mode::Delay => NARROW,
             Mode::Competitive => WIDE,
         };
-        let reading = flow
-            .detector
-            .read_within(&mut self.fourier, capacity, frequency, width, WINDOW);
+        let reading =
+            flow.detector
+                .read_within(&mut self.fourier, capacity, frequency, width, WINDOW);
         if let Some(reading) = reading {
             let shows = flow.election.pulsing(now) >= FULL && !flow.election.is_foreign();
             let shown = match reading.capacity {
                 Capacity::Shared(_) if !shows => Capacity::Unknown,
                 // Beside little elastic traffic R is nearly flat, too. A link that became slower is much slower.
-                Capacity::Alone(rate) if mode == Mode::Competitive && rate > SLOWER * capacity => Capacity::Unknown,
+                Capacity::Alone(rate) if mode == Mode::Competitive && rate > SLOWER * capacity => {
+                    Capacity::Unknown
+                }
                 shown => shown,
             };
             flow.known |= flow.capacity.learn(shown);
@@ -215,7 +225,8 @@ impl Bundler {
         };
         let capacity = flow.capacity(tick);
         // All of these samples are of its own tone, and of nobody else's.
-        let ripe = flow.election.pulsing(tick.now) >= INTERVAL * LATELY as u64 && !flow.election.is_foreign();
+        let ripe = flow.election.pulsing(tick.now) >= INTERVAL * LATELY as u64
+            && !flow.election.is_foreign();
         let frequency = flow.election.frequency(Mode::Competitive);
         let lately = match ripe {
             true => flow
@@ -223,7 +234,8 @@ impl Bundler {
                 .read_within(&mut self.fourier, capacity, frequency, WIDE, LATELY),
             false => None,
         };
-        let leaves = lately.is_some_and(|lately| flow.passage.leaves(&reading, &lately, capacity, count));
+        let leaves =
+            lately.is_some_and(|lately| flow.passage.leaves(&reading, &lately, capacity, count));
         if leaves || Passage::is_over(&reading) {
             flow.change(tick, Mode::Delay, self.law);
         }
@@ -259,11 +271,17 @@ impl Bundler {
         }
         // One whose queue its law does not move does not trust what it hears.
         let free = !flow.election.hears() || (mode == Mode::Delay && flow.need.suffers(now));
-        let measured = scatter(tick.sent.to_bits()) ^ scatter(tick.received.to_bits()) ^ tick.rtt.to_bits();
+        let measured =
+            scatter(tick.sent.to_bits()) ^ scatter(tick.received.to_bits()) ^ tick.rtt.to_bits();
         // What it had before the others came: by now they may have taken it.
         let had = tick.sent.max(f64::from(flow.detector.ago(BEFORE).received));
         let urgent = flow.need.pulses(now) || mode == Mode::Competitive;
-        if wants && free && flow.election.begins(had / capacity, urgent, count, measured) {
+        if wants
+            && free
+            && flow
+                .election
+                .begins(had / capacity, urgent, count, measured)
+        {
             flow.election.begin(now);
         }
     }
@@ -394,7 +412,8 @@ impl Algorithm for Bundler {
         }
         if !flow.idle(&tick) {
             let delays = flow.passage.mode() == Mode::Delay;
-            flow.path.seen(now, !tick.limited, !flow.need.somebody(), delays);
+            flow.path
+                .seen(now, !tick.limited, !flow.need.somebody(), delays);
         }
         flow.keep(&tick);
         if flow.unread >= READ_EVERY {

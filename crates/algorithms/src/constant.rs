@@ -54,14 +54,21 @@ enum Window {
 impl FromStr for Window {
     type Err = String;
     fn from_str(text: &str) -> Result<Window, String> {
-        let packets = || text.parse::<Packets>().ok().filter(|packets| packets.get() > 0);
+        let packets = || {
+            text.parse::<Packets>()
+                .ok()
+                .filter(|packets| packets.get() > 0)
+        };
         let bytes = || text.parse::<Bytes>().ok().filter(|bytes| bytes.get() > 0);
         match text {
             "auto" => Ok(Window::Auto),
             _ => packets()
                 .map(Window::Packets)
                 .or_else(|| bytes().map(Window::Bytes))
-                .ok_or_else(|| "it is `auto`, packets such as `80p` or bytes such as `120kB`, above 0".to_owned()),
+                .ok_or_else(|| {
+                    "it is `auto`, packets such as `80p` or bytes such as `120kB`, above 0"
+                        .to_owned()
+                }),
         }
     }
 }
@@ -80,7 +87,9 @@ impl Algorithm for Constant {
     fn needs(&self) -> Capabilities {
         match (self.rate, self.window) {
             (None, _) => Capabilities::CWND,
-            (Some(_), Window::Auto) => Capabilities::CWND.with(Capabilities::PACING).with(Capabilities::RTT),
+            (Some(_), Window::Auto) => Capabilities::CWND
+                .with(Capabilities::PACING)
+                .with(Capabilities::RTT),
             (Some(_), _) => Capabilities::CWND.with(Capabilities::PACING),
         }
     }
@@ -99,7 +108,10 @@ impl Algorithm for Constant {
             Window::Bytes(bytes) => bytes.get(),
         };
         let least = info.init_cwnd.get();
-        control.program("constant", &[("rate", rate), ("window", window), ("least", least)]);
+        control.program(
+            "constant",
+            &[("rate", rate), ("window", window), ("least", least)],
+        );
     }
 
     fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
@@ -110,9 +122,15 @@ impl Algorithm for Constant {
 /// less than the flow began with. While the datapath repairs a loss, the threshold says where its reduction leads: nowhere.
 /// It reports once a second, for those who watch; nothing is decided from it.
 fn program(rate: Option<Rate>, window: Window) -> String {
-    let pace = if rate.is_some() { "\n    (:= Rate rate)" } else { "" };
+    let pace = if rate.is_some() {
+        "\n    (:= Rate rate)"
+    } else {
+        ""
+    };
     let wanted = match (rate, window) {
-        (Some(_), Window::Auto) => "(max least (if (< Flow.srtt_us +infinity) (/ (* 2 rate Flow.srtt_us) 1000000) 0))",
+        (Some(_), Window::Auto) => {
+            "(max least (if (< Flow.srtt_us +infinity) (/ (* 2 rate Flow.srtt_us) 1000000) 0))"
+        }
         _ => "window",
     };
     format!(
@@ -145,7 +163,12 @@ mod tests {
 
     #[test]
     fn a_window_stands_through_losses_and_timeouts() {
-        for (parameters, window) in [("cwnd=80p", 80), ("cwnd=80kB", 80), ("", 10), ("rate=1mbit,cwnd=7", 7)] {
+        for (parameters, window) in [
+            ("cwnd=80p", 80),
+            ("cwnd=80kB", 80),
+            ("", 10),
+            ("rate=1mbit,cwnd=7", 7),
+        ] {
             let mut script = Script::new("constant", parameters);
             script.ack(MS, |_| {});
             assert_eq!(script.window(), window, "{parameters}");
@@ -158,7 +181,9 @@ mod tests {
                 "{parameters}"
             );
             script.transport.cwnd = MSS;
-            script.ack(MS, |s| (s.in_recovery, s.was_timeout, s.bytes_acked) = (1, 1, 0));
+            script.ack(MS, |s| {
+                (s.in_recovery, s.was_timeout, s.bytes_acked) = (1, 1, 0)
+            });
             assert_eq!(script.window(), window, "{parameters}");
         }
     }
@@ -168,7 +193,10 @@ mod tests {
         let mut script = Script::new("constant", "rate=80mbit");
         script.ack(MS, |_| {});
         // 10 MB/s · 20 ms · 2.
-        assert_eq!((script.transport.rate, script.transport.cwnd), (10_000_000, 400_000));
+        assert_eq!(
+            (script.transport.rate, script.transport.cwnd),
+            (10_000_000, 400_000)
+        );
         script.ack(MS, |s| s.srtt_us = 40_000);
         assert_eq!(script.transport.cwnd, 800_000);
         script.ack(MS, |s| s.srtt_us = 10);
@@ -187,7 +215,10 @@ mod tests {
         );
         let paced = window.with(Capabilities::PACING);
         assert!(Script::on(paced, "constant", "rate=1mbit,cwnd=10p").is_some());
-        assert!(Script::on(paced, "constant", "rate=1mbit").is_none(), "no RTT");
+        assert!(
+            Script::on(paced, "constant", "rate=1mbit").is_none(),
+            "no RTT"
+        );
         assert!(Script::on(everything(), "constant", "rate=1mbit").is_some());
     }
 

@@ -220,7 +220,12 @@ impl Rounds {
     /// Whether the queue was nearly empty in one of them, for a flow of so many packets. While they are too few to tell, it
     /// was.
     fn was_nearly_empty(&self, base: u64, window: f64) -> bool {
-        let most = self.0.iter().take(RTT_MAX_OVER).map(|(_, most)| *most).max();
+        let most = self
+            .0
+            .iter()
+            .take(RTT_MAX_OVER)
+            .map(|(_, most)| *most)
+            .max();
         let Some(most) = most.filter(|_| self.0.len() == EMPTY_WITHIN) else {
             return true;
         };
@@ -241,7 +246,8 @@ impl Jitter {
         if round.slow {
             return self.0.clear();
         }
-        self.0.push_front((round.least, round.mean.saturating_sub(round.least)));
+        self.0
+            .push_front((round.least, round.mean.saturating_sub(round.least)));
         self.0.truncate(JITTER_ROUNDS);
     }
 
@@ -274,7 +280,11 @@ impl Flow {
         let own = OWN_MOVEMENT * copa.patience * self.mss * base as f64 / round.cwnd.max(1) as f64;
         self.told.noise = (self.jitter.bias() - own).max(0.0) as u64;
         let base = base + self.told.noise;
-        if copa.mode == Mode::Default || round.slow || self.rounds.was_nearly_empty(base, round.cwnd as f64 / self.mss)
+        if copa.mode == Mode::Default
+            || round.slow
+            || self
+                .rounds
+                .was_nearly_empty(base, round.cwnd as f64 / self.mss)
         {
             self.patience = copa.patience;
         } else {
@@ -303,7 +313,14 @@ impl Flow {
 
     /// The window after sustained loss, if that is what there is; bytes. Once an RTT: what is lost before the smaller window
     /// shows says nothing of it.
-    fn retreat(&mut self, now: Time, srtt: Duration, acked: f64, lost: f64, cwnd: u64) -> Option<Bytes> {
+    fn retreat(
+        &mut self,
+        now: Time,
+        srtt: Duration,
+        acked: f64,
+        lost: f64,
+        cwnd: u64,
+    ) -> Option<Bytes> {
         if now.since(self.retreated) <= srtt {
             (self.acked, self.lost) = (0.0, 0.0);
             return None;
@@ -346,7 +363,9 @@ impl Algorithm for Copa {
 
     /// Not that losses are repaired: it has no reduction for them that a datapath would have to carry out. A bundle repairs nothing.
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND.with(Capabilities::PACING).with(Capabilities::RTT)
+        Capabilities::CWND
+            .with(Capabilities::PACING)
+            .with(Capabilities::RTT)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
@@ -360,7 +379,11 @@ impl Algorithm for Copa {
         };
         let slow = u64::from(!info.live);
         let by_excess = u64::from(self.descent == Descent::Excess);
-        let variables = [("unit", told.unit), ("slow", slow), ("by_excess", by_excess)];
+        let variables = [
+            ("unit", told.unit),
+            ("slow", slow),
+            ("by_excess", by_excess),
+        ];
         control.program("copa", &variables);
         Flow {
             mss,

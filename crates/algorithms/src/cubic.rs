@@ -221,7 +221,11 @@ impl Law for Cubic {
         state.before = state.now;
         // Section 4.7. Linux compares in the same way.
         let gives_way = self.fast_convergence && before < state.now.w_max;
-        let w_max = if gives_way { before * (1.0 + BETA) / 2.0 } else { before };
+        let w_max = if gives_way {
+            before * (1.0 + BETA) / 2.0
+        } else {
+            before
+        };
         state.now = Memory {
             w_max,
             prior: before,

@@ -146,7 +146,12 @@ mod tests {
         let before = script.transport.cwnd;
         script.transport.ssthresh = before / 2;
         let _ = script.ack(Duration::ZERO, |s| {
-            (s.in_recovery, s.bytes_acked, s.packets_acked, s.cwnd_limited) = (1, 1_000, 1, 0);
+            (
+                s.in_recovery,
+                s.bytes_acked,
+                s.packets_acked,
+                s.cwnd_limited,
+            ) = (1, 1_000, 1, 0);
             change(s);
         });
         script.transport.ssthresh as f64 / before as f64
@@ -158,7 +163,10 @@ mod tests {
         for (windows, alpha) in [(1, 0.9375), (16, 0.356_07), (100, 0.001_57)] {
             let kept = reduce(&mut after(windows, 0), |_| {});
             // In whole segments of a hundred.
-            assert!((kept - (1.0 - alpha / 2.0)).abs() < 1e-2, "{windows}: {kept}");
+            assert!(
+                (kept - (1.0 - alpha / 2.0)).abs() < 1e-2,
+                "{windows}: {kept}"
+            );
         }
     }
 
@@ -197,7 +205,10 @@ mod tests {
         });
         assert_eq!(script.transport.ssthresh, still, "one reduction a window");
         let second = reduce(&mut script, |_| {});
-        assert!((first - second).abs() < 1e-2, "{first} and then {second}, not half");
+        assert!(
+            (first - second).abs() < 1e-2,
+            "{first} and then {second}, not half"
+        );
         assert_eq!(script.faults(), 0);
     }
 

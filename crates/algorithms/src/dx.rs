@@ -77,7 +77,11 @@ enum Delay {
 }
 
 impl Delay {
-    const WORDS: [(&str, Delay); 3] = [("auto", Delay::Auto), ("stamps", Delay::Stamps), ("rtt", Delay::Rtt)];
+    const WORDS: [(&str, Delay); 3] = [
+        ("auto", Delay::Auto),
+        ("stamps", Delay::Stamps),
+        ("rtt", Delay::Rtt),
+    ];
 }
 
 /// How much delay counts as no queue.
@@ -96,9 +100,13 @@ impl FromStr for Headroom {
         let packets = text.strip_suffix('p').map(str::parse::<f64>);
         match (text, packets, text.parse::<Duration>()) {
             ("auto", ..) => Ok(Headroom::Auto),
-            (_, Some(Ok(packets)), _) if (0.0..=1000.0).contains(&packets) => Ok(Headroom::Packets(packets)),
+            (_, Some(Ok(packets)), _) if (0.0..=1000.0).contains(&packets) => {
+                Ok(Headroom::Packets(packets))
+            }
             (_, None, Ok(time)) if time <= Duration::from_secs(1) => Ok(Headroom::Time(time)),
-            _ => Err("it is `auto`, a duration of at most 1s, or packets such as `1.5p`, at most 1000p"),
+            _ => Err(
+                "it is `auto`, a duration of at most 1s, or packets such as `1.5p`, at most 1000p",
+            ),
         }
     }
 }
@@ -228,7 +236,9 @@ impl Algorithm for Dx {
             // A first report without stamps may come before the first of them.
             let lost = flow.stamped.is_some() || decisions > 0;
             if lost && !stamped && self.delay != Delay::Rtt {
-                tracing::info!("dx: no time stamps of the peer, or no more: queues are told from the RTT");
+                tracing::info!(
+                    "dx: no time stamps of the peer, or no more: queues are told from the RTT"
+                );
             }
             if lost || stamped {
                 flow.noise = Noise::default();

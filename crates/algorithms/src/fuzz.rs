@@ -24,7 +24,16 @@ impl Input<'_> {
 
     /// Numbers of every size, and those on both sides of a limit more often than others.
     fn number(&mut self) -> u64 {
-        const EDGES: [u64; 8] = [0, 1, 1448, u32::MAX as u64, 1 << 32, 1 << 60, i64::MAX as u64, u64::MAX];
+        const EDGES: [u64; 8] = [
+            0,
+            1,
+            1448,
+            u32::MAX as u64,
+            1 << 32,
+            1 << 60,
+            i64::MAX as u64,
+            u64::MAX,
+        ];
         let kind = self.byte();
         match kind {
             0..=63 => EDGES[usize::from(kind % 8)],
@@ -117,7 +126,10 @@ pub fn agent(data: &[u8]) {
             _ => {
                 now += Duration::from_micros(u64::from(what) * 100);
                 let program = running[flow];
-                let fields = programs.iter().find(|(uid, _)| *uid == program).map_or(0, |(_, n)| *n);
+                let fields = programs
+                    .iter()
+                    .find(|(uid, _)| *uid == program)
+                    .map_or(0, |(_, n)| *n);
                 let fields: Vec<u64> = (0..fields).map(|_| input.number()).collect();
                 let report = Event::Report {
                     flow: flow as u64,

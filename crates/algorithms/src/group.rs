@@ -18,7 +18,9 @@ mod window;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ccplane_agent::{Algorithm, Batch, Control, DynAlgorithm, FlowId, FlowInfo, FlowStats, Programs, Report, boxed};
+use ccplane_agent::{
+    Algorithm, Batch, Control, DynAlgorithm, FlowId, FlowInfo, FlowStats, Programs, Report, boxed,
+};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
@@ -166,7 +168,8 @@ impl Group {
             (number, _) => match number.parse() {
                 Ok(flows) if (1..=MOST_FLOWS).contains(&flows) => Some(flows),
                 _ => {
-                    let expected = format!("it is `auto`, `off` or a whole number from 1 to {MOST_FLOWS}");
+                    let expected =
+                        format!("it is `auto`, `off` or a whole number from 1 to {MOST_FLOWS}");
                     return Err(BadParameter::value("as", number, expected));
                 }
             },
@@ -221,7 +224,10 @@ impl Group {
         match begins {
             Some(segments) => window.begin(segments),
             None if starting => {}
-            None => window.heard(heard.acked as f64 / member.mss, heard.counted as f64 / member.mss),
+            None => window.heard(
+                heard.acked as f64 / member.mss,
+                heard.counted as f64 / member.mss,
+            ),
         }
         let packets = heard.lost.saturating_add(heard.late).max(u64::from(cut));
         window.lost(packets, heard.epoch, cut, timed_out);
@@ -295,15 +301,22 @@ impl Group {
             .map(Window::total);
         for (id, member) in &mut self.members {
             let Some(order) = member.news() else { continue };
-            let Some(mut control) = control.flow(*id) else { continue };
+            let Some(mut control) = control.flow(*id) else {
+                continue;
+            };
             for (name, value) in order.named() {
                 control.set(name, value);
             }
             member.tell(count, total, &mut control);
         }
         if self.timer.is_none() && !self.members.is_empty() {
-            let slowest = self.members.values().map(|member| member.rtt).fold(0.0, f64::max);
-            let after = Duration::from_nanos((slowest.min(1.0) * 1e9) as u64).clamp(LOOKS.0, LOOKS.1);
+            let slowest = self
+                .members
+                .values()
+                .map(|member| member.rtt)
+                .fold(0.0, f64::max);
+            let after =
+                Duration::from_nanos((slowest.min(1.0) * 1e9) as u64).clamp(LOOKS.0, LOOKS.1);
             self.timer = Some(control.now() + after);
             control.after(after);
         }
@@ -313,7 +326,8 @@ impl Group {
         for member in self.members.values_mut() {
             if let Some(window) = &mut member.own {
                 window.grow(now, member.rtt);
-                let (starting, total, epoch) = (window.is_starting(), window.total(), window.epoch());
+                let (starting, total, epoch) =
+                    (window.is_starting(), window.total(), window.epoch());
                 member.wish(starting, total.floor(), epoch);
             }
         }
@@ -337,7 +351,10 @@ impl Group {
         window.grow(now, rtt);
         self.shares.iter_mut().for_each(Owner::clear);
         for member in inside() {
-            let own = [member.rtt, rtt, 1.0].into_iter().find(|rtt| *rtt > 0.0).unwrap_or(1.0);
+            let own = [member.rtt, rtt, 1.0]
+                .into_iter()
+                .find(|rtt| *rtt > 0.0)
+                .unwrap_or(1.0);
             let part = Part {
                 weight: member.weight * own,
                 wants: member.wants_segments,
@@ -363,7 +380,11 @@ impl Group {
         let mut next = vec![0; self.shares.len()];
         for member in self.members.values_mut().filter(|member| member.inside) {
             let at = &mut next[member.owner];
-            let part = self.shares[member.owner].parts.get(*at).copied().unwrap_or_default();
+            let part = self.shares[member.owner]
+                .parts
+                .get(*at)
+                .copied()
+                .unwrap_or_default();
             *at += 1;
             member.wish(starting, part.gets, epoch);
         }
@@ -396,7 +417,11 @@ impl Group {
                 true => 1.0,
                 false => owner.gets / (LEAST_RATE * owner.parts.len() as f64),
             };
-            let rtt = if member.rtt > 0.0 { member.rtt } else { UNHEARD };
+            let rtt = if member.rtt > 0.0 {
+                member.rtt
+            } else {
+                UNHEARD
+            };
             let begins = match owner.fits && member.wants_rate < f64::INFINITY {
                 true => (BEGINS * member.mss / rtt).min(total),
                 false => 0.0,
@@ -431,7 +456,11 @@ impl Group {
             return;
         }
         let window = LEAST_SEGMENTS as u64 * info.mss.get().max(1);
-        let pace = if self.limit.is_some() { LEAST_RATE as u64 } else { 0 };
+        let pace = if self.limit.is_some() {
+            LEAST_RATE as u64
+        } else {
+            0
+        };
         let variables = [("wish", window), ("stamp", 0), ("seen", 0), ("pace", pace)];
         control.program("member", &variables);
         if pace > 0 {
@@ -475,7 +504,9 @@ impl Algorithm for Group {
     }
 
     fn needs(&self) -> Capabilities {
-        let needs = Capabilities::CWND.with(Capabilities::RTT).with(Capabilities::RECOVERY);
+        let needs = Capabilities::CWND
+            .with(Capabilities::RTT)
+            .with(Capabilities::RECOVERY);
         match self.limit {
             Some(_) => needs.with(Capabilities::PACING),
             None => needs,
@@ -559,7 +590,9 @@ impl Algorithm for Group {
             Reporting::Ack | Reporting::Rtt => 0.0,
         };
         let now = control.now();
-        self.members.values_mut().for_each(|member| member.look(now, every));
+        self.members
+            .values_mut()
+            .for_each(|member| member.look(now, every));
         self.divide(now);
         self.tell(control);
     }

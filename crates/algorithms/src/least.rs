@@ -29,7 +29,9 @@ impl Least {
     pub fn update(&mut self, now: Time, rtt: u64) -> Option<u64> {
         if rtt < INFINITY {
             match self.parts.back_mut() {
-                Some((began, least)) if now.since(*began) < self.over / PARTS => *least = rtt.min(*least),
+                Some((began, least)) if now.since(*began) < self.over / PARTS => {
+                    *least = rtt.min(*least)
+                }
                 _ => self.parts.push_back((now, rtt)),
             }
         }
@@ -58,7 +60,11 @@ mod tests {
         assert_eq!(least.update(at(1), 20), Some(20));
         assert_eq!(least.update(at(30), 50), Some(20));
         for minute in 1..10 {
-            assert_eq!(least.update(at(1 + 60 * minute), 50), Some(20), "minute {minute}");
+            assert_eq!(
+                least.update(at(1 + 60 * minute), 50),
+                Some(20),
+                "minute {minute}"
+            );
         }
         assert_eq!(least.update(at(601), 60), Some(50));
         assert_eq!(least.parts.len(), 10);

@@ -26,7 +26,11 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let target = parameters.read("target", TARGET)?;
     if target.as_micros() == 0 {
-        return Err(BadParameter::value("target", target.to_string(), "it is at least 1us"));
+        return Err(BadParameter::value(
+            "target",
+            target.to_string(),
+            "it is at least 1us",
+        ));
     }
     Ok(boxed(LedbatPlusPlus { target }))
 }
@@ -86,8 +90,13 @@ impl Phase {
             Phase::Starting if avoiding => Phase::Steady {
                 next: now + Duration::from_micros(srtt) * FIRST_AFTER,
             },
-            Phase::Steady { next } if avoiding && now >= next => Phase::Slowing { since: now, made },
-            Phase::Slowing { since, made: before } if avoiding && made > before => Phase::Steady {
+            Phase::Steady { next } if avoiding && now >= next => {
+                Phase::Slowing { since: now, made }
+            }
+            Phase::Slowing {
+                since,
+                made: before,
+            } if avoiding && made > before => Phase::Steady {
                 next: now + now.since(since) * QUIET,
             },
             phase => phase,
@@ -111,7 +120,9 @@ impl Algorithm for LedbatPlusPlus {
     }
 
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND.with(Capabilities::RTT).with(Capabilities::RECOVERY)
+        Capabilities::CWND
+            .with(Capabilities::RTT)
+            .with(Capabilities::RECOVERY)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {

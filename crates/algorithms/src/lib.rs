@@ -58,7 +58,10 @@ use ccplane_agent::DynAlgorithm;
 pub const FOR_GATEWAYS: [&str; 2] = [autorate::DOC.name, bundler::DOC.name];
 
 /// A built-in algorithm by name, see [`Registry::by_name`].
-pub fn by_name(name: &str, parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> {
+pub fn by_name(
+    name: &str,
+    parameters: &Parameters,
+) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> {
     Registry::builtin().by_name(name, parameters)
 }
 

@@ -207,11 +207,15 @@ impl Nimbus {
             return;
         }
         let capacity = flow.capacity.get();
-        let Some(reading) = flow.detector.read(&mut self.fourier, capacity, flow.frequency()) else {
+        let Some(reading) = flow
+            .detector
+            .read(&mut self.fourier, capacity, flow.frequency())
+        else {
             return;
         };
         let _ = flow.capacity.learn(reading.capacity);
-        let changed = self.competitive != Competitive::Off && flow.switch.judge(now, &reading, flow.unread, capacity);
+        let changed = self.competitive != Competitive::Off
+            && flow.switch.judge(now, &reading, flow.unread, capacity);
         flow.unread = 0;
         if changed {
             flow.change(rtt, base);
@@ -327,7 +331,8 @@ impl Algorithm for Nimbus {
             flow.rtt = rtt as f64 / rtts as f64 / 1e6;
             flow.standing.add(least_rtt.max(1) as f64 / 1e6, rtts);
         }
-        let (sent, received, rtt, standing) = (flow.sent, flow.received, flow.rtt, flow.standing.get());
+        let (sent, received, rtt, standing) =
+            (flow.sent, flow.received, flow.rtt, flow.standing.get());
         if base >= INFINITY || rtt == 0.0 || sent == 0.0 || received == 0.0 {
             return;
         }
@@ -377,7 +382,8 @@ impl Algorithm for Nimbus {
                 if reductions > 0 || timeouts > 0 {
                     flow.competitor.reduce(&self.cubic, timeouts > 0);
                 } else if limited == 0 {
-                    flow.competitor.acked(&self.cubic, now, acked / flow.mss, rtt);
+                    flow.competitor
+                        .acked(&self.cubic, now, acked / flow.mss, rtt);
                 }
                 flow.rate = flow.competitor.window() * flow.mss / rtt;
                 flow.copa = Copa::at(flow.rate * rtt);

@@ -62,7 +62,10 @@ impl Step {
         let decide = match self {
             Step::Every(every) => format!("(>= Micros {})", every.as_nanos() / 1000),
             Step::RoundTrip => "(>= Micros Flow.srtt_us)".to_owned(),
-            Step::Report => "(|| (> Ack.lost_pkts_sample 0) Flow.was_timeout (>= Micros Flow.srtt_us))".to_owned(),
+            Step::Report => {
+                "(|| (> Ack.lost_pkts_sample 0) Flow.was_timeout (>= Micros Flow.srtt_us))"
+                    .to_owned()
+            }
         };
         include_str!("outside/outside.ccp").replace("(when DECIDE", &format!("(when {decide}"))
     }
@@ -137,7 +140,9 @@ impl Algorithm for Outside {
     }
 
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND.with(Capabilities::RTT).with(Capabilities::TIMERS)
+        Capabilities::CWND
+            .with(Capabilities::RTT)
+            .with(Capabilities::TIMERS)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> FlowId {
@@ -167,7 +172,9 @@ impl Algorithm for Outside {
     fn on_timer(&mut self, control: &mut Control<'_>) {
         for seat in self.seats.lock().iter_mut() {
             seat.due = None;
-            let Some(decision) = seat.decision.take() else { continue };
+            let Some(decision) = seat.decision.take() else {
+                continue;
+            };
             let Some(mut flow) = control.flow(seat.flow) else {
                 continue;
             };
@@ -229,14 +236,18 @@ mod tests {
         let began = script.transport.cwnd;
         let mut lost = 0;
         while seats.lock()[0].due.is_none() {
-            script.ack(Duration::from_millis(3), |signals| signals.lost_pkts_sample = 1);
+            script.ack(Duration::from_millis(3), |signals| {
+                signals.lost_pkts_sample = 1
+            });
             lost += 1;
         }
         assert!(
             (4..=5).contains(&lost),
             "ten milliseconds are in the fourth, or in the fifth"
         );
-        let totals = seats.lock()[0].due.map(|(_, totals)| (totals.lost, totals.cwnd));
+        let totals = seats.lock()[0]
+            .due
+            .map(|(_, totals)| (totals.lost, totals.cwnd));
         assert_eq!(totals, Some((lost, began)));
     }
 }

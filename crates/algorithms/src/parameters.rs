@@ -54,7 +54,11 @@ pub enum BadParameter {
 
 impl BadParameter {
     /// A value that cannot be used, and what it may be.
-    pub fn value(name: &str, value: impl Into<String>, expected: impl Into<String>) -> BadParameter {
+    pub fn value(
+        name: &str,
+        value: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> BadParameter {
         BadParameter::Value {
             name: name.to_owned(),
             value: value.into(),
@@ -79,7 +83,9 @@ impl Parameters {
 
     /// Names and values.
     pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// One more, or another value for the same.
@@ -114,7 +120,12 @@ impl Parameters {
     }
 
     /// What the value of `name` stands for, one of these words.
-    pub(crate) fn choice<T: Copy>(&self, name: &str, default: T, words: &[(&str, T)]) -> Result<T, BadParameter> {
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        name: &str,
+        default: T,
+        words: &[(&str, T)],
+    ) -> Result<T, BadParameter> {
         let Some(value) = self.get(name) else {
             return Ok(default);
         };
@@ -126,7 +137,13 @@ impl Parameters {
     }
 
     /// The number that `name` has, above `least` and not above `most`.
-    pub(crate) fn within(&self, name: &str, default: f64, least: f64, most: f64) -> Result<f64, BadParameter> {
+    pub(crate) fn within(
+        &self,
+        name: &str,
+        default: f64,
+        least: f64,
+        most: f64,
+    ) -> Result<f64, BadParameter> {
         let Some(value) = self.get(name) else {
             return Ok(default);
         };
@@ -172,7 +189,11 @@ impl FromStr for Parameters {
     /// `name=value`, separated by `,` or `+`.
     fn from_str(text: &str) -> Result<Parameters, BadParameter> {
         let mut parameters = Parameters::new();
-        for part in text.split([',', '+']).map(str::trim).filter(|part| !part.is_empty()) {
+        for part in text
+            .split([',', '+'])
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
             let (name, value) = part
                 .split_once('=')
                 .ok_or_else(|| BadParameter::Form(part.to_owned()))?;

@@ -9,8 +9,8 @@ use ccplane_agent::DynAlgorithm;
 use ccplane_lang::TextAlgorithm;
 
 use crate::{
-    BadParameter, ParameterDoc, Parameters, autorate, bbr, bundler, constant, copa, cubic, dctcp, dx, group, ledbat,
-    nimbus, reno, swift, text, timely, vegas, vivace,
+    BadParameter, ParameterDoc, Parameters, autorate, bbr, bundler, constant, copa, cubic, dctcp,
+    dx, group, ledbat, nimbus, reno, swift, text, timely, vegas, vivace,
 };
 
 /// Algorithms by name. A value, so that a user's own `main` can add to it what the command then offers everywhere.
@@ -28,7 +28,8 @@ struct Files {
 
 type Read = dyn Fn(&str) -> io::Result<String> + Send + Sync;
 
-type Python = dyn Fn(&str, &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> + Send + Sync;
+type Python =
+    dyn Fn(&str, &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> + Send + Sync;
 
 /// How the path of a text ends.
 const TEXT: &str = ".ccp";
@@ -118,7 +119,10 @@ impl Registry {
     pub fn add(
         mut self,
         doc: AlgorithmDoc,
-        make: impl Fn(&Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> + Send + Sync + 'static,
+        make: impl Fn(&Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter>
+        + Send
+        + Sync
+        + 'static,
     ) -> Registry {
         self.entries.retain(|entry| entry.doc.name != doc.name);
         self.entries.push(Entry {
@@ -130,7 +134,10 @@ impl Registry {
 
     /// And texts: a name that ends in `.ccp` is the path of one, which `read` gets.
     #[must_use]
-    pub fn with_files(self, read: impl Fn(&str) -> io::Result<String> + Send + Sync + 'static) -> Registry {
+    pub fn with_files(
+        self,
+        read: impl Fn(&str) -> io::Result<String> + Send + Sync + 'static,
+    ) -> Registry {
         let files = Files {
             read: Box::new(read),
             known: Mutex::default(),
@@ -147,7 +154,10 @@ impl Registry {
     pub fn with_python(
         self,
         python: PathBuf,
-        read: impl Fn(&str, &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> + Send + Sync + 'static,
+        read: impl Fn(&str, &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm>
+        + Send
+        + Sync
+        + 'static,
     ) -> Registry {
         Registry {
             python: Some((python, Box::new(read))),
@@ -161,7 +171,11 @@ impl Registry {
     }
 
     /// Makes an algorithm. A parameter that it does not have is an error that lists those it has.
-    pub fn by_name(&self, name: &str, parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> {
+    pub fn by_name(
+        &self,
+        name: &str,
+        parameters: &Parameters,
+    ) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> {
         if let Some(files) = self.files.as_ref().filter(|_| name.ends_with(TEXT)) {
             let text = files.text(name)?;
             let known = text.parameters().iter().map(|p| p.name.as_str());
@@ -183,7 +197,11 @@ impl Registry {
                 known: self.names().map(str::to_owned).collect(),
             });
         };
-        no_strays(name, parameters, entry.doc.parameters.iter().map(|p| p.name))?;
+        no_strays(
+            name,
+            parameters,
+            entry.doc.parameters.iter().map(|p| p.name),
+        )?;
         Ok((entry.make)(parameters)?)
     }
 
@@ -233,7 +251,8 @@ impl Files {
         if let Some(text) = known.get(path) {
             return Ok(text.clone());
         }
-        let source = (self.read)(path).map_err(|e| UnknownAlgorithm::Text(format!("{path} cannot be read: {e}")))?;
+        let source = (self.read)(path)
+            .map_err(|e| UnknownAlgorithm::Text(format!("{path} cannot be read: {e}")))?;
         let text = TextAlgorithm::read(&source)
             .map_err(|problems| UnknownAlgorithm::Text(format!("{:#}", problems.named(path))))?;
         let text = Arc::new(text);
@@ -292,7 +311,11 @@ mod tests {
                 .parameters
                 .iter()
                 .fold(Parameters::new(), |p, doc| p.with(doc.name, doc.default));
-            assert!(Registry::builtin().by_name(doc.name, &all).is_ok(), "{}", doc.name);
+            assert!(
+                Registry::builtin().by_name(doc.name, &all).is_ok(),
+                "{}",
+                doc.name
+            );
         }
     }
 
@@ -305,6 +328,9 @@ mod tests {
         };
         let registry = two().add(doc, reno::make);
         assert!(registry.by_name("mine", &Parameters::new()).is_ok());
-        assert_eq!(registry.names().collect::<Vec<_>>(), ["reno", "cubic", "mine"]);
+        assert_eq!(
+            registry.names().collect::<Vec<_>>(),
+            ["reno", "cubic", "mine"]
+        );
     }
 }

@@ -8,7 +8,11 @@ use crate::{AlgorithmDoc, BadParameter, Exit, Parameters, WindowOptions};
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "reno",
     doc: "NewReno (RFC 5681, RFC 6582): one segment an RTT, half the window at a loss",
-    parameters: &[WindowOptions::REPORT, WindowOptions::SLOW_START, WindowOptions::SPLIT],
+    parameters: &[
+        WindowOptions::REPORT,
+        WindowOptions::SLOW_START,
+        WindowOptions::SPLIT,
+    ],
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {

@@ -4,7 +4,8 @@
 //! them the threshold, they bring the window there; after a timeout the program raises it again from one segment.
 
 /// Declarations that the clauses need. The first line belongs into the `Report` block.
-pub(crate) const REPORTED: &str = "(volatile timeouts 0) (volatile reductions 0) (cwnd 0) (ssthresh 0)";
+pub(crate) const REPORTED: &str =
+    "(volatile timeouts 0) (volatile reductions 0) (cwnd 0) (ssthresh 0)";
 /// See [`REPORTED`]. `recovering`: the last call was in a repair; `in_loss`: that began with a timeout; `before`: the
 /// window before a reduction. At a timeout the transport has changed it already, so the last one counts.
 pub(crate) const DECLARED: &str = "(recovering false) (in_loss false) (before 0)";
@@ -47,8 +48,7 @@ pub(crate) const REMEMBER: &str = "(when true
 
 /// Whether the window may grow: something is acknowledged in order, the window limits sending, and no fast recovery is
 /// under way.
-pub(crate) const MAY_GROW: &str =
-    "(&& (> Ack.bytes_acked 0) Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))";
+pub(crate) const MAY_GROW: &str = "(&& (> Ack.bytes_acked 0) Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))";
 
 /// By what it grows: packets newly delivered, as Linux counts (`acked_sacked`). After a timeout, one ACK for all that was
 /// SACKed before it says nothing new of the path; counted in bytes it would open the window at once.
@@ -96,6 +96,11 @@ mod tests {
             (s.lost_pkts_sample, s.bytes_in_flight) = (1, 100_000)
         });
         // Program and agent know the segment as 1,000 bytes.
-        assert_eq!(script.transport.cwnd % 1_000, 0, "{}", script.transport.cwnd);
+        assert_eq!(
+            script.transport.cwnd % 1_000,
+            0,
+            "{}",
+            script.transport.cwnd
+        );
     }
 }

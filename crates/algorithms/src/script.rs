@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use ccplane_agent::{Agent, DatapathId, DatapathInfo, DynAlgorithm, FlowId, FlowInfo, Options};
-use ccplane_datapath::{self as datapath, Capabilities, Limits, Outcome, ProgramTable, Signals, Target, Transport};
+use ccplane_datapath::{
+    self as datapath, Capabilities, Limits, Outcome, ProgramTable, Signals, Target, Transport,
+};
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{Command, Event};
 
@@ -55,7 +57,8 @@ pub(crate) struct Script {
 impl Script {
     /// A fresh flow of ten segments of [`MSS`].
     pub fn new(algorithm: &str, parameters: &str) -> Script {
-        Script::on(everything(), algorithm, parameters).expect("a datapath that can do everything suffices")
+        Script::on(everything(), algorithm, parameters)
+            .expect("a datapath that can do everything suffices")
     }
 
     /// The same where the datapath can do only so much; `None` where the algorithm refuses it.
@@ -113,7 +116,9 @@ impl Script {
             reports: 0,
             refused: false,
         };
-        script.agent.handle(now, DATAPATH, Event::Ready { datapath: info });
+        script
+            .agent
+            .handle(now, DATAPATH, Event::Ready { datapath: info });
         script.obey();
         if script.refused {
             return None;
@@ -149,7 +154,10 @@ impl Script {
                     let (uid, updates) = (*uid, updates.as_slice());
                     (datapath::Command::SetProgram { uid, updates }, updates)
                 }
-                Command::Update { updates, .. } => (datapath::Command::Update(updates.as_slice()), updates.as_slice()),
+                Command::Update { updates, .. } => (
+                    datapath::Command::Update(updates.as_slice()),
+                    updates.as_slice(),
+                ),
                 Command::Release { .. } => (datapath::Command::Release, &[][..]),
             };
             for update in updates {
@@ -159,7 +167,9 @@ impl Script {
                 };
                 self.orders.insert(target, update.value);
             }
-            self.flow.apply(now, &command, &self.programs).expect("accepted");
+            self.flow
+                .apply(now, &command, &self.programs)
+                .expect("accepted");
         }
     }
 
@@ -246,7 +256,11 @@ impl Script {
             datapath: DATAPATH,
             flow: FLOW,
         };
-        let said = self.agent.gauges(id).iter().find(|(known, _)| *known == name);
+        let said = self
+            .agent
+            .gauges(id)
+            .iter()
+            .find(|(known, _)| *known == name);
         said.map(|(_, value)| *value)
     }
 }
@@ -328,15 +342,20 @@ pub(crate) mod tests {
         ];
         let registry = Registry::builtin();
         let all = registry.names().map(|name| (name, ""));
-        all.chain(others).map(|(name, form)| (name.to_owned(), form)).collect()
+        all.chain(others)
+            .map(|(name, form)| (name.to_owned(), form))
+            .collect()
     }
 
     #[test]
     fn programs_fit_every_datapath_of_ours() {
         for (algorithm, parameters) in forms() {
-            let made = Registry::builtin().by_name(&algorithm, &parameters.parse().expect("well-formed"));
+            let made =
+                Registry::builtin().by_name(&algorithm, &parameters.parse().expect("well-formed"));
             let mut agent = Agent::new(Options::default());
-            agent.add_boxed(made.expect("built in")).expect("it compiles");
+            agent
+                .add_boxed(made.expect("built in"))
+                .expect("it compiles");
             for program in agent.hosted().flat_map(|hosted| &hosted.programs) {
                 let cost = program.compiled.cost();
                 println!("{algorithm} {}: {cost:?}", program.name);

@@ -27,12 +27,18 @@ pub enum Exit {
 }
 
 impl SlowStart {
-    pub(crate) const WORDS: [(&str, SlowStart); 2] = [("datapath", SlowStart::Datapath), ("agent", SlowStart::Agent)];
+    pub(crate) const WORDS: [(&str, SlowStart); 2] = [
+        ("datapath", SlowStart::Datapath),
+        ("agent", SlowStart::Agent),
+    ];
 }
 
 impl Exit {
-    pub(crate) const WORDS: [(&str, Exit); 3] =
-        [("linux", Exit::Linux), ("rfc9406", Exit::Rfc9406), ("off", Exit::Off)];
+    pub(crate) const WORDS: [(&str, Exit); 3] = [
+        ("linux", Exit::Linux),
+        ("rfc9406", Exit::Rfc9406),
+        ("off", Exit::Off),
+    ];
 
     /// Declarations that the clauses need, beside those of the window program.
     pub(crate) fn declarations(self) -> &'static str {

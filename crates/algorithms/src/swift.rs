@@ -199,13 +199,25 @@ impl Algorithm for Swift {
     }
 
     fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
-        let &[_acked, _lost, _timeouts, _decreases, _rtt, full_rtt, min_rtt, window] = report.fields() else {
+        let &[
+            _acked,
+            _lost,
+            _timeouts,
+            _decreases,
+            _rtt,
+            full_rtt,
+            min_rtt,
+            window,
+        ] = report.fields()
+        else {
             return;
         };
         let Some(base) = flow.base.update(full_rtt, min_rtt) else {
             return;
         };
-        let target = self.target.delay(window as f64 / FRACTION / flow.mss, base as f64);
+        let target = self
+            .target
+            .delay(window as f64 / FRACTION / flow.mss, base as f64);
         // The cast saturates; a target is 1 µs at least.
         let target = (libm::rint(target) as u64).clamp(1, UNKNOWN);
         if target != flow.target {
@@ -223,7 +235,11 @@ impl Swift {
     /// 1000gbit ends the pacing.
     fn program(&self) -> String {
         let parts = |share: f64| libm::rint(share * 1024.0) as u64;
-        let (ai, beta, least_kept) = (parts(self.ai).max(1), parts(self.beta), 1024 - parts(self.max_mdf));
+        let (ai, beta, least_kept) = (
+            parts(self.ai).max(1),
+            parts(self.beta),
+            1024 - parts(self.max_mdf),
+        );
         format!(
             "(def
     (Report
@@ -347,7 +363,10 @@ mod tests {
         let peak = script.transport.cwnd;
         script.round(RTT);
         let growth = script.transport.cwnd - peak;
-        assert!((MSS * 9 / 10..=MSS).contains(&growth), "{growth} bytes in an RTT");
+        assert!(
+            (MSS * 9 / 10..=MSS).contains(&growth),
+            "{growth} bytes in an RTT"
+        );
     }
 
     /// Handshake 20 µs, full packets 140 µs: the target is of the latter, and a small packet
@@ -365,7 +384,11 @@ mod tests {
             }
             target
         };
-        assert_eq!(last(100, 22), 25, "1.25 handshakes while all packets are small");
+        assert_eq!(
+            last(100, 22),
+            25,
+            "1.25 handshakes while all packets are small"
+        );
         assert_eq!(last(MSS, 140), 175);
         assert_eq!(last(100, 22), 175);
     }
@@ -378,7 +401,10 @@ mod tests {
             script.round(RTT);
         }
         let grown = script.transport.cwnd - before;
-        assert!((4 * MSS..=5 * MSS).contains(&grown), "{grown} bytes in 5 RTTs");
+        assert!(
+            (4 * MSS..=5 * MSS).contains(&grown),
+            "{grown} bytes in 5 RTTs"
+        );
         assert_eq!(script.faults(), 0);
     }
 
@@ -390,7 +416,10 @@ mod tests {
             let before = script.transport.cwnd as f64;
             rtt(&mut script, Duration::from_millis(1), millis);
             let after = script.transport.cwnd;
-            assert!((after as f64 / before - kept).abs() < 0.01, "{before} -> {after}");
+            assert!(
+                (after as f64 / before - kept).abs() < 0.01,
+                "{before} -> {after}"
+            );
             rtt(&mut script, Duration::from_millis(millis / 2), millis);
             assert_eq!(script.transport.cwnd, after, "not again within an RTT");
             rtt(&mut script, Duration::from_millis(millis), millis);
@@ -406,7 +435,12 @@ mod tests {
         assert!((script.transport.cwnd as f64 / before - 0.5).abs() < 0.01);
         for _ in 0..5 {
             let _ = script.ack(Duration::from_millis(200), |s| {
-                (s.was_timeout, s.packets_acked, s.bytes_acked, s.rtt_sample_us) = (1, 0, 0, 0);
+                (
+                    s.was_timeout,
+                    s.packets_acked,
+                    s.bytes_acked,
+                    s.rtt_sample_us,
+                ) = (1, 0, 0, 0);
             });
         }
         assert_eq!(script.window(), 2, "two packets are in flight at least");
@@ -454,8 +488,16 @@ mod tests {
     fn the_target_is_the_papers_curve() {
         let target = target(Some(25.0), Some(100.0));
         let at = |window| target.delay(window, 20.0);
-        assert!((at(1.0) - (25.0 + 32.656 - 3.2656)).abs() < 1e-3, "{}", at(1.0));
-        assert!((at(16.0) - (25.0 + 8.164 - 3.2656)).abs() < 1e-3, "{}", at(16.0));
+        assert!(
+            (at(1.0) - (25.0 + 32.656 - 3.2656)).abs() < 1e-3,
+            "{}",
+            at(1.0)
+        );
+        assert!(
+            (at(16.0) - (25.0 + 8.164 - 3.2656)).abs() < 1e-3,
+            "{}",
+            at(16.0)
+        );
         assert_eq!(at(100.0), 25.0, "from fs_max on there is nothing more");
         assert_eq!(at(5000.0), 25.0);
         assert!((at(0.1) - 125.0).abs() < 1e-9, "all of the range at fs_min");

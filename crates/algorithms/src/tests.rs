@@ -11,7 +11,10 @@ use crate::{Parameters, Registry};
 /// Each parameter of each algorithm with each of its words, one at a time, and reports by interval.
 fn variants(name: &str) -> Vec<Parameters> {
     let registry = Registry::builtin();
-    let doc = registry.docs().find(|doc| doc.name == name).expect("it is built in");
+    let doc = registry
+        .docs()
+        .find(|doc| doc.name == name)
+        .expect("it is built in");
     let words = doc
         .parameters
         .iter()
@@ -106,7 +109,9 @@ fn tell(name: &str, mss: u64, times: &[Time], values: &[u64]) {
                     | Command::Heartbeat { .. } => {}
                 }
             }
-            let running = programs.iter().find(|program| Some(program.uid()) == running);
+            let running = programs
+                .iter()
+                .find(|program| Some(program.uid()) == running);
             let running = running.expect("the flow was set a program");
             for zero in 0..=running.report_vars() {
                 let mut fields = vec![value; running.report_vars()];
@@ -190,8 +195,14 @@ fn no_sample_counts_twice() {
 
 /// State of a flow after each run, in which the RTT moves between 20 and 50 ms, and every window is
 /// followed by runs without an acknowledgement. `repeats`: those runs see the last sample again.
-fn life(capabilities: Capabilities, name: &str, parameters: &str, repeats: bool) -> Vec<(u64, u64, u64, Vec<u64>)> {
-    let mut script = Script::on(capabilities, name, parameters).expect("it needs what the datapath has");
+fn life(
+    capabilities: Capabilities,
+    name: &str,
+    parameters: &str,
+    repeats: bool,
+) -> Vec<(u64, u64, u64, Vec<u64>)> {
+    let mut script =
+        Script::on(capabilities, name, parameters).expect("it needs what the datapath has");
     let mut life = Vec::new();
     for window in 0..60u64 {
         let mut rtt = 20_000;
@@ -214,5 +225,10 @@ fn life(capabilities: Capabilities, name: &str, parameters: &str, repeats: bool)
 
 fn state(script: &Script) -> (u64, u64, u64, Vec<u64>) {
     let transport = &script.transport;
-    (transport.cwnd, transport.rate, transport.ssthresh, script.report())
+    (
+        transport.cwnd,
+        transport.rate,
+        transport.ssthresh,
+        script.report(),
+    )
 }

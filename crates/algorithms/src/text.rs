@@ -26,7 +26,11 @@ pub(crate) fn make(
     // It compiled with its defaults; a value of the same kind changes no more than a number, which folding may find too large.
     let compiled = compile(&program, &Limits::default()).map_err(|why| {
         let (name, value) = given.first().copied().unwrap_or_default();
-        BadParameter::value(name, value, format!("with it the program does not compile: {why}"))
+        BadParameter::value(
+            name,
+            value,
+            format!("with it the program does not compile: {why}"),
+        )
     })?;
     Ok(boxed(Text {
         path: path.to_owned(),
@@ -88,7 +92,8 @@ mod tests {
     use crate::script::{MSS, Script};
     use crate::{Registry, UnknownAlgorithm};
 
-    const MINE: &str = "(algorithm mine (needs cwnd) (param step 2 1 9) (init Cwnd (* 20 Flow.mss)))
+    const MINE: &str =
+        "(algorithm mine (needs cwnd) (param step 2 1 9) (init Cwnd (* 20 Flow.mss)))
 (def (grown 0))
 (when (> Ack.packets_acked 0) (:= Cwnd (+ Cwnd (* step Flow.mss))) (:= grown (+ grown 1)))";
 
@@ -112,10 +117,17 @@ mod tests {
     fn a_path_names_the_text_in_its_file() {
         let made = registry().by_name("./mine.ccp", &Parameters::new().with("step", "3"));
         let mine = made.unwrap_or_else(|why| panic!("{why}"));
-        assert_eq!((mine.name(), mine.kernel_name().as_str()), ("./mine.ccp", "ccp_mine"));
+        assert_eq!(
+            (mine.name(), mine.kernel_name().as_str()),
+            ("./mine.ccp", "ccp_mine")
+        );
         let mut script = Script::of(mine).expect("it needs a window only");
         script.ack(Duration::from_millis(1), |_| {});
-        assert_eq!(script.transport.cwnd, 23 * MSS, "twenty to begin with, and three");
+        assert_eq!(
+            script.transport.cwnd,
+            23 * MSS,
+            "twenty to begin with, and three"
+        );
         script.ack(Duration::from_millis(1), |_| {});
         assert_eq!(script.transport.cwnd, 26 * MSS);
     }
@@ -124,9 +136,15 @@ mod tests {
     fn what_is_wrong_names_the_file() {
         assert!(refused("./absent.ccp", "").contains("./absent.ccp"));
         let why = refused("bad.ccp", "");
-        assert!(why.contains("bad.ccp:1:43") && why.contains("`mss`"), "{why}");
+        assert!(
+            why.contains("bad.ccp:1:43") && why.contains("`mss`"),
+            "{why}"
+        );
         assert!(refused("./mine.ccp", "step=10").contains("between 1 and 9"));
-        assert!(refused("./mine.ccp", "stop=1").contains("`./mine.ccp` has no parameter `stop`; it has step"));
+        assert!(
+            refused("./mine.ccp", "stop=1")
+                .contains("`./mine.ccp` has no parameter `stop`; it has step")
+        );
         let without = Registry::empty().by_name("./mine.ccp", &Parameters::new());
         assert!(matches!(without, Err(UnknownAlgorithm::Name { .. })));
     }

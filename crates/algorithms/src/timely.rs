@@ -119,7 +119,11 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     if let (Some(low), Some(high)) = (low, high)
         && low >= high
     {
-        return Err(BadParameter::value("t_low", format!("{low}us"), "below t_high"));
+        return Err(BadParameter::value(
+            "t_low",
+            format!("{low}us"),
+            "below t_high",
+        ));
     }
     Ok(boxed(Timely {
         law,
@@ -176,10 +180,16 @@ struct Flow {
 impl Timely {
     /// Algorithm 1 of the paper, or algorithm 2 of Zhu et al.: the rate after a completion with this RTT.
     fn completed(&self, flow: &mut Flow, rtt: f64, base: f64, grows: bool) {
-        let difference = if flow.previous > 0.0 { rtt - flow.previous } else { 0.0 };
+        let difference = if flow.previous > 0.0 {
+            rtt - flow.previous
+        } else {
+            0.0
+        };
         flow.previous = rtt;
         flow.difference = (1.0 - self.alpha) * flow.difference + self.alpha * difference;
-        let unit = base.max(GRADIENT_PACKETS * flow.base.packet_time() as f64).max(1.0);
+        let unit = base
+            .max(GRADIENT_PACKETS * flow.base.packet_time() as f64)
+            .max(1.0);
         let gradient = flow.difference / unit;
         let low = self.low.unwrap_or(LOW * base);
         let high = self.high.unwrap_or(HIGH * base).max(low);
@@ -232,7 +242,9 @@ impl Algorithm for Timely {
     }
 
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND.with(Capabilities::PACING).with(Capabilities::RTT)
+        Capabilities::CWND
+            .with(Capabilities::PACING)
+            .with(Capabilities::RTT)
     }
 
     /// It paces at a rate of its own, so that an idle time ends without a burst.
@@ -282,7 +294,9 @@ impl Algorithm for Timely {
         }
         let window = (WINDOWS * flow.rate * rtt / 1e6) as u64;
         control.rate(Rate::from_bytes_per_sec(flow.rate as u64));
-        control.cwnd(Bytes::new(window.max(flow.mss.saturating_mul(LEAST_WINDOW))));
+        control.cwnd(Bytes::new(
+            window.max(flow.mss.saturating_mul(LEAST_WINDOW)),
+        ));
     }
 }
 
@@ -360,7 +374,11 @@ mod tests {
 
     #[test]
     fn between_them_the_gradient_decides() {
-        assert_eq!(after(Law::Original, 120.0, 100.0), 1e9 + 1.25e6, "falling: increase");
+        assert_eq!(
+            after(Law::Original, 120.0, 100.0),
+            1e9 + 1.25e6,
+            "falling: increase"
+        );
         // A rise of 8 µs: difference 7 µs, gradient 0.35: 1 - 0.8 * 0.35 = 0.72
         assert!((after(Law::Original, 92.0, 100.0) - 0.72e9).abs() < 1.0);
         assert!(

@@ -43,7 +43,11 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     };
     if vegas.beta < vegas.alpha {
         let expected = format!("it is at least alpha, {}", vegas.alpha);
-        return Err(BadParameter::value("beta", vegas.beta.to_string(), expected));
+        return Err(BadParameter::value(
+            "beta",
+            vegas.beta.to_string(),
+            expected,
+        ));
     }
     Ok(boxed(vegas))
 }
@@ -105,7 +109,9 @@ impl Algorithm for Vegas {
     }
 
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND.with(Capabilities::RTT).with(Capabilities::RECOVERY)
+        Capabilities::CWND
+            .with(Capabilities::RTT)
+            .with(Capabilities::RECOVERY)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> u64 {
@@ -115,7 +121,19 @@ impl Algorithm for Vegas {
     }
 
     fn on_report(&mut self, mss: &mut u64, report: &Report<'_>, control: &mut Control<'_>) {
-        let &[_, _, rounds, samples, rtt, base, _, reductions, cwnd, ssthresh] = report.fields() else {
+        let &[
+            _,
+            _,
+            rounds,
+            samples,
+            rtt,
+            base,
+            _,
+            reductions,
+            cwnd,
+            ssthresh,
+        ] = report.fields()
+        else {
             return;
         };
         // Slow start is the program's, and a reduction has answered what this round saw.

@@ -144,7 +144,10 @@ impl Seen {
     /// What it teaches, where it was to be sent at this rate, Mbit/s.
     fn worth(&self, rate: f64, mss: f64) -> Worth {
         let seconds = self.span_us.max(1) as f64 / 1e6;
-        let (sent, ordered) = (self.losses.sent as f64, rate * BYTES_PER_MBIT * seconds / mss);
+        let (sent, ordered) = (
+            self.losses.sent as f64,
+            rate * BYTES_PER_MBIT * seconds / mss,
+        );
         if self.limited || self.samples.n == 0 {
             Worth::Unknown
         } else if sent < (ordered * LEAST_HELD).min(ordered - SOME_PACKETS) {
@@ -163,7 +166,11 @@ impl Seen {
     fn sufficient(&self) -> f64 {
         let seconds = self.span_us as f64 / 1e6;
         let Slope { tolerance, .. } = self.samples.slope();
-        let exact = if tolerance.is_finite() { tolerance / APART } else { 1.0 };
+        let exact = if tolerance.is_finite() {
+            tolerance / APART
+        } else {
+            1.0
+        };
         let enough = SAMPLES_MIN / self.samples.n.max(1) as f64;
         seconds * libm::pow(exact, 2.0 / 3.0).max(enough)
     }
@@ -183,9 +190,19 @@ impl Flow {
 
     /// What an interval was worth; whether it was the last of its round.
     fn learn(&mut self, which: u64, worth: Worth, utility: Utility) -> bool {
-        if let (Stage::Starting { last, doubted: false }, Worth::Held(_)) = (self.stage, worth) {
+        if let (
+            Stage::Starting {
+                last,
+                doubted: false,
+            },
+            Worth::Held(_),
+        ) = (self.stage, worth)
+        {
             // The window of this interval had no room yet for what waits for an ACK.
-            self.stage = Stage::Starting { last, doubted: true };
+            self.stage = Stage::Starting {
+                last,
+                doubted: true,
+            };
             return true;
         }
         if let Worth::Held(rate) = worth {
@@ -204,7 +221,10 @@ impl Flow {
                         doubted: false,
                     };
                 } else if seen.slope.is_marginal() && !doubted {
-                    self.stage = Stage::Starting { last, doubted: true };
+                    self.stage = Stage::Starting {
+                        last,
+                        doubted: true,
+                    };
                 } else {
                     self.rate /= 2.0;
                     self.pair();
@@ -218,13 +238,25 @@ impl Flow {
                 };
                 false
             }
-            (Stage::Learning { faster_first, first }, second) => {
+            (
+                Stage::Learning {
+                    faster_first,
+                    first,
+                },
+                second,
+            ) => {
                 if let (Worth::Known(first), Worth::Known(second)) = (first, second) {
-                    let (fast, slow) = if faster_first { (first, second) } else { (second, first) };
+                    let (fast, slow) = if faster_first {
+                        (first, second)
+                    } else {
+                        (second, first)
+                    };
                     let [lost_fast, lost_slow] = Losses::parts(fast.losses, slow.losses);
                     let more = utility.of(fast.rate, fast.slope.significant(), lost_fast)
                         - utility.of(slow.rate, slow.slope.significant(), lost_slow);
-                    self.rate = self.ascent.follow(self.rate, more / (2.0 * APART * self.rate));
+                    self.rate = self
+                        .ascent
+                        .follow(self.rate, more / (2.0 * APART * self.rate));
                 }
                 self.pair();
                 true
@@ -250,7 +282,11 @@ impl Flow {
         let packets = PACKETS * self.mss / (self.rate * BYTES_PER_MBIT);
         let sufficient = self.sufficient.min(RTTS_MAX * srtt);
         let acks = ACKS_MIN * self.ack_interval;
-        let length = srtt.max(packets).max(sufficient).max(acks).clamp(SHORTEST, LONGEST);
+        let length = srtt
+            .max(packets)
+            .max(sufficient)
+            .max(acks)
+            .clamp(SHORTEST, LONGEST);
         let waiting = if self.burst > SOME_PACKETS {
             ROOM * self.burst * self.mss
         } else {
@@ -281,7 +317,9 @@ impl Algorithm for Vivace {
     }
 
     fn needs(&self) -> Capabilities {
-        Capabilities::CWND.with(Capabilities::RTT).with(Capabilities::PACING)
+        Capabilities::CWND
+            .with(Capabilities::RTT)
+            .with(Capabilities::PACING)
     }
 
     /// It paces at a rate of its own, so that an idle time ends without a burst.
@@ -368,7 +406,8 @@ impl Algorithm for Vivace {
             span_us,
         };
         flow.burst = (flow.burst * BURST_KEPT).max(burst as f64);
-        flow.ack_interval += LENGTH_GAIN * (span_us as f64 / 1e6 / n.max(1) as f64 - flow.ack_interval);
+        flow.ack_interval +=
+            LENGTH_GAIN * (span_us as f64 / 1e6 / n.max(1) as f64 - flow.ack_interval);
         flow.sufficient += LENGTH_GAIN * (seen.sufficient() - flow.sufficient);
         let [first, second] = flow.rates();
         let worth = seen.worth(if which == 1 { first } else { second }, flow.mss);

@@ -126,7 +126,9 @@ impl FromStr for Reporting {
             _ => match text.parse::<Duration>() {
                 Ok(every) if every.as_micros() > 0 => Ok(Reporting::Every(every)),
                 Ok(_) => Err("an interval is at least 1us".to_owned()),
-                Err(_) => Err("it is `auto`, `ack`, `rtt`, or an interval such as `10ms`".to_owned()),
+                Err(_) => {
+                    Err("it is `auto`, `ack`, `rtt`, or an interval such as `10ms`".to_owned())
+                }
             },
         }
     }
@@ -192,7 +194,10 @@ impl WindowOptions {
     };
 
     /// The parameters, with this default of `report`.
-    pub(crate) fn read(parameters: &Parameters, report: Reporting) -> Result<WindowOptions, BadParameter> {
+    pub(crate) fn read(
+        parameters: &Parameters,
+        report: Reporting,
+    ) -> Result<WindowOptions, BadParameter> {
         Ok(WindowOptions {
             report: parameters.read("report", report)?,
             slow_start: parameters.choice("slow_start", SlowStart::default(), &SlowStart::WORDS)?,
@@ -265,7 +270,10 @@ impl<L: Law> Algorithm for LossBased<L> {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow {
-        if Capabilities::RECOVERY.missing_from(control.capabilities()).is_empty() {
+        if Capabilities::RECOVERY
+            .missing_from(control.capabilities())
+            .is_empty()
+        {
             // A flow taken over may be in the middle of a recovery, whose reduction was made already.
             control.program("window", &[("recovering", u64::from(info.live))]);
         } else {
@@ -323,13 +331,25 @@ impl<L: Law> Algorithm for LossBased<L> {
             window: window / flow.mss + fraction.min(1.0),
             acked: acked as f64 / flow.mss,
             counted: counted as f64 / flow.mss,
-            rtt: if srtt < INFINITY { srtt as f64 / 1e6 } else { 0.0 },
+            rtt: if srtt < INFINITY {
+                srtt as f64 / 1e6
+            } else {
+                0.0
+            },
         };
         let growth = self.law.growth(&mut flow.law, &round);
         // A window's worth of ACKs covers whole segments.
-        let segment_every = if growth > 0.0 { window / growth } else { f64::INFINITY };
+        let segment_every = if growth > 0.0 {
+            window / growth
+        } else {
+            f64::INFINITY
+        };
         // At least one segment: more than one for a segment acknowledged is slow start.
-        self.steer(flow, segment_every.max(flow.mss).min(INFINITY as f64) as u64, control);
+        self.steer(
+            flow,
+            segment_every.max(flow.mss).min(INFINITY as f64) as u64,
+            control,
+        );
     }
 }
 

@@ -24,7 +24,9 @@ fn the_page_of_costs_is_true() {
     let mut page = HEAD.to_owned();
     for name in registry.names() {
         let mut agent = Agent::new(Options::default());
-        let algorithm = registry.by_name(name, &Parameters::new()).expect("built in");
+        let algorithm = registry
+            .by_name(name, &Parameters::new())
+            .expect("built in");
         agent.add_boxed(algorithm).expect("it compiles");
         for program in agent.hosted().flat_map(|hosted| &hosted.programs) {
             let cost = program.compiled.cost();

@@ -31,12 +31,21 @@ impl Rounds {
     }
 
     fn on(repairs: Capabilities, algorithm: &str, parameters: &str, bdp: u64) -> Rounds {
-        let all = [Capabilities::PACING, Capabilities::RTT, Capabilities::TIMERS, repairs];
+        let all = [
+            Capabilities::PACING,
+            Capabilities::RTT,
+            Capabilities::TIMERS,
+            repairs,
+        ];
         let capabilities = all.iter().fold(Capabilities::CWND, |all, c| all.with(*c));
         let parameters: Parameters = parameters.parse().expect("well-formed");
         let mut agent = Agent::new(Options::default());
         agent
-            .add_boxed(Registry::builtin().by_name(algorithm, &parameters).expect("built in"))
+            .add_boxed(
+                Registry::builtin()
+                    .by_name(algorithm, &parameters)
+                    .expect("built in"),
+            )
             .expect("compiles");
         let now = Time::from_micros(1_000);
         let tables = Tables::new(Limits::default(), capabilities);
@@ -110,7 +119,11 @@ impl Rounds {
         let (rtt, packets) = (self.rtt(), self.transport.cwnd / MSS);
         let acks = packets.div_ceil(2);
         for ack in 0..acks {
-            let segments = if ack + 1 == acks && packets % 2 == 1 { 1 } else { 2 };
+            let segments = if ack + 1 == acks && packets % 2 == 1 {
+                1
+            } else {
+                2
+            };
             self.transport.now += rtt / acks;
             self.srtt_us = if self.srtt_us == 0 {
                 rtt.as_micros()
@@ -166,7 +179,11 @@ impl Rounds {
             lost_pkts_sample: 3,
             ..self.signals()
         };
-        assert_eq!(self.call(again).ssthresh, None, "one reduction in a recovery");
+        assert_eq!(
+            self.call(again).ssthresh,
+            None,
+            "one reduction in a recovery"
+        );
         self.transport.now += self.rtt() / 2;
         self.transport.cwnd = self.transport.ssthresh / MSS * MSS;
         self.in_recovery = false;
@@ -243,14 +260,23 @@ impl Rounds {
 fn life(repairs: Capabilities, algorithm: &str, parameters: &str) -> String {
     let mut rounds = Rounds::on(repairs, algorithm, parameters, 200);
     let mut lines = vec![format!("slow start        {:?}", rounds.rounds(5).take())];
-    lines.push(format!("loss, growth      {:?}", rounds.loss().rounds(40).take()));
-    lines.push(format!("early loss        {:?}", rounds.loss().rounds(40).take()));
+    lines.push(format!(
+        "loss, growth      {:?}",
+        rounds.loss().rounds(40).take()
+    ));
+    lines.push(format!(
+        "early loss        {:?}",
+        rounds.loss().rounds(40).take()
+    ));
     if rounds.repairs {
         let (cwnd, ssthresh) = (rounds.transport.cwnd / MSS, rounds.ssthresh());
         let windows = rounds.loss().undo(cwnd, ssthresh).rounds(40).take();
         lines.push(format!("spurious loss     {windows:?}"));
     }
-    lines.push(format!("timeout           {:?}", rounds.timeout(8).rounds(30).take()));
+    lines.push(format!(
+        "timeout           {:?}",
+        rounds.timeout(8).rounds(30).take()
+    ));
     (0..20).for_each(|_| rounds.round(false));
     lines.push(format!("limited, then not {:?}", rounds.rounds(20).take()));
     lines.join("\n")
@@ -311,7 +337,10 @@ fn cubic_keeps_reno_s_pace_where_that_is_faster() {
         rounds.rounds(3).loss().take();
         let start = rounds.ssthresh();
         let grown = rounds.rounds(60).take()[59] - start;
-        assert!(grown.abs_diff(expected) <= 3, "{friendly}: {grown} against {expected}");
+        assert!(
+            grown.abs_diff(expected) <= 3,
+            "{friendly}: {grown} against {expected}"
+        );
     }
 }
 
@@ -349,7 +378,8 @@ fn hystart_leaves_slow_start_when_the_delay_rises() {
 }
 
 #[test]
-fn hystart_leaves_slow_start_when_an_ack_train_fills_half_the_shortest_rtt_and_a_whole_one_where_the_host_paces() {
+fn hystart_leaves_slow_start_when_an_ack_train_fills_half_the_shortest_rtt_and_a_whole_one_where_the_host_paces()
+ {
     for algorithm in ["cubic", "group"] {
         let left = |paced: bool| {
             let mut rounds = Rounds::new(algorithm, "", 10_000);
@@ -358,7 +388,11 @@ fn hystart_leaves_slow_start_when_an_ack_train_fills_half_the_shortest_rtt_and_a
             rounds.transport.ssthresh / MSS
         };
         // 17 segments and more, two each 2.2 ms and less: the train of the second round is longer than 10 ms.
-        assert!((16..=40).contains(&left(false)), "{algorithm}: {}", left(false));
+        assert!(
+            (16..=40).contains(&left(false)),
+            "{algorithm}: {}",
+            left(false)
+        );
         // A round's ACKs come within a round trip, and not within more.
         assert!(left(true) > 10_000, "{algorithm}: {}", left(true));
     }

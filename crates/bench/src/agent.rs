@@ -23,10 +23,17 @@ const OF_BOUND: Aim = Aim::AtLeast(0.9);
 /// Runs the benchmark.
 pub fn run(against: &Against) -> Result<Figures, Error> {
     let mut figures = Figures::default();
-    for (updates, key) in [(false, "ccp_client_reports_per_s"), (true, "ccp_client_updates_per_s")] {
+    for (updates, key) in [
+        (false, "ccp_client_reports_per_s"),
+        (true, "ccp_client_updates_per_s"),
+    ] {
         let rounds = against.rounds(updates, |path| {
             let rates = client::rates(path, RUN)?;
-            Ok([if updates { rates.updates } else { rates.reports }])
+            Ok([if updates {
+                rates.updates
+            } else {
+                rates.reports
+            }])
         })?;
         rounds.add(&mut figures, 0, key, "a second");
         rounds.add_ratio(&mut figures, 0, key, Who::Bound, OF_BOUND);
@@ -39,7 +46,9 @@ pub fn run(against: &Against) -> Result<Figures, Error> {
     for (updates, key, aim) in [(false, "reports_per_s", 1e6), (true, "updates_per_s", 4e5)] {
         for flows in [1, 1000] {
             let batched = measure(flows, updates, BATCH)?;
-            figures.add(format!("{key}_{flows}"), batched, "a second").at_least(aim);
+            figures
+                .add(format!("{key}_{flows}"), batched, "a second")
+                .at_least(aim);
             let single = measure(flows, updates, 1)?;
             figures.add(format!("{key}_{flows}_single"), single, "a second");
         }
@@ -48,7 +57,9 @@ pub fn run(against: &Against) -> Result<Figures, Error> {
         "the others: agent and datapath are threads of one process, {RUNS} runs of 2 s, medians; {BATCH} reports a datagram, `_single`: one"
     ));
     let [tls] = medians(RUNS, || Ok::<_, Error>([over_tls::reports_per_s(RUN)?]))?;
-    figures.add("tls_reports_per_s", tls, "a second").at_least(1e6);
+    figures
+        .add("tls_reports_per_s", tls, "a second")
+        .at_least(1e6);
     figures
         .note("tls: version-2 messages over TLS 1.3 on loopback, 100 flows, as many reports a packet as wait together");
     decision::add(&mut figures)?;
@@ -64,7 +75,11 @@ fn measure(flows: u32, updates: bool, reports_per_datagram: usize) -> Result<f64
     };
     let [rate] = medians(RUNS, || {
         let run = throughput(&load)?;
-        Ok::<_, Error>([if updates { run.updates_per_s } else { run.reports_per_s }])
+        Ok::<_, Error>([if updates {
+            run.updates_per_s
+        } else {
+            run.reports_per_s
+        }])
     })?;
     Ok(rate)
 }

@@ -29,9 +29,15 @@ pub fn run(registry: &Registry, lacks: Option<String>) -> Result<Figures, Error>
             scored(Suite::Quick, 1 + MORE, registry)?,
         ])
     })?;
-    figures.add("gate_cpu_s", gate, "s, one candidate").at_most(1.0);
     figures
-        .add("quick_cpu_s", quick, "s, one candidate, the gate and three baselines")
+        .add("gate_cpu_s", gate, "s, one candidate")
+        .at_most(1.0);
+    figures
+        .add(
+            "quick_cpu_s",
+            quick,
+            "s, one candidate, the gate and three baselines",
+        )
         .at_most(3.0);
     let each = |one: f64, more: f64| (more - one) / MORE as f64;
     let hour = CORES * 3_600.0 / (each(gate, gates) + each(quick, quicks) / 5.0);
@@ -71,7 +77,9 @@ pub fn run(registry: &Registry, lacks: Option<String>) -> Result<Figures, Error>
         ),
         Some(why) => figures.note(format!("no text_reload_ms: {why}")),
     }
-    figures.note(format!("CPU time; those of the arena are medians of {RUNS} runs"));
+    figures.note(format!(
+        "CPU time; those of the arena are medians of {RUNS} runs"
+    ));
     Ok(figures)
 }
 

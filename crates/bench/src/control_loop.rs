@@ -46,14 +46,18 @@ pub fn run(against: &Against, lacks: Option<String>) -> Result<Figures, Error> {
             hogs,
             waiting: Waiting::default(),
         };
-        medians(RUNS, || Ok::<_, Error>(percentiles_us(&control_loop::times(&options)?)))
+        medians(RUNS, || {
+            Ok::<_, Error>(percentiles_us(&control_loop::times(&options)?))
+        })
     };
     let [p50, p95, p99] = unix(0)?;
     let [_, _, loaded_p99] = unix(HOGS)?;
     figures.add("unix_p50_us", p50, "us");
     figures.add("unix_p95_us", p95, "us").at_most(12.0);
     figures.add("unix_p99_us", p99, "us");
-    figures.add("unix_loaded_p99_us", loaded_p99, "us").at_most(60.0);
+    figures
+        .add("unix_loaded_p99_us", loaded_p99, "us")
+        .at_most(60.0);
     figures.note(format!(
         "unix: version-1 messages over a Unix datagram socket, {EXCHANGES} exchanges, medians of {RUNS} runs; loaded: {HOGS} CPU hogs"
     ));

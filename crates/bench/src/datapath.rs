@@ -69,7 +69,10 @@ fn flows(source: &str, count: usize) -> Result<(ProgramTable, Vec<Flow<16>>), Er
     table.install(program.code().with_uid(1)).map_err(refused)?;
     table.heartbeat(Time::ZERO);
     let mut flow = Flow::new(Time::ZERO, 14_480);
-    let set = Command::SetProgram { uid: 1, updates: &[] };
+    let set = Command::SetProgram {
+        uid: 1,
+        updates: &[],
+    };
     flow.apply(Time::ZERO, &set, &table).map_err(refused)?;
     Ok((table, vec![flow; count]))
 }
@@ -131,7 +134,10 @@ fn compile_us(source: &str) -> Result<f64, Error> {
         const EACH: u64 = 300;
         let begun = this_thread_ns();
         for _ in 0..EACH {
-            black_box(ccplane_lang::compile(black_box(source), &Default::default())?);
+            black_box(ccplane_lang::compile(
+                black_box(source),
+                &Default::default(),
+            )?);
         }
         samples.push((this_thread_ns() - begun) as f64 / EACH as f64 / 1e3);
     }

@@ -118,7 +118,11 @@ impl Turn {
 }
 
 /// Measures. `step` hears the share that is done and what comes next, and says whether to go on.
-pub fn run(options: &Options, registry: &Registry, step: impl FnMut(f64, &str) -> bool) -> Result<Figures, Error> {
+pub fn run(
+    options: &Options,
+    registry: &Registry,
+    step: impl FnMut(f64, &str) -> bool,
+) -> Result<Figures, Error> {
     Ok(figures(&rounds(options, registry, step)?))
 }
 
@@ -138,7 +142,9 @@ fn rounds(
     for number in 0..options.rounds {
         let mut go = |part: usize, what: &str| {
             let share = (PARTS * number + part) as f64 / (PARTS * options.rounds) as f64;
-            step(share, what).then_some(()).ok_or(ccplane_lab::Error::Interrupted)
+            step(share, what)
+                .then_some(())
+                .ok_or(ccplane_lab::Error::Interrupted)
         };
         let mut round = Round::default();
         go(0, "DX and Cubic in turns, in the kernel")?;
@@ -182,9 +188,16 @@ fn figures(rounds: &[Round]) -> Figures {
         .at_most(200.0)
         .beside("our proof, veth and TBF: 164; a packet takes 120");
     figures
-        .add("kernel_queue_cubic_p50_us", of(|r| r.slow.queue_cubic_p50_us), "us")
+        .add(
+            "kernel_queue_cubic_p50_us",
+            of(|r| r.slow.queue_cubic_p50_us),
+            "us",
+        )
         .beside("our proof, veth and TBF: 28357");
-    let goodputs: Vec<(f64, f64)> = rounds.iter().map(|r| (r.slow.goodput_ratio(), 1.0)).collect();
+    let goodputs: Vec<(f64, f64)> = rounds
+        .iter()
+        .map(|r| (r.slow.goodput_ratio(), 1.0))
+        .collect();
     figures
         .add("goodput_ratio", of(|r| r.slow.goodput_ratio()), "x cubic")
         .at_least(0.97)
@@ -203,12 +216,20 @@ fn figures(rounds: &[Round]) -> Figures {
             ratio.at_least(0.9);
         }
         figures.add(key("goodput_mbit"), of(|t| t.goodput_mbit), "Mbit/s");
-        figures.add(key("goodput_cubic_mbit"), of(|t| t.goodput_cubic_mbit), "Mbit/s");
+        figures.add(
+            key("goodput_cubic_mbit"),
+            of(|t| t.goodput_cubic_mbit),
+            "Mbit/s",
+        );
         let queue = figures.add(key("queue_p50_us"), of(|t| t.queue_p50_us), "us");
         if judged {
             queue.at_most(200.0);
         }
-        figures.add(key("queue_cubic_p50_us"), of(|t| t.queue_cubic_p50_us), "us");
+        figures.add(
+            key("queue_cubic_p50_us"),
+            of(|t| t.queue_cubic_p50_us),
+            "us",
+        );
     }
     // Unmoved: no more than what the queue may be without anything on the way back.
     figures
@@ -219,7 +240,11 @@ fn figures(rounds: &[Round]) -> Figures {
         .add("flooded_rtt_p50_us", of(|r| r.flooded_rtt_p50_us), "us")
         .beside("our proof: 29186");
     figures
-        .add("emulated_queue_p50_us", of(|r| r.emulated_queue_p50_us), "us")
+        .add(
+            "emulated_queue_p50_us",
+            of(|r| r.emulated_queue_p50_us),
+            "us",
+        )
         .beside("the emulator's log");
     figures
         .add(
@@ -229,7 +254,11 @@ fn figures(rounds: &[Round]) -> Figures {
         )
         .beside("the emulator's log");
     figures
-        .add("emulated_goodput_ratio", of(|r| r.emulated_goodput_ratio), "x cubic")
+        .add(
+            "emulated_goodput_ratio",
+            of(|r| r.emulated_goodput_ratio),
+            "x cubic",
+        )
         .beside("a packet waits for the emulator's thread too");
     figures
         .add("queue_error_p50_us", of(|r| r.queue_error_p50_us), "us")

@@ -54,7 +54,8 @@ pub fn run() -> Result<Figures, Error> {
     };
     let busy = |timing| {
         medians(RUNS, || {
-            let report = measured::bottleneck(timing, Rate::from_bits_per_sec(96_000_000), SECONDS)?.report;
+            let report =
+                measured::bottleneck(timing, Rate::from_bits_per_sec(96_000_000), SECONDS)?.report;
             Ok::<_, Error>([late(&report), report.processor_share * 100.0])
         })
     };
@@ -68,13 +69,19 @@ pub fn run() -> Result<Figures, Error> {
         .add("idle_rtt_error_p99_ms", p99, "ms")
         .at_most(0.3)
         .beside("Mahimahi 1.03 on such a VM");
-    figures.add("lateness_idle_p99_us", idle_late, "us").at_most(20.0);
-    figures.add("lateness_96mbit_p99_us", busy_late, "us").at_most(20.0);
+    figures
+        .add("lateness_idle_p99_us", idle_late, "us")
+        .at_most(20.0);
+    figures
+        .add("lateness_96mbit_p99_us", busy_late, "us")
+        .at_most(20.0);
     figures
         .add("lateness_p99_us", idle_late.max(busy_late), "us")
         .at_most(20.0)
         .beside("the worse of the two");
-    figures.add("precise_cpu_96mbit_pct", cpu, "%").at_most(100.0);
+    figures
+        .add("precise_cpu_96mbit_pct", cpu, "%")
+        .at_most(100.0);
 
     let [p50, p99, idle_late] = idle(Timing::Balanced)?;
     let [busy_late, cpu] = busy(Timing::Balanced)?;

@@ -83,14 +83,23 @@ impl Figures {
     }
 
     /// Adds a ratio to what ran in turns with it, with its interval.
-    pub fn ratio(&mut self, key: impl Into<String>, ratio: Option<Ratio>, unit: &'static str) -> &mut Figure {
-        let (value, interval) = ratio.map_or((f64::NAN, None), |ratio| (ratio.value, ratio.interval));
+    pub fn ratio(
+        &mut self,
+        key: impl Into<String>,
+        ratio: Option<Ratio>,
+        unit: &'static str,
+    ) -> &mut Figure {
+        let (value, interval) =
+            ratio.map_or((f64::NAN, None), |ratio| (ratio.value, ratio.interval));
         self.add(key, value, unit).in_turns(interval)
     }
 
     /// The value of a figure.
     pub fn get(&self, key: &str) -> Option<f64> {
-        self.rows.iter().find(|row| row.key == key).map(|row| row.value)
+        self.rows
+            .iter()
+            .find(|row| row.key == key)
+            .map(|row| row.value)
     }
 
     /// Puts figures in the order of their keys.
@@ -159,7 +168,8 @@ impl Figures {
                 ]
             })
             .collect();
-        let mut text = Table::new(["figure", "measured", "unit", "aim", "", "reference"], rows).text();
+        let mut text =
+            Table::new(["figure", "measured", "unit", "aim", "", "reference"], rows).text();
         for note in &self.notes {
             text.push_str(note);
             text.push('\n');
@@ -189,15 +199,22 @@ mod tests {
         let mut figures = Figures::default();
         figures.add("ns", 12.0, "ns").at_most(10.0);
         let mut ratio = |key, interval| {
-            figures.add(key, 1.0, "x native").in_turns(interval).at_least(0.95);
+            figures
+                .add(key, 1.0, "x native")
+                .in_turns(interval)
+                .at_least(0.95);
         };
         ratio("wide", Some((0.9, 1.1)));
         ratio("single", None);
         ratio("close", Some((0.98, 1.1)));
         let provenance = Provenance::now(Build::default(), "ccplane bench x".to_owned(), false);
         let json = figures.to_json(&provenance);
-        assert_eq!((&json["ns"], &json["wide_low"]), (&12.0.into(), &0.9.into()));
-        let verdicts = ["wide", "single", "close"].map(|key| json[format!("{key}_verdict")].clone());
+        assert_eq!(
+            (&json["ns"], &json["wide_low"]),
+            (&12.0.into(), &0.9.into())
+        );
+        let verdicts =
+            ["wide", "single", "close"].map(|key| json[format!("{key}_verdict")].clone());
         assert_eq!(verdicts, ["undecided", "undecided", "met"]);
         for member in [
             "commit", "kernel", "cpu", "cores", "command", "day", "quick", "attempts", "load",

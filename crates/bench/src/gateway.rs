@@ -79,11 +79,20 @@ pub fn run(options: &Options, mut step: impl FnMut(f64, &str) -> bool) -> Result
     let turns = Turns::take(rounds, &all, |_, who| {
         next(&format!("packets of {SMALL} bytes, {}", who.name()))?;
         let burst = Span::from_micros(500);
-        load::packets(&Sites::over_wire(who)?, SMALL, OFFERED, burst, WARM_UP, length)
+        load::packets(
+            &Sites::over_wire(who)?,
+            SMALL,
+            OFFERED,
+            burst,
+            WARM_UP,
+            length,
+        )
     })?;
     small(&mut figures, &turns, &others);
 
-    let with_wire: Vec<Who> = std::iter::once(Who::Wire).chain(all.iter().copied()).collect();
+    let with_wire: Vec<Who> = std::iter::once(Who::Wire)
+        .chain(all.iter().copied())
+        .collect();
     let turns = Turns::take(rounds, &with_wire, |_, who| {
         next(&format!("round trips, {}", who.name()))?;
         let samples = (options.run.as_secs_f64() * 200.0) as usize;
@@ -104,7 +113,10 @@ pub fn run(options: &Options, mut step: impl FnMut(f64, &str) -> bool) -> Result
     let silent = silent.collect::<Result<Vec<f64>, Error>>()?;
     let outages = (0..rounds).map(|_| {
         next("kill -9 and start again")?;
-        Ok([trouble::restart_outage_ms(0)?, trouble::restart_outage_ms(1)?])
+        Ok([
+            trouble::restart_outage_ms(0)?,
+            trouble::restart_outage_ms(1)?,
+        ])
     });
     let outages = outages.collect::<Result<Vec<[f64; 2]>, Error>>()?;
     figures
@@ -136,7 +148,11 @@ pub fn run(options: &Options, mut step: impl FnMut(f64, &str) -> bool) -> Result
 fn check(options: &Options) -> Result<(), ccplane_lab::Error> {
     let bad = |what, value: String, fix| Err(ccplane_lab::Error::Bad { what, value, fix });
     if options.rounds == 0 {
-        return bad("the number of rounds", "0".into(), "give at least 1, better 5");
+        return bad(
+            "the number of rounds",
+            "0".into(),
+            "give at least 1, better 5",
+        );
     }
     if options.run < Duration::from_millis(200) {
         return bad(
@@ -176,9 +192,15 @@ fn add<T>(
     value: impl Fn(&T) -> f64 + Copy,
 ) {
     let [aim, ratio_aim] = aims;
-    figures.add(key, turns.median(GATEWAY, value), unit).aim(aim);
+    figures
+        .add(key, turns.median(GATEWAY, value), unit)
+        .aim(aim);
     for other in others {
-        figures.add(format!("{key}_{}", other.suffix), turns.median(other.who, value), unit);
+        figures.add(
+            format!("{key}_{}", other.suffix),
+            turns.median(other.who, value),
+            unit,
+        );
         let ratio = turns.ratio(GATEWAY, other.who, value);
         let units = match other.who {
             Who::Bare => "x bare",
@@ -198,18 +220,29 @@ fn bulk(figures: &mut Figures, turns: &Turns<Who, Bulk>, others: &[Beside]) {
     let most = |most| [Aim::AtMost(2.0), Aim::AtMost(most)];
     let fast = [Aim::AtLeast(3.5), Aim::AtLeast(0.57)];
     add(figures, "gso_gbps", "Gbit/s", fast, beside, |run| run.gbps);
-    add(figures, "send_us", "us/packet", most(1.8), beside, |run| run.send_us);
-    add(figures, "receive_us", "us/packet", most(2.2), beside, |run| {
-        run.receive_us
+    add(figures, "send_us", "us/packet", most(1.8), beside, |run| {
+        run.send_us
     });
+    add(
+        figures,
+        "receive_us",
+        "us/packet",
+        most(2.2),
+        beside,
+        |run| run.receive_us,
+    );
 }
 
 fn small(figures: &mut Figures, turns: &Turns<Who, Packets>, others: &[Beside]) {
     let beside = (turns, others);
     let many = [Aim::AtLeast(120.0), Aim::AtLeast(1.5)];
     let cheap = [Aim::AtMost(5.0), Aim::AtMost(0.63)];
-    add(figures, "small_kpps", "1,000/s", many, beside, |run| run.per_s / 1e3);
-    add(figures, "small_us", "us/packet", cheap, beside, |run| run.us);
+    add(figures, "small_kpps", "1,000/s", many, beside, |run| {
+        run.per_s / 1e3
+    });
+    add(figures, "small_us", "us/packet", cheap, beside, |run| {
+        run.us
+    });
 }
 
 /// What the boxes add to a round trip over the wire alone, in the same round.
@@ -275,7 +308,11 @@ fn shaped(figures: &mut Figures, turns: &Turns<Who, Packets>) {
         .beside("by hand 0.07");
     let cpu = |run: &Packets| run.near_cpu_pct;
     figures
-        .add("shaped_96mbit_cpu_pct", turns.median(limited, cpu), "% of a core")
+        .add(
+            "shaped_96mbit_cpu_pct",
+            turns.median(limited, cpu),
+            "% of a core",
+        )
         .at_most(35.0)
         .beside("by hand, without a seal, 23");
     figures.add(
@@ -346,8 +383,12 @@ mod tests {
                 bulk.gbps > 0.05 && bulk.send_us > 0.1 && bulk.receive_us > 0.1,
                 "{bulk:?}"
             );
-            let few = load::packets(&sites, SMALL, 2_000.0, Span::from_millis(1), length, length).unwrap();
-            assert!((1_000.0..3_000.0).contains(&few.per_s) && few.us > 0.5, "{few:?}");
+            let few = load::packets(&sites, SMALL, 2_000.0, Span::from_millis(1), length, length)
+                .unwrap();
+            assert!(
+                (1_000.0..3_000.0).contains(&few.per_s) && few.us > 0.5,
+                "{few:?}"
+            );
             assert!(load::round_trip_us(&sites, 20).unwrap() > 1.0);
         }
     }
@@ -356,7 +397,10 @@ mod tests {
     fn nonsense_is_refused_before_anything_is_made() {
         for (run, rounds) in [(Duration::from_secs(2), 0), (Duration::ZERO, 5)] {
             let refused = run_with(run, rounds);
-            assert!(matches!(refused, Err(Error::Lab(ccplane_lab::Error::Bad { .. }))));
+            assert!(matches!(
+                refused,
+                Err(Error::Lab(ccplane_lab::Error::Bad { .. }))
+            ));
         }
     }
 

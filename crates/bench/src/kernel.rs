@@ -68,11 +68,18 @@ const FIXED: Rate = Rate::from_bits_per_sec(2_000_000_000);
 const FIXED_FLOWS: usize = 4;
 
 /// Measures. `step` hears the share that is done and what comes next, and says whether to go on.
-pub fn run(options: &Options, registry: &Registry, mut step: impl FnMut(f64, &str) -> bool) -> Result<Figures, Error> {
+pub fn run(
+    options: &Options,
+    registry: &Registry,
+    mut step: impl FnMut(f64, &str) -> bool,
+) -> Result<Figures, Error> {
     check(options)?;
     let loopback = Ends::loopback()?;
     let below = wire::make(Some(FIXED))?;
-    let saturated = options.flows.iter().map(|flows| (&loopback, *flows, flows.to_string()));
+    let saturated = options
+        .flows
+        .iter()
+        .map(|flows| (&loopback, *flows, flows.to_string()));
     let places = saturated.chain([(&below, FIXED_FLOWS, "fixed".to_owned())]);
     let total = (options.flows.len() + 1) * options.rounds * Condition::ALL.len();
     let mut figures = Figures::default();
@@ -113,7 +120,11 @@ fn check(options: &Options) -> Result<(), ccplane_lab::Error> {
         );
     }
     if options.rounds == 0 {
-        return bad("the number of rounds", "0".into(), "give at least 1, better 5");
+        return bad(
+            "the number of rounds",
+            "0".into(),
+            "give at least 1, better 5",
+        );
     }
     if options.run < Duration::from_millis(100) {
         return bad(
@@ -145,7 +156,9 @@ fn add_ratio(
         }
     };
     let figure = figures.add(format!("{name}{place}"), value, "x native");
-    figure.aim(aim).in_turns(ratio.and_then(|ratio| ratio.interval));
+    figure
+        .aim(aim)
+        .in_turns(ratio.and_then(|ratio| ratio.interval));
     if place == "_1" {
         figure.beside(paper);
     }
@@ -157,8 +170,16 @@ const CPU: fn(&Run) -> f64 = |run| run.cpu_s_per_gb;
 
 /// CPU for each byte at a rate that everybody holds: it scatters less than at saturation, where rates differ, too.
 fn below_saturation(turns: &Turns<Condition, Run>, figures: &mut Figures) {
-    figures.add("fixed_native_gbit", turns.median(Condition::Native, GOODPUT), "");
-    figures.add("fixed_native_cpu_s_per_gb", turns.median(Condition::Native, CPU), "");
+    figures.add(
+        "fixed_native_gbit",
+        turns.median(Condition::Native, GOODPUT),
+        "",
+    );
+    figures.add(
+        "fixed_native_cpu_s_per_gb",
+        turns.median(Condition::Native, CPU),
+        "",
+    );
     for (name, who) in [
         ("fixed_cpu_ratio_per_ack", Condition::PerAck),
         ("fixed_cpu_ratio_10ms", Condition::Every10Ms),
@@ -180,7 +201,9 @@ fn summarise(flows: usize, turns: &Turns<Condition, Run>, figures: &mut Figures)
         ratio("cpu_ratio_per_ack", PerAck, CPU),
         ratio("cpu_ratio_10ms", Every10Ms, CPU),
     ];
-    ratio("machine_cpu_ratio_10ms", Every10Ms, |run| run.machine_cpu_s_per_gb);
+    ratio("machine_cpu_ratio_10ms", Every10Ms, |run| {
+        run.machine_cpu_s_per_gb
+    });
     let mut add = |name, value| {
         figures.add(format!("{name}{place}"), value, "");
         value
@@ -192,7 +215,10 @@ fn summarise(flows: usize, turns: &Turns<Condition, Run>, figures: &mut Figures)
         reports("reports_per_s_per_ack", PerAck),
         reports("reports_per_s_10ms", Every10Ms),
     ];
-    add("disturbed_runs", turns.all().filter(|run| !run.sound()).count() as f64);
+    add(
+        "disturbed_runs",
+        turns.all().filter(|run| !run.sound()).count() as f64,
+    );
     let others = median(turns.all().map(|run| run.others_cpu_percent));
     add("others_cpu_percent", others.round());
     let sum = |value: fn(&Run) -> u64| turns.all().map(value).sum::<u64>() as f64;
@@ -200,7 +226,10 @@ fn summarise(flows: usize, turns: &Turns<Condition, Run>, figures: &mut Figures)
     add("fallbacks", sum(|run| run.fallbacks));
 
     let shown = |digits: usize, values: &[f64]| -> Vec<String> {
-        values.iter().map(|value| format!("{value:.digits$}")).collect()
+        values
+            .iter()
+            .map(|value| format!("{value:.digits$}"))
+            .collect()
     };
     let cells = [
         shown(1, &[goodput]),
@@ -307,8 +336,15 @@ mod tests {
             (vec![1], run, 0),
             (vec![1], Duration::ZERO, 5),
         ] {
-            let refused = super::run(&Options { flows, run, rounds }, &Registry::builtin(), |_, _| true);
-            assert!(matches!(refused, Err(Error::Lab(ccplane_lab::Error::Bad { .. }))));
+            let refused = super::run(
+                &Options { flows, run, rounds },
+                &Registry::builtin(),
+                |_, _| true,
+            );
+            assert!(matches!(
+                refused,
+                Err(Error::Lab(ccplane_lab::Error::Bad { .. }))
+            ));
         }
     }
 }

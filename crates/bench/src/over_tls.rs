@@ -8,7 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use ccplane_agent::{DatapathInfo, FlowInfo};
 use ccplane_datapath::Capabilities;
 use ccplane_link::{
-    Clock, LinkError, Remote, Sent, Spinner, TlsAddress, TlsLink, TlsUplink, Waiting, make_keys, settle,
+    Clock, LinkError, Remote, Sent, Spinner, TlsAddress, TlsLink, TlsUplink, Waiting, make_keys,
+    settle,
 };
 use ccplane_testbed::control_loop::{LoopError, Served, fresh_path, serving};
 use ccplane_wire::{Command, Event};
@@ -113,7 +114,9 @@ impl Datapath {
         self.tell(&Event::Ready { datapath })?;
         let mut program = 0;
         self.wait(|command| match command {
-            Command::Install { program: installed, .. } => {
+            Command::Install {
+                program: installed, ..
+            } => {
                 program = installed.uid();
                 true
             }
@@ -155,7 +158,8 @@ impl Datapath {
         loop {
             let mut found = false;
             let now = self.clock.now();
-            self.uplink.receive(now, &mut |command| found |= so(&command));
+            self.uplink
+                .receive(now, &mut |command| found |= so(&command));
             if found {
                 self.spinner.goes_on(true, now);
                 return Ok(());

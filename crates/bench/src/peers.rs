@@ -65,7 +65,11 @@ impl Against {
 impl<const N: usize> Rounds<N> {
     /// Adds the median of each one's figure, and all rounds for scripts.
     pub fn add(&self, figures: &mut Figures, figure: usize, key: &str, unit: &'static str) {
-        for (who, suffix) in [(Who::Ours, ""), (Who::Bound, "_bound"), (Who::Portus, "_portus")] {
+        for (who, suffix) in [
+            (Who::Ours, ""),
+            (Who::Bound, "_bound"),
+            (Who::Portus, "_portus"),
+        ] {
             let values: Vec<f64> = self.0.of(who).iter().map(|run| run[figure]).collect();
             if !values.is_empty() {
                 figures.fact(format!("{key}{suffix}_rounds"), json!(values));
@@ -115,12 +119,18 @@ impl Peer {
             command.arg(&name).args(updates.then_some("--updates"));
             let mut command = command.stdout(Stdio::null()).stderr(Stdio::null());
             command = ccplane_host::die_with_parent(command);
-            let child = command.spawn().map_err(failed(program.display().to_string()))?;
+            let child = command
+                .spawn()
+                .map_err(failed(program.display().to_string()))?;
             let peer = Peer { child, path };
             return match (0..100).any(|_| peer.is_there()) {
                 true => Ok(peer),
                 false => Err(Error::Failed {
-                    what: format!("{} does not serve at {}", program.display(), peer.path.display()),
+                    what: format!(
+                        "{} does not serve at {}",
+                        program.display(),
+                        peer.path.display()
+                    ),
                     hint: Some("--portus takes `portus-answer`, which examples/portus builds"),
                 }),
             };
@@ -130,7 +140,9 @@ impl Peer {
         let who = if who == Who::Bound { "bound" } else { "ours" };
         let mut command = Command::new(ours);
         command.args(["bench", "peer", who]).arg(&path);
-        command.args(updates.then_some("--updates")).stdout(Stdio::piped());
+        command
+            .args(updates.then_some("--updates"))
+            .stdout(Stdio::piped());
         let mut child = ccplane_host::die_with_parent(&mut command)
             .spawn()
             .map_err(failed("the other end".to_owned()))?;
@@ -140,7 +152,9 @@ impl Peer {
         said.map(|said| BufReader::new(said).read_line(&mut line));
         match line.is_empty() {
             false => Ok(peer),
-            true => Err(Error::failed("the other end did not begin to serve: it says why above")),
+            true => Err(Error::failed(
+                "the other end did not begin to serve: it says why above",
+            )),
         }
     }
 

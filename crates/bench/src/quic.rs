@@ -19,7 +19,11 @@ pub struct Options {
 }
 
 /// Runs the benchmark. `step` hears how far it is and what comes next, and ends it by false.
-pub fn run(options: &Options, registry: &Registry, step: &mut dyn FnMut(f64, &str) -> bool) -> Result<Figures, Error> {
+pub fn run(
+    options: &Options,
+    registry: &Registry,
+    step: &mut dyn FnMut(f64, &str) -> bool,
+) -> Result<Figures, Error> {
     let mut figures = Figures::default();
     step(0.0, "a path in memory");
     path::run(registry, &mut figures)?;

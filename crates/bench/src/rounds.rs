@@ -9,9 +9,14 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 /// The median of each figure over so many runs.
-pub fn medians<const N: usize, E>(runs: usize, mut run: impl FnMut() -> Result<[f64; N], E>) -> Result<[f64; N], E> {
+pub fn medians<const N: usize, E>(
+    runs: usize,
+    mut run: impl FnMut() -> Result<[f64; N], E>,
+) -> Result<[f64; N], E> {
     let all = (0..runs).map(|_| run()).collect::<Result<Vec<_>, E>>()?;
-    Ok(std::array::from_fn(|figure| median(all.iter().map(|run| run[figure]))))
+    Ok(std::array::from_fn(|figure| {
+        median(all.iter().map(|run| run[figure]))
+    }))
 }
 
 /// What came of runs that took turns.
@@ -20,7 +25,11 @@ pub struct Turns<W, T>(Vec<(W, Vec<T>)>);
 impl<W: Copy + PartialEq, T> Turns<W, T> {
     /// So many rounds, in each of which everybody runs once: a disturbance of the machine meets all alike. `run` hears the round,
     /// from 0, and who.
-    pub fn take<E>(rounds: usize, who: &[W], mut run: impl FnMut(usize, W) -> Result<T, E>) -> Result<Turns<W, T>, E> {
+    pub fn take<E>(
+        rounds: usize,
+        who: &[W],
+        mut run: impl FnMut(usize, W) -> Result<T, E>,
+    ) -> Result<Turns<W, T>, E> {
         let mut all = Turns(who.iter().map(|who| (*who, Vec::new())).collect());
         for round in 0..rounds {
             for (who, runs) in &mut all.0 {
@@ -55,7 +64,11 @@ impl<W: Copy + PartialEq, T> Turns<W, T> {
     /// Their median, with the 95 % interval of a bootstrap over rounds where there are rounds enough for one.
     pub fn ratio(&self, who: W, base: W, value: impl Fn(&T) -> f64) -> Option<Ratio> {
         let pairs = self.of(who).iter().zip(self.of(base));
-        median_ratio(&pairs.map(|(run, base)| (value(run), value(base))).collect::<Vec<_>>())
+        median_ratio(
+            &pairs
+                .map(|(run, base)| (value(run), value(base)))
+                .collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -71,11 +84,17 @@ mod tests {
             Ok::<_, ()>(if who == 'a' { 2.0 } else { (round + 1) as f64 })
         })
         .unwrap();
-        assert_eq!(order, [(0, 'a'), (0, 'b'), (1, 'a'), (1, 'b'), (2, 'a'), (2, 'b')]);
+        assert_eq!(
+            order,
+            [(0, 'a'), (0, 'b'), (1, 'a'), (1, 'b'), (2, 'a'), (2, 'b')]
+        );
         assert_eq!(turns.ratios('b', 'a', |v| *v), [0.5, 1.0, 1.5]);
         assert_eq!((turns.median('b', |v| *v), turns.of('c').len()), (2.0, 0));
         assert!((turns.ratio('b', 'a', |v| *v).unwrap().value - 1.0).abs() < 1e-12);
-        assert_eq!(Turns::take(3, &['a'], |_, _| Err::<(), _>("no")).err(), Some("no"));
+        assert_eq!(
+            Turns::take(3, &['a'], |_, _| Err::<(), _>("no")).err(),
+            Some("no")
+        );
     }
 
     #[test]

@@ -39,9 +39,10 @@ pub fn run() -> Result<Figures, Error> {
     let spent: f64 = all.iter().map(|cost| cost.cpu_s).sum();
 
     let mut figures = Figures::default();
-    let mut at_most = |key: &str, value: f64, unit: &'static str, aim: f64, reference: &'static str| {
-        figures.add(key, value, unit).at_most(aim).beside(reference);
-    };
+    let mut at_most =
+        |key: &str, value: f64, unit: &'static str, aim: f64, reference: &'static str| {
+            figures.add(key, value, unit).at_most(aim).beside(reference);
+        };
     let a_hop = "ns a hop";
     at_most(
         "incast50_ns_per_hop",
@@ -50,8 +51,20 @@ pub fn run() -> Result<Figures, Error> {
         35.0,
         "htsim 101 (NewReno only), ns-3 7470",
     );
-    at_most("incast50_ccp_ns_per_hop", steered.ns_per_hop(), a_hop, 45.0, "");
-    at_most("incast10000_ns_per_hop", many.ns_per_hop(), a_hop, 90.0, "htsim 390");
+    at_most(
+        "incast50_ccp_ns_per_hop",
+        steered.ns_per_hop(),
+        a_hop,
+        45.0,
+        "",
+    );
+    at_most(
+        "incast10000_ns_per_hop",
+        many.ns_per_hop(),
+        a_hop,
+        90.0,
+        "htsim 390",
+    );
     at_most(
         "fattree1024_ns_per_hop",
         tree.ns_per_hop(),
@@ -72,7 +85,13 @@ pub fn run() -> Result<Figures, Error> {
     let events = incast50.events_per_hop();
     at_most("events_per_hop", events, "", 1.1, "htsim 2.0, ns-3 3.3");
     let idle = idle_flow_bytes()? as f64;
-    at_most("idle_flow_bytes", idle, "bytes", 1_024.0, "htsim 3600, ns-3 82000");
+    at_most(
+        "idle_flow_bytes",
+        idle,
+        "bytes",
+        1_024.0,
+        "htsim 3600, ns-3 82000",
+    );
     let extra = STEERED_FLOW_EXTRA_BYTES as f64;
     at_most("steered_flow_extra_bytes", extra, "bytes", 512.0, "");
     at_most("packet_bytes", PACKET_BYTES as f64, "bytes", 64.0, "");
@@ -115,20 +134,31 @@ fn instructions_per_hop() -> Result<f64, String> {
             .arg(program)
             .args(["bench", "sim", "--only-incast-ms", &length.to_string()])
             .output()
-            .map_err(|error| format!("valgrind does not start ({error}); install it for this figure"))?;
+            .map_err(|error| {
+                format!("valgrind does not start ({error}); install it for this figure")
+            })?;
         let said = String::from_utf8_lossy(&output.stderr);
         // The last line of its summary: `==123== Collected : 456`.
-        let instructions = said
-            .lines()
-            .find_map(|line| line.split_once("Collected : ")?.1.trim().parse::<u64>().ok());
-        let hops = String::from_utf8_lossy(&output.stdout).trim().parse::<u64>().ok();
+        let instructions = said.lines().find_map(|line| {
+            line.split_once("Collected : ")?
+                .1
+                .trim()
+                .parse::<u64>()
+                .ok()
+        });
+        let hops = String::from_utf8_lossy(&output.stdout)
+            .trim()
+            .parse::<u64>()
+            .ok();
         match instructions.zip(hops) {
             Some(both) => counted.push(both),
             None => return Err("callgrind did not count".to_owned()),
         }
     }
     match counted.as_slice() {
-        [(few, short), (many, long)] if long > short => Ok(many.saturating_sub(*few) as f64 / (long - short) as f64),
+        [(few, short), (many, long)] if long > short => {
+            Ok(many.saturating_sub(*few) as f64 / (long - short) as f64)
+        }
         _ => Err("the longer run had no more hops".to_owned()),
     }
 }

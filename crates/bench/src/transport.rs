@@ -102,7 +102,9 @@ fn in_memory(figures: &mut Figures) -> Result<(), Error> {
     let packets = spent.packets as f64;
     let reference = "codec and copy of payload included";
     for (key, ns) in [("send_ns", spent.send_ns), ("receive_ns", spent.receive_ns)] {
-        figures.add(key, ns as f64 / packets, "ns/packet").beside(reference);
+        figures
+            .add(key, ns as f64 / packets, "ns/packet")
+            .beside(reference);
     }
     match allocations {
         Some(count) => {
@@ -124,8 +126,12 @@ fn on_loopback(figures: &mut Figures) -> Result<(), Error> {
     let gbps = |way| turns.median(way, |run| run.gbps);
     let cpu = |way| turns.median(way, |run| run.cpu_s_per_gb);
     let both_ends = "both ends, user and system";
-    figures.add("udp_loopback_gbps", gbps(Way::Udp), "Gbit/s").at_least(3.0);
-    figures.add("udp_cpu_s_per_gb", cpu(Way::Udp), "s/GB").beside(both_ends);
+    figures
+        .add("udp_loopback_gbps", gbps(Way::Udp), "Gbit/s")
+        .at_least(3.0);
+    figures
+        .add("udp_cpu_s_per_gb", cpu(Way::Udp), "s/GB")
+        .beside(both_ends);
     // 98 % of 1421 bytes in 1485.
     figures
         .add("udp_limited_gbps", gbps(Way::Limited), "Gbit/s")
@@ -159,7 +165,9 @@ fn on_loopback(figures: &mut Figures) -> Result<(), Error> {
     figures
         .add("tcp_loopback_gbps", gbps(Way::Tcp), "Gbit/s")
         .beside("kernel TCP in the same run");
-    figures.add("tcp_cpu_s_per_gb", cpu(Way::Tcp), "s/GB").beside(both_ends);
+    figures
+        .add("tcp_cpu_s_per_gb", cpu(Way::Tcp), "s/GB")
+        .beside(both_ends);
     Ok(())
 }
 

@@ -12,7 +12,9 @@ use nix::fcntl::{Flock, FlockArg};
 fn loopback_is_measured_under_every_condition() {
     let there = nix::unistd::geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists();
     if !there {
-        println!("SKIPPED: loopback_is_measured_under_every_condition: needs root and /sys/kernel/btf/vmlinux");
+        println!(
+            "SKIPPED: loopback_is_measured_under_every_condition: needs root and /sys/kernel/btf/vmlinux"
+        );
         assert!(
             std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
             "loopback_is_measured_under_every_condition may not be skipped"
@@ -55,7 +57,10 @@ fn loopback_is_measured_under_every_condition() {
         figure("reports_per_s_per_ack_2") > 2.0 * figure("reports_per_s_10ms_2"),
         "{figures:?}"
     );
-    let left = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let left = std::fs::read_dir("/run/netns")
+        .into_iter()
+        .flatten()
+        .flatten();
     let ours = format!("ccplane-{}-", std::process::id());
     let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with(&ours));
     assert_eq!(left.count(), 0, "namespaces are left");

@@ -49,10 +49,17 @@ struct Epoch {
 impl Estimate {
     /// Feedback came of a boundary that left, later than all before. False where it is of a boundary that was heard of already.
     pub fn take(&mut self, now: Time, boundary: &Boundary, feedback: &Feedback) -> bool {
-        if self.epochs.back().is_some_and(|last| last.left >= boundary.at) {
+        if self
+            .epochs
+            .back()
+            .is_some_and(|last| last.left >= boundary.at)
+        {
             return false;
         }
-        let rtt = now.since(boundary.at).saturating_sub(feedback.hold).max(LEAST_RTT);
+        let rtt = now
+            .since(boundary.at)
+            .saturating_sub(feedback.hold)
+            .max(LEAST_RTT);
         self.rtt = Some(rtt);
         let srtt = if self.srtt == Duration::ZERO {
             rtt
@@ -82,7 +89,9 @@ impl Estimate {
 
     /// The rates over so much time: from the youngest epoch that is at least as old, or from the oldest there is.
     fn measure(&mut self, over: Duration) {
-        let Some(&newest) = self.epochs.back() else { return };
+        let Some(&newest) = self.epochs.back() else {
+            return;
+        };
         let before = |epoch: &Epoch| newest.left.since(epoch.left) >= over;
         let old = self.epochs.iter().take_while(|epoch| before(epoch)).count();
         // What is older than the one that counts is of no use any more.
@@ -90,8 +99,13 @@ impl Estimate {
         if self.epochs.len() > EPOCHS {
             self.epochs.pop_front();
         }
-        let Some(&oldest) = self.epochs.front() else { return };
-        let (leaving, coming) = (newest.left.since(oldest.left), newest.came.since(oldest.came));
+        let Some(&oldest) = self.epochs.front() else {
+            return;
+        };
+        let (leaving, coming) = (
+            newest.left.since(oldest.left),
+            newest.came.since(oldest.came),
+        );
         if leaving > Duration::ZERO && coming > Duration::ZERO {
             let bytes = |newest: u64, oldest: u64| Bytes::new(newest.saturating_sub(oldest));
             self.sent = Rate::of(bytes(newest.left_bytes, oldest.left_bytes), leaving);
@@ -270,7 +284,11 @@ mod tests {
     fn rates_and_rtt_by_hand() {
         let mut estimate = Estimate::default();
         run(&mut estimate, 0, 20, 12_000, 6_000, 7);
-        assert_eq!(estimate.rtt(), Some(Duration::from_millis(50)), "without the hold time");
+        assert_eq!(
+            estimate.rtt(),
+            Some(Duration::from_millis(50)),
+            "without the hold time"
+        );
         assert_eq!(estimate.min_rtt(), estimate.rtt());
         assert_eq!(estimate.sent(), Rate::from_bytes_per_sec(12_000_000));
         assert_eq!(estimate.received(), Rate::from_bytes_per_sec(6_000_000));

@@ -118,7 +118,9 @@ pub enum Malformed {
     #[error("{0} bytes, where a message of its kind has {1}")]
     Length(usize, usize),
     /// Another version.
-    #[error("version {0}, where this side speaks {VERSION}: the other gateway is of another release")]
+    #[error(
+        "version {0}, where this side speaks {VERSION}: the other gateway is of another release"
+    )]
     Version(u8),
     /// Another kind of message.
     #[error("a message of kind {0}, which this release does not know")]
@@ -209,9 +211,12 @@ impl Message {
                 }))
             }
             PROBE => {
-                let head: &[u8; PROBE_BYTES] =
-                    bytes.first_chunk().ok_or(Malformed::Length(bytes.len(), PROBE_BYTES))?;
-                Ok(Message::Probe(Probe { token: narrow(head, 4) }))
+                let head: &[u8; PROBE_BYTES] = bytes
+                    .first_chunk()
+                    .ok_or(Malformed::Length(bytes.len(), PROBE_BYTES))?;
+                Ok(Message::Probe(Probe {
+                    token: narrow(head, 4),
+                }))
             }
             PROBE_ACK => {
                 let bytes: &[u8; PROBE_ACK_BYTES] = exactly(bytes)?;
@@ -243,7 +248,9 @@ impl Message {
 }
 
 fn exactly<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], Malformed> {
-    bytes.try_into().map_err(|_| Malformed::Length(bytes.len(), N))
+    bytes
+        .try_into()
+        .map_err(|_| Malformed::Length(bytes.len(), N))
 }
 
 fn every(n: u32) -> Result<Every, Malformed> {
@@ -267,19 +274,21 @@ mod tests {
     use super::*;
 
     fn any_feedback() -> impl Strategy<Value = Feedback> {
-        (any::<[u32; 2]>(), any::<[u64; 8]>(), 0..11_u32).prop_map(|([session, hold], words, log)| Feedback {
-            session,
-            boundary: words[0],
-            came: Time::from_nanos(words[1]),
-            bytes_then: words[2],
-            hold: Duration::from_nanos(u64::from(hold)),
-            every: Every::new(1 << log).unwrap_or(Every::ONE),
-            packets: words[3],
-            bytes: words[4],
-            out_of_order: words[5],
-            missing: words[6],
-            marked: words[7],
-        })
+        (any::<[u32; 2]>(), any::<[u64; 8]>(), 0..11_u32).prop_map(
+            |([session, hold], words, log)| Feedback {
+                session,
+                boundary: words[0],
+                came: Time::from_nanos(words[1]),
+                bytes_then: words[2],
+                hold: Duration::from_nanos(u64::from(hold)),
+                every: Every::new(1 << log).unwrap_or(Every::ONE),
+                packets: words[3],
+                bytes: words[4],
+                out_of_order: words[5],
+                missing: words[6],
+                marked: words[7],
+            },
+        )
     }
 
     proptest! {

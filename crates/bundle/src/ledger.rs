@@ -138,7 +138,10 @@ impl Ledger {
         self.pace -= self.pace / PACE_GAIN;
         self.left = 0;
         let ticks = Duration::from_secs(1).as_nanos() / tick.as_nanos();
-        self.every = Every::of(Rate::from_bytes_per_sec(self.pace / PACE_GAIN * ticks), min_rtt);
+        self.every = Every::of(
+            Rate::from_bytes_per_sec(self.pace / PACE_GAIN * ticks),
+            min_rtt,
+        );
     }
 
     /// N.
@@ -172,7 +175,9 @@ impl Ledger {
         let (sent, heard) = (&self.current.sent, self.current.heard.unwrap_or_default());
         let missing = heard.missing;
         (
-            sent.packets.saturating_sub(heard.packets).saturating_sub(missing),
+            sent.packets
+                .saturating_sub(heard.packets)
+                .saturating_sub(missing),
             sent.bytes
                 .saturating_sub(heard.bytes)
                 .saturating_sub(missing.saturating_mul(mss)),
@@ -190,7 +195,12 @@ impl Numbering {
     }
 
     /// Whether feedback can be true; the boundary that it is of, if that is still known.
-    fn check(&self, now: Time, feedback: &Feedback, marks: Marks) -> Result<Option<Boundary>, Unlikely> {
+    fn check(
+        &self,
+        now: Time,
+        feedback: &Feedback,
+        marks: Marks,
+    ) -> Result<Option<Boundary>, Unlikely> {
         let sent = &self.sent;
         if marks == Marks::Counter && feedback.boundary >= sent.next {
             return Err(Unlikely::NeverSent(feedback.boundary));

@@ -19,8 +19,8 @@ mod sent;
 
 pub use estimate::RATES_OVER;
 pub use feedback::{
-    FEEDBACK_BYTES, Feedback, Malformed, Message, NOTICE_BYTES, Notice, PORT, PROBE_ACK_BYTES, PROBE_BYTES, Probe,
-    ProbeAck,
+    FEEDBACK_BYTES, Feedback, Malformed, Message, NOTICE_BYTES, Notice, PORT, PROBE_ACK_BYTES,
+    PROBE_BYTES, Probe, ProbeAck,
 };
 pub use ledger::Unlikely;
 pub use mark::{Every, Marks, hash};

@@ -64,9 +64,9 @@ impl Every {
 pub fn hash(fields: impl IntoIterator<Item = u8>) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
-    let whole = fields
-        .into_iter()
-        .fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    let whole = fields.into_iter().fold(OFFSET, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+    });
     whole & 0xffff_ffff
 }
 
@@ -76,8 +76,13 @@ mod tests {
 
     #[test]
     fn a_quarter_of_the_product_in_powers_of_two() {
-        let every =
-            |mbit: u64, ms| Every::of(Rate::from_bytes_per_sec(mbit * 125_000), Duration::from_millis(ms)).get();
+        let every = |mbit: u64, ms| {
+            Every::of(
+                Rate::from_bytes_per_sec(mbit * 125_000),
+                Duration::from_millis(ms),
+            )
+            .get()
+        };
         // 96 Mbit/s, 50 ms: 400 packets, 256, 64 (facts: 1.3).
         assert_eq!(every(96, 50), 64);
         assert_eq!(every(1, 10), 1);

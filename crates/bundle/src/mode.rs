@@ -88,7 +88,9 @@ impl Mode {
 
 /// Whether an algorithm lets traffic pass, by what it says of its bundle: the gauge `mode`, 1 where it does.
 pub fn passes(gauges: &[(&str, f64)]) -> bool {
-    gauges.iter().any(|(name, value)| *name == "mode" && *value == 1.0)
+    gauges
+        .iter()
+        .any(|(name, value)| *name == "mode" && *value == 1.0)
 }
 
 /// A change, with what was known then.
@@ -179,7 +181,11 @@ impl Modes {
     pub fn new(now: Time, observe: bool) -> Modes {
         Modes {
             mode: Mode::Open,
-            reason: if observe { Reason::Observe } else { Reason::Start },
+            reason: if observe {
+                Reason::Observe
+            } else {
+                Reason::Start
+            },
             since: now,
             observe,
             by_hand: false,
@@ -226,10 +232,17 @@ impl Modes {
         self.silent = false;
         self.judge_order(now, seen.out_of_order);
         let (times, over) = QUEUE_RATIO;
-        let own_bytes = seen.received.bytes_in(seen.rtt.saturating_sub(seen.min_rtt)).get();
+        let own_bytes = seen
+            .received
+            .bytes_in(seen.rtt.saturating_sub(seen.min_rtt))
+            .get();
         let is_own = own_bytes >= OWN_QUEUE_BYTES;
         let full = is_own && seen.rtt > seen.min_rtt * times / over + QUEUE_SLACK + seen.jitter;
-        self.congested = if full { self.congested.saturating_add(1) } else { 0 };
+        self.congested = if full {
+            self.congested.saturating_add(1)
+        } else {
+            0
+        };
         // A limit that begins now is no idle one.
         self.idle = now.since(self.queued) >= IDLE_TIME && self.congested < IN_A_ROW;
         if is_own || seen.waiting > 0 {
@@ -291,12 +304,19 @@ impl Modes {
             (self.silent, Reason::Silent),
             (self.multipath, Reason::Multipath),
         ];
-        reasons.iter().find(|(holds, _)| *holds).map(|(_, reason)| *reason)
+        reasons
+            .iter()
+            .find(|(holds, _)| *holds)
+            .map(|(_, reason)| *reason)
     }
 
     /// Goes to the mode that follows from all that is known; whether the bundle became limited with it.
     fn settle(&mut self, now: Time, seen: &Seen) -> bool {
-        let limited = if self.passing { Mode::Passing } else { Mode::Delay };
+        let limited = if self.passing {
+            Mode::Passing
+        } else {
+            Mode::Delay
+        };
         let (to, reason) = match (self.opened_by(), self.mode) {
             (Some(reason), _) => (Mode::Open, reason),
             (None, Mode::Open) if self.congested >= IN_A_ROW => (limited, Reason::Queue),
@@ -382,7 +402,10 @@ mod tests {
             assert!(!modes.on_feedback(at(ms), &late), "{bits} bit/s");
         }
         assert!(!modes.on_feedback(at(50), &seen(65)));
-        assert!(modes.on_feedback(at(60), &seen(65)), "a busy line has a queue");
+        assert!(
+            modes.on_feedback(at(60), &seen(65)),
+            "a busy line has a queue"
+        );
     }
 
     #[test]
@@ -515,7 +538,11 @@ mod tests {
             step(&mut modes, true, at(10));
             assert_eq!((modes.mode(), modes.reason()), (mode, reason));
             step(&mut modes, false, at(20));
-            assert_eq!((modes.mode(), modes.reason()), (after, because), "after {reason:?}");
+            assert_eq!(
+                (modes.mode(), modes.reason()),
+                (after, because),
+                "after {reason:?}"
+            );
         }
     }
 
@@ -551,7 +578,10 @@ mod tests {
             (Mode::Open, Mode::Delay, Reason::Queue, at(2))
         );
         assert_eq!(first.seen, seen(64));
-        assert_eq!(modes.event().map(|change| change.reason), Some(Reason::Silent));
+        assert_eq!(
+            modes.event().map(|change| change.reason),
+            Some(Reason::Silent)
+        );
         assert_eq!(modes.event(), None);
         assert_eq!(modes.counts()[Reason::Silent as usize], 1);
         // What nobody asks for does not fill the memory.
@@ -559,6 +589,11 @@ mod tests {
             modes.on_hand(at(n), n % 2 == 0, &seen(64));
         }
         assert_eq!(modes.events.len(), KEPT);
-        assert!(Reason::ALL.iter().enumerate().all(|(n, reason)| *reason as usize == n));
+        assert!(
+            Reason::ALL
+                .iter()
+                .enumerate()
+                .all(|(n, reason)| *reason as usize == n)
+        );
     }
 }

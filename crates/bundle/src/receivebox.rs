@@ -239,7 +239,13 @@ mod tests {
         }
         assert_eq!(
             told,
-            [(0, 0, 100), (4, 4, 500), (8, 8, 900), (12, 12, 1_300), (16, 16, 1_700)]
+            [
+                (0, 0, 100),
+                (4, 4, 500),
+                (8, 8, 900),
+                (12, 12, 1_300),
+                (16, 16, 1_700)
+            ]
         );
         // Packets 17 to 19 are none: the last one is told again, with what came since.
         assert_eq!(receivebox.next_deadline(), Some(at(17 + 25)));

@@ -1,6 +1,8 @@
 //! The queues that stand in the sendbox, by class, and the rate at which it lets go.
 
-use ccplane_qdisc::{Backlog, Classes, DropReason, Drops, LineSpec, Packet, Qdisc, Shaped, Verdict};
+use ccplane_qdisc::{
+    Backlog, Classes, DropReason, Drops, LineSpec, Packet, Qdisc, Shaped, Verdict,
+};
 use ccplane_units::{Duration, Rate, Time};
 
 /// A late caller gets at most what was due within so long. So a driver's thread that had to wait for a processor makes up for it.
@@ -68,14 +70,17 @@ impl<P: Packet> Scheduler<P> {
     /// Takes a packet in.
     pub fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.settle(now, drops);
-        self.queue.enqueue(now, packet, &mut counted(&mut self.gone, drops))
+        self.queue
+            .enqueue(now, packet, &mut counted(&mut self.gone, drops))
     }
 
     /// The next packet that leaves by now.
     pub fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
         self.settle(now, drops);
         self.queue.forget_before(now - CATCH_UP);
-        let packet = self.queue.dequeue(now, &mut counted(&mut self.gone, drops))?;
+        let packet = self
+            .queue
+            .dequeue(now, &mut counted(&mut self.gone, drops))?;
         let gone = of(&mut self.gone, &packet);
         gone.packets += 1;
         gone.bytes += u64::from(packet.bytes());
@@ -133,7 +138,8 @@ impl<P: Packet> Scheduler<P> {
     #[cold]
     fn change(&mut self, now: Time, rate: Option<Rate>, drops: &mut impl Drops<P>) {
         let line = rate.map_or(LineSpec::Unlimited, LineSpec::Constant);
-        self.queue.set_line(now, &line, &mut counted(&mut self.gone, drops));
+        self.queue
+            .set_line(now, &line, &mut counted(&mut self.gone, drops));
         self.rate = rate;
     }
 }
@@ -145,7 +151,10 @@ fn of<'a>(gone: &'a mut [Gone], packet: &impl Packet) -> &'a mut Gone {
 }
 
 /// Counts what is dropped, and hands it on.
-fn counted<'a, P: Packet>(gone: &'a mut [Gone], drops: &'a mut impl Drops<P>) -> impl Drops<P> + 'a {
+fn counted<'a, P: Packet>(
+    gone: &'a mut [Gone],
+    drops: &'a mut impl Drops<P>,
+) -> impl Drops<P> + 'a {
     move |packet: P, why: DropReason| {
         of(gone, &packet).dropped += 1;
         drops.dropped(packet, why);

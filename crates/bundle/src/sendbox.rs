@@ -25,7 +25,9 @@
 //! What a program or an agent sets while there is no limit has no effect.
 
 use ccplane_datapath::{Capabilities, Outcome, Signals, SteeredFlow, Transport};
-use ccplane_qdisc::{Backlog, ClassesSpec, Drops, Packet, QueueSpec, QueueSpecError, SfqConfig, Size, Verdict};
+use ccplane_qdisc::{
+    Backlog, ClassesSpec, Drops, Packet, QueueSpec, QueueSpecError, SfqConfig, Size, Verdict,
+};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use crate::estimate::{Estimate, Order};
@@ -204,7 +206,9 @@ pub struct Status {
 impl<P: Packet> Sendbox<P> {
     /// A sendbox without packets, open.
     pub fn new(now: Time, config: &SendboxConfig) -> Result<Sendbox<P>, QueueSpecError> {
-        let queue = config.queue.build(None, Duration::ZERO, config.mtu, config.seed)?;
+        let queue = config
+            .queue
+            .build(None, Duration::ZERO, config.mtu, config.seed)?;
         Ok(Sendbox {
             scheduler: Scheduler::new(queue, now),
             config: config.clone(),
@@ -230,7 +234,9 @@ impl<P: Packet> Sendbox<P> {
 
     /// Whether a packet may leave by now.
     pub fn is_ready(&self, now: Time) -> bool {
-        self.scheduler.next_ready().is_some_and(|ready| ready <= now)
+        self.scheduler
+            .next_ready()
+            .is_some_and(|ready| ready <= now)
     }
 
     /// The next packet that leaves by now. Whoever sends it says so by [`left`](Sendbox::left).
@@ -407,7 +413,9 @@ impl<P: Packet> Sendbox<P> {
             paced: u64::from(limited),
             ..Signals::default()
         };
-        estimate.one_way().write(now, tick.fresh, estimate.srtt(), &mut signals);
+        estimate
+            .one_way()
+            .write(now, tick.fresh, estimate.srtt(), &mut signals);
         signals
     }
 
@@ -459,8 +467,13 @@ impl<P: Packet> Sendbox<P> {
     fn limit(&self) -> u64 {
         let by_window = self.orders.cwnd.map(|window| self.by_window(window));
         let ordered = self.orders.rate.into_iter().chain(by_window).min();
-        let (min, max) = (self.config.min.bytes_per_sec(), self.config.max.bytes_per_sec());
-        ordered.unwrap_or(self.orders.start).clamp(min.min(max), max)
+        let (min, max) = (
+            self.config.min.bytes_per_sec(),
+            self.config.max.bytes_per_sec(),
+        );
+        ordered
+            .unwrap_or(self.orders.start)
+            .clamp(min.min(max), max)
     }
 
     /// The rate that keeps a window in flight, bytes/s: what arrives, as an ACK clock would let go, and over an RTT what is missing to
@@ -469,7 +482,8 @@ impl<P: Packet> Sendbox<P> {
     fn by_window(&self, window: u64) -> u64 {
         let received = self.estimate.received().bytes_per_sec();
         let (_, in_flight) = self.ledger.in_flight(u64::from(self.config.mtu));
-        let missing = Rate::of(Bytes::new(window.abs_diff(in_flight)), self.estimate.srtt()).bytes_per_sec();
+        let missing =
+            Rate::of(Bytes::new(window.abs_diff(in_flight)), self.estimate.srtt()).bytes_per_sec();
         if window >= in_flight {
             received.saturating_add(missing)
         } else {

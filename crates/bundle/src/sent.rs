@@ -67,7 +67,10 @@ impl Sent {
                 .boundaries
                 .binary_search_by_key(&number, |boundary| boundary.number)
                 .ok()?,
-            Marks::Hash => self.boundaries.iter().rposition(|boundary| boundary.number == number)?,
+            Marks::Hash => self
+                .boundaries
+                .iter()
+                .rposition(|boundary| boundary.number == number)?,
         };
         self.boundaries.get(at).copied()
     }
@@ -88,10 +91,15 @@ mod tests {
                 sent.left(Time::ZERO + Duration::from_micros(n), n, 100, true);
             }
             assert_eq!(sent.find(99), None, "{marks:?}");
-            let boundary = sent.find(100).map(|boundary| (boundary.at.as_micros(), boundary.bytes));
+            let boundary = sent
+                .find(100)
+                .map(|boundary| (boundary.at.as_micros(), boundary.bytes));
             assert_eq!(boundary, Some((100, 10_100)));
             assert_eq!(sent.find(many), None);
-            assert_eq!((sent.packets, sent.bytes, sent.next), (many, many * 100, many));
+            assert_eq!(
+                (sent.packets, sent.bytes, sent.next),
+                (many, many * 100, many)
+            );
         }
     }
 }

@@ -113,18 +113,21 @@ impl Net {
             self.sendbox.left(now, number, PACKET);
             let nanos = u64::from(PACKET) * 1_000_000_000 / self.link;
             self.free = self.free.max(now) + Duration::from_nanos(nanos);
-            self.there.push((self.free + WAY, self.there.len() as u64, number));
+            self.there
+                .push((self.free + WAY, self.there.len() as u64, number));
         }
         let mut arrived = 0;
         while let Some(&(at, _, number)) = self.there.get(arrived).filter(|(at, ..)| *at <= now) {
-            self.receivebox.arrived(at + self.ahead, number, PACKET, Ecn::NotEct);
+            self.receivebox
+                .arrived(at + self.ahead, number, PACKET, Ecn::NotEct);
             arrived += 1;
         }
         self.there.drain(..arrived);
         if let Some(feedback) = self.receivebox.poll(now + self.ahead) {
             let message = Message::decode(&feedback.encode()).expect("it was encoded here");
             for after in (self.fate)(now.as_micros()) {
-                self.back.push((now + Duration::from_millis(after), message));
+                self.back
+                    .push((now + Duration::from_millis(after), message));
             }
         }
         let mut waiting = Vec::new();
@@ -172,7 +175,10 @@ fn below_capacity_it_stays_open_and_measures_all() {
         );
         let near = |what: &str, value: u64, expected: u64, part: f64| {
             let off = (value as f64 / expected as f64 - 1.0).abs();
-            assert!(off <= part, "{marks:?}: {what} {value}, expected {expected}");
+            assert!(
+                off <= part,
+                "{marks:?}: {what} {value}, expected {expected}"
+            );
         };
         near("S", net.last.rate_outgoing, 10_000_000, 0.03);
         near("R", net.last.rate_incoming, 10_000_000, 0.03);
@@ -181,7 +187,11 @@ fn below_capacity_it_stays_open_and_measures_all() {
         // 10 Mbyte/s and 50 ms are 333 packets: 256, 64.
         assert_eq!(status.every.get(), 64);
         assert_eq!(
-            (status.totals.unlikely, status.totals.missing, net.last.bytes_pending),
+            (
+                status.totals.unlikely,
+                status.totals.missing,
+                net.last.bytes_pending
+            ),
             (0, 0, 0)
         );
         assert_eq!(net.last.app_limited, 1);
@@ -214,11 +224,21 @@ fn a_queue_in_the_network_moves_here() {
         net.sendbox.status(net.now).rate,
         Some(Rate::from_bytes_per_sec(11_000_000))
     );
-    assert!(net.last.rtt_sample_us < 51_000, "{}", net.last.rtt_sample_us);
-    assert!(net.last.bytes_pending > 500_000 && net.last.cwnd_limited == 1 && net.last.app_limited == 0);
+    assert!(
+        net.last.rtt_sample_us < 51_000,
+        "{}",
+        net.last.rtt_sample_us
+    );
+    assert!(
+        net.last.bytes_pending > 500_000 && net.last.cwnd_limited == 1 && net.last.app_limited == 0
+    );
     assert_eq!(net.sendbox.transport(net.now).rate, 11_000_000);
     assert_eq!(net.last.queue_delay_valid, 1);
-    assert!(net.last.queue_delay_ns < 1_000_000, "{}", net.last.queue_delay_ns);
+    assert!(
+        net.last.queue_delay_ns < 1_000_000,
+        "{}",
+        net.last.queue_delay_ns
+    );
 }
 
 #[test]
@@ -235,7 +255,10 @@ fn a_window_is_in_flight_and_never_much_more() {
             most = most.max(net.last.bytes_in_flight);
         }
         let flight = net.last.bytes_in_flight;
-        assert!(flight.abs_diff(window) < window / 10, "{flight} of {window} in flight");
+        assert!(
+            flight.abs_diff(window) < window / 10,
+            "{flight} of {window} in flight"
+        );
         assert!(
             most < 1_200_000 * 11 / 10,
             "{most} in flight, with a window of {window}"
@@ -267,7 +290,10 @@ fn silence_opens_and_sound_begins_anew() {
     assert_eq!(net.last.bytes_pending, 0, "what waited has left");
     net.fate = Box::new(|_| vec![25]);
     net.run(1_000);
-    assert_eq!(net.reasons()[1..], [Reason::Silent, Reason::Start, Reason::Queue]);
+    assert_eq!(
+        net.reasons()[1..],
+        [Reason::Silent, Reason::Start, Reason::Queue]
+    );
 }
 
 #[test]
@@ -336,7 +362,13 @@ fn what_cannot_be_true_changes_nothing() {
     let sent = before.totals.packets;
     let cases: [(Feedback, Unlikely); 6] = [
         (Feedback { session: 9, ..good }, Unlikely::Session(9)),
-        (Feedback { boundary: sent, ..good }, Unlikely::NeverSent(sent)),
+        (
+            Feedback {
+                boundary: sent,
+                ..good
+            },
+            Unlikely::NeverSent(sent),
+        ),
         (
             Feedback {
                 packets: sent + 1,
@@ -344,7 +376,13 @@ fn what_cannot_be_true_changes_nothing() {
             },
             Unlikely::TooMuch,
         ),
-        (Feedback { missing: sent, ..good }, Unlikely::TooMuch),
+        (
+            Feedback {
+                missing: sent,
+                ..good
+            },
+            Unlikely::TooMuch,
+        ),
         (
             Feedback {
                 marked: u64::MAX,
@@ -439,7 +477,8 @@ fn live(seed: u64) {
     for part in 0..8 {
         net.offered = draws.below(20_000_000);
         net.link = 100_000 + draws.below(LINK);
-        net.order = [None, Some(0), Some(u64::MAX), Some(draws.below(LINK))][draws.below(4) as usize];
+        net.order =
+            [None, Some(0), Some(u64::MAX), Some(draws.below(LINK))][draws.below(4) as usize];
         net.agent_gone = draws.below(5) == 0;
         match draws.below(12) {
             0 | 1 => net.receivebox = Receivebox::new(net.marks),
@@ -454,9 +493,17 @@ fn live(seed: u64) {
             "seed {seed}: {:?}",
             status.rate
         );
-        assert_eq!(status.rate.is_none(), status.mode == Mode::Open, "seed {seed}");
+        assert_eq!(
+            status.rate.is_none(),
+            status.mode == Mode::Open,
+            "seed {seed}"
+        );
         // What an old sendbox sent may arrive as a new one's, but nothing that was never sent.
-        assert!(status.totals.arrived <= net.ever, "seed {seed}: {:?}", status.totals);
+        assert!(
+            status.totals.arrived <= net.ever,
+            "seed {seed}: {:?}",
+            status.totals
+        );
     }
     net.agent_gone = false;
     net.fate = Box::new(|_| Vec::new());
@@ -466,7 +513,11 @@ fn live(seed: u64) {
     net.run(200);
     // Ten packets leave in 120 ms at the floor; then max(4 RTT, 250 ms).
     net.run(4 * net.last.srtt_us / 1_000 + 300);
-    assert_eq!(net.sendbox.mode(), Mode::Open, "seed {seed}: nothing is heard");
+    assert_eq!(
+        net.sendbox.mode(),
+        Mode::Open,
+        "seed {seed}: nothing is heard"
+    );
 }
 
 #[test]
@@ -503,7 +554,8 @@ fn sampled_and_counted_marks_measure_the_same() {
             });
             assert_eq!(nets[0].sent, nets[1].sent, "the same packets");
             if nets[0].now > Time::ZERO + Duration::from_secs(2) {
-                let off = |counted: u64, sampled: u64| sampled.abs_diff(counted) as f64 / counted as f64;
+                let off =
+                    |counted: u64, sampled: u64| sampled.abs_diff(counted) as f64 / counted as f64;
                 rtt.push(off(counted.rtt_sample_us, sampled.rtt_sample_us));
                 sent.push(off(counted.rate_outgoing, sampled.rate_outgoing));
                 received.push(off(counted.rate_incoming, sampled.rate_incoming));
@@ -520,11 +572,17 @@ fn sampled_and_counted_marks_measure_the_same() {
         "off by RTT {:.4}, S {:.4}, R {:.4} in nine of ten ticks",
         said[0], said[1], said[2]
     );
-    assert!(said[0] < 0.02 && said[1] < 0.01 && said[2] < 0.01, "{said:?}");
+    assert!(
+        said[0] < 0.02 && said[1] < 0.01 && said[2] < 0.01,
+        "{said:?}"
+    );
     let [counted, sampled] = nets.map(|net| net.sendbox.status(net.now));
     let off = |a: u64, b: u64| a.abs_diff(b) as f64 / a as f64;
     assert!(off(counted.totals.arrived, sampled.totals.arrived) < 0.001);
     assert!(off(counted.totals.arrived_bytes, sampled.totals.arrived_bytes) < 0.001);
-    assert_eq!((counted.totals.missing, counted.totals.out_of_order), (0, 0));
+    assert_eq!(
+        (counted.totals.missing, counted.totals.out_of_order),
+        (0, 0)
+    );
     assert_eq!((sampled.totals.unlikely, counted.totals.unlikely), (0, 0));
 }

@@ -59,7 +59,10 @@ const MIXES: &[&[(u8, u32, &str)]] = &[
         (0, 1, "codel:target=1ms:interval=1ms"),
         (1, 1, "droptail:inf"),
     ],
-    &[(0, 1, "tbf:rate=1mbit:burst=2kB:limit=9p"), (1, 1, "droptail:inf")],
+    &[
+        (0, 1, "tbf:rate=1mbit:burst=2kB:limit=9p"),
+        (1, 1, "droptail:inf"),
+    ],
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +170,10 @@ fn the_high_level_goes_first_but_for_a_twentieth_after_a_change_too() {
     let order = drained(&mut sendbox, Time::ZERO);
     // One was on the line already.
     let last_high = order.iter().rposition(|class| *class == 0).expect("some");
-    let low_before = order[..last_high].iter().filter(|class| **class == 1).count();
+    let low_before = order[..last_high]
+        .iter()
+        .filter(|class| **class == 1)
+        .count();
     assert_eq!(order.len(), 200);
     assert!((4..=7).contains(&low_before), "{low_before}: {order:?}");
     // The other way round from now on, and what waits is of its new class.
@@ -178,7 +184,9 @@ fn the_high_level_goes_first_but_for_a_twentieth_after_a_change_too() {
         ..packet
     };
     sendbox
-        .requeue(Time::ZERO, &spec(&two), again, &mut |_, _| panic!("there is room"))
+        .requeue(Time::ZERO, &spec(&two), again, &mut |_, _| {
+            panic!("there is room")
+        })
         .expect("possible");
     let order = drained(&mut sendbox, Time::ZERO);
     assert_eq!(order.len(), 100);

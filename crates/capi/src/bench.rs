@@ -40,10 +40,21 @@ impl Algorithm for Runs {
 
 /// Runs a program of CCP's language by `ccplane_on_ack`: ns an ACK in each of so many runs of so many, by this clock. An error: it does not
 /// compile, or never reported.
-pub fn on_ack(program: &str, runs: usize, acks: u64, clock_ns: fn() -> u64) -> Result<Vec<f64>, String> {
+pub fn on_ack(
+    program: &str,
+    runs: usize,
+    acks: u64,
+    clock_ns: fn() -> u64,
+) -> Result<Vec<f64>, String> {
     let mut agent = Agent::new(Options::default());
-    agent.add(Runs(program.to_owned())).map_err(|why| why.to_string())?;
-    let plane = Plane::through(Box::new(Here::new(agent)), Limits::default(), Capabilities(u64::MAX));
+    agent
+        .add(Runs(program.to_owned()))
+        .map_err(|why| why.to_string())?;
+    let plane = Plane::through(
+        Box::new(Here::new(agent)),
+        Limits::default(),
+        Capabilities(u64::MAX),
+    );
     let datapath = ccplane_datapath::new(plane);
     // SAFETY: 0 is a value of all that C's structs have.
     let info = unsafe { std::mem::zeroed::<ccplane_flow_info>() };
@@ -98,7 +109,13 @@ pub fn on_ack(program: &str, runs: usize, acks: u64, clock_ns: fn() -> u64) -> R
             if n % 512 == 0 {
                 ccplane_turn(datapath, transport.now_ns);
             }
-            ccplane_on_ack(datapath, flow, black_box(&transport), black_box(&signals), &mut outcome)
+            ccplane_on_ack(
+                datapath,
+                flow,
+                black_box(&transport),
+                black_box(&signals),
+                &mut outcome,
+            )
         };
         black_box(&outcome);
     });
@@ -115,7 +132,12 @@ pub fn on_ack(program: &str, runs: usize, acks: u64, clock_ns: fn() -> u64) -> R
 }
 
 /// The same by `ccp_invoke`, as a datapath of the reference's calls it.
-pub fn dropin_on_ack(program: &str, runs: usize, acks: u64, clock_ns: fn() -> u64) -> Result<Vec<f64>, String> {
+pub fn dropin_on_ack(
+    program: &str,
+    runs: usize,
+    acks: u64,
+    clock_ns: fn() -> u64,
+) -> Result<Vec<f64>, String> {
     let messages = messages_of(program)?;
     // SAFETY: 0 is a value of all that C's structs have.
     let mut conn = unsafe { std::mem::zeroed::<ccp_connection>() };
@@ -147,7 +169,11 @@ pub fn dropin_on_ack(program: &str, runs: usize, acks: u64, clock_ns: fn() -> u6
         failed |= ccp_init(dp, 1);
         let conn = ccp_connection_start(dp, null_mut(), &mut info);
         for message in messages {
-            failed |= ccp_read_msg(dp, message.as_ptr().cast_mut().cast(), message.len() as c_int);
+            failed |= ccp_read_msg(
+                dp,
+                message.as_ptr().cast_mut().cast(),
+                message.len() as c_int,
+            );
         }
         (*conn).prims = ccp_primitives {
             bytes_acked: 2_896,
@@ -190,7 +216,8 @@ fn judged(samples: Vec<f64>, failed: c_int, reports: u64) -> Result<Vec<f64>, St
 
 /// INSTALL of a program as number 1, and CHANGEPROG to it.
 fn messages_of(program: &str) -> Result<[Vec<u8>; 2], String> {
-    let compiled = ccplane_lang::compile(program, &ccplane_lang::Limits::default()).map_err(|why| why.to_string())?;
+    let compiled = ccplane_lang::compile(program, &ccplane_lang::Limits::default())
+        .map_err(|why| why.to_string())?;
     let (mut install, mut change) = (Vec::new(), Vec::new());
     v1::install(&mut install, 1, compiled.code()).map_err(|why| why.to_string())?;
     v1::change_program(&mut change, 1, 1, compiled.code(), &[]).map_err(|why| why.to_string())?;

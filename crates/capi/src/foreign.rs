@@ -96,7 +96,11 @@ pub(crate) unsafe fn view<T: Struct>(of: *const T, room: &mut MaybeUninit<T>) ->
 /// # Safety
 /// As [`view`], and `of` is not null.
 #[cold]
-unsafe fn other_size<T: Struct>(of: *const T, size: usize, room: &mut MaybeUninit<T>) -> Result<&T, Code> {
+unsafe fn other_size<T: Struct>(
+    of: *const T,
+    size: usize,
+    room: &mut MaybeUninit<T>,
+) -> Result<&T, Code> {
     // SAFETY: the caller's word: so many bytes can be read.
     let bytes = unsafe { std::slice::from_raw_parts(of.cast::<u8>(), size) };
     let (known, more) = bytes.split_at(size.min(size_of::<T>()));
@@ -139,7 +143,10 @@ impl<T: Struct> Room<T> {
             // local of ours. The first field is left out on both sides.
             unsafe {
                 let to = self.to.cast::<u8>().add(size_of::<usize>());
-                to.copy_from_nonoverlapping(from.add(size_of::<usize>()), bytes - size_of::<usize>());
+                to.copy_from_nonoverlapping(
+                    from.add(size_of::<usize>()),
+                    bytes - size_of::<usize>(),
+                );
             }
         };
         // A length that the compiler knows takes a few moves, and no call.
@@ -209,7 +216,10 @@ mod tests {
     #[test]
     fn a_size_that_cannot_be_is_refused() {
         let whole = size_of::<ccplane_transport>();
-        assert_eq!(seen(std::ptr::null::<ccplane_transport>()).err(), Some(CCPLANE_ENULL));
+        assert_eq!(
+            seen(std::ptr::null::<ccplane_transport>()).err(),
+            Some(CCPLANE_ENULL)
+        );
         for size in [0, 1, 8, whole - 8, whole + 1, usize::MAX, MOST + 8] {
             assert_eq!(seen(&transport(size)).err(), Some(CCPLANE_ESIZE), "{size}");
         }
@@ -217,7 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn an_older_struct_is_continued_with_zeros_and_a_newer_one_taken_where_it_asks_for_nothing_new() {
+    fn an_older_struct_is_continued_with_zeros_and_a_newer_one_taken_where_it_asks_for_nothing_new()
+    {
         let short = ccplane_signals::LEAST;
         let mut signals = [7_u64; size_of::<ccplane_signals>() / 8 + 1];
         signals[0] = short as u64;

@@ -192,7 +192,12 @@ pub unsafe extern "C" fn ccplane_flow_close(
     call(|| {
         // SAFETY: the caller's word.
         let mut plane = unsafe { Entered::enter(datapath) }?;
-        plane.close_flow(Time::from_nanos(now_ns), flow, Bytes::new(bytes_acked), packets_lost)
+        plane.close_flow(
+            Time::from_nanos(now_ns),
+            flow,
+            Bytes::new(bytes_acked),
+            packets_lost,
+        )
     })
 }
 
@@ -201,7 +206,10 @@ pub unsafe extern "C" fn ccplane_flow_close(
 /// # Safety
 /// `datapath` is null or of ccplane_open, `stats` null or as large as it says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ccplane_get_stats(datapath: *mut ccplane_datapath, stats: *mut ccplane_stats) -> c_int {
+pub unsafe extern "C" fn ccplane_get_stats(
+    datapath: *mut ccplane_datapath,
+    stats: *mut ccplane_stats,
+) -> c_int {
     call(|| {
         // SAFETY: the caller's word.
         let (room, plane) = unsafe { (Room::at(stats)?, Entered::enter(datapath)?) };
@@ -280,7 +288,10 @@ unsafe fn open(options: *const ccplane_options) -> Result<Plane, (Code, String)>
         min_cwnd: or(options.min_cwnd, default.min_cwnd),
         max_cwnd: or(options.max_cwnd, default.max_cwnd),
         max_rate: or(options.max_rate, default.max_rate),
-        fallback_after: Duration::from_nanos(or(options.fallback_after_ns, default.fallback_after.as_nanos())),
+        fallback_after: Duration::from_nanos(or(
+            options.fallback_after_ns,
+            default.fallback_after.as_nanos(),
+        )),
     };
     let wrong = |why: &str| Err((CCPLANE_EVALUE, why.to_owned()));
     if limits.min_cwnd > limits.max_cwnd {
@@ -292,7 +303,9 @@ unsafe fn open(options: *const ccplane_options) -> Result<Plane, (Code, String)>
         );
     }
     if options.capabilities & CCPLANE_CAN_CWND == 0 {
-        return wrong("a datapath sets a window at least: CCPLANE_CAN_CWND is missing in capabilities");
+        return wrong(
+            "a datapath sets a window at least: CCPLANE_CAN_CWND is missing in capabilities",
+        );
     }
     let wanted = Wanted {
         algorithm: algorithm.map_err(plain)?,
@@ -343,7 +356,11 @@ unsafe fn flow_info(info: &ccplane_flow_info) -> Result<FlowInfo, Code> {
         local: address(local)?,
         peer: address(peer)?,
         cwnd,
-        ssthresh: Bytes::new(if info.ssthresh == 0 { u64::MAX } else { info.ssthresh }),
+        ssthresh: Bytes::new(if info.ssthresh == 0 {
+            u64::MAX
+        } else {
+            info.ssthresh
+        }),
         rate: Rate::from_bytes_per_sec(info.rate),
         srtt: Duration::from_nanos(info.srtt_ns),
         live: info.live == 1,
@@ -386,7 +403,15 @@ const _: () = {
         rtt_sample_us,
         was_timeout
     );
-    same!(srtt_us, min_rtt_us, mss, app_limited, in_recovery, undone, cwnd_limited);
+    same!(
+        srtt_us,
+        min_rtt_us,
+        mss,
+        app_limited,
+        in_recovery,
+        undone,
+        cwnd_limited
+    );
     same!(
         owd_ns,
         rtt_ns,

@@ -21,10 +21,26 @@ const MAX_CWND: u64 = 1_000_000;
 const MAX_RATE: u64 = 10_000_000;
 
 /// Algorithms with windows, with rates, with timers; and none.
-const ALGORITHMS: [&CStr; 6] = [c"reno", c"cubic:report=10ms", c"bbr", c"copa", c"nimbus", c"nobody"];
+const ALGORITHMS: [&CStr; 6] = [
+    c"reno",
+    c"cubic:report=10ms",
+    c"bbr",
+    c"copa",
+    c"nimbus",
+    c"nobody",
+];
 
 /// Numbers at the ends of what is sensible, and beyond.
-const ODD: [u64; 8] = [0, 1, 1_448, 14_480, u32::MAX as u64, 1 << 40, u64::MAX - 1, u64::MAX];
+const ODD: [u64; 8] = [
+    0,
+    1,
+    1_448,
+    14_480,
+    u32::MAX as u64,
+    1 << 40,
+    u64::MAX - 1,
+    u64::MAX,
+];
 
 /// What the bytes say next.
 struct Input<'d>(std::slice::Iter<'d, u8>);
@@ -50,7 +66,11 @@ impl Input<'_> {
 
     /// Memory that begins with a struct of `size` bytes, or says that it does; and how much of it was offered. It ends where
     /// the struct says that it ends, so that AddressSanitizer finds an access beyond.
-    fn memory(&mut self, size: usize, likely: impl Fn(usize, &mut Self) -> u64) -> (Vec<u64>, usize) {
+    fn memory(
+        &mut self,
+        size: usize,
+        likely: impl Fn(usize, &mut Self) -> u64,
+    ) -> (Vec<u64>, usize) {
         let said = match self.small() {
             0..=199 => size,
             200..=219 => size + 8,
@@ -103,7 +123,10 @@ pub fn capi(data: &[u8]) {
         };
         let flow = match which % 16 {
             0 => input.number(),
-            _ => flows.get(usize::from(which) % flows.len().max(1)).copied().unwrap_or(7),
+            _ => flows
+                .get(usize::from(which) % flows.len().max(1))
+                .copied()
+                .unwrap_or(7),
         };
         let known = flows.contains(&flow);
         match what {
@@ -112,7 +135,9 @@ pub fn capi(data: &[u8]) {
             200..=219 => told(unsafe_turn(datapath, now), datapath),
             220..=229 => {
                 // SAFETY: the datapath is null or of ccplane_open.
-                let code = unsafe { ccplane_flow_close(datapath, now, flow, input.number(), input.number()) };
+                let code = unsafe {
+                    ccplane_flow_close(datapath, now, flow, input.number(), input.number())
+                };
                 told(code, datapath);
                 if code == CCPLANE_OK {
                     assert!(known, "a flow was closed that was not open");
@@ -127,7 +152,9 @@ pub fn capi(data: &[u8]) {
             }
             240..=247 => count(datapath, (opened, closed), &mut input),
             // SAFETY: as above.
-            248..=251 => assert!([CCPLANE_ENOFD, CCPLANE_ENULL].contains(&unsafe { ccplane_fd(datapath) })),
+            248..=251 => {
+                assert!([CCPLANE_ENOFD, CCPLANE_ENULL].contains(&unsafe { ccplane_fd(datapath) }))
+            }
             // SAFETY: every pointer may be null.
             _ => unsafe {
                 assert_eq!(
@@ -165,11 +192,17 @@ fn unsafe_turn(datapath: *mut ccplane_datapath, now: u64) -> c_int {
 }
 
 /// Whether a flow was opened.
-fn open_flow(datapath: *mut ccplane_datapath, now: u64, input: &mut Input<'_>, flows: &mut Vec<u64>) -> bool {
+fn open_flow(
+    datapath: *mut ccplane_datapath,
+    now: u64,
+    input: &mut Input<'_>,
+    flows: &mut Vec<u64>,
+) -> bool {
     let size = size_of::<ccplane_flow_info>();
     let (memory, _) = input.memory(size, |word, input| match word {
         // Addresses are texts of the caller's, or null.
-        7 => [c"192.0.2.1:1", c"", c"[::1]:9", c"nonsense"][input.small() as usize % 4].as_ptr() as u64,
+        7 => [c"192.0.2.1:1", c"", c"[::1]:9", c"nonsense"][input.small() as usize % 4].as_ptr()
+            as u64,
         8 => 0,
         1 => 1_448,
         _ => input.number(),
@@ -187,7 +220,14 @@ fn open_flow(datapath: *mut ccplane_datapath, now: u64, input: &mut Input<'_>, f
 }
 
 /// An ACK, or a deadline.
-fn on_ack(datapath: *mut ccplane_datapath, flow: u64, known: bool, now: u64, ack: bool, input: &mut Input<'_>) {
+fn on_ack(
+    datapath: *mut ccplane_datapath,
+    flow: u64,
+    known: bool,
+    now: u64,
+    ack: bool,
+    input: &mut Input<'_>,
+) {
     let (transport, _) = input.memory(size_of::<ccplane_transport>(), |word, input| match word {
         1 => now,
         _ => input.number(),
@@ -211,7 +251,11 @@ fn on_ack(datapath: *mut ccplane_datapath, flow: u64, known: bool, now: u64, ack
     assert!(known, "a flow that is not open has an outcome");
     assert_eq!(outcome[0], before[0], "a size was overwritten");
     let (written, rest) = outcome.split_at(offered.min(size_of::<ccplane_outcome>() / 8));
-    assert_eq!(rest, &before[written.len()..], "more was written than offered");
+    assert_eq!(
+        rest,
+        &before[written.len()..],
+        "more was written than offered"
+    );
     let flags = written[1] as u32;
     let (cwnd, rate) = (written[2], written[3]);
     assert!(
@@ -227,7 +271,11 @@ fn count(datapath: *mut ccplane_datapath, expected: (u64, u64), input: &mut Inpu
     // SAFETY: so much memory is there as any size that is not refused.
     let code = unsafe { ccplane_get_stats(datapath, stats.as_mut_ptr().cast()) };
     assert_ne!(code, CCPLANE_EPANIC);
-    assert_eq!(stats[offered..], before[offered..], "more was written than offered");
+    assert_eq!(
+        stats[offered..],
+        before[offered..],
+        "more was written than offered"
+    );
     if code == CCPLANE_OK {
         assert_eq!(stats[1], expected.0, "flows opened");
         assert!(offered < 3 || stats[2] == expected.1, "flows closed");

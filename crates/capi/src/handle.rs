@@ -42,7 +42,9 @@ impl ccplane_datapath {
             state: AtomicU32::new(READY),
             plane: UnsafeCell::new(Some(Box::new(plane))),
         }));
-        ALL.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        ALL.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(handle);
         (&raw const *handle).cast_mut()
     }
 }
@@ -64,9 +66,10 @@ impl Entered {
     pub unsafe fn enter(handle: *const ccplane_datapath) -> Result<Entered, Code> {
         // SAFETY: where it is not null it was leaked by `new`, and nothing takes `&mut` of it.
         let handle: &'static ccplane_datapath = unsafe { handle.as_ref() }.ok_or(CCPLANE_ENULL)?;
-        let taken = handle
-            .state
-            .compare_exchange(READY, BUSY, Ordering::Acquire, Ordering::Relaxed);
+        let taken =
+            handle
+                .state
+                .compare_exchange(READY, BUSY, Ordering::Acquire, Ordering::Relaxed);
         match taken {
             Ok(_) => {}
             Err(BUSY) => return Err(CCPLANE_EBUSY),

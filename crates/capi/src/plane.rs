@@ -107,7 +107,10 @@ impl Plane {
                 } else {
                     let (way, served) = beside().map_err(|why| failed(CCPLANE_ESYSTEM, why))?;
                     let thread = AgentThread::start("ccplane-agent", agent, served);
-                    (Box::new(way), Some(thread.map_err(|why| failed(CCPLANE_ESYSTEM, why))?))
+                    (
+                        Box::new(way),
+                        Some(thread.map_err(|why| failed(CCPLANE_ESYSTEM, why))?),
+                    )
                 }
             }
         };
@@ -163,7 +166,13 @@ impl Plane {
     }
 
     /// A flow ends.
-    pub fn close_flow(&mut self, now: Time, number: u64, acked: Bytes, lost: u64) -> Result<(), Code> {
+    pub fn close_flow(
+        &mut self,
+        now: Time,
+        number: u64,
+        acked: Bytes,
+        lost: u64,
+    ) -> Result<(), Code> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
         self.shared.close(now, number, flow, acked, lost);
         self.shared.way.flush(now);
@@ -180,7 +189,12 @@ impl Plane {
 
     /// An ACK or a timeout. Allocates nothing, unless an agent of the same thread has more reports waiting than ever before.
     #[inline]
-    pub fn on_ack(&mut self, number: u64, transport: &Transport, signals: &Signals) -> Result<Outcome, Code> {
+    pub fn on_ack(
+        &mut self,
+        number: u64,
+        transport: &Transport,
+        signals: &Signals,
+    ) -> Result<Outcome, Code> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
         let outcome = self.shared.lend(number, flow).on_ack(transport, signals);
         flow.beside.note(transport, &outcome, &mut self.stats);
@@ -214,7 +228,8 @@ impl Plane {
                 Brought::Agent => self.announce(now),
                 Brought::Command(command) => {
                     let flows = &mut self.flows;
-                    self.shared.take(now, &command, |number| find(flows, number));
+                    self.shared
+                        .take(now, &command, |number| find(flows, number));
                 }
             }
         }
@@ -272,7 +287,8 @@ impl Kept {
 
 fn there(address: &str, asks_for: &str) -> Result<There, Failure> {
     let address: AgentAddress = address.parse().map_err(|why| failed(CCPLANE_EVALUE, why))?;
-    There::connect(address.remote(asks_for, None), Time::ZERO).map_err(|why| failed(CCPLANE_EAGENT, why))
+    There::connect(address.remote(asks_for, None), Time::ZERO)
+        .map_err(|why| failed(CCPLANE_EAGENT, why))
 }
 
 /// An agent of this one algorithm: `cubic`, `cubic:report=10ms`, `./mine.ccp:gain=2`.
@@ -288,7 +304,9 @@ fn agent_of(text: &str, capabilities: Capabilities) -> Result<Agent, Failure> {
         parameters = parameters.with(key.trim(), value.trim());
     }
     let registry = Registry::builtin().with_files(|path| std::fs::read_to_string(path));
-    let algorithm = registry.by_name(name, &parameters).map_err(|why| unknown(&why))?;
+    let algorithm = registry
+        .by_name(name, &parameters)
+        .map_err(|why| unknown(&why))?;
     can_run(&*algorithm, capabilities)?;
     let mut agent = Agent::new(Options::default());
     agent.add_boxed(algorithm).map_err(|why| unknown(&why))?;
@@ -312,7 +330,9 @@ fn can_run(algorithm: &dyn DynAlgorithm, capabilities: Capabilities) -> Result<(
 impl Drop for Plane {
     /// The thread ends when its datapath is gone: that goes first. A library that is unloaded leaves no thread in it.
     fn drop(&mut self) {
-        let Some(thread) = self.agent.take() else { return };
+        let Some(thread) = self.agent.take() else {
+            return;
+        };
         // The way wakes the thread as it is dropped.
         self.shared.way = Box::new(Gone);
         thread.end(LONGEST_END);

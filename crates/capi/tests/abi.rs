@@ -112,7 +112,12 @@ fn outcome() -> ccplane_outcome {
     }
 }
 
-fn ack(datapath: *mut ccplane_datapath, flow: u64, transport: &ccplane_transport, acked: u64) -> ccplane_outcome {
+fn ack(
+    datapath: *mut ccplane_datapath,
+    flow: u64,
+    transport: &ccplane_transport,
+    acked: u64,
+) -> ccplane_outcome {
     let mut outcome = outcome();
     // SAFETY: all is there.
     let code = unsafe { ccplane_on_ack(datapath, flow, transport, &signals(acked), &mut outcome) };
@@ -139,7 +144,10 @@ fn stats(datapath: *mut ccplane_datapath) -> ccplane_stats {
         fallbacks: 0,
     };
     // SAFETY: all is there.
-    assert_eq!(unsafe { ccplane_get_stats(datapath, &mut stats) }, CCPLANE_OK);
+    assert_eq!(
+        unsafe { ccplane_get_stats(datapath, &mut stats) },
+        CCPLANE_OK
+    );
     stats
 }
 
@@ -155,7 +163,10 @@ fn an_algorithm_of_the_same_thread_steers_a_flow_in_virtual_time() {
         cwnd = ack(datapath, flow, &transport(now, cwnd), 1).cwnd;
         turn(datapath, now);
     }
-    assert!((100 * MSS..=111 * MSS).contains(&cwnd), "slow start: {cwnd}");
+    assert!(
+        (100 * MSS..=111 * MSS).contains(&cwnd),
+        "slow start: {cwnd}"
+    );
     let (seen, told) = (transport(now, cwnd), signals(0));
     let mut lost = outcome();
     // SAFETY: all is there.
@@ -172,7 +183,10 @@ fn an_algorithm_of_the_same_thread_steers_a_flow_in_virtual_time() {
             &mut lost,
         )
     };
-    assert_eq!((code, lost.flags & CCPLANE_REPORTED), (CCPLANE_OK, CCPLANE_REPORTED));
+    assert_eq!(
+        (code, lost.flags & CCPLANE_REPORTED),
+        (CCPLANE_OK, CCPLANE_REPORTED)
+    );
     let done = stats(datapath);
     assert!(
         done.opened == 1 && done.reports > 1 && done.fallbacks == 0,
@@ -184,7 +198,10 @@ fn an_algorithm_of_the_same_thread_steers_a_flow_in_virtual_time() {
     turn(datapath, now);
     // SAFETY: a datapath.
     let due = unsafe { ccplane_next_deadline(datapath, 0) };
-    assert!(due > now && due < now + 500_000_000, "the agent's heartbeat");
+    assert!(
+        due > now && due < now + 500_000_000,
+        "the agent's heartbeat"
+    );
     assert_eq!(close(datapath), CCPLANE_OK);
 }
 
@@ -201,7 +218,10 @@ fn an_algorithm_in_its_own_thread_is_heard_through_the_descriptor() {
     let woken = poll(&mut waited, 5_000_u16);
     assert_eq!(woken, Ok(1), "the algorithm sets its program");
     let runs = (2..5_000).find(|now| {
-        #[expect(clippy::disallowed_methods, reason = "what the thread says comes in real time")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "what the thread says comes in real time"
+        )]
         std::thread::sleep(std::time::Duration::from_millis(1));
         turn(datapath, *now);
         ack(datapath, flow, &transport(*now, 10 * MSS), 1).cwnd == 11 * MSS
@@ -211,7 +231,13 @@ fn an_algorithm_in_its_own_thread_is_heard_through_the_descriptor() {
     let mut cwnd = 10 * MSS;
     let allocated = allocation_counter::measure(|| {
         for n in 1..10_000 {
-            cwnd = ack(datapath, flow, &transport(begun + n * 1_000_000, cwnd.min(1 << 24)), 1).cwnd;
+            cwnd = ack(
+                datapath,
+                flow,
+                &transport(begun + n * 1_000_000, cwnd.min(1 << 24)),
+                1,
+            )
+            .cwnd;
         }
     });
     assert_eq!(allocated.count_total, 0);
@@ -269,10 +295,16 @@ fn what_cannot_be_opened_says_why() {
     let latin = CString::new([b'r', 0xe9]).unwrap();
     assert_eq!(refused(&options(&latin, 0)).0, i64::from(CCPLANE_EVALUE));
     let long = CString::new("é".repeat(400)).unwrap();
-    assert!(refused(&options(&long, 0)).1.len() >= 490, "cut, and still a text");
+    assert!(
+        refused(&options(&long, 0)).1.len() >= 490,
+        "cut, and still a text"
+    );
     assert_eq!(
         open(null()),
-        Err((CCPLANE_ENULL.into(), "a pointer is null that must not be".into()))
+        Err((
+            CCPLANE_ENULL.into(),
+            "a pointer is null that must not be".into()
+        ))
     );
     // Nobody asked why.
     // SAFETY: null is refused.
@@ -287,16 +319,46 @@ fn null_is_an_error_everywhere() {
     // SAFETY: what is not null is there.
     unsafe {
         let mut number = 0;
-        assert_eq!(ccplane_flow_open(null_mut(), 1, &info(), &mut number), CCPLANE_ENULL);
-        assert_eq!(ccplane_flow_open(datapath, 1, null(), &mut number), CCPLANE_ENULL);
-        assert_eq!(ccplane_flow_open(datapath, 1, &info(), null_mut()), CCPLANE_ENULL);
-        assert_eq!(ccplane_on_ack(null_mut(), flow, &seen, &told, &mut room), CCPLANE_ENULL);
-        assert_eq!(ccplane_on_ack(datapath, flow, null(), &told, &mut room), CCPLANE_ENULL);
-        assert_eq!(ccplane_on_ack(datapath, flow, &seen, null(), &mut room), CCPLANE_ENULL);
-        assert_eq!(ccplane_on_ack(datapath, flow, &seen, &told, null_mut()), CCPLANE_ENULL);
-        assert_eq!(ccplane_on_deadline(null_mut(), flow, &seen, &mut room), CCPLANE_ENULL);
-        assert_eq!(ccplane_on_deadline(datapath, flow, null(), &mut room), CCPLANE_ENULL);
-        assert_eq!(ccplane_on_deadline(datapath, flow, &seen, null_mut()), CCPLANE_ENULL);
+        assert_eq!(
+            ccplane_flow_open(null_mut(), 1, &info(), &mut number),
+            CCPLANE_ENULL
+        );
+        assert_eq!(
+            ccplane_flow_open(datapath, 1, null(), &mut number),
+            CCPLANE_ENULL
+        );
+        assert_eq!(
+            ccplane_flow_open(datapath, 1, &info(), null_mut()),
+            CCPLANE_ENULL
+        );
+        assert_eq!(
+            ccplane_on_ack(null_mut(), flow, &seen, &told, &mut room),
+            CCPLANE_ENULL
+        );
+        assert_eq!(
+            ccplane_on_ack(datapath, flow, null(), &told, &mut room),
+            CCPLANE_ENULL
+        );
+        assert_eq!(
+            ccplane_on_ack(datapath, flow, &seen, null(), &mut room),
+            CCPLANE_ENULL
+        );
+        assert_eq!(
+            ccplane_on_ack(datapath, flow, &seen, &told, null_mut()),
+            CCPLANE_ENULL
+        );
+        assert_eq!(
+            ccplane_on_deadline(null_mut(), flow, &seen, &mut room),
+            CCPLANE_ENULL
+        );
+        assert_eq!(
+            ccplane_on_deadline(datapath, flow, null(), &mut room),
+            CCPLANE_ENULL
+        );
+        assert_eq!(
+            ccplane_on_deadline(datapath, flow, &seen, null_mut()),
+            CCPLANE_ENULL
+        );
         assert_eq!(ccplane_next_deadline(null_mut(), flow), u64::MAX);
         assert_eq!(ccplane_turn(null_mut(), 1), CCPLANE_ENULL);
         assert_eq!(ccplane_fd(null_mut()), CCPLANE_ENULL);
@@ -342,10 +404,17 @@ fn a_struct_of_no_size_or_an_impossible_one_is_refused_and_an_older_one_is_not()
     assert_eq!(on_ack(seen, 16 * 8, room), CCPLANE_OK);
     assert_eq!(on_ack(seen, told, room), CCPLANE_OK);
     let mut number = 0;
-    let sized = |size, mss| ccplane_flow_info { size, mss, ..info() };
+    let sized = |size, mss| ccplane_flow_info {
+        size,
+        mss,
+        ..info()
+    };
     // SAFETY: as above.
     unsafe {
-        assert_eq!(ccplane_flow_open(datapath, 1, &sized(16, MSS), &mut number), CCPLANE_OK);
+        assert_eq!(
+            ccplane_flow_open(datapath, 1, &sized(16, MSS), &mut number),
+            CCPLANE_OK
+        );
         assert_eq!(
             ccplane_flow_open(datapath, 1, &sized(8, MSS), &mut number),
             CCPLANE_ESIZE
@@ -358,7 +427,10 @@ fn a_struct_of_no_size_or_an_impossible_one_is_refused_and_an_older_one_is_not()
             peer: c"somewhere".as_ptr(),
             ..info()
         };
-        assert_eq!(ccplane_flow_open(datapath, 1, &nowhere, &mut number), CCPLANE_EVALUE);
+        assert_eq!(
+            ccplane_flow_open(datapath, 1, &nowhere, &mut number),
+            CCPLANE_EVALUE
+        );
     }
     close(datapath);
 }
@@ -370,7 +442,15 @@ fn a_flow_that_ended_is_unknown_and_its_place_gets_another_number() {
     let call = |flow| {
         let mut room = outcome();
         // SAFETY: all is there.
-        unsafe { ccplane_on_ack(datapath, flow, &transport(2, 10 * MSS), &signals(1), &mut room) }
+        unsafe {
+            ccplane_on_ack(
+                datapath,
+                flow,
+                &transport(2, 10 * MSS),
+                &signals(1),
+                &mut room,
+            )
+        }
     };
     let end = |flow| {
         // SAFETY: a datapath.
@@ -378,7 +458,10 @@ fn a_flow_that_ended_is_unknown_and_its_place_gets_another_number() {
     };
     assert_eq!(call(first), CCPLANE_OK);
     assert_eq!(end(first), CCPLANE_OK);
-    assert_eq!((end(first), call(first)), (CCPLANE_ENOFLOW, CCPLANE_ENOFLOW));
+    assert_eq!(
+        (end(first), call(first)),
+        (CCPLANE_ENOFLOW, CCPLANE_ENOFLOW)
+    );
     let second = flow_of(datapath, 4);
     assert_ne!(first, second);
     assert_eq!((call(first), call(second)), (CCPLANE_ENOFLOW, CCPLANE_OK));
@@ -401,10 +484,14 @@ fn a_datapath_that_was_closed_stays_closed() {
     let datapath = open(&options(c"copa", 0)).unwrap();
     let flow = flow_of(datapath, 1);
     assert_eq!(close(datapath), CCPLANE_OK);
-    assert_eq!((close(datapath), turn(datapath, 1)), (CCPLANE_ECLOSED, CCPLANE_ECLOSED));
+    assert_eq!(
+        (close(datapath), turn(datapath, 1)),
+        (CCPLANE_ECLOSED, CCPLANE_ECLOSED)
+    );
     let mut room = outcome();
     // SAFETY: a datapath that was closed is still one.
-    let code = unsafe { ccplane_on_ack(datapath, flow, &transport(2, MSS), &signals(1), &mut room) };
+    let code =
+        unsafe { ccplane_on_ack(datapath, flow, &transport(2, MSS), &signals(1), &mut room) };
     assert_eq!(code, CCPLANE_ECLOSED);
 }
 
@@ -427,12 +514,17 @@ fn a_second_thread_is_refused_and_harms_nothing() {
                 })
             })
             .collect();
-        calls.into_iter().flat_map(|call| call.join().unwrap()).collect()
+        calls
+            .into_iter()
+            .flat_map(|call| call.join().unwrap())
+            .collect()
     });
     codes.sort_unstable();
     codes.dedup();
     assert!(
-        codes.iter().all(|code| [CCPLANE_OK, CCPLANE_EBUSY].contains(code)),
+        codes
+            .iter()
+            .all(|code| [CCPLANE_OK, CCPLANE_EBUSY].contains(code)),
         "{codes:?}"
     );
     assert_eq!(turn(datapath.0, 1 << 40), CCPLANE_OK);
@@ -449,7 +541,14 @@ fn a_silent_agent_loses_its_flows_and_gets_them_back() {
     assert_eq!(at(second / 10), 0);
     assert_eq!(at(second), CCPLANE_FALLBACK, "no turn for a second");
     // SAFETY: all is there.
-    let code = unsafe { ccplane_on_deadline(datapath, flow, &transport(second + 1, 20 * MSS), &mut outcome()) };
+    let code = unsafe {
+        ccplane_on_deadline(
+            datapath,
+            flow,
+            &transport(second + 1, 20 * MSS),
+            &mut outcome(),
+        )
+    };
     assert_eq!(code, CCPLANE_OK);
     turn(datapath, second + 2);
     turn(datapath, second + 3);
@@ -467,7 +566,8 @@ fn every_code_has_words() {
             .unwrap()
             .to_owned()
     };
-    let all: std::collections::BTreeSet<String> = (CCPLANE_EPANIC..=CCPLANE_OK).map(words).collect();
+    let all: std::collections::BTreeSet<String> =
+        (CCPLANE_EPANIC..=CCPLANE_OK).map(words).collect();
     assert_eq!(all.len(), 14);
     assert_eq!(words(7), words(c_int::MIN));
     // SAFETY: as above.
@@ -478,7 +578,9 @@ fn every_code_has_words() {
 /// An agent of another process, as far as the datapath can tell.
 fn serving(path: &Path, stop: &AtomicBool) {
     let mut agent = Agent::new(Options::default());
-    let reno = Registry::builtin().by_name("reno", &Parameters::new()).unwrap();
+    let reno = Registry::builtin()
+        .by_name("reno", &Parameters::new())
+        .unwrap();
     agent.add_boxed(reno).unwrap();
     let mut link = Local::bind(path).unwrap();
     serve(&mut agent, &mut [&mut link], Waiting::default(), stop).unwrap();
@@ -495,7 +597,10 @@ fn an_agent_elsewhere_steers_and_may_go_and_come_back() {
     let (mut datapath, mut flow, begun) = (null_mut::<ccplane_datapath>(), 0, Clock::new());
     let mut until = |what: &str, wanted: &dyn Fn(u32, u64) -> bool| {
         for _ in 0..10_000 {
-            #[expect(clippy::disallowed_methods, reason = "the agent is in a thread of its own")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the agent is in a thread of its own"
+            )]
             std::thread::sleep(std::time::Duration::from_millis(1));
             if datapath.is_null() {
                 let Ok(opened) = open(&options) else { continue };

@@ -6,7 +6,8 @@ use std::path::Path;
 #[test]
 fn the_header_is_of_these_sources() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let config = cbindgen::Config::from_file(home.join("cbindgen.toml")).expect("it is well-formed");
+    let config =
+        cbindgen::Config::from_file(home.join("cbindgen.toml")).expect("it is well-formed");
     let sources = ["types", "handle", "functions"].map(|name| home.join(format!("src/{name}.rs")));
     let bindings = sources
         .into_iter()

@@ -33,7 +33,10 @@ fn has_compiler() -> bool {
     let there = compiler().arg("--version").output().is_ok();
     if !there {
         eprintln!("SKIPPED: no C compiler: apt-get install gcc, or set CC");
-        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "no C compiler");
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none(),
+            "no C compiler"
+        );
     }
     there
 }
@@ -60,13 +63,20 @@ fn program_of(name: &str, sources: &[&str], flags: &[&str]) -> Option<PathBuf> {
         compiler
             .args(flags)
             .args(sources.iter().map(|source| home().join(source)));
-        compiler.arg(&library).args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&to);
+        compiler
+            .arg(&library)
+            .args(["-lpthread", "-ldl", "-lm", "-o"])
+            .arg(&to);
         compiler.output().expect("a compiler is there")
     };
     if !compile(true).status.success() {
         eprintln!("without sanitizers, which the compiler lacks");
         let said = compile(false);
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        assert!(
+            said.status.success(),
+            "{}",
+            String::from_utf8_lossy(&said.stderr)
+        );
     }
     Some(to)
 }
@@ -101,9 +111,13 @@ fn simulated(name: &str) -> (f64, f64) {
     let access = LinkSpec::new(Rate::from_bits_per_sec(1_000_000_000), Duration::ZERO);
     let link = LinkSpec::new(Rate::from_bits_per_sec(24_000_000), rtt / 2);
     let queue = "droptail:1bdp".parse().expect("a queue");
-    let network = topology::dumbbell(1, &access, link.clone().with_queue(queue, rtt), link).expect("small");
-    let bottleneck = network.link_named("bottleneck").expect("a link of the topology");
-    let [from, to] = ["left1", "right1"].map(|node| network.node(node).expect("a node of the topology"));
+    let network =
+        topology::dumbbell(1, &access, link.clone().with_queue(queue, rtt), link).expect("small");
+    let bottleneck = network
+        .link_named("bottleneck")
+        .expect("a link of the topology");
+    let [from, to] =
+        ["left1", "right1"].map(|node| network.node(node).expect("a node of the topology"));
     let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
     let mut agent = Agent::new(Options::default());
     let algorithm = Registry::builtin()
@@ -113,7 +127,8 @@ fn simulated(name: &str) -> (f64, f64) {
     let agent = sim.host_agent(agent, SteerOptions::default());
     let spec = FlowSpec::new(from, to).under(Congestion::Steered(agent, name.into()));
     let flow = sim.add_flow(spec).expect("a path");
-    sim.run_until(Time::from_micros(SECONDS * 1_000_000)).expect("no stall");
+    sim.run_until(Time::from_micros(SECONDS * 1_000_000))
+        .expect("no stall");
     let received = sim.flow(flow).expect("it is there").received;
     let link = sim.link(bottleneck).expect("it is there");
     // A packet's own time on the line is no waiting: 1500 bytes.
@@ -144,20 +159,30 @@ fn the_page_shows_what_the_example_prints() {
 /// overshoots further. docs/c.md has both numbers.
 #[test]
 fn the_losses_of_the_example_are_those_of_a_paced_slow_start() {
-    let source = std::fs::read_to_string(home().join("../../examples/c/udp.c")).expect("the example");
+    let source =
+        std::fs::read_to_string(home().join("../../examples/c/udp.c")).expect("the example");
     let paced = "signals->paced = 1;";
     assert!(source.contains(paced));
     let unpaced = folder().join("unpaced.c");
     std::fs::write(&unpaced, source.replace(paced, "signals->paced = 0;")).expect("a file");
-    let sources = ["../../examples/c/udp.c", unpaced.to_str().expect("a plain path")];
+    let sources = [
+        "../../examples/c/udp.c",
+        unpaced.to_str().expect("a plain path"),
+    ];
     let page = std::fs::read_to_string(home().join("../../docs/c.md")).expect("the page");
     for (name, source) in ["udp-paced", "udp-unpaced"].into_iter().zip(sources) {
-        let Some(udp) = program(name, source) else { return };
+        let Some(udp) = program(name, source) else {
+            return;
+        };
         let whole = number(&run(&udp, &["cubic", "--seconds", "10"]), "lost");
         let start = number(&run(&udp, &["cubic", "--seconds", "1"]), "lost");
         let paced = name == "udp-paced";
         assert!(
-            if paced { start > 0.8 * whole } else { whole < 15.0 },
+            if paced {
+                start > 0.8 * whole
+            } else {
+                whole < 15.0
+            },
             "{name}: {start} of {whole}"
         );
         let shown = if paced {
@@ -177,9 +202,14 @@ fn algorithms_fill_a_link_behind_a_transport_in_c_as_they_do_behind_ours() {
     };
     for name in ["reno", "cubic", "bbr", "copa"] {
         let said = run(&udp, &[name, "--seconds", &SECONDS.to_string()]);
-        let (goodput, waited) = (number(&said, "goodput_mbit"), number(&said, "queue_mean_ms"));
+        let (goodput, waited) = (
+            number(&said, "goodput_mbit"),
+            number(&said, "queue_mean_ms"),
+        );
         let (ours, waited_ours) = simulated(name);
-        println!("{name}: {goodput:.2} beside {ours:.2} Mbit/s, {waited:.2} beside {waited_ours:.2} ms; {said}");
+        println!(
+            "{name}: {goodput:.2} beside {ours:.2} Mbit/s, {waited:.2} beside {waited_ours:.2} ms; {said}"
+        );
         assert!(
             (0.8..=1.25).contains(&(goodput / ours)),
             "{goodput} beside {ours}: {said}"
@@ -237,14 +267,17 @@ const FOLD: &str = "
 fn an_agents_words() -> Vec<u8> {
     let compiled = |source| ccplane_lang::compile(source, &Limits::default()).expect("it compiles");
     let fold = compiled(FOLD);
-    let other = compiled("(def (Report (volatile x 0))) (when true (:= Report.x (/ Ack.bytes_acked 2)) (report))");
+    let other = compiled(
+        "(def (Report (volatile x 0))) (when true (:= Report.x (/ Ack.bytes_acked 2)) (report))",
+    );
     let mut words = Vec::new();
     v1::install(&mut words, 2, other.code()).expect("CCP can say it");
     v1::install(&mut words, 1, fold.code()).expect("CCP can say it");
     let set = |target, value| ccplane_datapath::Update { target, value };
     let control = |at: u8| ccplane_datapath::Target::Var(4 + at);
     v1::change_program(&mut words, 1, 2, other.code(), &[]).expect("no value");
-    v1::change_program(&mut words, 1, 1, fold.code(), &[set(control(0), 3_000)]).expect("a control variable");
+    v1::change_program(&mut words, 1, 1, fold.code(), &[set(control(0), 3_000)])
+        .expect("a control variable");
     let all = [
         set(control(1), 200),
         set(ccplane_datapath::Target::Cwnd, 29_200),
@@ -275,9 +308,16 @@ fn a_datapath_of_the_reference_survives_whatever_its_agent_says() {
 /// without picoquic: each loss counts once, also for a packet longer than the present MTU.
 #[test]
 fn the_picoquic_example_compiles_and_follows_its_algorithm() {
-    let sources = ["../../examples/picoquic/ccplane_cc.c", "tests/c/picoquic/drive.c"];
+    let sources = [
+        "../../examples/picoquic/ccplane_cc.c",
+        "tests/c/picoquic/drive.c",
+    ];
     let headers = format!("-I{}/tests/c/picoquic", home().display());
-    let Some(picoquic) = program_of("picoquic", &sources, &[&headers, "-Wl,--wrap=ccplane_on_ack"]) else {
+    let Some(picoquic) = program_of(
+        "picoquic",
+        &sources,
+        &[&headers, "-Wl,--wrap=ccplane_on_ack"],
+    ) else {
         return;
     };
     for name in ["reno", "cubic", "bbr", "copa", "dx"] {
@@ -285,14 +325,20 @@ fn the_picoquic_example_compiles_and_follows_its_algorithm() {
         println!("{name}: {said}");
         assert!(number(&said, "most") > 20.0 * 1440.0, "{name}: {said}");
         if ["reno", "cubic"].contains(&name) {
-            assert!(number(&said, "least") < number(&said, "most") / 2.0, "{name}: {said}");
+            assert!(
+                number(&said, "least") < number(&said, "most") / 2.0,
+                "{name}: {said}"
+            );
         }
     }
 }
 
 /// Runs a line of shell. A failure is one of the test.
 fn shell(line: &str) {
-    let said = Command::new("sh").args(["-ec", line]).output().expect("a shell");
+    let said = Command::new("sh")
+        .args(["-ec", line])
+        .output()
+        .expect("a shell");
     let errors = String::from_utf8_lossy(&said.stderr);
     assert!(said.status.success(), "{line}\n{errors}");
 }

@@ -43,7 +43,9 @@ impl Algorithm for Aimd {
     }
 
     fn on_report(&mut self, flow: &mut Window, report: &Report<'_>, control: &mut Control<'_>) {
-        let Some(round) = report.read::<Round>() else { return };
+        let Some(round) = report.read::<Round>() else {
+            return;
+        };
         if round.lost {
             flow.cwnd = ((flow.cwnd as f64 * self.back) as u64).max(2 * flow.mss);
             control.ssthresh(Bytes::new(flow.cwnd)); // where the datapath's recovery brings the window
@@ -69,7 +71,11 @@ const DOC: AlgorithmDoc = AlgorithmDoc {
 fn make(parameters: &Parameters) -> Result<Aimd, BadParameter> {
     let back = parameters.read("back", 0.5)?;
     if !(0.1..=0.95).contains(&back) {
-        return Err(BadParameter::value("back", back.to_string(), "it is from 0.1 to 0.95"));
+        return Err(BadParameter::value(
+            "back",
+            back.to_string(),
+            "it is from 0.1 to 0.95",
+        ));
     }
     Ok(Aimd { back })
 }
@@ -99,7 +105,11 @@ mod tests {
         let result = ccplane::simulate(scenario, &registry()).expect("it runs");
         for contender in &result.contenders {
             let figures = &contender.figures;
-            assert!(figures.utilisation > 0.9, "{}: {figures:?}", contender.label);
+            assert!(
+                figures.utilisation > 0.9,
+                "{}: {figures:?}",
+                contender.label
+            );
         }
         let [half, more] = [0, 1].map(|n| result.contenders[n].figures.delay_mean_ms);
         assert!(

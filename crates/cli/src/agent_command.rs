@@ -74,14 +74,27 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     if args.ccp.is_some() {
         refuse_unsayable(host()?)?;
     }
-    let mut local = args.unix.as_deref().map(Local::bind).transpose().map_err(fail)?;
-    let mut datagram = args.ccp.as_deref().map(Datagram::bind).transpose().map_err(fail)?;
+    let mut local = args
+        .unix
+        .as_deref()
+        .map(Local::bind)
+        .transpose()
+        .map_err(fail)?;
+    let mut datagram = args
+        .ccp
+        .as_deref()
+        .map(Datagram::bind)
+        .transpose()
+        .map_err(fail)?;
     let bind = |address| TlsLink::bind(address, &args.keys);
     let mut tls = args.tls.map(bind).transpose().map_err(fail)?;
     let stop = interrupt::flag()?;
     if let Some(address) = tls.as_ref().and_then(|link| link.address().ok()) {
         if json {
-            println!("{}", serde_json::json!({ "listening": format!("tls://{address}") }));
+            println!(
+                "{}",
+                serde_json::json!({ "listening": format!("tls://{address}") })
+            );
         } else {
             println!("listening on tls://{address}");
         }

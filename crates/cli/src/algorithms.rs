@@ -30,7 +30,10 @@ pub fn run(registry: &Registry, json: bool) {
             Some(why) => println!("    CCP datapaths: no; {why}"),
         }
         for p in a.parameters {
-            println!("    {}={}  ({})\n        {}", p.name, p.default, p.values, p.doc);
+            println!(
+                "    {}={}  ({})\n        {}",
+                p.name, p.default, p.values, p.doc
+            );
         }
     }
 }
@@ -41,7 +44,8 @@ fn unsayable(registry: &Registry, name: &str) -> Option<String> {
         .by_name(name, &Parameters::new())
         .map_err(|why| why.to_string());
     let mut agent = Agent::new(Options::default());
-    match algorithm.and_then(|algorithm| agent.add_boxed(algorithm).map_err(|why| why.to_string())) {
+    match algorithm.and_then(|algorithm| agent.add_boxed(algorithm).map_err(|why| why.to_string()))
+    {
         Ok(()) => version1::unsayable_of(agent).into_iter().next(),
         Err(why) => Some(why),
     }

@@ -74,7 +74,12 @@ struct HowArgs {
     #[arg(long, value_enum, default_value = "quick")]
     suite: SuiteArg,
     /// The baselines, separated by commas: each figure is set beside the best of theirs on the same link.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cubic,bbr3,copa")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "cubic,bbr3,copa"
+    )]
     against: Vec<Contender>,
     /// Draw the links from this seed instead of the published one: links that a candidate's author has not seen.
     #[arg(long, value_name = "SEED")]
@@ -179,7 +184,12 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
             }
         }
     }
-    if let Some(warning) = apart.sandbox.as_ref().and_then(Sandbox::warning).filter(|_| !json) {
+    if let Some(warning) = apart
+        .sandbox
+        .as_ref()
+        .and_then(Sandbox::warning)
+        .filter(|_| !json)
+    {
         println!("{warning}");
     }
     let all_passed = standings.iter().all(|standing| standing.gate_passed);
@@ -207,13 +217,24 @@ fn table(standings: &[Standing], suite: SuiteArg) -> Table {
     let row = |standing: &Standing| {
         let mut row = vec![standing.candidate.clone()];
         if suite != SuiteArg::Gate {
-            row.push(standing.score.map_or_else(nothing, |score| format!("{score:.3}")));
+            row.push(
+                standing
+                    .score
+                    .map_or_else(nothing, |score| format!("{score:.3}")),
+            );
             row.extend(match &standing.parts {
                 Some(score) => cells(&score.parts),
                 None => Parts::NAMES.map(|_| nothing()).to_vec(),
             });
         }
-        row.push(if standing.gate_passed { "passed" } else { "FAILED" }.to_owned());
+        row.push(
+            if standing.gate_passed {
+                "passed"
+            } else {
+                "FAILED"
+            }
+            .to_owned(),
+        );
         row
     };
     let mut headings = vec!["candidate"];
@@ -229,9 +250,10 @@ fn table(standings: &[Standing], suite: SuiteArg) -> Table {
 fn explain(standing: &Standing) {
     println!("\n{}, the gate:", standing.candidate);
     let check = |check: &arena::Check| {
-        let value = check
-            .value
-            .map_or_else(|| "broke".to_owned(), |value| format!("{:.1} %", value * 100.0));
+        let value = check.value.map_or_else(
+            || "broke".to_owned(),
+            |value| format!("{:.1} %", value * 100.0),
+        );
         let word = if check.passed { "passed" } else { "FAILED" };
         vec![
             check.name.to_owned(),
@@ -241,7 +263,10 @@ fn explain(standing: &Standing) {
         ]
     };
     let checks = standing.gate.iter().map(check).collect();
-    println!("{}", Table::new(["check", "has", "at least", ""], checks).text());
+    println!(
+        "{}",
+        Table::new(["check", "has", "at least", ""], checks).text()
+    );
     if let Some(score) = &standing.parts {
         let mut headings = vec!["link", "score"];
         headings.extend(Parts::NAMES);

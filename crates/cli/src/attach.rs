@@ -50,7 +50,8 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let tags = Tags::new(args.tag.iter().cloned()).map_err(|e| Failure::new(Kind::Usage, e))?;
     if args.watch && settings.algorithms.value.iter().any(is_python) {
         let what = "--watch is for texts; a Python file is read once";
-        return Err(Failure::text(Kind::Usage, what).hint("attach it without --watch, and again when it has changed"));
+        return Err(Failure::text(Kind::Usage, what)
+            .hint("attach it without --watch, and again when it has changed"));
     }
     let texts = match args.watch {
         true => texts::watched(&settings.algorithms.value, args.kernel_name.as_deref())?,
@@ -79,7 +80,10 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     }
     let wanting = wanting(args, &steered)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
-    let known: Vec<AlgorithmSpec> = steered.iter().flat_map(|one| one.specs.iter().cloned()).collect();
+    let known: Vec<AlgorithmSpec> = steered
+        .iter()
+        .flat_map(|one| one.specs.iter().cloned())
+        .collect();
     let choices = rules::choices(&settings, config.as_ref(), &known)?;
     // Before there are threads, which inherit it.
     ccplane_linux::no_new_privileges().map_err(failed)?;
@@ -98,7 +102,8 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             .iter()
             .find(|name| one.specs.iter().any(|spec| spec.kernel_name == **name));
         let stamped = wants.filter(|_| !args.dev.is_empty());
-        let (mut kernel, adopted) = register(&one.specs, &settings, args, stamped.map(String::as_str))?;
+        let (mut kernel, adopted) =
+            register(&one.specs, &settings, args, stamped.map(String::as_str))?;
         kernel.tag(&tags);
         for ((_, name, counters), slots) in kernel.counters().zip(kernel.slots()) {
             attached.names.push(name.to_owned());
@@ -115,7 +120,10 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             say(json, name, &how);
         }
         if let Some(name) = wants {
-            let has = kernel.info().capabilities.contains(Capabilities::ONE_WAY_DELAY);
+            let has = kernel
+                .info()
+                .capabilities
+                .contains(Capabilities::ONE_WAY_DELAY);
             tell_of_stamps(name, has, adopted, args, json);
         }
         kernels.push(kernel);
@@ -123,21 +131,31 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let arms = settings.metrics.value.and_then(|_| arms(&attached.names));
     select::replace(&attached.names, &choices, arms.as_ref()).map_err(failed)?;
     for choice in &choices {
-        say(json, &choice.kernel_name, &format!("chosen for {}", choice.selection));
+        say(
+            json,
+            &choice.kernel_name,
+            &format!("chosen for {}", choice.selection),
+        );
     }
     keep_capabilities(args, true)?;
     let (sender, inbox) = mpsc::channel();
     if let Some(address) = settings.metrics.value {
         let to = sender.clone();
         // Where this thread is gone the answer is dropped, and the scrape is told so.
-        let address = metrics::serve(address, move |answer| drop(to.send(Message::Figures(answer))))?;
+        let address = metrics::serve(address, move |answer| {
+            drop(to.send(Message::Figures(answer)))
+        })?;
         say(json, "metrics", &format!("http://{address}/metrics"));
     }
     let fallback_after = settings.fallback_after.value;
-    let samples = settings
-        .metrics
-        .value
-        .map(|_| Samples::new(callbacks(&steered), arms, fallback_after, exceptions.clone()));
+    let samples = settings.metrics.value.map(|_| {
+        Samples::new(
+            callbacks(&steered),
+            arms,
+            fallback_after,
+            exceptions.clone(),
+        )
+    });
     let reload = Reload {
         again,
         args,
@@ -213,7 +231,8 @@ fn rename(steered: &mut [Steered], name: &str) -> Result<(), Failure> {
                 "--kernel-name {name} is the name of one algorithm, and {} are attached",
                 others + 1
             );
-            Err(Failure::text(Kind::Usage, what).hint("start an `attach` for each, with its own --state and --bpffs"))
+            Err(Failure::text(Kind::Usage, what)
+                .hint("start an `attach` for each, with its own --state and --bpffs"))
         }
     }
 }
@@ -221,7 +240,9 @@ fn rename(steered: &mut [Steered], name: &str) -> Result<(), Failure> {
 /// Where callbacks that raised are counted: of all algorithms but those of somebody else's agent. `registered`: the name in the kernel,
 /// where that is not the algorithm's own.
 fn counted(steered: &[Steered], apart: Option<&Apart>, registered: Option<&str>) -> Exceptions {
-    let exceptions = apart.map(|apart| apart.exceptions.clone()).unwrap_or_default();
+    let exceptions = apart
+        .map(|apart| apart.exceptions.clone())
+        .unwrap_or_default();
     let ours = steered
         .iter()
         .filter(|one| apart.is_some() || matches!(one.by, By::Agent(..)));
@@ -275,14 +296,20 @@ pub(crate) fn is_python(contender: &Contender) -> bool {
 }
 
 /// A process for algorithms that are Python files, unless they are trusted with this one.
-fn apart(args: &AttachArgs, settings: &Settings, registry: &Registry) -> Result<Option<Apart>, Failure> {
+fn apart(
+    args: &AttachArgs,
+    settings: &Settings,
+    registry: &Registry,
+) -> Result<Option<Apart>, Failure> {
     let algorithms = &settings.algorithms.value;
     if args.trusted || args.elsewhere.is_asked() || !algorithms.iter().any(is_python) {
         return Ok(None);
     }
     if let Some(other) = algorithms.iter().find(|one| !is_python(one)) {
         let what = format!("{other} beside a Python file, which a process of its own runs");
-        return Err(Failure::text(Kind::Usage, what).hint("attach them with two commands, or --trusted"));
+        return Err(
+            Failure::text(Kind::Usage, what).hint("attach them with two commands, or --trusted")
+        );
     }
     // Its process inherits that.
     ccplane_linux::no_new_privileges().map_err(failed)?;
@@ -296,7 +323,10 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Steered>, Fai
     let one = |contender| {
         let mut agent = Agent::new(AgentOptions::default());
         add(&mut agent, contender, registry)?;
-        let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
+        let specs: Vec<AlgorithmSpec> = agent
+            .hosted()
+            .map(|hosted| AlgorithmSpec::from(&**hosted))
+            .collect();
         let by = match specs.iter().any(|spec| spec.alone.is_some()) {
             true => By::Nobody,
             false => By::Agent(Box::new(agent), Arc::default()),
@@ -309,16 +339,23 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Steered>, Fai
 /// Adds an algorithm as it was written on the command line.
 pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Result<(), Failure> {
     let algorithm = make(contender, registry)?;
-    agent.add_boxed(algorithm).map_err(|e| Failure::new(Kind::Failed, e))
+    agent
+        .add_boxed(algorithm)
+        .map_err(|e| Failure::new(Kind::Failed, e))
 }
 
 /// The algorithm of that name and these parameters; the datapath's own are none.
 pub fn make(contender: &Contender, registry: &Registry) -> Result<Box<dyn DynAlgorithm>, Failure> {
     let Contender::Ccplane { name, parameters } = contender else {
-        return Err(Failure::text(Kind::Usage, format!("`{contender}` is the kernel's own"))
-            .hint("--alg takes ccplane's algorithms, such as cubic; `ccplane algorithms` lists them"));
+        return Err(
+            Failure::text(Kind::Usage, format!("`{contender}` is the kernel's own")).hint(
+                "--alg takes ccplane's algorithms, such as cubic; `ccplane algorithms` lists them",
+            ),
+        );
     };
-    let parameters = parameters.iter().fold(Parameters::new(), |p, (k, v)| p.with(k, v));
+    let parameters = parameters
+        .iter()
+        .fold(Parameters::new(), |p, (k, v)| p.with(k, v));
     registry
         .by_name(name, &parameters)
         .map_err(|e| Failure::new(Kind::Usage, e))
@@ -363,13 +400,16 @@ fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json:
     match (has, adopted, args.dev.is_empty()) {
         (true, true, true) => {}
         (true, true, false) => {
-            tracing::warn!("{name} keeps the time stamps that it had: `ccplane detach` first changes that");
+            tracing::warn!(
+                "{name} keeps the time stamps that it had: `ccplane detach` first changes that"
+            );
         }
         (true, false, _) => {
             say(json, "time stamps", &format!("on {}", args.dev.join(", ")));
             for listener in crate::listeners::open(args.cgroup.as_deref()) {
-                let what =
-                    format!("{listener} was open before: what it accepts has no time stamps until it is restarted");
+                let what = format!(
+                    "{listener} was open before: what it accepts has no time stamps until it is restarted"
+                );
                 say(json, "time stamps", &what);
             }
         }
@@ -378,7 +418,9 @@ fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json:
              --dev DEVICE would attach them"
         ),
         (false, false, _) => {
-            tracing::warn!("{name} goes by the RTT: it wants time stamps, and --dev DEVICE would attach them");
+            tracing::warn!(
+                "{name} goes by the RTT: it wants time stamps, and --dev DEVICE would attach them"
+            );
         }
     }
 }
@@ -401,7 +443,11 @@ fn register(
                 pin: true,
                 flows: settings.max_flows.value,
                 unrestricted: settings.any_user.value,
-                stamps: stamps.as_ref().map(Stamps::storage).transpose().map_err(fail)?,
+                stamps: stamps
+                    .as_ref()
+                    .map(Stamps::storage)
+                    .transpose()
+                    .map_err(fail)?,
                 ..Options::default()
             };
             // Where it fails nobody would read the stamps, and they go.
@@ -457,7 +503,9 @@ impl Drop for Attached {
         if !self.keep
             && let Err(failure) = detach(&self.names)
         {
-            tracing::error!("not everything could be removed: {failure}; `ccplane detach` tries again");
+            tracing::error!(
+                "not everything could be removed: {failure}; `ccplane detach` tries again"
+            );
         }
     }
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicBool;
 use ccplane_agent::Agent;
 use ccplane_bench::peers::{self, Against};
 use ccplane_bench::{
-    Error, Figures, agent, arena, capi, control_loop, datapath, dx, emu, gateway, kernel, quic, sim, transport,
+    Error, Figures, agent, arena, capi, control_loop, datapath, dx, emu, gateway, kernel, quic,
+    sim, transport,
 };
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
@@ -162,14 +163,19 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
     // Before the load is our own.
     let quick = matches!(
         command,
-        BenchCommand::Gateway(GatewayArgs { quick: true, .. }) | BenchCommand::Quic(QuicArgs { quick: true })
+        BenchCommand::Gateway(GatewayArgs { quick: true, .. })
+            | BenchCommand::Quic(QuicArgs { quick: true })
     );
     let provenance = Provenance::now(crate::build(), command_line(), quick);
     let figures = match command {
         BenchCommand::Datapath => datapath::run().map_err(failure)?,
-        BenchCommand::Capi(CapiArgs { udp }) => capi::run(udp.as_deref(), registry).map_err(failure)?,
+        BenchCommand::Capi(CapiArgs { udp }) => {
+            capi::run(udp.as_deref(), registry).map_err(failure)?
+        }
         BenchCommand::ControlLoop(args) => {
-            let lacks = doctor::require(&[Need::KernelTcp]).err().map(|lacks| lacks.to_string());
+            let lacks = doctor::require(&[Need::KernelTcp])
+                .err()
+                .map(|lacks| lacks.to_string());
             control_loop::run(&args.against(), lacks).map_err(failure)?
         }
         BenchCommand::Agent(args) => agent::run(&args.against()).map_err(failure)?,
@@ -193,7 +199,9 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
             with_bar(|step| dx::run(&options, registry, step))?
         }
         BenchCommand::Transport => transport::run().map_err(failure)?,
-        BenchCommand::Sim(SimArgs { only_incast_ms: None }) => sim::run().map_err(failure)?,
+        BenchCommand::Sim(SimArgs {
+            only_incast_ms: None,
+        }) => sim::run().map_err(failure)?,
         BenchCommand::Sim(SimArgs {
             only_incast_ms: Some(length),
         }) => {
@@ -229,7 +237,9 @@ pub fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<()
             with_bar(|step| quic::run(&options, registry, step))?
         }
         BenchCommand::Arena => {
-            let lacks = doctor::require(&[Need::KernelTcp]).err().map(|lacks| lacks.to_string());
+            let lacks = doctor::require(&[Need::KernelTcp])
+                .err()
+                .map(|lacks| lacks.to_string());
             arena::run(registry, lacks).map_err(failure)?
         }
         BenchCommand::Python => return Err(python::bench(registry.python(), json)),
@@ -273,7 +283,9 @@ fn has_stamps(alg: &Contender, registry: &Registry) -> Result<(), Failure> {
         Kind::Usage,
         format!("`{alg}` asks for no time stamps, from which the queue is told"),
     )
-    .hint("give dx with other parameters, such as dx:headroom=200us, or another algorithm of delay"))
+    .hint(
+        "give dx with other parameters, such as dx:headroom=200us, or another algorithm of delay",
+    ))
 }
 
 /// Runs the other end, until it is killed.
@@ -290,7 +302,10 @@ fn failure(error: Error) -> Failure {
     match error {
         Error::Lab(error) => run::failure(error),
         Error::Program(error) => Failure::diagnostic(Kind::Failed, error),
-        Error::Failed { what, hint: Some(hint) } => Failure::text(Kind::Failed, what).hint(hint),
+        Error::Failed {
+            what,
+            hint: Some(hint),
+        } => Failure::text(Kind::Failed, what).hint(hint),
         error => Failure::new(Kind::Failed, error),
     }
 }

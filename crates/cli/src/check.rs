@@ -42,7 +42,9 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         false => None,
     };
     let source = match &text {
-        Some(text) => text.program(&[]).map_err(|bad| Failure::new(Kind::Failed, bad))?,
+        Some(text) => text
+            .program(&[])
+            .map_err(|bad| Failure::new(Kind::Failed, bad))?,
         None => source,
     };
     let program = compile(&source, &Limits::default()).map_err(told)?;
@@ -51,7 +53,9 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         None => program.warnings(),
     };
     let warnings = warnings.map(|warnings| warnings.named(&name));
-    let warned = warnings.as_ref().map_or(0, |warnings| warnings.problems().len());
+    let warned = warnings
+        .as_ref()
+        .map_or(0, |warnings| warnings.problems().len());
     let outcome = match warned {
         0 => Ok(()),
         _ if !args.strict => Ok(()),

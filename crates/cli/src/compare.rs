@@ -31,8 +31,11 @@ pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let provenance = Provenance::now(crate::build(), command.clone(), false);
     let unwritable = |why: std::io::Error| {
-        Failure::text(Kind::Failed, format!("{} cannot be written: {why}", page.display()))
-            .hint("choose another place with --out")
+        Failure::text(
+            Kind::Failed,
+            format!("{} cannot be written: {why}", page.display()),
+        )
+        .hint("choose another place with --out")
     };
     if let Some(folder) = page.parent() {
         fs::create_dir_all(folder).map_err(unwritable)?;
@@ -58,7 +61,9 @@ fn failure(why: CompareError) -> Failure {
         CompareError::Absent(_) | CompareError::NoRun { .. } => {
             "name folders that `ccplane run` wrote to, such as ccplane-results/run-1"
         }
-        CompareError::Schema { .. } => "run it again; `scenario.toml` in the folder is the experiment",
+        CompareError::Schema { .. } => {
+            "run it again; `scenario.toml` in the folder is the experiment"
+        }
         CompareError::Twice(_) => "name each folder once",
         _ => "run it again, or name another folder",
     };

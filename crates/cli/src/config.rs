@@ -109,7 +109,12 @@ impl Config {
     }
 
     /// A problem of this file.
-    pub fn problem(&self, span: std::ops::Range<usize>, message: impl Into<String>, fix: impl Into<String>) -> Problem {
+    pub fn problem(
+        &self,
+        span: std::ops::Range<usize>,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Problem {
         let source = Source {
             file: &self.file,
             text: &self.text,
@@ -130,7 +135,9 @@ fn known(contender: &Contender, registry: &Registry) -> Result<(), String> {
             "`{contender}` is the kernel's own; name one of ccplane's, such as cubic: `ccplane algorithms` lists them"
         ));
     };
-    let parameters = parameters.iter().fold(Parameters::new(), |p, (k, v)| p.with(k, v));
+    let parameters = parameters
+        .iter()
+        .fold(Parameters::new(), |p, (k, v)| p.with(k, v));
     let made = registry
         .by_name(name, &parameters)
         .map(drop)
@@ -149,5 +156,4 @@ pub fn suits_host_tcp(contender: &Contender) -> Result<(), String> {
 }
 
 /// Hint: the command that runs algorithms for gateways.
-const GATEWAY: &str =
-    "name it in a site file of `ccplane gateway run` (docs/gateway.md), or attach cubic, bbr3 or copa";
+const GATEWAY: &str = "name it in a site file of `ccplane gateway run` (docs/gateway.md), or attach cubic, bbr3 or copa";

@@ -10,14 +10,15 @@ use std::fs;
 use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
-    path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
+    Scope, path_beneath_rules,
 };
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::getpid;
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
 };
 
 use crate::exit::{Failure, Kind};
@@ -76,7 +77,10 @@ pub(crate) fn required() -> Option<&'static str> {
 pub(crate) fn missing() -> impl Iterator<Item = String> {
     const SINCE: [(u32, &str); 2] = [
         (4, "Landlock network rules (Linux 6.7)"),
-        (6, "Landlock scopes of signals and abstract sockets (Linux 6.12)"),
+        (
+            6,
+            "Landlock scopes of signals and abstract sockets (Linux 6.12)",
+        ),
     ];
     let abi = ccplane_linux::sandbox::landlock_abi();
     let missing = SINCE.into_iter().filter(move |(since, _)| abi < *since);
@@ -118,15 +122,29 @@ pub(crate) fn confine() -> Result<(), Failure> {
         .and_then(|rules| rules.handle_access(AccessNet::from_all(abi)))
         .and_then(|rules| rules.scope(Scope::from_all(abi)))
         .and_then(|rules| rules.create())
-        .and_then(|rules| rules.add_rules(path_beneath_rules(&readable, AccessFs::ReadFile | AccessFs::ReadDir)))
+        .and_then(|rules| {
+            rules.add_rules(path_beneath_rules(
+                &readable,
+                AccessFs::ReadFile | AccessFs::ReadDir,
+            ))
+        })
         .and_then(|rules| rules.restrict_self())
         .map_err(|why| failed("Landlock", &why))?;
     if status.ruleset == RulesetStatus::NotEnforced {
-        return Err(failed("Landlock", &"this kernel has none, or it is switched off"));
+        return Err(failed(
+            "Landlock",
+            &"this kernel has none, or it is switched off",
+        ));
     }
-    ccplane_linux::sandbox::report_refused_calls().map_err(|why| failed("report refused system calls", &why))?;
+    ccplane_linux::sandbox::report_refused_calls()
+        .map_err(|why| failed("report refused system calls", &why))?;
     // The last one allows no further filter.
-    for filter in [without_clone3(), without_forbidden(), with_report(), allowed_only()] {
+    for filter in [
+        without_clone3(),
+        without_forbidden(),
+        with_report(),
+        allowed_only(),
+    ] {
         filter
             .and_then(|filter| seccompiler::apply_filter(&filter).map_err(|why| why.to_string()))
             .map_err(|why| failed("seccomp", &why))?;
@@ -336,30 +354,44 @@ const F_SETOWN_EX: libc::c_int = 15;
 const PRCTL: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
 
 /// Flags of openat that do more than open a file for reading.
-const WRITES: libc::c_int =
-    libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | (libc::O_TMPFILE & !libc::O_DIRECTORY);
+const WRITES: libc::c_int = libc::O_ACCMODE
+    | libc::O_CREAT
+    | libc::O_TRUNC
+    | libc::O_APPEND
+    | (libc::O_TMPFILE & !libc::O_DIRECTORY);
 
 /// The C library makes threads by clone if there is no clone3, whose flags a filter cannot see.
 fn without_clone3() -> Result<BpfProgram, String> {
     let rules = [(libc::SYS_clone3, Vec::new())].into();
-    program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))
+    program(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS as u32),
+    )
 }
 
 /// Ends the process at the calls that only an attack uses, with a signal whose handler reports
 /// them.
 fn without_forbidden() -> Result<BpfProgram, String> {
     let calls = FORBIDDEN.iter().chain(FORBIDDEN_HERE);
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|(call, _)| (*call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        calls.map(|(call, _)| (*call, Vec::new())).collect();
     let own = u64::from(getpid().as_raw().unsigned_abs());
     // `kill(0)` is for this process's own group, in which it is alone.
     let others = || -> Result<SeccompRule, String> {
-        let not = |value| SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value);
+        let not =
+            |value| SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value);
         let conditions = [own, 0].map(not).into_iter().collect::<Result<_, _>>();
-        conditions.and_then(SeccompRule::new).map_err(|why| why.to_string())
+        conditions
+            .and_then(SeccompRule::new)
+            .map_err(|why| why.to_string())
     };
     rules.insert(libc::SYS_kill, vec![others()?]);
     rules.insert(libc::SYS_tgkill, vec![others()?]);
-    rules.insert(libc::SYS_ioctl, equal(1, &[libc::TIOCSTI, libc::TIOCLINUX])?);
+    rules.insert(
+        libc::SYS_ioctl,
+        equal(1, &[libc::TIOCSTI, libc::TIOCLINUX])?,
+    );
     let signals = [libc::F_SETOWN, F_SETOWN_EX, F_SETSIG].map(|command| command as u64);
     rules.insert(libc::SYS_fcntl, equal(1, &signals)?);
     program(rules, SeccompAction::Allow, SeccompAction::Trap)
@@ -368,14 +400,23 @@ fn without_forbidden() -> Result<BpfProgram, String> {
 /// Keeps the handler that reports: ends the process at once if it sets another.
 fn with_report() -> Result<BpfProgram, String> {
     let conditions = [
-        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::SIGSYS as u64),
+        SeccompCondition::new(
+            0,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::Eq,
+            libc::SIGSYS as u64,
+        ),
         SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0),
     ];
     let rule = conditions
         .into_iter()
         .collect::<Result<_, _>>()
         .and_then(SeccompRule::new);
-    let rules = [(libc::SYS_rt_sigaction, vec![rule.map_err(|why| why.to_string())?])].into();
+    let rules = [(
+        libc::SYS_rt_sigaction,
+        vec![rule.map_err(|why| why.to_string())?],
+    )]
+    .into();
     program(rules, SeccompAction::Allow, SeccompAction::KillProcess)
 }
 
@@ -387,7 +428,8 @@ fn allowed_only() -> Result<BpfProgram, String> {
         .map(|call| (*call, Vec::new()))
         .collect();
     let own = u64::from(getpid().as_raw().unsigned_abs());
-    let words = |values: &[libc::c_int]| values.iter().map(|value| *value as u64).collect::<Vec<_>>();
+    let words =
+        |values: &[libc::c_int]| values.iter().map(|value| *value as u64).collect::<Vec<_>>();
     let thread = libc::CLONE_THREAD as u64;
     let namespaces = libc::CLONE_NEWNS
         | libc::CLONE_NEWUTS
@@ -418,14 +460,22 @@ fn allowed_only() -> Result<BpfProgram, String> {
     // Limits can be read, and not set: root could raise them.
     let read = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0);
     let read = read.and_then(|read| SeccompRule::new(vec![read]));
-    rules.insert(libc::SYS_prlimit64, vec![read.map_err(|why| why.to_string())?]);
-    program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
+    rules.insert(
+        libc::SYS_prlimit64,
+        vec![read.map_err(|why| why.to_string())?],
+    );
+    program(
+        rules,
+        SeccompAction::Errno(libc::EPERM as u32),
+        SeccompAction::Allow,
+    )
 }
 
 fn stream_pair() -> Result<SeccompRule, String> {
     // The rest of the type are flags.
     const KIND: u64 = 0xf;
-    let of = |argument, how, value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, value);
+    let of =
+        |argument, how, value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, value);
     let conditions = [
         of(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64),
         of(1, SeccompCmpOp::MaskedEq(KIND), libc::SOCK_STREAM as u64),
@@ -439,7 +489,9 @@ fn stream_pair() -> Result<SeccompRule, String> {
 
 /// Matches a call whose argument is one of these.
 fn equal(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, String> {
-    let rules = values.iter().map(|value| only(argument, SeccompCmpOp::Eq, *value));
+    let rules = values
+        .iter()
+        .map(|value| only(argument, SeccompCmpOp::Eq, *value));
     rules.collect()
 }
 

@@ -30,10 +30,11 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
         && !ccplane_testbed::traffic::exists(to)
     {
         let known = ccplane_testbed::traffic::available().join(", ");
-        return Err(
-            Failure::text(Kind::Usage, format!("the kernel has no congestion control `{to}`"))
-                .hint(format!("it has {known}; nothing was changed")),
-        );
+        return Err(Failure::text(
+            Kind::Usage,
+            format!("the kernel has no congestion control `{to}`"),
+        )
+        .hint(format!("it has {known}; nothing was changed")));
     }
     let only = args.name.as_deref();
     // Time stamps by themselves too: a kill before the registration leaves them.
@@ -57,7 +58,8 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
     }
     // No new connections, then the live ones, then the registration, and then its time stamps. The
     // kernel would keep a default alive after its registration.
-    let defaults = default_control::restore(only, args.to.as_deref()).map_err(|e| Failure::new(Kind::Failed, *e))?;
+    let defaults = default_control::restore(only, args.to.as_deref())
+        .map_err(|e| Failure::new(Kind::Failed, *e))?;
     select::detach(only).map_err(|e| Failure::new(Kind::Failed, e))?;
     let moved = match &args.to {
         Some(to) => select::move_flows(only, to).map_err(|e| Failure::new(Kind::Failed, e))?,

@@ -145,13 +145,19 @@ pub fn run(json: bool) -> Result<(), Failure> {
         "kernel TCP as a datapath (run, attach): {}",
         word(able(Need::KernelTcp))
     );
-    println!("emulated links (run, emu, paper):       {}", word(able(Need::Emulator)));
+    println!(
+        "emulated links (run, emu, paper):       {}",
+        word(able(Need::Emulator))
+    );
     println!("simulator, evaluation (run, evaluate):  yes");
     println!("our transport over UDP (send, recv):    yes");
     match lacking(&CAPS) {
         none if none.is_empty() => Ok(()),
         missing => {
-            let text = format!("permission denied: this process lacks {}", missing.join(", "));
+            let text = format!(
+                "permission denied: this process lacks {}",
+                missing.join(", ")
+            );
             let hint = format!(
                 "run it as root (sudo) to see what this host can do; without privileges work {WITHOUT_PRIVILEGES}"
             );
@@ -222,14 +228,21 @@ const WITHOUT_LINKS: (u32, &str) = (21, "CAP_SYS_ADMIN");
 
 fn capabilities(need: Need) -> Check {
     let links = ccplane_linux::KernelFeatures::detect().is_ok_and(|kernel| kernel.links);
-    let wanted: Vec<(u32, &str)> = CAPS.into_iter().chain((!links).then_some(WITHOUT_LINKS)).collect();
+    let wanted: Vec<(u32, &str)> = CAPS
+        .into_iter()
+        .chain((!links).then_some(WITHOUT_LINKS))
+        .collect();
     let missing = lacking(&wanted);
     check(
         "capabilities",
         need,
         missing.is_empty(),
         if missing.is_empty() {
-            wanted.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+            wanted
+                .iter()
+                .map(|(_, name)| *name)
+                .collect::<Vec<_>>()
+                .join(", ")
         } else {
             format!("lacks {}", missing.join(", "))
         },
@@ -261,8 +274,8 @@ fn jit() -> Check {
 }
 
 fn bpffs() -> Check {
-    let mounted =
-        fs::read_to_string("/proc/mounts").is_ok_and(|m| m.lines().any(|l| l.split(' ').nth(2) == Some("bpf")));
+    let mounted = fs::read_to_string("/proc/mounts")
+        .is_ok_and(|m| m.lines().any(|l| l.split(' ').nth(2) == Some("bpf")));
     check(
         "bpffs",
         Need::Comfort,
@@ -280,7 +293,13 @@ fn default_controls() -> Check {
         .collect();
     let found: Vec<String> = orphans
         .iter()
-        .map(|default| format!("{} in {} is no longer registered", default.control, default.place()))
+        .map(|default| {
+            format!(
+                "{} in {} is no longer registered",
+                default.control,
+                default.place()
+            )
+        })
         .collect();
     let fix = orphans
         .first()
@@ -342,7 +361,8 @@ fn cgroup2() -> Check {
 }
 
 fn algorithms() -> Check {
-    let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .unwrap_or_default();
     let names: Vec<&str> = list.split_whitespace().collect();
     check(
         "congestion controls",

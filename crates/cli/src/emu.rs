@@ -9,7 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use ccplane_emu::{
-    Between, Config, EmuReport, Gso, HOST_VARIABLE, LinkConfig, LinkLog, Surroundings, Timing, Way, remote, shell,
+    Between, Config, EmuReport, Gso, HOST_VARIABLE, LinkConfig, LinkLog, Surroundings, Timing, Way,
+    remote, shell,
 };
 use ccplane_qdisc::{Limit, LineSpec, LinkSeeds, LossModel, Piecewise, QueueSpec, Size, Trace};
 use ccplane_units::{Duration, Rate};
@@ -126,7 +127,9 @@ impl std::str::FromStr for Pair {
 
     fn from_str(text: &str) -> Result<Pair, String> {
         match text.split_once(',') {
-            Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(',') => Ok(Pair([a.into(), b.into()])),
+            Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(',') => {
+                Ok(Pair([a.into(), b.into()]))
+            }
             _ => Err("two names of interfaces with a comma between, as in `eth1,eth2`".into()),
         }
     }
@@ -259,7 +262,11 @@ fn small_buffers(config: &Config) -> Option<String> {
     let most: u64 = limits.split_whitespace().nth(2)?.parse().ok()?;
     let rtt = config.forward.delay + config.reverse.delay;
     let rates = [&config.forward, &config.reverse].map(|link| link.line.mean_rate());
-    let fastest = rates.into_iter().flatten().map(|rate| rate.bytes_per_sec()).max()?;
+    let fastest = rates
+        .into_iter()
+        .flatten()
+        .map(|rate| rate.bytes_per_sec())
+        .max()?;
     let bdp = u128::from(fastest) * u128::from(rtt.as_nanos()) / 1_000_000_000;
     (bdp > u128::from(most)).then(|| {
         format!(
@@ -276,8 +283,14 @@ fn between(config: &Config, interfaces: [&str; 2], json: bool) -> Result<u8, Fai
     let ended = interrupt::flag()?;
     let link = Between::start(config, interfaces).map_err(|e| Failure::new(Kind::Failed, e))?;
     let [a, b] = interfaces;
-    eprintln!("ccplane emu {}: up is from {a} to {b}; Ctrl-C ends it", link.id());
-    queues([Way::Forward, Way::Reverse].map(|way| link.limit(way)), config.mtu);
+    eprintln!(
+        "ccplane emu {}: up is from {a} to {b}; Ctrl-C ends it",
+        link.id()
+    );
+    queues(
+        [Way::Forward, Way::Reverse].map(|way| link.limit(way)),
+        config.mtu,
+    );
     while !interrupt::raised(&ended) {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
@@ -312,23 +325,31 @@ fn config(args: &EmuArgs) -> Result<Config, Failure> {
         None => line(args.rate, args.trace.as_deref())?,
     };
     let both = both.unwrap_or(LineSpec::Unlimited);
-    let [up, down] = [(*up_rate, up_trace), (*down_rate, down_trace)].map(|(rate, trace)| line(rate, trace.as_deref()));
+    let [up, down] = [(*up_rate, up_trace), (*down_rate, down_trace)]
+        .map(|(rate, trace)| line(rate, trace.as_deref()));
     let delays = [up_delay, down_delay].map(|delay| delay.unwrap_or(args.delay));
     let one_bdp = QueueSpec::ONE_BDP;
     let no_bdp = QueueSpec::DropTail(Size::Packets(1_000));
-    let queue = args
-        .queue
-        .unwrap_or(if delays == [Duration::ZERO; 2] { no_bdp } else { one_bdp });
+    let queue = args.queue.unwrap_or(if delays == [Duration::ZERO; 2] {
+        no_bdp
+    } else {
+        one_bdp
+    });
     let link = |way: Way, line: LineSpec, queue: QueueSpec, loss: LossModel| {
         // A queue that never fills needs no size, and a BDP of an unlimited rate has none. A token bucket has a rate
         // of its own.
-        let never_fills = matches!(line, LineSpec::Unlimited) && !matches!(queue, QueueSpec::Tbf { .. });
+        let never_fills =
+            matches!(line, LineSpec::Unlimited) && !matches!(queue, QueueSpec::Tbf { .. });
         LinkConfig {
             line,
             delay: delays[way as usize],
             jitter: args.jitter,
             reorder: args.reorder,
-            queue: if never_fills { QueueSpec::UNLIMITED } else { queue },
+            queue: if never_fills {
+                QueueSpec::UNLIMITED
+            } else {
+                queue
+            },
             loss,
             // Each its own stream, or the two directions would lose the same packets.
             seeds: LinkSeeds::all(args.seed.wrapping_add(way as u64)),
@@ -366,10 +387,16 @@ fn config(args: &EmuArgs) -> Result<Config, Failure> {
 fn pieces(file: &Path) -> Result<LineSpec, Failure> {
     let name = file.display();
     let wrong = |reason: String| Failure::text(Kind::Usage, reason);
-    let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("the rates {name} cannot be read: {e}")))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| wrong(format!("the rates {name} cannot be read: {e}")))?;
     let mut steps = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        let words: Vec<&str> = line
+            .split('#')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
         let read = |time: &str, rate: &str| {
             let outage = (rate == "0").then(Rate::default);
             Some((time.parse().ok()?, outage.or_else(|| rate.parse().ok())?))
@@ -380,7 +407,9 @@ fn pieces(file: &Path) -> Result<LineSpec, Failure> {
             _ => {
                 let number = number + 1;
                 let help = "write a time and a rate, as in `5s 10mbit`";
-                return Err(wrong(format!("{name}:{number}: this is not a time and a rate; {help}")));
+                return Err(wrong(format!(
+                    "{name}:{number}: this is not a time and a rate; {help}"
+                )));
             }
         }
     }
@@ -399,8 +428,8 @@ pub fn line(rate: Option<Rate>, trace: Option<&Path>) -> Result<Option<LineSpec>
 /// A recorded link, in Mahimahi's format.
 pub fn recorded(file: &Path) -> Result<LineSpec, Failure> {
     let name = file.display();
-    let text =
-        std::fs::read(file).map_err(|e| Failure::text(Kind::Usage, format!("the trace {name} cannot be read: {e}")))?;
+    let text = std::fs::read(file)
+        .map_err(|e| Failure::text(Kind::Usage, format!("the trace {name} cannot be read: {e}")))?;
     let trace = Trace::parse(&String::from_utf8_lossy(&text))
         .map_err(|e| Failure::text(Kind::Usage, format!("{name}: {e}")))?;
     Ok(LineSpec::Trace(Arc::new(trace)))
@@ -506,6 +535,8 @@ mod tests {
                 .expect_err("no rate")
                 .contains(":2: this is not a time and a rate")
         );
-        assert!(read("0s 10mbit 5s\n").is_err() && read("").is_err() && read("1s 10mbit\n").is_err());
+        assert!(
+            read("0s 10mbit 5s\n").is_err() && read("").is_err() && read("1s 10mbit\n").is_err()
+        );
     }
 }

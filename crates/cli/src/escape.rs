@@ -44,7 +44,10 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         let hostile = "a\nb\r\u{7}\x1b]0;t\u{9b}31m\td";
-        assert_eq!(printable(hostile), "a\\nb\\r\\u{7}\\u{1b}]0;t\\u{9b}31m\\td");
+        assert_eq!(
+            printable(hostile),
+            "a\\nb\\r\\u{7}\\u{1b}]0;t\\u{9b}31m\\td"
+        );
         assert_eq!(lines(hostile), "a\nb\\r\\u{7}\\u{1b}]0;t\\u{9b}31m\td");
         assert_eq!(printable("föö 漢"), "föö 漢");
     }

@@ -100,10 +100,12 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
     let evaluation = evaluate::run(&options, place, registry, &shown);
     shown.bar.finish_and_clear();
     let evaluation = evaluation.map_err(|error| match error {
-        Error::Interrupted => Failure::text(Kind::Interrupted, "stopped before the end").hint(format!(
-            "what was finished is kept in {}: --resume goes on from there",
-            out.display()
-        )),
+        Error::Interrupted => {
+            Failure::text(Kind::Interrupted, "stopped before the end").hint(format!(
+                "what was finished is kept in {}: --resume goes on from there",
+                out.display()
+            ))
+        }
         error => failure(error),
     })?;
     let page = out.join(PAGE);
@@ -116,8 +118,9 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         if !json {
             println!("{}", evaluation.text());
         }
-        return Err(unwritable(&out, &why)
-            .hint("make room or change its owner; --resume then writes the page without new runs"));
+        return Err(unwritable(&out, &why).hint(
+            "make room or change its owner; --resume then writes the page without new runs",
+        ));
     }
     // A question that has no runs has kept nothing.
     let _ = fs::remove_dir_all(out.join(PARTS));
@@ -171,8 +174,12 @@ fn folder(algorithm: &Contender) -> String {
 
 /// Nothing that is there is written over unless that is asked for.
 fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
-    let (parts, finished) = (out.join(PARTS), out.join(PAGE).exists() || out.join(FIGURES).exists());
-    let taken = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) || out.is_file();
+    let (parts, finished) = (
+        out.join(PARTS),
+        out.join(PAGE).exists() || out.join(FIGURES).exists(),
+    );
+    let taken =
+        fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) || out.is_file();
     if args.resume {
         // A new evaluation that was interrupted has parts next to the old page.
         if finished && !parts.is_dir() {
@@ -189,7 +196,11 @@ fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
         } else {
             "--force writes over an evaluation that is there; or choose another folder with --out"
         };
-        return Err(Failure::text(Kind::Usage, format!("{} exists and is not empty", out.display())).hint(hint));
+        return Err(Failure::text(
+            Kind::Usage,
+            format!("{} exists and is not empty", out.display()),
+        )
+        .hint(hint));
     }
     if parts.is_dir() {
         fs::remove_dir_all(&parts).map_err(|e| unwritable(&parts, &e))?;
@@ -198,8 +209,11 @@ fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::text(Kind::Failed, format!("cannot write to {}: {error}", path.display()))
-        .hint("choose another folder with --out")
+    Failure::text(
+        Kind::Failed,
+        format!("cannot write to {}: {error}", path.display()),
+    )
+    .hint("choose another folder with --out")
 }
 
 /// The command without what belongs to this time only, so that the same page is made by whoever resumes.

@@ -66,7 +66,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "config check",
-        &[("before a reload", "ccplane config check /etc/ccplane/ccplane.toml")],
+        &[(
+            "before a reload",
+            "ccplane config check /etc/ccplane/ccplane.toml",
+        )],
     ),
     (
         "config show",
@@ -75,12 +78,18 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             "ccplane config show --max-rate 200mbit",
         )],
     ),
-    ("detach", &[("everything that `attach` left", "ccplane detach")]),
+    (
+        "detach",
+        &[("everything that `attach` left", "ccplane detach")],
+    ),
     (
         "flows",
         &[
             ("the live flows, again and again", "ccplane flows --watch"),
-            ("what each algorithm has done", "ccplane flows --totals --json"),
+            (
+                "what each algorithm has done",
+                "ccplane flows --totals --json",
+            ),
         ],
     ),
     (
@@ -107,10 +116,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             "ccplane keys /etc/ccplane/keys web1 web2",
         )],
     ),
-    ("keys revoke", &[("a host that is lost", "ccplane keys revoke web2")]),
+    (
+        "keys revoke",
+        &[("a host that is lost", "ccplane keys revoke web2")],
+    ),
     (
         "algorithms",
-        &[("names and parameters, for a program", "ccplane algorithms --json")],
+        &[(
+            "names and parameters, for a program",
+            "ccplane algorithms --json",
+        )],
     ),
     (
         "emu",
@@ -139,7 +154,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     ("emu show", &[("", "ccplane emu show 4711")]),
-    ("emu graph", &[("into link.html", "ccplane emu graph link.pcapng")]),
+    (
+        "emu graph",
+        &[("into link.html", "ccplane emu graph link.pcapng")],
+    ),
     (
         "send",
         &[
@@ -203,7 +221,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     ("qdisc remove", &[("", "ccplane qdisc remove --dev eth0")]),
     ("gateway keys", &[("", "ccplane gateway keys site-a.key")]),
-    ("gateway check", &[("", "ccplane gateway check site-a.toml")]),
+    (
+        "gateway check",
+        &[("", "ccplane gateway check site-a.toml")],
+    ),
     (
         "gateway run",
         &[(
@@ -223,7 +244,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "bench capi",
         &[
             ("", "ccplane bench capi --json"),
-            ("and a transport in C beside ours", "ccplane bench capi --udp ./udp"),
+            (
+                "and a transport in C beside ours",
+                "ccplane bench capi --udp ./udp",
+            ),
         ],
     ),
     ("bench control-loop", &[("", "ccplane bench control-loop")]),
@@ -241,7 +265,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "paper",
         &[
             ("the names", "ccplane paper list"),
-            ("one of them, in short", "ccplane paper ccp-fidelity --quick"),
+            (
+                "one of them, in short",
+                "ccplane paper ccp-fidelity --quick",
+            ),
             (
                 "one of your own",
                 "ccplane paper mine.toml --datapath linux --repeats 5",
@@ -261,7 +288,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "arena",
         &[
-            ("a text beside Cubic, BBR and Copa", "ccplane arena ./mine.ccp"),
+            (
+                "a text beside Cubic, BBR and Copa",
+                "ccplane arena ./mine.ccp",
+            ),
             (
                 "many, for a program, on links that they have not seen",
                 "ccplane arena ./a.ccp ./b.ccp --held-out 7 --json",
@@ -276,8 +306,14 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     ("doctor", &[("for a program", "ccplane doctor --json")]),
-    ("completions", &[("for this shell", "ccplane completions bash")]),
-    ("man", &[("for everybody", "ccplane man /usr/local/share/man/man1")]),
+    (
+        "completions",
+        &[("for this shell", "ccplane completions bash")],
+    ),
+    (
+        "man",
+        &[("for everybody", "ccplane man /usr/local/share/man/man1")],
+    ),
 ];
 
 /// The command with them.
@@ -286,15 +322,19 @@ pub fn with_examples(command: Command) -> Command {
         let text = text(examples);
         match path.split_once(' ') {
             None => command.mut_subcommand(path, |of| of.after_help(text)),
-            Some((outer, inner)) => {
-                command.mut_subcommand(outer, |of| of.mut_subcommand(inner, |of| of.after_help(text)))
-            }
+            Some((outer, inner)) => command.mut_subcommand(outer, |of| {
+                of.mut_subcommand(inner, |of| of.after_help(text))
+            }),
         }
     })
 }
 
 fn text(examples: &[(&str, &str)]) -> String {
-    let heading = if examples.len() == 1 { "Example:" } else { "Examples:" };
+    let heading = if examples.len() == 1 {
+        "Example:"
+    } else {
+        "Examples:"
+    };
     examples
         .iter()
         .fold(heading.to_owned(), |text, (what, how)| match *what {
@@ -329,7 +369,10 @@ mod tests {
     fn every_command_has_an_example_that_it_understands() {
         let mut all = Vec::new();
         commands(&Cli::command(), "", &mut all);
-        let mut known: Vec<String> = EXAMPLES.iter().map(|(path, _)| (*path).to_owned()).collect();
+        let mut known: Vec<String> = EXAMPLES
+            .iter()
+            .map(|(path, _)| (*path).to_owned())
+            .collect();
         all.sort();
         known.sort();
         assert_eq!(known, all);

@@ -39,7 +39,10 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
         .iter()
         .map(|o| {
             let c = o.counters();
-            let stamped = stamps.iter().find(|s| s.name() == o.name()).map(|s| s.counters());
+            let stamped = stamps
+                .iter()
+                .find(|s| s.name() == o.name())
+                .map(|s| s.counters());
             AlgorithmStats {
                 algorithm: o.name().to_owned(),
                 flows: c.flows,
@@ -187,12 +190,23 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
         "share full",
     ];
     print!("{}", ccplane_report::Table::new(headings, rows).text());
-    for (name, s) in totals.iter().filter_map(|t| Some((&t.algorithm, t.stamps.as_ref()?))) {
+    for (name, s) in totals
+        .iter()
+        .filter_map(|t| Some((&t.algorithm, t.stamps.as_ref()?)))
+    {
         println!(
             "{name}: time stamps on {} of its flows, the others go by the RTT; {} connections agreed on them, {} peers do not \
              know them; {} samples, {} impossible, {} malformed, {} without room beside SACK, {} by a device without stamps, \
              {} super-packets not stamped",
-            s.flows, s.agreed, s.not_agreed, s.samples, s.impossible, s.malformed, s.no_room, s.unstamped, s.bursts
+            s.flows,
+            s.agreed,
+            s.not_agreed,
+            s.samples,
+            s.impossible,
+            s.malformed,
+            s.no_room,
+            s.unstamped,
+            s.bursts
         );
     }
     for o in &observed {

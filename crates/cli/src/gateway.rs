@@ -155,5 +155,7 @@ fn parameters(algorithm: &Algorithm) -> Parameters {
     algorithm
         .parameters
         .iter()
-        .fold(Parameters::new(), |all, (name, value)| all.with(name, value))
+        .fold(Parameters::new(), |all, (name, value)| {
+            all.with(name, value)
+        })
 }

@@ -14,7 +14,11 @@ pub fn load(file: Option<&Path>) -> Result<Identity, Failure> {
     let file = match file {
         Some(file) => file.to_owned(),
         None => usual_place().ok_or_else(|| {
-            Failure::text(Kind::Usage, "there is no home for the certificate: HOME is not set").hint("--identity FILE")
+            Failure::text(
+                Kind::Usage,
+                "there is no home for the certificate: HOME is not set",
+            )
+            .hint("--identity FILE")
         })?,
     };
     Identity::load(&file).map_err(|why| Failure::new(Kind::Usage, why))
@@ -32,22 +36,32 @@ fn usual_place() -> Option<PathBuf> {
             .filter(|value| !value.is_empty())
             .map(PathBuf::from)
     };
-    let configuration = of("XDG_CONFIG_HOME").or_else(|| of("HOME").map(|home| home.join(".config")));
+    let configuration =
+        of("XDG_CONFIG_HOME").or_else(|| of("HOME").map(|home| home.join(".config")));
     configuration.map(|configuration| configuration.join("ccplane/identity"))
 }
 
 /// The address and fingerprint of a receiver, as `command` prints them there. A remote one without a fingerprint is refused, unless that is
 /// asked for.
-pub fn receiver(to: &str, command: &str, insecure: bool) -> Result<(SocketAddr, Option<Fingerprint>), Failure> {
+pub fn receiver(
+    to: &str,
+    command: &str,
+    insecure: bool,
+) -> Result<(SocketAddr, Option<Fingerprint>), Failure> {
     let (address, fingerprint) = match to.split_once('#') {
         Some((address, fingerprint)) => (address, Some(fingerprint)),
         None => (to, None),
     };
     let fingerprint = fingerprint.map(str::parse::<Fingerprint>).transpose();
     let fingerprint = fingerprint.map_err(|why| {
-        Failure::new(Kind::Usage, why).hint(format!("`{command}` prints the whole command for the other side"))
+        Failure::new(Kind::Usage, why).hint(format!(
+            "`{command}` prints the whole command for the other side"
+        ))
     })?;
-    let to = resolve(address, &format!("HOST:PORT#FINGERPRINT, as `{command}` prints it"))?;
+    let to = resolve(
+        address,
+        &format!("HOST:PORT#FINGERPRINT, as `{command}` prints it"),
+    )?;
     if fingerprint.is_none() && !insecure && !to.ip().to_canonical().is_loopback() {
         let text = format!("{to} without a fingerprint: anybody on the way could take its place");
         let hint = format!("add #FINGERPRINT, as `{command}` prints it there, or --insecure");
@@ -62,7 +76,11 @@ pub fn reached(local: SocketAddr) -> String {
         return local.to_string();
     }
     let name = fs::read_to_string("/proc/sys/kernel/hostname");
-    format!("{}:{}", name.as_deref().map_or("HOST", str::trim), local.port())
+    format!(
+        "{}:{}",
+        name.as_deref().map_or("HOST", str::trim),
+        local.port()
+    )
 }
 
 #[cfg(test)]
@@ -75,11 +93,21 @@ mod tests {
         let known = receiver(&format!("192.0.2.1:4790#{print}"), "ccplane recv", false).unwrap();
         assert_eq!(known.0, "192.0.2.1:4790".parse().unwrap());
         assert_eq!(known.1.unwrap().to_string(), print);
-        assert_eq!(receiver("127.0.0.1:4790", "ccplane recv", false).unwrap().1, None);
-        assert_eq!(receiver("192.0.2.1:4790", "ccplane recv", true).unwrap().1, None);
+        assert_eq!(
+            receiver("127.0.0.1:4790", "ccplane recv", false).unwrap().1,
+            None
+        );
+        assert_eq!(
+            receiver("192.0.2.1:4790", "ccplane recv", true).unwrap().1,
+            None
+        );
         let why = receiver("192.0.2.1:4790", "ccplane recv", false).unwrap_err();
         assert!(why.to_string().contains("without a fingerprint"), "{why}");
-        for bad in ["192.0.2.1:4790#", "192.0.2.1:4790#abcd", "127.0.0.1:4790#zz"] {
+        for bad in [
+            "192.0.2.1:4790#",
+            "192.0.2.1:4790#abcd",
+            "127.0.0.1:4790#zz",
+        ] {
             let why = receiver(bad, "ccplane recv", false).unwrap_err();
             assert!(why.to_string().contains("64 hexadecimal digits"), "{why}");
         }

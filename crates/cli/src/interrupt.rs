@@ -23,8 +23,12 @@ pub fn flag_and_reload() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> 
 fn on(signals: &[i32]) -> Result<Arc<AtomicBool>, Failure> {
     let raised = Arc::new(AtomicBool::new(false));
     for &signal in signals {
-        let hooks = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&raised))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&raised)));
+        let hooks = signal_hook::flag::register_conditional_shutdown(
+            signal,
+            128 + signal,
+            Arc::clone(&raised),
+        )
+        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&raised)));
         hooks.map_err(uncaught)?;
     }
     Ok(raised)

@@ -51,7 +51,9 @@ fn make(folder: &Path, names: &[String], now: SystemTime, json: bool) -> Result<
     if json {
         let keys: Vec<_> = made
             .iter()
-            .map(|key| serde_json::json!({ "name": key.name, "folder": key.folder, "new": key.new }))
+            .map(
+                |key| serde_json::json!({ "name": key.name, "folder": key.folder, "new": key.new }),
+            )
             .collect();
         println!(
             "{}",

@@ -143,8 +143,8 @@ enum Command {
 /// names runs, on one thread.
 pub fn simulate(scenario: &str, registry: &Registry) -> Result<RunResult, ccplane_lab::Error> {
     let here = std::path::Path::new(".");
-    let scenario =
-        ccplane_lab::scenario::Scenario::parse("scenario", scenario, here).map_err(ccplane_lab::Error::Scenario)?;
+    let scenario = ccplane_lab::scenario::Scenario::parse("scenario", scenario, here)
+        .map_err(ccplane_lab::Error::Scenario)?;
     let options = ccplane_lab::Options {
         seeds: scenario.seeds,
         threads: 1,
@@ -195,7 +195,8 @@ pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> 
         1 => "info",
         _ => "debug",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("CCPLANE_LOG").unwrap_or_else(|_| level.into());
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_env("CCPLANE_LOG").unwrap_or_else(|_| level.into());
     // Who embeds the command may have a subscriber, or run a second command line.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)

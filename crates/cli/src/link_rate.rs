@@ -36,7 +36,8 @@ impl LinkRate {
         match self {
             LinkRate::Given(rate) => Ok(rate),
             LinkRate::Auto => asked(local, peer).map_err(|why| {
-                Failure::text(Kind::Usage, format!("--link-rate auto: {why}")).hint("say it: --link-rate 10gbit")
+                Failure::text(Kind::Usage, format!("--link-rate auto: {why}"))
+                    .hint("say it: --link-rate 10gbit")
             }),
         }
     }
@@ -50,8 +51,10 @@ fn asked(local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, String> {
     if address.is_unspecified() {
         return Err(format!("{local} is every device of this host"));
     }
-    let device = interface_of(address).ok_or_else(|| format!("no device of this host has the address {address}"))?;
-    let speed = link_speed(&device).ok_or_else(|| format!("the driver of {device} does not say how fast it is"))?;
+    let device = interface_of(address)
+        .ok_or_else(|| format!("no device of this host has the address {address}"))?;
+    let speed = link_speed(&device)
+        .ok_or_else(|| format!("the driver of {device} does not say how fast it is"))?;
     Ok(Rate::from_bits_per_sec(speed))
 }
 
@@ -87,11 +90,15 @@ mod tests {
     fn a_device_of_this_namespace_is_asked() {
         const TEST: &str = "a_device_of_this_namespace_is_asked";
         if !nix::unistd::geteuid().is_root() {
-            assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{TEST}: not root");
+            assert!(
+                std::env::var_os("CCPLANE_NO_SKIP").is_none(),
+                "{TEST}: not root"
+            );
             return eprintln!("SKIPPED: {TEST}: it makes a namespace, as root");
         }
         ccplane_host::sweep();
-        let namespace = Namespace::create(&format!("ccplane-speed-{}", std::process::id())).unwrap();
+        let namespace =
+            Namespace::create(&format!("ccplane-speed-{}", std::process::id())).unwrap();
         for line in [
             "link add speed0 type veth peer name speed1",
             "addr add 192.0.2.1/30 dev speed0",

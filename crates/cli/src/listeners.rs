@@ -55,10 +55,17 @@ fn owners() -> HashMap<u64, (u32, String)> {
     let mut owners = HashMap::new();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+        let Some(pid) = process
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok())
+        else {
             continue;
         };
-        let files = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        let files = fs::read_dir(process.path().join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
         for file in files {
             let inode = fs::read_link(file.path()).ok().and_then(|link| {
                 let inner = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
@@ -66,7 +73,9 @@ fn owners() -> HashMap<u64, (u32, String)> {
             });
             if let Some(inode) = inode {
                 let name = || fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-                owners.entry(inode).or_insert_with(|| (pid, name().trim().to_owned()));
+                owners
+                    .entry(inode)
+                    .or_insert_with(|| (pid, name().trim().to_owned()));
             }
         }
     }

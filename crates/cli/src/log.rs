@@ -84,7 +84,10 @@ pub(crate) fn flush() {
 }
 
 /// Writes the queue, and before the next line the number of lines dropped since the last one.
-#[expect(clippy::disallowed_methods, reason = "standard error is written in real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "standard error is written in real time"
+)]
 fn write_lines(from: &Receiver<Message>, to: &mut impl Write, dropped: &AtomicU64) {
     let (mut told, mut second, mut lines) = (0, Instant::now(), 0);
     for message in from {

@@ -50,8 +50,11 @@ pub fn completions(args: &CompletionsArgs, mut command: Command) {
 pub fn man(args: &ManArgs, command: Command, json: bool) -> Result<(), Failure> {
     let folder = &args.folder;
     let failed = |why: std::io::Error| {
-        Failure::text(Kind::Failed, format!("{} cannot be written: {why}", folder.display()))
-            .hint("name a folder that you may write to, as /usr/local/share/man/man1")
+        Failure::text(
+            Kind::Failed,
+            format!("{} cannot be written: {why}", folder.display()),
+        )
+        .hint("name a folder that you may write to, as /usr/local/share/man/man1")
     };
     fs::create_dir_all(folder).map_err(failed)?;
     clap_mangen::generate_to(command.disable_help_subcommand(true), folder).map_err(failed)?;

@@ -25,7 +25,12 @@ pub use server::{Answer, serve};
 type Labels = Vec<(&'static str, String)>;
 
 /// Adds a value that goes up and down, once for each series.
-fn gauge(registry: &mut Registry, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, f64)>) {
+fn gauge(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    values: impl IntoIterator<Item = (Labels, f64)>,
+) {
     let family = Family::<Labels, Gauge<f64, AtomicU64>>::default();
     for (labels, value) in values {
         family.get_or_create(&labels).set(value);
@@ -34,7 +39,12 @@ fn gauge(registry: &mut Registry, name: &str, help: &str, values: impl IntoItera
 }
 
 /// Adds a count, once for each series. Its name gets `_total` behind.
-fn counter(registry: &mut Registry, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) {
+fn counter(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    values: impl IntoIterator<Item = (Labels, u64)>,
+) {
     let family = Family::<Labels, Counter>::default();
     for (labels, value) in values {
         family.get_or_create(&labels).inc_by(value);
@@ -68,8 +78,13 @@ fn promtool(registry: Registry) {
     use std::path::Path;
     use std::process::{Command, Stdio};
 
-    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/prometheus/usr/bin/promtool");
-    let mut command = Command::new(if unpacked.exists() { unpacked } else { "promtool".into() });
+    let unpacked =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/prometheus/usr/bin/promtool");
+    let mut command = Command::new(if unpacked.exists() {
+        unpacked
+    } else {
+        "promtool".into()
+    });
     command
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -92,6 +107,10 @@ fn promtool(registry: Registry) {
         .write_all(text.as_bytes())
         .expect("it reads");
     let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.trim().is_empty(), "{said}\n{text}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.trim().is_empty(),
+        "{said}\n{text}"
+    );
 }

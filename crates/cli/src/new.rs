@@ -62,15 +62,16 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
                 CCPLANE[0], CCPLANE[1]
             ),
         };
-        Failure::text(Kind::Usage, text).hint("name the crates/cli folder of a checkout with --ccplane DIR")
+        Failure::text(Kind::Usage, text)
+            .hint("name the crates/cli folder of a checkout with --ccplane DIR")
     })?;
     let folder = Path::new(name);
     if folder.exists() {
-        return Err(
-            Failure::text(Kind::Usage, format!("{name} exists already")).hint("choose another name, or remove it")
-        );
+        return Err(Failure::text(Kind::Usage, format!("{name} exists already"))
+            .hint("choose another name, or remove it"));
     }
-    write(folder, &ccplane).map_err(|e| Failure::text(Kind::Failed, format!("{name} cannot be written: {e}")))?;
+    write(folder, &ccplane)
+        .map_err(|e| Failure::text(Kind::Failed, format!("{name} cannot be written: {e}")))?;
     if json {
         println!("{}", serde_json::json!({ "folder": name }));
     } else {
@@ -78,7 +79,9 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
             "{name}/src/main.rs is a working algorithm, {name}/src/fold.ccp what it runs in the datapath. Try it:"
         );
         println!("    cd {name}");
-        println!("    cargo test --release                 # in the simulator; the first build takes some minutes");
+        println!(
+            "    cargo test --release                 # in the simulator; the first build takes some minutes"
+        );
         println!(
             "    cargo run --release -- run --alg {name} --vs native:reno --rate 48mbit --rtt 20ms --duration 10s"
         );

@@ -77,7 +77,8 @@ pub(crate) fn lost() -> bool {
 /// (no-color.org, bixense.com/clicolors).
 pub(crate) fn coloured() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let forced = std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
+    let forced =
+        std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
     !set("NO_COLOR") && (forced || io::stderr().is_terminal())
 }
 
@@ -101,8 +102,11 @@ pub(crate) fn end(code: u8) -> u8 {
     match LOST.get() {
         None => code,
         Some(why) if why.kind() == ErrorKind::BrokenPipe => NOBODY_READS,
-        Some(why) => Failure::text(Kind::Failed, format!("cannot write to standard output: {why}"))
-            .hint("what the command had to do is done; only what it says of that is lost")
-            .report(false),
+        Some(why) => Failure::text(
+            Kind::Failed,
+            format!("cannot write to standard output: {why}"),
+        )
+        .hint("what the command had to do is done; only what it says of that is lost")
+        .report(false),
     }
 }

@@ -83,30 +83,42 @@ pub fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Fail
     }
     let Some(experiment) = paper::by_name(&args.name) else {
         let known: Vec<&str> = paper::all().map(|e| e.name).collect();
-        return Err(
-            Failure::text(Kind::Usage, format!("there is no experiment `{}`", args.name)).hint(format!(
-                "there are: {}; a file of your own ends in .toml",
-                known.join(", ")
-            )),
-        );
+        return Err(Failure::text(
+            Kind::Usage,
+            format!("there is no experiment `{}`", args.name),
+        )
+        .hint(format!(
+            "there are: {}; a file of your own ends in .toml",
+            known.join(", ")
+        )));
     };
     of(&experiment, args, registry, json)
 }
 
 /// Runs an experiment.
-fn of(experiment: &Experiment<'_>, args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+fn of(
+    experiment: &Experiment<'_>,
+    args: &PaperArgs,
+    registry: &Registry,
+    json: bool,
+) -> Result<(), Failure> {
     let datapath = args.datapath.map(Datapath::from);
     if let Some(datapath) = datapath.filter(|datapath| !experiment.on.contains(datapath)) {
         let name = experiment.name;
-        return Err(
-            Failure::text(Kind::Usage, format!("`{name}` does not run there ({datapath})"))
-                .hint(format!("leave out --datapath: it runs on {}", places(experiment))),
-        );
+        return Err(Failure::text(
+            Kind::Usage,
+            format!("`{name}` does not run there ({datapath})"),
+        )
+        .hint(format!(
+            "leave out --datapath: it runs on {}",
+            places(experiment)
+        )));
     }
     if experiment.on.contains(&Datapath::Linux) && datapath != Some(Datapath::Sim) {
         let able = doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp]);
         able.map_err(|failure| match experiment.on.contains(&Datapath::Sim) {
-            true => failure.hint("add `--datapath sim` for its simulated part, which needs no privileges"),
+            true => failure
+                .hint("add `--datapath sim` for its simulated part, which needs no privileges"),
             false => failure,
         })?;
     }
@@ -186,8 +198,9 @@ fn list(json: bool) {
             e.source,
             places(&e),
             e.takes,
-            e.repeats
-                .map_or(String::new(), |n| format!("; repeats runs on kernel TCP {n} times")),
+            e.repeats.map_or(String::new(), |n| format!(
+                "; repeats runs on kernel TCP {n} times"
+            )),
         );
     }
 }

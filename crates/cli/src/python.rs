@@ -17,7 +17,9 @@ const OPTIONS: [&str; 3] = ["--alg", "--vs", "--against"];
 
 /// Hands a command line over to Python, if an algorithm in it is a Python file: then it returns only when that cannot be.
 pub(crate) fn hand_over(words: &[OsString]) -> Result<(), Failure> {
-    let Some(file) = file_in(words) else { return Ok(()) };
+    let Some(file) = file_in(words) else {
+        return Ok(());
+    };
     let mut all = vec!["-m".into(), "ccplane".into()];
     all.extend(words.iter().skip(1).cloned());
     Err(become_python(
@@ -48,7 +50,11 @@ pub(crate) fn isolated(python: impl AsRef<OsStr>) -> Command {
 /// directory, if a path is relative.
 pub(crate) fn folder_of(contenders: &[Contender]) -> Option<PathBuf> {
     let relative = |one: &Contender| is_python(one) && Path::new(one.algorithm()).is_relative();
-    contenders.iter().any(relative).then(std::env::current_dir)?.ok()
+    contenders
+        .iter()
+        .any(relative)
+        .then(std::env::current_dir)?
+        .ok()
 }
 
 /// Changes to the folder that the paths of algorithms are relative to. A process of another user
@@ -87,7 +93,10 @@ fn become_python(python: &OsStr, words: &[OsString], because: &str) -> Failure {
 
 /// The first algorithm in these words that is a Python file.
 fn file_in(words: &[OsString]) -> Option<String> {
-    let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    let words: Vec<&str> = words
+        .iter()
+        .map(|word| word.to_str().unwrap_or_default())
+        .collect();
     let candidates = words.get(1) == Some(&"arena");
     for (n, word) in words.iter().enumerate().skip(1) {
         let value = match word.split_once('=') {
@@ -96,7 +105,9 @@ fn file_in(words: &[OsString]) -> Option<String> {
             _ if candidates && n > 1 => word,
             _ => continue,
         };
-        let mut names = value.split(',').filter_map(|contender| contender.split(':').next());
+        let mut names = value
+            .split(',')
+            .filter_map(|contender| contender.split(':').next());
         if let Some(file) = names.find(|name| name.ends_with(".py")) {
             return Some(file.to_owned());
         }
@@ -110,13 +121,17 @@ mod tests {
 
     #[test]
     fn only_what_names_an_algorithm_is_looked_at() {
-        let found = |words: &str| file_in(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let found =
+            |words: &str| file_in(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(
             found("ccplane run --alg reno,./a.py:back=0.7 --vs native:reno"),
             Some("./a.py".to_owned())
         );
         assert_eq!(found("ccplane run --alg=b.py"), Some("b.py".to_owned()));
-        assert_eq!(found("ccplane arena c.py --against cubic"), Some("c.py".to_owned()));
+        assert_eq!(
+            found("ccplane arena c.py --against cubic"),
+            Some("c.py".to_owned())
+        );
         assert_eq!(found("ccplane arena explain d.py"), Some("d.py".to_owned()));
         assert_eq!(found("ccplane send file.py host:4433 --alg cubic"), None);
         assert_eq!(found("ccplane"), None);

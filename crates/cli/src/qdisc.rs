@@ -93,7 +93,9 @@ fn failure(why: QueueError) -> Failure {
         | QueueError::Occupied { .. }
         | QueueError::Installed(_)
         | QueueError::NotInstalled { .. } => Kind::Usage,
-        QueueError::Tc(TcError::NoTc(_) | TcError::Lacking { .. } | TcError::NotPermitted(_)) => Kind::Unsupported,
+        QueueError::Tc(TcError::NoTc(_) | TcError::Lacking { .. } | TcError::NotPermitted(_)) => {
+            Kind::Unsupported
+        }
         _ => Kind::Failed,
     };
     Failure::new(kind, why)
@@ -113,7 +115,9 @@ mod tests {
         assert_eq!(failure.kind, Kind::Usage);
         let text = failure.to_string();
         assert!(
-            text.contains("no priority bands") && text.contains("fq_codel 0:") && text.contains("nothing was changed"),
+            text.contains("no priority bands")
+                && text.contains("fq_codel 0:")
+                && text.contains("nothing was changed"),
             "{text}"
         );
     }

@@ -105,7 +105,8 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let mut count = 0;
     loop {
         if interrupt::raised(&stop) {
-            let mut incomplete = (once && transfers.is_empty()).then(|| Failure::text(Kind::Failed, "interrupted"));
+            let mut incomplete =
+                (once && transfers.is_empty()).then(|| Failure::text(Kind::Failed, "interrupted"));
             for (id, mut transfer) in transfers {
                 host.abort(id).map_err(failed)?;
                 transfer.interrupt(host.now());
@@ -122,7 +123,10 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         while let Some(id) = host.accepted() {
             count += 1;
             let peer = host.peer(id).unwrap_or(args.listen);
-            transfers.insert(id, Incoming::new(peer, count, !args.client.is_empty(), host.now()));
+            transfers.insert(
+                id,
+                Incoming::new(peer, count, !args.client.is_empty(), host.now()),
+            );
         }
         let mut over = Vec::new();
         for (id, transfer) in &mut transfers {

@@ -89,8 +89,12 @@ impl Folder {
             return Ok(self.path.clone());
         }
         let unmoved = |why: io::Error| {
-            let what = format!("the old results in {} cannot be replaced: {why}", self.path.display());
-            Failure::text(Kind::Failed, what).hint(format!("the new ones are in {}", self.staging.display()))
+            let what = format!(
+                "the old results in {} cannot be replaced: {why}",
+                self.path.display()
+            );
+            Failure::text(Kind::Failed, what)
+                .hint(format!("the new ones are in {}", self.staging.display()))
         };
         let old = left_by_a_run(&self.path).map_err(unmoved)?;
         for path in old.iter().filter(|path| **path != self.staging) {
@@ -119,7 +123,9 @@ impl Folder {
 
     /// Writes and removes a file.
     fn probe(&self) -> io::Result<()> {
-        let file = self.staging.join(format!(".ccplane-{}", std::process::id()));
+        let file = self
+            .staging
+            .join(format!(".ccplane-{}", std::process::id()));
         fs::write(&file, "")?;
         fs::remove_file(&file)
     }

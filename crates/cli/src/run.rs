@@ -144,12 +144,18 @@ impl ValueEnum for Datapath {
                 "udp",
                 "ccplane's own transport over UDP behind an emulated link, in real time, as root",
             ),
-            Datapath::Quic(Stack::Noq) => ("quic", "QUIC by noq behind an emulated link, in real time, as root"),
+            Datapath::Quic(Stack::Noq) => (
+                "quic",
+                "QUIC by noq behind an emulated link, in real time, as root",
+            ),
             Datapath::Quic(Stack::Quinn) => (
                 "quic:quinn",
                 "The same by quinn, where it is built in (feature `quinn`)",
             ),
-            Datapath::Quic(Stack::S2n) => ("quic:s2n", "The same by s2n-quic, where it is built in (feature `s2n`)"),
+            Datapath::Quic(Stack::S2n) => (
+                "quic:s2n",
+                "The same by s2n-quic, where it is built in (feature `s2n`)",
+            ),
         };
         Some(PossibleValue::new(name).help(help))
     }
@@ -227,7 +233,10 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let outcome = ccplane_lab::run_keeping(&*place, &scenario, registry, &options, &shown);
     shown.bar.finish_and_clear();
     if shown.unwritten.load(Ordering::Relaxed) {
-        tracing::warn!("the results of single seeds could not be written to {}", out.display());
+        tracing::warn!(
+            "the results of single seeds could not be written to {}",
+            out.display()
+        );
     }
     let (result, stopped) = match outcome {
         Ok(result) => (Some(result), None),
@@ -247,7 +256,8 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         },
         Err(error) => {
             let failure = stopped.unwrap_or_else(|| Failure::new(Kind::Failed, error));
-            let rescue = std::env::temp_dir().join(format!("ccplane-results-{}", std::process::id()));
+            let rescue =
+                std::env::temp_dir().join(format!("ccplane-results-{}", std::process::id()));
             match write(&result, &scenario, &provenance, &rescue) {
                 Ok(page) => {
                     let hint = format!(
@@ -295,7 +305,10 @@ fn implied_by(args: &RunArgs) -> Option<&Contender> {
     if args.datapath.is_some() || args.scenario.is_some() || args.transport == TransportArg::Rc3 {
         return None;
     }
-    args.alg.iter().chain(&args.vs).find(|contender| contender.is_native())
+    args.alg
+        .iter()
+        .chain(&args.vs)
+        .find(|contender| contender.is_native())
 }
 
 /// The datapath of the run, checked against the options that not every datapath has.
@@ -347,7 +360,9 @@ fn seeds(args: &RunArgs, scenario: &Scenario, datapath: Datapath) -> Result<Seed
             Kind::Usage,
             format!("real packets run with one seed, not with {}", given.count()),
         )
-        .hint("give `--repeats N` for several runs; or run in the simulator, with `--datapath sim`")),
+        .hint(
+            "give `--repeats N` for several runs; or run in the simulator, with `--datapath sim`",
+        )),
         Some(repeats) => {
             let first = given.first();
             let last = first.saturating_add(u64::from(repeats.get()) - 1);
@@ -364,7 +379,11 @@ fn needs(datapath: Datapath, scenario: &Scenario) -> &'static [doctor::Need] {
         .workloads
         .iter()
         .filter_map(|workload| workload.algorithm.as_ref());
-    let steers = !scenario.contenders.iter().chain(own).all(Contender::is_native);
+    let steers = !scenario
+        .contenders
+        .iter()
+        .chain(own)
+        .all(Contender::is_native);
     match datapath {
         Datapath::Sim => &[],
         Datapath::Linux if steers => &[doctor::Need::Emulator, doctor::Need::KernelTcp],
@@ -389,10 +408,10 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgen
         .filter(|contender| !contender.is_native());
     let ours: Vec<Contender> = ours.cloned().collect();
     if ours.is_empty() {
-        let text = format!("--agent {address}: every contender is native, and the agent would run none");
-        return Err(
-            Failure::text(Kind::Usage, text).hint("name an algorithm of the agent with --alg, or leave out --agent")
-        );
+        let text =
+            format!("--agent {address}: every contender is native, and the agent would run none");
+        return Err(Failure::text(Kind::Usage, text)
+            .hint("name an algorithm of the agent with --alg, or leave out --agent"));
     }
     names(&ours, &address)?;
     let silence = args.elsewhere.silence;
@@ -407,7 +426,10 @@ fn from_file(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
         if scenario.contenders.is_empty() {
             return Err(Failure::text(
                 Kind::Usage,
-                format!("every workload of {} names its own algorithm", file.display()),
+                format!(
+                    "every workload of {} names its own algorithm",
+                    file.display()
+                ),
             )
             .hint("remove the `algorithm` of the workload that --alg is to run"));
         }
@@ -421,8 +443,14 @@ fn of_options(args: &RunArgs) -> Result<(Scenario, Blamed), Failure> {
     if args.alg.is_empty() && args.vs.is_empty() {
         return Err(failure(Error::NoContender));
     }
-    let quoted = |text: &dyn std::fmt::Display| serde_json::Value::String(text.to_string()).to_string();
-    let contenders: Vec<String> = args.alg.iter().chain(&args.vs).map(|c: &Contender| quoted(c)).collect();
+    let quoted =
+        |text: &dyn std::fmt::Display| serde_json::Value::String(text.to_string()).to_string();
+    let contenders: Vec<String> = args
+        .alg
+        .iter()
+        .chain(&args.vs)
+        .map(|c: &Contender| quoted(c))
+        .collect();
     let mut text = String::new();
     // Which option each line comes from.
     let mut options: Vec<(usize, String)> = Vec::new();
@@ -435,14 +463,34 @@ fn of_options(args: &RunArgs) -> Result<(Scenario, Blamed), Failure> {
         ([], _) => "--vs",
         _ => "--alg and --vs",
     };
-    line(algorithms, &"", "contenders", &format!("[{}]", contenders.join(", ")));
-    line("--duration", &args.duration, "duration", &quoted(&args.duration));
+    line(
+        algorithms,
+        &"",
+        "contenders",
+        &format!("[{}]", contenders.join(", ")),
+    );
+    line(
+        "--duration",
+        &args.duration,
+        "duration",
+        &quoted(&args.duration),
+    );
     line("--sample", &args.sample, "sample", &quoted(&args.sample));
-    line("--rtt", &args.rtt, "\n[topology.dumbbell]\nrtt", &quoted(&args.rtt));
+    line(
+        "--rtt",
+        &args.rtt,
+        "\n[topology.dumbbell]\nrtt",
+        &quoted(&args.rtt),
+    );
     match &args.trace {
         Some(file) => {
             let whole = std::path::absolute(file).unwrap_or(file.clone());
-            line("--trace", &file.display(), "trace", &quoted(&whole.display()));
+            line(
+                "--trace",
+                &file.display(),
+                "trace",
+                &quoted(&whole.display()),
+            );
         }
         None => line("--rate", &args.rate, "rate", &quoted(&args.rate)),
     }
@@ -473,7 +521,10 @@ impl Blamed {
         let Some((_, option)) = self.0.iter().find(|(line, _)| *line >= problem.line()) else {
             return failure(error);
         };
-        let told = Failure::text(Kind::Usage, format!("{}: {}", option.trim_end(), problem.message()));
+        let told = Failure::text(
+            Kind::Usage,
+            format!("{}: {}", option.trim_end(), problem.message()),
+        );
         match problem.fix() {
             Some(fix) => told.hint(fix),
             None => told,
@@ -550,9 +601,10 @@ pub fn failure(error: Error) -> Failure {
         | Error::Algorithm(_) => Kind::Usage,
         Error::Interrupted => Kind::Interrupted,
         _ => match BackendError::of(&error) {
-            Some(BackendError::UnknownNative { .. } | BackendError::Emulator(ccplane_emu::Error::Queue { .. })) => {
-                Kind::Usage
-            }
+            Some(
+                BackendError::UnknownNative { .. }
+                | BackendError::Emulator(ccplane_emu::Error::Queue { .. }),
+            ) => Kind::Usage,
             Some(BackendError::NoPermission { .. }) => Kind::Unsupported,
             _ => Kind::Failed,
         },
@@ -563,7 +615,11 @@ pub fn failure(error: Error) -> Failure {
 /// A bar of percent on a terminal, nothing in a pipe.
 pub fn percent_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:40} [{bar:30}] {percent:>3}%  {eta} left");
-    ProgressBar::new(MILLE).with_style(style.expect("a constant template is valid").progress_chars("=> "))
+    ProgressBar::new(MILLE).with_style(
+        style
+            .expect("a constant template is valid")
+            .progress_chars("=> "),
+    )
 }
 
 /// The length of a bar: finer than percent, so that the time left is known soon.
@@ -646,6 +702,9 @@ mod tests {
             without_seeds("ccplane run a.toml --seeds 1..50 --threads 2"),
             "ccplane run a.toml --threads 2"
         );
-        assert_eq!(without_seeds("ccplane run a.toml --seed=3"), "ccplane run a.toml");
+        assert_eq!(
+            without_seeds("ccplane run a.toml --seed=3"),
+            "ccplane run a.toml"
+        );
     }
 }

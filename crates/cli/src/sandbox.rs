@@ -62,7 +62,12 @@ impl RunAs {
     /// Returns the user given by --as: a name, or the number of a user. Without one it is nobody
     /// for root; `None` means the caller's own.
     pub(crate) fn of(given: Option<&str>) -> Result<Option<RunAs>, Failure> {
-        let wrong = |what: String| Failure::text(Kind::Usage, format!("--as {}: {what}", given.unwrap_or_default()));
+        let wrong = |what: String| {
+            Failure::text(
+                Kind::Usage,
+                format!("--as {}: {what}", given.unwrap_or_default()),
+            )
+        };
         let known = |user: User| RunAs {
             name: user.name,
             user: user.uid.as_raw(),
@@ -73,7 +78,8 @@ impl RunAs {
             (_, Some(number)) => User::from_uid(number.into()),
             (given, None) => User::from_name(given.unwrap_or("nobody")),
         };
-        let found = found.map_err(|why| wrong(format!("the users of this host cannot be read: {why}")))?;
+        let found =
+            found.map_err(|why| wrong(format!("the users of this host cannot be read: {why}")))?;
         let user = match (found.map(known), number) {
             (Some(user), _) => user,
             (None, Some(number)) if number != u32::MAX => RunAs {
@@ -98,8 +104,10 @@ impl RunAs {
         match geteuid().as_raw() {
             0 => Ok(Some(user)),
             own if given.is_none() || own == user.user => Ok(None),
-            _ => Err(wrong("only root can run a process as another user".to_owned())
-                .hint("leave --as out to run it as you, or run the command as root")),
+            _ => Err(
+                wrong("only root can run a process as another user".to_owned())
+                    .hint("leave --as out to run it as you, or run the command as root"),
+            ),
         }
     }
 
@@ -130,10 +138,16 @@ pub(crate) struct Given {
 
 impl Given {
     /// Reads the files among these contenders.
-    pub(crate) fn of<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Result<Given, String> {
+    pub(crate) fn of<'a>(
+        contenders: impl IntoIterator<Item = &'a Contender>,
+    ) -> Result<Given, String> {
         let mut given = Given::default();
         let is_file = |path: &&str| [".py", ".ccp"].iter().any(|end| path.ends_with(end));
-        for path in contenders.into_iter().map(Contender::algorithm).filter(is_file) {
+        for path in contenders
+            .into_iter()
+            .map(Contender::algorithm)
+            .filter(is_file)
+        {
             given.files.push(GivenFile {
                 name: path.to_owned(),
                 path: std::path::absolute(path).unwrap_or_else(|_| path.into()),
@@ -148,8 +162,9 @@ impl Given {
         let mut line = Vec::new();
         let read = io::stdin().lock().read_until(b'\n', &mut line);
         let given = read.and_then(|_| serde_json::from_slice(&line).map_err(io::Error::from));
-        let mut given: Given =
-            given.map_err(|why| Failure::text(Kind::Failed, format!("read what the caller gave: {why}")))?;
+        let mut given: Given = given.map_err(|why| {
+            Failure::text(Kind::Failed, format!("read what the caller gave: {why}"))
+        })?;
         let files = std::mem::take(&mut given.files);
         *FILES.lock().unwrap_or_else(PoisonError::into_inner) = files;
         Ok(given)
@@ -173,7 +188,10 @@ pub fn given_file(name: &str) -> Option<GivenFile> {
 
 fn read_file(path: &str) -> Result<Vec<u8>, String> {
     // A pipe would be waited for.
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path);
     let file = file.map_err(|why| match why.kind() {
         io::ErrorKind::NotFound => format!("{path}: there is no such file"),
         _ => format!("{path} cannot be read: {why}"),
@@ -186,7 +204,9 @@ fn read_file(path: &str) -> Result<Vec<u8>, String> {
     }
     let read = file.take(LONGEST_FILE + 1).read_to_end(&mut text);
     match read {
-        Ok(_) if text.len() as u64 > LONGEST_FILE => Err(format!("{path} is longer than {LONGEST_FILE} bytes")),
+        Ok(_) if text.len() as u64 > LONGEST_FILE => {
+            Err(format!("{path} is longer than {LONGEST_FILE} bytes"))
+        }
         Ok(_) => Ok(text),
         Err(why) => Err(format!("{path} cannot be read: {why}")),
     }
@@ -227,7 +247,9 @@ impl Sandbox {
         let kept = KEPT
             .iter()
             .filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
-        let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
+        let variables = variables
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()));
         let isolated = ["-I", "-m", "ccplane"].map(OsString::from);
         let program = Program {
             path: &self.python,
@@ -236,7 +258,8 @@ impl Sandbox {
             user: self.user.as_ref().map(|user| (user.user, user.group)),
             cgroup: cgroup.as_ref().ok(),
         };
-        let (sandboxed, streams) = sandbox::start(&program).map_err(|why| format!("start its process: {why}"))?;
+        let (sandboxed, streams) =
+            sandbox::start(&program).map_err(|why| format!("start its process: {why}"))?;
         let outside = cgroup.as_ref().err().or(sandboxed.outside_cgroup.as_ref());
         let missing = missing(sandboxed.namespaces, outside);
         let mut known = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -253,7 +276,9 @@ impl Sandbox {
             let _ = ccplane_linux::drop_capabilities();
             relay(errors);
         };
-        let relay = thread::Builder::new().name("ccplane-errors".into()).spawn(relay);
+        let relay = thread::Builder::new()
+            .name("ccplane-errors".into())
+            .spawn(relay);
         let relay = relay.map_err(|why| format!("start its process: {why}"))?;
         let process = Process {
             python: self.python.clone(),
@@ -272,7 +297,9 @@ impl Sandbox {
     /// first start.
     pub(crate) fn missing(&self) -> Option<Vec<String>> {
         let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        missing.as_ref().map(|missing| missing.iter().cloned().collect())
+        missing
+            .as_ref()
+            .map(|missing| missing.iter().cloned().collect())
     }
 
     /// Returns a line about [`Sandbox::missing`], if there is anything.
@@ -292,7 +319,9 @@ impl Sandbox {
                 .flatten()
                 .map_or_else(|| geteuid().to_string(), |user| user.name)
         };
-        self.user.as_ref().map_or_else(own, |user| user.name.clone())
+        self.user
+            .as_ref()
+            .map_or_else(own, |user| user.name.clone())
     }
 }
 
@@ -305,7 +334,10 @@ fn missing(namespaces: Namespaces, cgroup: Option<&io::Error>) -> Vec<String> {
 
 /// Returns what this host lacks, for `doctor`. Starts no program.
 pub(crate) fn missing_here() -> Vec<String> {
-    let user = RunAs::of(None).ok().flatten().map(|user| (user.user, user.group));
+    let user = RunAs::of(None)
+        .ok()
+        .flatten()
+        .map(|user| (user.user, user.group));
     let cgroup = Cgroup::create(confine::LITTLE_CGROUP, CGROUP_TASKS);
     missing(sandbox::namespaces(user), cgroup.err().as_ref())
 }
@@ -328,7 +360,10 @@ impl Process {
     /// Takes the process's standard output. It ends soon after the process does, whoever holds the
     /// pipe.
     pub(crate) fn output(&self) -> Option<Output> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.output
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     /// Waits for the end of the process, at most this long.
@@ -361,7 +396,12 @@ impl Process {
         self.ends.store(true, Ordering::Relaxed);
         self.sandboxed.end(Duration::from_secs(3));
         let _ = self.ended.set(Instant::now());
-        if let Some(relay) = self.relay.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(relay) = self
+            .relay
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             let _ = relay.join();
         }
     }
@@ -370,7 +410,9 @@ impl Process {
     pub(crate) fn refused(&self, status: ExitStatus) -> Option<String> {
         (status.signal() == Some(Signal::SIGSYS as i32)).then(|| {
             let number = self.sandboxed.refused();
-            let name = number.and_then(confine::forbidden_name).unwrap_or("something");
+            let name = number
+                .and_then(confine::forbidden_name)
+                .unwrap_or("something");
             format!("it asked the kernel for {name}, which candidates may not")
         })
     }
@@ -395,9 +437,16 @@ impl Read for Output {
         loop {
             // Read before the pipe is looked at: what was written before the end is there then.
             let ended = self.ended.get().map(Instant::elapsed);
-            let timeout = if ended.is_some() { Duration::ZERO } else { POLL_INTERVAL };
+            let timeout = if ended.is_some() {
+                Duration::ZERO
+            } else {
+                POLL_INTERVAL
+            };
             let mut waited = [PollFd::new(self.from.as_fd(), PollFlags::POLLIN)];
-            let ready = poll(&mut waited, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO));
+            let ready = poll(
+                &mut waited,
+                PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO),
+            );
             match (ready, ended) {
                 (Ok(1..), Some(since)) if since > READING_AFTER_END => return Ok(0),
                 (Ok(1..), _) => return self.from.read(buffer),
@@ -412,10 +461,16 @@ impl Read for Output {
 fn relay(errors: Output) {
     let mut lines = BufReader::new(errors);
     let (mut line, mut passed) = (Vec::new(), 0);
-    while let Ok(read @ 1..) = lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+    while let Ok(read @ 1..) = lines
+        .by_ref()
+        .take(LONGEST_LINE)
+        .read_until(b'\n', &mut line)
+    {
         passed += read as u64;
         match passed {
-            ..LONGEST_ERRORS => log::write(printable(String::from_utf8_lossy(&line).trim_end_matches('\n'))),
+            ..LONGEST_ERRORS => log::write(printable(
+                String::from_utf8_lossy(&line).trim_end_matches('\n'),
+            )),
             _ => {
                 log::write("the rest of what this Python file prints is left out");
                 break;
@@ -440,7 +495,10 @@ mod tests {
         assert_eq!(found(None).unwrap(), Some((65_534, "nobody".to_owned())));
         assert_eq!(found(Some("root")).unwrap(), Some((0, "root".to_owned())));
         assert_eq!(found(Some("0")).unwrap(), Some((0, "root".to_owned())));
-        assert_eq!(found(Some("54321")).unwrap(), Some((54_321, "54321".to_owned())));
+        assert_eq!(
+            found(Some("54321")).unwrap(),
+            Some((54_321, "54321".to_owned()))
+        );
         for wrong in ["no such", "4294967295", "-1", ""] {
             let why = found(Some(wrong)).unwrap_err();
             assert!(why.to_string().contains("no such user"), "{why}");

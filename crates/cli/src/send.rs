@@ -1,5 +1,8 @@
 //! `ccplane send`: a file, standard input or a pattern, to a `ccplane recv` on another host.
-#![expect(clippy::disallowed_methods, reason = "what a person sees follows the clock")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what a person sees follows the clock"
+)]
 
 mod source;
 mod stream;
@@ -39,7 +42,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Of a receiver that is not heard any more.
 const SILENT: &str = "it does not answer any more";
 /// Of a receiver that answers and does nothing else.
-const STALLED: &str = "it answers but takes nothing, and sends no receipt; raise --timeout if its disk is so slow";
+const STALLED: &str =
+    "it answers but takes nothing, and sends no receipt; raise --timeout if its disk is so slow";
 /// How soon a source that pauses is looked at again, at first.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
 /// Between two updates of the progress bar.
@@ -50,7 +54,10 @@ const SHOW_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
 #[command(group(clap::ArgGroup::new("what").required(true).args(["file", "bytes", "fingerprint"])))]
 pub struct SendArgs {
     /// The receiver and its certificate's fingerprint, as it prints them: HOST:PORT#FINGERPRINT.
-    #[arg(value_name = "HOST:PORT#FINGERPRINT", required_unless_present = "fingerprint")]
+    #[arg(
+        value_name = "HOST:PORT#FINGERPRINT",
+        required_unless_present = "fingerprint"
+    )]
     to: Option<String>,
     /// File to send, under its name; `-` for standard input.
     #[arg(value_name = "FILE")]
@@ -106,7 +113,11 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
         (Some(path), _) => Source::open(path)?,
         (None, bytes) => Source::pattern(bytes.unwrap_or_default()),
     };
-    let (to, trusted) = receiver(args.to.as_deref().unwrap_or_default(), "ccplane recv", args.insecure)?;
+    let (to, trusted) = receiver(
+        args.to.as_deref().unwrap_or_default(),
+        "ccplane recv",
+        args.insecure,
+    )?;
     let own = identity::load_known(args.transfer.identity.as_deref())?;
     let tls = Tls::client(trusted, own.as_ref()).map_err(|why| Failure::new(Kind::Usage, why))?;
     let stop = interrupt::flag()?;
@@ -163,7 +174,10 @@ fn transfer(
         options.config.ecn = Ecn::Ect0;
     }
     options.config.restart_after_idle = !wants.contains(Capabilities::KEEPS_WINDOW);
-    options.config.stamps = args.transfer.stamps.on(wants.contains(Capabilities::ONE_WAY_DELAY));
+    options.config.stamps = args
+        .transfer
+        .stamps
+        .on(wants.contains(Capabilities::ONE_WAY_DELAY));
     let mut host = Host::bind(options).map_err(failed)?;
     let congestion = congestion(&args.steer, registry, &mut host)?;
     let mut stream = Stream::new(source, header, host.now())?;
@@ -187,7 +201,9 @@ fn transfer(
         unreachable!("nobody else removes it")
     };
     let rc3 = args.rc3.then(|| {
-        let rc3 = host.connection(id).and_then(|connection| connection.rc3_stats());
+        let rc3 = host
+            .connection(id)
+            .and_then(|connection| connection.rc3_stats());
         rc3.copied().unwrap_or_default()
     });
     let packet = host.packet(id).unwrap_or_default();
@@ -269,14 +285,19 @@ fn carry(
         } else {
             // With everything taken and the source silent it is the source's turn.
             let is_its_turn = connection.pending() > 0 || stream.is_over();
-            let (acked, limit) = (connection.stats().acked, args.transfer.timeout * STALL_TIMEOUTS);
+            let (acked, limit) = (
+                connection.stats().acked,
+                args.transfer.timeout * STALL_TIMEOUTS,
+            );
             let ends = match liveness.look(host.now(), connection.heard(), host.refusals()) {
                 Verdict::Wait => None,
                 Verdict::Ask => {
                     host.probe(id);
                     None
                 }
-                Verdict::Refused => Some(("refused", "its host says that nobody is there any more")),
+                Verdict::Refused => {
+                    Some(("refused", "its host says that nobody is there any more"))
+                }
                 Verdict::Silent => Some((Ended::Silent.name(), SILENT)),
             };
             let has_stalled = progress.has_stalled(Instant::now(), acked, is_its_turn, limit);
@@ -332,10 +353,14 @@ fn judge(receipt: Option<Answer>, to: SocketAddr, stream: &Stream) -> Result<(),
             hex(&theirs)
         ))
         .hint(changes)),
-        Some(Answer::Failed(why)) => Err(failed(format!("the receiver at {to} gave up: {}", printable(&why)))),
-        _ => {
-            Err(failed(format!("the receiver at {to} ended without a receipt")).hint("it says why on its own terminal"))
-        }
+        Some(Answer::Failed(why)) => Err(failed(format!(
+            "the receiver at {to} gave up: {}",
+            printable(&why)
+        ))),
+        _ => Err(
+            failed(format!("the receiver at {to} ended without a receipt"))
+                .hint("it says why on its own terminal"),
+        ),
     }
 }
 
@@ -348,7 +373,12 @@ fn ended(why: Ended, host: &Host, id: u64, to: SocketAddr, stream: &Stream) -> F
     let failure = match why {
         Ended::NoAnswer(_) => why_no_answer(to, host.trouble()),
         Ended::TimedOut(_) | Ended::Silent => gone(to, stream, arrived, SILENT),
-        Ended::Reset => gone(to, stream, arrived, "it gave up, and says why on its own terminal"),
+        Ended::Reset => gone(
+            to,
+            stream,
+            arrived,
+            "it gave up, and says why on its own terminal",
+        ),
         why => gone(to, stream, arrived, &why.to_string()),
     };
     failure.reason(why.name())
@@ -373,18 +403,26 @@ fn gone(to: SocketAddr, stream: &Stream, arrived: u64, why: &str) -> Failure {
     let of = stream
         .total()
         .map_or_else(String::new, |total| format!(" of {}", HumanBytes(total)));
-    let text = format!("the transfer to {to} ended after {}{of}: {why}", HumanBytes(arrived));
+    let text = format!(
+        "the transfer to {to} ended after {}{of}: {why}",
+        HumanBytes(arrived)
+    );
     Failure::text(Kind::Failed, text)
 }
 
 /// Who decides the window; an agent is begun, or found.
-fn congestion(steer: &SteerArgs, registry: &Registry, host: &mut Host) -> Result<Congestion, Failure> {
+fn congestion(
+    steer: &SteerArgs,
+    registry: &Registry,
+    host: &mut Host,
+) -> Result<Congestion, Failure> {
     let mut limits = steer.limits()?;
     match steer.decides(&mut limits)? {
         Decides::Native(name) => return native(name).map(Congestion::Native),
         Decides::Agent(address, name) => {
             let remote = address.remote(name, steer.elsewhere.silence);
-            let link = There::connect(remote, host.now()).map_err(|e| Failure::new(Kind::Failed, e))?;
+            let link =
+                There::connect(remote, host.now()).map_err(|e| Failure::new(Kind::Failed, e))?;
             host.steer(link, limits);
         }
         Decides::Here => {
@@ -399,18 +437,25 @@ fn congestion(steer: &SteerArgs, registry: &Registry, host: &mut Host) -> Result
 /// The transport's own congestion control of that name.
 pub fn native(name: &str) -> Result<Native, Failure> {
     name.parse().map_err(|e: UnknownNative| {
-        Failure::new(Kind::Usage, e).hint("`ccplane algorithms` lists ccplane's, which take no `native:`")
+        Failure::new(Kind::Usage, e)
+            .hint("`ccplane algorithms` lists ccplane's, which take no `native:`")
     })
 }
 
 fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     let Done {
-        bytes, seconds, stats, ..
+        bytes,
+        seconds,
+        stats,
+        ..
     } = done;
     let mbit = *bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6;
     let ms = |d: Duration| d.as_nanos() as f64 / 1e6;
     let us = |share: f64| {
-        let delay = done.delays.as_ref().and_then(|delays| delays.quantile(share));
+        let delay = done
+            .delays
+            .as_ref()
+            .and_then(|delays| delays.quantile(share));
         delay.map(|delay| delay.as_nanos() as f64 / 1e3)
     };
     if json {
@@ -494,7 +539,8 @@ fn no_samples(impossible: u32, unknown: u64) -> Option<String> {
             "{unknown} to packets whose departure the kernel had not told yet"
         ));
     }
-    (!reasons.is_empty()).then(|| format!("acknowledgements without a sample: {}", reasons.join(", ")))
+    (!reasons.is_empty())
+        .then(|| format!("acknowledgements without a sample: {}", reasons.join(", ")))
 }
 
 #[cfg(test)]
@@ -506,7 +552,10 @@ mod tests {
     #[test]
     fn what_the_second_loop_brought_is_told_with_the_reason_why_it_stopped() {
         let mut rc3 = Rc3Stats::default();
-        assert_eq!(second_loop(&rc3, 100), "second loop: there was nothing left for it");
+        assert_eq!(
+            second_loop(&rc3, 100),
+            "second loop: there was nothing left for it"
+        );
         (rc3.sent, rc3.arrived) = ([40, 400, 9, 0], [40, 390, 0, 0]);
         (rc3.delivered_bytes, rc3.duplicates) = (500_000, 7);
         assert_eq!(
@@ -515,7 +564,10 @@ mod tests {
         );
         rc3.stopped = Some(Rc3Stop::Marking { class: 2 });
         let text = second_loop(&rc3, 1_000_000);
-        assert!(text.contains("; stopped: the path does not keep the marking"), "{text}");
+        assert!(
+            text.contains("; stopped: the path does not keep the marking"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -526,6 +578,9 @@ mod tests {
             Some("acknowledgements without a sample: 3 whose time stamps cannot be true")
         );
         let both = no_samples(1, 2).unwrap_or_default();
-        assert!(both.contains("1 whose") && both.contains(", 2 to packets"), "{both}");
+        assert!(
+            both.contains("1 whose") && both.contains(", 2 to packets"),
+            "{both}"
+        );
     }
 }

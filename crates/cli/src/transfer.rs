@@ -84,7 +84,13 @@ impl Stamps {
 
 impl TransferArgs {
     /// Options of a socket at `local`, which is to reach `peer` or whoever comes.
-    pub fn options(&self, local: SocketAddr, peer: Option<SocketAddr>, dscp: u8, tls: Tls) -> Result<Options, Failure> {
+    pub fn options(
+        &self,
+        local: SocketAddr,
+        peer: Option<SocketAddr>,
+        dscp: u8,
+        tls: Tls,
+    ) -> Result<Options, Failure> {
         let usage = |text: String| Failure::text(Kind::Usage, text);
         let mtu = u64::from(self.mtu);
         // Of IP and UDP.
@@ -101,7 +107,10 @@ impl TransferArgs {
         if self.timeout < Duration::from_secs(1) {
             return Err(usage("--timeout is too short".to_owned()).hint("1 s at least"));
         }
-        let link = self.link_rate.map(|rate| rate.of(local, peer)).transpose()?;
+        let link = self
+            .link_rate
+            .map(|rate| rate.of(local, peer))
+            .transpose()?;
         Ok(Options {
             local,
             datagram: (mtu - headers) as usize,

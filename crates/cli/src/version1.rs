@@ -51,10 +51,17 @@ pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
             return Some(format!("{}: CCP's datapaths lack {lacks}", hosted.name));
         }
         let set = first(flow, hosted);
-        match hosted.programs.iter().find(|program| Some(program.uid) == set) {
+        match hosted
+            .programs
+            .iter()
+            .find(|program| Some(program.uid) == set)
+        {
             Some(program) => {
                 let why = unsayable(&program.compiled)?;
-                Some(format!("{}, program `{}`: {why}", hosted.name, program.name))
+                Some(format!(
+                    "{}, program `{}`: {why}",
+                    hosted.name, program.name
+                ))
             }
             None => Some(format!(
                 "{}: it sets no program for a flow of a CCP datapath",

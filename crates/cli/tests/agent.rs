@@ -73,7 +73,13 @@ impl Drop for Agent {
 }
 
 fn connection(path: &Path) -> OwnedFd {
-    let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+    let fd = socket(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .expect("a socket");
     connect(fd.as_raw_fd(), &UnixAddr::new(path).expect("a short path")).expect("it listens");
     fd
 }
@@ -90,9 +96,15 @@ fn at_the_limit_of_descriptors_it_rests_says_so_and_goes_on_when_there_is_room()
     });
     let before = agent.cpu();
     std::thread::sleep(Duration::from_secs(2));
-    let (used, lines) = (agent.cpu() - before, agent.log().matches("cannot accept").count());
+    let (used, lines) = (
+        agent.cpu() - before,
+        agent.log().matches("cannot accept").count(),
+    );
     // A loop without rest takes 2 s of CPU and logs 100,000 lines.
-    assert!(used < Duration::from_millis(400), "{used:?} of a CPU in 2 s of waiting");
+    assert!(
+        used < Duration::from_millis(400),
+        "{used:?} of a CPU in 2 s of waiting"
+    );
     assert!(lines <= 5, "{lines} lines");
 
     // What waited is accepted in the places that come free, and once all are gone a new one is.
@@ -127,10 +139,17 @@ fn a_run_on_real_packets_is_steered_by_an_agent_of_another_process() {
         assert!(output.status.success(), "{datapath}: {said}");
         let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let goodput = result["contenders"][0]["figures"]["goodput_mbit"].as_f64();
-        assert!(goodput.is_some_and(|mbit| mbit > 5.0), "{datapath}: {goodput:?} Mbit/s");
+        assert!(
+            goodput.is_some_and(|mbit| mbit > 5.0),
+            "{datapath}: {goodput:?} Mbit/s"
+        );
         assert!(!said.contains("fallback"), "{datapath}: {said}");
         let now = agent.log().matches("a datapath connected").count();
-        assert!(now > connected, "{datapath}: the agent was not asked: {}", agent.log());
+        assert!(
+            now > connected,
+            "{datapath}: the agent was not asked: {}",
+            agent.log()
+        );
         connected = now;
     }
     // What the agent does not have is named before a packet is sent.

@@ -8,7 +8,10 @@ use serde_json::Value;
 
 fn ccplane(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(arguments).output().expect("the binary under test starts")
+    command
+        .args(arguments)
+        .output()
+        .expect("the binary under test starts")
 }
 
 fn object(output: &Output) -> Value {
@@ -24,7 +27,11 @@ fn who_fails_has_a_reason_and_the_score_nought() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena");
     fs::create_dir_all(&folder).expect("the test's folder can be written");
     let stuck = folder.join("stuck.ccp");
-    fs::write(&stuck, "(algorithm stuck) (def) (when true (:= Cwnd Flow.mss))").expect("a file");
+    fs::write(
+        &stuck,
+        "(algorithm stuck) (def) (when true (:= Cwnd Flow.mss))",
+    )
+    .expect("a file");
     let (stuck, vegas) = (
         stuck.display().to_string(),
         root().join("crates/algorithms/text/vegas.ccp"),
@@ -49,12 +56,16 @@ fn who_fails_has_a_reason_and_the_score_nought() {
         "{failed}"
     );
     assert!(
-        failed["reasons"][0].as_str().is_some_and(|why| why.contains("%")),
+        failed["reasons"][0]
+            .as_str()
+            .is_some_and(|why| why.contains("%")),
         "{failed}"
     );
     assert_eq!(passed["gate_passed"], true, "{passed}");
     assert!(
-        passed["parts"]["delay"].as_f64().is_some_and(|part| part > 1.0),
+        passed["parts"]["delay"]
+            .as_f64()
+            .is_some_and(|part| part > 1.0),
         "Vegas waits less than Cubic: {passed}"
     );
     assert_eq!(passed["links"].as_array().map(Vec::len), Some(6));
@@ -72,7 +83,11 @@ fn who_fails_has_a_reason_and_the_score_nought() {
 
     // The worst link is a file that runs.
     let scenario = folder.join("worst.toml");
-    fs::write(&scenario, passed["links"][0]["scenario"].as_str().expect("a text")).expect("a file");
+    fs::write(
+        &scenario,
+        passed["links"][0]["scenario"].as_str().expect("a text"),
+    )
+    .expect("a file");
     let out = folder.join("out").display().to_string();
     let ran = ccplane(&[
         "run",
@@ -113,7 +128,9 @@ fn the_worst_run_is_explained_with_the_clauses_in_force_and_a_baseline() {
         "{told}"
     );
     assert!(
-        worst["event"].as_str().is_some_and(|event| event.contains("Mbit/s")),
+        worst["event"]
+            .as_str()
+            .is_some_and(|event| event.contains("Mbit/s")),
         "{told}"
     );
     let clause = &worst["in_force"][0];
@@ -122,16 +139,23 @@ fn the_worst_run_is_explained_with_the_clauses_in_force_and_a_baseline() {
         (&"true".into(), &4.into()),
         "{told}"
     );
-    assert!(clause["times"].as_u64().is_some_and(|times| times > 2), "{told}");
+    assert!(
+        clause["times"].as_u64().is_some_and(|times| times > 2),
+        "{told}"
+    );
     let rows = worst["trace"].as_array().expect("rows");
     assert!(rows.len() > 6, "{told}");
     for row in rows {
-        let [own, other] = ["candidate", "baseline"].map(|who| row[who]["window_bytes"].as_u64().unwrap_or_default());
+        let [own, other] = ["candidate", "baseline"]
+            .map(|who| row[who]["window_bytes"].as_u64().unwrap_or_default());
         assert!(own == 2 * 1448 && other > own, "{row}");
     }
     let said = ccplane(&["arena", "explain", &stuck, "--suite", "gate"]);
     let said = String::from_utf8_lossy(&said.stdout);
-    assert!(said.contains("gate FAILED") && said.contains("In force"), "{said}");
+    assert!(
+        said.contains("gate FAILED") && said.contains("In force"),
+        "{said}"
+    );
 
     // One that passes has a worst link; an algorithm with an agent has its callback.
     let output = ccplane(&["arena", "explain", "cubic", "--against", "copa", "--json"]);

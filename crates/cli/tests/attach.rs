@@ -40,7 +40,8 @@ impl Attach {
     fn start_by(mut command: Command, arguments: &[&str]) -> Attach {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("ccplane-ready-{}-{number}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("ccplane-ready-{}-{number}", std::process::id()));
         let _ = fs::remove_file(&path);
         let systemd = UnixDatagram::bind(&path).expect("a free path");
         systemd.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -56,7 +57,9 @@ impl Attach {
         // Registered and pinned is not yet all: its threads begin, and the endpoint listens.
         let mut message = [0; 256];
         loop {
-            let length = systemd.recv(&mut message).expect("it says in time that it is ready");
+            let length = systemd
+                .recv(&mut message)
+                .expect("it says in time that it is ready");
             if message[..length].starts_with(b"READY=1") {
                 break;
             }
@@ -78,7 +81,8 @@ impl Attach {
                     let line = status.lines().find_map(|line| line.strip_prefix(name));
                     line.expect("the kernel's format").trim().to_owned()
                 };
-                let effective = u64::from_str_radix(&field("CapEff:"), 16).expect("the kernel's format");
+                let effective =
+                    u64::from_str_radix(&field("CapEff:"), 16).expect("the kernel's format");
                 (field("Name:"), effective)
             })
             .collect()
@@ -103,8 +107,14 @@ fn a_choice_that_cannot_be_made_is_refused_before_anything_is_registered() {
     command.args(["attach", "--alg", "reno", "--cgroup", "/proc"]);
     let output = command.output().expect("the binary under test starts");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(2) && said.contains("cgroup"), "{said}");
-    assert!(output.stdout.is_empty(), "nothing was registered: {output:?}");
+    assert!(
+        output.status.code() == Some(2) && said.contains("cgroup"),
+        "{said}"
+    );
+    assert!(
+        output.stdout.is_empty(),
+        "nothing was registered: {output:?}"
+    );
     assert!(Observed::open(NAME).is_err());
 }
 
@@ -115,12 +125,19 @@ fn flows_are_watched_until_ctrl_c() {
     }
     let _host = lock_host();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(["flows", "--watch", "--json"]).stdout(Stdio::piped());
+    command
+        .args(["flows", "--watch", "--json"])
+        .stdout(Stdio::piped());
     let mut watch = command.spawn().expect("the binary under test starts");
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watch.stdout.take().expect("a pipe")));
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(
+        watch.stdout.take().expect("a pipe"),
+    ));
     for _ in 0..2 {
         let line = lines.next().expect("a line each second").expect("text");
-        assert!(line.starts_with('{') && line.contains("\"flows\""), "{line}");
+        assert!(
+            line.starts_with('{') && line.contains("\"flows\""),
+            "{line}"
+        );
     }
     kill(Pid::from_raw(watch.id() as i32), Signal::SIGINT).expect("it runs");
     assert!(watch.wait().expect("it ends").success());
@@ -149,11 +166,20 @@ fn flows_reports_an_agent_that_was_killed_when_its_flows_fall_back() {
     let died = Instant::now();
     eventually("the agent is missed", gone);
     let missed = died.elapsed();
-    assert!(missed > Duration::from_millis(2_800), "missed after {missed:?}");
+    assert!(
+        missed > Duration::from_millis(2_800),
+        "missed after {missed:?}"
+    );
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    let output = command.arg("flows").output().expect("the binary under test starts");
+    let output = command
+        .arg("flows")
+        .output()
+        .expect("the binary under test starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains(&format!("{NAME}: its agent has been gone for")), "{said}");
+    assert!(
+        said.contains(&format!("{NAME}: its agent has been gone for")),
+        "{said}"
+    );
 }
 
 #[test]
@@ -164,7 +190,11 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
     let _host = lock_host();
     let mut process = Attach::start();
     let watch = Observed::open(NAME).expect("it is attached");
-    let agent = |threads: Vec<(String, u64)>| threads.into_iter().find(|(name, _)| name == "ccplane-agent");
+    let agent = |threads: Vec<(String, u64)>| {
+        threads
+            .into_iter()
+            .find(|(name, _)| name == "ccplane-agent")
+    };
     eventually("the agent's thread gives up what it may", || {
         agent(process.threads()).is_some_and(|(_, effective)| effective == 0)
     });
@@ -195,15 +225,20 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
             .any(|(name, effective)| name.starts_with(part) && *effective != 0)
     };
     // The main thread, to detach; and the one that compiles.
-    assert!(privileged("ccplane") && privileged("ccplane-compile"), "{threads:?}");
+    assert!(
+        privileged("ccplane") && privileged("ccplane-compile"),
+        "{threads:?}"
+    );
 
     drop(watch);
     kill(Pid::from_raw(process.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
     assert!(process.0.wait().expect("our child").success());
     drop((stream, accepted));
     assert!(!attached().iter().any(|name| name == NAME));
-    let available =
-        || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("a mounted /proc");
+    let available = || {
+        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+            .expect("a mounted /proc")
+    };
     eventually("it is unregistered", || {
         !available().split_whitespace().any(|name| name == NAME)
     });
@@ -240,8 +275,15 @@ fn root_with_three_capabilities_attaches_and_removes_everything() {
     let mut process = Attach::start_by(command, &[]);
     eventually("its threads have what they need, and no more", || {
         let threads = process.threads();
-        let of = |part: &str| threads.iter().find(|(name, _)| name == part).map(|(_, bits)| *bits);
-        of("ccplane-agent") == Some(0) && of("ccplane-metrics") == Some(0) && of("ccplane") == Some(NEEDED_BITS)
+        let of = |part: &str| {
+            threads
+                .iter()
+                .find(|(name, _)| name == part)
+                .map(|(_, bits)| *bits)
+        };
+        of("ccplane-agent") == Some(0)
+            && of("ccplane-metrics") == Some(0)
+            && of("ccplane") == Some(NEEDED_BITS)
     });
     kill(Pid::from_raw(process.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
     assert!(process.0.wait().expect("our child").success());
@@ -260,7 +302,9 @@ fn an_agent_with_another_state_does_not_take_over_what_is_steered() {
     let state = std::env::temp_dir().join(format!("ccplane-state-{}", std::process::id()));
     fs::create_dir(&state).expect("a free path");
     let mut second = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    second.args(["attach", "--alg", "reno", "--state"]).arg(&state);
+    second
+        .args(["attach", "--alg", "reno", "--state"])
+        .arg(&state);
     let mut second = Attach(second.stderr(Stdio::piped()).spawn().expect("it starts"));
     let mut ended = None;
     eventually("it is refused", || {
@@ -294,19 +338,31 @@ fn a_user_with_three_capabilities_attaches_in_places_of_their_own() {
     for place in [&state, &bpffs] {
         fs::create_dir_all(place).expect("a free path");
     }
-    let mount = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&bpffs).status();
+    let mount = Command::new("mount")
+        .args(["-t", "bpf", "bpf"])
+        .arg(&bpffs)
+        .status();
     assert!(mount.is_ok_and(|status| status.success()), "as root");
     for place in [&state, &bpffs] {
         std::os::unix::fs::chown(place, Some(65534), Some(65534)).expect("as root");
     }
     command.args(["attach", "--alg", "reno"]);
-    command.arg("--state").arg(&state).arg("--bpffs").arg(&bpffs);
+    command
+        .arg("--state")
+        .arg(&state)
+        .arg("--bpffs")
+        .arg(&bpffs);
     let mut process = Attach(command.stdout(Stdio::null()).spawn().expect("it starts"));
-    let available =
-        || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("a mounted /proc");
+    let available = || {
+        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+            .expect("a mounted /proc")
+    };
     let registered = || available().split_whitespace().any(|name| name == NAME);
     eventually("it is registered", || {
-        assert!(process.0.try_wait().expect("our child").is_none(), "it goes on");
+        assert!(
+            process.0.try_wait().expect("our child").is_none(),
+            "it goes on"
+        );
         registered() && fs::exists(bpffs.join("ccplane")).is_ok_and(|there| there)
     });
     eventually("all are forbidden to get more", || {
@@ -340,11 +396,17 @@ fn running_out_of_descriptors_is_not_the_end() {
         let status = Command::new("prlimit")
             .args(["--pid", &pid, &format!("--nofile={soft}:1024")])
             .status();
-        assert!(status.is_ok_and(|status| status.success()), "util-linux, as root");
+        assert!(
+            status.is_ok_and(|status| status.success()),
+            "util-linux, as root"
+        );
     };
     limit("4");
     std::thread::sleep(Duration::from_millis(3500));
-    assert!(process.0.try_wait().expect("our child").is_none(), "it goes on");
+    assert!(
+        process.0.try_wait().expect("our child").is_none(),
+        "it goes on"
+    );
     limit("1024");
     kill(Pid::from_raw(process.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
     assert!(process.0.wait().expect("our child").success());
@@ -360,7 +422,8 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
         return;
     }
     let _host = lock_host();
-    let namespace = Namespace::create(&format!("ccplane-attach-{}", std::process::id())).expect("as root");
+    let namespace =
+        Namespace::create(&format!("ccplane-attach-{}", std::process::id())).expect("as root");
     let listen = || TcpListener::bind("127.0.0.1:0").expect("loopback");
     let before = namespace.run(listen).expect("inside");
     let old = before.local_addr().expect("bound").to_string();
@@ -406,8 +469,12 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
         let socket = socket.expect("a socket");
         setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(DX)).expect("it is registered");
         let address = nix::sys::socket::SockaddrStorage::from(to);
-        nix::sys::socket::connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &address).expect("it listens");
-        (TcpStream::from(socket), listener.accept().expect("it is connected").0)
+        nix::sys::socket::connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &address)
+            .expect("it listens");
+        (
+            TcpStream::from(socket),
+            listener.accept().expect("it is connected").0,
+        )
     };
     let (mut stream, mut accepted) = namespace.run(connect).expect("inside");
     let chunk = vec![0x55; 20_000];
@@ -429,7 +496,11 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
 
     child.kill().expect("our child");
     child.wait().expect("our child");
-    assert_eq!(ccplane_linux::stamp::observe().expect("bpffs").len(), 1, "pinned");
+    assert_eq!(
+        ccplane_linux::stamp::observe().expect("bpffs").len(),
+        1,
+        "pinned"
+    );
     let detached = ccplane(&["detach"]).output().expect("it runs");
     let said = String::from_utf8_lossy(&detached.stdout).into_owned();
     assert!(
@@ -464,14 +535,16 @@ fn attach_dx(namespace: &Namespace, more: &[&str]) -> String {
 
 #[test]
 fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves() {
-    const TEST: &str = "attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves";
+    const TEST: &str =
+        "attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves";
     const DX: &str = "ccp_dx";
     const BY_RTT: &str = "goes by the RTT";
     if !can_run(TEST) {
         return;
     }
     let _host = lock_host();
-    let namespace = Namespace::create(&format!("ccplane-said-{}", std::process::id())).expect("as root");
+    let namespace =
+        Namespace::create(&format!("ccplane-said-{}", std::process::id())).expect("as root");
     let detach = || {
         let ended = Command::new(env!("CARGO_BIN_EXE_ccplane"))
             .args(["detach", DX])
@@ -487,9 +560,15 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
     };
 
     let said = attach_dx(&namespace, &[]);
-    assert!(said.contains(BY_RTT) && said.contains("--dev DEVICE would"), "{said}");
+    assert!(
+        said.contains(BY_RTT) && said.contains("--dev DEVICE would"),
+        "{said}"
+    );
     let said = attach_dx(&namespace, &["--dev", "lo"]);
-    assert!(said.contains(BY_RTT) && said.contains("cannot be added"), "{said}");
+    assert!(
+        said.contains(BY_RTT) && said.contains("cannot be added"),
+        "{said}"
+    );
     assert!(ccplane_linux::stamp::attached().is_empty());
     assert!(detach().contains("removed ccp_dx"));
 
@@ -522,7 +601,9 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
     );
     assert!(!attached().iter().any(|name| name == DX));
     assert_eq!(ccplane_linux::stamp::attached(), [DX]);
-    let inside = namespace.run(|| ccplane_linux::stamp::detach(None)).expect("inside");
+    let inside = namespace
+        .run(|| ccplane_linux::stamp::detach(None))
+        .expect("inside");
     assert_eq!(inside.expect("it is found"), [DX]);
 }
 
@@ -535,8 +616,12 @@ fn window(stream: &TcpStream) -> u32 {
         .output()
         .expect("iproute2 is there");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let window = said.split_whitespace().find_map(|word| word.strip_prefix("cwnd:"));
-    window.and_then(|segments| segments.parse().ok()).unwrap_or(0)
+    let window = said
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("cwnd:"));
+    window
+        .and_then(|segments| segments.parse().ok())
+        .unwrap_or(0)
 }
 
 #[test]
@@ -548,7 +633,9 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
     let _host = lock_host();
     let file = std::env::temp_dir().join(format!("ccplane-{}-watched.ccp", std::process::id()));
     let write = |segments: u32| {
-        let text = format!("(algorithm watched (needs cwnd)) (def) (when true (:= Cwnd (* {segments} Flow.mss)))");
+        let text = format!(
+            "(algorithm watched (needs cwnd)) (def) (when true (:= Cwnd (* {segments} Flow.mss)))"
+        );
         fs::write(&file, text).expect("a temporary file");
     };
     write(20);
@@ -682,7 +769,10 @@ fn a_text_steers_while_its_process_stands_still_and_after_its_death() {
     let reports = watch.counters().reports;
     let stopped = receive(Duration::from_secs(3));
     let flow = watch.flows().next().expect("it lives");
-    assert!(flow.owned && !flow.fallback && flow.fallbacks == 0, "{flow:?}");
+    assert!(
+        flow.owned && !flow.fallback && flow.fallbacks == 0,
+        "{flow:?}"
+    );
     assert_eq!(watch.counters().fallbacks, 0);
     assert!(
         watch.counters().reports > reports + 100,
@@ -692,7 +782,10 @@ fn a_text_steers_while_its_process_stands_still_and_after_its_death() {
         watch.silence() > ccplane_units::Duration::from_secs(3),
         "nobody gave a sign of life"
     );
-    assert!(stopped * 10 > before * 9, "{before} bytes in 3 s, then {stopped}");
+    assert!(
+        stopped * 10 > before * 9,
+        "{before} bytes in 3 s, then {stopped}"
+    );
 
     kill(pid, Signal::SIGKILL).expect("it is stopped");
     let _while_it_is_dead = receive(Duration::from_millis(500));

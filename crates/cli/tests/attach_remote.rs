@@ -62,7 +62,10 @@ impl Attach {
     fn by(command: &mut Command) -> Attach {
         let mut process = Attach(Process::start(command));
         eventually("it attaches", || {
-            assert!(process.0.0.try_wait().expect("our child").is_none(), "attach ended");
+            assert!(
+                process.0.0.try_wait().expect("our child").is_none(),
+                "attach ended"
+            );
             Observed::open(NAME).is_ok()
         });
         process
@@ -104,7 +107,9 @@ impl Folder {
 
     fn agent(&self, socket: &Path) -> Process {
         let mut command = Command::new(self.command());
-        command.args(["agent", "--alg", "cubic,reno", "--unix"]).arg(socket);
+        command
+            .args(["agent", "--alg", "cubic,reno", "--unix"])
+            .arg(socket);
         let process = Process::start(command.uid(NOBODY).gid(NOBODY));
         eventually("the agent listens", || socket.exists());
         process
@@ -131,7 +136,8 @@ impl Pair {
     fn under(name: &str) -> Pair {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-        setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(name)).expect("it is registered");
+        setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(name))
+            .expect("it is registered");
         let (accepted, _) = listener.accept().expect("it is connected");
         Pair { stream, accepted }
     }
@@ -146,7 +152,9 @@ impl Pair {
 
 #[test]
 fn an_agent_of_another_user_steers_and_after_its_death_the_next_one_takes_the_flows_back() {
-    if !can_run("an_agent_of_another_user_steers_and_after_its_death_the_next_one_takes_the_flows_back") {
+    if !can_run(
+        "an_agent_of_another_user_steers_and_after_its_death_the_next_one_takes_the_flows_back",
+    ) {
         return;
     }
     let _host = lock_host();
@@ -205,11 +213,26 @@ impl Named {
         for place in [&state, &bpffs] {
             fs::create_dir_all(place).expect("a folder");
         }
-        let mut command = ccplane(&["attach", "--agent", address, "--alg", "reno", "--kernel-name", name]);
-        command.arg("--state").arg(&state).arg("--bpffs").arg(&bpffs);
+        let mut command = ccplane(&[
+            "attach",
+            "--agent",
+            address,
+            "--alg",
+            "reno",
+            "--kernel-name",
+            name,
+        ]);
+        command
+            .arg("--state")
+            .arg(&state)
+            .arg("--bpffs")
+            .arg(&bpffs);
         let mut process = Process::start(&mut command);
         eventually("it attaches", || {
-            assert!(process.0.try_wait().expect("our child").is_none(), "attach ended");
+            assert!(
+                process.0.try_wait().expect("our child").is_none(),
+                "attach ended"
+            );
             registered().iter().any(|one| one == name) && bpffs.join("ccplane").exists()
         });
         Named {
@@ -223,14 +246,26 @@ impl Named {
     /// What `flows` shows of it.
     fn flows(&self) -> serde_json::Value {
         let mut command = ccplane(&["flows", "--json"]);
-        command.arg("--state").arg(&self.state).arg("--bpffs").arg(&self.bpffs);
+        command
+            .arg("--state")
+            .arg(&self.state)
+            .arg("--bpffs")
+            .arg(&self.bpffs);
         let output = command.output().expect("it runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
     fn end(&mut self) {
-        kill(Pid::from_raw(self.process.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+        kill(
+            Pid::from_raw(self.process.0.id().cast_signed()),
+            Signal::SIGTERM,
+        )
+        .expect("it runs");
         assert!(self.process.0.wait().expect("our child").success());
         assert!(!registered().iter().any(|one| one == self.name));
     }
@@ -241,14 +276,19 @@ impl Drop for Named {
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();
         let mut command = ccplane(&["detach"]);
-        command.arg("--state").arg(&self.state).arg("--bpffs").arg(&self.bpffs);
+        command
+            .arg("--state")
+            .arg(&self.state)
+            .arg("--bpffs")
+            .arg(&self.bpffs);
         let _ = command.stdout(Stdio::null()).status();
         let _ = fs::remove_dir_all(&self.bpffs);
     }
 }
 
 fn registered() -> Vec<String> {
-    let names = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("Linux");
+    let names =
+        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("Linux");
     names.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -271,7 +311,10 @@ fn one_algorithm_is_attached_twice_under_two_names_and_one_agent_steers_both() {
             pair.exchange();
             let told = host.flows();
             let flows = told["flows"].as_array().expect("a list");
-            assert!(flows.iter().all(|flow| flow["algorithm"] == host.name), "{told}");
+            assert!(
+                flows.iter().all(|flow| flow["algorithm"] == host.name),
+                "{told}"
+            );
             *seen |= flows.iter().any(|flow| flow["steered_by"] == "agent");
         }
         seen == [true; 2]
@@ -286,14 +329,23 @@ fn a_name_in_the_kernel_is_one_algorithms_and_begins_as_ours_do() {
             ["--alg", "reno,cubic", "--kernel-name", "ccp_east"],
             "the name of one algorithm, and 2 are attached",
         ),
-        (["--alg", "reno", "--kernel-name", "east"], "a name is `ccp_`"),
-        (["--alg", "reno", "--kernel-name", "ccp_"], "a name is `ccp_`"),
+        (
+            ["--alg", "reno", "--kernel-name", "east"],
+            "a name is `ccp_`",
+        ),
+        (
+            ["--alg", "reno", "--kernel-name", "ccp_"],
+            "a name is `ccp_`",
+        ),
         (
             ["--alg", "reno", "--kernel-name", "ccp_north_by_north_west"],
             "a name is `ccp_`",
         ),
     ] {
-        let output = ccplane(&["attach"]).args(arguments).output().expect("it runs");
+        let output = ccplane(&["attach"])
+            .args(arguments)
+            .output()
+            .expect("it runs");
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.code() == Some(2) && told.contains(said),
@@ -351,7 +403,9 @@ impl CcpAgent {
                 let from = answers(&agent, from.as_pathname().expect("a datapath is bound"));
                 let mut rest = &buffer[..length];
                 while rest.len() >= 8 {
-                    let word = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().expect("four bytes"));
+                    let word = |at: usize| {
+                        u32::from_le_bytes(rest[at..at + 4].try_into().expect("four bytes"))
+                    };
                     let (kind, long, flow) = (word(0) & 0xffff, (word(0) >> 16) as usize, word(4));
                     let answer = match kind {
                         0 => Some(change_program(flow)),
@@ -454,9 +508,11 @@ fn a_ccp_agent_steers_and_after_its_death_the_next_one_hears_of_the_flows() {
     let mut pair = Pair::new();
     // The window is in force, in whole segments.
     let steered = |watch: &Observed| {
-        watch
-            .flows()
-            .any(|flow| flow.owned && !flow.fallback && u64::from(WINDOW).abs_diff(flow.cwnd.get()) <= flow.mss.get())
+        watch.flows().any(|flow| {
+            flow.owned
+                && !flow.fallback
+                && u64::from(WINDOW).abs_diff(flow.cwnd.get()) <= flow.mss.get()
+        })
     };
     eventually("the agent steers", || {
         pair.exchange();
@@ -491,7 +547,12 @@ fn an_agent_that_answers_as_portus_0_6_steers() {
     let _host = lock_host();
     let socket = portus_path("derived");
     let _agent = CcpAgent::answering(&socket, below_its_folder);
-    let attach = Attach::start(&["--agent", &format!("ccp:{}", socket.display()), "--alg", "reno"]);
+    let attach = Attach::start(&[
+        "--agent",
+        &format!("ccp:{}", socket.display()),
+        "--alg",
+        "reno",
+    ]);
     let watch = Observed::open(NAME).expect("it is attached");
     let mut pair = Pair::new();
     eventually("the agent steers", || {
@@ -512,9 +573,27 @@ fn a_run_whose_agent_dies_fails_and_names_what_steered() {
         let folder = Folder::new("dies");
         let (socket, out) = (folder.0.join("agent"), folder.0.join("out"));
         let agent = CcpAgent::start(&socket);
-        let mut run = ccplane(&["run", "--datapath", datapath, "--alg", "reno", "--vs", "native:cubic"]);
-        run.args(["--rate", "12mbit", "--rtt", "20ms", "--duration", "4s", "--agent"]);
-        run.arg(format!("ccp:{}", socket.display())).arg("--out").arg(&out);
+        let mut run = ccplane(&[
+            "run",
+            "--datapath",
+            datapath,
+            "--alg",
+            "reno",
+            "--vs",
+            "native:cubic",
+        ]);
+        run.args([
+            "--rate",
+            "12mbit",
+            "--rtt",
+            "20ms",
+            "--duration",
+            "4s",
+            "--agent",
+        ]);
+        run.arg(format!("ccp:{}", socket.display()))
+            .arg("--out")
+            .arg(&out);
         let run = run
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -537,7 +616,11 @@ fn a_run_whose_agent_dies_fails_and_names_what_steered() {
             .iter()
             .map(|contender| contender["label"].as_str().expect("text"))
             .collect();
-        assert_eq!(labels, ["NewReno (agent of reno gone)", "native:cubic"], "{datapath}");
+        assert_eq!(
+            labels,
+            ["NewReno (agent of reno gone)", "native:cubic"],
+            "{datapath}"
+        );
     }
 }
 
@@ -546,7 +629,9 @@ fn a_run_whose_agent_dies_fails_and_names_what_steered() {
 #[test]
 fn an_algorithm_written_for_portus_steers_kernel_tcp_unchanged() {
     let built = Path::new(env!("CARGO_BIN_EXE_ccplane")).ancestors().nth(2);
-    let portus = built.expect("in the target folder").join("portus/debug/portus-reno");
+    let portus = built
+        .expect("in the target folder")
+        .join("portus/debug/portus-reno");
     if !portus.exists() {
         eprintln!(
             "SKIPPED: {} is not there: examples/portus/Cargo.toml says how to build it",
@@ -601,7 +686,11 @@ fn an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint() {
     let socket = folder.0.join("agent");
     let attach = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        let output = command.arg("attach").args(arguments).output().expect("it starts");
+        let output = command
+            .arg("attach")
+            .args(arguments)
+            .output()
+            .expect("it starts");
         assert!(!output.status.success());
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
@@ -612,9 +701,17 @@ fn an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint() {
     assert!(attach(&["--agent", &ccp]).contains("does not say which algorithms"));
     let _agent = folder.agent(&socket);
     let said = attach(&["--agent", &unix, "--alg", "vegas"]);
-    assert!(said.contains("has no vegas") && said.contains("reno"), "{said}");
-    assert!(attach(&["--agent", &unix, "--alg", "reno:report=10ms"]).contains("its own parameters"));
-    assert!(attach(&["--agent", &unix, "--alg", "reno", "--silence", "1s"]).contains("--silence is for a CCP agent"));
+    assert!(
+        said.contains("has no vegas") && said.contains("reno"),
+        "{said}"
+    );
+    assert!(
+        attach(&["--agent", &unix, "--alg", "reno:report=10ms"]).contains("its own parameters")
+    );
+    assert!(
+        attach(&["--agent", &unix, "--alg", "reno", "--silence", "1s"])
+            .contains("--silence is for a CCP agent")
+    );
 }
 
 /// The link between two namespaces: datapath and agent.
@@ -661,7 +758,13 @@ impl Link {
     }
 
     fn agent(&self, port: u16) -> Process {
-        let mut command = ccplane(&["agent", "--alg", "reno", "--tls", &format!("{AGENT}:{port}")]);
+        let mut command = ccplane(&[
+            "agent",
+            "--alg",
+            "reno",
+            "--tls",
+            &format!("{AGENT}:{port}"),
+        ]);
         command.arg("--keys").arg(&self.keys.0);
         let process = Process::start(self.there.confine(&mut command).expect("a namespace"));
         eventually("the agent listens", || {
@@ -674,14 +777,19 @@ impl Link {
     /// `attach` with two agents to choose from.
     fn attach(&self) -> Attach {
         let agents = [4700, 4701].map(|port| format!("tls://{AGENT}:{port}"));
-        let mut command = ccplane(&["attach", "--alg", "reno", "--agent", &agents[0], "--agent", &agents[1]]);
+        let mut command = ccplane(&[
+            "attach", "--alg", "reno", "--agent", &agents[0], "--agent", &agents[1],
+        ]);
         command.args(["--keys", &self.key("web1")]);
         Attach::by(self.here.confine(&mut command).expect("a namespace"))
     }
 }
 
 fn ip(arguments: &[&str]) {
-    let done = Command::new("ip").args(arguments).output().expect("iproute2 is there");
+    let done = Command::new("ip")
+        .args(arguments)
+        .output()
+        .expect("iproute2 is there");
     assert!(done.status.success(), "ip {arguments:?}: {done:?}");
 }
 
@@ -696,7 +804,8 @@ fn took(what: &str, pair: &mut Pair, mut so: impl FnMut() -> bool) -> Duration {
 }
 
 #[test]
-fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time_on_the_fallback_and_nothing_else() {
+fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time_on_the_fallback_and_nothing_else()
+ {
     if !can_run(
         "an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time_on_the_fallback_and_nothing_else",
     ) {
@@ -740,7 +849,9 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
             pair.exchange();
         }
         let reports = watch.counters().reports;
-        took(what, pair, || steered() && watch.counters().reports > reports + 10);
+        took(what, pair, || {
+            steered() && watch.counters().reports > reports + 10
+        });
     };
     let second = link.agent(4701);
     takes_over(first, "the second agent steers", &mut pair);
@@ -748,7 +859,13 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
     takes_over(second, "the first steers again", &mut pair);
 
     // One key, one process.
-    let mut other = ccplane(&["attach", "--alg", "reno", "--agent", &format!("tls://{AGENT}:4700")]);
+    let mut other = ccplane(&[
+        "attach",
+        "--alg",
+        "reno",
+        "--agent",
+        &format!("tls://{AGENT}:4700"),
+    ]);
     other.args(["--keys", &link.key("web1")]);
     let refused = link
         .here
@@ -763,7 +880,13 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
     );
 
     let mut revoke = ccplane(&["keys", "revoke", "web1", "--keys"]);
-    assert!(revoke.arg(&link.keys.0).status().expect("it runs").success());
+    assert!(
+        revoke
+            .arg(&link.keys.0)
+            .status()
+            .expect("it runs")
+            .success()
+    );
     let cut = took("the flow falls back", &mut pair, fallen);
     assert!(cut < Duration::from_secs(1) + in_time, "after {cut:?}");
     drop(watch);

@@ -1,5 +1,8 @@
 //! The command as a person meets it: bad input gives one clear message and an exit code, and leaves nothing behind.
-#![expect(clippy::disallowed_methods, reason = "what the tests share waits in real time")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what the tests share waits in real time"
+)]
 
 mod common;
 
@@ -27,7 +30,10 @@ fn fails(arguments: &[&str], code: i32, says: &[&str]) {
     let (found, text) = outcome(arguments);
     assert_eq!(found, code, "{arguments:?} said: {text}");
     for part in says {
-        assert!(text.contains(part), "{arguments:?} does not say `{part}`: {text}");
+        assert!(
+            text.contains(part),
+            "{arguments:?} does not say `{part}`: {text}"
+        );
     }
     assert!(!text.contains("panicked"), "{text}");
 }
@@ -54,7 +60,10 @@ fn a_program_with_an_error_shows_the_line_and_the_fix() {
         "(def (Report (volatile acked 0)))\n(when true\n    (:= Report.acked (+ Report.aked Ack.bytes_acked)))\n",
     );
     fails(&["check", &file], 1, &["Report.aked", "Report.acked", "3"]);
-    let file = scratch("open.ccp", "(def (Report (volatile acked 0))\n(when true (report))\n");
+    let file = scratch(
+        "open.ccp",
+        "(def (Report (volatile acked 0))\n(when true (report))\n",
+    );
     fails(&["check", &file], 1, &["("]);
 }
 
@@ -65,8 +74,15 @@ fn a_program_that_says_what_nobody_means_is_warned_of() {
         "(def)\n(when (> Flow.queue_delay_ns 5ms)\n    (report))\n",
     );
     let (code, said) = outcome(&["check", "--quiet", &file]);
-    assert!(code == 0 && said.contains("5000000") && said.contains("2:30"), "{said}");
-    fails(&["check", "--quiet", "--strict", &file], 1, &["1 warning", "--strict"]);
+    assert!(
+        code == 0 && said.contains("5000000") && said.contains("2:30"),
+        "{said}"
+    );
+    fails(
+        &["check", "--quiet", "--strict", &file],
+        1,
+        &["1 warning", "--strict"],
+    );
     let output = ccplane(&["check", "--json", &file]);
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let warning = &object["warnings"][0];
@@ -85,7 +101,8 @@ fn a_program_without_errors_shows_what_it_costs() {
     );
     let output = ccplane(&["check", "--json", &file]);
     assert!(output.status.success());
-    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let object: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(object["report"], serde_json::json!(["n"]));
     assert_eq!(object["instructions_worst"], 2);
     assert!(object["ebpf_instructions"].as_u64() > Some(2));
@@ -103,8 +120,16 @@ fn a_program_without_errors_shows_what_it_costs() {
 #[test]
 fn quantities_that_make_no_sense_are_usage_errors() {
     fails(&["run", "--alg", "reno", "--rate", "0mbit"], 2, &["rate"]);
-    fails(&["run", "--alg", "reno", "--rate", "96"], 2, &["--rate", "mbit"]);
-    fails(&["run", "--alg", "reno", "--rtt", "20"], 2, &["--rtt", "ms"]);
+    fails(
+        &["run", "--alg", "reno", "--rate", "96"],
+        2,
+        &["--rate", "mbit"],
+    );
+    fails(
+        &["run", "--alg", "reno", "--rtt", "20"],
+        2,
+        &["--rtt", "ms"],
+    );
     fails(
         &["run", "--alg", "reno", "--queue", "droptail:1byte"],
         2,
@@ -119,7 +144,15 @@ fn quantities_that_make_no_sense_are_usage_errors() {
     fails(&["run"], 2, &["--alg"]);
     for datapath in ["linux", "udp", "quic"] {
         fails(
-            &["run", "--alg", "cubic", "--datapath", datapath, "--seeds", "1..3"],
+            &[
+                "run",
+                "--alg",
+                "cubic",
+                "--datapath",
+                datapath,
+                "--seeds",
+                "1..3",
+            ],
             2,
             &["real packets run with one seed, not with 3"],
         );
@@ -129,13 +162,29 @@ fn quantities_that_make_no_sense_are_usage_errors() {
         2,
         &["--percent"],
     );
-    fails(&["attach", "--alg", "reno", "--percent", "5"], 2, &["--system"]);
     fails(
-        &["attach", "--alg", "reno", "--min-cwnd", "30kB", "--max-cwnd", "3kB"],
+        &["attach", "--alg", "reno", "--percent", "5"],
+        2,
+        &["--system"],
+    );
+    fails(
+        &[
+            "attach",
+            "--alg",
+            "reno",
+            "--min-cwnd",
+            "30kB",
+            "--max-cwnd",
+            "3kB",
+        ],
         2,
         &["--min-cwnd"],
     );
-    fails(&["attach", "--alg", "reno", "--to", "10.0.0.0/99"], 2, &["10.0.0.0/99"]);
+    fails(
+        &["attach", "--alg", "reno", "--to", "10.0.0.0/99"],
+        2,
+        &["10.0.0.0/99"],
+    );
     fails(&["attach", "--alg", "native:reno"], 2, &["kernel's own"]);
     fails(
         &["attach", "--alg", "dx", "--dev", "lo,lo"],
@@ -146,9 +195,21 @@ fn quantities_that_make_no_sense_are_usage_errors() {
 
 #[test]
 fn the_benchmark_of_dx_takes_what_asks_for_time_stamps() {
-    fails(&["bench", "dx", "--alg", "native:cubic"], 2, &["kernel's own"]);
-    fails(&["bench", "dx", "--alg", "reno"], 2, &["asks for no time stamps"]);
-    fails(&["bench", "dx", "--alg", "dx:headroom=wide"], 2, &["headroom"]);
+    fails(
+        &["bench", "dx", "--alg", "native:cubic"],
+        2,
+        &["kernel's own"],
+    );
+    fails(
+        &["bench", "dx", "--alg", "reno"],
+        2,
+        &["asks for no time stamps"],
+    );
+    fails(
+        &["bench", "dx", "--alg", "dx:headroom=wide"],
+        2,
+        &["headroom"],
+    );
 }
 
 #[test]
@@ -161,23 +222,36 @@ fn the_benchmark_of_python_is_its_packages() {
             symlink(program, folder.join("python3")).expect("the test's folder can be written");
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        command.args(["bench", "python", "--json"]).env("PATH", &folder);
+        command
+            .args(["bench", "python", "--json"])
+            .env("PATH", &folder);
         let output = command.output().expect("the binary under test starts");
-        let told = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let told =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         (output.status.code(), told.concat())
     };
     let (code, told) = bench("python", Some("/bin/echo"));
     assert_eq!(
         (code, &*told),
-        (Some(0), "-I -c import ccplane\n-I -m ccplane.bench --json\n")
+        (
+            Some(0),
+            "-I -c import ccplane\n-I -m ccplane.bench --json\n"
+        )
     );
     for (name, python, says) in [
-        ("no-package", Some("/bin/false"), "this python3 has no package ccplane"),
+        (
+            "no-package",
+            Some("/bin/false"),
+            "this python3 has no package ccplane",
+        ),
         ("no-python", None, "python3 cannot be run"),
     ] {
         let (code, told) = bench(name, python);
         assert_eq!(code, Some(3), "{told}");
-        assert!(told.contains(says) && told.contains("make python"), "{told}");
+        assert!(
+            told.contains(says) && told.contains("make python"),
+            "{told}"
+        );
     }
 }
 
@@ -199,12 +273,26 @@ fn a_published_experiment_runs_where_it_can_and_overwrites_nothing() {
     );
     assert_eq!(fs::read_dir(&folder).expect("it is still there").count(), 1);
     fails(
-        &["paper", "ccp-fidelity", "--trace", "/no/such", "--datapath", "sim"],
+        &[
+            "paper",
+            "ccp-fidelity",
+            "--trace",
+            "/no/such",
+            "--datapath",
+            "sim",
+        ],
         2,
         &["/no/such"],
     );
     fails(
-        &["paper", "ccp-fidelity", "--datapath", "sim", "--repeats", "3"],
+        &[
+            "paper",
+            "ccp-fidelity",
+            "--datapath",
+            "sim",
+            "--repeats",
+            "3",
+        ],
         2,
         &["the number of repeats is 3", "kernel TCP"],
     );
@@ -212,7 +300,11 @@ fn a_published_experiment_runs_where_it_can_and_overwrites_nothing() {
 
 #[test]
 fn an_unknown_algorithm_is_told_with_what_there_is() {
-    fails(&["attach", "--alg", "cubik"], 2, &["cubik", "did you mean `cubic`"]);
+    fails(
+        &["attach", "--alg", "cubik"],
+        2,
+        &["cubik", "did you mean `cubic`"],
+    );
     fails(
         &["attach", "--alg", "cubic:hystart=sometimes"],
         2,
@@ -227,7 +319,11 @@ fn an_unknown_algorithm_is_told_with_what_there_is() {
         &["mine.toml:5", "contender"],
     );
     if nix::unistd::geteuid().is_root() {
-        fails(&["run", "--alg", "cubik", "--duration", "1s"], 2, &["cubik", "cubic"]);
+        fails(
+            &["run", "--alg", "cubik", "--duration", "1s"],
+            2,
+            &["cubik", "cubic"],
+        );
         fails(
             &["run", "--vs", "native:cubik", "--duration", "1s"],
             2,
@@ -304,19 +400,38 @@ fn algorithms_for_gateways_are_not_attached_to_a_host() {
 #[test]
 fn a_trace_with_garbage_names_file_and_line() {
     let file = scratch("bad.trace", "1\n2\nx\n");
-    fails(&["run", "--alg", "reno", "--trace", &file], 2, &["bad.trace", "line 3"]);
+    fails(
+        &["run", "--alg", "reno", "--trace", &file],
+        2,
+        &["bad.trace", "line 3"],
+    );
     let file = scratch("back.trace", "5\n3\n");
-    fails(&["emu", "--trace", &file, "--", "true"], 2, &["back.trace", "line 2"]);
-    fails(&["emu", "--trace", "/no/such", "--", "true"], 2, &["/no/such"]);
+    fails(
+        &["emu", "--trace", &file, "--", "true"],
+        2,
+        &["back.trace", "line 2"],
+    );
+    fails(
+        &["emu", "--trace", "/no/such", "--", "true"],
+        2,
+        &["/no/such"],
+    );
     let file = scratch("empty.trace", "");
-    fails(&["emu", "--trace", &file, "--", "true"], 2, &["empty.trace"]);
+    fails(
+        &["emu", "--trace", &file, "--", "true"],
+        2,
+        &["empty.trace"],
+    );
 }
 
 /// A file of somebody else's, whose text is shown with its mistakes.
 #[test]
 fn control_characters_of_a_file_reach_no_terminal() {
     let hostile = "\x1b]0;title\x07\x1b[2J\u{9b}1A";
-    let scenario = scratch("hostile.toml", &format!("# {hostile}\nname = \"{hostile}\"\n"));
+    let scenario = scratch(
+        "hostile.toml",
+        &format!("# {hostile}\nname = \"{hostile}\"\n"),
+    );
     let program = scratch(
         "hostile.ccp",
         &format!("(def (Report (volatile {hostile} 0)))\n; {hostile}\n"),
@@ -339,9 +454,14 @@ fn control_characters_of_a_file_reach_no_terminal() {
 #[test]
 fn an_error_as_json_is_one_object() {
     let output = ccplane(&["--json", "paper", "no-such"]);
-    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let object: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(object["kind"], "usage");
-    assert!(object["hint"].as_str().is_some_and(|h| h.contains("ccp-fidelity")));
+    assert!(
+        object["hint"]
+            .as_str()
+            .is_some_and(|h| h.contains("ccp-fidelity"))
+    );
     assert_eq!(output.status.code(), Some(2));
 }
 
@@ -349,10 +469,13 @@ fn an_error_as_json_is_one_object() {
 fn doctor_answers_everywhere() {
     let output = ccplane(&["doctor", "--json"]);
     assert!(output.status.success());
-    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let object: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("one JSON object");
     let checks = object["checks"].as_array().expect("a list");
     assert!(
-        checks.iter().all(|c| c["ok"] == true || c["fix"].is_string()),
+        checks
+            .iter()
+            .all(|c| c["ok"] == true || c["fix"].is_string()),
         "{object}"
     );
 }
@@ -360,7 +483,11 @@ fn doctor_answers_everywhere() {
 #[test]
 fn without_privileges_it_says_what_is_missing_and_what_can_run() {
     if !nix::unistd::geteuid().is_root() {
-        fails(&["run", "--vs", "native:reno"], 3, &["root", "--datapath sim"]);
+        fails(
+            &["run", "--vs", "native:reno"],
+            3,
+            &["root", "--datapath sim"],
+        );
         return;
     }
     // As nobody, who may read and execute a copy outside root's folders.
@@ -416,9 +543,13 @@ fn without_privileges_it_says_what_is_missing_and_what_can_run() {
         );
     }
     fs::remove_file(&copy).expect("the copy is ours");
-    let left: Vec<String> = namespaces().into_iter().filter(|n| !before.contains(n)).collect();
+    let left: Vec<String> = namespaces()
+        .into_iter()
+        .filter(|n| !before.contains(n))
+        .collect();
     assert!(
-        left.iter().all(|n| !n.contains(&std::process::id().to_string())),
+        left.iter()
+            .all(|n| !n.contains(&std::process::id().to_string())),
         "{left:?}"
     );
 }
@@ -436,7 +567,8 @@ fn new_makes_a_crate_from_the_tested_example() {
             .expect("it starts")
     };
     assert!(new("mine").status.success());
-    let source = fs::read_to_string(folder.join("mine/src/main.rs")).expect("the source was written");
+    let source =
+        fs::read_to_string(folder.join("mine/src/main.rs")).expect("the source was written");
     assert!(
         source.contains("\"mine\"") && source.contains("struct Mine") && !source.contains("aimd"),
         "{source}"
@@ -453,7 +585,9 @@ fn new_makes_a_crate_from_the_tested_example() {
 #[test]
 fn a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing() {
     if !nix::unistd::geteuid().is_root() {
-        println!("SKIPPED: a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing: not root");
+        println!(
+            "SKIPPED: a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing: not root"
+        );
         assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none());
         return;
     }
@@ -470,7 +604,11 @@ fn a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing() {
         .lines()
         .find_map(|l| l.strip_prefix("ccplane emu ")?.split(':').next())
         .expect("it names itself");
-    assert!(namespaces().iter().all(|n| !n.contains(id)), "{:?}", namespaces());
+    assert!(
+        namespaces().iter().all(|n| !n.contains(id)),
+        "{:?}",
+        namespaces()
+    );
 }
 
 #[test]
@@ -482,9 +620,13 @@ fn queues_are_printed_for_a_device_that_exists() {
         text.starts_with("tc qdisc add dev lo root handle cc0: prio bands 5 priomap 0 0 0"),
         "{text}"
     );
-    assert!(text.contains("match ip dsfield 0x04 0xfc flowid cc0:2"), "{text}");
     assert!(
-        text.trim_end().ends_with("# tc qdisc del dev lo root handle cc0:"),
+        text.contains("match ip dsfield 0x04 0xfc flowid cc0:2"),
+        "{text}"
+    );
+    assert!(
+        text.trim_end()
+            .ends_with("# tc qdisc del dev lo root handle cc0:"),
         "{text}"
     );
     let output = ccplane(&["qdisc", "setup", "--dev", "lo", "--rate", "1gbit", "--json"]);
@@ -512,7 +654,12 @@ fn an_algorithm_that_ccp_datapaths_cannot_run_is_refused_before_anything_is_boun
     fails(
         &["agent", "--alg", "reno,bbr", "--ccp", &socket],
         2,
-        &["cannot serve bbr", "program", "CCP's format cannot say", "--unix"],
+        &[
+            "cannot serve bbr",
+            "program",
+            "CCP's format cannot say",
+            "--unix",
+        ],
     );
     assert!(!path.exists());
     let all: serde_json::Value =
@@ -524,7 +671,10 @@ fn an_algorithm_that_ccp_datapaths_cannot_run_is_refused_before_anything_is_boun
         .filter(|one| one["ccp_error"].is_null())
         .filter_map(|one| one["name"].as_str())
         .collect();
-    assert!(sayable.contains(&"reno") && sayable.contains(&"cubic"), "{sayable:?}");
+    assert!(
+        sayable.contains(&"reno") && sayable.contains(&"cubic"),
+        "{sayable:?}"
+    );
     assert!(!sayable.contains(&"bbr"), "{sayable:?}");
 }
 
@@ -538,9 +688,17 @@ fn check_says_whether_ccp_datapaths_can_run_a_program() {
         "cannot.ccp",
         "(def (Report (volatile x 0))) (when true (:= Report.x Flow.mss) (report))",
     );
-    let say = |path: &str| String::from_utf8_lossy(&ccplane(&["check", "--quiet", path]).stdout).into_owned();
-    assert!(say(&can).contains("CCP datapaths      can run it"), "{}", say(&can));
-    assert!(say(&cannot).contains("CCP datapaths      cannot run it: CCP's format cannot say the signal `Flow.mss`"));
+    let say = |path: &str| {
+        String::from_utf8_lossy(&ccplane(&["check", "--quiet", path]).stdout).into_owned()
+    };
+    assert!(
+        say(&can).contains("CCP datapaths      can run it"),
+        "{}",
+        say(&can)
+    );
+    assert!(say(&cannot).contains(
+        "CCP datapaths      cannot run it: CCP's format cannot say the signal `Flow.mss`"
+    ));
 }
 
 /// What becomes of a command whose standard output is `to`.
@@ -559,7 +717,10 @@ fn standard_output_that_closes_is_a_quiet_end_and_a_full_one_an_error() {
         "printed.ccp",
         "(def (Report (volatile n 0)))\n(when true (:= Report.n (+ Report.n 1)) (report))\n",
     );
-    let scenario = format!("{}/../../scenarios/01-one-flow.toml", env!("CARGO_MANIFEST_DIR"));
+    let scenario = format!(
+        "{}/../../scenarios/01-one-flow.toml",
+        env!("CARGO_MANIFEST_DIR")
+    );
     let results = format!("{}/printed", env!("CARGO_TARGET_TMPDIR"));
     let commands: [&[&str]; 6] = [
         &["algorithms"],
@@ -627,7 +788,8 @@ fn python_is_started_isolated() {
     fs::write(package.join("__init__.py"), "import json").expect("the environment is ours");
     let main = "import os, sys; print(sys.flags.isolated, os.getcwd(), *sys.argv[1:])";
     fs::write(package.join("__main__.py"), main).expect("the environment is ours");
-    fs::write(folder.join("json.py"), "open('ran', 'w')").expect("the test's folder can be written");
+    fs::write(folder.join("json.py"), "open('ran', 'w')")
+        .expect("the test's folder can be written");
     fs::write(folder.join("mine.py"), "").expect("the test's folder can be written");
     for (words, expected) in [
         (
@@ -649,7 +811,14 @@ fn python_is_started_isolated() {
             .expect("the binary under test starts");
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         // The paths in the words are relative to the folder, so the working directory stays.
-        assert_eq!(told.trim(), format!("1 {} {expected}", folder.display()), "{output:?}");
-        assert!(!folder.join("ran").exists(), "a module of the folder ran: {words:?}");
+        assert_eq!(
+            told.trim(),
+            format!("1 {} {expected}", folder.display()),
+            "{output:?}"
+        );
+        assert!(
+            !folder.join("ran").exists(),
+            "a module of the folder ran: {words:?}"
+        );
     }
 }

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 fn ccplane(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.current_dir(folder).args(arguments).env_remove("CCPLANE_LOG");
+    command
+        .current_dir(folder)
+        .args(arguments)
+        .env_remove("CCPLANE_LOG");
     command.output().expect("the binary under test starts")
 }
 
@@ -76,7 +79,8 @@ fn runs_stand_side_by_side_and_what_differs_is_said_first() {
     assert_eq!((rows("cubic"), rows("native:reno")), (2, 1), "{text}");
     assert!(here.join("ccplane-results/compare-1.html").exists());
 
-    let page = fs::read_to_string(here.join("ccplane-results/compare-1.html")).expect("it is there");
+    let page =
+        fs::read_to_string(here.join("ccplane-results/compare-1.html")).expect("it is there");
     for part in [
         "cubic, slow</text>",
         "native:reno, fast</text>",
@@ -87,19 +91,35 @@ fn runs_stand_side_by_side_and_what_differs_is_said_first() {
     }
 
     // For machines, and to a place that was asked for.
-    let text = done(&here, &["compare", "slow", "fast", "--json", "--out", "page.html"]);
+    let text = done(
+        &here,
+        &["compare", "slow", "fast", "--json", "--out", "page.html"],
+    );
     let object: Value = serde_json::from_str(&text).expect("one JSON object");
     assert_eq!(object["page"], "page.html");
-    assert!(object["differs"].as_array().expect("a list").contains(&json!("link")));
-    let own: Value =
-        serde_json::from_str(&fs::read_to_string(here.join("slow/summary.json")).expect("it is there")).expect("JSON");
-    assert_eq!(object["runs"][0], json!({ "folder": "slow", "result": own }));
+    assert!(
+        object["differs"]
+            .as_array()
+            .expect("a list")
+            .contains(&json!("link"))
+    );
+    let own: Value = serde_json::from_str(
+        &fs::read_to_string(here.join("slow/summary.json")).expect("it is there"),
+    )
+    .expect("JSON");
+    assert_eq!(
+        object["runs"][0],
+        json!({ "folder": "slow", "result": own })
+    );
     let (code, said) = refused(&here, &["compare", "slow", "fast", "--out", "page.html"]);
     assert!(
         code == 2 && said.contains("page.html is there already") && said.contains("--force"),
         "{said}"
     );
-    done(&here, &["compare", "slow", "fast", "--out", "page.html", "--force"]);
+    done(
+        &here,
+        &["compare", "slow", "fast", "--out", "page.html", "--force"],
+    );
 }
 
 #[test]
@@ -145,7 +165,10 @@ fn what_is_no_run_is_refused_with_the_reason() {
     ] {
         let (code, said) = refused(&here, &["compare", "run", other]);
         assert!(code == 2 && said.contains(reason), "{other}: {code} {said}");
-        assert!(!here.join("ccplane-results").exists(), "{other}: nothing is written");
+        assert!(
+            !here.join("ccplane-results").exists(),
+            "{other}: nothing is written"
+        );
     }
     let (code, said) = refused(&here, &["compare", "run"]);
     assert!(code == 2 && said.contains("2 values required"), "{said}");

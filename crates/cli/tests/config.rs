@@ -22,7 +22,10 @@ impl Scratch {
     fn new(text: &str) -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("ccplane-config-{}-{number}.toml", std::process::id()));
+        let path = std::env::temp_dir().join(format!(
+            "ccplane-config-{}-{number}.toml",
+            std::process::id()
+        ));
         fs::write(&path, text).expect("a free path");
         Scratch(path)
     }
@@ -66,8 +69,14 @@ fn a_right_file_is_explained() {
          [[rule]]\nalgorithm = \"cubic\"\ncgroup = \"/nonesuch\"\nport = \"8000-8999\"\n",
     );
     assert!(output.status.success(), "{err}");
-    assert!(out.contains("copa for the whole system, to 10.0.0.0/8, 5 %"), "{out}");
-    assert!(out.contains("cubic for cgroup /nonesuch, ports 8000-8999"), "{out}");
+    assert!(
+        out.contains("copa for the whole system, to 10.0.0.0/8, 5 %"),
+        "{out}"
+    );
+    assert!(
+        out.contains("cubic for cgroup /nonesuch, ports 8000-8999"),
+        "{out}"
+    );
     assert!(out.contains("/nonesuch is not on this host now"), "{out}");
 }
 
@@ -79,7 +88,10 @@ fn a_wrong_file_says_line_reason_and_fix() {
             "algorithms = [\"native:cubic\"]",
             [":1:", "kernel's own", "ccplane algorithms"],
         ),
-        ("algorithms = [\"cubic:reprot=1\"]", [":1:", "reprot", "report"]),
+        (
+            "algorithms = [\"cubic:reprot=1\"]",
+            [":1:", "reprot", "report"],
+        ),
         (
             "algorithms = [\"cubic\"]\n[limits]\nmax_rat = 1",
             [":3:", "max_rat", "did you mean `max_rate`"],
@@ -90,7 +102,10 @@ fn a_wrong_file_says_line_reason_and_fix() {
         assert_eq!(output.status.code(), Some(2), "{text}\n{out}{err}");
         // miette wraps lines.
         let plain = err.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(parts.iter().all(|part| plain.contains(part)), "{text}\n{err}");
+        assert!(
+            parts.iter().all(|part| plain.contains(part)),
+            "{text}\n{err}"
+        );
     }
 }
 
@@ -111,25 +126,39 @@ fn a_file_that_is_named_has_to_be_there() {
 
 #[test]
 fn the_environment_is_above_the_file_and_the_command_line_above_both() {
-    let file =
-        Scratch::new("algorithms = [\"cubic\"]\nkeep = true\n[limits]\nmin_cwnd = \"3kB\"\nmax_rate = \"1gbit\"\n");
+    let file = Scratch::new(
+        "algorithms = [\"cubic\"]\nkeep = true\n[limits]\nmin_cwnd = \"3kB\"\nmax_rate = \"1gbit\"\n",
+    );
     let show = |environment: &[(&str, &str)], arguments: &[&str]| {
         let mut command = ccplane(&["config", "show"]);
         command.arg("--config").arg(file.path()).args(arguments);
-        let output = command.envs(environment.iter().copied()).output().expect("it runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = command
+            .envs(environment.iter().copied())
+            .output()
+            .expect("it runs");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let lines = |shown: &str, name: &str| {
         let found = shown.lines().find(|line| line.starts_with(name));
-        found.unwrap_or_else(|| panic!("{name}: {shown}")).to_owned()
+        found
+            .unwrap_or_else(|| panic!("{name}: {shown}"))
+            .to_owned()
     };
     let shown = show(&[], &[]);
     assert!(
-        lines(&shown, "max_rate").contains("1gbit") && lines(&shown, "max_rate").ends_with("# line 5"),
+        lines(&shown, "max_rate").contains("1gbit")
+            && lines(&shown, "max_rate").ends_with("# line 5"),
         "{shown}"
     );
-    let shown = show(&[("CCPLANE_MAX_RATE", "2gbit"), ("CCPLANE_KEEP", "false")], &[]);
+    let shown = show(
+        &[("CCPLANE_MAX_RATE", "2gbit"), ("CCPLANE_KEEP", "false")],
+        &[],
+    );
     assert!(lines(&shown, "max_rate").contains("2gbit"), "{shown}");
     assert!(lines(&shown, "keep").starts_with("keep = false"), "{shown}");
     let shown = show(
@@ -168,7 +197,14 @@ struct Attach {
 impl Attach {
     fn start(file: &Scratch, arguments: &[&str]) -> Attach {
         let said = Scratch::new("");
-        let log = || Stdio::from(fs::File::options().append(true).open(said.path()).expect("it was made"));
+        let log = || {
+            Stdio::from(
+                fs::File::options()
+                    .append(true)
+                    .open(said.path())
+                    .expect("it was made"),
+            )
+        };
         let child = ccplane(&["attach", "--config"])
             .arg(file.path())
             .args(arguments)
@@ -283,7 +319,11 @@ fn several_algorithms_are_chosen_by_rules_and_a_reload_is_all_or_nothing() {
     attach.says(&format!("reloaded {}", file.path().display()), 2);
     assert!(!NAMES.contains(&control(&web).as_str()));
 
-    kill(Pid::from_raw(attach.child.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    kill(
+        Pid::from_raw(attach.child.id().cast_signed()),
+        Signal::SIGTERM,
+    )
+    .expect("it runs");
     assert!(
         attach.child.wait().expect("our child").success(),
         "{}",

@@ -78,8 +78,15 @@ fn what_is_on_its_way_when_the_command_ends_arrives() {
     assert_eq!(socket.recv(&mut [0; 16]).expect("it was delivered"), 5);
     let began = Instant::now();
     assert!(run(&mut emu("--delay 30s", &script)).status.success());
-    assert!(began.elapsed() < Duration::from_secs(10), "two seconds are the most");
-    assert!(run(&mut emu("--delay 300ms --no-drain", &script)).status.success());
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "two seconds are the most"
+    );
+    assert!(
+        run(&mut emu("--delay 300ms --no-drain", &script))
+            .status
+            .success()
+    );
     assert!(socket.recv(&mut [0; 16]).is_err(), "it was to be lost");
 }
 
@@ -93,8 +100,11 @@ fn a_packet_log_has_every_packet_and_becomes_a_page() {
     let log = Scratch::new("log.pcapng");
     let path = log.0.to_str().expect("plain");
     // One is on the line, five wait, and the other fourteen find the queue full.
-    let options = format!("--up-rate 100kbit --up-queue droptail:5p --down-delay 20ms --log {path} --json");
-    let script = format!("exec 3>/dev/udp/$CCPLANE_HOST/{port}; for n in {{1..20}}; do printf '%1000d' $n >&3; done");
+    let options =
+        format!("--up-rate 100kbit --up-queue droptail:5p --down-delay 20ms --log {path} --json");
+    let script = format!(
+        "exec 3>/dev/udp/$CCPLANE_HOST/{port}; for n in {{1..20}}; do printf '%1000d' $n >&3; done"
+    );
     let output = run(&mut emu(&options, &script));
     assert!(output.status.success(), "{}", said(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an object");
@@ -127,7 +137,11 @@ fn a_packet_log_has_every_packet_and_becomes_a_page() {
     let mut graph = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     let refused = run(graph.args(["emu", "graph", env!("CARGO_BIN_EXE_ccplane")]));
     assert_eq!(refused.status.code(), Some(2));
-    assert!(said(&refused).contains("no pcapng file"), "{}", said(&refused));
+    assert!(
+        said(&refused).contains("no pcapng file"),
+        "{}",
+        said(&refused)
+    );
 }
 
 /// A data packet of a log, as tshark reads it.
@@ -169,7 +183,12 @@ fn tshark(path: &str) -> Option<Vec<Seen>> {
             dropped: comment.contains("dropped="),
         }
     };
-    Some(String::from_utf8_lossy(&output.stdout).lines().map(seen).collect())
+    Some(
+        String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(seen)
+            .collect(),
+    )
 }
 
 #[test]
@@ -276,7 +295,10 @@ fn a_link_inside_a_link_adds_up() {
         .expect("how long it took");
     assert!((100..1_000).contains(&ms), "{said}");
     let from = taken.join().expect("it was taken");
-    assert!(said.contains("behind the link") && !from.ip().is_loopback(), "{said}");
+    assert!(
+        said.contains("behind the link") && !from.ip().is_loopback(),
+        "{said}"
+    );
 }
 
 /// Two machines, with a third between them whose two interfaces have no address: all three are namespaces.
@@ -286,8 +308,8 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
         return;
     }
     let name = |part: &str| format!("ccplane-{}-between-{part}", std::process::id());
-    let [left, middle, right] =
-        ["left", "middle", "right"].map(|part| Namespace::create(&name(part)).expect("a namespace"));
+    let [left, middle, right] = ["left", "middle", "right"]
+        .map(|part| Namespace::create(&name(part)).expect("a namespace"));
     for (end, port, address) in [(&left, "l", "198.51.100.1"), (&right, "r", "198.51.100.2")] {
         let middle = middle.name();
         let script = format!(
@@ -358,7 +380,10 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
     let began = Instant::now();
     connection.write_all(&sent).expect("it is taken");
     drop(connection);
-    assert!(received.join().expect("no panic") == sent, "every byte, in order");
+    assert!(
+        received.join().expect("no panic") == sent,
+        "every byte, in order"
+    );
     let rate = BYTES as f64 * 8.0 / began.elapsed().as_secs_f64();
     assert!(rate < 200e6, "{rate} bit/s is beyond the link");
     let pid = nix::unistd::Pid::from_raw(i32::try_from(emulator.id()).expect("a process"));
@@ -429,7 +454,8 @@ fn with_translation_the_command_reaches_what_the_host_reaches() {
         .expect("its port");
     stub.set_read_timeout(Some(PATIENCE)).expect("a time");
     let settings = Scratch::new("resolv.conf");
-    std::fs::write(&settings.0, "search example.org\nnameserver 127.0.0.53\n").expect("a temporary file");
+    std::fs::write(&settings.0, "search example.org\nnameserver 127.0.0.53\n")
+        .expect("a temporary file");
 
     let script = format!(
         "server=$(sed -n 's/^nameserver //p' /etc/resolv.conf); exec 4<>/dev/udp/$server/53; echo who >&4; head -c 4 <&4; \
@@ -449,7 +475,10 @@ fn with_translation_the_command_reaches_what_the_host_reaches() {
         said(&refused)
     );
 
-    beyond.host.set_sysctl("net/ipv4/ip_forward", "1").expect("its own");
+    beyond
+        .host
+        .set_sysctl("net/ipv4/ip_forward", "1")
+        .expect("its own");
     let answered = thread::spawn(move || {
         let mut room = [0; 16];
         let (length, from) = stub.recv_from(&mut room).expect("the question");
@@ -459,7 +488,9 @@ fn with_translation_the_command_reaches_what_the_host_reaches() {
     let taken = thread::spawn(move || {
         let (mut connection, from) = server.accept().expect("a connection");
         let mut text = String::new();
-        connection.read_to_string(&mut text).expect("its end arrives");
+        connection
+            .read_to_string(&mut text)
+            .expect("its end arrives");
         (from, text)
     });
     let output = run(&mut start());
@@ -481,7 +512,9 @@ fn with_translation_the_command_reaches_what_the_host_reaches() {
         .expect("a descriptor")
         .spawn()
         .expect("it starts");
-    eventually("the table is there", || beyond.tables().contains("ccplane-"));
+    eventually("the table is there", || {
+        beyond.tables().contains("ccplane-")
+    });
     killed.kill().expect("it runs");
     killed.wait().expect("our child");
     eventually("the table goes", || beyond.tables().is_empty());

@@ -8,12 +8,17 @@ use serde_json::Value;
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.arg("evaluate").args(arguments).env_remove("CCPLANE_LOG");
+    command
+        .arg("evaluate")
+        .args(arguments)
+        .env_remove("CCPLANE_LOG");
     command
 }
 
 fn evaluate(arguments: &[&str]) -> Output {
-    command(arguments).output().expect("the binary under test starts")
+    command(arguments)
+        .output()
+        .expect("the binary under test starts")
 }
 
 fn folder(name: &str) -> (PathBuf, String) {
@@ -39,7 +44,11 @@ fn an_evaluation_leaves_a_page_and_figures_and_is_not_written_over() {
         "--alg", "reno", "--quick", "--only", "start-up", "--out", &out, "--json",
     ];
     let output = evaluate(&arguments);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(text.lines().count(), 1, "{text}");
     let said_json: Value = serde_json::from_str(&text).expect("one JSON object");
@@ -53,7 +62,9 @@ fn an_evaluation_leaves_a_page_and_figures_and_is_not_written_over() {
         "{question}"
     );
     let page = fs::read(path.join("evaluation.html")).expect("the page");
-    let kept: Value = serde_json::from_slice(&fs::read(path.join("evaluation.json")).expect("the figures")).unwrap();
+    let kept: Value =
+        serde_json::from_slice(&fs::read(path.join("evaluation.json")).expect("the figures"))
+            .unwrap();
     assert_eq!(kept["questions"], said_json["questions"]);
     assert!(!path.join("parts").exists());
 
@@ -69,7 +80,10 @@ fn an_evaluation_leaves_a_page_and_figures_and_is_not_written_over() {
             .status
             .success()
     );
-    assert_eq!(fs::read(path.join("evaluation.html")).expect("the page"), page);
+    assert_eq!(
+        fs::read(path.join("evaluation.html")).expect("the page"),
+        page
+    );
 }
 
 #[test]
@@ -95,19 +109,38 @@ fn an_interrupted_evaluation_goes_on_where_it_stopped() {
     while parts() == 0 && running.try_wait().expect("it is ours").is_none() {
         std::thread::yield_now();
     }
-    let interrupt = Command::new("kill").args(["-INT", &running.id().to_string()]).status();
+    let interrupt = Command::new("kill")
+        .args(["-INT", &running.id().to_string()])
+        .status();
     assert!(interrupt.expect("there is a kill").success());
     let output = running.wait_with_output().expect("it ends");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(130) && text.contains("--resume"), "{text}");
+    assert!(
+        output.status.code() == Some(130) && text.contains("--resume"),
+        "{text}"
+    );
     assert!(parts() > 0 && !path.join("evaluation.html").exists());
 
     let (code, text) = said(&arguments);
-    assert!(code == 2 && text.contains("was interrupted there"), "{text}");
-    assert!(evaluate(&[&arguments[..], &["--resume"]].concat()).status.success());
+    assert!(
+        code == 2 && text.contains("was interrupted there"),
+        "{text}"
+    );
+    assert!(
+        evaluate(&[&arguments[..], &["--resume"]].concat())
+            .status
+            .success()
+    );
     let resumed = fs::read(path.join("evaluation.html")).expect("the page");
-    assert!(evaluate(&[&arguments[..], &["--force"]].concat()).status.success());
-    assert_eq!(fs::read(path.join("evaluation.html")).expect("the page"), resumed);
+    assert!(
+        evaluate(&[&arguments[..], &["--force"]].concat())
+            .status
+            .success()
+    );
+    assert_eq!(
+        fs::read(path.join("evaluation.html")).expect("the page"),
+        resumed
+    );
 }
 
 /// The question whose runs are shortest, on this host's own TCP.
@@ -134,7 +167,11 @@ fn questions_are_asked_on_kernel_tcp_too() {
         &out,
         "--json",
     ]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let said: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     let question = &said["questions"][0];
     assert_eq!(said["datapath"], "Linux TCP", "{said}");
@@ -142,7 +179,10 @@ fn questions_are_asked_on_kernel_tcp_too() {
     let took = |who: &str| question["places"][0][format!("{who}to_80_percent_ms")].as_f64();
     for who in ["", "reference_"] {
         // In steps of a round trip; the run has three seconds.
-        assert!(took(who).is_some_and(|ms| (20.0..3_000.0).contains(&ms)), "{question}");
+        assert!(
+            took(who).is_some_and(|ms| (20.0..3_000.0).contains(&ms)),
+            "{question}"
+        );
     }
     assert!(path.join("evaluation.html").exists());
 }
@@ -151,9 +191,15 @@ fn questions_are_asked_on_kernel_tcp_too() {
 fn what_cannot_be_asked_is_told() {
     let (_, out) = folder("evaluate-wrong");
     let (code, text) = said(&["--alg", "reno", "--only", "shalow-buffer", "--out", &out]);
-    assert!(code == 2 && text.contains("did you mean `shallow-buffer`?"), "{text}");
+    assert!(
+        code == 2 && text.contains("did you mean `shallow-buffer`?"),
+        "{text}"
+    );
     let (code, text) = said(&["--alg", "cubik", "--out", &out]);
-    assert!(code == 2 && text.contains("did you mean `cubic`?"), "{text}");
+    assert!(
+        code == 2 && text.contains("did you mean `cubic`?"),
+        "{text}"
+    );
     let (code, _) = said(&["--quick"]);
     assert_eq!(code, 2);
     let output = evaluate(&["--list"]);

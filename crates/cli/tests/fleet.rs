@@ -146,18 +146,27 @@ fn connections_are_added_up_by_algorithm_and_by_arm() {
     // A connection that this side closed is gone when the other end's last ACK came.
     let all = (connections * SHORT) as f64;
     let mut scrape = String::new();
-    let figure = |scrape: &str, series: &str| value(scrape, series).unwrap_or_else(|| panic!("{series}\n{scrape}"));
+    let figure = |scrape: &str, series: &str| {
+        value(scrape, series).unwrap_or_else(|| panic!("{series}\n{scrape}"))
+    };
     eventually("every byte is in one of the arms", || {
         scrape = attach.scrape();
-        let arms = ["steered", "control"].map(|name| value(&scrape, &arm("acked_bytes_total", name)).unwrap_or(0.0));
+        let arms = ["steered", "control"]
+            .map(|name| value(&scrape, &arm("acked_bytes_total", name)).unwrap_or(0.0));
         arms.iter().sum::<f64>() >= all
     });
     let acked = |name| figure(&scrape, &arm("acked_bytes_total", name));
     let (steered, control) = (acked("steered"), acked("control"));
     // SYN and FIN count as a byte each.
-    assert!(steered + control <= all * 1.001, "{steered} and {control} of {all}");
+    assert!(
+        steered + control <= all * 1.001,
+        "{steered} and {control} of {all}"
+    );
     // Seven standard deviations of 4.5 connections.
-    assert!(steered.min(control) > 8.0 * SHORT as f64, "{steered} {control}");
+    assert!(
+        steered.min(control) > 8.0 * SHORT as f64,
+        "{steered} {control}"
+    );
     for name in ["steered", "control"] {
         for histogram in ["rtt_seconds_count", "delivery_rate_bytes_per_second_count"] {
             assert!(figure(&scrape, &arm(histogram, name)) >= 8.0, "{scrape}");
@@ -175,10 +184,20 @@ fn connections_are_added_up_by_algorithm_and_by_arm() {
         figure(&scrape, &of("delivery_rate_bytes_per_second_count")) >= 8.0,
         "{scrape}"
     );
-    assert!(figure(&scrape, &of("callback_seconds_count")) >= 8.0, "{scrape}");
-    assert_eq!(figure(&scrape, &of("callback_exceptions_total")), 0.0, "Rust has none");
+    assert!(
+        figure(&scrape, &of("callback_seconds_count")) >= 8.0,
+        "{scrape}"
+    );
+    assert_eq!(
+        figure(&scrape, &of("callback_exceptions_total")),
+        0.0,
+        "Rust has none"
+    );
     assert_eq!(figure(&scrape, &of("agent_up")), 1.0);
-    assert!(figure(&scrape, &of("agent_heartbeat_age_seconds")) < 0.5, "{scrape}");
+    assert!(
+        figure(&scrape, &of("agent_heartbeat_age_seconds")) < 0.5,
+        "{scrape}"
+    );
     let version = env!("CARGO_PKG_VERSION");
     assert!(
         scrape.contains(&format!("ccplane_build_info{{version=\"{version}\"")),
@@ -187,7 +206,9 @@ fn connections_are_added_up_by_algorithm_and_by_arm() {
     assert!(!scrape.contains("127.7.7"), "no address: {scrape}");
 
     // Live connections are looked at once a second: both arms go on while none ends.
-    let mut live: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(to).expect("it listens")).collect();
+    let mut live: Vec<TcpStream> = (0..40)
+        .map(|_| TcpStream::connect(to).expect("it listens"))
+        .collect();
     let chunk = vec![0x55; 10_000];
     eventually("live connections are added up", || {
         live.iter_mut()
@@ -195,9 +216,12 @@ fn connections_are_added_up_by_algorithm_and_by_arm() {
         thread::sleep(Duration::from_millis(50));
         let now = attach.scrape();
         ["steered", "control"].iter().all(|name| {
-            [arm("acked_bytes_total", name), arm("rtt_seconds_count", name)]
-                .iter()
-                .all(|series| figure(&now, series) > figure(&scrape, series) + 1.0)
+            [
+                arm("acked_bytes_total", name),
+                arm("rtt_seconds_count", name),
+            ]
+            .iter()
+            .all(|series| figure(&now, series) > figure(&scrape, series) + 1.0)
         }) && figure(&now, &of("acked_bytes_total")) > figure(&scrape, &of("acked_bytes_total"))
             && figure(&now, &of("rtt_seconds_count")) > figure(&scrape, &of("rtt_seconds_count"))
     });
@@ -213,11 +237,20 @@ fn an_agent_that_is_stopped_is_down() {
     let socket = std::env::temp_dir().join(format!("ccplane-fleet-{}.sock", std::process::id()));
     let _ = fs::remove_file(&socket);
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(["agent", "--alg", "reno", "--unix"]).arg(&socket);
+    command
+        .args(["agent", "--alg", "reno", "--unix"])
+        .arg(&socket);
     let agent = Process(command.stdout(Stdio::null()).spawn().expect("it starts"));
     eventually("the agent listens", || socket.exists());
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(["attach", "--config", "/dev/null", "--metrics", "127.0.0.1:0", "--agent"]);
+    command.args([
+        "attach",
+        "--config",
+        "/dev/null",
+        "--metrics",
+        "127.0.0.1:0",
+        "--agent",
+    ]);
     command.arg(format!("unix:{}", socket.display()));
     let mut process = Process(command.stdout(Stdio::piped()).spawn().expect("it starts"));
     let mut output = std::io::BufReader::new(process.0.stdout.take().expect("a pipe"));
@@ -251,7 +284,9 @@ fn an_agent_that_is_stopped_is_down() {
 }
 
 fn contrib(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib").join(file)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../contrib")
+        .join(file)
 }
 
 /// One of Prometheus' programs, as `scripts/setup test` unpacked it, or as it is installed.
@@ -259,7 +294,11 @@ fn program(name: &str) -> Command {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../target/prometheus/usr/bin")
         .join(name);
-    Command::new(if unpacked.exists() { unpacked } else { name.into() })
+    Command::new(if unpacked.exists() {
+        unpacked
+    } else {
+        name.into()
+    })
 }
 
 /// Whether Prometheus is there.
@@ -268,7 +307,9 @@ fn has_prometheus(test: &str) -> bool {
     if there("promtool") && there("prometheus") {
         return true;
     }
-    let skipped = format!("SKIPPED: {test}: no promtool and no prometheus; `scripts/setup test` unpacks them");
+    let skipped = format!(
+        "SKIPPED: {test}: no promtool and no prometheus; `scripts/setup test` unpacks them"
+    );
     assert!(
         std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
         "{skipped}"
@@ -283,7 +324,10 @@ fn rules() -> Vec<(String, String)> {
     let mut name = String::new();
     let mut all = Vec::new();
     for line in text.lines().map(str::trim) {
-        if let Some(named) = line.strip_prefix("- record: ").or(line.strip_prefix("- alert: ")) {
+        if let Some(named) = line
+            .strip_prefix("- record: ")
+            .or(line.strip_prefix("- alert: "))
+        {
             named.clone_into(&mut name);
         } else if let Some(expression) = line.strip_prefix("expr: ") {
             all.push((name.clone(), expression.to_owned()));
@@ -337,12 +381,21 @@ fn prometheus_own_tool_takes_the_rules_and_their_alerts_fire() {
     if !has_prometheus("prometheus_own_tool_takes_the_rules_and_their_alerts_fire") {
         return;
     }
-    for (what, file) in [("check", "ccplane.rules.yml"), ("test", "ccplane.rules.test.yml")] {
+    for (what, file) in [
+        ("check", "ccplane.rules.yml"),
+        ("test", "ccplane.rules.test.yml"),
+    ] {
         let mut command = program("promtool");
-        command.args([what, "rules", file]).current_dir(contrib("prometheus"));
+        command
+            .args([what, "rules", file])
+            .current_dir(contrib("prometheus"));
         let output = command.output().expect("it is there");
         let said = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&said));
+        assert!(
+            output.status.success(),
+            "{what}: {}",
+            String::from_utf8_lossy(&said)
+        );
     }
 }
 
@@ -370,8 +423,14 @@ fn expressions_of_rules_and_dashboard_mean_something_to_a_real_scrape() {
     let log = fs::File::create(place.join("log")).expect("ours");
     let prometheus = Process(
         program("prometheus")
-            .arg(format!("--config.file={}", place.join("prometheus.yml").display()))
-            .arg(format!("--storage.tsdb.path={}", place.join("data").display()))
+            .arg(format!(
+                "--config.file={}",
+                place.join("prometheus.yml").display()
+            ))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                place.join("data").display()
+            ))
             .arg(format!("--web.listen-address={port}"))
             .stdout(Stdio::null())
             .stderr(log)
@@ -379,11 +438,17 @@ fn expressions_of_rules_and_dashboard_mean_something_to_a_real_scrape() {
             .expect("it is there"),
     );
     let ask = |expression: &str| -> Option<serde_json::Value> {
-        let answer = get(port, &format!("/api/v1/query?query={}", escaped(expression)))?;
+        let answer = get(
+            port,
+            &format!("/api/v1/query?query={}", escaped(expression)),
+        )?;
         serde_json::from_str::<serde_json::Value>(&answer).ok()
     };
-    let results =
-        |expression: &str| ask(expression).map_or(0, |answer| answer["data"]["result"].as_array().map_or(0, Vec::len));
+    let results = |expression: &str| {
+        ask(expression).map_or(0, |answer| {
+            answer["data"]["result"].as_array().map_or(0, Vec::len)
+        })
+    };
     eventually("Prometheus answers", || results("up{job=\"ccplane\"}") == 1);
 
     let (rules, dashboard) = (rules(), dashboard());
@@ -398,9 +463,14 @@ fn expressions_of_rules_and_dashboard_mean_something_to_a_real_scrape() {
     let mut wanted: Vec<(String, String)> = dashboard;
     for (name, expression) in rules {
         if alert(&name) {
-            let answer = ask(&expression).unwrap_or_else(|| panic!("{name}: refused: {expression}"));
+            let answer =
+                ask(&expression).unwrap_or_else(|| panic!("{name}: refused: {expression}"));
             assert_eq!(answer["status"], "success", "{name}: {answer}");
-            wanted.extend(metrics_of(&expression).into_iter().map(|metric| (name.clone(), metric)));
+            wanted.extend(
+                metrics_of(&expression)
+                    .into_iter()
+                    .map(|metric| (name.clone(), metric)),
+            );
         } else {
             wanted.push((name.clone(), expression));
             wanted.push((name.clone(), name));
@@ -410,8 +480,12 @@ fn expressions_of_rules_and_dashboard_mean_something_to_a_real_scrape() {
     let started = std::time::Instant::now();
     loop {
         (0..10).for_each(|_| transfer(to, SHORT));
-        let without = wanted.iter().find(|(_, expression)| results(expression) == 0);
-        let Some((name, expression)) = without else { break };
+        let without = wanted
+            .iter()
+            .find(|(_, expression)| results(expression) == 0);
+        let Some((name, expression)) = without else {
+            break;
+        };
         let log = || fs::read_to_string(place.join("log")).unwrap_or_default();
         assert!(
             started.elapsed() < 2 * PATIENCE,

@@ -38,7 +38,11 @@ impl Process {
         fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
         while writer.write(&[b'x'; 512]).is_ok() {}
         fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
-        let child = command.stdout(Stdio::null()).stderr(writer).spawn().unwrap();
+        let child = command
+            .stdout(Stdio::null())
+            .stderr(writer)
+            .spawn()
+            .unwrap();
         Process {
             child,
             _stderr: Some(reader),
@@ -120,7 +124,11 @@ fn ip(space: &Namespace, arguments: &str) {
 /// Makes the key of site `n`, and returns the public one.
 fn key(folder: &Folder, n: usize) -> String {
     let path = folder.path(&format!("{n}.key"));
-    let made = ccplane().args(["gateway", "keys"]).arg(path).output().unwrap();
+    let made = ccplane()
+        .args(["gateway", "keys"])
+        .arg(path)
+        .output()
+        .unwrap();
     assert!(made.status.success());
     String::from_utf8(made.stdout)
         .unwrap()
@@ -144,7 +152,11 @@ fn configure(folder: &Folder, n: usize, other_key: &str) -> PathBuf {
 
 fn start_gateway(space: &Namespace, config: &Path, socket: &Path) -> Process {
     let mut command = ccplane();
-    command.args(["gateway", "run"]).arg(config).arg("--socket").arg(socket);
+    command
+        .args(["gateway", "run"])
+        .arg(config)
+        .arg("--socket")
+        .arg(socket);
     let gateway = Process::start(space.confine(&mut command).unwrap());
     eventually("the gateway runs", || socket.exists());
     gateway
@@ -159,7 +171,9 @@ fn udp(space: &Namespace, address: &str) -> UdpSocket {
         bound
     });
     let socket = socket.unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(1)))
+        .unwrap();
     socket
 }
 
@@ -167,7 +181,9 @@ fn udp(space: &Namespace, address: &str) -> UdpSocket {
 fn ping(a: &UdpSocket, b: &UdpSocket) -> bool {
     let mut buffer = [0; 64];
     let _ = a.send_to(b"ping", b.local_addr().unwrap());
-    b.recv(&mut buffer).is_ok() && b.send_to(b"pong", a.local_addr().unwrap()).is_ok() && a.recv(&mut buffer).is_ok()
+    b.recv(&mut buffer).is_ok()
+        && b.send_to(b"pong", a.local_addr().unwrap()).is_ok()
+        && a.recv(&mut buffer).is_ok()
 }
 
 #[test]
@@ -177,10 +193,16 @@ fn a_gateway_forwards_reloads_and_ends_while_nobody_reads_its_log() {
     };
     let folder = Folder::new("stderr");
     let keys = [0, 1].map(|n| key(&folder, n));
-    let configs = [configure(&folder, 0, &keys[1]), configure(&folder, 1, &keys[0])];
+    let configs = [
+        configure(&folder, 0, &keys[1]),
+        configure(&folder, 1, &keys[0]),
+    ];
     ip(
         &a,
-        &format!("link add under0 type veth peer name under1 netns {}", b.name()),
+        &format!(
+            "link add under0 type veth peer name under1 netns {}",
+            b.name()
+        ),
     );
     for (space, device, n) in [(&a, "under0", 1), (&b, "under1", 2)] {
         ip(space, &format!("address add 192.0.2.{n}/24 dev {device}"));
@@ -226,12 +248,20 @@ fn an_agent_steers_and_ends_while_nobody_reads_its_log() {
     let folder = Folder::new("stderr-agent");
     let path = folder.path("agent.sock");
     let mut command = ccplane();
-    command.args(["agent", "--alg", "cubic", "--unix"]).arg(&path);
+    command
+        .args(["agent", "--alg", "cubic", "--unix"])
+        .arg(&path);
     let agent = Process::start(&mut command);
     eventually("it listens", || path.exists());
     // Each connection is a line, and each that sends no message is another.
     for _ in 0..50 {
-        let fd: OwnedFd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        let fd: OwnedFd = socket(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )
+        .unwrap();
         connect(fd.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
         let _ = nix::unistd::write(&fd, b"no message");
     }
@@ -245,6 +275,9 @@ fn an_agent_steers_and_ends_while_nobody_reads_its_log() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !said.contains("fallback"), "{said}");
+    assert!(
+        output.status.success() && !said.contains("fallback"),
+        "{said}"
+    );
     agent.end();
 }

@@ -7,7 +7,10 @@ use std::process::{Command, Output};
 
 fn ccplane(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.arg("gateway").args(arguments).env_remove("CCPLANE_LOG");
+    command
+        .arg("gateway")
+        .args(arguments)
+        .env_remove("CCPLANE_LOG");
     command.output().expect("the binary under test starts")
 }
 
@@ -35,7 +38,10 @@ fn a_key_is_made_once_for_its_owner_alone() {
     let file = folder("gateway-keys").join("a.key");
     let first = ccplane(&["keys", text(&file)]);
     assert!(first.status.success(), "{}", said(&first));
-    assert_eq!(fs::metadata(&file).expect("made").permissions().mode() & 0o7777, 0o600);
+    assert_eq!(
+        fs::metadata(&file).expect("made").permissions().mode() & 0o7777,
+        0o600
+    );
     let again = ccplane(&["keys", text(&file)]);
     assert_eq!(first.stdout, again.stdout, "it was not overwritten");
     assert_eq!(String::from_utf8_lossy(&first.stdout).trim().len(), 44);
@@ -70,14 +76,20 @@ fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // What it prints is a configuration too.
-    let (_, printed) = shown.split_once("# with every default\n").expect("it prints one");
+    let (_, printed) = shown
+        .split_once("# with every default\n")
+        .expect("it prints one");
     fs::write(folder.join("printed.toml"), printed).expect("written");
     let again = ccplane(&["check", text(&folder.join("printed.toml"))]);
     assert!(again.status.success(), "{}", said(&again));
     let original = fs::read_to_string(&file).expect("there");
     for (from, to, says) in [
         ("10.8.0.0/16", "10.8.0.1/16", "write 10.8.0.0/16"),
-        ("# algorithm = \"bundler\"", "algorithm = \"bumbler\"", "there are"),
+        (
+            "# algorithm = \"bundler\"",
+            "algorithm = \"bumbler\"",
+            "there are",
+        ),
         (
             "# algorithm = \"bundler\"",
             "algorithm = \"vegas\"",
@@ -93,11 +105,17 @@ fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
             said(&bad)
         );
     }
-    let classes = "\n[[class]]\nname = \"voice\"\nmatch = { dscp = \"EF\" }\n[[class]]\nlevel = 3\n";
+    let classes =
+        "\n[[class]]\nname = \"voice\"\nmatch = { dscp = \"EF\" }\n[[class]]\nlevel = 3\n";
     fs::write(folder.join("classes.toml"), original + classes).expect("written");
     let good = ccplane(&["check", text(&folder.join("classes.toml"))]);
     let shown = String::from_utf8_lossy(&good.stdout);
-    for part in ["class voice", "DSCP 46", "all that is left", "level 3, weight 1"] {
+    for part in [
+        "class voice",
+        "DSCP 46",
+        "all that is left",
+        "level 3, weight 1",
+    ] {
         assert!(shown.contains(part), "{part}: {shown} {}", said(&good));
     }
 }
@@ -105,7 +123,12 @@ fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
 #[test]
 fn where_no_gateway_runs_a_question_says_so() {
     let socket = folder("gateway-ask").join("none.sock");
-    for question in [&["status"][..], &["events"], &["pass", "b"], &["control", "b"]] {
+    for question in [
+        &["status"][..],
+        &["events"],
+        &["pass", "b"],
+        &["control", "b"],
+    ] {
         let asked = ccplane(&[question, &["--socket", text(&socket)]].concat());
         assert_eq!(asked.status.code(), Some(1));
         assert!(said(&asked).contains("gateway run"), "{}", said(&asked));

@@ -107,7 +107,8 @@ impl Running {
         };
         let mut line = String::new();
         running.output.read_line(&mut line).unwrap();
-        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|why| panic!("it is not ready: {why}: {line}"));
+        let ready: Value = serde_json::from_str(&line)
+            .unwrap_or_else(|why| panic!("it is not ready: {why}: {line}"));
         assert_eq!(
             (&ready["device"], &ready["metrics"]),
             (&"gate1".into(), &"127.0.0.1:9465".into())
@@ -153,7 +154,9 @@ impl Running {
     /// A thread by its name.
     fn task(&self, name: &str) -> Pid {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
-        let named = |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name);
+        let named = |task: &PathBuf| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
+        };
         let task = tasks.map(|task| task.unwrap().path()).find(named).unwrap();
         Pid::from_raw(task.file_name().unwrap().to_str().unwrap().parse().unwrap())
     }
@@ -194,7 +197,9 @@ fn routes(space: &Namespace) -> String {
 fn scrape(space: &Namespace) -> String {
     let ask = || {
         let mut stream = TcpStream::connect("127.0.0.1:9465").unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -219,23 +224,44 @@ fn reloads(running: &Running, files: &Files, space: &Namespace) {
 
 #[test]
 fn it_keeps_one_capability_reloads_with_it_and_serves_metrics_without() {
-    let Some(space) = namespace("run") else { return };
+    let Some(space) = namespace("run") else {
+        return;
+    };
     let files = Files::new("run");
     let running = Running::start(Command::new(env!("CARGO_BIN_EXE_ccplane")), &files, &space);
     running.settles();
-    let threads = running.threads(&["CapPrm", "CapEff", "CapInh", "CapAmb", "CapBnd", "NoNewPrivs"]);
+    let threads = running.threads(&[
+        "CapPrm",
+        "CapEff",
+        "CapInh",
+        "CapAmb",
+        "CapBnd",
+        "NoNewPrivs",
+    ]);
     assert!(threads.len() > 4, "{threads:?}");
     for (name, has) in &threads {
-        let own = if name == "ccplane-metrics" { NONE } else { NET_ADMIN };
+        let own = if name == "ccplane-metrics" {
+            NONE
+        } else {
+            NET_ADMIN
+        };
         assert_eq!(has, &[own, own, NONE, NONE, NET_ADMIN, "1"], "{name}");
     }
-    assert!(threads.iter().any(|(name, _)| name == "ccplane-metrics"), "{threads:?}");
+    assert!(
+        threads.iter().any(|(name, _)| name == "ccplane-metrics"),
+        "{threads:?}"
+    );
     reloads(&running, &files, &space);
     // What is told is gathered a little later than it is in force.
-    eventually("the new peer has figures", || scrape(&space).contains("{peer=\"c\"}"));
+    eventually("the new peer has figures", || {
+        scrape(&space).contains("{peer=\"c\"}")
+    });
 
     let (text, status) = (scrape(&space), running.status());
-    assert!(text.starts_with("HTTP/1.1 200") && text.ends_with('\n'), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 200") && text.ends_with('\n'),
+        "{text}"
+    );
     for peer in status["peers"].as_array().unwrap() {
         let name = peer["name"].as_str().unwrap();
         for count in peer["counts"].as_object().unwrap().keys() {
@@ -249,7 +275,9 @@ fn it_keeps_one_capability_reloads_with_it_and_serves_metrics_without() {
 
 #[test]
 fn one_capability_is_enough_for_who_is_not_root() {
-    let Some(space) = namespace("nobody") else { return };
+    let Some(space) = namespace("nobody") else {
+        return;
+    };
     let files = Files::new("nobody");
     for name in ["", "site.key", "site.toml"] {
         chown(
@@ -266,14 +294,25 @@ fn one_capability_is_enough_for_who_is_not_root() {
         tun = Path::display(&files.path("tun")),
     );
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_ccplane")]);
+    command.args([
+        "--mount",
+        "sh",
+        "-c",
+        &script,
+        "sh",
+        env!("CARGO_BIN_EXE_ccplane"),
+    ]);
     let running = Running::start(command, &files, &space);
     running.settles();
     for (name, has) in running.threads(&["Uid", "CapEff"]) {
         assert!(has[0].starts_with(&NOBODY.to_string()), "{name}: {has:?}");
         assert_eq!(
             has[1],
-            if name == "ccplane-metrics" { NONE } else { NET_ADMIN },
+            if name == "ccplane-metrics" {
+                NONE
+            } else {
+                NET_ADMIN
+            },
             "{name}"
         );
     }
@@ -298,11 +337,15 @@ fn notified(socket: &UnixDatagram, within: Duration) -> bool {
 
 #[test]
 fn the_watchdog_is_notified_while_both_threads_forward_and_not_when_one_is_stuck() {
-    let Some(space) = namespace("watchdog") else { return };
+    let Some(space) = namespace("watchdog") else {
+        return;
+    };
     let files = Files::new("watchdog");
     let notify = files.path("notify");
     let socket = UnixDatagram::bind(&notify).unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .unwrap();
     let limit = Duration::from_secs(1);
     for stuck in ["gateway-send", "gateway-receive"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
@@ -324,9 +367,9 @@ fn the_watchdog_is_notified_while_both_threads_forward_and_not_when_one_is_stuck
         let late = notified(&socket, 2 * limit);
         // The tracer has to collect the thread, or the process stays.
         kill(running.pid(), Signal::SIGKILL).unwrap();
-        while waitpid(task, Some(WaitPidFlag::__WALL)).is_ok_and(|status| matches!(status, WaitStatus::PtraceEvent(..)))
-        {
-        }
+        while waitpid(task, Some(WaitPidFlag::__WALL))
+            .is_ok_and(|status| matches!(status, WaitStatus::PtraceEvent(..)))
+        {}
         assert!(!late, "{stuck} is stuck");
     }
 }

@@ -118,14 +118,20 @@ fn a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process() {
     let asked = Instant::now();
     let end = process.0.wait().expect("our child");
     assert!(end.success(), "{end}");
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(
+        asked.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        asked.elapsed()
+    );
     assert_eq!(
         ccplane_linux::presence(NAME).expect("it can be told"),
         ccplane_linux::Presence::Gone
     );
     drop((watch, stream));
-    let available =
-        || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("a mounted /proc");
+    let available = || {
+        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+            .expect("a mounted /proc")
+    };
     eventually("it is unregistered", || {
         !available().split_whitespace().any(|name| name == NAME)
     });

@@ -26,7 +26,10 @@ fn every_shell_completes_every_command() {
             let word = command.trim_start_matches("--");
             assert!(script.contains(word), "{shell}: {command}");
         }
-        assert!(!script.contains(" echo -"), "{shell}: what is hidden stays hidden");
+        assert!(
+            !script.contains(" echo -"),
+            "{shell}: what is hidden stays hidden"
+        );
     }
     let refused = ccplane(&["completions", "tcsh"], &[]);
     assert_eq!(refused.status.code(), Some(2));
@@ -42,8 +45,15 @@ fn bash_takes_its_script_and_completes() {
         "source {}; COMP_WORDS=(ccplane eval); COMP_CWORD=1; _ccplane ccplane eval ccplane; echo ${{COMPREPLY[@]}}",
         file.display()
     );
-    let said = Command::new("bash").args(["-c", &ask]).output().expect("bash");
-    assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), "evaluate", "{said:?}");
+    let said = Command::new("bash")
+        .args(["-c", &ask])
+        .output()
+        .expect("bash");
+    assert_eq!(
+        String::from_utf8_lossy(&said.stdout).trim(),
+        "evaluate",
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -57,7 +67,11 @@ fn every_command_has_a_page() {
         .skip_while(|line| *line != "Commands:")
         .skip(1)
         .map_while(|line| line.strip_prefix("  "))
-        .filter_map(|line| line.split_whitespace().next().filter(|_| !line.starts_with(' ')))
+        .filter_map(|line| {
+            line.split_whitespace()
+                .next()
+                .filter(|_| !line.starts_with(' '))
+        })
         .filter(|command| *command != "help")
         .collect();
     assert!(commands.len() > 15, "{commands:?}");

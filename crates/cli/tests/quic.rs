@@ -28,7 +28,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("ccplane-quic-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("ccplane-quic-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         Folder(folder)
     }
@@ -79,7 +80,14 @@ fn ccplane() -> Command {
 /// A receiver, and where and as whom it is reached.
 fn receiver(folder: &Folder, out: &Path) -> (Running, String) {
     let mut process = ccplane()
-        .args(["--json", "quic", "recv", "--listen", "127.0.0.1:0", "--identity"])
+        .args([
+            "--json",
+            "quic",
+            "recv",
+            "--listen",
+            "127.0.0.1:0",
+            "--identity",
+        ])
         .arg(folder.file("identity"))
         .arg("--out")
         .arg(out)
@@ -128,7 +136,12 @@ fn a_file_arrives_whole_under_its_name_and_only_then() {
     let output = send(
         &to,
         &file,
-        &["--alg", "copa:delta=0.25", "--qlog", qlog.to_str().expect("UTF-8")],
+        &[
+            "--alg",
+            "copa:delta=0.25",
+            "--qlog",
+            qlog.to_str().expect("UTF-8"),
+        ],
     );
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -141,10 +154,19 @@ fn a_file_arrives_whole_under_its_name_and_only_then() {
             &told["fallbacks"],
             &told["encrypted"]
         ),
-        (&3_000_000.into(), &"noq".into(), &"1".into(), &0.into(), &true.into()),
+        (
+            &3_000_000.into(),
+            &"noq".into(),
+            &"1".into(),
+            &0.into(),
+            &true.into()
+        ),
         "{told}"
     );
-    assert!(told["reports"].as_u64().is_some_and(|reports| reports > 0), "{told}");
+    assert!(
+        told["reports"].as_u64().is_some_and(|reports| reports > 0),
+        "{told}"
+    );
     let hash = blake3::hash(&fs::read(&file).expect("it is there"))
         .to_hex()
         .to_string();
@@ -159,15 +181,26 @@ fn a_file_arrives_whole_under_its_name_and_only_then() {
         .skip(1)
         .map(|record| serde_json::from_str(record).expect("JSON"))
         .collect();
-    assert_eq!(records[0]["serialization_format"], "application/qlog+json-seq");
+    assert_eq!(
+        records[0]["serialization_format"],
+        "application/qlog+json-seq"
+    );
     let windows = records
         .iter()
         .filter(|record| record["data"]["congestion_window"].is_number())
         .count();
-    assert!(windows > 5, "{windows} windows in {} records", records.len());
+    assert!(
+        windows > 5,
+        "{windows} windows in {} records",
+        records.len()
+    );
     let last = records.last().expect("a record");
     assert_eq!(
-        (&last["name"], &last["data"]["initiator"], &last["data"]["error_code"]),
+        (
+            &last["name"],
+            &last["data"]["initiator"],
+            &last["data"]["error_code"]
+        ),
         (&"quic:connection_closed".into(), &"local".into(), &0.into()),
         "{last}"
     );
@@ -194,7 +227,11 @@ fn a_receiver_of_another_fingerprint_gets_nothing() {
     let (_process, to) = receiver(&folder, &folder.file("out"));
     let (address, _) = to.split_once('#').expect("a fingerprint");
     let other = format!("{address}#{}", "0".repeat(64));
-    refused(&send(&other, &file, &[]), 1, &["certificate", "another receiver"]);
+    refused(
+        &send(&other, &file, &[]),
+        1,
+        &["certificate", "another receiver"],
+    );
     refused(
         &send(&format!("{address}#12"), &file, &[]),
         2,
@@ -205,13 +242,21 @@ fn a_receiver_of_another_fingerprint_gets_nothing() {
         2,
         &["without a fingerprint", "--insecure"],
     );
-    refused(&send(&to, &file, &["--alg", "dctcp"]), 2, &["ECN counts", "noq"]);
+    refused(
+        &send(&to, &file, &["--alg", "dctcp"]),
+        2,
+        &["ECN counts", "noq"],
+    );
     refused(
         &send(&to, &file, &["--alg", "native:vegas"]),
         2,
         &["noq has no", "bbr3"],
     );
-    refused(&send(&to, &file, &["--stack", "quiche"]), 2, &["quiche", "noq"]);
+    refused(
+        &send(&to, &file, &["--stack", "quiche"]),
+        2,
+        &["quiche", "noq"],
+    );
     refused(&send(&to, &folder.0, &[]), 2, &["is a folder"]);
     refused(
         &send("127.0.0.1:9", &file, &["--timeout", "1s"]),
@@ -242,16 +287,34 @@ fn other_stacks_send_where_they_are_built_in() {
                 (&name.into(), &0.into()),
                 "{told}"
             );
-            assert!(told["reports"].as_u64().is_some_and(|reports| reports > 0), "{told}");
+            assert!(
+                told["reports"].as_u64().is_some_and(|reports| reports > 0),
+                "{told}"
+            );
             assert!(told["cwnd"].as_u64().is_some_and(|cwnd| cwnd > 0), "{told}");
             assert!(process.0.wait().expect("it ends").success());
             assert!(fs::read(&out).expect("it arrived") == fs::read(&file).expect("it is there"));
             let (_, to) = receiver(&folder, &folder.file("never"));
-            let limited = ["--stack", stack, "--alg", "native:cubic", "--max-rate", "1mbit"];
-            refused(&send(&to, &file, &limited), 2, &["no limit of its own", "--stack noq"]);
+            let limited = [
+                "--stack",
+                stack,
+                "--alg",
+                "native:cubic",
+                "--max-rate",
+                "1mbit",
+            ];
+            refused(
+                &send(&to, &file, &limited),
+                2,
+                &["no limit of its own", "--stack noq"],
+            );
         } else {
             let feature = format!("`--features {stack}`");
-            refused(&output, 2, &["not built in", &format!("the feature `{stack}`")]);
+            refused(
+                &output,
+                2,
+                &["not built in", &format!("the feature `{stack}`")],
+            );
             let datapath = format!("quic:{stack}");
             let output = ccplane()
                 .args(["run", "--alg", "cubic", "--datapath", &datapath])
@@ -266,7 +329,11 @@ fn other_stacks_send_where_they_are_built_in() {
 #[test]
 fn a_link_in_the_place_of_a_part_is_not_followed() {
     let folder = Folder::new("link");
-    let (file, out, victim) = (folder.filled("sent", 10_000), folder.file("out"), folder.file("victim"));
+    let (file, out, victim) = (
+        folder.filled("sent", 10_000),
+        folder.file("out"),
+        folder.file("victim"),
+    );
     std::os::unix::fs::symlink(&victim, folder.file("out.part")).expect("a link");
     let (mut process, to) = receiver(&folder, &out);
     assert!(send(&to, &file, &[]).status.success());
@@ -373,7 +440,14 @@ fn an_agent_that_hangs_or_dies_costs_a_transfer_a_moment() {
     let sender = ccplane()
         .args(["--json", "quic", "send", &to])
         .arg(&file)
-        .args(["--agent", &address, "--alg", "cubic", "--max-rate", "100mbit"])
+        .args([
+            "--agent",
+            &address,
+            "--alg",
+            "cubic",
+            "--max-rate",
+            "100mbit",
+        ])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -397,7 +471,10 @@ fn an_agent_that_hangs_or_dies_costs_a_transfer_a_moment() {
     println!("longest gap {longest:?}, {told}");
     assert_eq!(bytes, 60_000_000);
     // The time to notice is 500 ms, and nothing stands still in it; the rest is for a busy machine.
-    assert!(longest < Duration::from_millis(600), "nothing came for {longest:?}");
+    assert!(
+        longest < Duration::from_millis(600),
+        "nothing came for {longest:?}"
+    );
     let count = |key: &str| told[key].as_u64().expect("a number");
     assert_eq!(count("fallbacks"), 2, "{told}");
     assert!(count("reports") > 50, "{told}");
@@ -434,7 +511,9 @@ fn kept_alive() -> Arc<noq::TransportConfig> {
 /// Runs a peer on a thread of its own.
 fn on_a_thread(peer: impl Future<Output = ()> + Send + 'static) {
     std::thread::spawn(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
         runtime.expect("a runtime").block_on(peer);
     });
 }
@@ -443,7 +522,8 @@ fn on_a_thread(peer: impl Future<Output = ()> + Send + 'static) {
 fn idle_receiver(what: Idle) -> String {
     let identity = Identity::new().expect("a certificate");
     let tls = identity.server(PROTOCOL, &[]).expect("TLS");
-    let crypto = noq::crypto::rustls::QuicServerConfig::try_from(tls).expect("a cipher suite of QUIC");
+    let crypto =
+        noq::crypto::rustls::QuicServerConfig::try_from(tls).expect("a cipher suite of QUIC");
     let mut config = noq::ServerConfig::with_crypto(Arc::new(crypto));
     config.transport_config(kept_alive());
     let (listening, address) = channel();
@@ -487,24 +567,38 @@ fn receiver_without_a_handshake() -> String {
             let aes_128 = rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
             suite.common.suite == aes_128
         });
-        let suite = suite.and_then(|suite| suite.quic_suite()).expect("QUIC's first suite");
-        let keys = suite.keys(id, rustls::Side::Server, rustls::quic::Version::V1).local;
+        let suite = suite
+            .and_then(|suite| suite.quic_suite())
+            .expect("QUIC's first suite");
+        let keys = suite
+            .keys(id, rustls::Side::Server, rustls::quic::Version::V1)
+            .local;
         for number in 0..600_u32 {
             let length = (4 + PAYLOAD + TAG) as u16 | 0x4000;
             let mut packet = [&[0xc3, 0, 0, 0, 1, sender_id.len() as u8][..], sender_id].concat();
-            packet.extend([&[OWN_ID.len() as u8][..], &OWN_ID, &[0], &length.to_be_bytes()].concat());
+            packet.extend(
+                [
+                    &[OWN_ID.len() as u8][..],
+                    &OWN_ID,
+                    &[0],
+                    &length.to_be_bytes(),
+                ]
+                .concat(),
+            );
             let at = packet.len();
             packet.extend(number.to_be_bytes());
             // A PING and padding.
             let mut payload = [0; PAYLOAD];
             payload[0] = 1;
-            let tag = keys.packet.encrypt_in_place(number.into(), &packet, &mut payload);
+            let tag = keys
+                .packet
+                .encrypt_in_place(number.into(), &packet, &mut payload);
             packet.extend([&payload[..], tag.expect("short").as_ref()].concat());
             let sample: [u8; 16] = packet[at + 4..at + 20].try_into().expect("long enough");
             let (first, rest) = packet.split_at_mut(1);
-            let protected = keys
-                .header
-                .encrypt_in_place(&sample, &mut first[0], &mut rest[at - 1..at + 3]);
+            let protected =
+                keys.header
+                    .encrypt_in_place(&sample, &mut first[0], &mut rest[at - 1..at + 3]);
             protected.expect("a sample");
             socket.send_to(&packet, sender).expect("loopback");
             std::thread::sleep(Duration::from_millis(200));
@@ -519,14 +613,19 @@ fn idle_sender(what: Idle, to: &str) -> Receiver<String> {
     let address: SocketAddr = address.parse().expect("an address");
     let trusted: Fingerprint = fingerprint.parse().expect("a fingerprint");
     let tls = ccplane_link::identity::client(PROTOCOL, Some(trusted), None).expect("TLS");
-    let crypto = noq::crypto::rustls::QuicClientConfig::try_from(tls).expect("a cipher suite of QUIC");
+    let crypto =
+        noq::crypto::rustls::QuicClientConfig::try_from(tls).expect("a cipher suite of QUIC");
     let mut config = noq::ClientConfig::new(Arc::new(crypto));
     config.transport_config(kept_alive());
     let (ended, end) = channel();
     on_a_thread(async move {
-        let endpoint = noq::Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+        let endpoint =
+            noq::Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
         let connecting = endpoint.connect_with(config, address, ccplane_link::identity::NAME);
-        let connection = connecting.expect("a connection").await.expect("a handshake");
+        let connection = connecting
+            .expect("a connection")
+            .await
+            .expect("a handshake");
         let mut stream = None;
         if let Idle::SendsNothingMore = what {
             let (sending, _) = stream.insert(connection.open_bi().await.expect("a stream"));
@@ -559,7 +658,10 @@ fn a_receiver_that_only_keeps_the_connection_alive_ends_the_transfer() {
     let receivers = [
         ("reads nothing", idle_receiver(Idle::NeverReads)),
         ("sends no receipt", idle_receiver(Idle::SendsNoReceipt)),
-        ("does not finish the handshake", receiver_without_a_handshake()),
+        (
+            "does not finish the handshake",
+            receiver_without_a_handshake(),
+        ),
     ];
     let senders = receivers.map(|(what, to)| {
         let sender = ccplane()
@@ -607,16 +709,23 @@ fn a_sender_that_only_keeps_the_connection_alive_holds_no_slot() {
     let to = listening(&mut process);
     // The first has begun nothing, so that the receiver goes on when it ends.
     let nothing = idle_sender(Idle::OpensNothing, &to);
-    let why = nothing.recv_timeout(DEADLINE_MAX).expect("the receiver closes it");
+    let why = nothing
+        .recv_timeout(DEADLINE_MAX)
+        .expect("the receiver closes it");
     assert!(why.contains("closed by peer"), "{why}");
     let begun = idle_sender(Idle::SendsNothingMore, &to);
     let output = ends_by_itself(process, "a sender that sends nothing more");
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(output.status.code(), Some(1), "{told}");
     let error = told["error"].as_str().unwrap_or_default();
-    assert!(error.contains("after 10000 bytes: nothing new came for 3s"), "{told}");
+    assert!(
+        error.contains("after 10000 bytes: nothing new came for 3s"),
+        "{told}"
+    );
     assert_eq!(told["reason"], "stalled", "{told}");
-    let why = begun.recv_timeout(DEADLINE_MAX).expect("the receiver closes it");
+    let why = begun
+        .recv_timeout(DEADLINE_MAX)
+        .expect("the receiver closes it");
     assert!(why.contains("closed by peer"), "{why}");
     assert!(!out.exists() && !folder.has_part());
 }

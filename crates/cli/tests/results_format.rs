@@ -27,7 +27,11 @@ fn every_name_of_an_evaluation_is_on_the_page() {
     let page = page();
     let known = |name: &str| page.contains(name.strip_prefix("reference_").unwrap_or(name));
     let missing: Vec<&String> = found.iter().filter(|name| !known(name)).collect();
-    assert_eq!(missing, Vec::<&String>::new(), "not in docs/results-format.md");
+    assert_eq!(
+        missing,
+        Vec::<&String>::new(),
+        "not in docs/results-format.md"
+    );
     for name in ["schema", "verdict", "place", "reference_goodput_mbit"] {
         assert!(found.contains(name), "{found:?}");
     }
@@ -48,7 +52,9 @@ fn names(value: &Value, found: &mut BTreeSet<String>) {
 
 /// The names in the files of a run with these arguments.
 fn written(name: &str, arguments: &[&str]) -> (BTreeSet<String>, PathBuf) {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("results-format").join(name);
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("results-format")
+        .join(name);
     let _ = fs::remove_dir_all(&out);
     let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
         .args(arguments)
@@ -57,7 +63,11 @@ fn written(name: &str, arguments: &[&str]) -> (BTreeSet<String>, PathBuf) {
         .env_remove("CCPLANE_LOG")
         .output()
         .expect("the binary under test starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(&out).expect("the folder is there") {
         let path = entry.expect("it can be read").path();
@@ -68,7 +78,10 @@ fn written(name: &str, arguments: &[&str]) -> (BTreeSet<String>, PathBuf) {
                 names(&value, &mut found);
             }
             Some("csv") => {
-                found.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+                found.extend(
+                    path.file_name()
+                        .map(|name| name.to_string_lossy().into_owned()),
+                );
                 let text = text();
                 let heading = text.lines().next().expect("a heading");
                 found.extend(heading.split(',').map(str::to_owned));
@@ -83,8 +96,17 @@ fn written(name: &str, arguments: &[&str]) -> (BTreeSet<String>, PathBuf) {
 fn every_name_that_a_run_writes_is_on_the_page() {
     let page = page();
     let sim = ["run", "--datapath", "sim", "--duration", "2s"];
-    let seeds = ["--alg", "cubic", "--flows", "2", "--loss", "0.1%", "--seeds", "1..3"];
-    let loops = ["--alg", "cubic", "--transport", "rc3", "--queue", "prio:6:shared:1bdp"];
+    let seeds = [
+        "--alg", "cubic", "--flows", "2", "--loss", "0.1%", "--seeds", "1..3",
+    ];
+    let loops = [
+        "--alg",
+        "cubic",
+        "--transport",
+        "rc3",
+        "--queue",
+        "prio:6:shared:1bdp",
+    ];
     let mut all = BTreeSet::new();
     for (name, arguments) in [
         ("seeds", [&sim[..], &seeds[..]].concat()),
@@ -95,7 +117,11 @@ fn every_name_that_a_run_writes_is_on_the_page() {
     ] {
         let (found, _) = written(name, &arguments);
         let missing: Vec<&String> = found.iter().filter(|name| !page.contains(*name)).collect();
-        assert_eq!(missing, Vec::<&String>::new(), "{name}: not in docs/results-format.md");
+        assert_eq!(
+            missing,
+            Vec::<&String>::new(),
+            "{name}: not in docs/results-format.md"
+        );
         all.extend(found);
     }
     // The runs had all kinds of files, but for stamps, which take a kernel.
@@ -110,7 +136,10 @@ fn every_name_that_a_run_writes_is_on_the_page() {
         "links",
         "bundles",
     ] {
-        assert!(all.contains(&format!("{file}.csv")), "{file}.csv was not written");
+        assert!(
+            all.contains(&format!("{file}.csv")),
+            "{file}.csv was not written"
+        );
     }
     for name in ["second_loop", "bundles", "spread", "runs", "schema"] {
         assert!(all.contains(name), "{name} was not written");

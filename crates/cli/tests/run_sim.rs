@@ -104,9 +104,17 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
             "queue_drops",
             "jain",
         ] {
-            assert!(c["figures"][key].is_number(), "no {key} in {}", c["figures"]);
+            assert!(
+                c["figures"][key].is_number(),
+                "no {key} in {}",
+                c["figures"]
+            );
         }
-        assert!(c["figures"]["goodput_mbit"].as_f64() > Some(70.0), "{}", c["figures"]);
+        assert!(
+            c["figures"]["goodput_mbit"].as_f64() > Some(70.0),
+            "{}",
+            c["figures"]
+        );
         assert_eq!(c["audit"]["sound"], true);
         assert!(c["audit"]["hops"].as_u64() > Some(1_000));
         assert!(c.get("host").is_none() && c["audit"].get("lateness_p50_us").is_none());
@@ -124,7 +132,10 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
         assert!(path.join(file).is_file(), "no {file}");
     }
     let page = fs::read_to_string(path.join("report.html")).expect("the page");
-    assert!(page.contains("reno, cubic against native:cubic") && page.contains("The simulation's audit of itself"));
+    assert!(
+        page.contains("reno, cubic against native:cubic")
+            && page.contains("The simulation's audit of itself")
+    );
     assert!(!page.contains("{{"), "a mark was left unfilled");
     // The scenario that is kept is the same run.
     let (_, again) = folder("sim-flags-again");
@@ -141,28 +152,55 @@ fn the_default_datapath_is_the_simulator() {
         ("plain", &["--alg", "reno"][..]),
         (
             "rc3",
-            &["--alg", "cubic", "--transport", "rc3", "--queue", "prio:6:shared:1bdp"],
+            &[
+                "--alg",
+                "cubic",
+                "--transport",
+                "rc3",
+                "--queue",
+                "prio:6:shared:1bdp",
+            ],
         ),
     ] {
         let (_, out) = folder(&format!("sim-default-{name}"));
-        let object = json(&[&["run", "--duration", "1s", "--out", &out, "--json"], options].concat());
+        let object = json(
+            &[
+                &["run", "--duration", "1s", "--out", &out, "--json"],
+                options,
+            ]
+            .concat(),
+        );
         assert_eq!(object["setup"]["datapath"], "simulator", "{name}");
     }
     // Usage errors come before privileges are looked at: these fail alike for root and for others.
     for (options, expected) in [
         (&["--alg", "reno", "--repeats", "2"][..], "--datapath linux"),
-        (&["--alg", "reno", "--agent", "unix:/nowhere"], "--datapath linux"),
+        (
+            &["--alg", "reno", "--agent", "unix:/nowhere"],
+            "--datapath linux",
+        ),
         (&["--vs", "native:reno", "--pcap"], "--datapath sim"),
     ] {
         let (code, told) = said(&[&["run"], options].concat());
-        assert!(code == 2 && told.contains(expected), "{options:?}: {code} {told}");
+        assert!(
+            code == 2 && told.contains(expected),
+            "{options:?}: {code} {told}"
+        );
     }
 }
 
 #[test]
 fn a_shipped_scenario_runs_by_its_name_and_others_are_told_with_those_that_are_near() {
     let (path, out) = folder("sim-shipped");
-    let object = json(&["run", "01-one-flow", "--alg", "native:reno", "--out", &out, "--json"]);
+    let object = json(&[
+        "run",
+        "01-one-flow",
+        "--alg",
+        "native:reno",
+        "--out",
+        &out,
+        "--json",
+    ]);
     assert_eq!(object["contenders"][0]["label"], "native:reno");
     let kept = fs::read_to_string(path.join("scenario.toml")).expect("the scenario");
     assert_eq!(kept, include_str!("../../../scenarios/01-one-flow.toml"));
@@ -195,8 +233,13 @@ fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
     for c in object["contenders"].as_array().expect("a list") {
         assert_eq!(c["spread"]["seeds"], 5);
         assert!(c["spread"]["goodput_mbit"].as_f64() > Some(0.0));
-        let classes = c["figures"]["completions"]["classes"].as_array().expect("a list");
-        assert_eq!(classes.last().map(|all| &all["label"]), Some(&Value::from("all")));
+        let classes = c["figures"]["completions"]["classes"]
+            .as_array()
+            .expect("a list");
+        assert_eq!(
+            classes.last().map(|all| &all["label"]),
+            Some(&Value::from("all"))
+        );
         assert!(classes[0]["slowdown_p99"].as_f64() > Some(1.0));
     }
     for seed in 1..=5 {
@@ -229,7 +272,10 @@ fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
     assert_eq!(digest(&alone_path), digest(&path.join("seed-3")));
     let text = ccplane(&["run", &file, "--out", &alone, "--force"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
-    assert!(text.contains("slowdown") && text.contains("digest"), "{text}");
+    assert!(
+        text.contains("slowdown") && text.contains("digest"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -270,7 +316,10 @@ fn results_of_two_runs_are_not_mixed() {
             .args(["run", "01-one-flow", "--alg", "native:reno"])
             .current_dir(&home);
         assert!(command.output().expect("it starts").status.success());
-        assert!(home.join(format!("ccplane-results/run-{number}/report.html")).is_file());
+        assert!(
+            home.join(format!("ccplane-results/run-{number}/report.html"))
+                .is_file()
+        );
     }
 }
 
@@ -278,8 +327,7 @@ fn results_of_two_runs_are_not_mixed() {
 fn a_mistake_is_told_with_its_line_before_anything_runs() {
     let (path, out) = folder("sim-mistakes");
     let file = path.with_extension("toml").display().to_string();
-    let text =
-        "contenders = [\"native:reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtd = \"20ms\"\n";
+    let text = "contenders = [\"native:reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtd = \"20ms\"\n";
     fs::write(&file, text).expect("the test's folder can be written");
     let (code, told) = said(&["run", &file, "--out", &out]);
     assert_eq!(code, 2, "{told}");
@@ -288,9 +336,15 @@ fn a_mistake_is_told_with_its_line_before_anything_runs() {
         "{told}"
     );
     let (code, told) = said(&["run", "nowhere.toml"]);
-    assert!(code == 2 && told.contains("nowhere.toml cannot be read"), "{told}");
+    assert!(
+        code == 2 && told.contains("nowhere.toml cannot be read"),
+        "{told}"
+    );
     let (code, told) = said(&["run", "--datapath", "sim", "--vs", "native:cubik"]);
-    assert!(code == 2 && told.contains("did you mean `cubic`?"), "{told}");
+    assert!(
+        code == 2 && told.contains("did you mean `cubic`?"),
+        "{told}"
+    );
     let (code, told) = said(&["run", "--datapath", "sim"]);
     assert!(code == 2 && told.contains("nothing to run"), "{told}");
     let (code, told) = said(&["run", &file, "--rate", "10mbit"]);
@@ -324,14 +378,20 @@ fn appears(path: &Path, run: &mut Child) -> bool {
 
 /// Sends SIGINT, as Ctrl-C does. Returns exit code, standard output and standard error.
 fn interrupted(run: Child) -> (Option<i32>, String, String) {
-    let interrupt = Command::new("kill").args(["-INT", &run.id().to_string()]).status();
+    let interrupt = Command::new("kill")
+        .args(["-INT", &run.id().to_string()])
+        .status();
     assert!(interrupt.expect("there is a kill").success());
     let output = run.wait_with_output().expect("it ends");
     let text = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes).replace('│', " ");
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 /// A run that takes longer than any test waits.
@@ -368,13 +428,16 @@ fn an_interrupt_keeps_what_is_finished() {
         "{table}"
     );
     assert!(
-        told.contains("stopped before the end") && told.contains(&format!("what was finished is in {out}")),
+        told.contains("stopped before the end")
+            && told.contains(&format!("what was finished is in {out}")),
         "{told}"
     );
     let read = |name: &str| fs::read_to_string(path.join(name)).expect(name);
     let summary: Value = serde_json::from_str(&read("summary.json")).expect("JSON");
     assert!(
-        summary["stopped"].as_str().is_some_and(|why| why.contains("stopped")),
+        summary["stopped"]
+            .as_str()
+            .is_some_and(|why| why.contains("stopped")),
         "{summary}"
     );
     assert!(
@@ -382,7 +445,8 @@ fn an_interrupt_keeps_what_is_finished() {
         "{summary}"
     );
     assert!(
-        read("report.html").contains("This run was interrupted. ") && read("report.html").contains("of 1000000 runs")
+        read("report.html").contains("This run was interrupted. ")
+            && read("report.html").contains("of 1000000 runs")
     );
     assert!(path.join("scenario.toml").is_file() && path.join("seed-1/summary.json").is_file());
 }
@@ -412,7 +476,11 @@ fn old_results_stay_until_new_ones_are_complete() {
         &["--alg", "reno", "--repeats", "2"],
     ] {
         let (code, told) = said(&[&["run", "--out", &out, "--force"], bad].concat());
-        assert_eq!((code, summary() == old, inside()), (2, true, 0), "{bad:?}: {told}");
+        assert_eq!(
+            (code, summary() == old, inside()),
+            (2, true, 0),
+            "{bad:?}: {told}"
+        );
     }
     // One that is interrupted, twice: what it has finished is next to the old results.
     for number in 1..=2 {
@@ -452,7 +520,15 @@ fn results_that_cannot_be_written_are_shown_and_kept_elsewhere() {
     let file = path.join("file");
     fs::write(&file, "mine").expect("the test's folder can be written");
     let inside = file.join("results").display().to_string();
-    let (code, told) = said(&["run", "--alg", "reno", "--duration", "60m", "--out", &inside]);
+    let (code, told) = said(&[
+        "run",
+        "--alg",
+        "reno",
+        "--duration",
+        "60m",
+        "--out",
+        &inside,
+    ]);
     assert!(
         code == 1 && told.contains("cannot be written to") && told.contains("--out"),
         "{told}"
@@ -509,7 +585,9 @@ fn no_file_of_a_run_is_hidden() {
         let names = fs::read_dir(&folder)
             .expect("results")
             .map(|entry| entry.expect("a file").file_name());
-        let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+        let names: Vec<String> = names
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
         assert!(
             !names.is_empty() && names.iter().all(|name| !name.starts_with('.')),
             "{names:?}"

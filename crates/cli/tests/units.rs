@@ -39,7 +39,12 @@ fn every_unit_has_limits_and_a_reason_for_what_it_leaves_open() {
         );
         let text = std::fs::read_to_string(repository().join(&unit)).unwrap();
         let has = |setting: &str| text.lines().any(|line| line.starts_with(setting));
-        for setting in ["MemoryMax=", "TasksMax=", "NoNewPrivileges=yes", "UMask=0077"] {
+        for setting in [
+            "MemoryMax=",
+            "TasksMax=",
+            "NoNewPrivileges=yes",
+            "UMask=0077",
+        ] {
             assert!(has(setting), "{unit} has no {setting}");
         }
         // An agent's flows fall back without one; nothing else notices a stuck process.
@@ -86,7 +91,11 @@ fn no_unit_is_more_exposed_than_it_has_to_be() {
                 return;
             }
         };
-        let said = String::from_utf8_lossy(&analyzed.stdout) + String::from_utf8_lossy(&analyzed.stderr);
-        assert!(analyzed.status.success(), "{unit}, at most {tenths} tenths:\n{said}");
+        let said =
+            String::from_utf8_lossy(&analyzed.stdout) + String::from_utf8_lossy(&analyzed.stderr);
+        assert!(
+            analyzed.status.success(),
+            "{unit}, at most {tenths} tenths:\n{said}"
+        );
     }
 }

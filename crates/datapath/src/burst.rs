@@ -40,7 +40,11 @@ const LONGEST: Duration = Duration::from_millis(100);
 /// What an IP packet of so many bytes takes on Ethernet, bytes.
 pub const fn on_ethernet(packet: u32) -> u32 {
     let whole = packet.saturating_add(FRAME);
-    if whole > SHORTEST_FRAME { whole } else { SHORTEST_FRAME }
+    if whole > SHORTEST_FRAME {
+        whole
+    } else {
+        SHORTEST_FRAME
+    }
 }
 
 /// How far apart packets are at least, when the later has so many bytes; zero where the rate is not known (0).
@@ -141,7 +145,10 @@ mod tests {
 
     #[test]
     fn a_frame_takes_what_ethernet_adds() {
-        assert_eq!((FULL, on_ethernet(40), on_ethernet(u32::MAX)), (1538, 84, u32::MAX));
+        assert_eq!(
+            (FULL, on_ethernet(40), on_ethernet(u32::MAX)),
+            (1538, 84, u32::MAX)
+        );
     }
 
     /// Slide 14: the stack hands over a burst, all of one stamp.
@@ -156,7 +163,8 @@ mod tests {
         assert_eq!(departures.calibrate(at(20_000), FULL, TEN_G), at(20_000));
         // Of arrivals, a late stamp says nothing of the next one.
         let mut arrivals = Forward::default();
-        let spread = [7_000, 7_000, 7_001, 7_001].map(|ns| arrivals.spread(at(ns), FULL, TEN_G).as_nanos());
+        let spread =
+            [7_000, 7_000, 7_001, 7_001].map(|ns| arrivals.spread(at(ns), FULL, TEN_G).as_nanos());
         assert_eq!(spread, [7_000, 8_229, 7_001, 8_230]);
     }
 
@@ -206,7 +214,11 @@ mod tests {
             let true_ns = n * 12_304 / 10;
             let clock = at(true_ns - true_ns / 10_000);
             let stamp = departures.calibrate(clock, FULL, TEN_G);
-            assert!(later(stamp, clock) <= 2_000, "packet {n}: {} ns", later(stamp, clock));
+            assert!(
+                later(stamp, clock) <= 2_000,
+                "packet {n}: {} ns",
+                later(stamp, clock)
+            );
         }
     }
 }

@@ -124,7 +124,11 @@ pub(crate) const NOTHING: Instr = Instr {
 };
 
 /// Checks everything [`crate::Program`] promises.
-pub(crate) fn check(instrs: &[Instr], clauses: &[Clause], vars: &[Var]) -> Result<Facts, CheckError> {
+pub(crate) fn check(
+    instrs: &[Instr],
+    clauses: &[Clause],
+    vars: &[Var],
+) -> Result<Facts, CheckError> {
     let program = |reason| {
         Err(CheckError {
             place: Place::Program,
@@ -159,7 +163,8 @@ pub(crate) fn check(instrs: &[Instr], clauses: &[Clause], vars: &[Var]) -> Resul
             place: Place::Clause(n),
             reason,
         };
-        let [start, body, next] = [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
+        let [start, body, next] =
+            [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
         if start != end || body < start || next < body || next > instrs.len() {
             return Err(at(Reason::ClauseRange));
         }
@@ -215,10 +220,12 @@ impl Checker<'_> {
         let mut written = 0;
         for n in start..end {
             written &= landing[n];
-            let target = self.instr(n, end, part, &mut written).map_err(|reason| CheckError {
-                place: Place::Instr(n),
-                reason,
-            })?;
+            let target = self
+                .instr(n, end, part, &mut written)
+                .map_err(|reason| CheckError {
+                    place: Place::Instr(n),
+                    reason,
+                })?;
             if let Some(target) = target {
                 landing[target] &= written;
             }
@@ -227,7 +234,13 @@ impl Checker<'_> {
     }
 
     /// Checks instruction `n`, adds what it writes, and returns where it may jump to.
-    fn instr(&mut self, n: usize, end: usize, part: Part, written: &mut u128) -> Result<Option<usize>, Reason> {
+    fn instr(
+        &mut self,
+        n: usize,
+        end: usize,
+        part: Part,
+        written: &mut u128,
+    ) -> Result<Option<usize>, Reason> {
         let instr = self.instrs[n];
         let Operands { a, b, dst } = Operands::of(instr.op);
         if a {
@@ -237,8 +250,8 @@ impl Checker<'_> {
             self.read(instr.b, *written)?;
         }
         // `(if c (report))` may become a conditional write: of these, a program never sees the old value.
-        let flag =
-            (reg::SHOULD_REPORT..=reg::SHOULD_RESET).contains(&instr.dst) && matches!(instr.op, Op::If | Op::NotIf);
+        let flag = (reg::SHOULD_REPORT..=reg::SHOULD_RESET).contains(&instr.dst)
+            && matches!(instr.op, Op::If | Op::NotIf);
         if dst == Dst::Updated && !flag {
             self.read(instr.dst, *written)?;
         }
@@ -271,7 +284,9 @@ impl Checker<'_> {
         match register {
             reg::SHOULD_REPORT..=reg::SHOULD_RESET => return Err(Reason::WriteOnly(register)),
             reg::SIGNALS..reg::SIGNALS_END | reg::MICROS..=reg::ONE => {}
-            reg::TEMPS..reg::TEMPS_END if written & bit(register) == 0 => return Err(Reason::Unwritten(register)),
+            reg::TEMPS..reg::TEMPS_END if written & bit(register) == 0 => {
+                return Err(Reason::Unwritten(register));
+            }
             reg::TEMPS..reg::TEMPS_END => {}
             _ => self.variable(register)?,
         }

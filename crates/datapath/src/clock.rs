@@ -12,7 +12,9 @@ pub(crate) struct Clock {
 impl Clock {
     /// A clock that shows 0 at `now`.
     pub fn starting(now: Time) -> Clock {
-        Clock { zero: now.as_nanos() }
+        Clock {
+            zero: now.as_nanos(),
+        }
     }
 
     /// Sets it to `micros` at `now`. More than 146 years is taken for 146 years.
@@ -64,7 +66,10 @@ mod tests {
         let clock = Clock::starting(Time::from_nanos(300));
         let at = clock.exceeds(10, Time::from_nanos(300));
         assert_eq!(at, Time::from_nanos(300 + 11_000));
-        assert_eq!((clock.micros(at), clock.micros(at - Duration::from_nanos(1))), (11, 10));
+        assert_eq!(
+            (clock.micros(at), clock.micros(at - Duration::from_nanos(1))),
+            (11, 10)
+        );
         assert_eq!(clock.exceeds(u64::MAX, Time::ZERO), Time::MAX);
     }
 

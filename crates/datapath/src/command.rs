@@ -84,7 +84,9 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::UnknownProgram { uid } => write!(f, "program {uid} is not installed here; install it first"),
+            Refused::UnknownProgram { uid } => {
+                write!(f, "program {uid} is not installed here; install it first")
+            }
             Refused::BadTarget {
                 target: Target::Var(index),
                 vars,
@@ -93,9 +95,9 @@ impl fmt::Display for Refused {
                 "variable {index} cannot be set: the program has {vars} variables, and only its control variables are an agent's to set"
             ),
             Refused::BadTarget { target, .. } => write!(f, "{target:?} cannot be set"),
-            Refused::NoProgram => {
-                f.write_str("the flow runs no program whose variables could be set; set a program first")
-            }
+            Refused::NoProgram => f.write_str(
+                "the flow runs no program whose variables could be set; set a program first",
+            ),
             Refused::TableFull { places } => {
                 write!(
                     f,
@@ -103,7 +105,10 @@ impl fmt::Display for Refused {
                 )
             }
             Refused::TooManyVars { has, room } => {
-                write!(f, "the program has {has} variables, a flow here has room for {room}")
+                write!(
+                    f,
+                    "the program has {has} variables, a flow here has room for {room}"
+                )
             }
             Refused::Missing(missing) => {
                 f.write_str("the program needs what this datapath lacks:")?;

@@ -65,8 +65,16 @@ impl Fallback {
     /// Answers one ACK or timeout.
     #[cold]
     pub fn step(&mut self, transport: &Transport, signals: &Signals) -> Controls {
-        let mss = if signals.mss == 0 { DEFAULT_MSS } else { signals.mss };
-        let Controls { cwnd, rate, ssthresh } = Controls::of(transport);
+        let mss = if signals.mss == 0 {
+            DEFAULT_MSS
+        } else {
+            signals.mss
+        };
+        let Controls {
+            cwnd,
+            rate,
+            ssthresh,
+        } = Controls::of(transport);
         let (cwnd, ssthresh) = if self.phase == Phase::Fresh {
             self.rate = rate;
             self.take_over(transport, signals)
@@ -105,7 +113,10 @@ impl Fallback {
     /// that it had found its size, so that NewReno probes from there and does not double it.
     fn take_over(&mut self, transport: &Transport, signals: &Signals) -> (u64, u64) {
         let &Transport {
-            cwnd, ssthresh, now, ..
+            cwnd,
+            ssthresh,
+            now,
+            ..
         } = transport;
         self.answered = now;
         self.phase = if signals.in_recovery != 0 {
@@ -127,7 +138,9 @@ impl Fallback {
         let since = now.since(self.answered);
         let recovering = signals.in_recovery != 0;
         self.phase = match self.phase {
-            Phase::Recovery if since >= round_trip * 2 || (!recovering && since >= round_trip) => Phase::Open,
+            Phase::Recovery if since >= round_trip * 2 || (!recovering && since >= round_trip) => {
+                Phase::Open
+            }
             Phase::Timeout if signals.bytes_acked > 0 => Phase::Restart,
             Phase::Restart if !recovering => Phase::Open,
             phase => phase,
@@ -168,12 +181,17 @@ impl Fallback {
     /// limits what is sent (RFC 9002, section 7.8).
     fn grow(&mut self, cwnd: u64, ssthresh: u64, mss: u64, signals: &Signals) -> u64 {
         let limited_by_window = signals.cwnd_limited != 0 || signals.app_limited == 0;
-        let repairing = self.phase == Phase::Recovery || (self.phase == Phase::Open && signals.in_recovery != 0);
+        let repairing = self.phase == Phase::Recovery
+            || (self.phase == Phase::Open && signals.in_recovery != 0);
         if repairing || !limited_by_window {
             return cwnd;
         }
         if cwnd < ssthresh {
-            let limit = if self.phase == Phase::Open { SLOW_START_LIMIT } else { 1 };
+            let limit = if self.phase == Phase::Open {
+                SLOW_START_LIMIT
+            } else {
+                1
+            };
             return cwnd.saturating_add(signals.bytes_acked.min(limit.saturating_mul(mss)));
         }
         self.acked = self.acked.saturating_add(signals.bytes_acked);

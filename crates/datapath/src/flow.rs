@@ -94,7 +94,11 @@ impl<const V: usize> Flow<V> {
         let program = self.begin(transport, programs, &mut wanted);
         if let Some(installed) = program {
             let urgent = signals.lost_pkts_sample | signals.was_timeout | signals.undone != 0;
-            let urgency = if urgent { Urgency::Urgent } else { Urgency::Normal };
+            let urgency = if urgent {
+                Urgency::Urgent
+            } else {
+                Urgency::Normal
+            };
             let run = Run {
                 now: transport.now,
                 compat: programs.compat(),
@@ -115,7 +119,11 @@ impl<const V: usize> Flow<V> {
     /// Call it when [`Flow::next_deadline`] has come: applies what the agent set, runs the program where one of its guards
     /// has waited long enough (with the last known state and no new events), and starts the fallback when the agent has
     /// been silent too long. Calling it early or twice does no harm.
-    pub fn on_deadline<const P: usize>(&mut self, transport: &Transport, programs: &ProgramTable<P>) -> Outcome {
+    pub fn on_deadline<const P: usize>(
+        &mut self,
+        transport: &Transport,
+        programs: &ProgramTable<P>,
+    ) -> Outcome {
         let now = transport.now;
         let mut wanted = Controls::of(transport);
         let staged = self.staged;
@@ -144,7 +152,11 @@ impl<const V: usize> Flow<V> {
     /// When to call [`Flow::on_deadline`], if no ACK comes before. A transport with nothing in flight and nothing to send may
     /// leave it for later, as there is nothing to measure.
     pub fn next_deadline(&self) -> Option<Time> {
-        let staged = if self.staged { self.pending.since } else { Time::MAX };
+        let staged = if self.staged {
+            self.pending.since
+        } else {
+            Time::MAX
+        };
         let next = self.timer.min(self.fallback_at).min(staged);
         (next != Time::MAX).then_some(next)
     }
@@ -172,7 +184,10 @@ impl<const V: usize> Flow<V> {
             }
             Command::Update(updates) => {
                 self.relocate(programs);
-                allowed(updates, self.current(programs).map(|installed| &installed.program))?;
+                allowed(
+                    updates,
+                    self.current(programs).map(|installed| &installed.program),
+                )?;
                 updates
             }
             Command::Release => {
@@ -311,7 +326,11 @@ impl<const V: usize> Flow<V> {
         &mut self,
         installed: &Installed,
         signals: &impl Source,
-        Run { now, compat, urgency }: Run,
+        Run {
+            now,
+            compat,
+            urgency,
+        }: Run,
         wanted: &mut Controls,
     ) {
         let Installed { program, code } = installed;
@@ -334,7 +353,11 @@ impl<const V: usize> Flow<V> {
         if registers.get(MICROS) != micros {
             self.clock.set(now, registers.get(MICROS));
         }
-        wanted.set(registers.get(CWND), registers.get(RATE), registers.get(SSTHRESH));
+        wanted.set(
+            registers.get(CWND),
+            registers.get(RATE),
+            registers.get(SSTHRESH),
+        );
         let mut waits_for = trace.waits_for;
         if registers.get(SHOULD_REPORT) | registers.get(SHOULD_RESET) != 0 {
             waits_for = waits_for.min(self.report_or_reset(program, code, &mut registers, urgency));
@@ -382,7 +405,11 @@ impl<const V: usize> Flow<V> {
 
     /// Keeps the state among the signals in the registers.
     #[inline(always)]
-    fn keep_state<const N: usize>(&mut self, registers: &Registers<N>, Installed { program, code }: &Installed) {
+    fn keep_state<const N: usize>(
+        &mut self,
+        registers: &Registers<N>,
+        Installed { program, code }: &Installed,
+    ) {
         if let Some(plain) = registers.0.first_chunk() {
             self.last.keep(plain);
         }

@@ -145,7 +145,11 @@ fn steps<const N: usize, const GUARD: bool>(
                 registers.set(step.dst2, sum);
                 continue;
             }
-            Kind::Guard | Kind::AndGuard | Kind::OrGuard | Kind::AfterGuard | Kind::AfterImmGuard => {
+            Kind::Guard
+            | Kind::AndGuard
+            | Kind::OrGuard
+            | Kind::AfterGuard
+            | Kind::AfterImmGuard => {
                 let open = match step.kind {
                     Kind::AndGuard => a != 0 && b != 0,
                     Kind::OrGuard => a | b != 0,
@@ -171,7 +175,9 @@ fn steps<const N: usize, const GUARD: bool>(
                 stale = true;
                 continue;
             }
-            Kind::End | Kind::EndAfresh if registers.get(CONTINUE) == 0 => return stale || imm != 0,
+            Kind::End | Kind::EndAfresh if registers.get(CONTINUE) == 0 => {
+                return stale || imm != 0;
+            }
             Kind::End => continue,
             Kind::EndAfresh => {
                 registers.set(CONTINUE, 0);
@@ -195,7 +201,8 @@ pub fn interpret(program: &Program, registers: &mut [u64; 128]) -> u32 {
     let mut file = Registers([0; LARGE]);
     let variables = usize::from(reg::VARS)..usize::from(reg::VARS) + program.vars().len();
     let both = || {
-        let signals = (reg::SIGNALS..reg::SIGNALS_END).filter(|&signal| signal != reg::PACED || program.reads(signal));
+        let signals = (reg::SIGNALS..reg::SIGNALS_END)
+            .filter(|&signal| signal != reg::PACED || program.reads(signal));
         signals
             .chain(reg::MICROS..=reg::ONE)
             .map(usize::from)

@@ -84,10 +84,17 @@ mod tests {
         let mut last = LastState::default();
         let unknown = [13, 15, 16];
         for (number, signal) in last.plain().into_iter().enumerate() {
-            let expected = if unknown.contains(&number) { INFINITY } else { 0 };
+            let expected = if unknown.contains(&number) {
+                INFINITY
+            } else {
+                0
+            };
             assert_eq!(signal, expected, "signal {number}");
         }
-        assert_eq!(last.stamped(), [INFINITY, INFINITY, INFINITY, INFINITY, INFINITY, 0]);
+        assert_eq!(
+            last.stamped(),
+            [INFINITY, INFINITY, INFINITY, INFINITY, INFINITY, 0]
+        );
         last.keep(&[9; 22]);
         let plain = last.plain();
         assert_eq!(unknown.map(|number| plain[number]), [9; 3]);

@@ -24,7 +24,9 @@ mod signals;
 mod sticky;
 mod table;
 
-pub use bytecode::{Clause, INFINITY, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
+pub use bytecode::{
+    Clause, INFINITY, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg,
+};
 pub use check::{CheckError, Place, Reason};
 pub use command::{Command, Refused, Target, Update};
 pub use flow::{Flow, SteeredFlow};

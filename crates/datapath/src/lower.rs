@@ -162,7 +162,9 @@ impl Code {
     }
 
     pub fn waiting(&self) -> &[u16] {
-        self.waiting.get(..usize::from(self.waiting_len)).unwrap_or_default()
+        self.waiting
+            .get(..usize::from(self.waiting_len))
+            .unwrap_or_default()
     }
 
     /// True when 64 registers suffice; then it reads no signals from stamps.
@@ -177,7 +179,9 @@ impl Code {
             .filter(|&temp| program.writes(temp))
             .map(|temp| temp + 1 - reg::TEMPS);
         let paced = u8::from(program.reads_paced());
-        let used = usize::from(VARS) + program.vars().len() + usize::from(temps.max().unwrap_or(0) + paced);
+        let used = usize::from(VARS)
+            + program.vars().len()
+            + usize::from(temps.max().unwrap_or(0) + paced);
         let small = used <= SMALL && !program.reads_stamps();
         let end = if small { SMALL as u8 } else { STAMPS };
         let stop = Step::new(Kind::Stop, 0);
@@ -204,7 +208,8 @@ impl Code {
     }
 
     fn clause(&mut self, instrs: &[Instr], clause: &Clause, waits: Waits, sticky: bool) {
-        let [start, body, end] = [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
+        let [start, body, end] =
+            [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
         if waits.here
             && let Some(slot) = self.waiting.get_mut(usize::from(self.waiting_len))
         {
@@ -229,7 +234,10 @@ impl Code {
                     self.push(end(Kind::Stale, true));
                 }
                 if exit == Exit::Unknown {
-                    self.push(end(if sticky { Kind::End } else { Kind::EndAfresh }, waits.behind));
+                    self.push(end(
+                        if sticky { Kind::End } else { Kind::EndAfresh },
+                        waits.behind,
+                    ));
                 }
             }
         }
@@ -243,7 +251,11 @@ impl Code {
     /// Adds straight-line code, less one instruction that is superfluous.
     fn straight(&mut self, instrs: &[Instr], superfluous: Option<usize>) {
         let begin = self.len;
-        for (_, instr) in instrs.iter().enumerate().filter(|&(n, _)| Some(n) != superfluous) {
+        for (_, instr) in instrs
+            .iter()
+            .enumerate()
+            .filter(|&(n, _)| Some(n) != superfluous)
+        {
             let step = self.step(instr);
             match self
                 .last_since(begin)
@@ -346,7 +358,10 @@ impl Exit {
             if instr.op == Op::SkipIfZero {
                 skipped_until = skipped_until.max(n as u64 + 1 + instr.imm);
             } else if instr.dst == reg::SHOULD_CONTINUE {
-                let always = instr.op == Op::Move && instr.has_imm && instr.imm != 0 && n as u64 >= skipped_until;
+                let always = instr.op == Op::Move
+                    && instr.has_imm
+                    && instr.imm != 0
+                    && n as u64 >= skipped_until;
                 exit = if always && exit == Exit::Stops {
                     Exit::FallsThrough(n)
                 } else {

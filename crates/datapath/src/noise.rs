@@ -35,7 +35,11 @@ pub struct RttNoise {
 impl RttNoise {
     /// Adds a sample, seconds.
     pub fn add(&mut self, rtt: f64) {
-        let change = if self.samples == 0 { 0.0 } else { rtt - self.last };
+        let change = if self.samples == 0 {
+            0.0
+        } else {
+            rtt - self.last
+        };
         self.samples = self.samples.saturating_add(1);
         self.last = rtt;
         let gain = 1.0 / f64::from(self.samples).min(MEAN_SAMPLES);

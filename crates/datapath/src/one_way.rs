@@ -56,8 +56,13 @@ impl OneWay {
     /// Takes the stamps of an exchange that ended at `now`, which need not be of the clock that made t1 and t4; false where they
     /// cannot be true, which is counted.
     pub fn sample(&mut self, now: Time, stamps: &Stamps) -> bool {
-        let [t1, t2, t3, t4] = [stamps.t1, stamps.t2, stamps.t3, stamps.t4].map(|t| t.as_nanos() as u32);
-        let (forward, there, total) = (t2.wrapping_sub(t1), t3.wrapping_sub(t2), t4.wrapping_sub(t1));
+        let [t1, t2, t3, t4] =
+            [stamps.t1, stamps.t2, stamps.t3, stamps.t4].map(|t| t.as_nanos() as u32);
+        let (forward, there, total) = (
+            t2.wrapping_sub(t1),
+            t3.wrapping_sub(t2),
+            t4.wrapping_sub(t1),
+        );
         let possible = (total as i32) > 0 && there < total;
         if !possible {
             self.dropped = self.dropped.saturating_add(1);
@@ -133,7 +138,11 @@ impl Least {
         } else if now >= self.ends {
             // After a silence of a whole window nothing is left of it.
             let stale = now >= self.ends + half;
-            self.value = if stale { value } else { lesser(self.recent, value) };
+            self.value = if stale {
+                value
+            } else {
+                lesser(self.recent, value)
+            };
             self.recent = value;
             self.ends = now + half;
         } else {
@@ -167,7 +176,11 @@ mod tests {
     impl Clocks {
         /// A packet that leaves at `t` and waits `there`; its acknowledgement waits `back`.
         fn exchange(self, t: u64, there: u64, back: u64) -> Stamps {
-            let peer = |t: u64| Time::from_nanos(t.wrapping_add_signed(self.offset + t as i64 / 1_000_000 * self.ppm));
+            let peer = |t: u64| {
+                Time::from_nanos(
+                    t.wrapping_add_signed(self.offset + t as i64 / 1_000_000 * self.ppm),
+                )
+            };
             let t2 = t + 50 * US + there;
             let t3 = t2 + 3 * US;
             Stamps {
@@ -219,7 +232,10 @@ mod tests {
             (20, 30 * MS),
             (100, 40 * US),
         ] {
-            let clocks = Clocks { offset: 12_345, ppm };
+            let clocks = Clocks {
+                offset: 12_345,
+                ppm,
+            };
             let mut one_way = OneWay::default();
             let mut worst = 0;
             for n in 0..60_000u64 {
@@ -228,11 +244,17 @@ mod tests {
                 let waits = if n == 0 { 0 } else { back };
                 take(&mut one_way, &clocks.exchange(n * MS + MS, there, waits));
                 let error = queue(&one_way) as i64 - there as i64;
-                assert!(error >= -i64::from(US as u32), "{ppm} ppm: too small by {error} ns");
+                assert!(
+                    error >= -i64::from(US as u32),
+                    "{ppm} ppm: too small by {error} ns"
+                );
                 worst = worst.max(error);
             }
             let bound = (ppm.max(0) as u64 * WINDOW.as_nanos() / 1_000_000).min(back) + US;
-            assert!(worst <= bound as i64, "{ppm} ppm: {worst} ns, bound {bound} ns");
+            assert!(
+                worst <= bound as i64,
+                "{ppm} ppm: {worst} ns, bound {bound} ns"
+            );
         }
     }
 
@@ -250,7 +272,10 @@ mod tests {
                 let error = queue(&one_way).abs_diff(there);
                 // The empty path is seen every 400 packets.
                 let learning = n < 400 || (1_000..1_400).contains(&n);
-                assert!(learning || error <= 10 * US, "step {step}, packet {n}: {error} ns");
+                assert!(
+                    learning || error <= 10 * US,
+                    "step {step}, packet {n}: {error} ns"
+                );
             }
         }
     }
@@ -262,7 +287,10 @@ mod tests {
         assert!(take(&mut one_way, &good));
         let before = one_way;
         let bad = [
-            Stamps { t4: good.t1, ..good },
+            Stamps {
+                t4: good.t1,
+                ..good
+            },
             Stamps {
                 t4: Time::from_nanos(good.t1.as_nanos() - 1),
                 ..good
@@ -280,7 +308,13 @@ mod tests {
             assert!(!take(&mut one_way, stamps), "{stamps:?}");
         }
         assert_eq!(one_way.dropped(), 4);
-        assert_eq!(OneWay { dropped: 0, ..one_way }, before);
+        assert_eq!(
+            OneWay {
+                dropped: 0,
+                ..one_way
+            },
+            before
+        );
     }
 
     #[test]
@@ -289,19 +323,28 @@ mod tests {
         let mut signals = Signals::default();
         one_way.write(Time::ZERO, false, Duration::MAX, &mut signals);
         assert_eq!(signals, Signals::default());
-        take(&mut one_way, &Clocks { offset: 0, ppm: 0 }.exchange(MS, 0, 0));
+        take(
+            &mut one_way,
+            &Clocks { offset: 0, ppm: 0 }.exchange(MS, 0, 0),
+        );
         let rtt = Duration::from_micros(103);
         let seen = |now: Time, fresh: bool| {
             let mut signals = Signals::default();
             one_way.write(now, fresh, rtt, &mut signals);
             signals.stamped()
         };
-        assert_eq!(seen(one_way.at, true), [50 * US, 100 * US, 50 * US, 100 * US, 0, 1]);
+        assert_eq!(
+            seen(one_way.at, true),
+            [50 * US, 100 * US, 50 * US, 100 * US, 0, 1]
+        );
         assert_eq!(
             seen(one_way.at + rtt, false),
             [INFINITY, INFINITY, 50 * US, 100 * US, 0, 1]
         );
         let late = one_way.at + rtt + Duration::from_nanos(1);
-        assert_eq!(seen(late, false), [INFINITY, INFINITY, 50 * US, 100 * US, INFINITY, 0]);
+        assert_eq!(
+            seen(late, false),
+            [INFINITY, INFINITY, 50 * US, 100 * US, INFINITY, 0]
+        );
     }
 }

@@ -40,7 +40,12 @@ pub(crate) struct Facts {
 
 impl Program {
     /// Checks a program from anywhere, agent or network, and copies it. The error names the place and the reason.
-    pub fn check(uid: u32, instrs: &[Instr], clauses: &[Clause], vars: &[Var]) -> Result<Program, CheckError> {
+    pub fn check(
+        uid: u32,
+        instrs: &[Instr],
+        clauses: &[Clause],
+        vars: &[Var],
+    ) -> Result<Program, CheckError> {
         let facts = check::check(instrs, clauses, vars)?;
         let mut program = Program {
             instrs: [check::NOTHING; MAX_INSTRS],
@@ -51,7 +56,10 @@ impl Program {
             instrs_len: instrs.len() as u16,
             clauses_len: clauses.len() as u8,
             vars_len: vars.len() as u8,
-            report_vars: vars.iter().filter(|var| var.kind == VarKind::Report).count() as u8,
+            report_vars: vars
+                .iter()
+                .filter(|var| var.kind == VarKind::Report)
+                .count() as u8,
             facts,
         };
         program.instrs[..instrs.len()].copy_from_slice(instrs);
@@ -68,7 +76,10 @@ impl Program {
     /// The same program under another number.
     #[must_use]
     pub fn with_uid(&self, uid: u32) -> Program {
-        Program { uid, ..self.clone() }
+        Program {
+            uid,
+            ..self.clone()
+        }
     }
 
     /// The instructions of all clauses.

@@ -10,7 +10,11 @@ impl Program {
     ///
     /// An error: it does not fit any more.
     pub fn with_sticky_fallthrough(&self) -> Result<Program, CheckError> {
-        let continues = |clause: &Clause| self.body(clause).iter().any(|i| i.dst == reg::SHOULD_CONTINUE);
+        let continues = |clause: &Clause| {
+            self.body(clause)
+                .iter()
+                .any(|i| i.dst == reg::SHOULD_CONTINUE)
+        };
         let first = self.clauses().iter().position(continues);
         // In the last clause, or nowhere: there is nothing left to fall through to.
         if first.is_none_or(|first| first + 1 >= self.clauses().len()) {
@@ -116,7 +120,10 @@ impl Writer {
             }
             self.push(instr)?;
             if flags(&[instr]) == 1 {
-                self.push(Instr { dst: sticky, ..instr })?;
+                self.push(Instr {
+                    dst: sticky,
+                    ..instr
+                })?;
             }
         }
         Ok(())

@@ -118,7 +118,11 @@ impl<const P: usize> ProgramTable<P> {
     }
 
     /// An empty table whose programs run as `compat` says.
-    pub fn with_compat(limits: Limits, capabilities: Capabilities, compat: Compat) -> ProgramTable<P> {
+    pub fn with_compat(
+        limits: Limits,
+        capabilities: Capabilities,
+        compat: Compat,
+    ) -> ProgramTable<P> {
         ProgramTable {
             compat,
             ..ProgramTable::new(limits, capabilities)
@@ -136,7 +140,10 @@ impl<const P: usize> ProgramTable<P> {
         if !missing.is_empty() {
             return Err(Refused::Missing(missing));
         }
-        let same = self.slots.iter().position(|slot| slot.uid() == Some(program.uid()));
+        let same = self
+            .slots
+            .iter()
+            .position(|slot| slot.uid() == Some(program.uid()));
         let free = || self.slots.iter().position(|slot| slot.installed.is_none());
         let Some(slot) = same.or_else(free).and_then(|n| self.slots.get_mut(n)) else {
             return Err(Refused::TableFull { places: P });

@@ -30,7 +30,11 @@ fn link() -> impl Strategy<Value = (Vec<(u64, u32)>, u64)> {
     let packets = prop::collection::vec((gap, 64..9_000u32), 1..200);
     (
         packets,
-        prop_oneof![Just(1_250_000_000), Just(12_500_000), 1_000_000..2_000_000_000u64],
+        prop_oneof![
+            Just(1_250_000_000),
+            Just(12_500_000),
+            1_000_000..2_000_000_000u64
+        ],
     )
 }
 
@@ -143,7 +147,10 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
                 let t3 = arrived[last] + 3_000;
                 // The way back is idle, and exact.
                 let t4 = at(t3 + 50_000);
-                for (which, (t1, t2)) in [(t1, raw), (t1_calibrated, passing.stamp)].into_iter().enumerate() {
+                for (which, (t1, t2)) in [(t1, raw), (t1_calibrated, passing.stamp)]
+                    .into_iter()
+                    .enumerate()
+                {
                     let stamps = Stamps {
                         t1,
                         t2,
@@ -151,7 +158,9 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
                         t4,
                     };
                     assert!(one_way[which].sample(t4, &stamps));
-                    let measured = one_way[which].queue_delay(t4, Duration::ZERO).expect("it is fresh");
+                    let measured = one_way[which]
+                        .queue_delay(t4, Duration::ZERO)
+                        .expect("it is fresh");
                     let error = measured.as_nanos().abs_diff(truth);
                     if burst > 8 {
                         worst[which] = worst[which].max(error);
@@ -164,7 +173,10 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
         }
         now += BURST * TAKES;
     }
-    [(worst[0], off[0] * 100 / count), (worst[1], off[1] * 100 / count)]
+    [
+        (worst[0], off[0] * 100 / count),
+        (worst[1], off[1] * 100 / count),
+    ]
 }
 
 /// Uncalibrated, t1 is early by up to a burst and t2 late by up to a batch. Calibrated, t1 is exact but for the slack, and t2 is
@@ -182,7 +194,10 @@ fn bursts_batches_reordering_offset_and_drift() {
     ] {
         let [raw, calibrated] = exchange(offset, ppm);
         let drift = ppm.unsigned_abs() * 2 / 10; // 2 ms between t2 and t4 at most, and rounding
-        assert!(raw.0 >= (BURST - 1) * TAKES, "{offset} ns, {ppm} ppm: {raw:?}");
+        assert!(
+            raw.0 >= (BURST - 1) * TAKES,
+            "{offset} ns, {ppm} ppm: {raw:?}"
+        );
         assert!(raw.1 >= 80, "{offset} ns, {ppm} ppm: {raw:?}");
         let bound = BATCH + BURST * TAKES / SLACK + drift;
         assert!(
@@ -191,6 +206,9 @@ fn bursts_batches_reordering_offset_and_drift() {
         );
         // Clocks that drift together move all until the network is next empty, 40 ms later.
         let most = if ppm < 0 { raw.1 } else { raw.1 / 2 };
-        assert!(calibrated.1 <= most, "{offset} ns, {ppm} ppm: {raw:?} {calibrated:?}");
+        assert!(
+            calibrated.1 <= most,
+            "{offset} ns, {ppm} ppm: {raw:?} {calibrated:?}"
+        );
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::support::programs::{Code, bbr_probe_bw, reno_fold, temp};
 use ccplane_datapath::{
-    Capabilities, CheckError, Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Place, Program, Reason, Var,
-    VarKind, reg,
+    Capabilities, CheckError, Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Place, Program,
+    Reason, Var, VarKind, reg,
 };
 
 fn check(code: &Code) -> Result<Program, CheckError> {
@@ -27,7 +27,10 @@ const VAR: u8 = reg::VARS;
 #[test]
 fn published_programs_pass_and_their_facts_are_known() {
     let reno = check(&reno_fold(10_000)).expect("a correct program");
-    assert_eq!((reno.uid(), reno.report_vars(), reno.vars().len()), (7, 6, 7));
+    assert_eq!(
+        (reno.uid(), reno.report_vars(), reno.vars().len()),
+        (7, 6, 7)
+    );
     assert!(reno.uses_timers());
     assert_eq!(reno.needs(), Capabilities::RTT);
     assert!(reno.reads(14) && !reno.reads(11));
@@ -43,7 +46,9 @@ fn published_programs_pass_and_their_facts_are_known() {
     ];
     assert_eq!(
         bbr.needs(),
-        needs.into_iter().fold(Capabilities::default(), Capabilities::with)
+        needs
+            .into_iter()
+            .fold(Capabilities::default(), Capabilities::with)
     );
     assert_eq!(bbr.with_uid(9).uid(), 9);
     assert_eq!(bbr.with_uid(7), bbr);
@@ -72,7 +77,10 @@ fn registers_have_their_classes() {
             body_error(|code| code.mov(VAR, register)).reason,
             Reason::WriteOnly(register)
         );
-        assert_eq!(error(|_| register, |_| {}).reason, Reason::WriteOnly(register));
+        assert_eq!(
+            error(|_| register, |_| {}).reason,
+            Reason::WriteOnly(register)
+        );
     }
 }
 
@@ -83,14 +91,20 @@ fn temporaries_are_written_before_they_are_read() {
     assert_eq!(error(|_| temp(0), |_| {}).reason, unwritten);
     // A guard's temporary is gone in the body.
     let in_guard = |code: &mut Code| code.imm(Op::Gt, temp(0), VAR, 1);
-    assert_eq!(error(in_guard, |code| code.mov(VAR, temp(0))).reason, unwritten);
+    assert_eq!(
+        error(in_guard, |code| code.mov(VAR, temp(0))).reason,
+        unwritten
+    );
     // Written on one path only.
     let skipped = body_error(|code| {
         code.imm(Op::SkipIfZero, VAR, VAR, 1);
         code.set(temp(0), 1);
         code.mov(VAR, temp(0));
     });
-    assert_eq!((skipped.place, skipped.reason), (Place::Instr(2), unwritten));
+    assert_eq!(
+        (skipped.place, skipped.reason),
+        (Place::Instr(2), unwritten)
+    );
     // An operation that may keep the old value reads it.
     for op in [Op::If, Op::NotIf, Op::EwmaVar] {
         let kept = body_error(|code| {
@@ -136,13 +150,21 @@ fn skips_stay_in_their_range() {
         });
         code.always(|code| code.set(var, 2));
         let reason = check(&code).map(|_| ()).map_err(|error| error.reason);
-        assert_eq!(reason, if fine { Ok(()) } else { Err(Reason::SkipTooFar) });
+        assert_eq!(
+            reason,
+            if fine {
+                Ok(())
+            } else {
+                Err(Reason::SkipTooFar)
+            }
+        );
     }
 }
 
 #[test]
 fn ratios_make_sense() {
-    let reason = |op, num: u64, den| body_error(|code| _ = code.imm(op, VAR, VAR, num << 32 | den)).reason;
+    let reason =
+        |op, num: u64, den| body_error(|code| _ = code.imm(op, VAR, VAR, num << 32 | den)).reason;
     assert_eq!(reason(Op::MulRatio, 1, 0), Reason::ZeroDenominator);
     assert_eq!(reason(Op::Ewma, 0, 0), Reason::ZeroDenominator);
 }
@@ -194,7 +216,10 @@ fn clauses_cover_the_program_without_gaps() {
     assert_eq!(reason(&[[0, 0, 2], [1, 1, 4]]), range(1));
     assert_eq!(reason(&[[0, 0, 5]]), range(0));
     assert_eq!(reason(&[[0, 0, 2], [2, 1, 4]]), range(1));
-    assert_eq!(reason(&[[0, 0, 3]]), Err((Place::Instr(3), Reason::Unreachable)));
+    assert_eq!(
+        reason(&[[0, 0, 3]]),
+        Err((Place::Instr(3), Reason::Unreachable))
+    );
 }
 
 #[test]
@@ -215,25 +240,37 @@ fn sizes_are_limited() {
             body_end: len,
         }]
     };
-    let reason = |result: Result<Program, CheckError>| result.map(|_| ()).map_err(|error| error.reason);
+    let reason =
+        |result: Result<Program, CheckError>| result.map(|_| ()).map_err(|error| error.reason);
     assert_eq!(
         reason(Program::check(1, &[instr; MAX_INSTRS], &whole(256), &[])),
         Ok(())
     );
     assert_eq!(
-        reason(Program::check(1, &[instr; MAX_INSTRS + 1], &whole(257), &[])),
+        reason(Program::check(
+            1,
+            &[instr; MAX_INSTRS + 1],
+            &whole(257),
+            &[]
+        )),
         Err(Reason::TooManyInstrs)
     );
     let empty = Clause {
         flag: reg::ONE,
         ..Clause::default()
     };
-    assert_eq!(reason(Program::check(1, &[], &[empty; MAX_CLAUSES], &[])), Ok(()));
+    assert_eq!(
+        reason(Program::check(1, &[], &[empty; MAX_CLAUSES], &[])),
+        Ok(())
+    );
     assert_eq!(
         reason(Program::check(1, &[], &[empty; MAX_CLAUSES + 1], &[])),
         Err(Reason::TooManyClauses)
     );
-    assert_eq!(reason(Program::check(1, &[], &[], &[Var::default(); MAX_VARS])), Ok(()));
+    assert_eq!(
+        reason(Program::check(1, &[], &[], &[Var::default(); MAX_VARS])),
+        Ok(())
+    );
     assert_eq!(
         reason(Program::check(1, &[], &[], &[Var::default(); MAX_VARS + 1])),
         Err(Reason::TooManyVars)
@@ -242,9 +279,15 @@ fn sizes_are_limited() {
 
 #[test]
 fn variables_are_in_order() {
-    let vars = [VarKind::Report, VarKind::Local, VarKind::Control].map(|kind| Var { kind, ..Var::default() });
+    let vars = [VarKind::Report, VarKind::Local, VarKind::Control].map(|kind| Var {
+        kind,
+        ..Var::default()
+    });
     let error = Program::check(1, &[], &[], &vars).expect_err("control behind local");
-    assert_eq!((error.place, error.reason), (Place::Var(2), Reason::VarOrder));
+    assert_eq!(
+        (error.place, error.reason),
+        (Place::Var(2), Reason::VarOrder)
+    );
 }
 
 #[test]

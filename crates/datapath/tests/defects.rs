@@ -4,8 +4,8 @@ use crate::support;
 use crate::support::programs::{BYTES_ACKED, Code, LOST, RTT, temp};
 use crate::support::{Rig, ack_of, no_limits};
 use ccplane_datapath::{
-    Capabilities, Clause, Command, Compat, Flow, Instr, MAX_INSTRS, Op, Program, ProgramTable, Reason, Refused,
-    Signals, Target, Update, reg,
+    Capabilities, Clause, Command, Compat, Flow, Instr, MAX_INSTRS, Op, Program, ProgramTable,
+    Reason, Refused, Signals, Target, Update, reg,
 };
 use ccplane_units::{Duration, Time};
 
@@ -130,7 +130,9 @@ fn defect_4_updates_outside_the_program_are_refused_whole() {
             target: Target::Var(index),
             value: 9,
         };
-        let refused = rig.update(&[good, bad]).expect_err("not a control variable");
+        let refused = rig
+            .update(&[good, bad])
+            .expect_err("not a control variable");
         assert_eq!(
             refused,
             Refused::BadTarget {
@@ -141,7 +143,11 @@ fn defect_4_updates_outside_the_program_are_refused_whole() {
         assert!(rig.set_program(1, &[bad]).is_err());
     }
     let _ = rig.ack(ack_of(0));
-    assert_eq!(rig.last_report(), [5], "nothing of a refused command took effect");
+    assert_eq!(
+        rig.last_report(),
+        [5],
+        "nothing of a refused command took effect"
+    );
 }
 
 /// 5: a table held one program less than it said, a failed install leaked its place, and a program installed again under
@@ -161,11 +167,21 @@ fn defect_5_a_table_holds_what_it_says_and_the_last_install_counts() {
     for uid in 0..3 {
         table.install(program(uid, 1)).expect("room for three");
     }
-    assert_eq!(table.install(program(3, 1)), Err(Refused::TableFull { places: 3 }));
+    assert_eq!(
+        table.install(program(3, 1)),
+        Err(Refused::TableFull { places: 3 })
+    );
 
     let mut flow: Flow<16> = Flow::new(Time::ZERO, 14_480);
-    flow.apply(Time::ZERO, &Command::SetProgram { uid: 2, updates: &[] }, &table)
-        .expect("installed");
+    flow.apply(
+        Time::ZERO,
+        &Command::SetProgram {
+            uid: 2,
+            updates: &[],
+        },
+        &table,
+    )
+    .expect("installed");
     let transport = support::Rig::new(&three_clauses()).transport;
     let _ = flow.on_ack(&transport, &ack_of(0), &table);
     assert_eq!(flow.report(&table), [1]);
@@ -195,15 +211,25 @@ fn defect_6_a_flow_notices_that_its_program_is_gone_and_never_runs_another_in_it
     let reports = rig.reports.len();
 
     assert!(rig.table.remove(1));
-    rig.table.install(other.program(2)).expect("the place of program 1");
+    rig.table
+        .install(other.program(2))
+        .expect("the place of program 1");
     let outcome = rig.ack(ack_of(1448));
     assert!(outcome.fallback, "nobody else is in control");
-    assert_eq!(rig.reports.len(), reports, "the program in its place did not run");
+    assert_eq!(
+        rig.reports.len(),
+        reports,
+        "the program in its place did not run"
+    );
 
     rig.set_program(2, &[]).expect("installed");
     let outcome = rig.ack(ack_of(0));
     assert!(!outcome.fallback);
-    assert_eq!(rig.last_report(), [101], "and starts from its own initial values");
+    assert_eq!(
+        rig.last_report(),
+        [101],
+        "and starts from its own initial values"
+    );
 }
 
 /// 7: `(:= Micros 5000)` read back 105 after 100 µs where the clock counted ns.
@@ -242,7 +268,10 @@ fn defect_7_micros_counts_on_from_what_it_was_set_to() {
 #[test]
 fn defect_8_an_unknown_program_is_refused_by_its_number() {
     let mut rig = Rig::new(&three_clauses());
-    assert_eq!(rig.set_program(77, &[]), Err(Refused::UnknownProgram { uid: 77 }));
+    assert_eq!(
+        rig.set_program(77, &[]),
+        Err(Refused::UnknownProgram { uid: 77 })
+    );
     let _ = rig.ack(ack_of(0));
     assert_eq!(rig.last_report(), [3], "the old program runs on");
 }
@@ -335,7 +364,13 @@ fn defect_12_what_did_not_change_is_not_set() {
     let nothing = (None, None);
     assert_eq!(
         changes,
-        [nothing, (Some(20_000), Some(1_000_000)), nothing, nothing, nothing]
+        [
+            nothing,
+            (Some(20_000), Some(1_000_000)),
+            nothing,
+            nothing,
+            nothing
+        ]
     );
 }
 
@@ -345,7 +380,11 @@ fn defect_13_a_flow_is_a_value_of_bounded_size() {
     fn is_plain<T: Send + Sync + Clone + 'static>() {}
     is_plain::<Flow<16>>();
     is_plain::<ProgramTable>();
-    assert!(size_of::<Flow<16>>() <= 512, "{} bytes", size_of::<Flow<16>>());
+    assert!(
+        size_of::<Flow<16>>() <= 512,
+        "{} bytes",
+        size_of::<Flow<16>>()
+    );
 }
 
 /// The fallback of the reference never noticed an agent that hangs (facts on its timer): here silence is what counts.

@@ -3,7 +3,8 @@
 use crate::support::programs::{BYTES_ACKED, Code, reno_fold};
 use crate::support::{MSS, Rig, ack_of, no_limits};
 use ccplane_datapath::{
-    Capabilities, Command, Compat, Flow, Limits, Op, ProgramTable, Signals, Target, Transport, Update, reg,
+    Capabilities, Command, Compat, Flow, Limits, Op, ProgramTable, Signals, Target, Transport,
+    Update, reg,
 };
 use ccplane_units::{Duration, Time};
 
@@ -64,7 +65,9 @@ fn control_comes_back_from_the_current_window() {
     let window = rig.transport.cwnd;
     rig.table.heartbeat(rig.transport.now);
     // A program that sets no window goes on with the fallback's.
-    rig.table.install(reno_fold(10_000).program(2)).expect("room");
+    rig.table
+        .install(reno_fold(10_000).program(2))
+        .expect("room");
     rig.set_program(2, &[]).expect("installed");
     let outcome = rig.ack(ack_of(MSS));
     assert_eq!(
@@ -104,7 +107,10 @@ fn the_deadline_includes_the_fallback() {
     rig.table.heartbeat(rig.transport.now);
     rig.advance_us(40_000);
     assert!(!rig.deadline().fallback);
-    assert_eq!(rig.flow.next_deadline(), Some(opened + Duration::from_millis(160)));
+    assert_eq!(
+        rig.flow.next_deadline(),
+        Some(opened + Duration::from_millis(160))
+    );
     rig.advance_us(60_000);
     assert!(rig.deadline().fallback);
     assert_eq!(rig.flow.next_deadline(), None);
@@ -124,7 +130,11 @@ fn a_flow_that_opens_under_a_dead_agent_starts_on_the_fallback() {
     };
     let outcome = flow.on_ack(&transport, &ack_of(2 * MSS), &table);
     assert!(outcome.fallback);
-    assert_eq!(outcome.cwnd, Some(12 * MSS), "slow start from the initial window");
+    assert_eq!(
+        outcome.cwnd,
+        Some(12 * MSS),
+        "slow start from the initial window"
+    );
 }
 
 #[test]
@@ -208,7 +218,10 @@ fn one_loss_episode_halves_once() {
     };
     let _ = rig.ack(ack_of(0));
     let outcome = rig.ack(loss);
-    assert_eq!((outcome.cwnd, outcome.ssthresh), (Some(20 * MSS), Some(20 * MSS)));
+    assert_eq!(
+        (outcome.cwnd, outcome.ssthresh),
+        (Some(20 * MSS), Some(20 * MSS))
+    );
     for _ in 0..30 {
         rig.advance_us(1_000);
         assert_eq!(rig.ack(loss).cwnd, None, "the same episode");
@@ -266,7 +279,10 @@ fn a_timeout_starts_over_and_a_second_one_keeps_the_threshold() {
         ..Signals::default()
     };
     let outcome = rig.ack(timeout);
-    assert_eq!((outcome.cwnd, outcome.ssthresh), (Some(MSS), Some(20 * MSS)));
+    assert_eq!(
+        (outcome.cwnd, outcome.ssthresh),
+        (Some(MSS), Some(20 * MSS))
+    );
     let outcome = rig.ack(timeout);
     assert_eq!(
         (outcome.cwnd, outcome.ssthresh),
@@ -295,9 +311,15 @@ fn a_spurious_reduction_is_undone() {
         ..ack_of(0)
     };
     assert_eq!(rig.ack(loss).cwnd, Some(20 * MSS));
-    let undone = Signals { undone: 1, ..ack_of(0) };
+    let undone = Signals {
+        undone: 1,
+        ..ack_of(0)
+    };
     let outcome = rig.ack(undone);
-    assert_eq!((outcome.cwnd, outcome.ssthresh), (Some(40 * MSS), Some(30 * MSS)));
+    assert_eq!(
+        (outcome.cwnd, outcome.ssthresh),
+        (Some(40 * MSS), Some(30 * MSS))
+    );
     assert_eq!(rig.ack(undone).cwnd, None, "once");
 }
 
@@ -329,9 +351,17 @@ fn the_silent_agents_pacing_rate_follows_the_window() {
 fn whoever_steers_again_finds_the_pacing_rate_from_before_the_fallback() {
     let mut rig = silent(&reno_fold(10_000));
     rig.transport.rate = 1_000_000;
-    assert_ne!(rig.ack(ack_of(MSS)).rate, None, "NewReno has a rate of its own");
+    assert_ne!(
+        rig.ack(ack_of(MSS)).rate,
+        None,
+        "NewReno has a rate of its own"
+    );
     rig.table.heartbeat(rig.transport.now);
-    assert_eq!(rig.ack(ack_of(MSS)).rate, Some(1_000_000), "no program sets one");
+    assert_eq!(
+        rig.ack(ack_of(MSS)).rate,
+        Some(1_000_000),
+        "no program sets one"
+    );
 
     let mut code = Code::default();
     code.always(|code| code.set(reg::RATE, 5_000));
@@ -339,7 +369,11 @@ fn whoever_steers_again_finds_the_pacing_rate_from_before_the_fallback() {
     rig.transport.rate = 1_000_000;
     let _ = rig.ack(ack_of(MSS));
     rig.table.heartbeat(rig.transport.now);
-    assert_eq!(rig.ack(ack_of(MSS)).rate, Some(5_000), "the program's comes first");
+    assert_eq!(
+        rig.ack(ack_of(MSS)).rate,
+        Some(5_000),
+        "the program's comes first"
+    );
 }
 
 /// A path that holds 40 segments: what a round sends beyond that is lost, and known so a round later.
@@ -417,7 +451,10 @@ fn absurd_signals_are_survived() {
                     srtt_us: 1,
                     ..signals
                 });
-                let _ = rig.ack(Signals { undone: 1, ..signals });
+                let _ = rig.ack(Signals {
+                    undone: 1,
+                    ..signals
+                });
             }
         }
     }
@@ -446,7 +483,10 @@ fn a_flow_that_its_agent_gives_up_is_newrenos_until_it_is_set_a_program() {
     );
     assert!(rig.deadline().fallback);
     let outcome = rig.ack(ack_of(2 * MSS));
-    assert_eq!((outcome.fallback, outcome.cwnd), (true, Some(5_000 + 2 * MSS)));
+    assert_eq!(
+        (outcome.fallback, outcome.cwnd),
+        (true, Some(5_000 + 2 * MSS))
+    );
     // Neither a heartbeat nor an order gives it back, and nobody reports.
     rig.table.heartbeat(rig.transport.now);
     rig.update(&order).expect("built-in state");
@@ -459,5 +499,8 @@ fn a_flow_that_its_agent_gives_up_is_newrenos_until_it_is_set_a_program() {
     let mut flow: Flow<16> = Flow::new(rig.transport.now, 10 * MSS);
     flow.apply(rig.transport.now, &Command::Release, &rig.table)
         .expect("always");
-    assert!(flow.on_ack(&rig.transport, &ack_of(MSS), &rig.table).fallback);
+    assert!(
+        flow.on_ack(&rig.transport, &ack_of(MSS), &rig.table)
+            .fallback
+    );
 }

@@ -2,7 +2,9 @@
 
 use crate::support::programs::{Code, reno_fold};
 use crate::support::{MSS, Rig, ack_of, no_limits};
-use ccplane_datapath::{Command, Compat, Flow, Limits, Op, Refused, Signals, Target, Update, Urgency, VarKind, reg};
+use ccplane_datapath::{
+    Command, Compat, Flow, Limits, Op, Refused, Signals, Target, Update, Urgency, VarKind, reg,
+};
 use ccplane_units::{Duration, Time};
 
 const LIMITS: Limits = Limits {
@@ -25,7 +27,11 @@ fn sets(cwnd: u64, rate: u64, ssthresh: u64) -> Code {
 
 #[test]
 fn a_program_stays_within_the_limits() {
-    for (wanted, cwnd, rate) in [(1, 3_000, 1), (50_000, 50_000, 50_000), (u64::MAX, 100_000, 1_000_000)] {
+    for (wanted, cwnd, rate) in [
+        (1, 3_000, 1),
+        (50_000, 50_000, 50_000),
+        (u64::MAX, 100_000, 1_000_000),
+    ] {
         let mut rig = Rig::with(&sets(wanted, wanted, wanted), LIMITS, Compat::Documented);
         let _ = rig.ack(ack_of(0));
         assert_eq!((rig.transport.cwnd, rig.transport.rate), (cwnd, rate));
@@ -36,16 +42,25 @@ fn a_program_stays_within_the_limits() {
 #[test]
 fn an_agent_stays_within_the_limits() {
     let mut rig = Rig::with(&Code::default(), LIMITS, Compat::Documented);
-    let all = |value| [Target::Cwnd, Target::Rate, Target::Ssthresh].map(|target| Update { target, value });
+    let all = |value| {
+        [Target::Cwnd, Target::Rate, Target::Ssthresh].map(|target| Update { target, value })
+    };
     rig.update(&all(1)).expect("built-in state");
     let _ = rig.deadline();
     assert_eq!(
-        (rig.transport.cwnd, rig.transport.rate, rig.transport.ssthresh),
+        (
+            rig.transport.cwnd,
+            rig.transport.rate,
+            rig.transport.ssthresh
+        ),
         (3_000, 1, 3_000)
     );
     rig.update(&all(u64::MAX)).expect("built-in state");
     let _ = rig.ack(ack_of(0));
-    assert_eq!((rig.transport.cwnd, rig.transport.rate), (100_000, 1_000_000));
+    assert_eq!(
+        (rig.transport.cwnd, rig.transport.rate),
+        (100_000, 1_000_000)
+    );
 }
 
 #[test]
@@ -58,7 +73,10 @@ fn the_fallback_stays_within_the_limits() {
     for _ in 0..200 {
         let _ = rig.ack(ack_of(2 * MSS));
     }
-    assert_eq!((rig.transport.cwnd, rig.transport.rate), (100_000, 1_000_000));
+    assert_eq!(
+        (rig.transport.cwnd, rig.transport.rate),
+        (100_000, 1_000_000)
+    );
     let _ = rig.ack(Signals {
         was_timeout: 1,
         ..ack_of(0)
@@ -80,7 +98,10 @@ fn zero_is_no_order() {
     rig.transport.rate = 5_000;
     let before = rig.transport;
     let outcome = rig.ack(ack_of(0));
-    assert_eq!((outcome.cwnd, outcome.rate, outcome.ssthresh), (None, None, None));
+    assert_eq!(
+        (outcome.cwnd, outcome.rate, outcome.ssthresh),
+        (None, None, None)
+    );
     assert_eq!(rig.transport, before);
     // What an agent set stands where the program then orders nothing.
     rig.update(&[Update {
@@ -127,12 +148,24 @@ fn a_program_with_too_many_variables_is_refused() {
         code.var(VarKind::Report, false, 0);
     }
     let mut rig = Rig::new(&Code::default());
-    rig.table.install(code.program(2)).expect("room in the table");
-    assert_eq!(rig.set_program(2, &[]), Err(Refused::TooManyVars { has: 17, room: 16 }));
+    rig.table
+        .install(code.program(2))
+        .expect("room in the table");
+    assert_eq!(
+        rig.set_program(2, &[]),
+        Err(Refused::TooManyVars { has: 17, room: 16 })
+    );
     let mut roomy: Flow<64> = Flow::new(Time::ZERO, 14_480);
     assert!(
         roomy
-            .apply(Time::ZERO, &Command::SetProgram { uid: 2, updates: &[] }, &rig.table)
+            .apply(
+                Time::ZERO,
+                &Command::SetProgram {
+                    uid: 2,
+                    updates: &[]
+                },
+                &rig.table
+            )
             .is_ok()
     );
 }
@@ -144,7 +177,10 @@ fn flows_of_every_size_run_the_same_program_alike() {
         let mut flow: Flow<V> = Flow::new(rig.transport.now, 10 * MSS);
         flow.apply(
             rig.transport.now,
-            &Command::SetProgram { uid: 1, updates: &[] },
+            &Command::SetProgram {
+                uid: 1,
+                updates: &[],
+            },
             &rig.table,
         )
         .expect("it fits");

@@ -27,7 +27,10 @@ fn eval_from(op: Op, old: u64, a: u64, b: u64) -> (u64, u32) {
     if op == Op::Ewma {
         results[1] = results[0];
     }
-    assert_eq!(results[0], results[1], "{op:?} of a register and of an immediate");
+    assert_eq!(
+        results[0], results[1],
+        "{op:?} of a register and of an immediate"
+    );
     results[0]
 }
 
@@ -274,7 +277,10 @@ fn the_bare_interpreter_agrees_with_a_flow() {
     let _ = rig.ack(ack_of(1448));
     assert_eq!(rig.last_report(), [registers[64], registers[65]]);
     assert_eq!(
-        (rig.flow.faults(), registers[usize::from(reg::SHOULD_REPORT)]),
+        (
+            rig.flow.faults(),
+            registers[usize::from(reg::SHOULD_REPORT)]
+        ),
         (faults, 1)
     );
 }

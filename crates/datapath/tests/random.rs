@@ -16,7 +16,10 @@ fn seeded_cases_agree_with_the_model() {
         }
     }
     // A generator whose programs are all refused would test nothing.
-    assert!(ran > cases / 10, "only {ran} of {cases} programs passed the check");
+    assert!(
+        ran > cases / 10,
+        "only {ran} of {cases} programs passed the check"
+    );
 }
 
 proptest! {

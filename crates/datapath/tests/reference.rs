@@ -19,7 +19,11 @@ fn basic() {
     for _ in 0..45 {
         let _ = rig.ack(ack_of(5));
     }
-    let fields: Vec<_> = rig.reports.iter().map(|(_, fields)| fields.as_slice()).collect();
+    let fields: Vec<_> = rig
+        .reports
+        .iter()
+        .map(|(_, fields)| fields.as_slice())
+        .collect();
     assert_eq!(fields, [[100, 20], [100, 20]]);
 }
 
@@ -186,7 +190,11 @@ fn timing() {
         let _ = rig.ack(ack_of(5));
     }
     // The program is taken into use with the first ACK, at 1.1 s.
-    let times: Vec<_> = rig.reports.iter().map(|(time, _)| time.as_micros()).collect();
+    let times: Vec<_> = rig
+        .reports
+        .iter()
+        .map(|(time, _)| time.as_micros())
+        .collect();
     assert_eq!(times, [4_200_000, 7_300_000]);
 }
 
@@ -225,7 +233,8 @@ fn update() {
         code.report();
     });
     let mut rig = Rig::new(&code);
-    let updates = [(Target::Cwnd, 42), (Target::Rate, 10)].map(|(target, value)| Update { target, value });
+    let updates =
+        [(Target::Cwnd, 42), (Target::Rate, 10)].map(|(target, value)| Update { target, value });
     rig.update(&updates).expect("built-in state");
     let outcome = rig.ack(ack_of(0));
     assert_eq!((outcome.cwnd, outcome.rate), (Some(42), Some(10)));
@@ -268,7 +277,10 @@ fn volatile_control() {
         code.set(flag, 0);
         code.fallthrough();
     });
-    code.when(|code| code.imm(Op::Gt, temp(0), BYTES_ACKED, 0), Code::report);
+    code.when(
+        |code| code.imm(Op::Gt, temp(0), BYTES_ACKED, 0),
+        Code::report,
+    );
     let mut rig = Rig::new(&code);
     let _ = rig.ack(ack_of(0));
     let _ = rig.ack(ack_of(1));
@@ -290,7 +302,10 @@ fn reset() {
         |code| code.imm(Op::Eq, temp(0), count, 3),
         |code| code.set(reg::SHOULD_RESET, 1),
     );
-    code.when(|code| code.imm(Op::Eq, temp(0), BYTES_ACKED, 9), Code::report);
+    code.when(
+        |code| code.imm(Op::Eq, temp(0), BYTES_ACKED, 9),
+        Code::report,
+    );
     let mut rig = Rig::new(&code);
     for _ in 0..4 {
         let _ = rig.ack(ack_of(0));

@@ -2,7 +2,8 @@
 
 use crate::support::programs::{BYTES_ACKED, Code, temp};
 use ccplane_datapath::{
-    Compat, Flow, Instr, Limits, MAX_INSTRS, Op, Program, ProgramTable, Reason, Signals, Transport, reg,
+    Compat, Flow, Instr, Limits, MAX_INSTRS, Op, Program, ProgramTable, Reason, Signals, Transport,
+    reg,
 };
 use ccplane_units::{Duration, Time};
 
@@ -80,18 +81,27 @@ impl Side {
             fallback_after: Duration::MAX,
             ..Limits::default()
         };
-        let mut table = ProgramTable::with_compat(limits, ccplane_datapath::Capabilities(u64::MAX), compat);
+        let mut table =
+            ProgramTable::with_compat(limits, ccplane_datapath::Capabilities(u64::MAX), compat);
         table.install(program).expect("there is room");
         let mut flow = Flow::new(Time::ZERO, 10_000);
-        let set = ccplane_datapath::Command::SetProgram { uid: 1, updates: &[] };
-        flow.apply(Time::ZERO, &set, &table).expect("it is installed");
+        let set = ccplane_datapath::Command::SetProgram {
+            uid: 1,
+            updates: &[],
+        };
+        flow.apply(Time::ZERO, &set, &table)
+            .expect("it is installed");
         let transport = Transport {
             cwnd: 10_000,
             rate: 0,
             ssthresh: u64::MAX,
             now: Time::ZERO,
         };
-        Side { table, flow, transport }
+        Side {
+            table,
+            flow,
+            transport,
+        }
     }
 
     /// What the transport and the agent get.
@@ -103,7 +113,9 @@ impl Side {
         };
         let outcome = self.flow.on_ack(&self.transport, &signals, &self.table);
         self.transport.cwnd = outcome.cwnd.unwrap_or(self.transport.cwnd);
-        let report = outcome.report.map(|_| self.flow.report(&self.table).to_vec());
+        let report = outcome
+            .report
+            .map(|_| self.flow.report(&self.table).to_vec());
         self.flow.report_queued(&self.table);
         (self.transport.cwnd, report)
     }
@@ -141,6 +153,9 @@ fn a_program_that_has_no_room_for_it_is_refused_with_the_reason() {
             code.report();
         }
     });
-    let refused = code.program(1).with_sticky_fallthrough().expect_err("it is full");
+    let refused = code
+        .program(1)
+        .with_sticky_fallthrough()
+        .expect_err("it is full");
     assert_eq!(refused.reason, Reason::TooManyInstrs);
 }

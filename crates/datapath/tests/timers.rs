@@ -109,7 +109,10 @@ fn a_guard_that_the_last_run_did_not_reach_keeps_its_time() {
     let mut code = Code::default();
     let which = code.volatile(0);
     // The first clause ends every run with an ACK that acknowledges something.
-    code.when(|code| code.imm(Op::Gt, temp(0), 0, 0), |code| code.set(which, 1));
+    code.when(
+        |code| code.imm(Op::Gt, temp(0), 0, 0),
+        |code| code.set(which, 1),
+    );
     code.when(
         |code| code.imm(Op::After, temp(0), reg::ONE, 10_000),
         |code| {
@@ -124,7 +127,10 @@ fn a_guard_that_the_last_run_did_not_reach_keeps_its_time() {
     let _ = rig.ack(ack_of(1448));
     assert_eq!(rig.flow.next_deadline(), Some(Time::from_micros(1_010_001)));
     rig.silence_us(10_000);
-    assert_eq!((report_times_ms(&rig), rig.last_report()), (vec![10], &[2][..]));
+    assert_eq!(
+        (report_times_ms(&rig), rig.last_report()),
+        (vec![10], &[2][..])
+    );
 }
 
 #[test]
@@ -148,7 +154,10 @@ fn a_body_that_moves_the_threshold_moves_the_time() {
 fn a_volatile_threshold_counts_from_its_initial_value_after_the_report() {
     let mut code = Code::default();
     let wait = code.volatile(2_000);
-    code.when(|code| code.imm(Op::Gt, temp(0), 0, 0), |code| code.set(wait, 8_000));
+    code.when(
+        |code| code.imm(Op::Gt, temp(0), 0, 0),
+        |code| code.set(wait, 8_000),
+    );
     code.when(
         |code| code.op(Op::After, temp(0), reg::ONE, wait),
         |code| {
@@ -204,7 +213,10 @@ fn setting_a_program_restarts_its_clock() {
 fn a_threshold_that_runs_ahead_of_micros_cannot_flood() {
     let mut code = Code::default();
     code.volatile(0);
-    code.when(|code| code.op(Op::After, temp(0), reg::ONE, reg::MICROS), |_| {});
+    code.when(
+        |code| code.op(Op::After, temp(0), reg::ONE, reg::MICROS),
+        |_| {},
+    );
     code.when(
         |code| code.imm(Op::After, temp(0), reg::ONE, 0),
         |code| {
@@ -213,7 +225,10 @@ fn a_threshold_that_runs_ahead_of_micros_cannot_flood() {
         },
     );
     let mut rig = started(&code);
-    assert!(rig.silence_us(100_000) <= 1_001, "at most one call in 100 µs");
+    assert!(
+        rig.silence_us(100_000) <= 1_001,
+        "at most one call in 100 µs"
+    );
 }
 
 #[test]
@@ -246,7 +261,10 @@ fn a_report_that_could_not_be_queued_loses_nothing() {
     rig.silence_us(25_000);
     for _ in 0..3 {
         let outcome = rig.ack(ack_of(1448));
-        assert!(outcome.report.is_some(), "asked for again until it is queued");
+        assert!(
+            outcome.report.is_some(),
+            "asked for again until it is queued"
+        );
     }
     rig.queue = true;
     let _ = rig.ack(Signals {

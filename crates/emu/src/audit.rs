@@ -52,7 +52,9 @@ const LONGEST_NS: u64 = 60_000_000_000;
 impl Lateness {
     pub(crate) fn new() -> Lateness {
         let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3);
-        Lateness(histogram.expect("constant bounds that the histogram accepts: 1 <= low, 2 low <= high, digits <= 5"))
+        Lateness(histogram.expect(
+            "constant bounds that the histogram accepts: 1 <= low, 2 low <= high, digits <= 5",
+        ))
     }
 
     pub(crate) fn record(&mut self, late: Duration) {
@@ -68,7 +70,11 @@ impl Lateness {
             lateness_p50: quantile(0.5),
             lateness_p99,
             lateness_max: Duration::from_nanos(self.0.max()),
-            late_fraction: if self.0.is_empty() { 0.0 } else { 1.0 - in_time },
+            late_fraction: if self.0.is_empty() {
+                0.0
+            } else {
+                1.0 - in_time
+            },
             own_drops,
             tun_drops,
             ok: lateness_p99 <= bounds.lateness_p99 && own_drops + tun_drops <= bounds.drops,
@@ -92,12 +98,18 @@ mod tests {
             lateness.record(Duration::from_millis(5));
         }
         let audit = lateness.audit(0, 0, &bounds);
-        assert!(audit.ok && (audit.late_fraction - 0.01).abs() < 1e-9, "{audit:?}");
+        assert!(
+            audit.ok && (audit.late_fraction - 0.01).abs() < 1e-9,
+            "{audit:?}"
+        );
         assert_eq!(audit.lateness_p50.as_micros(), 20);
         assert_eq!(audit.lateness_max.as_millis(), 5);
         assert!(!lateness.audit(1, 0, &bounds).ok && !lateness.audit(0, 1, &bounds).ok);
         assert!(lateness.audit(1, 1, &Bounds { drops: 2, ..bounds }).ok);
         lateness.record(Duration::from_millis(5));
-        assert!(!lateness.audit(0, 0, &bounds).ok, "the 99th percentile is late");
+        assert!(
+            !lateness.audit(0, 0, &bounds).ok,
+            "the 99th percentile is late"
+        );
     }
 }

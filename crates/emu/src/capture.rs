@@ -60,9 +60,17 @@ pub(crate) struct Sight {
 
 impl Sight {
     /// What is to be logged of a packet, whose frame is what the link has in front and the rest.
-    pub(crate) fn of(stored: &Stored, (lead, frame): (&[u8], &[u8]), packet: &Packet, way: Way, at: Time) -> Sight {
+    pub(crate) fn of(
+        stored: &Stored,
+        (lead, frame): (&[u8], &[u8]),
+        packet: &Packet,
+        way: Way,
+        at: Time,
+    ) -> Sight {
         let mut room = Head::default();
-        let pieces = stored.frame.completed(frame, packet.index, packet.marked, &mut room);
+        let pieces = stored
+            .frame
+            .completed(frame, packet.index, packet.marked, &mut room);
         let mut head = [0; KEPT];
         let mut kept = 0;
         // What cannot be cut off is logged by its length alone.
@@ -132,13 +140,19 @@ pub(crate) struct Tap {
 impl Tap {
     /// Makes the file, or empties it, and starts to write. `began` is what the wall clock said at time zero, since 1970; `lead` is what
     /// the link has in front of each frame.
-    pub(crate) fn start(path: &Path, config: &Config, began: Duration, lead: usize) -> Result<Tap, Error> {
+    pub(crate) fn start(
+        path: &Path,
+        config: &Config,
+        began: Duration,
+        lead: usize,
+    ) -> Result<Tap, Error> {
         let failed = |source| Error::Log {
             path: path.into(),
             source,
         };
         let file = File::create(path).map_err(failed)?;
-        let mut file = file::Writer::new(io::BufWriter::new(file), config, began, lead > 0).map_err(failed)?;
+        let mut file =
+            file::Writer::new(io::BufWriter::new(file), config, began, lead > 0).map_err(failed)?;
         let (full, filled) = sync_channel::<Vec<Sight>>(BATCHES);
         let (emptied, empty) = channel();
         let writer = thread::Builder::new()
@@ -190,13 +204,18 @@ impl Tap {
 
     /// Hands over what is enough for a batch, or old.
     pub(crate) fn pass_on(&mut self, now: Time) {
-        if self.batch.len() >= BATCH || (!self.batch.is_empty() && now.since(self.since) >= PATIENCE) {
+        if self.batch.len() >= BATCH
+            || (!self.batch.is_empty() && now.since(self.since) >= PATIENCE)
+        {
             self.flush();
         }
     }
 
     fn flush(&mut self) {
-        let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+        let next = self
+            .empty
+            .try_recv()
+            .unwrap_or_else(|_| Vec::with_capacity(BATCH));
         match self.full.try_send(std::mem::replace(&mut self.batch, next)) {
             Ok(()) => {}
             Err(TrySendError::Full(mut batch) | TrySendError::Disconnected(mut batch)) => {

@@ -12,7 +12,9 @@ pub(crate) struct Clock {
 impl Clock {
     /// A clock that is at zero now.
     pub(crate) fn start() -> Clock {
-        Clock { epoch: monotonic_ns() }
+        Clock {
+            epoch: monotonic_ns(),
+        }
     }
 
     /// Time since the start.
@@ -41,8 +43,13 @@ fn monotonic_ns() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the clock of the emulator's driver")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock of the emulator's driver"
+)]
 fn read(clock: ClockId) -> u64 {
     // These clocks exist on every Linux, and are not before zero.
-    clock_gettime(clock).map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+    clock_gettime(clock).map_or(0, |t| {
+        t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+    })
 }

@@ -97,7 +97,9 @@ impl fmt::Display for LinkConfig {
         match &self.line {
             LineSpec::Constant(rate) => write!(f, "rate {rate}"),
             LineSpec::Trace(trace) => write!(f, "trace of {} on average", trace.mean_rate()),
-            LineSpec::Piecewise(line) => write!(f, "rate in pieces of at most {}", line.mean_rate()),
+            LineSpec::Piecewise(line) => {
+                write!(f, "rate in pieces of at most {}", line.mean_rate())
+            }
             LineSpec::Unlimited => f.write_str("rate unlimited"),
         }?;
         let reorder = if self.reorder { " reorder" } else { "" };
@@ -108,7 +110,10 @@ impl fmt::Display for LinkConfig {
             loss,
             ..
         } = self;
-        write!(f, " delay {delay} jitter {jitter}{reorder} queue {queue} loss {loss}")
+        write!(
+            f,
+            " delay {delay} jitter {jitter}{reorder} queue {queue} loss {loss}"
+        )
     }
 }
 

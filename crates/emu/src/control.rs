@@ -77,10 +77,13 @@ impl Progress {
 
 impl Control {
     pub(crate) fn new(links: [&LinkConfig; 2]) -> Result<Control, Error> {
-        let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(|e| Error::System {
-            what: "make an event descriptor",
-            source: e.into(),
-        })?;
+        let wake =
+            EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(|e| {
+                Error::System {
+                    what: "make an event descriptor",
+                    source: e.into(),
+                }
+            })?;
         Ok(Control(Arc::new(Shared {
             wake,
             stop: AtomicBool::new(false),
@@ -168,7 +171,11 @@ impl Control {
     /// What a direction has done so far.
     pub fn progress(&self, way: Way) -> Progress {
         let mut progress = Progress::default();
-        for (counter, published) in progress.counters().into_iter().zip(&self.0.progress[way.index()]) {
+        for (counter, published) in progress
+            .counters()
+            .into_iter()
+            .zip(&self.0.progress[way.index()])
+        {
             *counter = published.load(Ordering::Relaxed);
         }
         progress
@@ -198,7 +205,8 @@ impl Control {
 
     /// Changes asked for since the last call, in order. Called for every packet: a load where there is none.
     pub(crate) fn take_changes(&self) -> Vec<(Way, Change)> {
-        if !self.0.pending.load(Ordering::Acquire) || !self.0.pending.swap(false, Ordering::AcqRel) {
+        if !self.0.pending.load(Ordering::Acquire) || !self.0.pending.swap(false, Ordering::AcqRel)
+        {
             return Vec::new();
         }
         std::mem::take(&mut self.settings().changes)
@@ -206,7 +214,10 @@ impl Control {
 
     fn settings(&self) -> MutexGuard<'_, Settings> {
         // Nothing panics while it holds the lock, and half a change would do no harm.
-        self.0.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .settings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self) {

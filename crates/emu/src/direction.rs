@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 
 use ccplane_host::{Frame, Head, Headers, Malformed, Packet, Store};
-use ccplane_qdisc::{Delay, DelayModel, DropReason, Drops, Ecn, LineSpec, Loss, LossModel, Packet as _};
+use ccplane_qdisc::{
+    Delay, DelayModel, DropReason, Drops, Ecn, LineSpec, Loss, LossModel, Packet as _,
+};
 use ccplane_units::{Duration, Time};
 
 use crate::LinkConfig;
@@ -71,7 +73,13 @@ pub(crate) struct Run<'a> {
 
 impl Direction {
     /// An empty link.
-    pub(crate) fn new(config: &LinkConfig, link: Link, window: Duration, store: Store, log: LinkLog) -> Direction {
+    pub(crate) fn new(
+        config: &LinkConfig,
+        link: Link,
+        window: Duration,
+        store: Store,
+        log: LinkLog,
+    ) -> Direction {
         Direction {
             up: true,
             loss: Loss::with_model(config.loss, config.seeds.loss),
@@ -168,7 +176,11 @@ impl Direction {
             self.look(departed);
             self.kept.see(&packet, None);
             let due = self.delay.arrives(departed);
-            let leaving = Leaving { packet, departed, due };
+            let leaving = Leaving {
+                packet,
+                departed,
+                due,
+            };
             match self.leaving.back() {
                 Some(last) if last.due > due => {
                     let place = self.leaving.partition_point(|other| other.due <= due);
@@ -185,7 +197,10 @@ impl Direction {
         if run.is_some() && !self.delay.reorders() {
             return run;
         }
-        let behind = self.link.next_ready().map(|ready| ready + self.delay.least());
+        let behind = self
+            .link
+            .next_ready()
+            .map(|ready| ready + self.delay.least());
         run.into_iter().chain(behind).min()
     }
 
@@ -196,7 +211,9 @@ impl Direction {
         let packets = self.kept.store.get(first.packet.frame).frame.packets();
         let last = self.leaving.get(usize::from(packets) - 1);
         let whole = last.filter(|last| {
-            first.packet.index == 0 && last.packet.frame == first.packet.frame && self.together(first, last)
+            first.packet.index == 0
+                && last.packet.frame == first.packet.frame
+                && self.together(first, last)
         });
         Some(whole.map_or(first.due, |last| last.due))
     }
@@ -220,7 +237,10 @@ impl Direction {
         };
         let count = (0..).zip(&self.leaving).take_while(follows).count() as u16;
         let Packet {
-            frame, index, marked, ..
+            frame,
+            index,
+            marked,
+            ..
         } = first.packet;
         let store = &self.kept.store;
         let run = index..index + count;
@@ -308,7 +328,9 @@ impl Kept {
             (sight.dropped, sight.backlog) = (dropped, watch.backlog);
             if let Some(watch) = &mut self.watch {
                 let id = (packet.frame, packet.index);
-                watch.order.on_gone(packet.flow_hash(), id, sight, &mut watch.seen);
+                watch
+                    .order
+                    .on_gone(packet.flow_hash(), id, sight, &mut watch.seen);
             }
         }
     }
@@ -318,7 +340,11 @@ impl Drops<Packet> for Kept {
     fn dropped(&mut self, packet: Packet, reason: DropReason) {
         self.see(&packet, Some(reason));
         self.log.ecn_drops += u64::from(reason != DropReason::Lost && packet.ecn() != Ecn::NotEct);
-        let record = Record::new(self.store.get(packet.frame), packet.bytes, Fate::Dropped(reason));
+        let record = Record::new(
+            self.store.get(packet.frame),
+            packet.bytes,
+            Fate::Dropped(reason),
+        );
         self.log.add(record);
         self.store.let_go(packet.frame, 1);
     }
@@ -383,7 +409,8 @@ mod tests {
             queue: queue.parse().expect("a queue"),
             ..LinkConfig::default()
         };
-        let link = Link::new(Way::Forward, &config, Duration::from_millis(10), 1_500).expect("possible");
+        let link =
+            Link::new(Way::Forward, &config, Duration::from_millis(10), 1_500).expect("possible");
         Direction::new(
             &config,
             link,
@@ -394,9 +421,19 @@ mod tests {
     }
 
     /// Puts a super-packet of TCP over IPv4 into the link, its packets numbered from `first` by their sequence numbers.
-    fn put(link: &mut Direction, now: Time, flow: u8, first: u32, packets: u16, size: u16, capable: bool) {
+    fn put(
+        link: &mut Direction,
+        now: Time,
+        flow: u8,
+        first: u32,
+        packets: u16,
+        size: u16,
+        capable: bool,
+    ) {
         let length = 10 + 40 + usize::from(packets * size);
-        let room = link.room(ccplane_host::LONGEST_FRAME).expect("memory enough");
+        let room = link
+            .room(ccplane_host::LONGEST_FRAME)
+            .expect("memory enough");
         room[..length].fill(flow);
         // The checksum is partial, the kind TCPv4, the transport header after 20 bytes.
         let kind = u8::from(packets > 1);
@@ -419,13 +456,23 @@ mod tests {
         while let Some(Run { pieces, count, .. }) = link.next_run(now, &mut head) {
             let bytes = pieces.concat();
             let frame = Frame::of(&bytes).expect("well formed");
-            assert_eq!(frame.packets(), count, "what is written is what was counted");
+            assert_eq!(
+                frame.packets(),
+                count,
+                "what is written is what was counted"
+            );
             let packet = Frame::packet(&bytes);
-            let (flow, sequence) = (packet[20], u32::from_be_bytes([24, 25, 26, 27].map(|i| packet[i])));
+            let (flow, sequence) = (
+                packet[20],
+                u32::from_be_bytes([24, 25, 26, 27].map(|i| packet[i])),
+            );
             let marked = packet[1] & 0b11 == 0b11;
             let mut sizes = 0;
             for (index, leaving) in (0..count).zip(&link.leaving) {
-                assert_eq!(u32::from(frame.bytes(index)), u32::from(leaving.packet.bytes));
+                assert_eq!(
+                    u32::from(frame.bytes(index)),
+                    u32::from(leaving.packet.bytes)
+                );
                 taken.push((leaving.due, flow, sequence + sizes, marked));
                 sizes += u32::from(frame.bytes(index)) - 40;
             }
@@ -513,7 +560,10 @@ mod tests {
     fn a_super_packet_passes_whole_where_the_line_is_fast_and_in_packets_where_it_is_slow() {
         let handed_over = |rate: u64, gso: Gso| {
             let mut link = direction("droptail:inf", (0, false), gso);
-            link.set_line(Time::ZERO, &LineSpec::Constant(Rate::from_bits_per_sec(rate)));
+            link.set_line(
+                Time::ZERO,
+                &LineSpec::Constant(Rate::from_bits_per_sec(rate)),
+            );
             put(&mut link, Time::ZERO, 1, 0, 40, 1_400, false);
             let mut times = Vec::new();
             let mut head = Head::default();
@@ -544,7 +594,10 @@ mod tests {
         link.set_delay(Time::from_micros(1_500), DelayModel::Fixed(Duration::ZERO));
         let mut taken = Vec::new();
         take(&mut link, Time::from_micros(2_500), &mut taken);
-        link.set_delay(Time::from_micros(2_600), DelayModel::Fixed(Duration::from_millis(10)));
+        link.set_delay(
+            Time::from_micros(2_600),
+            DelayModel::Fixed(Duration::from_millis(10)),
+        );
         take(&mut link, Time::MAX, &mut taken);
         let dues: Vec<_> = taken.iter().map(|packet| packet.0.as_micros()).collect();
         assert_eq!(dues, [6_000, 6_000, 13_000]);
@@ -573,7 +626,13 @@ mod tests {
             ..LinkConfig::default()
         };
         let link = Link::new(Way::Forward, &config, Duration::ZERO, 1_500).expect("possible");
-        let mut link = Direction::new(&config, link, Gso::Auto.window(), Store::new(1), LinkLog::new(0));
+        let mut link = Direction::new(
+            &config,
+            link,
+            Gso::Auto.window(),
+            Store::new(1),
+            LinkLog::new(0),
+        );
         let now = Time::from_micros(7);
         put(&mut link, now, 1, 0, 8, 1_000, false);
         assert_eq!(link.next_due(), Some(now));

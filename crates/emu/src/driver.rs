@@ -85,7 +85,11 @@ impl Driver {
         let (mut handovers, drops) = (0, link.log().queue_drops);
         link.advance(now);
         while handovers < BATCH
-            && let Some(Run { lead, pieces, count }) = link.next_run(now, &mut head)
+            && let Some(Run {
+                lead,
+                pieces,
+                count,
+            }) = link.next_run(now, &mut head)
         {
             if device.write(lead, pieces).is_err() {
                 self.own_drops += u64::from(count);
@@ -195,6 +199,8 @@ impl Driver {
             self.control.awake();
         }
         let readable = [forward, reverse];
-        Ok(Way::BOTH.into_iter().filter(move |way| readable[way.index()]))
+        Ok(Way::BOTH
+            .into_iter()
+            .filter(move |way| readable[way.index()]))
     }
 }

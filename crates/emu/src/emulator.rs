@@ -43,7 +43,11 @@ impl Emulator {
         // What cannot be is refused before anything is made.
         path::limits(&config)?;
         ccplane_host::sweep();
-        let id = format!("{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
+        let id = format!(
+            "{}-{}",
+            std::process::id(),
+            STARTED.fetch_add(1, Ordering::Relaxed)
+        );
         let sender = Namespace::create(&format!("ccplane-{id}-snd"))?;
         let receiver = Namespace::create(&format!("ccplane-{id}-rcv"))?;
         let mut addresses = V4.map(|address| vec![(address, 30)]);
@@ -62,7 +66,11 @@ impl Emulator {
             device: DEVICE.into(),
         });
         let path = Path::start(&config, ends, devices)?;
-        Ok(Emulator { path, sender, receiver })
+        Ok(Emulator {
+            path,
+            sender,
+            receiver,
+        })
     }
 
     /// The namespace where the forward direction begins.

@@ -24,7 +24,9 @@ pub enum Error {
         source: QueueSpecError,
     },
     /// A rate of zero.
-    #[error("{way} link: a rate of 0 never delivers anything; give a rate above 0 (to cut the link, use loss 100%)")]
+    #[error(
+        "{way} link: a rate of 0 never delivers anything; give a rate above 0 (to cut the link, use loss 100%)"
+    )]
     ZeroRate {
         /// Which direction.
         way: Way,

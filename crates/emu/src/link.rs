@@ -24,7 +24,12 @@ pub(crate) enum Link {
 impl Link {
     /// An empty link on a path of this round-trip time; a trace begins at time zero. The error is what makes it
     /// impossible.
-    pub(crate) fn new(way: Way, config: &LinkConfig, rtt: Duration, mtu: u32) -> Result<Link, Error> {
+    pub(crate) fn new(
+        way: Way,
+        config: &LinkConfig,
+        rtt: Duration,
+        mtu: u32,
+    ) -> Result<Link, Error> {
         let rate = config.line.mean_rate();
         if rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
             return Err(Error::ZeroRate { way });
@@ -37,14 +42,22 @@ impl Link {
                 waiting: VecDeque::new(),
             },
             None => {
-                let queue = config.queue.build(rate, rtt, mtu, config.seeds.queue).map_err(failed)?;
+                let queue = config
+                    .queue
+                    .build(rate, rtt, mtu, config.seeds.queue)
+                    .map_err(failed)?;
                 Link::Any(Box::new(Shaped::new(queue, &config.line, Time::ZERO)))
             }
         })
     }
 
     /// Takes a packet in, or drops it or another.
-    pub(crate) fn enqueue(&mut self, now: Time, mut packet: Packet, drops: &mut impl Drops<Packet>) {
+    pub(crate) fn enqueue(
+        &mut self,
+        now: Time,
+        mut packet: Packet,
+        drops: &mut impl Drops<Packet>,
+    ) {
         match self {
             Link::Fifo { link, waiting } => match link.admit(now, packet.bytes(), 0) {
                 Ok(admitted) => {
@@ -70,7 +83,11 @@ impl Link {
     }
 
     /// The next packet that has left by `now` and when it did. `None` says that there is none so far.
-    pub(crate) fn take(&mut self, now: Time, drops: &mut impl Drops<Packet>) -> Option<(Packet, Time)> {
+    pub(crate) fn take(
+        &mut self,
+        now: Time,
+        drops: &mut impl Drops<Packet>,
+    ) -> Option<(Packet, Time)> {
         match self {
             Link::Fifo { link, waiting } => {
                 link.head().filter(|(departs, _)| *departs <= now)?;

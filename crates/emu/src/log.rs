@@ -166,12 +166,18 @@ mod tests {
         log.add(record(Fate::Dropped(DropReason::Full)));
         log.add(record(Fate::Dropped(DropReason::Lost)));
         assert_eq!((log.len(), log.not_kept), (PIECE + 1, 1));
-        assert_eq!((log.delivered, log.queue_drops, log.losses), (PIECE as u64, 1, 1));
+        assert_eq!(
+            (log.delivered, log.queue_drops, log.losses),
+            (PIECE as u64, 1, 1)
+        );
         assert_eq!(log.delivered_bytes, PIECE as u64 * 100);
         let first = log.records().next().expect("it is kept");
         assert_eq!(first.sojourn(), Some(Duration::from_micros(3)));
         assert_eq!((first.source_port, first.destination_port), (1, 2));
         let last = log.records().last().expect("it is kept");
-        assert_eq!((last.sojourn(), last.fate()), (None, Fate::Dropped(DropReason::Full)));
+        assert_eq!(
+            (last.sojourn(), last.fate()),
+            (None, Fate::Dropped(DropReason::Full))
+        );
     }
 }

@@ -37,11 +37,18 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// A relay at `address`, if this host's names come from loopback. `id` names its file.
-    pub(crate) fn start(resolv_conf: &str, address: Ipv4Addr, id: &str) -> io::Result<Option<Relay>> {
+    pub(crate) fn start(
+        resolv_conf: &str,
+        address: Ipv4Addr,
+        id: &str,
+    ) -> io::Result<Option<Relay>> {
         let Some(server) = on_loopback(resolv_conf) else {
             return Ok(None);
         };
-        let (server, here) = (SocketAddr::new(server, DNS), SocketAddr::from((address, DNS)));
+        let (server, here) = (
+            SocketAddr::new(server, DNS),
+            SocketAddr::from((address, DNS)),
+        );
         let stop = Arc::new(AtomicBool::new(false));
         let file = remote::resolv_conf_of(id);
         let udp = UdpSocket::bind(here)?;
@@ -94,12 +101,15 @@ fn with_server(resolv_conf: &str, server: IpAddr) -> String {
 
 /// Relays datagrams: each question from a socket of its own, so that its answer finds back.
 fn datagrams(here: &UdpSocket, server: SocketAddr, stop: &AtomicBool) {
-    let mut asked: std::collections::VecDeque<(UdpSocket, SocketAddr)> = std::collections::VecDeque::new();
+    let mut asked: std::collections::VecDeque<(UdpSocket, SocketAddr)> =
+        std::collections::VecDeque::new();
     let mut buffer = vec![0; LONGEST];
     while !stop.load(Ordering::Relaxed) {
         let readable: Vec<bool> = {
             let sockets = std::iter::once(here).chain(asked.iter().map(|(socket, _)| socket));
-            let mut polled: Vec<PollFd<'_>> = sockets.map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN)).collect();
+            let mut polled: Vec<PollFd<'_>> = sockets
+                .map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN))
+                .collect();
             if poll(&mut polled, PollTimeout::from(LOOK)).is_err() {
                 continue;
             }
@@ -190,11 +200,20 @@ mod tests {
     #[test]
     fn only_a_server_on_loopback_needs_a_relay() {
         assert_eq!(on_loopback("# none\nsearch example.org\n"), None);
-        assert_eq!(on_loopback("nameserver 192.0.2.1\nnameserver 127.0.0.1\n"), None);
+        assert_eq!(
+            on_loopback("nameserver 192.0.2.1\nnameserver 127.0.0.1\n"),
+            None
+        );
         let text = "search example.org\nnameserver 127.0.0.53\noptions edns0\n";
-        assert_eq!(on_loopback(text), Some("127.0.0.53".parse().expect("an address")));
+        assert_eq!(
+            on_loopback(text),
+            Some("127.0.0.53".parse().expect("an address"))
+        );
         let ours = with_server(text, "100.64.0.1".parse().expect("an address"));
-        assert_eq!(ours, "search example.org\noptions edns0\nnameserver 100.64.0.1\n");
+        assert_eq!(
+            ours,
+            "search example.org\noptions edns0\nnameserver 100.64.0.1\n"
+        );
     }
 
     #[test]
@@ -206,12 +225,15 @@ mod tests {
         let udp = UdpSocket::bind(here).expect("a port");
         let tcp = TcpListener::bind(here).expect("a port");
         tcp.set_nonblocking(true).expect("it can");
-        let [udp_at, tcp_at] = [udp.local_addr(), tcp.local_addr()].map(|address| address.expect("it has one"));
+        let [udp_at, tcp_at] =
+            [udp.local_addr(), tcp.local_addr()].map(|address| address.expect("it has one"));
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| datagrams(&udp, address, &stop));
             scope.spawn(|| connections(&tcp, address, &stop));
-            let clients: Vec<UdpSocket> = (0..3).map(|_| ask(udp_at, b"who").expect("it is sent")).collect();
+            let clients: Vec<UdpSocket> = (0..3)
+                .map(|_| ask(udp_at, b"who").expect("it is sent"))
+                .collect();
             let mut room = [0; 16];
             for n in 0..clients.len() {
                 let (length, from) = server.recv_from(&mut room).expect("a question");
@@ -230,12 +252,19 @@ mod tests {
 
             let mut client = TcpStream::connect(tcp_at).expect("the relay");
             client.write_all(b"long question").expect("it is sent");
-            client.shutdown(std::net::Shutdown::Write).expect("it is open");
+            client
+                .shutdown(std::net::Shutdown::Write)
+                .expect("it is open");
             let (mut asked, _) = stream_server.accept().expect("the relay's connection");
             let text = io::read_to_string(&mut asked).expect("the question");
-            asked.write_all(text.to_uppercase().as_bytes()).expect("the answer");
+            asked
+                .write_all(text.to_uppercase().as_bytes())
+                .expect("the answer");
             drop(asked);
-            assert_eq!(io::read_to_string(&mut client).expect("the answer"), "LONG QUESTION");
+            assert_eq!(
+                io::read_to_string(&mut client).expect("the answer"),
+                "LONG QUESTION"
+            );
             stop.store(true, Ordering::Relaxed);
         });
     }

@@ -2,7 +2,9 @@
 
 use std::thread::{self, JoinHandle};
 
-use ccplane_host::{Frame, InterfaceStats, LONGEST_FRAME, Namespace, Offload, Store, interface_stats};
+use ccplane_host::{
+    Frame, InterfaceStats, LONGEST_FRAME, Namespace, Offload, Store, interface_stats,
+};
 use ccplane_qdisc::Limit;
 use ccplane_units::{Duration, Time};
 
@@ -63,7 +65,11 @@ pub(crate) struct Path {
 
 impl Path {
     /// Starts the thread; the forward direction goes from the first device to the second.
-    pub(crate) fn start(config: &Config, ends: [End; 2], devices: [impl Into<Device>; 2]) -> Result<Path, Error> {
+    pub(crate) fn start(
+        config: &Config,
+        ends: [End; 2],
+        devices: [impl Into<Device>; 2],
+    ) -> Result<Path, Error> {
         let limits = limits(config)?;
         let before = [ends[0].stats()?, ends[1].stats()?];
         let control = Control::new([&config.forward, &config.reverse])?;
@@ -109,9 +115,15 @@ impl Path {
         let tun_drops: u64 = after
             .iter()
             .zip(&self.before)
-            .map(|(after, before)| after.tx_dropped - before.tx_dropped + after.rx_dropped - before.rx_dropped)
+            .map(|(after, before)| {
+                after.tx_dropped - before.tx_dropped + after.rx_dropped - before.rx_dropped
+            })
             .sum();
-        let ran = self.clock.now().since(Time::ZERO).max(Duration::from_nanos(1));
+        let ran = self
+            .clock
+            .now()
+            .since(Time::ZERO)
+            .max(Duration::from_nanos(1));
         let mut tap = driver.tap;
         if let Some(tap) = &mut tap {
             for seen in driver.links.iter_mut().filter_map(Direction::seen_at_end) {
@@ -120,7 +132,9 @@ impl Path {
         }
         let [forward, reverse] = driver.links;
         Ok(EmuReport {
-            audit: driver.lateness.audit(driver.own_drops, tun_drops, &self.bounds),
+            audit: driver
+                .lateness
+                .audit(driver.own_drops, tun_drops, &self.bounds),
             capture: tap.map(capture::Tap::finish),
             forward: forward.finish(),
             reverse: reverse.finish(),
@@ -206,7 +220,12 @@ pub(crate) fn offload(config: &Config) -> Offload {
 }
 
 /// The thread's state before it starts.
-fn driver(config: &Config, clock: Clock, control: Control, devices: [Device; 2]) -> Result<Driver, Error> {
+fn driver(
+    config: &Config,
+    clock: Clock,
+    control: Control,
+    devices: [Device; 2],
+) -> Result<Driver, Error> {
     let rtt = config.forward.delay + config.reverse.delay;
     let lead = devices[0].lead();
     let direction = |way, link: &LinkConfig| {

@@ -50,7 +50,10 @@ pub fn list() -> Vec<String> {
 
 /// Sends a request (`set rate 48mbit`, `show`) to an emulation and gives its answer.
 pub fn ask(id: &str, request: &str) -> Result<String, Error> {
-    let refused = |reason: String| Error::Remote { id: id.into(), reason };
+    let refused = |reason: String| Error::Remote {
+        id: id.into(),
+        reason,
+    };
     let exchange = || -> io::Result<String> {
         let mut stream = UnixStream::connect(path_of(id))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -90,7 +93,10 @@ impl Remote {
             what: "open the control socket in /run/ccplane",
             source,
         };
-        let folder = fs::DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORY);
+        let folder = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(DIRECTORY);
         folder.map_err(failed)?;
         // Removes what an earlier process of the same number left.
         list();
@@ -203,5 +209,9 @@ fn show(control: &Control) -> String {
             done.delivered, done.marks, done.queue_drops, done.losses, done.backlog_bytes
         )
     };
-    format!("{}\n{}", line("up", Way::Forward), line("down", Way::Reverse))
+    format!(
+        "{}\n{}",
+        line("up", Way::Forward),
+        line("down", Way::Reverse)
+    )
 }

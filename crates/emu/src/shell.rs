@@ -78,8 +78,12 @@ pub struct ShellReport {
 impl ShellReport {
     /// The exit code to pass on: the command's own, or as in a shell 128 and the number of the signal that ended it.
     pub fn exit_code(&self) -> u8 {
-        let code = self.status.code().or(self.status.signal().map(|signal| 128 + signal));
-        code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+        let code = self
+            .status
+            .code()
+            .or(self.status.signal().map(|signal| 128 + signal));
+        code.and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(u8::MAX)
     }
 }
 
@@ -145,7 +149,8 @@ pub fn shell(
     command.env(HOST_VARIABLE, known_host.to_string());
     namespace.confine(ccplane_host::die_with_parent(command))?;
     if let Some(relay) = outside.as_ref().and_then(|outside| outside.names.as_ref()) {
-        ccplane_host::with_file_over(command, &relay.resolv_conf, RESOLV_CONF.as_ref()).map_err(no_names)?;
+        ccplane_host::with_file_over(command, &relay.resolv_conf, RESOLV_CONF.as_ref())
+            .map_err(no_names)?;
     }
     let status = run(command, &signals)?;
     drop(remote);
@@ -168,7 +173,9 @@ fn no_names(source: io::Error) -> Error {
 /// The host behind the outer link, where this process is inside one: it has the variable and the device.
 fn outer_host() -> Option<Ipv4Addr> {
     let host = std::env::var(HOST_VARIABLE).ok()?.parse().ok()?;
-    let inside = getifaddrs().ok()?.any(|interface| interface.interface_name == DEVICE);
+    let inside = getifaddrs()
+        .ok()?
+        .any(|interface| interface.interface_name == DEVICE);
     inside.then_some(host)
 }
 
@@ -217,7 +224,10 @@ fn run(command: &mut Command, signals: &Signals) -> Result<ExitStatus, Error> {
             // Without its signals it would be out of control.
             let _ = kill(pid, Signal::SIGKILL);
         }
-        let status = waiting.join().map_err(|_| Error::Panicked)?.map_err(failed)?;
+        let status = waiting
+            .join()
+            .map_err(|_| Error::Panicked)?
+            .map_err(failed)?;
         passed.map(|()| status).map_err(failed)
     })
 }
@@ -231,11 +241,17 @@ struct Signals {
 impl Signals {
     fn block() -> Result<Signals, Error> {
         let mut signals = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP] {
+        for signal in [
+            Signal::SIGINT,
+            Signal::SIGQUIT,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+        ] {
             signals.add(signal);
         }
-        let arrived = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-            .map_err(|e| failed(e.into()))?;
+        let arrived =
+            SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+                .map_err(|e| failed(e.into()))?;
         let before = signals
             .thread_swap_mask(SigmaskHow::SIG_BLOCK)
             .map_err(|e| failed(e.into()))?;

@@ -79,7 +79,9 @@ impl Waiter {
         self.owed += self.passed(now) / WORK_FOR_REST;
         let until_due = due.since(now);
         match self.timing {
-            Timing::Balanced if until_due > Duration::ZERO => until_due.max((self.woken + QUANTUM).since(now)),
+            Timing::Balanced if until_due > Duration::ZERO => {
+                until_due.max((self.woken + QUANTUM).since(now))
+            }
             Timing::Balanced => Duration::ZERO,
             Timing::Precise => {
                 let gap = until_due.saturating_sub(SPIN).min(LONGEST_REST);
@@ -130,7 +132,11 @@ mod tests {
         let mut waiter = Waiter::new(Timing::Precise);
         let mut now = Time::from_micros(1_000);
         waiter.woke(now);
-        assert_eq!(waiter.sleep(now, now + US(10_000)), Duration::ZERO, "nothing owed");
+        assert_eq!(
+            waiter.sleep(now, now + US(10_000)),
+            Duration::ZERO,
+            "nothing owed"
+        );
         now += US(2_000);
         assert_eq!(
             waiter.sleep(now, now + US(8_000)),
@@ -156,7 +162,10 @@ mod tests {
                     }
                 }
             }
-            assert!((55_000..70_000).contains(&slept), "{gap}: {slept} us of rest");
+            assert!(
+                (55_000..70_000).contains(&slept),
+                "{gap}: {slept} us of rest"
+            );
             assert!(latest <= late_at_most, "{gap}: {latest} us late");
         }
     }

@@ -14,7 +14,9 @@ use ccplane_emu::qdisc::LineSpec;
 use ccplane_emu::{Config, EmuReport, Emulator, Gso, LinkConfig, Timing};
 use ccplane_units::Duration;
 use common::{emulate, may_run, rate, sockets};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
+};
 
 /// The `at`-th byte of a stream that has no period a packet's length could hide in.
 fn byte(at: usize) -> u8 {
@@ -37,7 +39,9 @@ fn connect(emulator: &Emulator, to: IpAddr) -> (TcpStream, TcpStream) {
     own.set_sysctl("net/ipv4/tcp_congestion_control", "reno")
         .expect("every kernel has it");
     let listener = emulator.receiver_ns().run(|| TcpListener::bind((to, 0)));
-    let listener = listener.expect("our own namespace").expect("its address is there");
+    let listener = listener
+        .expect("our own namespace")
+        .expect("its address is there");
     let to = listener.local_addr().expect("bound");
     let sender = emulator.sender_ns().run(|| TcpStream::connect(to));
     let sender = sender.expect("our own namespace").expect("it listens");
@@ -103,7 +107,10 @@ fn transfers_arrive_intact_however_their_packets_are_cut() {
         }
         let report = emulator.finish().expect("it ran");
         let log = &report.forward;
-        assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + log.inside);
+        assert_eq!(
+            log.arrived,
+            log.delivered + log.queue_drops + log.losses + log.inside
+        );
         let together = log.delivered as f64 / log.handovers as f64;
         match gso {
             Gso::Off => assert_eq!(log.delivered, log.handovers),
@@ -153,7 +160,10 @@ fn paced(line: &str, packets: usize, timing: Timing) -> Option<f64> {
     let (sender, receiver) = sockets(&emulator);
     setsockopt(&sender, sockopt::UdpGsoSegment, &(SIZE as i32)).expect("Linux 4.18");
     setsockopt(&receiver, sockopt::RcvBufForce, &(64 << 20)).expect("root may");
-    let bytes_per_sec = line.parse::<ccplane_units::Rate>().expect("a rate").bytes_per_sec() as f64;
+    let bytes_per_sec = line
+        .parse::<ccplane_units::Rate>()
+        .expect("a rate")
+        .bytes_per_sec() as f64;
     let expected = (packets - 1) as f64 * (SIZE + 28) as f64 / bytes_per_sec;
     let measure = || {
         let _ = ccplane_host::raise_priority();
@@ -161,7 +171,9 @@ fn paced(line: &str, packets: usize, timing: Timing) -> Option<f64> {
             sender.send(&[7; 40 * SIZE]).expect("the socket takes it");
         }
         let receive = || {
-            receiver.recv(&mut [0; SIZE + 1]).expect("nothing is dropped");
+            receiver
+                .recv(&mut [0; SIZE + 1])
+                .expect("nothing is dropped");
             Instant::now()
         };
         let first = receive();
@@ -180,7 +192,10 @@ fn super_packets_leave_at_the_line_s_rate() {
     }
     // 0.1 s worth each.
     for timing in [Timing::Balanced, Timing::Precise] {
-        assert!(paced("96mbit", 800, timing).is_some(), "eight times more than 2 % off");
+        assert!(
+            paced("96mbit", 800, timing).is_some(),
+            "eight times more than 2 % off"
+        );
         assert!(
             paced("960mbit", 8_000, timing).is_some(),
             "eight times more than 2 % off"
@@ -244,14 +259,21 @@ fn a_fair_queue_keeps_a_ping_short_beside_a_bulk_transfer_and_drop_tail_does_not
 fn received_ecn(emulator: &Emulator, from: IpAddr, to: IpAddr, class: u8) -> Vec<u8> {
     let bind = |namespace: &ccplane_host::Namespace, address| {
         let socket = namespace.run(|| UdpSocket::bind(SocketAddr::new(address, 0)));
-        socket.expect("our own namespace").expect("its address is there")
+        socket
+            .expect("our own namespace")
+            .expect("its address is there")
     };
-    let (sender, receiver) = (bind(emulator.sender_ns(), from), bind(emulator.receiver_ns(), to));
+    let (sender, receiver) = (
+        bind(emulator.sender_ns(), from),
+        bind(emulator.receiver_ns(), to),
+    );
     if to.is_ipv4() {
-        setsockopt(&sender, sockopt::Ipv4Tos, &i32::from(class)).expect("an option of every socket");
+        setsockopt(&sender, sockopt::Ipv4Tos, &i32::from(class))
+            .expect("an option of every socket");
         setsockopt(&receiver, sockopt::IpRecvTos, &true).expect("an option of every socket");
     } else {
-        setsockopt(&sender, sockopt::Ipv6TClass, &i32::from(class)).expect("an option of every socket");
+        setsockopt(&sender, sockopt::Ipv6TClass, &i32::from(class))
+            .expect("an option of every socket");
         setsockopt(&receiver, sockopt::Ipv6RecvTClass, &true).expect("an option of every socket");
     }
     let target = receiver.local_addr().expect("bound");
@@ -267,8 +289,13 @@ fn received_ecn(emulator: &Emulator, from: IpAddr, to: IpAddr, class: u8) -> Vec
             let mut space = nix::cmsg_space!(i32);
             let mut pieces = [IoSliceMut::new(&mut data)];
             let flags = MsgFlags::empty();
-            let message = recvmsg::<SockaddrStorage>(receiver.as_raw_fd(), &mut pieces, Some(&mut space), flags)
-                .expect("another packet");
+            let message = recvmsg::<SockaddrStorage>(
+                receiver.as_raw_fd(),
+                &mut pieces,
+                Some(&mut space),
+                flags,
+            )
+            .expect("another packet");
             let class = message
                 .cmsgs()
                 .expect("room for one")
@@ -278,7 +305,11 @@ fn received_ecn(emulator: &Emulator, from: IpAddr, to: IpAddr, class: u8) -> Vec
                     _ => None,
                 });
             assert_eq!(data[0], n, "in order");
-            assert_eq!(class.map(|class| class >> 2), Some(3), "the code point is as it was");
+            assert_eq!(
+                class.map(|class| class >> 2),
+                Some(3),
+                "the code point is as it was"
+            );
             class.expect("asked for") & 0b11
         })
         .collect()
@@ -300,11 +331,17 @@ fn marks_arrive_and_only_where_they_are_understood() {
             let received = received_ecn(&emulator, from, to, 3 << 2 | sent);
             assert_eq!(received[0], sent, "nothing waited before the first");
             assert_eq!(received[19], marked);
-            assert!(received.is_sorted_by_key(|&ecn| ecn != sent), "{received:?}");
+            assert!(
+                received.is_sorted_by_key(|&ecn| ecn != sent),
+                "{received:?}"
+            );
         }
     }
     let log = emulator.finish().expect("it ran").forward;
-    assert_eq!((log.queue_drops, log.delivered), (0, 60 * pairs.len() as u64));
+    assert_eq!(
+        (log.queue_drops, log.delivered),
+        (0, 60 * pairs.len() as u64)
+    );
     assert!(log.marks >= 2 * 10 * pairs.len() as u64, "{}", log.marks);
 }
 
@@ -319,7 +356,9 @@ fn tcp_that_understands_marks_is_not_dropped() {
         link(LineSpec::Unlimited, 5, "droptail:inf"),
     );
     for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
-        namespace.set_sysctl("net/ipv4/tcp_ecn", "1").expect("its own");
+        namespace
+            .set_sysctl("net/ipv4/tcp_ecn", "1")
+            .expect("its own");
     }
     for to in addresses(&emulator) {
         transfer(&emulator, to, 6_000_000);

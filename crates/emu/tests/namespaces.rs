@@ -11,14 +11,21 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
-use ccplane_emu::qdisc::{FifoLink, Limit, LineSpec, LinkSeeds, Loss, LossModel, QueueSpec, Size, Trace};
-use ccplane_emu::{Config, Emulator, Error, Fate, LinkConfig, LinkLog, Surroundings, Way, remote, shell};
+use ccplane_emu::qdisc::{
+    FifoLink, Limit, LineSpec, LinkSeeds, Loss, LossModel, QueueSpec, Size, Trace,
+};
+use ccplane_emu::{
+    Config, Emulator, Error, Fate, LinkConfig, LinkLog, Surroundings, Way, remote, shell,
+};
 use ccplane_host::{Namespace, Offload, Tun};
 use ccplane_units::{Duration, Probability, Rate};
 use common::{emulate, may_run, rate, sockets};
 
 fn assert_conserved(log: &LinkLog) {
-    assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + log.inside);
+    assert_eq!(
+        log.arrived,
+        log.delivered + log.queue_drops + log.losses + log.inside
+    );
     assert_eq!(log.arrived - log.inside, log.len() as u64 + log.not_kept);
 }
 
@@ -27,7 +34,10 @@ fn await_arrivals(emulator: &Emulator, packets: u64) {
     let control = emulator.control();
     let deadline = Instant::now() + StdDuration::from_secs(10);
     while control.progress(Way::Forward).arrived < packets {
-        assert!(Instant::now() < deadline, "packets got lost before the link");
+        assert!(
+            Instant::now() < deadline,
+            "packets got lost before the link"
+        );
         std::thread::sleep(StdDuration::from_millis(1));
     }
 }
@@ -82,7 +92,10 @@ fn delay_is_what_was_asked_for() {
     }
     let report = emulator.finish().expect("it ran");
     assert_conserved(&report.forward);
-    assert_eq!(report.forward.records().count() as u64, report.forward.delivered);
+    assert_eq!(
+        report.forward.records().count() as u64,
+        report.forward.delivered
+    );
     assert_eq!(report.audit.own_drops + report.audit.tun_drops, 0);
 }
 
@@ -116,7 +129,9 @@ fn the_rate_is_what_was_asked_for() {
         last.duration_since(first).as_secs_f64() / expected
     };
     // A busy machine disturbs this thread more than the link.
-    let best = (0..5).map(|_| measure()).find(|ratio| (ratio - 1.0).abs() < 0.02);
+    let best = (0..5)
+        .map(|_| measure())
+        .find(|ratio| (ratio - 1.0).abs() < 0.02);
     assert!(best.is_some(), "five times more than 2 % off");
 }
 
@@ -148,8 +163,14 @@ fn the_seed_decides_which_packets_are_lost() {
         }
     }
     let report = emulator.finish().expect("it ran");
-    assert_eq!(report.forward.losses + report.forward.delivered, u64::from(PACKETS));
-    assert!((50..150).contains(&report.forward.losses), "about 5 % of them");
+    assert_eq!(
+        report.forward.losses + report.forward.delivered,
+        u64::from(PACKETS)
+    );
+    assert!(
+        (50..150).contains(&report.forward.losses),
+        "about 5 % of them"
+    );
     assert_conserved(&report.forward);
 }
 
@@ -183,7 +204,10 @@ fn a_full_queue_drops_what_its_size_says() {
     let left_meanwhile = (begin.elapsed().as_millis() / 100) as u64;
     let log = emulator.finish().expect("it ran").forward;
     let admitted = log.inside + log.delivered;
-    assert!((21..=21 + left_meanwhile).contains(&admitted), "{admitted} admitted");
+    assert!(
+        (21..=21 + left_meanwhile).contains(&admitted),
+        "{admitted} admitted"
+    );
     assert_eq!(log.queue_drops, 100 - admitted);
     assert_conserved(&log);
 }
@@ -245,14 +269,21 @@ fn a_new_rate_and_delay_hold_at_once_and_flush_nothing() {
     control
         .set_delay(Way::Forward, Duration::from_millis(5))
         .expect("any delay");
-    control.set_line(Way::Forward, rate("100mbit")).expect("not zero");
+    control
+        .set_line(Way::Forward, rate("100mbit"))
+        .expect("not zero");
     for n in 0..20_u32 {
         let mut packet = [0; 1_472];
-        receiver.recv(&mut packet).expect("at the new rate it comes in time");
+        receiver
+            .recv(&mut packet)
+            .expect("at the new rate it comes in time");
         assert_eq!(packet[..4], n.to_be_bytes());
     }
     assert!(matches!(
-        control.set_line(Way::Reverse, LineSpec::Constant(Rate::from_bytes_per_sec(0))),
+        control.set_line(
+            Way::Reverse,
+            LineSpec::Constant(Rate::from_bytes_per_sec(0))
+        ),
         Err(Error::ZeroRate { way: Way::Reverse })
     ));
     control
@@ -278,13 +309,17 @@ fn a_change_holds_for_every_packet_that_is_sent_after_it() {
         } else {
             LossModel::NONE
         };
-        control.set_loss(Way::Forward, loss).expect("any probability");
+        control
+            .set_loss(Way::Forward, loss)
+            .expect("any probability");
         sender.send(&n.to_be_bytes()).expect("send");
         await_arrivals(&emulator, u64::from(n) + 1);
     }
     for n in (1..500_u32).step_by(2) {
         let mut packet = [0; 4];
-        receiver.recv(&mut packet).expect("nothing of these is lost");
+        receiver
+            .recv(&mut packet)
+            .expect("nothing of these is lost");
         assert_eq!(packet, n.to_be_bytes());
     }
     assert_eq!(emulator.finish().expect("it ran").forward.losses, 250);
@@ -306,7 +341,9 @@ fn a_trace_delivers_at_its_times() {
         sender.send(&[0; 1_472]).expect("send");
     }
     for _ in 0..4 {
-        receiver.recv(&mut [0; 1_472]).expect("an opportunity every 50 ms");
+        receiver
+            .recv(&mut [0; 1_472])
+            .expect("an opportunity every 50 ms");
     }
     let log = emulator.finish().expect("it ran").forward;
     for record in log.records() {
@@ -352,7 +389,9 @@ fn what_exists_is_not_taken_over() {
     let name = format!("ccplane-{}-twice", std::process::id());
     let first = Namespace::create(&name).expect("a free name");
     let second = Namespace::create(&name).expect_err("the name is taken");
-    assert!(matches!(&second, ccplane_host::Error::Exists { .. }) && second.to_string().contains(&name));
+    assert!(
+        matches!(&second, ccplane_host::Error::Exists { .. }) && second.to_string().contains(&name)
+    );
     let again = first.run(|| {
         let _tun = Tun::create("link0", 1_500, &[], Offload::None).expect("a free name");
         Tun::create("link0", 1_500, &[], Offload::None)
@@ -360,7 +399,10 @@ fn what_exists_is_not_taken_over() {
             .to_string()
     });
     let again = again.expect("our own namespace");
-    assert!(again.contains("the interface link0 exists already") && again.contains("ip link delete link0"));
+    assert!(
+        again.contains("the interface link0 exists already")
+            && again.contains("ip link delete link0")
+    );
     drop(first);
     assert!(!Path::new("/run/netns").join(&name).is_symlink());
 }
@@ -415,10 +457,15 @@ fn a_command_runs_behind_the_link() {
         }));
     })
     .expect("it ran");
-    echo.expect("ready was called").join().expect("all went well");
+    echo.expect("ready was called")
+        .join()
+        .expect("all went well");
     assert_eq!(report.exit_code(), 7);
     assert_eq!(
-        (report.report.forward.delivered, report.report.reverse.delivered),
+        (
+            report.report.forward.delivered,
+            report.report.reverse.delivered
+        ),
         (1, 1)
     );
     // Nothing is left.
@@ -431,7 +478,11 @@ fn a_command_runs_behind_the_link() {
         |_| {},
     )
     .expect_err("no command");
-    assert!(missing.to_string().contains("cannot run `/no/such/command`"));
+    assert!(
+        missing
+            .to_string()
+            .contains("cannot run `/no/such/command`")
+    );
 }
 
 /// This test binary once more, running only `test` (an ignored one below).
@@ -453,11 +504,17 @@ fn a_killed_emulator_leaves_nothing() {
     let names: Vec<String> = BufReader::new(victim.stdout.take().expect("piped"))
         .lines()
         .map_while(Result::ok)
-        .filter_map(|line| line.split_once("namespace ").map(|(_, name)| name.to_owned()))
+        .filter_map(|line| {
+            line.split_once("namespace ")
+                .map(|(_, name)| name.to_owned())
+        })
         .take(2)
         .collect();
     assert_eq!(names.len(), 2);
-    let links: Vec<_> = names.iter().map(|name| Path::new("/run/netns").join(name)).collect();
+    let links: Vec<_> = names
+        .iter()
+        .map(|name| Path::new("/run/netns").join(name))
+        .collect();
     // `ip netns exec` opens these.
     assert!(links.iter().all(|link| std::fs::File::open(link).is_ok()));
     victim.kill().expect("it runs");
@@ -468,7 +525,10 @@ fn a_killed_emulator_leaves_nothing() {
     );
     // Another emulation may have swept already.
     ccplane_host::sweep();
-    assert!(links.iter().all(|link| !link.is_symlink()), "and so have the names");
+    assert!(
+        links.iter().all(|link| !link.is_symlink()),
+        "and so have the names"
+    );
 }
 
 #[test]
@@ -495,12 +555,18 @@ fn without_permission_the_error_says_what_is_missing() {
         Err(reason) => panic!("cannot run as another user: {reason}"),
     };
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("no permission to make the network namespace"), "{text}");
+    assert!(
+        text.contains("no permission to make the network namespace"),
+        "{text}"
+    );
     assert!(text.contains("CAP_NET_ADMIN"), "{text}");
 }
 
 #[test]
 #[ignore = "run by without_permission_the_error_says_what_is_missing, as another user"]
 fn unprivileged() {
-    println!("{}", Emulator::start(Config::default()).expect_err("no permission"));
+    println!(
+        "{}",
+        Emulator::start(Config::default()).expect_err("no permission")
+    );
 }

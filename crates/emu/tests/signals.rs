@@ -15,7 +15,9 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some("victim") {
         return victim();
     }
-    if let Err(reason) = ccplane_host::Namespace::create(&format!("ccplane-{}-signals", std::process::id())) {
+    if let Err(reason) =
+        ccplane_host::Namespace::create(&format!("ccplane-{}-signals", std::process::id()))
+    {
         assert!(
             std::env::var_os("CCPLANE_NO_SKIP").is_none(),
             "signals cannot run: {reason}"
@@ -34,10 +36,16 @@ fn victim() {
     let mut command = Command::new("sh");
     // Who runs tests in the background of a shell has them ignore interrupts.
     let sleep = "exec env --default-signal=INT sleep 60";
-    command.args(["-c", &format!("setsid sleep 60 & echo $!; echo $$; {sleep}")]);
-    let report = shell(&Config::default(), Surroundings::default(), &mut command, |info| {
-        println!("{}", info.namespace)
-    })
+    command.args([
+        "-c",
+        &format!("setsid sleep 60 & echo $!; echo $$; {sleep}"),
+    ]);
+    let report = shell(
+        &Config::default(),
+        Surroundings::default(),
+        &mut command,
+        |info| println!("{}", info.namespace),
+    )
     .expect("it runs");
     println!("{}", report.exit_code());
 }
@@ -92,7 +100,10 @@ fn a_terminated_emulation_passes_it_on_and_cleans_up() {
     let exit_code = victim.output.next().expect("it says so").expect("text");
     assert_eq!(exit_code, "143", "128 + SIGTERM");
     assert!(victim.process.wait().expect("it ends").success());
-    assert!(!is_alive(victim.background), "and what it left in the background");
+    assert!(
+        !is_alive(victim.background),
+        "and what it left in the background"
+    );
     victim.assert_nothing_left();
 }
 
@@ -131,5 +142,6 @@ fn a_killed_emulation_takes_its_command_along() {
 /// A process that has ended and that nobody has waited for is in state Z, proc(5).
 fn is_alive(process: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, state)| !state.starts_with('Z'))
 }

@@ -54,7 +54,10 @@ mod tests {
     #[test]
     fn a_host_can_have_it() {
         let read = |text: &str| text.parse::<InterfaceAddress>();
-        assert_eq!(read("10.7.0.1/24").map(|one| one.to_string()), Ok("10.7.0.1/24".into()));
+        assert_eq!(
+            read("10.7.0.1/24").map(|one| one.to_string()),
+            Ok("10.7.0.1/24".into())
+        );
         assert_eq!(read("fd07::1").map(|one| one.bits), Ok(128));
         assert_eq!(read("0.0.0.0/8"), Err(BadAddress::NoHost));
         assert_eq!(

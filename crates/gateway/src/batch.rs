@@ -135,7 +135,10 @@ mod tests {
         }
         assert!(!batch.takes(to, marked, 60, 64), "after a shorter one");
         batch.flush(&sender).unwrap();
-        assert!(batch.takes(to, Marks::default(), 1, 64), "it is empty again");
+        assert!(
+            batch.takes(to, Marks::default(), 1, 64),
+            "it is empty again"
+        );
         batch.keep(to, Marks::default(), 50);
         assert!(!batch.takes(to, marked, 50, 64), "another mark");
         assert!(
@@ -167,7 +170,11 @@ mod tests {
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
         let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
         let mut inbox = ccplane_udp::Inbox::new();
-        for marks in [Marks::default(), Marks { ecn: 2, dscp: 0 }, Marks { ecn: 2, dscp: 46 }] {
+        for marks in [
+            Marks::default(),
+            Marks { ecn: 2, dscp: 0 },
+            Marks { ecn: 2, dscp: 46 },
+        ] {
             let mut batch = Batch::new();
             for _ in 0..MANY {
                 assert!(batch.takes(receiver.local(), marks, 10, MANY));
@@ -178,10 +185,13 @@ mod tests {
             while found < MANY {
                 let mut wait = [PollFd::new(receiver.as_fd(), PollFlags::POLLIN)];
                 assert_ne!(poll(&mut wait, 1_000_u16).unwrap(), 0, "{found} came");
-                receiver.receive(&mut inbox).unwrap().each(|_, seen, datagram| {
-                    assert_eq!((seen, datagram.len()), (marks.ecn, 10));
-                    found += 1;
-                });
+                receiver
+                    .receive(&mut inbox)
+                    .unwrap()
+                    .each(|_, seen, datagram| {
+                        assert_eq!((seen, datagram.len()), (marks.ecn, 10));
+                        found += 1;
+                    });
             }
         }
     }

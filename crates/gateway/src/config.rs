@@ -165,7 +165,10 @@ impl Config {
     /// Returns the configuration without its secrets, to be shown.
     pub fn without_secrets(&self) -> Config {
         let mut shown = self.clone();
-        shown.peers.iter_mut().for_each(|peer| peer.preshared_key = None);
+        shown
+            .peers
+            .iter_mut()
+            .for_each(|peer| peer.preshared_key = None);
         shown
     }
 
@@ -212,7 +215,11 @@ impl Peer {
 fn with_limit(queue: QueueSpec, limit: Size) -> QueueSpec {
     match queue {
         QueueSpec::DropTail(_) => QueueSpec::DropTail(limit),
-        QueueSpec::Prio { bands, shared, .. } => QueueSpec::Prio { bands, shared, limit },
+        QueueSpec::Prio { bands, shared, .. } => QueueSpec::Prio {
+            bands,
+            shared,
+            limit,
+        },
         QueueSpec::Ecn { threshold, .. } => QueueSpec::Ecn { threshold, limit },
         QueueSpec::Sfq { config, .. } => QueueSpec::Sfq { config, limit },
         QueueSpec::Codel { config, .. } => QueueSpec::Codel { config, limit },
@@ -228,7 +235,10 @@ const REFERENCE: &str = "docs/gateway.md";
 impl Endpoint {
     /// The address, where it is one and no name.
     pub fn literal(&self) -> Option<SocketAddr> {
-        let host = self.host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = self
+            .host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
         let address: IpAddr = host.unwrap_or(&self.host).parse().ok()?;
         Some(SocketAddr::new(address, self.port))
     }
@@ -257,14 +267,20 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Endpoint, BadEndpoint> {
         let (host, port) = text.trim().rsplit_once(':').ok_or(BadEndpoint("no port"))?;
         let port = match port.parse() {
-            Ok(0) | Err(_) => return Err(BadEndpoint("no port, which is a number from 1 to 65535")),
+            Ok(0) | Err(_) => {
+                return Err(BadEndpoint("no port, which is a number from 1 to 65535"));
+            }
             Ok(port) => port,
         };
-        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let bracketed = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
         match bracketed {
             Some(v6) if v6.parse::<std::net::Ipv6Addr>().is_ok() => {}
             Some(_) => return Err(BadEndpoint("no IPv6 address between the brackets")),
-            None if host.contains(':') => return Err(BadEndpoint("an IPv6 address without brackets")),
+            None if host.contains(':') => {
+                return Err(BadEndpoint("an IPv6 address without brackets"));
+            }
             None => {
                 let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
                 if host.is_empty() || !host.bytes().all(fits) {
@@ -295,9 +311,16 @@ impl FromStr for Algorithm {
 
     fn from_str(text: &str) -> Result<Algorithm, BadAlgorithm> {
         let mut parts = text.trim().split(':');
-        let is_name =
-            |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c));
-        let name = parts.next().filter(|name| is_name(name)).ok_or(BadAlgorithm)?;
+        let is_name = |name: &str| {
+            !name.is_empty()
+                && name
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c))
+        };
+        let name = parts
+            .next()
+            .filter(|name| is_name(name))
+            .ok_or(BadAlgorithm)?;
         let parameters = parts.map(|part| {
             let (key, value) = part.split_once('=').ok_or(BadAlgorithm)?;
             Ok((key.trim().to_owned(), value.trim().to_owned()))

@@ -159,6 +159,9 @@ mod tests {
     fn two_families_do_not_talk() {
         let mut room = [0; 200];
         assert_eq!(write(ends(true)[0], ends(false)[0], &[], &mut room), None);
-        assert_eq!(write(ends(true)[0], ends(true)[1], &[0; 100], &mut room[..60]), None);
+        assert_eq!(
+            write(ends(true)[0], ends(true)[1], &[0; 100], &mut room[..60]),
+            None
+        );
     }
 }

@@ -14,7 +14,9 @@ pub enum GatewayError {
     #[error(transparent)]
     Host(#[from] ccplane_host::Error),
     /// The socket could not be made.
-    #[error("no UDP socket at {address}: {why}; if another program has the port, choose another in `listen`")]
+    #[error(
+        "no UDP socket at {address}: {why}; if another program has the port, choose another in `listen`"
+    )]
     Listen {
         /// Where.
         address: SocketAddr,

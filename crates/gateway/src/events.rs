@@ -53,7 +53,10 @@ impl Events {
     }
 
     /// Those after this number; waits for one so long if there is none.
-    #[expect(clippy::disallowed_methods, reason = "the thread that answers waits in real time")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the thread that answers waits in real time"
+    )]
     pub fn after(&self, number: u64, patience: Duration) -> Vec<Event> {
         let list = self.lock();
         let none = |list: &mut (u64, VecDeque<Event>)| list.0 <= number;
@@ -61,7 +64,11 @@ impl Events {
             .come
             .wait_timeout_while(list, patience, none)
             .unwrap_or_else(PoisonError::into_inner);
-        list.1.iter().filter(|event| event.number > number).cloned().collect()
+        list.1
+            .iter()
+            .filter(|event| event.number > number)
+            .cloned()
+            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, (u64, VecDeque<Event>)> {

@@ -93,7 +93,12 @@ pub(crate) struct Reload {
 }
 
 impl Shared {
-    pub fn new(site: Site, door: Door, makes: Makes, observe: bool) -> Result<Shared, GatewayError> {
+    pub fn new(
+        site: Site,
+        door: Door,
+        makes: Makes,
+        observe: bool,
+    ) -> Result<Shared, GatewayError> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
             .map_err(|why| GatewayError::system("make an event descriptor")(why.into()))?;
         Ok(Shared {
@@ -125,7 +130,11 @@ impl Shared {
     /// Returns the longest time since a forwarding thread began its last turn.
     pub fn stuck_for(&self) -> Duration {
         let now = self.now();
-        let last = self.turns.iter().map(|turn| turn.load(Ordering::Relaxed)).min();
+        let last = self
+            .turns
+            .iter()
+            .map(|turn| turn.load(Ordering::Relaxed))
+            .min();
         now.since(Time::from_nanos(last.unwrap_or_default()))
     }
 
@@ -140,7 +149,10 @@ impl Shared {
 
     /// Gives the sending thread something to do.
     pub fn order(&self, reload: Reload) {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(reload);
+        self.orders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(reload);
         self.wake();
     }
 
@@ -206,7 +218,10 @@ impl Table {
     pub fn route(&mut self) {
         let prefixes = self.pairs.iter().flatten().flat_map(|pair| {
             let place = PeerId(pair.place);
-            pair.peer.prefixes.iter().map(move |prefix| (*prefix, place))
+            pair.peer
+                .prefixes
+                .iter()
+                .map(move |prefix| (*prefix, place))
         });
         self.routes = Routes::new(prefixes.collect::<Vec<_>>());
     }
@@ -216,12 +231,16 @@ impl Table {
 pub(crate) fn find<'a>(shared: &Shared, peers: impl IntoIterator<Item = &'a Peer>) -> Found {
     let mut all = Found::new();
     for peer in peers {
-        let Some(endpoint) = &peer.endpoint else { continue };
+        let Some(endpoint) = &peer.endpoint else {
+            continue;
+        };
         match resolve(endpoint, shared.site.listen) {
             Ok(found) => drop(all.insert(peer.public_key, found)),
             Err(why) => {
                 let text = format!("{endpoint} cannot be found: {why}");
-                shared.events.tell(shared.now(), &peer.name, "endpoint", text);
+                shared
+                    .events
+                    .tell(shared.now(), &peer.name, "endpoint", text);
             }
         }
     }
@@ -232,13 +251,18 @@ pub(crate) fn find<'a>(shared: &Shared, peers: impl IntoIterator<Item = &'a Peer
 pub(crate) fn resolve(endpoint: &Endpoint, listen: SocketAddr) -> std::io::Result<SocketAddr> {
     let found = match endpoint.literal() {
         Some(address) => vec![address],
-        None => (endpoint.host(), endpoint.port()).to_socket_addrs()?.collect(),
+        None => (endpoint.host(), endpoint.port())
+            .to_socket_addrs()?
+            .collect(),
     };
     let reachable = |address: &SocketAddr| match (address, listen) {
-        (SocketAddr::V4(v4), SocketAddr::V6(_)) => Some(SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port())),
-        (SocketAddr::V6(v6), SocketAddr::V4(_)) => {
-            v6.ip().to_ipv4_mapped().map(|v4| SocketAddr::new(v4.into(), v6.port()))
+        (SocketAddr::V4(v4), SocketAddr::V6(_)) => {
+            Some(SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()))
         }
+        (SocketAddr::V6(v6), SocketAddr::V4(_)) => v6
+            .ip()
+            .to_ipv4_mapped()
+            .map(|v4| SocketAddr::new(v4.into(), v6.port())),
         _ => Some(*address),
     };
     found.iter().find_map(reachable).ok_or_else(|| {
@@ -256,7 +280,8 @@ mod tests {
     #[test]
     fn an_endpoint_is_reached_from_a_socket_of_the_other_family() {
         let at = |endpoint: &str, listen: &str| {
-            resolve(&endpoint.parse().unwrap(), listen.parse().unwrap()).map(|address| address.to_string())
+            resolve(&endpoint.parse().unwrap(), listen.parse().unwrap())
+                .map(|address| address.to_string())
         };
         assert_eq!(at("192.0.2.1:5", "0.0.0.0:1").unwrap(), "192.0.2.1:5");
         assert_eq!(at("192.0.2.1:5", "[::]:1").unwrap(), "[::ffff:192.0.2.1]:5");

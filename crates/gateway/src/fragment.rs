@@ -35,7 +35,13 @@ impl<'a> Fragments<'a> {
         let end = usize::from(u16::from_be_bytes([header[2], header[3]]));
         let mtu = usize::try_from(mtu).ok()?;
         let may = u16::from_be_bytes([header[6], header[7]]) & DONT == 0;
-        if first >> 4 != 4 || head < HEAD || !may || end <= head || end > packet.len() || mtu < LONGEST_HEAD + UNIT {
+        if first >> 4 != 4
+            || head < HEAD
+            || !may
+            || end <= head
+            || end > packet.len()
+            || mtu < LONGEST_HEAD + UNIT
+        {
             return None;
         }
         let (later, later_head) = later_header(header);
@@ -120,7 +126,9 @@ mod tests {
 
     /// A packet with these options (padded) and this payload.
     fn packet(options: &[u8], payload: &[u8], flags: u16) -> Vec<u8> {
-        let mut packet = vec![0x40, 0, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1];
+        let mut packet = vec![
+            0x40, 0, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1,
+        ];
         packet.extend_from_slice(options);
         packet.resize(packet.len().next_multiple_of(4), 0);
         packet[0] |= (packet.len() / 4) as u8;
@@ -134,7 +142,12 @@ mod tests {
     fn all(packet: &[u8], mtu: u32) -> Vec<Vec<u8>> {
         let mut fragments = Fragments::of(packet, mtu).unwrap();
         let mut room = [0; 9_000];
-        std::iter::from_fn(|| fragments.next(&mut room).map(|bytes| room[..bytes].to_vec())).collect()
+        std::iter::from_fn(|| {
+            fragments
+                .next(&mut room)
+                .map(|bytes| room[..bytes].to_vec())
+        })
+        .collect()
     }
 
     proptest! {

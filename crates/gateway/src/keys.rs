@@ -31,7 +31,9 @@ pub struct PresharedKey([u8; BYTES]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPresharedKey {
     /// The text is not base64.
-    #[error("a preshared key is written in base64; copy the line that `wg genpsk` prints, the same at both sites")]
+    #[error(
+        "a preshared key is written in base64; copy the line that `wg genpsk` prints, the same at both sites"
+    )]
     Text,
     /// The key has this many bytes.
     #[error(
@@ -101,7 +103,9 @@ impl PrivateKey {
                 path: path.to_owned(),
                 mode,
             },
-            Unreadable::Failed(why) if why.kind() == io::ErrorKind::FileTooLarge => KeyError::NoKey(path.to_owned()),
+            Unreadable::Failed(why) if why.kind() == io::ErrorKind::FileTooLarge => {
+                KeyError::NoKey(path.to_owned())
+            }
             Unreadable::Failed(why) => KeyError::Read {
                 path: path.to_owned(),
                 why,
@@ -181,7 +185,9 @@ impl FromStr for PresharedKey {
     type Err = BadPresharedKey;
 
     fn from_str(text: &str) -> Result<PresharedKey, BadPresharedKey> {
-        let bytes = STANDARD.decode(text.trim()).map_err(|_| BadPresharedKey::Text)?;
+        let bytes = STANDARD
+            .decode(text.trim())
+            .map_err(|_| BadPresharedKey::Text)?;
         let length = BadPresharedKey::Length(bytes.len());
         bytes.try_into().map(PresharedKey).map_err(|_| length)
     }
@@ -207,7 +213,9 @@ impl FromStr for PublicKey {
     type Err = BadPublicKey;
 
     fn from_str(text: &str) -> Result<PublicKey, BadPublicKey> {
-        decode(text.trim().as_bytes()).map(PublicKey).ok_or(BadPublicKey)
+        decode(text.trim().as_bytes())
+            .map(PublicKey)
+            .ok_or(BadPublicKey)
     }
 }
 
@@ -240,7 +248,8 @@ mod tests {
 
     impl Dir {
         fn new(name: &str) -> Dir {
-            let path = std::env::temp_dir().join(format!("ccplane-gateway-key-{name}-{}", std::process::id()));
+            let path = std::env::temp_dir()
+                .join(format!("ccplane-gateway-key-{name}-{}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
             Dir(path)
         }
@@ -269,7 +278,10 @@ mod tests {
         let (again, new) = PrivateKey::read_or_make(&path).unwrap();
         assert!(!new);
         assert_eq!(made.public(), again.public());
-        assert!(matches!(PrivateKey::make(&path), Err(KeyError::Make { .. })));
+        assert!(matches!(
+            PrivateKey::make(&path),
+            Err(KeyError::Make { .. })
+        ));
         assert_eq!(format!("{made:?}"), "PrivateKey(…)", "a log shows no key");
     }
 
@@ -282,7 +294,9 @@ mod tests {
                 .collect();
             bytes.try_into().unwrap()
         };
-        let alice = PrivateKey::from_bytes(hex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"));
+        let alice = PrivateKey::from_bytes(hex(
+            "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a",
+        ));
         let public = hex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a");
         assert_eq!(alice.public(), PublicKey::from_bytes(public));
         let text = alice.public().to_string();
@@ -297,10 +311,16 @@ mod tests {
         let key: PresharedKey = text.parse().unwrap();
         assert_eq!(key.to_string(), text);
         assert!(!format!("{key:?}").contains(&text));
-        assert_eq!("not base64".parse::<PresharedKey>(), Err(BadPresharedKey::Text));
+        assert_eq!(
+            "not base64".parse::<PresharedKey>(),
+            Err(BadPresharedKey::Text)
+        );
         for length in [0, 16, 31, 33, 64] {
             let wrong = STANDARD.encode(vec![7; length]);
-            assert_eq!(wrong.parse::<PresharedKey>(), Err(BadPresharedKey::Length(length)));
+            assert_eq!(
+                wrong.parse::<PresharedKey>(),
+                Err(BadPresharedKey::Length(length))
+            );
         }
     }
 
@@ -315,7 +335,10 @@ mod tests {
         );
         for text in [&b""[..], b"AAAA", &[0xff; 44], &[b'A'; 5000]] {
             assert!(
-                matches!(PrivateKey::read(&dir.file(text, 0o600)), Err(KeyError::NoKey(_))),
+                matches!(
+                    PrivateKey::read(&dir.file(text, 0o600)),
+                    Err(KeyError::NoKey(_))
+                ),
                 "{text:?}"
             );
         }

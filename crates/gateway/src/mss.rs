@@ -23,7 +23,9 @@ const MOST_EXTENSIONS: usize = 4;
 /// over IPv4, 60 over IPv6 (RFC 6691). Whether it did. What announces none means 536 bytes, or 1220 over IPv6, which fit.
 #[inline]
 pub fn clamp(packet: &mut [u8], mtu: u32) -> bool {
-    let Some((at, head)) = tcp(packet) else { return false };
+    let Some((at, head)) = tcp(packet) else {
+        return false;
+    };
     match packet.get(at + FLAGS) {
         Some(flags) if flags & SYN != 0 => {}
         _ => return false,
@@ -77,7 +79,13 @@ fn lower(segment: &mut [u8], most: u16) -> Option<()> {
     segment[place..place + 2].copy_from_slice(&most.to_be_bytes());
     let sum = u16::from_be_bytes([segment[CHECKSUM], segment[CHECKSUM + 1]]);
     // At an odd place the two bytes are halves of two words (RFC 1071, section 2, B).
-    let word = |value: u16| if place % 2 == 1 { value.swap_bytes() } else { value };
+    let word = |value: u16| {
+        if place % 2 == 1 {
+            value.swap_bytes()
+        } else {
+            value
+        }
+    };
     // RFC 1624, equation 3.
     let sum = !add(add(!sum, !word(old)), word(most));
     segment[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
@@ -104,7 +112,16 @@ mod tests {
             (packet[0], packet[6]) = (0x60, if extensions > 0 { 60 } else { TCP });
             packet[8..40].copy_from_slice(&std::array::from_fn::<u8, 32, _>(|n| n as u8 * 3));
             for n in 1..=extensions {
-                packet.extend_from_slice(&[if n == extensions { TCP } else { 43 }, 0, 1, 4, 0, 0, 0, 0]);
+                packet.extend_from_slice(&[
+                    if n == extensions { TCP } else { 43 },
+                    0,
+                    1,
+                    4,
+                    0,
+                    0,
+                    0,
+                    0,
+                ]);
             }
         } else {
             (packet[0], packet[9]) = (0x45, TCP);
@@ -193,7 +210,10 @@ mod tests {
             &[MSS, 3, 5, 0xb4],
             &[9, 0, 0, 0],
         ] {
-            assert!(!clamp(&mut syn(false, 0, SYN, options), 1_280), "{options:?}");
+            assert!(
+                !clamp(&mut syn(false, 0, SYN, options), 1_280),
+                "{options:?}"
+            );
         }
         assert!(clamp(&mut syn(false, 0, SYN, &option), 1_280));
     }

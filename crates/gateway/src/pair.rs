@@ -6,7 +6,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ccplane_bundle::{Feedback, Marks, Message, PROBE_BYTES, Probe, ProbeAck, Receivebox, Sendbox, SendboxConfig};
+use ccplane_bundle::{
+    Feedback, Marks, Message, PROBE_BYTES, Probe, ProbeAck, Receivebox, Sendbox, SendboxConfig,
+};
 use ccplane_host::Packet as Kept;
 use ccplane_qdisc::{Ecn, Packet};
 use ccplane_units::{Duration, Rate, Time};
@@ -153,10 +155,18 @@ impl Pair {
 }
 
 impl Half {
-    pub fn new(now: Time, tunnel: Tunnel, peer: &Peer, config: &Config, observe: bool) -> Result<Half, GatewayError> {
-        let sendbox = Sendbox::new(now, &sendbox(peer, config, observe)).map_err(|why| GatewayError::Queue {
-            peer: peer.name.clone(),
-            why,
+    pub fn new(
+        now: Time,
+        tunnel: Tunnel,
+        peer: &Peer,
+        config: &Config,
+        observe: bool,
+    ) -> Result<Half, GatewayError> {
+        let sendbox = Sendbox::new(now, &sendbox(peer, config, observe)).map_err(|why| {
+            GatewayError::Queue {
+                peer: peer.name.clone(),
+                why,
+            }
         })?;
         Ok(Half {
             tunnel,
@@ -303,7 +313,8 @@ impl Half {
                 self.probe_ack = Some(ProbeAck { token, size });
             }
             Ok(Message::ProbeAck(ack)) => {
-                if self.path.search_mut().on_ack(now, ack.token, ack.size) == ProbeOutcome::Arrived {
+                if self.path.search_mut().on_ack(now, ack.token, ack.size) == ProbeOutcome::Arrived
+                {
                     self.sendbox.probe_arrived();
                 }
             }
@@ -320,7 +331,11 @@ impl Half {
 
 /// The names of all classes.
 pub(crate) fn class_names(config: &Config) -> Vec<String> {
-    config.classes.iter().map(|class| class.name.clone()).collect()
+    config
+        .classes
+        .iter()
+        .map(|class| class.name.clone())
+        .collect()
 }
 
 /// How a peer's sendbox is made.
@@ -348,7 +363,9 @@ pub(crate) fn full_packet(site: &Site) -> u32 {
 /// Bytes of a datagram on the wire.
 fn wire_bytes(datagram: usize, far: Option<SocketAddr>) -> u32 {
     let outer = around(far) - OVERHEAD as u32;
-    u32::try_from(datagram).unwrap_or(u32::MAX).saturating_add(outer)
+    u32::try_from(datagram)
+        .unwrap_or(u32::MAX)
+        .saturating_add(outer)
 }
 
 /// Bytes around a packet on its way to this address.

@@ -91,14 +91,19 @@ impl Path {
     }
 
     fn is_due(&self, now: Time) -> bool {
-        self.used && self.looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY)
+        self.used
+            && self
+                .looked
+                .is_none_or(|looked| now.since(looked) >= LOOK_EVERY)
     }
 
     /// Records what routers say: the path outside carries packets of `outside` bytes, of which `around` are the
     /// encapsulation. Returns true if that changes anything.
     fn found(&mut self, now: Time, most: u32, outside: u32, around: u32) -> bool {
         let before = self.mtu();
-        let limit = outside.saturating_sub(around).clamp(MIN_PLPMTU.min(most), most);
+        let limit = outside
+            .saturating_sub(around)
+            .clamp(MIN_PLPMTU.min(most), most);
         self.search.set_limit(now, limit);
         self.mtu() != before
     }
@@ -115,8 +120,12 @@ pub(crate) fn look(shared: &Shared, pair: &Pair, now: Time, at_once: bool) -> bo
     };
     (half.path.looked, half.path.used) = (Some(now), false);
     // A way that is gone says nothing of its length.
-    let Ok(outside) = path_mtu(to) else { return false };
-    let changed = half.path.found(now, shared.site.mtu, outside, around(Some(to)));
+    let Ok(outside) = path_mtu(to) else {
+        return false;
+    };
+    let changed = half
+        .path
+        .found(now, shared.site.mtu, outside, around(Some(to)));
     if changed {
         let text = format!(
             "the path to {to} carries {outside} bytes, so packets inside have at most {}",
@@ -135,7 +144,9 @@ pub(crate) fn tell_search(shared: &Shared, pair: &Pair, path: &Path, before: u32
         Some(refused) if mtu < before => format!(
             "packets of {refused} bytes no longer arrive, and no router says so: packets inside have at most {mtu}"
         ),
-        _ => format!("packets inside have at most {mtu} bytes; the peer confirmed that these arrive"),
+        _ => {
+            format!("packets inside have at most {mtu} bytes; the peer confirmed that these arrive")
+        }
     };
     shared.events.tell(now, &pair.peer.name, "path", text);
 }

@@ -243,7 +243,11 @@ impl PathSearch {
 
     /// Returns true if the candidate is to be probed, and begins another search if that is due.
     fn is_due(&mut self, now: Time) -> bool {
-        let Phase::Complete { confirm_at, raise_at } = self.phase else {
+        let Phase::Complete {
+            confirm_at,
+            raise_at,
+        } = self.phase
+        else {
             return true;
         };
         if self.losses > 0 {
@@ -382,7 +386,10 @@ mod tests {
 
         fn drops(&mut self) -> bool {
             // The step of Knuth's MMIX generator.
-            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.random = self
+                .random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             self.drops_one_in > 0 && (self.random >> 33).is_multiple_of(self.drops_one_in)
         }
 
@@ -390,7 +397,9 @@ mod tests {
         fn run(&mut self, time: Duration, used: bool) {
             let end = self.now + time;
             while self.now < end {
-                while let Some((at, probe)) = self.acks.front().copied().filter(|(at, _)| *at <= self.now) {
+                while let Some((at, probe)) =
+                    self.acks.front().copied().filter(|(at, _)| *at <= self.now)
+                {
                     self.acks.pop_front();
                     self.search.on_ack(at, probe.token, probe.size);
                 }
@@ -422,7 +431,10 @@ mod tests {
     fn a_path_that_carries_everything_costs_one_probe_and_then_six_a_minute_in_use() {
         let mut path = Path::new(LIMIT);
         path.run(seconds(1), false);
-        assert_eq!((path.found(), path.sent), ((LIMIT, SearchState::Complete), 1));
+        assert_eq!(
+            (path.found(), path.sent),
+            ((LIMIT, SearchState::Complete), 1)
+        );
         path.run(seconds(3_600), false);
         assert_eq!(path.sent, 1, "an idle path is left alone");
         path.run(seconds(600), true);

@@ -26,7 +26,9 @@ struct Ranges {
 impl Routes {
     /// The routes of these prefixes. Of a prefix that occurs twice the later one counts; a configuration that was checked has none.
     pub fn new(prefixes: impl IntoIterator<Item = (Prefix, PeerId)>) -> Routes {
-        let (v4, v6): (Vec<_>, Vec<_>) = prefixes.into_iter().partition(|(prefix, _)| prefix.network().is_ipv4());
+        let (v4, v6): (Vec<_>, Vec<_>) = prefixes
+            .into_iter()
+            .partition(|(prefix, _)| prefix.network().is_ipv4());
         Routes {
             v4: Ranges::new(v4, 32),
             v6: Ranges::new(v6, 128),
@@ -106,7 +108,9 @@ fn bounds(prefix: &Prefix, width: u32) -> (u128, u128) {
         IpAddr::V4(v4) => v4.to_bits().into(),
         IpAddr::V6(v6) => v6.to_bits(),
     };
-    let rest = highest(width).checked_shr(prefix.bits().into()).unwrap_or(0);
+    let rest = highest(width)
+        .checked_shr(prefix.bits().into())
+        .unwrap_or(0);
     (first, first | rest)
 }
 
@@ -124,7 +128,9 @@ mod tests {
     }
 
     fn owner(routes: &Routes, address: &str) -> Option<u32> {
-        routes.owner(address.parse().expect(address)).map(|peer| peer.0)
+        routes
+            .owner(address.parse().expect(address))
+            .map(|peer| peer.0)
     }
 
     #[test]

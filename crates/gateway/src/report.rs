@@ -129,7 +129,11 @@ impl Report {
             device: shared.site.device.clone(),
             listen: shared.site.listen.to_string(),
             observe: shared.observe,
-            peers: shared.table().all().map(|pair| PeerReport::of(now, pair)).collect(),
+            peers: shared
+                .table()
+                .all()
+                .map(|pair| PeerReport::of(now, pair))
+                .collect(),
             datagrams_of_nobody: count(&shared.counts.nobody),
             handshakes_dropped: count(&shared.counts.handshakes),
             packets_without_route: count(&shared.counts.no_route),

@@ -13,7 +13,9 @@ use ccplane_units::Prefix;
 
 use super::config::{Change, Config, Peer, changes};
 use super::error::GatewayError;
-use super::forward::{Direction, Handshakes, Makes, Receiving, Reload, Sending, Shared, find, resolve};
+use super::forward::{
+    Direction, Handshakes, Makes, Receiving, Reload, Sending, Shared, find, resolve,
+};
 use super::keys::PrivateKey;
 use super::report::Report;
 use super::status::Socket;
@@ -97,7 +99,10 @@ impl Gateway {
     ) -> Result<Gateway, GatewayError> {
         let status = Socket::bind(socket)?;
         let listen = config.site.listen;
-        let listener = Listener::bind(listen).map_err(|why| GatewayError::Listen { address: listen, why })?;
+        let listener = Listener::bind(listen).map_err(|why| GatewayError::Listen {
+            address: listen,
+            why,
+        })?;
         settle().map_err(GatewayError::system("give up capabilities"))?;
         Gateway::launch(config, key, makes, observe, listener, Some(status))
     }
@@ -123,8 +128,9 @@ impl Gateway {
         status: Option<Socket>,
     ) -> Result<Gateway, GatewayError> {
         let mut random = [0; 4];
-        getrandom::fill(&mut random)
-            .map_err(|why| GatewayError::system("get random numbers")(std::io::Error::other(why)))?;
+        getrandom::fill(&mut random).map_err(|why| {
+            GatewayError::system("get random numbers")(std::io::Error::other(why))
+        })?;
         let door = Door::new(key, u32::from_ne_bytes(random));
         let mut shared = Shared::new(config.site.clone(), door, makes, observe)?;
         shared.asks_ways = status.is_some();
@@ -142,7 +148,12 @@ impl Gateway {
             .iter()
             .map(|own| (own.address, own.bits))
             .collect();
-        let tun = Tun::persistent(&config.site.device, config.site.mtu, &addresses, Offload::Segmentation)?;
+        let tun = Tun::persistent(
+            &config.site.device,
+            config.site.mtu,
+            &addresses,
+            Offload::Segmentation,
+        )?;
         if tun.adopted() {
             let text = format!(
                 "the interface {} was there, with its addresses and routes",
@@ -173,10 +184,18 @@ impl Gateway {
             status,
         } = parts;
         let tun = Arc::new(tun);
-        let sending = Sending::new(Arc::clone(&shared), listener.data, Arc::clone(&tun), config.clone())?;
+        let sending = Sending::new(
+            Arc::clone(&shared),
+            listener.data,
+            Arc::clone(&tun),
+            config.clone(),
+        )?;
         let receiving = Receiving::new(Arc::clone(&shared), back, tun);
         let handshakes = Handshakes::new(Arc::clone(&shared), listener.handshakes, answers);
-        config.peers.iter().try_for_each(|peer| add_routes(&config, peer))?;
+        config
+            .peers
+            .iter()
+            .try_for_each(|peer| add_routes(&config, peer))?;
         shared.turn(Direction::Send);
         shared.turn(Direction::Receive);
         let mut gateway = Gateway {
@@ -250,7 +269,9 @@ impl Gateway {
         let moved = all.iter().filter_map(|change| match change {
             Change::Added(peer) => Some(&**peer),
             // Under another preshared key the tunnel is a new one.
-            Change::Changed { from, to } if from.endpoint != to.endpoint || from.preshared_key != to.preshared_key => {
+            Change::Changed { from, to }
+                if from.endpoint != to.endpoint || from.preshared_key != to.preshared_key =>
+            {
                 Some(&**to)
             }
             _ => None,
@@ -370,7 +391,11 @@ fn add_routes(config: &Config, peer: &Peer) -> Result<(), GatewayError> {
 
 /// Takes away the routes to a peer that nobody has any more.
 fn remove_routes(config: &Config, peer: &Peer, now: &Config) {
-    let wanted: Vec<Route> = now.peers.iter().flat_map(|peer| routes(now, peer)).collect();
+    let wanted: Vec<Route> = now
+        .peers
+        .iter()
+        .flat_map(|peer| routes(now, peer))
+        .collect();
     for route in routes(config, peer).filter(|route| !wanted.contains(route)) {
         if let Err(why) = route.remove() {
             tracing::warn!("a route stays: {why}");
@@ -379,7 +404,10 @@ fn remove_routes(config: &Config, peer: &Peer, now: &Config) {
 }
 
 /// Asks again for names of peers that do not answer.
-#[expect(clippy::disallowed_methods, reason = "a name server is asked in real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a name server is asked in real time"
+)]
 fn find_names(shared: &Shared) {
     let mut waited = Duration::ZERO;
     while !shared.stopped() {
@@ -410,7 +438,9 @@ fn find_names(shared: &Shared) {
                     half.endpoint = Some(found);
                     drop(half);
                     let text = format!("{endpoint} is at {found}");
-                    shared.events.tell(shared.now(), &pair.peer.name, "endpoint", text);
+                    shared
+                        .events
+                        .tell(shared.now(), &pair.peer.name, "endpoint", text);
                 }
             }
         }

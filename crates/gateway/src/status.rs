@@ -72,14 +72,19 @@ impl Socket {
             path: path.display().to_string(),
             why,
         };
-        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        if let Some(directory) = path
+            .parent()
+            .filter(|directory| !directory.as_os_str().is_empty())
+        {
             fs::create_dir_all(directory).map_err(failed)?;
         }
         let listener = match UnixListener::bind(path) {
             Err(why) if why.kind() == io::ErrorKind::AddrInUse => {
                 // An ordinary file refuses too, and is somebody's.
-                let socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-                let dead = UnixStream::connect(path).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused);
+                let socket =
+                    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+                let dead = UnixStream::connect(path)
+                    .is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused);
                 if !(socket && dead) {
                     return Err(failed(why));
                 }
@@ -167,8 +172,10 @@ fn answer(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
                     say(stream, &Report::of(shared))
                 }
                 None => {
-                    let names: Vec<&str> = table.all().map(|pair| pair.peer.name.as_str()).collect();
-                    let error = format!("there is no peer `{peer}`; there are {}", names.join(", "));
+                    let names: Vec<&str> =
+                        table.all().map(|pair| pair.peer.name.as_str()).collect();
+                    let error =
+                        format!("there is no peer `{peer}`; there are {}", names.join(", "));
                     say(stream, &No { error })
                 }
             }

@@ -46,7 +46,9 @@ impl Steering {
             )));
         }
         let mut agent = Agent::new(Options::default());
-        agent.add_boxed(algorithm).map_err(|why| failed(why.to_string()))?;
+        agent
+            .add_boxed(algorithm)
+            .map_err(|why| failed(why.to_string()))?;
         let (way, served) = beside()?;
         let said = Said::default();
         let link = Overheard {
@@ -54,7 +56,8 @@ impl Steering {
             said: Arc::clone(&said),
             id: DatapathId(0),
         };
-        let thread = AgentThread::start("gateway-agent", agent, link).map_err(|why| failed(why.to_string()))?;
+        let thread = AgentThread::start("gateway-agent", agent, link)
+            .map_err(|why| failed(why.to_string()))?;
         let tables = Tables::new(Limits::default(), CAPABILITIES);
         Ok(Steering {
             datapath: Datapath::new(now, Shared::new(std::process::id(), "gateway", tables, way)),
@@ -123,7 +126,9 @@ impl Link for Overheard {
 
     fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &Command) {
         let flow = match command {
-            Command::SetProgram { flow, .. } | Command::Update { flow, .. } | Command::Release { flow } => Some(*flow),
+            Command::SetProgram { flow, .. }
+            | Command::Update { flow, .. }
+            | Command::Release { flow } => Some(*flow),
             _ => None,
         };
         if let Some(flow) = flow {

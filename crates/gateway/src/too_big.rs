@@ -70,7 +70,10 @@ fn answer_v4(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
 
 fn answer_v6(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
     let header = packet.get(..V6_HEAD)?;
-    let error = header[6] == ICMP_V6 && packet.get(V6_HEAD).is_none_or(|kind| *kind < FIRST_NO_ERROR);
+    let error = header[6] == ICMP_V6
+        && packet
+            .get(V6_HEAD)
+            .is_none_or(|kind| *kind < FIRST_NO_ERROR);
     let (source, destination) = (&header[8..24], &header[24..40]);
     if error || !is_host_v6(source) || !is_host_v6(destination) {
         return None;
@@ -106,7 +109,9 @@ fn is_host_v6(address: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use etherparse::{Icmpv4Type, Icmpv6Type, NetSlice, PacketBuilder, SlicedPacket, TransportSlice, icmpv4};
+    use etherparse::{
+        Icmpv4Type, Icmpv6Type, NetSlice, PacketBuilder, SlicedPacket, TransportSlice, icmpv4,
+    };
     use proptest::prelude::*;
 
     use super::*;
@@ -124,7 +129,9 @@ mod tests {
         };
         let builder = builder.udp(1, 2);
         let mut packet = vec![0; builder.size(payload)];
-        builder.write_to_slice(&mut packet, &vec![7; payload]).unwrap();
+        builder
+            .write_to_slice(&mut packet, &vec![7; payload])
+            .unwrap();
         packet
     }
 

@@ -60,7 +60,25 @@ impl Number {
     /// Of a datagram of data, from its header; `None` for a handshake or a cookie.
     pub fn of(datagram: &[u8]) -> Option<Number> {
         let header: &[u8; 16] = datagram.first_chunk()?;
-        let &[DATA, 0, 0, 0, s0, s1, s2, s3, c0, c1, c2, c3, c4, c5, c6, c7] = header else {
+        let &[
+            DATA,
+            0,
+            0,
+            0,
+            s0,
+            s1,
+            s2,
+            s3,
+            c0,
+            c1,
+            c2,
+            c3,
+            c4,
+            c5,
+            c6,
+            c7,
+        ] = header
+        else {
             return None;
         };
         Some(Number {
@@ -159,12 +177,25 @@ impl Door {
 
     /// A tunnel to this peer, at a place below 4,096 of the gateway's table. `keepalive`: keys are there before a packet wants them,
     /// and an address translation on the way keeps its entry; for a peer whose endpoint is known.
-    pub fn tunnel(&self, place: u32, peer: PublicKey, preshared_key: Option<PresharedKey>, keepalive: bool) -> Tunnel {
+    pub fn tunnel(
+        &self,
+        place: u32,
+        peer: PublicKey,
+        preshared_key: Option<PresharedKey>,
+        keepalive: bool,
+    ) -> Tunnel {
         let secret = preshared_key.map(PresharedKey::bytes);
         let index = (self.epoch << PLACE_BITS) | (place % PLACES);
         let limiter = Some(Arc::clone(&self.unlimited));
         Tunnel {
-            tunn: Tunn::new(self.private.clone(), peer.x25519(), secret, None, index, limiter),
+            tunn: Tunn::new(
+                self.private.clone(),
+                peer.x25519(),
+                secret,
+                None,
+                index,
+                limiter,
+            ),
             keepalive,
             quiet: 0,
             established: false,
@@ -346,7 +377,9 @@ impl Tunnel {
             }
             TunnResult::Err(why) => {
                 // The answer names this initiation, and its checksum is right.
-                if datagram.first() == Some(&RESPONSE) && matches!(why, WireGuardError::InvalidAeadTag) {
+                if datagram.first() == Some(&RESPONSE)
+                    && matches!(why, WireGuardError::InvalidAeadTag)
+                {
                     self.fault = Some(HandshakeFault::AnswerRejected);
                 }
                 return Opened::Refused(Refusal::of(&why));
@@ -356,7 +389,11 @@ impl Tunnel {
             Some(number) => {
                 // The first packet under new keys shows that the caller has them too.
                 self.confirm();
-                Opened::Packet { bytes, number, source }
+                Opened::Packet {
+                    bytes,
+                    number,
+                    source,
+                }
             }
             None => Opened::Handshake {
                 answer: 0,
@@ -436,7 +473,9 @@ impl Refusal {
     fn of(why: &WireGuardError) -> Refusal {
         match why {
             WireGuardError::InvalidCounter | WireGuardError::DuplicateCounter => Refusal::Replayed,
-            WireGuardError::NoCurrentSession | WireGuardError::WrongIndex => Refusal::UnknownSession,
+            WireGuardError::NoCurrentSession | WireGuardError::WrongIndex => {
+                Refusal::UnknownSession
+            }
             _ => Refusal::Forged,
         }
     }

@@ -78,7 +78,10 @@ impl Uplink {
         };
         share.credit = share.credit.saturating_sub_unsigned(bytes);
         let since = if self.late { now - CATCH_UP } else { now };
-        line.send(line.next_start(since), u32::try_from(bytes).unwrap_or(u32::MAX));
+        line.send(
+            line.next_start(since),
+            u32::try_from(bytes).unwrap_or(u32::MAX),
+        );
     }
 
     /// The peer that was asked has sent what it could; `more`: it has packets that would leave now.
@@ -155,7 +158,11 @@ mod tests {
                     packets += 1;
                 }
                 uplink.done(place as u32, &mut peer.share, peer.next <= now);
-                due = due.min(if peer.share.held { uplink.free_at() } else { peer.next });
+                due = due.min(if peer.share.held {
+                    uplink.free_at()
+                } else {
+                    peer.next
+                });
             }
             // What is due is done without a sleep.
             if due > now {
@@ -168,7 +175,10 @@ mod tests {
 
     fn parts(peers: &[Peer]) -> Vec<f64> {
         let all: u64 = peers.iter().map(|peer| peer.left).sum();
-        peers.iter().map(|peer| peer.left as f64 / all as f64).collect()
+        peers
+            .iter()
+            .map(|peer| peer.left as f64 / all as f64)
+            .collect()
     }
 
     #[test]
@@ -179,7 +189,11 @@ mod tests {
         run(&mut peers, RATE, &[0], second);
         assert!((parts(&peers)[0] - 0.5).abs() < 0.01, "{:?}", parts(&peers));
         // One sends 1.2 Mbit/s of the 12, two the rest.
-        let mut peers = [Peer::new(1_500, 10_000), Peer::new(1_500, 1), Peer::new(700, 1)];
+        let mut peers = [
+            Peer::new(1_500, 10_000),
+            Peer::new(1_500, 1),
+            Peer::new(700, 1),
+        ];
         run(&mut peers, RATE, &[100], second);
         let parts = parts(&peers);
         assert!(
@@ -194,7 +208,10 @@ mod tests {
             let mut peers = [Peer::new(1_500, 1), Peer::new(1_500, 1)];
             run(&mut peers, RATE, late, Duration::from_secs(2));
             let all: u64 = peers.iter().map(|peer| peer.left).sum();
-            assert!((2_950_000..=3_000_000 + 30_000).contains(&all), "{late:?}: {all}");
+            assert!(
+                (2_950_000..=3_000_000 + 30_000).contains(&all),
+                "{late:?}: {all}"
+            );
         }
     }
 

@@ -48,8 +48,12 @@ impl Drop for Flood {
 }
 
 fn bound(sites: &Sites, n: usize, address: &str) -> UdpSocket {
-    let socket = sites.spaces[n].run(|| UdpSocket::bind(address).unwrap()).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let socket = sites.spaces[n]
+        .run(|| UdpSocket::bind(address).unwrap())
+        .unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
     socket
 }
 
@@ -79,7 +83,10 @@ fn a_call_does_not_wait_for_a_backup_and_a_reload_loses_none_of_what_waits() {
     let Some(sites) = Sites::of("class", &configs, makes()) else {
         return;
     };
-    let calls = [bound(&sites, 0, "10.7.0.1:0"), bound(&sites, 1, "10.7.0.2:4000")];
+    let calls = [
+        bound(&sites, 0, "10.7.0.1:0"),
+        bound(&sites, 1, "10.7.0.2:4000"),
+    ];
     round_trip(&calls[0], &calls[1]);
     let flood = Flood::to(bound(&sites, 0, "10.7.0.1:0"), "10.7.0.2:5000");
     sites.until("the low class's queue full", |sites| {
@@ -91,7 +98,10 @@ fn a_call_does_not_wait_for_a_backup_and_a_reload_loses_none_of_what_waits() {
     let names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
     assert_eq!(names, ["calls", "rest"]);
     // Also those of the first round trip, before the flood.
-    assert_eq!((classes[0].sent_packets, classes[0].dropped_packets), (22, 0));
+    assert_eq!(
+        (classes[0].sent_packets, classes[0].dropped_packets),
+        (22, 0)
+    );
     // 400 kB at 8 Mbit/s are 400 ms.
     assert!(beside < Duration::from_millis(100), "{beside:?}");
     drop(flood);
@@ -100,10 +110,19 @@ fn a_call_does_not_wait_for_a_backup_and_a_reload_loses_none_of_what_waits() {
     let swapped = CLASSES
         .replace("port = 4000", "port = 5000")
         .replace("level = 1", "level = 0");
-    assert_eq!(sites.reload(0, &(first.clone() + &swapped)), ["classes changed"]);
+    assert_eq!(
+        sites.reload(0, &(first.clone() + &swapped)),
+        ["classes changed"]
+    );
     let after = sites.report(0).peers[0].clone();
-    assert!(after.classes[0].queue_bytes > 100_000, "{before:?} {after:?}");
-    assert_eq!(after.counts["dropped_packets"], before.counts["dropped_packets"]);
+    assert!(
+        after.classes[0].queue_bytes > 100_000,
+        "{before:?} {after:?}"
+    );
+    assert_eq!(
+        after.counts["dropped_packets"],
+        before.counts["dropped_packets"]
+    );
     let kept = after.queue_packets + after.counts["sent_packets"];
     assert!(
         kept >= before.queue_packets + before.counts["sent_packets"],
@@ -113,16 +132,24 @@ fn a_call_does_not_wait_for_a_backup_and_a_reload_loses_none_of_what_waits() {
     // Without classes the call waits with the rest.
     sites.reload(0, &first);
     let _flood = Flood::to(bound(&sites, 0, "10.7.0.1:0"), "10.7.0.2:5000");
-    sites.until("a queue", |sites| sites.report(0).peers[0].queue_bytes > 300_000);
+    sites.until("a queue", |sites| {
+        sites.report(0).peers[0].queue_bytes > 300_000
+    });
     assert_eq!(sites.report(0).peers[0].classes.len(), 1);
 }
 
 #[test]
 fn all_peers_together_get_the_uplink_and_each_its_part() {
     let uplink = 10_000_000.0;
-    let first =
-        site(0) + "uplink_rate = \"10mbit\"\n" + &(peer("one", 1) + &endpoint(1)) + &(peer("two", 2) + &endpoint(2));
-    let configs = [first, site(1) + &peer("zero", 0), site(2) + &peer("zero", 0)];
+    let first = site(0)
+        + "uplink_rate = \"10mbit\"\n"
+        + &(peer("one", 1) + &endpoint(1))
+        + &(peer("two", 2) + &endpoint(2));
+    let configs = [
+        first,
+        site(1) + &peer("zero", 0),
+        site(2) + &peer("zero", 0),
+    ];
     let Some(sites) = Sites::of("uplink", &configs, makes()) else {
         return;
     };
@@ -161,7 +188,10 @@ fn all_peers_together_get_the_uplink_and_each_its_part() {
     // What is caught up with, and a packet or two at the ends of a second.
     let most = 1.03 * uplink;
     assert!(alone < most && a + b < most, "{alone} {a} {b}");
-    assert!(alone > 0.8 * uplink && a + b > 0.8 * uplink, "{alone} {a} {b}");
+    assert!(
+        alone > 0.8 * uplink && a + b > 0.8 * uplink,
+        "{alone} {a} {b}"
+    );
     assert!(a / b < 1.15 && b / a < 1.15, "{a} {b}");
 }
 
@@ -180,6 +210,12 @@ fn an_endpoint_that_a_reload_adds_is_called_at_once() {
     let start = Instant::now();
     let changes = sites.reload(0, &(configs[0].clone() + &endpoint(1)));
     assert_eq!(changes, ["peer `other` changed: endpoint"]);
-    sites.until("called", |sites| sites.report(0).peers[0].keys_age_seconds.is_some());
-    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    sites.until("called", |sites| {
+        sites.report(0).peers[0].keys_age_seconds.is_some()
+    });
+    assert!(
+        start.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        start.elapsed()
+    );
 }

@@ -47,7 +47,10 @@ fn a_packet_of_1420_bytes_is_sealed_and_opened() {
     let start = Instant::now();
     for datagram in &sealed {
         let opened = b.open(FROM, datagram, &mut room);
-        assert!(matches!(opened, Opened::Packet { bytes: BYTES, .. }), "{opened:?}");
+        assert!(
+            matches!(opened, Opened::Packet { bytes: BYTES, .. }),
+            "{opened:?}"
+        );
     }
     let open = start.elapsed() / PACKETS;
     println!(

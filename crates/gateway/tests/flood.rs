@@ -27,7 +27,10 @@ fn settings() -> [u64; 3] {
     let Ok(text) = std::env::var("CCPLANE_FLOOD") else {
         return DEFAULT;
     };
-    let numbers: Vec<u64> = text.split(',').map(|number| number.parse().unwrap()).collect();
+    let numbers: Vec<u64> = text
+        .split(',')
+        .map(|number| number.parse().unwrap())
+        .collect();
     numbers.try_into().unwrap()
 }
 
@@ -60,7 +63,11 @@ struct Net {
 fn ip(space: &Namespace, arguments: &str) {
     let mut command = Command::new("ip");
     command.args(arguments.split_whitespace());
-    let status = space.confine(&mut command).unwrap().status().expect("ip is there");
+    let status = space
+        .confine(&mut command)
+        .unwrap()
+        .status()
+        .expect("ip is there");
     assert!(status.success(), "ip {arguments}");
 }
 
@@ -82,7 +89,10 @@ fn config(n: usize) -> Config {
 
 impl Net {
     fn new() -> Option<Net> {
-        let space = |name: &str| match Namespace::create(&format!("ccplane-{}-flood{name}", std::process::id())) {
+        let space = |name: &str| match Namespace::create(&format!(
+            "ccplane-{}-flood{name}",
+            std::process::id()
+        )) {
             Ok(space) => Some(space),
             Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
                 eprintln!("SKIPPED: gateway_flood: {reason}");
@@ -98,11 +108,17 @@ impl Net {
             let last = n + 1;
             ip(
                 &switch,
-                &format!("link add port{n} type veth peer name eth0 netns {}", site.name()),
+                &format!(
+                    "link add port{n} type veth peer name eth0 netns {}",
+                    site.name()
+                ),
             );
             ip(&switch, &format!("link set port{n} master br0"));
             ip(&switch, &format!("link set port{n} up"));
-            ip(site, &format!("link set eth0 address 02:00:00:00:00:0{last}"));
+            ip(
+                site,
+                &format!("link set eth0 address 02:00:00:00:00:0{last}"),
+            );
             ip(site, "link set eth0 up");
             ip(site, &format!("addr add 172.16.0.{last}/16 dev eth0"));
             ip(site, "route add default via 172.16.0.254");
@@ -113,7 +129,8 @@ impl Net {
         // A router that drops what it gets, and the attacker's own address.
         ip(&switch, "addr add 172.16.0.254/16 dev br0");
         ip(&switch, "addr add 172.16.0.253/16 dev br0");
-        let dir = std::env::temp_dir().join(format!("ccplane-gateway-flood-{}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("ccplane-gateway-flood-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let makes: Makes = Arc::new(|algorithm: &Algorithm| {
             ccplane_algorithms::by_name(&algorithm.name, &ccplane_algorithms::Parameters::new())
@@ -140,7 +157,9 @@ impl Net {
 
     fn udp(&self, n: usize, port: u16) -> UdpSocket {
         let address = SocketAddr::from(([10, 7, 0, n as u8 + 1], port));
-        self.sites[n].run(|| UdpSocket::bind(address).unwrap()).unwrap()
+        self.sites[n]
+            .run(|| UdpSocket::bind(address).unwrap())
+            .unwrap()
     }
 }
 
@@ -157,9 +176,13 @@ impl Drop for Net {
 }
 
 /// Sends paced datagrams from one site and counts them at the other. Returns sent and received.
-#[expect(clippy::disallowed_methods, reason = "a load generator runs in real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a load generator runs in real time"
+)]
 fn stream(from: &UdpSocket, to: &UdpSocket, mbit: u64, time: Duration) -> (u64, u64) {
-    to.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    to.set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
     let address = to.local_addr().unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -168,7 +191,9 @@ fn stream(from: &UdpSocket, to: &UdpSocket, mbit: u64, time: Duration) -> (u64, 
             loop {
                 match to.recv(&mut buffer) {
                     Ok(_) => count += 1,
-                    Err(why) if matches!(why.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    Err(why)
+                        if matches!(why.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                    {
                         if done.load(Relaxed) {
                             return count;
                         }
@@ -231,10 +256,28 @@ fn frame(origin: Origin, n: u64, datagram: &[u8]) -> (u16, Vec<u8>) {
         let mut to = [0; 16];
         to[..2].copy_from_slice(&[0xfd, 0x01]);
         to[15] = 2;
-        let pseudo = [0, 0, length.to_be_bytes()[0], length.to_be_bytes()[1], 0, 0, 0, 17];
+        let pseudo = [
+            0,
+            0,
+            length.to_be_bytes()[0],
+            length.to_be_bytes()[1],
+            0,
+            0,
+            0,
+            17,
+        ];
         let sum = checksum(&[&source, &to, &pseudo, &udp, datagram]);
         udp[6..8].copy_from_slice(&sum.to_be_bytes());
-        packet.extend([0x60, 0, 0, 0, length.to_be_bytes()[0], length.to_be_bytes()[1], 17, 64]);
+        packet.extend([
+            0x60,
+            0,
+            0,
+            0,
+            length.to_be_bytes()[0],
+            length.to_be_bytes()[1],
+            17,
+            64,
+        ]);
         packet.extend(source);
         packet.extend(to);
         packet.extend(&udp);
@@ -262,7 +305,10 @@ fn frame(origin: Origin, n: u64, datagram: &[u8]) -> (u16, Vec<u8>) {
 }
 
 /// Sends initiations with a valid `mac1` to the second site until `stop`.
-#[expect(clippy::disallowed_methods, reason = "a load generator runs in real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a load generator runs in real time"
+)]
 fn flood(net: &Net, origin: Origin, rate: u64, stop: &AtomicBool, count: &AtomicU64) {
     net.switch.enter().unwrap();
     let wire = Wire::open("port1").unwrap();
@@ -296,8 +342,10 @@ fn run(net: &Net, origin: Origin, round: u16) -> [f64; 2] {
     let (there, back) = (sockets(0, 1), sockets(1, 0));
     let time = Duration::from_secs(seconds);
     let results = thread::scope(|scope| {
-        let attacker = (origin != Origin::None).then(|| scope.spawn(|| flood(net, origin, rate, &stop, &count)));
-        let streams = [&there, &back].map(|(from, to)| scope.spawn(move || stream(from, to, mbit, time)));
+        let attacker = (origin != Origin::None)
+            .then(|| scope.spawn(|| flood(net, origin, rate, &stop, &count)));
+        let streams =
+            [&there, &back].map(|(from, to)| scope.spawn(move || stream(from, to, mbit, time)));
         let results = streams.map(|stream| stream.join().unwrap());
         stop.store(true, Relaxed);
         let _ = attacker.map(|attacker| attacker.join().unwrap());
@@ -315,7 +363,10 @@ fn run(net: &Net, origin: Origin, round: u16) -> [f64; 2] {
 #[expect(clippy::disallowed_methods, reason = "gateways run in real time")]
 fn ratios(net: &Net, origin: Origin) -> [f64; 2] {
     let deadline = Instant::now() + Duration::from_secs(15);
-    while [0, 1].iter().any(|n| net.report(*n).peers[0].reason == "no_keys") {
+    while [0, 1]
+        .iter()
+        .any(|n| net.report(*n).peers[0].reason == "no_keys")
+    {
         assert!(Instant::now() < deadline, "no keys");
         thread::sleep(Duration::from_millis(20));
     }
@@ -360,7 +411,10 @@ fn no_flood_of_forged_initiations_costs_a_tunnel_its_goodput() {
         );
         // The kernel itself drops what comes from its own address.
         let seen = report.handshakes_dropped + report.datagrams_of_nobody;
-        assert!(seen > 100 || origin == Origin::Gateway, "{seen} of the flood arrived");
+        assert!(
+            seen > 100 || origin == Origin::Gateway,
+            "{seen} of the flood arrived"
+        );
         if ratios.iter().any(|ratio| *ratio < 0.99) {
             failed.push((origin, ratios));
         }

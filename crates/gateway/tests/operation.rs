@@ -21,7 +21,9 @@ use ccplane_datapath::Capabilities;
 use ccplane_gateway::Makes;
 use ccplane_gateway::config::Algorithm as Named;
 use ccplane_host::{Frame, LONGEST_FRAME, Namespace, Offload, Tun, has_ipv6};
-use etherparse::{Icmpv4Type, PacketBuilder, SlicedPacket, TransportSlice, icmpv4::DestUnreachableHeader};
+use etherparse::{
+    Icmpv4Type, PacketBuilder, SlicedPacket, TransportSlice, icmpv4::DestUnreachableHeader,
+};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use proptest::prelude::*;
 
@@ -58,7 +60,8 @@ proptest! {
 fn until_it_comes(what: &str, from: &UdpSocket, to: &UdpSocket, message: &[u8]) {
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut buffer = vec![0; 70_000];
-    to.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    to.set_read_timeout(Some(Duration::from_millis(100)))
+        .unwrap();
     loop {
         // The kernel refuses what it has learned is too long, once.
         let _ = from.send_to(message, to.local_addr().unwrap());
@@ -75,7 +78,9 @@ fn until_it_comes(what: &str, from: &UdpSocket, to: &UdpSocket, message: &[u8]) 
 
 #[test]
 fn a_translation_that_changes_its_port_under_way_is_followed() {
-    let Some(sites) = Sites::new("roam") else { return };
+    let Some(sites) = Sites::new("roam") else {
+        return;
+    };
     let (a, b) = (sites.udp(0, "10.7.0.1"), sites.udp(1, "10.7.0.2"));
     there_and_back(&a, &b, b"at its own port");
     for port in [40_001, 40_002] {
@@ -107,9 +112,20 @@ fn two_sites_meet_over_ipv6() {
     let Some(sites) = Sites::of("v6", &configs, makes()) else {
         return;
     };
-    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), &[1; 1_392]);
-    there_and_back(&sites.udp(0, "fd07::1"), &sites.udp(1, "fd07::2"), &[2; 3_000]);
-    assert_eq!(sites.report(1).peers[0].endpoint.as_deref(), Some("[fd01::1]:51820"));
+    there_and_back(
+        &sites.udp(0, "10.7.0.1"),
+        &sites.udp(1, "10.7.0.2"),
+        &[1; 1_392],
+    );
+    there_and_back(
+        &sites.udp(0, "fd07::1"),
+        &sites.udp(1, "fd07::2"),
+        &[2; 3_000],
+    );
+    assert_eq!(
+        sites.report(1).peers[0].endpoint.as_deref(),
+        Some("[fd01::1]:51820")
+    );
     sites.network.way.mtu.store(1_400, Relaxed);
     until_it_comes(
         "a long datagram",
@@ -131,14 +147,26 @@ fn packets_of_1280_bytes_fit_a_way_of_60_more() {
         return;
     };
     sites.network.way.mtu.store(1_340, Relaxed);
-    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), &[1; 4_000]);
+    there_and_back(
+        &sites.udp(0, "10.7.0.1"),
+        &sites.udp(1, "10.7.0.2"),
+        &[1; 4_000],
+    );
     if has_ipv6() {
-        there_and_back(&sites.udp(0, "fd07::1"), &sites.udp(1, "fd07::2"), &[2; 4_000]);
+        there_and_back(
+            &sites.udp(0, "fd07::1"),
+            &sites.udp(1, "fd07::2"),
+            &[2; 4_000],
+        );
     }
     assert_eq!(sites.network.way.refused.load(Relaxed), 0);
     let peer = &sites.report(0).peers[0];
     assert_eq!(
-        (peer.mtu, peer.counts["divided_packets"], peer.counts["too_big_packets"]),
+        (
+            peer.mtu,
+            peer.counts["divided_packets"],
+            peer.counts["too_big_packets"]
+        ),
         (1_280, 0, 0)
     );
 }
@@ -148,7 +176,9 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
     // Inside there is room for what IPv6 asks for, 1280 bytes.
     const OUTSIDE: u32 = 1_380;
     const INSIDE: u32 = OUTSIDE - 60;
-    let Some(sites) = Sites::new("narrow") else { return };
+    let Some(sites) = Sites::new("narrow") else {
+        return;
+    };
     let (a, b) = (sites.udp(0, "10.7.0.1"), sites.udp(1, "10.7.0.2"));
     there_and_back(&a, &b, b"hello");
     sites.network.way.mtu.store(OUTSIDE, Relaxed);
@@ -166,7 +196,11 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
         );
     }
     // From a host that lets its packets be divided, and is told nothing.
-    let divides = |value: &str| sites.spaces[1].set_sysctl("net/ipv4/ip_no_pmtu_disc", value).unwrap();
+    let divides = |value: &str| {
+        sites.spaces[1]
+            .set_sysctl("net/ipv4/ip_no_pmtu_disc", value)
+            .unwrap()
+    };
     divides("1");
     let divided = sites.udp(1, "10.7.0.2");
     divides("0");
@@ -181,7 +215,9 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
         .run(|| TcpListener::bind("10.7.0.2:0").unwrap())
         .unwrap();
     let to = listener.local_addr().unwrap();
-    let stream = sites.spaces[0].run(|| TcpStream::connect(to).unwrap()).unwrap();
+    let stream = sites.spaces[0]
+        .run(|| TcpStream::connect(to).unwrap())
+        .unwrap();
     let (accepted, _) = listener.accept().unwrap();
     for end in [&stream, &accepted] {
         let segment = getsockopt(end, sockopt::TcpMaxSeg).unwrap();
@@ -205,7 +241,10 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     const OUTSIDE: u32 = 1_300;
     const INSIDE: u32 = OUTSIDE - 60;
     const BYTES: usize = 4 << 20;
-    let configs = [site(0) + &peer("other", 1) + &endpoint(1), site(1) + &peer("other", 0)];
+    let configs = [
+        site(0) + &peer("other", 1) + &endpoint(1),
+        site(1) + &peer("other", 0),
+    ];
     let Some(mut sites) = Sites::quiet("hole", &configs, makes()) else {
         return;
     };
@@ -218,10 +257,16 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
         .run(|| TcpListener::bind("10.7.0.2:0").unwrap())
         .unwrap();
     let to = listener.local_addr().unwrap();
-    let stream = sites.spaces[0].run(|| TcpStream::connect(to).unwrap()).unwrap();
-    stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+    let stream = sites.spaces[0]
+        .run(|| TcpStream::connect(to).unwrap())
+        .unwrap();
+    stream
+        .set_write_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
     let (accepted, _) = listener.accept().unwrap();
-    accepted.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    accepted
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
     let sends = thread::spawn(move || (&stream).write_all(&[7; BYTES]).map(|()| stream));
     let mut all = vec![0; BYTES];
     (&accepted)
@@ -232,7 +277,9 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     let mtu = |sites: &Sites, n: usize| sites.report(n).peers[0].mtu;
     let is_found = |mtu: u32| (INSIDE - 8..=INSIDE).contains(&mtu);
     for n in [0, 1] {
-        sites.until("found", |sites| sites.report(n).peers[0].mtu_search == "complete");
+        sites.until("found", |sites| {
+            sites.report(n).peers[0].mtu_search == "complete"
+        });
         assert!(is_found(mtu(&sites, n)), "{}", mtu(&sites, n));
         let peer = &sites.report(n).peers[0];
         assert_eq!(peer.mtu_confirmed, Some(peer.mtu));
@@ -244,7 +291,9 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     }
     // A new connection asks for no more than fits.
     let refused = way.refused.load(Relaxed);
-    let stream = sites.spaces[0].run(|| TcpStream::connect(to).unwrap()).unwrap();
+    let stream = sites.spaces[0]
+        .run(|| TcpStream::connect(to).unwrap())
+        .unwrap();
     let (accepted, _) = listener.accept().unwrap();
     for end in [&stream, &accepted] {
         let segment = getsockopt(end, sockopt::TcpMaxSeg).unwrap();
@@ -257,24 +306,39 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
 /// What the site's hosts send is longer than the device takes: the kernel says so before the gateway sees it.
 #[test]
 fn the_kernel_answers_what_is_too_long_for_the_device() {
-    let Some(sites) = Sites::new("host") else { return };
+    let Some(sites) = Sites::new("host") else {
+        return;
+    };
     let space = &sites.spaces[0];
     space.set_sysctl("net/ipv4/ip_forward", "1").unwrap();
-    let lan = || Tun::create("lan0", 1_500, &[("10.1.0.1".parse().unwrap(), 24)], Offload::None).unwrap();
+    let lan = || {
+        Tun::create(
+            "lan0",
+            1_500,
+            &[("10.1.0.1".parse().unwrap(), 24)],
+            Offload::None,
+        )
+        .unwrap()
+    };
     let lan = space.run(lan).unwrap();
     let head = Frame::longest(0);
     let builder = PacketBuilder::ipv4([10, 1, 0, 2], [10, 7, 0, 2], 64).udp(9, 9);
     let mut packet = vec![0; head + 1_500];
-    builder.write_to_slice(&mut packet[head..], &[0; 1_472]).unwrap();
+    builder
+        .write_to_slice(&mut packet[head..], &[0; 1_472])
+        .unwrap();
     lan.write([&packet, &[]]).unwrap();
     let mut frame = vec![0; LONGEST_FRAME];
     let mut answers = || -> Option<u16> {
         let length = lan.read(&mut frame).unwrap()?;
-        match SlicedPacket::from_ip(Frame::packet(&frame[..length])).ok()?.transport? {
+        match SlicedPacket::from_ip(Frame::packet(&frame[..length]))
+            .ok()?
+            .transport?
+        {
             TransportSlice::Icmpv4(icmp) => match icmp.header().icmp_type {
-                Icmpv4Type::DestinationUnreachable(DestUnreachableHeader::FragmentationNeeded { next_hop_mtu }) => {
-                    Some(next_hop_mtu)
-                }
+                Icmpv4Type::DestinationUnreachable(
+                    DestUnreachableHeader::FragmentationNeeded { next_hop_mtu },
+                ) => Some(next_hop_mtu),
                 _ => None,
             },
             _ => None,
@@ -292,7 +356,9 @@ fn the_kernel_answers_what_is_too_long_for_the_device() {
 
 #[test]
 fn the_code_point_goes_outside_only_if_it_is_asked_for() {
-    let Some(sites) = Sites::new("dscp") else { return };
+    let Some(sites) = Sites::new("dscp") else {
+        return;
+    };
     let (a, b) = (sites.udp(0, "10.7.0.1"), sites.udp(1, "10.7.0.2"));
     setsockopt(&a, sockopt::Ipv4Tos, &(46 << 2)).unwrap();
     there_and_back(&a, &b, b"a call");
@@ -359,8 +425,12 @@ fn an_algorithm_that_hangs_opens_its_own_peer_and_disturbs_no_other() {
     let hub = sites.udp(0, "10.7.0.1");
     let others = [sites.udp(1, "10.7.0.2"), sites.udp(2, "10.7.0.3")];
     let reason = |sites: &Sites, n: usize| sites.report(0).peers[n].reason;
-    others.iter().for_each(|other| there_and_back(&hub, other, b"hello"));
-    sites.until("measured", |sites| sites.is_measured(0, 0) && sites.is_measured(0, 1));
+    others
+        .iter()
+        .for_each(|other| there_and_back(&hub, other, b"hello"));
+    sites.until("measured", |sites| {
+        sites.is_measured(0, 0) && sites.is_measured(0, 1)
+    });
     hangs.store(true, Relaxed);
     sites.until("open by the watchdog", |sites| reason(sites, 0) == "agent");
     let report = sites.report(0);
@@ -380,7 +450,9 @@ fn an_algorithm_that_hangs_opens_its_own_peer_and_disturbs_no_other() {
 #[test]
 fn new_keys_under_load_lose_nothing() {
     const EACH: Duration = Duration::from_micros(500);
-    let Some(sites) = Sites::new("rekey") else { return };
+    let Some(sites) = Sites::new("rekey") else {
+        return;
+    };
     let (a, b) = (sites.udp(0, "10.7.0.1"), sites.udp(1, "10.7.0.2"));
     there_and_back(&a, &b, b"hello");
     sites.until("measured", |sites| sites.is_measured(0, 0));
@@ -408,7 +480,9 @@ fn new_keys_under_load_lose_nothing() {
     });
     // Who hears nothing asks for new keys, and gets them when the way is whole again.
     sites.network.way.deaf.store(true, Relaxed);
-    sites.until("silent", |sites| sites.report(0).peers[0].reason == "silent");
+    sites.until("silent", |sites| {
+        sites.report(0).peers[0].reason == "silent"
+    });
     sites.network.way.deaf.store(false, Relaxed);
     sites.until("under new keys", |sites| {
         let peer = &sites.report(0).peers[0];
@@ -416,22 +490,35 @@ fn new_keys_under_load_lose_nothing() {
     });
     stop.store(true, Relaxed);
     let (sent, heard) = (sends.join().unwrap(), hears.join().unwrap());
-    assert!(heard.iter().copied().eq(0..sent), "{} of {sent} came", heard.len());
+    assert!(
+        heard.iter().copied().eq(0..sent),
+        "{} of {sent} came",
+        heard.len()
+    );
     let counts = &sites.report(1).peers[0].counts;
     assert_eq!(
-        (counts["replayed"], counts["forged"], counts["unknown_session"]),
+        (
+            counts["replayed"],
+            counts["forged"],
+            counts["unknown_session"]
+        ),
         (0, 0, 0)
     );
 }
 
 #[test]
 fn nothing_is_left_behind() {
-    let configs = [site(0) + &peer("other", 1) + &endpoint(1), site(1) + &peer("other", 0)];
+    let configs = [
+        site(0) + &peer("other", 1) + &endpoint(1),
+        site(1) + &peer("other", 0),
+    ];
     let Some(mut sites) = Sites::quiet("left", &configs, makes()) else {
         return;
     };
     let seen = |sites: &Sites| {
-        let read = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
+        let read = |name: &str| {
+            std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default()
+        };
         // Of the table of IPv6, whose use counts change, where to and by what.
         let here = move || {
             let fields = |line: &str| {
@@ -439,20 +526,34 @@ fn nothing_is_left_behind() {
                 [all[0], all[1], all[9]].join(" ")
             };
             let v6: Vec<String> = read("ipv6_route").lines().map(fields).collect();
-            (read("route"), v6, read("udp").lines().count(), read("if_inet6"))
+            (
+                read("route"),
+                v6,
+                read("udp").lines().count(),
+                read("if_inet6"),
+            )
         };
         sites.spaces[0].run(here).unwrap()
     };
     let before = seen(&sites);
     sites.start(1);
     sites.start(0);
-    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"hello");
+    there_and_back(
+        &sites.udp(0, "10.7.0.1"),
+        &sites.udp(1, "10.7.0.2"),
+        b"hello",
+    );
     assert_ne!(seen(&sites), before);
     assert!(sites.socket(0).exists());
     sites.stop(0);
     assert_eq!(seen(&sites), before);
     assert!(!sites.socket(0).exists());
-    assert!(!sites.spaces[0].run(|| Tun::remove("gate0")).unwrap().unwrap());
+    assert!(
+        !sites.spaces[0]
+            .run(|| Tun::remove("gate0"))
+            .unwrap()
+            .unwrap()
+    );
 }
 
 /// `wireguard-go` in a namespace, which ends with this value.
@@ -475,8 +576,13 @@ impl Plain {
                 process,
                 socket: format!("/var/run/wireguard/{name}.sock"),
             }),
-            Err(why) if why.kind() == ErrorKind::NotFound && std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
-                eprintln!("SKIPPED: a plain peer: wireguard-go is not installed; `scripts/setup test` installs it");
+            Err(why)
+                if why.kind() == ErrorKind::NotFound
+                    && std::env::var_os("CCPLANE_NO_SKIP").is_none() =>
+            {
+                eprintln!(
+                    "SKIPPED: a plain peer: wireguard-go is not installed; `scripts/setup test` installs it"
+                );
                 None
             }
             Err(why) => panic!("wireguard-go does not start: {why}"),
@@ -494,8 +600,12 @@ impl Plain {
             tries += 1;
             thread::sleep(Duration::from_millis(10));
         };
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        stream.write_all(format!("set=1\n{text}\n").as_bytes()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        stream
+            .write_all(format!("set=1\n{text}\n").as_bytes())
+            .unwrap();
         let mut answer = [0; 64];
         let bytes = stream.read(&mut answer).unwrap();
         assert_eq!(&answer[..bytes], b"errno=0\n\n");
@@ -511,7 +621,11 @@ impl Drop for Plain {
 }
 
 fn hex(bytes: impl AsRef<[u8]>) -> String {
-    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[test]
@@ -524,16 +638,32 @@ fn another_preshared_key_takes_effect_with_a_reload_and_a_mismatch_is_explained(
     let Some(sites) = Sites::of("psk", &configs, makes()) else {
         return;
     };
-    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"hello");
+    there_and_back(
+        &sites.udp(0, "10.7.0.1"),
+        &sites.udp(1, "10.7.0.2"),
+        b"hello",
+    );
     let changed = |n: usize| configs[n].replace(&line(1), &line(2));
-    assert_eq!(sites.reload(0, &changed(0)), ["peer `other` changed: preshared_key"]);
+    assert_eq!(
+        sites.reload(0, &changed(0)),
+        ["peer `other` changed: preshared_key"]
+    );
     let fault = |sites: &Sites, n: usize| sites.report(n).peers[0].reason;
     sites.until("refused", |sites| fault(sites, 0) == "answer_rejected");
     let why = sites.report(0).peers[0].why.clone();
     assert!(why.contains("`preshared_key` differs"), "{why}");
-    assert_eq!(sites.reload(1, &changed(1)), ["peer `other` changed: preshared_key"]);
-    there_and_back(&sites.udp(1, "10.7.0.2"), &sites.udp(0, "10.7.0.1"), b"again");
-    sites.until("measured", |sites| sites.is_measured(0, 0) && sites.is_measured(1, 0));
+    assert_eq!(
+        sites.reload(1, &changed(1)),
+        ["peer `other` changed: preshared_key"]
+    );
+    there_and_back(
+        &sites.udp(1, "10.7.0.2"),
+        &sites.udp(0, "10.7.0.1"),
+        b"again",
+    );
+    sites.until("measured", |sites| {
+        sites.is_measured(0, 0) && sites.is_measured(1, 0)
+    });
     assert_eq!(sites.report(0).peers.len(), 1);
 }
 
@@ -565,7 +695,14 @@ fn traffic_with_a_plain_wireguard_peer_passes_and_status_says_why_it_is_unshaped
     ] {
         let mut ip = Command::new("ip");
         ip.args(arguments);
-        assert!(sites.spaces[1].confine(&mut ip).unwrap().status().unwrap().success());
+        assert!(
+            sites.spaces[1]
+                .confine(&mut ip)
+                .unwrap()
+                .status()
+                .unwrap()
+                .success()
+        );
     }
     sites.start(0);
     let (a, b) = (sites.udp(0, "10.7.0.1"), sites.udp(1, "10.7.0.2"));
@@ -573,15 +710,23 @@ fn traffic_with_a_plain_wireguard_peer_passes_and_status_says_why_it_is_unshaped
         there_and_back(&a, &b, message);
     }
     let report = &sites.report(0).peers[0];
-    assert_eq!((report.reason, report.mode, report.rate), ("plain", "open", None));
+    assert_eq!(
+        (report.reason, report.mode, report.rate),
+        ("plain", "open", None)
+    );
     assert!(report.why.contains("plain WireGuard"), "{}", report.why);
     assert_eq!(report.counts["handshakes"], 1);
-    assert_eq!((report.mtu_search, report.counts["mtu_probes"]), ("unconfirmed", 0));
+    assert_eq!(
+        (report.mtu_search, report.counts["mtu_probes"]),
+        ("unconfirmed", 0)
+    );
     // Under another one `wireguard-go` gives no keys, and the fault has a name.
     sites.stop(0);
     let other = format!("preshared_key = \"{}\"\n", STANDARD.encode([8; 32]));
     sites.configs[0] = sites.configs[0].replace(&preshared, &other);
     sites.start(0);
-    sites.until("refused", |sites| sites.report(0).peers[0].reason == "answer_rejected");
+    sites.until("refused", |sites| {
+        sites.report(0).peers[0].reason == "answer_rejected"
+    });
     drop(plain);
 }

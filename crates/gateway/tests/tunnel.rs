@@ -30,10 +30,16 @@ fn panics() -> Makes {
 
 #[test]
 fn packets_of_two_sites_pass_and_both_boxes_measure() {
-    let Some(sites) = Sites::new("pass") else { return };
+    let Some(sites) = Sites::new("pass") else {
+        return;
+    };
     // The first packet waits for the keys. The longest are fragmented by the site's own kernel.
     for message in [&b"hello"[..], &[7; 1_300], &[8; 4_000]] {
-        there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), message);
+        there_and_back(
+            &sites.udp(0, "10.7.0.1"),
+            &sites.udp(1, "10.7.0.2"),
+            message,
+        );
     }
     if has_ipv6() {
         there_and_back(&sites.udp(0, "fd07::1"), &sites.udp(1, "fd07::2"), b"hello");
@@ -56,7 +62,10 @@ fn packets_of_two_sites_pass_and_both_boxes_measure() {
             "{peer:?}"
         );
         assert_eq!(
-            (peer.counts["feedback_unlikely"], peer.counts["bad_messages"]),
+            (
+                peer.counts["feedback_unlikely"],
+                peer.counts["bad_messages"]
+            ),
             (0, 0),
             "{peer:?}"
         );
@@ -70,7 +79,9 @@ fn packets_of_two_sites_pass_and_both_boxes_measure() {
 #[test]
 fn a_connection_carries_megabytes_both_ways_and_goes_on_after_a_restart() {
     const BYTES: usize = 4 << 20;
-    let Some(mut sites) = Sites::new("bulk") else { return };
+    let Some(mut sites) = Sites::new("bulk") else {
+        return;
+    };
     let listener = sites.spaces[1]
         .run(|| TcpListener::bind("10.7.0.2:5201").unwrap())
         .unwrap();
@@ -85,7 +96,9 @@ fn a_connection_carries_megabytes_both_ways_and_goes_on_after_a_restart() {
     let mut stream = sites.spaces[0]
         .run(|| TcpStream::connect("10.7.0.2:5201").unwrap())
         .unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
     let sent: Vec<u8> = (0..BYTES).map(|n| (n * 7 % 251) as u8).collect();
     let mut round = || {
         let mut writer = stream.try_clone().unwrap();
@@ -114,7 +127,9 @@ fn a_connection_carries_megabytes_both_ways_and_goes_on_after_a_restart() {
 
 #[test]
 fn a_reload_changes_peers_without_loss_and_refuses_what_takes_a_restart() {
-    let Some(sites) = Sites::new("reload") else { return };
+    let Some(sites) = Sites::new("reload") else {
+        return;
+    };
     let (a, b) = (sites.udp(0, "10.7.0.1"), sites.udp(1, "10.7.0.2"));
     there_and_back(&a, &b, b"before");
     let reload = |text: &str| {
@@ -128,7 +143,11 @@ fn a_reload_changes_peers_without_loss_and_refuses_what_takes_a_restart() {
         "{}queue = \"fq_codel\"\n[[peer]]\nname = \"new\"\npublic_key = \"{stranger}\"\nprefixes = [\"10.9.0.0/16\"]\nalgorithm = \"bundler\"\n",
         sites.configs[0]
     );
-    let changes: Vec<String> = reload(&more).unwrap().iter().map(ToString::to_string).collect();
+    let changes: Vec<String> = reload(&more)
+        .unwrap()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(changes, ["peer `other` changed: queue", "peer `new` added"]);
     assert_eq!(sites.report(0).peers.len(), 2);
     there_and_back(&a, &b, b"after");
@@ -145,8 +164,14 @@ fn a_reload_changes_peers_without_loss_and_refuses_what_takes_a_restart() {
 
 #[test]
 fn what_a_person_ordered_outlasts_a_new_queue() {
-    let Some(sites) = Sites::new("hand") else { return };
-    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"hello");
+    let Some(sites) = Sites::new("hand") else {
+        return;
+    };
+    there_and_back(
+        &sites.udp(0, "10.7.0.1"),
+        &sites.udp(1, "10.7.0.2"),
+        b"hello",
+    );
     sites.until("measured", |sites| sites.is_measured(0, 0));
     let pass = Question::ByHand {
         peer: "other".into(),
@@ -164,7 +189,9 @@ fn what_a_person_ordered_outlasts_a_new_queue() {
 
 #[test]
 fn a_reload_that_cannot_be_made_changes_nothing() {
-    let Some(sites) = Sites::new("refuse") else { return };
+    let Some(sites) = Sites::new("refuse") else {
+        return;
+    };
     let routes = || {
         let read = || std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
         let all = sites.spaces[0].run(read).unwrap();
@@ -185,33 +212,48 @@ fn a_reload_that_cannot_be_made_changes_nothing() {
             .run(|| sites.gateways[0].as_ref().unwrap().reload(config))
             .unwrap()
     };
-    assert!(matches!(reload(peer("unheard_of")), Err(Refused::Gateway(_))));
+    assert!(matches!(
+        reload(peer("unheard_of")),
+        Err(Refused::Gateway(_))
+    ));
     assert_eq!((routes(), sites.report(0).peers.len()), (before.clone(), 1));
     // What was refused once is as new as before.
     assert_eq!(reload(peer("bundler")).unwrap().len(), 1);
-    assert_eq!((routes().len(), sites.report(0).peers.len()), (before.len() + 1, 2));
+    assert_eq!(
+        (routes().len(), sites.report(0).peers.len()),
+        (before.len() + 1, 2)
+    );
     assert_eq!(reload(parse(&sites.configs[0])).unwrap().len(), 1);
     assert_eq!((routes(), sites.report(0).peers.len()), (before, 1));
 }
 
 #[test]
 fn a_thread_that_ends_stops_the_gateway_and_no_reload_waits_for_it() {
-    let configs = [site(0) + &peer("other", 1) + &endpoint(1), site(1) + &peer("other", 0)];
+    let configs = [
+        site(0) + &peer("other", 1) + &endpoint(1),
+        site(1) + &peer("other", 0),
+    ];
     let Some(mut sites) = Sites::of("ended", &configs, panics()) else {
         return;
     };
     let gateway = sites.gateways[0].take().unwrap();
     let config = parse(&sites.configs[0].replace("\"bundler\"", &format!("\"{PANICS}\"")));
-    let outcome = sites.spaces[0].run(|| gateway.reload(config.clone())).unwrap();
+    let outcome = sites.spaces[0]
+        .run(|| gateway.reload(config.clone()))
+        .unwrap();
     assert!(matches!(outcome, Err(Refused::Stopping)), "{outcome:?}");
     sites.until("stopped", |_| !gateway.is_running());
     // Nobody takes this order.
     let outcome = sites.spaces[0].run(|| gateway.reload(config)).unwrap();
     assert!(matches!(outcome, Err(Refused::Stopping)), "{outcome:?}");
-    let panicked = sites.spaces[0].run(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gateway.stop())));
+    let panicked = sites.spaces[0]
+        .run(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gateway.stop())));
     assert!(panicked.unwrap().is_err(), "the panic is told");
     assert!(
-        !sites.spaces[0].run(|| Tun::remove("gate0")).unwrap().unwrap(),
+        !sites.spaces[0]
+            .run(|| Tun::remove("gate0"))
+            .unwrap()
+            .unwrap(),
         "and the device is gone"
     );
 }
@@ -219,11 +261,17 @@ fn a_thread_that_ends_stops_the_gateway_and_no_reload_waits_for_it() {
 #[test]
 fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
     use std::os::unix::fs::PermissionsExt;
-    let Some(sites) = Sites::new("ask") else { return };
+    let Some(sites) = Sites::new("ask") else {
+        return;
+    };
     let socket = sites.socket(0);
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"hello");
+    there_and_back(
+        &sites.udp(0, "10.7.0.1"),
+        &sites.udp(1, "10.7.0.2"),
+        b"hello",
+    );
     sites.until("measured", |sites| sites.is_measured(0, 0));
     let answer = |question: &Question| {
         let mut lines = Vec::new();
@@ -235,7 +283,10 @@ fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
         lines
     };
     let status = answer(&Question::Status);
-    assert!(status.len() == 1 && status[0].contains("\"min_rtt\""), "{status:?}");
+    assert!(
+        status.len() == 1 && status[0].contains("\"min_rtt\""),
+        "{status:?}"
+    );
     let by_hand = |peer: &str, pass| {
         answer(&Question::ByHand {
             peer: peer.into(),
@@ -251,13 +302,18 @@ fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
         follow: false,
     });
     for what in ["\"keys\"", "\"mode\""] {
-        assert!(events.iter().any(|event| event.contains(what)), "{what}: {events:?}");
+        assert!(
+            events.iter().any(|event| event.contains(what)),
+            "{what}: {events:?}"
+        );
     }
 }
 
 #[test]
 fn a_source_that_is_not_the_peer_s_is_not_taken() {
-    let Some(sites) = Sites::new("source") else { return };
+    let Some(sites) = Sites::new("source") else {
+        return;
+    };
     let (a, b) = (sites.udp(0, "10.7.0.1"), sites.udp(1, "10.7.0.2"));
     there_and_back(&a, &b, b"hello");
     // An address of the first site that the second knows nothing of.
@@ -275,8 +331,14 @@ fn a_source_that_is_not_the_peer_s_is_not_taken() {
 
 #[test]
 fn a_process_on_a_gateway_cannot_speak_as_its_box() {
-    let Some(sites) = Sites::new("posed") else { return };
-    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"hello");
+    let Some(sites) = Sites::new("posed") else {
+        return;
+    };
+    there_and_back(
+        &sites.udp(0, "10.7.0.1"),
+        &sites.udp(1, "10.7.0.2"),
+        b"hello",
+    );
     sites.until("measured", |sites| sites.is_measured(0, 0));
     let every = Every::new(1).unwrap();
     let notice = Notice { session: 0, every }.encode();
@@ -290,7 +352,11 @@ fn a_process_on_a_gateway_cannot_speak_as_its_box() {
     sites.udp(0, "10.7.0.1").send_to(b"nor this", far).unwrap();
     let of = |n: usize, count: &str| sites.report(n).peers[0].counts[count];
     sites.until("dropped", |_| of(0, "posed_messages") == 3);
-    there_and_back(&sites.udp(0, "10.7.0.1"), &sites.udp(1, "10.7.0.2"), b"again");
+    there_and_back(
+        &sites.udp(0, "10.7.0.1"),
+        &sites.udp(1, "10.7.0.2"),
+        b"again",
+    );
     assert_eq!(of(1, "bad_messages"), 0);
     // What goes to the port of another host of the site is a packet like any other.
     let other = sites.udp(0, "10.7.0.1");

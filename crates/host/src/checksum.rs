@@ -22,7 +22,14 @@ pub fn sum(bytes: &[u8]) -> u16 {
 pub(crate) fn sum_of_pieces(sum: u16, first: usize, rest: &[u8]) -> u16 {
     let more = self::sum(rest);
     // What begins at an odd place has its bytes in the other halves of the words (section 2, B).
-    add(sum, if first % 2 == 1 { more.swap_bytes() } else { more })
+    add(
+        sum,
+        if first % 2 == 1 {
+            more.swap_bytes()
+        } else {
+            more
+        },
+    )
 }
 
 /// The sum of the pseudo-header of a segment of so many bytes in this IP packet (RFC 9293 section 3.1, RFC 8200 section 8.1).
@@ -31,7 +38,10 @@ pub(crate) fn pseudo(packet: &[u8], protocol: u8, length: u16) -> u16 {
         Some(4) => 12..20,
         _ => 8..40,
     };
-    let sum = add(sum(packet.get(addresses).unwrap_or_default()), protocol.into());
+    let sum = add(
+        sum(packet.get(addresses).unwrap_or_default()),
+        protocol.into(),
+    );
     add(sum, length)
 }
 
@@ -89,7 +99,10 @@ mod tests {
     #[test]
     fn it_is_that_of_the_rfc_s_example() {
         // Section 3.
-        assert_eq!(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
+        assert_eq!(
+            sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]),
+            0xddf2
+        );
         assert_eq!(checksum(&[]), 0xffff);
     }
 }

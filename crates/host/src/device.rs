@@ -52,7 +52,12 @@ impl Tun {
     /// Makes a device of this name in the calling thread's namespace, up, with these addresses (and prefix lengths).
     /// Packets are at most `mtu` bytes; what is read may stand for many of them, if `offload` says so.
     /// The kernel's own IPv6 chatter (neighbour discovery, multicast reports) is kept off unless an address is IPv6.
-    pub fn create(name: &str, mtu: u32, addresses: &[(IpAddr, u8)], offload: Offload) -> Result<Tun, Error> {
+    pub fn create(
+        name: &str,
+        mtu: u32,
+        addresses: &[(IpAddr, u8)],
+        offload: Offload,
+    ) -> Result<Tun, Error> {
         let tun = Tun::attach(name, Attach::New, offload)?;
         tun.set_up(mtu, addresses)?;
         Ok(tun)
@@ -63,7 +68,12 @@ impl Tun {
     /// [adopted](Tun::adopted): its MTU and queue are set anew, and the addresses added to those that it has (in IPv4 it has only one,
     /// the last given). The kernel opens the queue of an adopted device again within milliseconds, and drops what is sent before that.
     /// [`Tun::remove`] removes it.
-    pub fn persistent(name: &str, mtu: u32, addresses: &[(IpAddr, u8)], offload: Offload) -> Result<Tun, Error> {
+    pub fn persistent(
+        name: &str,
+        mtu: u32,
+        addresses: &[(IpAddr, u8)],
+        offload: Offload,
+    ) -> Result<Tun, Error> {
         let tun = match Tun::attach(name, Attach::New, offload) {
             Err(Error::Exists { .. }) => Tun::attach(name, Attach::Existing, offload)?,
             made => made?,
@@ -104,7 +114,8 @@ impl Tun {
         }
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         // SAFETY: TUNSETIFF reads and writes the ifreq that it is given, nothing else.
-        let result = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), libc::TUNSETIFF, &mut request) };
+        let result =
+            unsafe { libc::ioctl(file.as_fd().as_raw_fd(), libc::TUNSETIFF, &mut request) };
         Errno::result(result).map_err(|e| match (attach, e) {
             (Attach::New, Errno::EBUSY | Errno::EINVAL) => Error::Exists {
                 what: format!("the interface {name}"),
@@ -156,7 +167,13 @@ impl Tun {
         let what = || format!("set up the interface {}", self.name);
         let mut length = Frame::longest(0) as libc::c_int;
         // SAFETY: TUNSETVNETHDRSZ reads an int from where it is told to, which outlives the call.
-        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw mut length) };
+        let result = unsafe {
+            libc::ioctl(
+                self.file.as_raw_fd(),
+                libc::TUNSETVNETHDRSZ,
+                &raw mut length,
+            )
+        };
         Errno::result(result).map_err(|e| Error::system(what(), e))?;
         self.offer(0).map_err(|e| Error::system(what(), e))
     }
@@ -166,7 +183,9 @@ impl Tun {
         let stay = libc::c_ulong::from(stay);
         // SAFETY: TUNSETPERSIST takes its argument by value and touches no memory of ours.
         Errno::result(unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETPERSIST, stay) })
-            .map_err(|e| Error::system(format!("make the interface {} stay or go", self.name), e))?;
+            .map_err(|e| {
+                Error::system(format!("make the interface {} stay or go", self.name), e)
+            })?;
         Ok(())
     }
 
@@ -178,15 +197,21 @@ impl Tun {
         if self.offer(tcp | udp).is_ok() {
             return Ok(true);
         }
-        self.offer(tcp)
-            .map_err(|e| Error::system(format!("offer segmentation on the interface {}", self.name), e))?;
+        self.offer(tcp).map_err(|e| {
+            Error::system(
+                format!("offer segmentation on the interface {}", self.name),
+                e,
+            )
+        })?;
         Ok(false)
     }
 
     fn offer(&self, features: libc::c_uint) -> Result<(), Errno> {
         let features = libc::c_ulong::from(features);
         // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
-        Errno::result(unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETOFFLOAD, features) })?;
+        Errno::result(unsafe {
+            libc::ioctl(self.file.as_raw_fd(), libc::TUNSETOFFLOAD, features)
+        })?;
         Ok(())
     }
 
@@ -220,7 +245,9 @@ impl Tun {
 
     /// Gives one frame, made of these pieces, to the namespace.
     pub fn write(&self, pieces: [&[u8]; 2]) -> io::Result<()> {
-        (&self.file).write_vectored(&pieces.map(IoSlice::new)).map(|_| ())
+        (&self.file)
+            .write_vectored(&pieces.map(IoSlice::new))
+            .map(|_| ())
     }
 }
 

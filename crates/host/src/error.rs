@@ -13,10 +13,14 @@ pub enum Error {
         what: String,
     },
     /// The kernel, or the container, has no TUN driver.
-    #[error("there is no /dev/net/tun; load the module with `modprobe tun`, or give the container that device")]
+    #[error(
+        "there is no /dev/net/tun; load the module with `modprobe tun`, or give the container that device"
+    )]
     NoTunDriver,
     /// Something of that name is there already.
-    #[error("{what} exists already; choose another name, or remove it if nobody uses it (`{remove}`)")]
+    #[error(
+        "{what} exists already; choose another name, or remove it if nobody uses it (`{remove}`)"
+    )]
     Exists {
         /// The kind and name of what is there.
         what: String,
@@ -46,7 +50,9 @@ pub enum Error {
         name: String,
     },
     /// A wire is Ethernet's.
-    #[error("the interface {name} is not Ethernet, which alone can be joined to another; `ip link` says what it is")]
+    #[error(
+        "the interface {name} is not Ethernet, which alone can be joined to another; `ip link` says what it is"
+    )]
     NotEthernet {
         /// The interface.
         name: String,
@@ -57,7 +63,9 @@ pub enum Error {
     )]
     NotForwarding,
     /// Addresses are translated by nftables.
-    #[error("translating addresses needs the program nft, and there is none; install it: `apt-get install nftables`")]
+    #[error(
+        "translating addresses needs the program nft, and there is none; install it: `apt-get install nftables`"
+    )]
     NoNft,
     /// A name that cannot be an interface's or a namespace's.
     #[error("`{name}` is no name for {what}: {why}")]

@@ -71,8 +71,11 @@ impl Default for Head {
 impl Frame {
     /// Reads the headers.
     pub fn of(bytes: &[u8]) -> Result<Frame, Malformed> {
-        let (header, packet) = bytes.split_at_checked(VNET).ok_or(Malformed("no virtio-net header"))?;
-        let length = u16::try_from(packet.len()).map_err(|_| Malformed("longer than an IP packet"))?;
+        let (header, packet) = bytes
+            .split_at_checked(VNET)
+            .ok_or(Malformed("no virtio-net header"))?;
+        let length =
+            u16::try_from(packet.len()).map_err(|_| Malformed("longer than an IP packet"))?;
         let kind = header[1] & !GSO_ECN;
         if kind == GSO_NONE {
             return Ok(Frame {
@@ -143,7 +146,13 @@ impl Frame {
 
     /// The packets `run` as a frame of their own, in two pieces, for [`Tun::write`](crate::Tun::write). `marked` gives
     /// them the ECN mark "congestion experienced"; the others keep what they came with.
-    pub fn run<'a>(&self, bytes: &'a [u8], run: Range<u16>, marked: bool, head: &'a mut Head) -> [&'a [u8]; 2] {
+    pub fn run<'a>(
+        &self,
+        bytes: &'a [u8],
+        run: Range<u16>,
+        marked: bool,
+        head: &'a mut Head,
+    ) -> [&'a [u8]; 2] {
         let whole = self.size == 0 || (run.start == 0 && run.end == self.packets() && run.end > 1);
         if whole && !marked {
             return [bytes, &[]];
@@ -161,7 +170,9 @@ impl Frame {
         marked: bool,
         head: &'a mut Head,
     ) -> Result<[&'a [u8]; 2], Malformed> {
-        let partial = bytes.first().is_some_and(|flags| flags & NEEDS_CHECKSUM != 0);
+        let partial = bytes
+            .first()
+            .is_some_and(|flags| flags & NEEDS_CHECKSUM != 0);
         if self.size == 0 && !partial && !marked {
             return Ok([Frame::packet(bytes), &[]]);
         }
@@ -200,7 +211,8 @@ impl Frame {
             0 => bytes.get(begin..),
             _ => {
                 let Range { start, end } = self.payload(run);
-                bytes.get(VNET + usize::from(self.head + start)..VNET + usize::from(self.head + end))
+                bytes
+                    .get(VNET + usize::from(self.head + start)..VNET + usize::from(self.head + end))
             }
         };
         (to, rest.unwrap_or_default())
@@ -292,7 +304,8 @@ pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
             let before = word(packet, 0);
             packet[1] = packet[1] & !3 | ecn as u8;
             // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
-            let sum = u32::from(!word(packet, 10)) + u32::from(!before) + u32::from(word(packet, 0));
+            let sum =
+                u32::from(!word(packet, 10)) + u32::from(!before) + u32::from(word(packet, 0));
             set_word(packet, 10, !fold(sum));
         }
         // Bits 4 to 11 are the traffic class, its last two the field.
@@ -323,7 +336,8 @@ mod tests {
             packet[6] = if tcp { 6 } else { 17 };
             (8..40).for_each(|i| packet[i] = i as u8);
         } else {
-            (packet[0], packet[1], packet[8], packet[9]) = (0x45, 0b10, 64, if tcp { 6 } else { 17 });
+            (packet[0], packet[1], packet[8], packet[9]) =
+                (0x45, 0b10, 64, if tcp { 6 } else { 17 });
             set_word(&mut packet, 2, length as u16);
             set_word(&mut packet, 4, 0xfffe);
             (12..20).for_each(|i| packet[i] = i as u8);
@@ -498,11 +512,17 @@ mod tests {
             let refused = frame
                 .completed(&bytes, 0, false, &mut Head::default())
                 .map(|pieces| pieces.concat());
-            assert_eq!(refused, Err(Malformed("a checksum outside of its headers")), "{start}");
+            assert_eq!(
+                refused,
+                Err(Malformed("a checksum outside of its headers")),
+                "{start}"
+            );
         }
         bytes[0] = 0;
         let mut head = Head::default();
-        let [packet, nothing] = frame.completed(&bytes, 0, false, &mut head).expect("well formed");
+        let [packet, nothing] = frame
+            .completed(&bytes, 0, false, &mut head)
+            .expect("well formed");
         assert_eq!((packet, nothing), (&bytes[VNET..], &[][..]));
     }
 
@@ -525,9 +545,15 @@ mod tests {
         let mut v6 = vec![0x6b, 0x80, 0, 0, 0, 0, 17, 64];
         for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
             set_ecn(&mut v4, ecn);
-            assert_eq!((Ecn::from_bits(v4[1]), v4[1] & !3, total(&v4)), (ecn, 0xb8, 0xffff));
+            assert_eq!(
+                (Ecn::from_bits(v4[1]), v4[1] & !3, total(&v4)),
+                (ecn, 0xb8, 0xffff)
+            );
             set_ecn(&mut v6, ecn);
-            assert_eq!((Ecn::from_bits(v6[1] >> 4), v6[0], v6[1] & !0x30), (ecn, 0x6b, 0x80));
+            assert_eq!(
+                (Ecn::from_bits(v6[1] >> 4), v6[0], v6[1] & !0x30),
+                (ecn, 0x6b, 0x80)
+            );
         }
         for short in [&mut [][..], &mut [0x45], &mut [0x60]] {
             set_ecn(short, Ecn::Ce);

@@ -58,18 +58,21 @@ pub(crate) fn set_sysctl(variable: &str, value: &str) -> Result<(), Error> {
 
 /// A variable below `/proc/sys/` in the calling thread's namespace.
 pub(crate) fn sysctl(variable: &str) -> Result<String, Error> {
-    fs::read_to_string(format!("/proc/sys/{variable}")).map_err(|e| Error::system(format!("read {variable}"), e))
+    fs::read_to_string(format!("/proc/sys/{variable}"))
+        .map_err(|e| Error::system(format!("read {variable}"), e))
 }
 
 /// Brings an interface up.
 pub(crate) fn up(name: &str) -> Result<(), Error> {
     let what = || format!("bring the interface {name} up");
     let mut request = request(name)?;
-    control(AddressFamily::Inet, libc::SIOCGIFFLAGS, &mut request).map_err(|e| Error::system(what(), e))?;
+    control(AddressFamily::Inet, libc::SIOCGIFFLAGS, &mut request)
+        .map_err(|e| Error::system(what(), e))?;
     // SAFETY: SIOCGIFFLAGS wrote this field of the union.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
-    control(AddressFamily::Inet, libc::SIOCSIFFLAGS, &mut request).map_err(|e| Error::system(what(), e))
+    control(AddressFamily::Inet, libc::SIOCSIFFLAGS, &mut request)
+        .map_err(|e| Error::system(what(), e))
 }
 
 /// The largest packet of an interface, in bytes.
@@ -105,9 +108,11 @@ pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error>
         IpAddr::V4(v4) => {
             let mut request = request(name)?;
             request.ifr_ifru.ifru_addr = sockaddr_v4(v4);
-            control(AddressFamily::Inet, libc::SIOCSIFADDR, &mut request).map_err(|e| Error::system(what(), e))?;
+            control(AddressFamily::Inet, libc::SIOCSIFADDR, &mut request)
+                .map_err(|e| Error::system(what(), e))?;
             request.ifr_ifru.ifru_netmask = sockaddr_v4(mask_v4(prefix));
-            control(AddressFamily::Inet, libc::SIOCSIFNETMASK, &mut request).map_err(|e| Error::system(what(), e))
+            control(AddressFamily::Inet, libc::SIOCSIFNETMASK, &mut request)
+                .map_err(|e| Error::system(what(), e))
         }
         IpAddr::V6(v6) => {
             let mut request = libc::in6_ifreq {
@@ -125,7 +130,10 @@ pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error>
 }
 
 /// Waits until an IPv6 address can be used: the kernel confirms it a moment after it was given.
-#[expect(clippy::disallowed_methods, reason = "the kernel tells only those who ask again")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the kernel tells only those who ask again"
+)]
 fn await_address(address: Ipv6Addr) -> io::Result<()> {
     const TRIES: u32 = 2_000;
     for _ in 1..TRIES {
@@ -156,7 +164,9 @@ pub(crate) fn exists(name: &str) -> Result<bool, Error> {
 }
 
 pub(crate) fn name_bytes(name: &str) -> Result<[libc::c_char; NAME_BYTES], Error> {
-    let fits = !name.is_empty() && name.len() < NAME_BYTES && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
+    let fits = !name.is_empty()
+        && name.len() < NAME_BYTES
+        && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
     if !fits {
         return Err(Error::BadName {
             name: name.into(),
@@ -172,11 +182,16 @@ pub(crate) fn name_bytes(name: &str) -> Result<[libc::c_char; NAME_BYTES], Error
 }
 
 pub(crate) fn index(name: &str) -> Result<u32, Error> {
-    nix::net::if_::if_nametoindex(name).map_err(|e| Error::system(format!("find the interface {name}"), e))
+    nix::net::if_::if_nametoindex(name)
+        .map_err(|e| Error::system(format!("find the interface {name}"), e))
 }
 
 /// One `ioctl` on a socket of this family; `argument` is the structure that the request is defined with.
-pub(crate) fn control<T>(family: AddressFamily, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
+pub(crate) fn control<T>(
+    family: AddressFamily,
+    request: libc::c_ulong,
+    argument: &mut T,
+) -> io::Result<()> {
     let socket: OwnedFd = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     // SAFETY: the callers pair each request with the structure that it reads and writes (netdevice(7), ipv6(7),
     // rtentry in linux/route.h, linux/ethtool.h, linux/net_tstamp.h); the kernel touches nothing beyond it, and what it points to outlives the call.
@@ -215,7 +230,9 @@ fn parse_stats(text: &str, name: &str) -> Option<InterfaceStats> {
     let counters = text
         .lines()
         .find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
-    let mut numbers = counters.split_ascii_whitespace().map(|number| number.parse().ok());
+    let mut numbers = counters
+        .split_ascii_whitespace()
+        .map(|number| number.parse().ok());
     Some(InterfaceStats {
         rx_dropped: numbers.nth(3)??,
         tx_dropped: numbers.nth(7)??,
@@ -246,7 +263,10 @@ mod tests {
     fn names_that_the_kernel_would_cut_are_refused() {
         assert!(name_bytes("link0").is_ok());
         for bad in ["", "sixteen-letters-", "a/b", "a b", "ä"] {
-            assert!(matches!(name_bytes(bad), Err(Error::BadName { .. })), "{bad}");
+            assert!(
+                matches!(name_bytes(bad), Err(Error::BadName { .. })),
+                "{bad}"
+            );
         }
     }
 }

@@ -9,7 +9,8 @@ use std::fmt;
 
 use crate::checksum::{add, checksum, pseudo, set_word, sum, word};
 use crate::frame::{
-    CWR, FIN_PSH, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP, NEEDS_CHECKSUM, TCP_CHECKSUM, UDP_CHECKSUM, VNET,
+    CWR, FIN_PSH, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP, NEEDS_CHECKSUM, TCP_CHECKSUM,
+    UDP_CHECKSUM, VNET,
 };
 use crate::{LONGEST_FRAME, Malformed};
 
@@ -178,7 +179,11 @@ impl Headers {
                 let whole = word(header, 6) & !DF == 0;
                 // Another writing of the same sum would not come back.
                 let sound = checksum(header) == 0 && word(header, 10) != 0xffff;
-                (20, header[9], usize::from((whole && sound).then_some(word(header, 2))?))
+                (
+                    20,
+                    header[9],
+                    usize::from((whole && sound).then_some(word(header, 2))?),
+                )
             }
             0x60..=0x6f => {
                 let header = packet.get(..40)?;
@@ -191,12 +196,16 @@ impl Headers {
             TCP => {
                 let header = segment.get(..20)?;
                 let known = header[13] & !(ACK | ECE | CWR | FIN_PSH) == 0 && header[13] & ACK != 0;
-                (known.then_some(usize::from(header[12] >> 4) * 4)?, header[13])
+                (
+                    known.then_some(usize::from(header[12] >> 4) * 4)?,
+                    header[13],
+                )
             }
             UDP if udp => (8, 0),
             _ => return None,
         };
-        if protocol == TCP && header < 20 || protocol == UDP && usize::from(word(segment.get(..8)?, 4)) != segment.len()
+        if protocol == TCP && header < 20
+            || protocol == UDP && usize::from(word(segment.get(..8)?, 4)) != segment.len()
         {
             return None;
         }
@@ -213,7 +222,8 @@ impl Headers {
     /// Whether `packet` is the next one after those in the buffer, of which these are the headers.
     fn goes_on(&self, before: &[u8], run: &Run, packet: &[u8], next: &Headers) -> bool {
         let same = |range: std::ops::Range<usize>| before[range.clone()] == packet[range];
-        let kind = (self.tcp, self.transport, self.payload) == (next.tcp, next.transport, next.payload);
+        let kind =
+            (self.tcp, self.transport, self.payload) == (next.tcp, next.transport, next.payload);
         let fits = next.size <= self.size && run.length + next.size <= LONGEST_FRAME - VNET;
         if !kind || !fits {
             return false;

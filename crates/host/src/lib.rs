@@ -33,7 +33,9 @@ mod wire;
 pub use device::{Offload, Tun};
 pub use error::Error;
 pub use frame::{Frame, Head, LONGEST_FRAME, Malformed, set_ecn};
-pub use interface::{InterfaceStats, add_address, has_ipv6, interface_stats, mtu, own_network, set_mtu};
+pub use interface::{
+    InterfaceStats, add_address, has_ipv6, interface_stats, mtu, own_network, set_mtu,
+};
 pub use join::Joiner;
 pub use namespace::{Namespace, inside, sweep};
 pub use nat::Masquerade;

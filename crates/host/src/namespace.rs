@@ -40,7 +40,11 @@ impl Namespace {
     /// Makes a namespace. The name has to begin with `ccplane-`.
     pub fn create(name: &str) -> Result<Namespace, Error> {
         let rest = name.strip_prefix(PREFIX).unwrap_or_default();
-        if rest.is_empty() || !rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
+        if rest.is_empty()
+            || !rest
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        {
             return Err(Error::BadName {
                 name: name.into(),
                 what: "a network namespace",
@@ -66,7 +70,10 @@ impl Namespace {
             },
             _ => Error::system(format!("write {}", link.display()), e),
         })?;
-        Ok(Namespace(Arc::new(Inner { name: name.into(), fd })))
+        Ok(Namespace(Arc::new(Inner {
+            name: name.into(),
+            fd,
+        })))
     }
 
     /// The name, for `ip netns exec`.
@@ -97,7 +104,9 @@ impl Namespace {
             .map_err(|e| Error::system("duplicate a descriptor", e))?;
         // SAFETY: between fork and exec the closure makes one system call on a descriptor that it owns, and neither
         // allocates nor takes a lock.
-        Ok(unsafe { command.pre_exec(move || setns(&fd, CloneFlags::CLONE_NEWNET).map_err(io::Error::from)) })
+        Ok(unsafe {
+            command.pre_exec(move || setns(&fd, CloneFlags::CLONE_NEWNET).map_err(io::Error::from))
+        })
     }
 
     /// Ends every other process inside: asks by SIGTERM, and after `patience` insists by SIGKILL.

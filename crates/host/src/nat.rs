@@ -47,7 +47,10 @@ impl Masquerade {
              add chain ip {table} out {{ type nat hook postrouting priority srcnat; }}\n\
              add rule ip {table} out ip saddr {network}/{prefix} ip daddr != {network}/{prefix} masquerade\n"
         );
-        let stdin = masquerade.commands.as_mut().ok_or(io::ErrorKind::BrokenPipe);
+        let stdin = masquerade
+            .commands
+            .as_mut()
+            .ok_or(io::ErrorKind::BrokenPipe);
         let written = stdin
             .map_err(io::Error::from)
             .and_then(|stdin| stdin.write_all(text.as_bytes()));
@@ -71,11 +74,17 @@ impl Masquerade {
 }
 
 /// Waits until the kernel has the table's rule.
-#[expect(clippy::disallowed_methods, reason = "another process works in real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "another process works in real time"
+)]
 fn in_force(table: &str) -> bool {
     (0..100).any(|_| {
-        let listed = system_program("nft").args(["list", "table", "ip", table]).output();
-        let there = listed.is_ok_and(|listed| String::from_utf8_lossy(&listed.stdout).contains("masquerade"));
+        let listed = system_program("nft")
+            .args(["list", "table", "ip", table])
+            .output();
+        let there = listed
+            .is_ok_and(|listed| String::from_utf8_lossy(&listed.stdout).contains("masquerade"));
         if !there {
             thread::sleep(Duration::from_millis(20));
         }

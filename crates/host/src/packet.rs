@@ -115,10 +115,18 @@ impl Headers {
                 };
                 (first as u8, packet.get(12..20)?, payload)
             }
-            6 => ((first >> 4) as u8, packet.get(8..40)?, Payload::of_v6(packet)?),
+            6 => (
+                (first >> 4) as u8,
+                packet.get(8..40)?,
+                Payload::of_v6(packet)?,
+            ),
             _ => return None,
         };
-        let Payload { protocol, at, fragment } = payload;
+        let Payload {
+            protocol,
+            at,
+            fragment,
+        } = payload;
         let (sender, receiver) = addresses.split_at(addresses.len() / 2);
         let ports = match packet.get(at..at + 4) {
             Some(&[a, b, c, d]) if !fragment && matches!(protocol, TCP | UDP) => {
@@ -241,7 +249,11 @@ mod tests {
     #[test]
     fn ports_are_found_where_there_are_any() {
         let ports_of = |packet: &[u8]| Headers::of(packet).ports;
-        let tcp = packet(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6], 20, [0x30, 0x39, 0x14, 0x51]);
+        let tcp = packet(
+            &[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6],
+            20,
+            [0x30, 0x39, 0x14, 0x51],
+        );
         assert_eq!(ports_of(&tcp), [12_345, 5_201]);
         let with_options = packet(&[0x47, 0, 0, 0, 0, 0, 0, 0, 64, 17], 28, [0, 1, 0, 2]);
         assert_eq!(ports_of(&with_options), [1, 2]);
@@ -249,7 +261,15 @@ mod tests {
         assert_eq!(ports_of(&v6), [3, 4]);
         let fragment = packet(&[0x45, 0, 0, 0, 0, 0, 0, 1, 64, 6], 20, [9, 9, 9, 9]);
         let icmp = packet(&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 1], 20, [9, 9, 9, 9]);
-        for other in [&fragment[..], &icmp, &tcp[..22], &tcp[..5], &[0x45], &[], &[0x10; 60]] {
+        for other in [
+            &fragment[..],
+            &icmp,
+            &tcp[..22],
+            &tcp[..5],
+            &[0x45],
+            &[],
+            &[0x10; 60],
+        ] {
             assert_eq!(ports_of(other), [0, 0], "{other:?}");
         }
     }
@@ -296,11 +316,23 @@ mod tests {
         let headers = Headers::of(&v4);
         let addresses = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 7)].map(IpAddr::V4);
         assert_eq!(headers.addresses, Some(addresses));
-        assert_eq!((headers.protocol, headers.dscp, headers.ecn), (17, 46, Ecn::Ect1));
+        assert_eq!(
+            (headers.protocol, headers.dscp, headers.ecn),
+            (17, 46, Ecn::Ect1)
+        );
         assert_eq!(headers.ports, [53, 12_345]);
 
         let mut v6 = packet(
-            &[0x60 | 46 >> 2, (46 << 6) as u8 | 0b10 << 4, 0, 0, 0, 0, 6, 64],
+            &[
+                0x60 | 46 >> 2,
+                (46 << 6) as u8 | 0b10 << 4,
+                0,
+                0,
+                0,
+                0,
+                6,
+                64,
+            ],
             40,
             [0, 80, 0, 81],
         );
@@ -310,12 +342,18 @@ mod tests {
         let headers = Headers::of(&v6);
         let addresses = ["fd00::1", "::2"].map(|text| text.parse::<IpAddr>().expect("an address"));
         assert_eq!(headers.addresses, Some(addresses));
-        assert_eq!((headers.protocol, headers.dscp, headers.ecn), (6, 46, Ecn::Ect0));
+        assert_eq!(
+            (headers.protocol, headers.dscp, headers.ecn),
+            (6, 46, Ecn::Ect0)
+        );
         assert_eq!(headers.ports, [80, 81]);
 
         // A fragment has no ports but all the rest; what is cut off has nothing.
         v4[7] = 1;
-        assert_eq!((Headers::of(&v4).ports, Headers::of(&v4).dscp), ([0; 2], 46));
+        assert_eq!(
+            (Headers::of(&v4).ports, Headers::of(&v4).dscp),
+            ([0; 2], 46)
+        );
         let nothing = Headers {
             class: 1,
             ..Headers::default()
@@ -351,7 +389,10 @@ mod tests {
         for (place, expected) in [(1_u16, [0; 2]), (8 << 3, [0; 2]), (0, [80, 81])] {
             let [high, low] = place.to_be_bytes();
             let fragment = [TCP, 0, high, low, 0, 0, 0, 1];
-            assert_eq!(v6(FRAGMENT, &[&fragment[..], &ports].concat()), (TCP, expected));
+            assert_eq!(
+                v6(FRAGMENT, &[&fragment[..], &ports].concat()),
+                (TCP, expected)
+            );
         }
         // What is cut off, and a chain that never ends.
         assert_eq!(v6(HOP_BY_HOP, &[]), (HOP_BY_HOP, [0; 2]));
@@ -384,7 +425,11 @@ mod tests {
         let mut buckets = BTreeSet::new();
         for port in 0..256_u16 {
             let [high, low] = (40_000 + port).to_be_bytes();
-            let tcp = packet(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6], 20, [high, low, 0x14, 0x51]);
+            let tcp = packet(
+                &[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6],
+                20,
+                [high, low, 0x14, 0x51],
+            );
             assert_eq!(Headers::of(&tcp).flow, Headers::of(&tcp).flow);
             buckets.insert(Headers::of(&tcp).flow % 1_024);
         }

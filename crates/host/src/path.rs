@@ -43,7 +43,10 @@ mod tests {
         let device = crate::mtu("lo").unwrap();
         let loopback = device.min(65_535);
         assert_eq!(path_mtu("127.0.0.1:1".parse().unwrap()).unwrap(), loopback);
-        assert_eq!(path_mtu("[::ffff:127.0.0.1]:1".parse().unwrap()).unwrap(), loopback);
+        assert_eq!(
+            path_mtu("[::ffff:127.0.0.1]:1".parse().unwrap()).unwrap(),
+            loopback
+        );
         if crate::has_ipv6() {
             assert!((loopback..=device).contains(&path_mtu("[::1]:1".parse().unwrap()).unwrap()));
         }

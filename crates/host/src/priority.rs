@@ -27,7 +27,9 @@ fn real_time(priority: i32) -> Result<(), Error> {
         sched_priority: priority,
     };
     // SAFETY: reads the structure that it is given; process 0 is the calling thread.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameters) };
+    let result = unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameters)
+    };
     Errno::result(result).map_err(|e| Error::system("give a thread real-time priority", e))?;
     Ok(())
 }

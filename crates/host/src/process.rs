@@ -13,7 +13,13 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 
 /// Folders of programs, writable by root only.
-const SYSTEM: [&str; 5] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/run/current-system/sw/bin"];
+const SYSTEM: [&str; 5] = [
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+    "/run/current-system/sw/bin",
+];
 
 /// Returns the command of a system program such as `ip`, `tc` or `nft`. It does not search `PATH`,
 /// which another user may have set for a process of root.
@@ -41,7 +47,11 @@ pub fn die_with_parent(command: &mut Command) -> &mut Command {
 }
 
 /// Makes `command` find one file in the place of another: its mounts are its own from then on, and nobody else sees this one.
-pub fn with_file_over<'a>(command: &'a mut Command, file: &Path, place: &Path) -> io::Result<&'a mut Command> {
+pub fn with_file_over<'a>(
+    command: &'a mut Command,
+    file: &Path,
+    place: &Path,
+) -> io::Result<&'a mut Command> {
     // Whoever looks for a name follows its links, and so has the mount to.
     let place = place.canonicalize()?;
     let [file, place] = [file, &place].map(|path| CString::new(path.as_os_str().as_bytes()));
@@ -49,7 +59,13 @@ pub fn with_file_over<'a>(command: &'a mut Command, file: &Path, place: &Path) -
     let prepare = move || {
         let nothing = None::<&str>;
         unshare(CloneFlags::CLONE_NEWNS)?;
-        mount(nothing, c"/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
+        mount(
+            nothing,
+            c"/",
+            nothing,
+            MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+            nothing,
+        )?;
         mount(
             Some(file.as_c_str()),
             place.as_c_str(),
@@ -71,7 +87,10 @@ mod tests {
     #[test]
     fn a_program_of_the_system_is_not_looked_for_in_path() {
         let command = system_program("sh");
-        assert!(Path::new(command.get_program()).is_absolute(), "{command:?}");
+        assert!(
+            Path::new(command.get_program()).is_absolute(),
+            "{command:?}"
+        );
         let missing = system_program("no-such-program").status();
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
     }

@@ -68,7 +68,9 @@ pub enum QueueError {
     )]
     Installed(String),
     /// There are none.
-    #[error("{device} has no priority bands of ccplane: its queue is {kind} {handle}; nothing was changed")]
+    #[error(
+        "{device} has no priority bands of ccplane: its queue is {kind} {handle}; nothing was changed"
+    )]
     NotInstalled {
         /// The device.
         device: String,
@@ -153,12 +155,17 @@ impl Bands {
         let mut commands = Vec::new();
         let prio = match self.rate {
             None => {
-                commands.push(format!("tc qdisc add dev {device} root handle {ROOT} {}", prio()));
+                commands.push(format!(
+                    "tc qdisc add dev {device} root handle {ROOT} {}",
+                    prio()
+                ));
                 ROOT
             }
             Some(rate) => {
                 let bits = rate.bytes_per_sec().saturating_mul(8);
-                commands.push(format!("tc qdisc add dev {device} root handle {ROOT} htb default 1"));
+                commands.push(format!(
+                    "tc qdisc add dev {device} root handle {ROOT} htb default 1"
+                ));
                 commands.push(format!(
                     "tc class add dev {device} parent {ROOT} classid {ROOT}1 htb rate {bits}bit ceil {bits}bit quantum {QUANTUM}"
                 ));
@@ -177,7 +184,9 @@ impl Bands {
         }
         for class in 1..=LOW_CLASSES {
             let (byte, band) = (dscp_of(class) << 2, class + 1);
-            for (protocol, preference, field) in [("ip", 1, "ip dsfield"), ("ipv6", 2, "ip6 priority")] {
+            for (protocol, preference, field) in
+                [("ip", 1, "ip dsfield"), ("ipv6", 2, "ip6 priority")]
+            {
                 commands.push(format!(
                     "tc filter add dev {device} parent {prio} protocol {protocol} prio {preference} u32 match {field} {byte:#04x} 0xfc \
                      flowid {prio}{band}"
@@ -206,7 +215,9 @@ impl Bands {
                 handle: root.handle,
             });
         }
-        all_or_nothing(&self.commands(), self.removal(), |command| run(command, &self.device))
+        all_or_nothing(&self.commands(), self.removal(), |command| {
+            run(command, &self.device)
+        })
     }
 }
 
@@ -359,7 +370,8 @@ tc filter add dev lo parent cc0: protocol ipv6 prio 2 u32 match ip6 priority 0x2
 tc filter add dev lo parent cc0: protocol ip prio 1 u32 match ip dsfield 0x4c 0xfc flowid cc0:5
 tc filter add dev lo parent cc0: protocol ipv6 prio 2 u32 match ip6 priority 0x4c 0xfc flowid cc0:5"
         );
-        let limited = Bands::new("lo", Some(Rate::from_bits_per_sec(1_000_000_000))).expect("the same");
+        let limited =
+            Bands::new("lo", Some(Rate::from_bits_per_sec(1_000_000_000))).expect("the same");
         let commands = limited.commands();
         assert_eq!(
             commands[..3].join("\n"),
@@ -368,7 +380,11 @@ tc qdisc add dev lo root handle cc0: htb default 1
 tc class add dev lo parent cc0: classid cc0:1 htb rate 1000000000bit ceil 1000000000bit quantum 15140
 tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
         );
-        assert!(commands[3..].iter().all(|command| command.contains(" parent cc1:")));
+        assert!(
+            commands[3..]
+                .iter()
+                .all(|command| command.contains(" parent cc1:"))
+        );
         assert_eq!(plain.removal(), "tc qdisc del dev lo root handle cc0:");
     }
 
@@ -382,7 +398,8 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
         let commands = Bands::new("lo", Some(Rate::from_bits_per_sec(1_000_000)))
             .expect("lo")
             .commands();
-        let text = |command: usize, said: &str| why(&commands[command], "lo", &failed(said)).to_string();
+        let text =
+            |command: usize, said: &str| why(&commands[command], "lo", &failed(said)).to_string();
         let unknown = "Error: Specified qdisc kind is unknown.\n";
         assert!(text(0, unknown).contains("no `htb` (CONFIG_NET_SCH_HTB, module sch_htb)"));
         assert!(text(2, unknown).contains("no `prio` (CONFIG_NET_SCH_PRIO, module sch_prio)"));
@@ -403,7 +420,10 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
         let error = Bands::new("no-such-device", None)
             .expect_err("it does not exist")
             .to_string();
-        assert!(error.contains("`no-such-device`") && error.contains("lo"), "{error}");
+        assert!(
+            error.contains("`no-such-device`") && error.contains("lo"),
+            "{error}"
+        );
     }
 
     /// After whichever command fails, and whether what was made can be removed or not.
@@ -416,7 +436,9 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
                 let mut ran = Vec::new();
                 let run = |command: &str| {
                     ran.push(command.to_owned());
-                    let done = commands.get(failing).is_none_or(|failing| failing != command);
+                    let done = commands
+                        .get(failing)
+                        .is_none_or(|failing| failing != command);
                     if done && (removable || command != removal) {
                         return Ok(());
                     }
@@ -436,7 +458,11 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
                 assert!(text.contains(&format!("step {}", failing + 1)), "{text}");
                 let left = failing > 0 && !removable;
                 assert_eq!(text.contains("nothing was changed"), !left, "{text}");
-                assert_eq!(text.contains(&format!("`{removal}` removes it")), left, "{text}");
+                assert_eq!(
+                    text.contains(&format!("`{removal}` removes it")),
+                    left,
+                    "{text}"
+                );
             }
         }
     }

@@ -41,7 +41,12 @@ impl Route {
         self.outcome(removed, io::ErrorKind::NotFound, "remove")
     }
 
-    fn outcome(&self, result: io::Result<()>, already: io::ErrorKind, verb: &str) -> Result<bool, Error> {
+    fn outcome(
+        &self,
+        result: io::Result<()>,
+        already: io::ErrorKind,
+        verb: &str,
+    ) -> Result<bool, Error> {
         let Route {
             destination,
             prefix,
@@ -98,7 +103,8 @@ impl Route {
                 let mut name = name_bytes(&self.interface).map_err(device)?;
                 // SAFETY: an rtentry of zeros is valid: numbers, addresses and null pointers.
                 let mut route: libc::rtentry = unsafe { mem::zeroed() };
-                route.rt_dst = sockaddr_v4(Ipv4Addr::from(u32::from(destination) & u32::from(mask)));
+                route.rt_dst =
+                    sockaddr_v4(Ipv4Addr::from(u32::from(destination) & u32::from(mask)));
                 route.rt_genmask = sockaddr_v4(mask);
                 if let Some(IpAddr::V4(gateway)) = self.gateway {
                     route.rt_gateway = sockaddr_v4(gateway);

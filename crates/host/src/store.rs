@@ -75,7 +75,10 @@ impl Store {
             free: Vec::new(),
             peaks: [0; 2],
             review_at: Time::ZERO,
-            most_blocks: usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(BLOCK).max(1),
+            most_blocks: usize::try_from(bytes)
+                .unwrap_or(usize::MAX)
+                .div_ceil(BLOCK)
+                .max(1),
             frames: Vec::new(),
             vacant: Vec::new(),
         }
@@ -122,7 +125,14 @@ impl Store {
             return;
         }
         self.review_at = now + REVIEW_PERIOD;
-        let spare = self.blocks.len() - self.peaks.iter().copied().max().unwrap_or_default().max(self.in_use());
+        let spare = self.blocks.len()
+            - self
+                .peaks
+                .iter()
+                .copied()
+                .max()
+                .unwrap_or_default()
+                .max(self.in_use());
         // The first ones were not used for the longest time.
         for &index in self.free.iter().take(spare) {
             let block = &mut self.blocks[index];
@@ -272,7 +282,9 @@ mod tests {
         for _ in 0..2 {
             let kept: Vec<u32> = std::iter::from_fn(|| put(&mut store, 1_510, 7)).collect();
             assert_eq!(kept.len(), BLOCK / 1_510);
-            kept.into_iter().rev().for_each(|place| store.let_go(place, 1));
+            kept.into_iter()
+                .rev()
+                .for_each(|place| store.let_go(place, 1));
         }
     }
 

@@ -84,7 +84,8 @@ fn of(info: &TsInfo, config: Option<&Config>) -> Timestamping {
         receives_software: can(RX_SOFTWARE),
         sends_hardware: can(TX_HARDWARE) && info.tx_types & 1 << ON != 0,
         receives_hardware: can(RX_HARDWARE) && all,
-        hardware_on: config.is_some_and(|config| config.tx_type == ON && config.rx_filter == ALL as libc::c_int),
+        hardware_on: config
+            .is_some_and(|config| config.tx_type == ON && config.rx_filter == ALL as libc::c_int),
     }
 }
 
@@ -132,7 +133,12 @@ mod tests {
             ..Config::default()
         };
         let found = of(&full, Some(&on));
-        assert!(found.sends_hardware && found.receives_hardware && found.hardware_on && found.sends_software);
+        assert!(
+            found.sends_hardware
+                && found.receives_hardware
+                && found.hardware_on
+                && found.sends_software
+        );
         let ptp = TsInfo {
             rx_filters: 1 << 12 | 1,
             ..full

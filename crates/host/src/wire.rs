@@ -47,7 +47,10 @@ impl Wire {
     pub fn open(name: &str) -> Result<Wire, Error> {
         let what = || format!("open the interface {name} as a wire");
         if !interface::exists(name)? {
-            return Err(Error::system(what(), io::Error::from(io::ErrorKind::NotFound)));
+            return Err(Error::system(
+                what(),
+                io::Error::from(io::ErrorKind::NotFound),
+            ));
         }
         if carries_default_route(name) {
             return Err(Error::CarriesDefaultRoute { name: name.into() });
@@ -63,7 +66,8 @@ impl Wire {
         let index = interface::index(name)? as libc::c_int;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         // Of no protocol so far: nothing comes before it is bound to one interface.
-        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None).map_err(|e| Error::system(what(), e))?;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)
+            .map_err(|e| Error::system(what(), e))?;
         let wire = Wire {
             socket,
             name: name.into(),
@@ -108,7 +112,13 @@ impl Wire {
         address.sll_ifindex = index;
         let length = mem::size_of_val(&address) as libc::socklen_t;
         // SAFETY: the kernel reads `length` bytes of an address that outlives the call.
-        let result = unsafe { libc::bind(self.socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), length) };
+        let result = unsafe {
+            libc::bind(
+                self.socket.as_raw_fd(),
+                std::ptr::from_ref(&address).cast(),
+                length,
+            )
+        };
         Errno::result(result)?;
         Ok(())
     }
@@ -127,7 +137,8 @@ impl Wire {
             return Ok(Some(0));
         };
         let read = loop {
-            let mut pieces = [&mut header[..], &mut link[..ETHERNET], &mut packet[..]].map(IoSliceMut::new);
+            let mut pieces =
+                [&mut header[..], &mut link[..ETHERNET], &mut packet[..]].map(IoSliceMut::new);
             match readv(&self.socket, &mut pieces) {
                 Ok(read) => break read,
                 Err(Errno::EAGAIN) => return Ok(None),
@@ -142,12 +153,17 @@ impl Wire {
     /// Sends one frame, made of these pieces, with the header that it came with.
     pub fn write(&self, link: &[u8], pieces: [&[u8]; 2]) -> io::Result<()> {
         let [first, rest] = pieces;
-        let (Some((header, packet)), Some(link)) = (first.split_first_chunk::<VNET>(), link.get(..ETHERNET)) else {
+        let (Some((header, packet)), Some(link)) =
+            (first.split_first_chunk::<VNET>(), link.get(..ETHERNET))
+        else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let mut header = *header;
         shift(&mut header, |at| at.saturating_add(ETHERNET as u16));
-        writev(&self.socket, &[&header[..], link, packet, rest].map(IoSlice::new))?;
+        writev(
+            &self.socket,
+            &[&header[..], link, packet, rest].map(IoSlice::new),
+        )?;
         Ok(())
     }
 }
@@ -175,14 +191,23 @@ fn carries_default_route(name: &str) -> bool {
         .lines()
         .skip(1)
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let mut v4 = v4.filter(|words| words.get(1) == Some(&"00000000") && words.get(7) == Some(&"00000000"));
+    let mut v4 =
+        v4.filter(|words| words.get(1) == Some(&"00000000") && words.get(7) == Some(&"00000000"));
     // Destination, its prefix's length, source and its, next router, metric, counts, flags, interface.
-    let v6 = v6.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let v6 = v6
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut v6 = v6.filter(|words| {
-        let flags = words.get(8).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        let flags = words
+            .get(8)
+            .and_then(|flags| u32::from_str_radix(flags, 16).ok());
         // The kernel's own says that there is no way.
         let leads = flags.is_some_and(|flags| flags & u32::from(libc::RTF_REJECT) == 0);
-        leads && words.get(1) == Some(&"00") && words.first().is_some_and(|to| to.bytes().all(|b| b == b'0'))
+        leads
+            && words.get(1) == Some(&"00")
+            && words
+                .first()
+                .is_some_and(|to| to.bytes().all(|b| b == b'0'))
     });
     v4.any(|words| words.first() == Some(&name)) || v6.any(|words| words.last() == Some(&name))
 }

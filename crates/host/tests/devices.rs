@@ -10,7 +10,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use ccplane_host::{
-    Error, Frame, Head, Joiner, Namespace, Offload, Route, Tun, add_default_route, interface_stats, mtu, set_mtu, sweep,
+    Error, Frame, Head, Joiner, Namespace, Offload, Route, Tun, add_default_route, interface_stats,
+    mtu, set_mtu, sweep,
 };
 use common::namespace;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -21,7 +22,10 @@ fn v4(last: u8) -> IpAddr {
 
 /// Asks until there is an answer. A process that another test starts holds copies of all descriptors between its fork and its exec, so that
 /// a device goes a moment later than its owner.
-#[expect(clippy::disallowed_methods, reason = "the kernel tells only those who ask again")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the kernel tells only those who ask again"
+)]
 fn soon<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     for _ in 0..5_000 {
         if let Some(answer) = ask() {
@@ -44,7 +48,11 @@ fn when_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> T {
 fn read(tun: &Tun) -> Vec<u8> {
     let mut buffer = vec![0; 2_000];
     loop {
-        poll(&mut [PollFd::new(tun.as_fd(), PollFlags::POLLIN)], 5_000_u16).expect("one descriptor");
+        poll(
+            &mut [PollFd::new(tun.as_fd(), PollFlags::POLLIN)],
+            5_000_u16,
+        )
+        .expect("one descriptor");
         let length = tun
             .read(&mut buffer)
             .expect("it is up")
@@ -91,7 +99,9 @@ fn packets_pass_between_two_devices() {
         sender
             .send_to(b"hello", receiver.local_addr().expect("bound"))
             .expect("send");
-        tuns[1].write([&read(&tuns[0]), &[]]).expect("a good packet");
+        tuns[1]
+            .write([&read(&tuns[0]), &[]])
+            .expect("a good packet");
         let mut buffer = [0; 8];
         assert_eq!(receiver.recv(&mut buffer).expect("it was written"), 5);
     }
@@ -99,7 +109,9 @@ fn packets_pass_between_two_devices() {
     let sender = one
         .run(|| UdpSocket::bind((v4(1), 0)).expect("bind"))
         .expect("our own namespace");
-    sender.send_to(b"far", ("192.0.2.1", 9)).expect("there is a route");
+    sender
+        .send_to(b"far", ("192.0.2.1", 9))
+        .expect("there is a route");
     assert_eq!(Frame::packet(&read(&tuns[0]))[16..20], [192, 0, 2, 1]);
 }
 
@@ -110,7 +122,8 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
     };
     let work = || {
         let name = "site0";
-        let tun = Tun::persistent(name, 1_400, &[(v4(1), 30)], Offload::Segmentation).expect("root may do this");
+        let tun = Tun::persistent(name, 1_400, &[(v4(1), 30)], Offload::Segmentation)
+            .expect("root may do this");
         assert!(!tun.adopted());
         let again = Tun::persistent(name, 1_400, &[(v4(1), 30)], Offload::None);
         assert!(matches!(again, Err(Error::InUse { .. })), "{again:?}");
@@ -135,7 +148,10 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
         for tries in 0.. {
             assert!(tries < 250, "nothing comes through for five seconds");
             let _ = socket.send_to(b"found", (v4(2), 9));
-            if poll(&mut [PollFd::new(tun.as_fd(), PollFlags::POLLIN)], 20_u16).expect("one descriptor") > 0 {
+            if poll(&mut [PollFd::new(tun.as_fd(), PollFlags::POLLIN)], 20_u16)
+                .expect("one descriptor")
+                > 0
+            {
                 break;
             }
         }
@@ -158,7 +174,9 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
 
 #[test]
 fn a_device_that_cannot_be_set_up_does_not_stay() {
-    let Some(namespace) = namespace("half") else { return };
+    let Some(namespace) = namespace("half") else {
+        return;
+    };
     let work = || {
         // No MTU that a device can have.
         assert!(Tun::persistent("site0", 1 << 20, &[], Offload::None).is_err());
@@ -169,12 +187,15 @@ fn a_device_that_cannot_be_set_up_does_not_stay() {
 
 #[test]
 fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
-    let Some(namespace) = namespace("routes") else { return };
+    let Some(namespace) = namespace("routes") else {
+        return;
+    };
     let work = || {
         let v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, last, 0, 0, 0, 1));
         let families = if ccplane_host::has_ipv6() { 2 } else { 1 };
         let open = |name, addresses: [(IpAddr, u8); 2]| {
-            Tun::create(name, 1_500, &addresses[..families], Offload::None).expect("root may do this")
+            Tun::create(name, 1_500, &addresses[..families], Offload::None)
+                .expect("root may do this")
         };
         let tuns = [
             open("one", [(v4(1), 30), (v6(1), 64)]),
@@ -263,7 +284,8 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
     let from = open(&one, [(v4(1), 30), (v6(1), 64)], Offload::Segmentation);
     let to = open(&other, [(v4(2), 30), (v6(2), 64)], Offload::Segmentation);
     for (source, destination) in [(v4(1), v4(2)), (v6(1), v6(2))].into_iter().take(families) {
-        let receiver = other.run(|| UdpSocket::bind((destination, 0)).expect("its address is there"));
+        let receiver =
+            other.run(|| UdpSocket::bind((destination, 0)).expect("its address is there"));
         let receiver = receiver.expect("our own namespace");
         receiver
             .set_read_timeout(Some(Duration::from_secs(5)))
@@ -274,7 +296,9 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
         sender
             .connect(receiver.local_addr().expect("bound"))
             .expect("there is a route");
-        let datagrams: Vec<Vec<u8>> = (0..20_u8).map(|n| vec![n; if n == 19 { 500 } else { 1_000 }]).collect();
+        let datagrams: Vec<Vec<u8>> = (0..20_u8)
+            .map(|n| vec![n; if n == 19 { 500 } else { 1_000 }])
+            .collect();
         let mut joiner = Joiner::new(to.takes_udp_runs());
         let mut frames = 0;
         let mut write = |joiner: &mut Joiner| {
@@ -313,10 +337,13 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
 
 #[test]
 fn what_nobody_reads_is_dropped_and_counted() {
-    let Some(namespace) = namespace("unread") else { return };
+    let Some(namespace) = namespace("unread") else {
+        return;
+    };
     let (before, after) = namespace
         .run(|| {
-            let _tun = Tun::create("link0", 1_500, &[(v4(1), 30)], Offload::None).expect("root may do this");
+            let _tun = Tun::create("link0", 1_500, &[(v4(1), 30)], Offload::None)
+                .expect("root may do this");
             let before = interface_stats("link0").expect("it is there");
             let socket = UdpSocket::bind((v4(1), 0)).expect("bind");
             for _ in 0..10_300 {
@@ -331,7 +358,9 @@ fn what_nobody_reads_is_dropped_and_counted() {
 
 #[test]
 fn a_command_starts_inside() {
-    let Some(namespace) = namespace("inside") else { return };
+    let Some(namespace) = namespace("inside") else {
+        return;
+    };
     namespace
         .set_sysctl("net/ipv4/tcp_rmem", "4096 8192 16384")
         .expect("it is the namespace's own");
@@ -347,12 +376,18 @@ fn a_command_starts_inside() {
         text.contains("lo:") && !text.contains("eth") && text.contains("16384"),
         "{text}"
     );
-    assert!(namespace.set_sysctl("net/ipv4/no_such_variable", "1").is_err());
+    assert!(
+        namespace
+            .set_sysctl("net/ipv4/no_such_variable", "1")
+            .is_err()
+    );
 }
 
 #[test]
 fn a_name_lives_as_long_as_its_namespace_and_sweeping_spares_it() {
-    let Some(namespace) = namespace("name") else { return };
+    let Some(namespace) = namespace("name") else {
+        return;
+    };
     let path = Path::new("/run/netns").join(namespace.name());
     let copy = namespace.clone();
     drop(namespace);
@@ -373,7 +408,10 @@ fn a_name_lives_as_long_as_its_namespace_and_sweeping_spares_it() {
 #[test]
 fn bad_names_are_refused() {
     for name in ["", "ccplane-", "mine", "ccplane-a/b", "ccplane-../../etc"] {
-        assert!(matches!(Namespace::create(name), Err(Error::BadName { .. })), "{name}");
+        assert!(
+            matches!(Namespace::create(name), Err(Error::BadName { .. })),
+            "{name}"
+        );
     }
     let long = Tun::create("sixteen-letters-", 1_500, &[], Offload::None);
     assert!(

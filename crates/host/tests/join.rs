@@ -14,7 +14,8 @@ fn step() -> impl Strategy<Value = [u8; 4]> {
         2 => (0_u8..4).prop_map(|flow| flow | 8),
         1 => any::<u8>(),
     ];
-    (what, any::<u8>(), any::<u8>(), any::<u8>()).prop_map(|(what, size, at, value)| [what, size, at, value])
+    (what, any::<u8>(), any::<u8>(), any::<u8>())
+        .prop_map(|(what, size, at, value)| [what, size, at, value])
 }
 
 proptest! {

@@ -71,12 +71,19 @@ fn install(test: &str, bands: &Bands) -> bool {
             "htb" => " htb default 1",
             _ => " u32 match ",
         };
-        assert!(command.contains(part) && bands.commands().contains(command), "{why}");
+        assert!(
+            command.contains(part) && bands.commands().contains(command),
+            "{why}"
+        );
     }
     // As scripts/qemu runs it.
     let emulated = std::env::var_os("CCPLANE_EMULATED").is_some();
     assert!(!emulated, "Debian's kernel has it: {why}");
-    assert!(shown().starts_with("qdisc noqueue 0: root"), "untouched: {}", shown());
+    assert!(
+        shown().starts_with("qdisc noqueue 0: root"),
+        "untouched: {}",
+        shown()
+    );
     eprintln!("SKIPPED: {test}: {why}; scripts/qemu runs it");
     false
 }
@@ -84,7 +91,9 @@ fn install(test: &str, bands: &Bands) -> bool {
 #[test]
 fn every_marking_has_its_band_whatever_its_ecn_bits_and_all_is_removed() {
     const TEST: &str = "every_marking_has_its_band_whatever_its_ecn_bits_and_all_is_removed";
-    let Some(namespace) = namespace("bands") else { return };
+    let Some(namespace) = namespace("bands") else {
+        return;
+    };
     let ran = namespace.run(|| {
         let bands = Bands::new("lo", None).expect("it has a loopback interface");
         if !install(TEST, &bands) {
@@ -92,7 +101,9 @@ fn every_marking_has_its_band_whatever_its_ecn_bits_and_all_is_removed() {
         }
         for address in ["127.0.0.1:0", "[::1]:0"] {
             // A kernel may have been built without IPv6.
-            let Ok(socket) = UdpSocket::bind(address) else { continue };
+            let Ok(socket) = UdpSocket::bind(address) else {
+                continue;
+            };
             let to = socket.local_addr().expect("bound");
             let before = counts();
             for class in 0..=LOW_CLASSES {
@@ -120,7 +131,9 @@ fn every_marking_has_its_band_whatever_its_ecn_bits_and_all_is_removed() {
 
 #[test]
 fn devices_are_those_of_the_threads_own_namespace() {
-    let Some(namespace) = namespace("devices") else { return };
+    let Some(namespace) = namespace("devices") else {
+        return;
+    };
     let create = || Tun::create("bands0", 1500, &[], Offload::None);
     let made = namespace.run(create).expect("the namespace is there");
     let _device = made.expect("as root");
@@ -133,14 +146,24 @@ fn devices_are_those_of_the_threads_own_namespace() {
 
 #[test]
 fn what_somebody_else_set_up_is_left_alone() {
-    let Some(namespace) = namespace("occupied") else { return };
+    let Some(namespace) = namespace("occupied") else {
+        return;
+    };
     let body = || {
         let bands = Bands::new("lo", None).expect("it has a loopback interface");
-        assert!(matches!(remove("lo"), Err(QueueError::NotInstalled { kind, .. }) if kind == "noqueue"));
+        assert!(
+            matches!(remove("lo"), Err(QueueError::NotInstalled { kind, .. }) if kind == "noqueue")
+        );
         let other = [
             "qdisc", "add", "dev", "lo", "root", "handle", "7:", "pfifo", "limit", "9",
         ];
-        assert!(Command::new("tc").args(other).status().expect("tc runs").success());
+        assert!(
+            Command::new("tc")
+                .args(other)
+                .status()
+                .expect("tc runs")
+                .success()
+        );
         for refused in [bands.install(), remove("lo")] {
             let text = refused.expect_err("it is not ours").to_string();
             assert!(
@@ -161,8 +184,16 @@ fn what_an_interrupted_set_up_left_is_named_and_removed() {
     };
     let body = || {
         let bands = Bands::new("lo", None).expect("it has a loopback interface");
-        let first = ["qdisc", "add", "dev", "lo", "root", "handle", "cc0:", "pfifo"];
-        assert!(Command::new("tc").args(first).status().expect("tc runs").success());
+        let first = [
+            "qdisc", "add", "dev", "lo", "root", "handle", "cc0:", "pfifo",
+        ];
+        assert!(
+            Command::new("tc")
+                .args(first)
+                .status()
+                .expect("tc runs")
+                .success()
+        );
         let refused = bands.install().expect_err("there is something").to_string();
         assert!(
             refused.contains("interrupted") && refused.contains("`ccplane qdisc remove --dev lo`"),
@@ -181,7 +212,8 @@ fn under_a_rate_an_ordinary_packet_overtakes_all_low_ones() {
         return;
     };
     let ran = namespace.run(|| {
-        let bands = Bands::new("lo", Some(Rate::from_bits_per_sec(100_000))).expect("it has a loopback interface");
+        let bands = Bands::new("lo", Some(Rate::from_bits_per_sec(100_000)))
+            .expect("it has a loopback interface");
         if !install(TEST, &bands) {
             return;
         }
@@ -204,7 +236,9 @@ fn under_a_rate_an_ordinary_packet_overtakes_all_low_ones() {
             socket.recv(&mut text).expect("the next packet");
             order.push(text[0]);
         }
-        let places: Vec<_> = (0..4).map(|class| order.iter().position(|c| *c == class)).collect();
+        let places: Vec<_> = (0..4)
+            .map(|class| order.iter().position(|c| *c == class))
+            .collect();
         assert!(places.is_sorted() && places[3] < Some(20), "{order:?}");
         remove("lo").expect("it is ours");
     });

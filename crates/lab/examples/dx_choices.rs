@@ -8,7 +8,8 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_lab::metrics::jain;
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
-    Congestion, FlowSpec, JitterShape, LinkSpec, SimOptions, Simulation, StampModel, SteerOptions, settings, topology,
+    Congestion, FlowSpec, JitterShape, LinkSpec, SimOptions, Simulation, StampModel, SteerOptions,
+    settings, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -48,7 +49,8 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
     let link = LinkSpec::new(RATE, RTT / 4);
     let queue = QueueSpec::DropTail(Size::Packets(BUFFER));
     let network = topology::incast(senders, &link.clone(), link.with_queue(queue, RTT))?;
-    let (Some(to), Some(bottleneck)) = (network.node("receiver"), network.link_named("bottleneck")) else {
+    let (Some(to), Some(bottleneck)) = (network.node("receiver"), network.link_named("bottleneck"))
+    else {
         return Err("the incast has no receiver behind a bottleneck".into());
     };
     let from: Vec<_> = (1..=senders)
@@ -61,7 +63,11 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
     sim.observe(bottleneck)?;
     let agent = sim.host_agent(agent, SteerOptions::default());
     let transport = (*settings()).clone();
-    let transport = Arc::new(if stamped { transport.stamped() } else { transport });
+    let transport = Arc::new(if stamped {
+        transport.stamped()
+    } else {
+        transport
+    });
     let flows = (0..).zip(&from).map(|(n, from)| {
         // Spread over ten RTTs, in an order that the seed says.
         let start = Time::ZERO + Duration::from_nanos(n * (37_000 + seed * 7_919) % 1_000_000);
@@ -146,7 +152,9 @@ fn jitter(nanos: u64) -> StampModel {
 fn rounds() {
     type Rule = fn(w: f64, q: f64, r: f64) -> f64;
     let rules: [(&str, Rule); 4] = [
-        ("V = R·W/(W−1)", |w, q, r| w * (1.0 - q * (w - 1.0) / (r * w))),
+        ("V = R·W/(W−1)", |w, q, r| {
+            w * (1.0 - q * (w - 1.0) / (r * w))
+        }),
         ("V = R + Q", |w, q, r| w * (1.0 - q / (r + q))),
         ("V = R", |w, q, r| w * (1.0 - q / r)),
         ("each drains all of the queue", |w, q, _| w - q),
@@ -199,14 +207,22 @@ fn main() -> Result<(), Failure> {
     for samples in ["window", "freshest", "after"] {
         for headroom in ["0p", "1p", "auto"] {
             let contender = format!("dx:samples={samples}:headroom={headroom}");
-            row(&format!("`{samples}`, `{headroom}`"), &contender, StampModel::EXACT)?;
+            row(
+                &format!("`{samples}`, `{headroom}`"),
+                &contender,
+                StampModel::EXACT,
+            )?;
         }
     }
     head("window, headroom");
     for window in ["floor", "ceil", "fractional"] {
         for headroom in ["0p", "auto"] {
             let contender = format!("dx:window={window}:headroom={headroom}");
-            row(&format!("`{window}`, `{headroom}`"), &contender, StampModel::EXACT)?;
+            row(
+                &format!("`{window}`, `{headroom}`"),
+                &contender,
+                StampModel::EXACT,
+            )?;
         }
     }
     head("jitter of stamps, headroom");

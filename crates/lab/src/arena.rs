@@ -80,7 +80,9 @@ pub fn run(
         .cloned()
         .collect();
     scored.extend(others);
-    let outcomes = pool.all(&scored, |some| score::runs(some, &links, options.suite == Suite::Full))?;
+    let outcomes = pool.all(&scored, |some| {
+        score::runs(some, &links, options.suite == Suite::Full)
+    })?;
     for known in &options.against {
         if let Some(why) = outcomes.failed(known) {
             return Err(sim::broken(format!("{known}, a baseline: {why}")));
@@ -142,13 +144,20 @@ mod tests {
     fn standings(candidates: &[&str], suite: Suite, held_out: Option<u64>) -> Vec<Standing> {
         let registry = Registry::builtin().with_files(|path| match path {
             // It never gives back anything.
-            "greedy.ccp" => Ok("(algorithm greedy) (def) (when true (:= Ssthresh 1GiB) (:= Cwnd 1MB))".to_owned()),
+            "greedy.ccp" => Ok(
+                "(algorithm greedy) (def) (when true (:= Ssthresh 1GiB) (:= Cwnd 1MB))".to_owned(),
+            ),
             "stuck.ccp" => Ok("(algorithm stuck) (def) (when true (:= Cwnd Flow.mss))".to_owned()),
-            "broken.ccp" => Ok("(algorithm broken) (def) (when true (:= Cwnd (+ Cwnd mms)))".to_owned()),
+            "broken.ccp" => {
+                Ok("(algorithm broken) (def) (when true (:= Cwnd (+ Cwnd mms)))".to_owned())
+            }
             _ => Err(std::io::ErrorKind::NotFound.into()),
         });
         let options = Options {
-            candidates: candidates.iter().map(|name| name.parse().expect("a name")).collect(),
+            candidates: candidates
+                .iter()
+                .map(|name| name.parse().expect("a name"))
+                .collect(),
             against: vec![Contender::ccplane("cubic"), Contender::ccplane("copa")],
             suite,
             held_out,
@@ -170,7 +179,11 @@ mod tests {
         ];
         let standings = standings(&all, Suite::Gate, None);
         for standing in &standings[..3] {
-            assert!(standing.gate_passed, "{}: {:?}", standing.candidate, standing.reasons);
+            assert!(
+                standing.gate_passed,
+                "{}: {:?}",
+                standing.candidate, standing.reasons
+            );
         }
         let reasons = |at: usize| standings[at].reasons.join("; ");
         assert!(reasons(3).contains("Cubic"), "{}", reasons(3));
@@ -186,8 +199,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_score_and_another_one_other_links() {
-        let [first, again, held_out] =
-            [None, None, Some(7)].map(|seed| standings(&["vegas", "stuck.ccp"], Suite::Quick, seed));
+        let [first, again, held_out] = [None, None, Some(7)]
+            .map(|seed| standings(&["vegas", "stuck.ccp"], Suite::Quick, seed));
         let text = |standings: &[Standing]| serde_json::to_string(standings).expect("an object");
         assert_eq!(text(&first), text(&again));
         assert_ne!(text(&first), text(&held_out));
@@ -205,6 +218,9 @@ mod tests {
         let standing = standings(&["cubic"], Suite::Quick, None).remove(0);
         let parts = standing.parts.expect("it was scored");
         // Copa has less delay and Cubic no less of anything else that they are measured by, or the other way round.
-        assert!(parts.parts.delay < 0.9 && parts.parts.throughput > 0.97, "{parts:?}");
+        assert!(
+            parts.parts.delay < 0.9 && parts.parts.throughput > 0.97,
+            "{parts:?}"
+        );
     }
 }

@@ -12,8 +12,8 @@ use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_report::Table;
 use ccplane_report::chart::{self, Axis, Chart, Line};
 use ccplane_sim::{
-    Congestion, FlowSpec, Followed, LinkSpec, ProbeSpec, SimError, SimOptions, Simulation, SteerOptions, settings,
-    topology,
+    Congestion, FlowSpec, Followed, LinkSpec, ProbeSpec, SimError, SimOptions, Simulation,
+    SteerOptions, settings, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -84,7 +84,9 @@ fn simulate(agent: Agent, name: &str, wants: Capabilities) -> Result<Vec<Round>,
     let place = |what: &str| SimError::Shape(format!("the dumbbell has no {what}"));
     let from = network.node("left1").ok_or_else(|| place("left1"))?;
     let to = network.node("right1").ok_or_else(|| place("right1"))?;
-    let link = network.link_named("bottleneck").ok_or_else(|| place("bottleneck"))?;
+    let link = network
+        .link_named("bottleneck")
+        .ok_or_else(|| place("bottleneck"))?;
     let transport = switched_on((*settings()).clone(), wants);
     let mss = f64::from(transport.mss);
 
@@ -102,8 +104,16 @@ fn simulate(agent: Agent, name: &str, wants: Capabilities) -> Result<Vec<Round>,
     };
 
     let grown = |column: &[u64], i: usize| {
-        let before = i.checked_sub(1).and_then(|i| column.get(i)).copied().unwrap_or(0);
-        column.get(i).copied().unwrap_or(before).saturating_sub(before)
+        let before = i
+            .checked_sub(1)
+            .and_then(|i| column.get(i))
+            .copied()
+            .unwrap_or(0);
+        column
+            .get(i)
+            .copied()
+            .unwrap_or(before)
+            .saturating_sub(before)
     };
     let of = |column: &[u64], i: usize| column.get(i).copied().unwrap_or(0);
     let round = |i: usize| {
@@ -114,7 +124,8 @@ fn simulate(agent: Agent, name: &str, wants: Capabilities) -> Result<Vec<Round>,
             cwnd: of(&flow.cwnd, i) as f64 / mss,
             pacing_mbit: (pacing > 0).then(|| pacing as f64 * 8.0 / 1e6),
             srtt_ms: of(&flow.srtt, i) as f64 / 1e6,
-            delay_ms: (accepted > 0).then(|| grown(&link.sojourn_sum, i) as f64 / accepted as f64 / 1e6),
+            delay_ms: (accepted > 0)
+                .then(|| grown(&link.sojourn_sum, i) as f64 / accepted as f64 / 1e6),
             goodput_mbit: grown(&flow.received, i) as f64 * 8.0 / RTT.as_secs_f64() / 1e6,
             drops: grown(&link.dropped, i),
             marks: grown(&link.marked, i),
@@ -126,7 +137,8 @@ fn simulate(agent: Agent, name: &str, wants: Capabilities) -> Result<Vec<Round>,
 /// The first 60 rounds one by one, then the state at every tenth with what was dropped and marked, and got through on
 /// average, since the line above.
 pub fn rows(rounds: &[Round]) -> String {
-    let optional = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
+    let optional =
+        |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
     let mut rows = Vec::new();
     let (mut drops, mut marks, mut goodput, mut since) = (0, 0, 0.0, 0);
     for (n, round) in (1..).zip(rounds) {
@@ -197,7 +209,10 @@ pub fn picture(name: &str, rounds: &[Round]) -> String {
             // What a start that overshoots by more reaches would flatten all that follows.
             y: Axis::linear("").from_to(0.0, (top * 1.1).min(4.0 * bdp)),
             lines: window,
-            guides: vec![(bdp, "BDP".to_owned()), (2.0 * bdp, "queue full".to_owned())],
+            guides: vec![
+                (bdp, "BDP".to_owned()),
+                (2.0 * bdp, "queue full".to_owned()),
+            ],
         },
         Chart {
             title: "queueing delay, ms".to_owned(),

@@ -33,7 +33,8 @@ pub fn could_carry<'l>(
     changes.sort_by_key(|(at, _)| *at);
     changes.push((to, Carrying::Up(false)));
     // Since when the line follows its course, and since when the link is as it is.
-    let (mut line, mut began, mut up, mut since, mut bytes) = (line, Duration::ZERO, true, from, 0.0);
+    let (mut line, mut began, mut up, mut since, mut bytes) =
+        (line, Duration::ZERO, true, from, 0.0);
     for (at, change) in changes {
         if up && at > since {
             bytes += capacity(line, since.saturating_sub(began), at.saturating_sub(since));
@@ -49,16 +50,29 @@ pub fn could_carry<'l>(
 
 /// Capacity of a link over a run, Mbit/s in each bin. `could` returns the bytes between two times. Empty if
 /// all bins are alike.
-pub fn capacity_course(bin: Duration, span: Duration, could: impl Fn(Duration, Duration) -> f64) -> Vec<f64> {
-    let (width, bins) = (bin.as_nanos().max(1), span.as_nanos() / bin.as_nanos().max(1));
+pub fn capacity_course(
+    bin: Duration,
+    span: Duration,
+    could: impl Fn(Duration, Duration) -> f64,
+) -> Vec<f64> {
+    let (width, bins) = (
+        bin.as_nanos().max(1),
+        span.as_nanos() / bin.as_nanos().max(1),
+    );
     let at = |bin: u64| Duration::from_nanos(bin * width);
     let mbit = |n: u64| could(at(n), at(n + 1)) * 8e3 / width as f64;
     let course: Vec<f64> = (0..bins).map(mbit).collect();
-    let (low, high) = course.iter().fold((f64::MAX, 0.0_f64), |(low, high), mbit| {
-        (low.min(*mbit), high.max(*mbit))
-    });
+    let (low, high) = course
+        .iter()
+        .fold((f64::MAX, 0.0_f64), |(low, high), mbit| {
+            (low.min(*mbit), high.max(*mbit))
+        });
     // Sums of parts of a packet are not exact.
-    if high - low > high * 1e-6 { course } else { Vec::new() }
+    if high - low > high * 1e-6 {
+        course
+    } else {
+        Vec::new()
+    }
 }
 
 /// Bytes that the line could carry in `[begin, begin + span)` of its course.
@@ -90,7 +104,8 @@ mod tests {
 
     #[test]
     fn what_counts_from_a_time_on_is_what_the_line_then_had() {
-        let [slow, fast] = [1_000_000, 4_000_000].map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate)));
+        let [slow, fast] =
+            [1_000_000, 4_000_000].map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate)));
         let ms = Duration::from_millis;
         let changes = || {
             [
@@ -114,9 +129,14 @@ mod tests {
         let pieces = LineSpec::Piecewise(Piecewise::new(&pieces, None).unwrap().into());
         let late = could_carry(&pieces, std::iter::empty(), ms(500), ms(1_000));
         assert!((late - 1.5e6).abs() < 3_000.0, "{late}");
-        let course = capacity_course(ms(100), ms(1_000), |from, to| could_carry(&slow, changes(), from, to));
+        let course = capacity_course(ms(100), ms(1_000), |from, to| {
+            could_carry(&slow, changes(), from, to)
+        });
         let (low, high) = (8.0, 32.0);
-        assert_eq!(course, [low, low, high, high, high, 0.0, 0.0, high, high, high]);
+        assert_eq!(
+            course,
+            [low, low, high, high, high, 0.0, 0.0, high, high, high]
+        );
         let steady = capacity_course(ms(100), ms(1_000), |from, to| {
             could_carry(&slow, std::iter::empty(), from, to)
         });

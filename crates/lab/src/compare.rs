@@ -31,7 +31,9 @@ pub enum CompareError {
         is: &'static str,
     },
     /// It is of another version.
-    #[error("{folder} is of another version of ccplane: its {SUMMARY} has schema {found}, and this one reads {SCHEMA}")]
+    #[error(
+        "{folder} is of another version of ccplane: its {SUMMARY} has schema {found}, and this one reads {SCHEMA}"
+    )]
     Schema {
         /// The folder.
         folder: PathBuf,
@@ -87,7 +89,8 @@ impl Run {
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Err(no_run(folder)),
             Err(why) => return Err(unreadable(why.to_string())),
         };
-        let value: Value = serde_json::from_str(&text).map_err(|why| unreadable(why.to_string()))?;
+        let value: Value =
+            serde_json::from_str(&text).map_err(|why| unreadable(why.to_string()))?;
         match value.get("schema") {
             Some(schema) if *schema == json!(SCHEMA) => {}
             other => {
@@ -98,7 +101,8 @@ impl Run {
             }
         }
         let each = each(&value);
-        let result = serde_json::from_value(value.clone()).map_err(|why| unreadable(why.to_string()))?;
+        let result =
+            serde_json::from_value(value.clone()).map_err(|why| unreadable(why.to_string()))?;
         Ok(Run {
             name: folder.display().to_string(),
             result,
@@ -153,7 +157,11 @@ impl Comparison {
 
     /// The set-up by its parts: what each is in every run.
     fn parts(&self) -> Vec<(&'static str, Vec<String>)> {
-        let each: Vec<_> = self.runs.iter().map(|run| set_up(&run.result.setup)).collect();
+        let each: Vec<_> = self
+            .runs
+            .iter()
+            .map(|run| set_up(&run.result.setup))
+            .collect();
         let mut names: Vec<&'static str> = Vec::new();
         for (name, _) in each.iter().flatten() {
             if !names.contains(name) {
@@ -177,7 +185,8 @@ impl Comparison {
             .filter(differ)
             .map(|(name, values)| std::iter::once(name.to_owned()).chain(values).collect())
             .collect();
-        let headings = std::iter::once("set-up").chain(self.runs.iter().map(|run| run.name.as_str()));
+        let headings =
+            std::iter::once("set-up").chain(self.runs.iter().map(|run| run.name.as_str()));
         (!rows.is_empty()).then(|| Table::new(headings, rows))
     }
 
@@ -208,8 +217,14 @@ impl Comparison {
                 }
                 spots.push(Spot {
                     label: format!("{label}, {}", short(&run.name)),
-                    colour: known.iter().position(|known| *known == label).unwrap_or_default(),
-                    at: (contender.figures.delay_p95_ms, contender.figures.goodput_mbit),
+                    colour: known
+                        .iter()
+                        .position(|known| *known == label)
+                        .unwrap_or_default(),
+                    at: (
+                        contender.figures.delay_p95_ms,
+                        contender.figures.goodput_mbit,
+                    ),
                     runs: run.each.get(at).cloned().unwrap_or_default(),
                 });
             }
@@ -220,7 +235,10 @@ impl Comparison {
     /// One page with all of it.
     pub fn page(&self, command: &str, provenance: &Provenance) -> String {
         let names: Vec<&str> = self.runs.iter().map(|run| short(&run.name)).collect();
-        let mut page = Page::new(&names.join(", "), &format!("{} runs side by side", self.runs.len()));
+        let mut page = Page::new(
+            &names.join(", "),
+            &format!("{} runs side by side", self.runs.len()),
+        );
         page.add(&warning(
             "Read these figures with care:",
             &self.complaints(),
@@ -241,7 +259,10 @@ impl Comparison {
         );
         let same = self.parts().into_iter().filter_map(|(name, values)| {
             let first = values.first()?.clone();
-            values.iter().all(|value| *value == first).then_some((name, first))
+            values
+                .iter()
+                .all(|value| *value == first)
+                .then_some((name, first))
         });
         page.section("The same in all", &definitions(&same.collect::<Vec<_>>()));
         page.again(

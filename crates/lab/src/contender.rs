@@ -10,7 +10,9 @@ pub fn wants(contender: &Contender, registry: &Registry) -> Result<Capabilities,
     match contender {
         Contender::Native { name } if name == "dctcp" => Ok(Capabilities::ECN),
         Contender::Native { .. } => Ok(Capabilities::default()),
-        Contender::Ccplane { name, parameters } => Ok(registry.by_name(name, &read(parameters))?.wants()),
+        Contender::Ccplane { name, parameters } => {
+            Ok(registry.by_name(name, &read(parameters))?.wants())
+        }
     }
 }
 
@@ -18,5 +20,7 @@ pub fn wants(contender: &Contender, registry: &Registry) -> Result<Capabilities,
 pub fn read(parameters: &[(String, String)]) -> Parameters {
     parameters
         .iter()
-        .fold(Parameters::new(), |all, (name, value)| all.with(name, value))
+        .fold(Parameters::new(), |all, (name, value)| {
+            all.with(name, value)
+        })
 }

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Error {
     /// Nobody to run.
-    #[error("nothing to run: name an algorithm with --alg, or one of the kernel's own with --vs native:cubic")]
+    #[error(
+        "nothing to run: name an algorithm with --alg, or one of the kernel's own with --vs native:cubic"
+    )]
     NoContender,
     /// A quantity that makes no sense.
     #[error("{what} is {value}; {fix}")]

@@ -98,11 +98,16 @@ impl Evaluation {
 
     /// How many answers have which verdict, in words.
     fn counts(&self) -> String {
-        let counts = [Verdict::Pass, Verdict::Caution, Verdict::Fail, Verdict::Unanswered]
-            .map(|verdict| (self.count(verdict), verdict.word()))
-            .into_iter()
-            .filter(|(n, _)| *n > 0)
-            .map(|(n, word)| format!("{n} {word}"));
+        let counts = [
+            Verdict::Pass,
+            Verdict::Caution,
+            Verdict::Fail,
+            Verdict::Unanswered,
+        ]
+        .map(|verdict| (self.count(verdict), verdict.word()))
+        .into_iter()
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, word)| format!("{n} {word}"));
         counts.collect::<Vec<_>>().join(", ")
     }
 
@@ -155,7 +160,11 @@ impl Evaluation {
             }
         }
         if !self.left_out.is_empty() {
-            out += &format!("\nnot asked on {}: {}\n", self.datapath, self.left_out.join(", "));
+            out += &format!(
+                "\nnot asked on {}: {}\n",
+                self.datapath,
+                self.left_out.join(", ")
+            );
         }
         out + &format!("\n{}: {}\n", self.algorithm, self.counts())
     }
@@ -175,8 +184,16 @@ mod tests {
     #[test]
     fn questions_have_names_of_their_own_and_say_where_they_come_from() {
         for (i, question) in QUESTIONS.iter().enumerate() {
-            assert_eq!(QUESTIONS.iter().position(|other| other.name == question.name), Some(i));
-            assert_eq!(by_name(question.name).map(|q| q.title), Some(question.title));
+            assert_eq!(
+                QUESTIONS
+                    .iter()
+                    .position(|other| other.name == question.name),
+                Some(i)
+            );
+            assert_eq!(
+                by_name(question.name).map(|q| q.title),
+                Some(question.title)
+            );
             assert!(
                 question.source.contains("RFC") && question.criterion.contains("Pass"),
                 "{}",
@@ -206,13 +223,18 @@ mod tests {
                         run.key
                     );
                     assert!(
-                        run.key.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)),
+                        run.key
+                            .chars()
+                            .all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)),
                         "{}",
                         run.key
                     );
                 }
                 // The judge asks for no run that is not planned, and where nothing was measured there is a judgement.
-                let nothing = runs.into_iter().map(|run| (run.key, Measured::default())).collect();
+                let nothing = runs
+                    .into_iter()
+                    .map(|run| (run.key, Measured::default()))
+                    .collect();
                 let nothing = (question.judge)(&setting, &Outcomes(nothing));
                 assert!(!nothing.finding.is_empty());
             }
@@ -226,7 +248,12 @@ mod tests {
             .split("## `evaluation.json`")
             .nth(1)
             .and_then(|rest| rest.split("\n## ").next());
-        let told: Vec<&str> = section.expect("the section").split('`').skip(1).step_by(2).collect();
+        let told: Vec<&str> = section
+            .expect("the section")
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .collect();
         for quick in [false, true] {
             let setting = Setting {
                 algorithm: "cubic".parse().unwrap(),
@@ -237,10 +264,18 @@ mod tests {
                 let Plan::Runs(runs) = (question.plan)(&setting) else {
                     panic!("{} has no runs", question.name)
                 };
-                let nothing = runs.into_iter().map(|run| (run.key, Measured::default())).collect();
+                let nothing = runs
+                    .into_iter()
+                    .map(|run| (run.key, Measured::default()))
+                    .collect();
                 let answer = (question.judge)(&setting, &Outcomes(nothing));
                 let places = answer.places.iter().flat_map(|place| &place.figures);
-                let mut names: Vec<&str> = answer.figures.iter().chain(places).map(|(name, _)| *name).collect();
+                let mut names: Vec<&str> = answer
+                    .figures
+                    .iter()
+                    .chain(places)
+                    .map(|(name, _)| *name)
+                    .collect();
                 assert!(!names.is_empty(), "{}", question.name);
                 names.dedup();
                 for name in names {
@@ -254,7 +289,10 @@ mod tests {
                     assert!(known, "{}: whose is {name}?", question.name);
                 }
                 for (i, place) in answer.places.iter().enumerate() {
-                    let same = answer.places.iter().position(|other| other.place == place.place);
+                    let same = answer
+                        .places
+                        .iter()
+                        .position(|other| other.place == place.place);
                     assert_eq!(same, Some(i), "{}: {} twice", question.name, place.place);
                 }
             }

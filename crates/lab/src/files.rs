@@ -21,7 +21,11 @@ pub struct WriteError {
 }
 
 /// Writes the figures ([`write_figures`]) and `report.html` into `directory`. Returns the page's path.
-pub fn write(result: &RunResult, directory: &Path, provenance: &Provenance) -> Result<PathBuf, WriteError> {
+pub fn write(
+    result: &RunResult,
+    directory: &Path,
+    provenance: &Provenance,
+) -> Result<PathBuf, WriteError> {
     write_figures(result, directory)?;
     put(directory, PAGE, &report::page(result, provenance))
 }
@@ -50,13 +54,25 @@ pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteEr
     if result.contenders.iter().any(|c| !completed(c).is_empty()) {
         put(directory, "completions.csv", &completions_csv(result))?;
     }
-    if result.contenders.iter().any(|c| !c.figures.links.is_empty()) {
+    if result
+        .contenders
+        .iter()
+        .any(|c| !c.figures.links.is_empty())
+    {
         put(directory, "links.csv", &links_csv(result))?;
     }
-    if result.contenders.iter().any(|c| !c.series.stamped.is_empty()) {
+    if result
+        .contenders
+        .iter()
+        .any(|c| !c.series.stamped.is_empty())
+    {
         put(directory, "stamps.csv", &stamps_csv(result))?;
     }
-    if result.contenders.iter().any(|c| !c.series.bundles.is_empty()) {
+    if result
+        .contenders
+        .iter()
+        .any(|c| !c.series.bundles.is_empty())
+    {
         put(directory, "bundles.csv", &bundles_csv(result))?;
     }
     Ok(())
@@ -109,9 +125,11 @@ fn host(result: &RunResult) -> serde_json::Value {
             .unwrap_or_default()
     };
     let cpuinfo = read("/proc/cpuinfo");
-    let model = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m));
+    let model = cpuinfo.lines().find_map(|line| {
+        line.strip_prefix("model name")?
+            .split_once(": ")
+            .map(|(_, m)| m)
+    });
     json!({
         "kernel": read("/proc/sys/kernel/osrelease"),
         "cpu": model.unwrap_or("unknown"),
@@ -213,7 +231,13 @@ fn bundles_csv(result: &RunResult) -> String {
 fn bins_csv(result: &RunResult) -> String {
     let mut csv = String::from("contender,time_s,throughput_mbit,delay_ms\n");
     for c in &result.contenders {
-        for (i, (throughput, delay)) in c.series.throughput_mbit.iter().zip(&c.series.delay_ms).enumerate() {
+        for (i, (throughput, delay)) in c
+            .series
+            .throughput_mbit
+            .iter()
+            .zip(&c.series.delay_ms)
+            .enumerate()
+        {
             let at = (i as u64 * c.series.bin_ns) as f64 / 1e9;
             let delay = delay.map_or(String::new(), |d| format!("{d:.6}"));
             let _ = writeln!(csv, "{},{at:.6},{throughput:.6},{delay}", quoted(&c.label));
@@ -265,7 +289,9 @@ fn headed(result: &RunResult, columns: &str) -> String {
 /// The cells of these columns.
 fn whose(workload: Option<&WorkloadFigures>) -> String {
     let algorithm = |w: &WorkloadFigures| quoted(w.algorithm.as_deref().unwrap_or_default());
-    workload.map_or(String::new(), |w| format!(",{},{}", quoted(&w.name), algorithm(w)))
+    workload.map_or(String::new(), |w| {
+        format!(",{},{}", quoted(&w.name), algorithm(w))
+    })
 }
 
 /// Every workload.
@@ -304,7 +330,10 @@ fn runs_csv(result: &RunResult) -> String {
     for c in &result.contenders {
         for run in &c.series.each {
             let f = &run.figures;
-            let jain = c.figures.jain.map_or(String::new(), |_| format!("{:.6}", f.jain));
+            let jain = c
+                .figures
+                .jain
+                .map_or(String::new(), |_| format!("{:.6}", f.jain));
             let _ = writeln!(
                 csv,
                 "{},{},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{},{},{jain}",
@@ -337,7 +366,10 @@ fn completed(c: &ContenderResult) -> Vec<(Option<&WorkloadFigures>, &Completion)
 
 /// Every flow that ended.
 fn completions_csv(result: &RunResult) -> String {
-    let mut csv = headed(result, "contender,seed,started_s,bytes,took_ms,slowdown,waited_ms");
+    let mut csv = headed(
+        result,
+        "contender,seed,started_s,bytes,took_ms,slowdown,waited_ms",
+    );
     for c in &result.contenders {
         for (workload, f) in completed(c) {
             let _ = writeln!(
@@ -358,10 +390,13 @@ fn completions_csv(result: &RunResult) -> String {
 }
 
 fn links_csv(result: &RunResult) -> String {
-    let mut csv = String::from("contender,link,utilisation,delivered_bytes,drops,marks,delay_mean_ms\n");
+    let mut csv =
+        String::from("contender,link,utilisation,delivered_bytes,drops,marks,delay_mean_ms\n");
     for c in &result.contenders {
         for l in &c.figures.links {
-            let used = l.utilisation.map_or(String::new(), |used| format!("{used:.6}"));
+            let used = l
+                .utilisation
+                .map_or(String::new(), |used| format!("{used:.6}"));
             let _ = writeln!(
                 csv,
                 "{},{},{used},{},{},{},{:.6}",
@@ -382,7 +417,11 @@ fn stamps_csv(result: &RunResult) -> String {
     let mut csv = String::from("contender,time_s,stamps_us,link_us\n");
     for c in &result.contenders {
         for p in &c.series.stamped {
-            let [at, stamps, link] = [p.at_ns as f64 / 1e9, p.measured_ns as f64 / 1e3, p.link_ns as f64 / 1e3];
+            let [at, stamps, link] = [
+                p.at_ns as f64 / 1e9,
+                p.measured_ns as f64 / 1e3,
+                p.link_ns as f64 / 1e3,
+            ];
             let _ = writeln!(csv, "{},{at:.9},{stamps:.3},{link:.3}", quoted(&c.label));
         }
     }
@@ -393,7 +432,9 @@ fn stamps_csv(result: &RunResult) -> String {
 fn reports_csv(result: &RunResult) -> String {
     let mut csv = heard::CSV_HEADING.to_owned();
     for c in &result.contenders {
-        c.series.heard.csv(&quoted(&c.label), c.series.started_ns, &mut csv);
+        c.series
+            .heard
+            .csv(&quoted(&c.label), c.series.started_ns, &mut csv);
     }
     csv
 }

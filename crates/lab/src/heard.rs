@@ -70,8 +70,16 @@ impl Heard {
     }
 
     /// What a simulated agent heard, `count` reports in all, with flows in the order of the result.
-    pub fn simulated(world: &sim::World, agent: sim::AgentId, count: u64, flows: &[sim::FlowId]) -> Heard {
-        let hosted = world.agent(agent).into_iter().flat_map(|agent| agent.hosted());
+    pub fn simulated(
+        world: &sim::World,
+        agent: sim::AgentId,
+        count: u64,
+        flows: &[sim::FlowId],
+    ) -> Heard {
+        let hosted = world
+            .agent(agent)
+            .into_iter()
+            .flat_map(|agent| agent.hosted());
         let kept = world.heard(agent);
         let reports = kept.iter().map(|report| Report {
             at_ns: report.at.as_nanos(),
@@ -95,7 +103,10 @@ impl Heard {
 
     /// With flows in the order of their senders.
     pub fn in_order_of(mut self, senders: &[SocketAddr]) -> Heard {
-        self.flows = senders.iter().map(|sender| self.numbers.get(sender).copied()).collect();
+        self.flows = senders
+            .iter()
+            .map(|sender| self.numbers.get(sender).copied())
+            .collect();
         self
     }
 
@@ -105,7 +116,10 @@ impl Heard {
             let Some(program) = self.programs.iter().find(|p| p.uid == report.program) else {
                 continue;
             };
-            let flow = self.flows.iter().position(|flow| *flow == Some(report.flow));
+            let flow = self
+                .flows
+                .iter()
+                .position(|flow| *flow == Some(report.flow));
             let flow = flow.map_or(String::new(), |i| (i + 1).to_string());
             // What came while the connections opened stands at 0.
             let at = report.at_ns.saturating_sub(started_ns) as f64 / 1e9;

@@ -78,7 +78,10 @@ pub fn kept<J: Job>(
     progress: &dyn Progress,
 ) -> Result<Vec<J::Result>, Error> {
     let file = |job: &J| format!("{}.json", job.name());
-    let mut results: Vec<Option<J::Result>> = jobs.iter().map(|job| parts.kept(&file(job), &job.key())).collect();
+    let mut results: Vec<Option<J::Result>> = jobs
+        .iter()
+        .map(|job| parts.kept(&file(job), &job.key()))
+        .collect();
     let open: Vec<usize> = (0..jobs.len())
         .filter(|i| results.get(*i).is_some_and(Option::is_none))
         .collect();
@@ -132,10 +135,19 @@ mod tests {
         let parts = Parts::of_this_build(&directory);
         let jobs = |n| (0..n).map(|i| Square(i, &RUNS)).collect::<Vec<_>>();
         let squares = kept(&jobs(5), 2, &parts, &Quiet).unwrap();
-        assert_eq!((squares, RUNS.load(Ordering::Relaxed)), (vec![0, 1, 4, 9, 16], 5));
+        assert_eq!(
+            (squares, RUNS.load(Ordering::Relaxed)),
+            (vec![0, 1, 4, 9, 16], 5)
+        );
         let squares = kept(&jobs(7), 3, &parts, &Quiet).unwrap();
-        assert_eq!((squares.len(), squares[6], RUNS.load(Ordering::Relaxed)), (7, 36, 7));
-        assert!(matches!(kept(&jobs(14), 2, &parts, &Quiet), Err(Error::NoContender)));
+        assert_eq!(
+            (squares.len(), squares[6], RUNS.load(Ordering::Relaxed)),
+            (7, 36, 7)
+        );
+        assert!(matches!(
+            kept(&jobs(14), 2, &parts, &Quiet),
+            Err(Error::NoContender)
+        ));
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
@@ -145,7 +157,11 @@ mod tests {
         let order: Vec<usize> = (0..100).rev().collect();
         let work = |at: usize| {
             begun.fetch_add(1, Ordering::Relaxed);
-            if at < 95 { Err(Error::Interrupted) } else { Ok(at) }
+            if at < 95 {
+                Err(Error::Interrupted)
+            } else {
+                Ok(at)
+            }
         };
         let mut seen = Vec::new();
         let outcome = each(&order, 1, work, |at, result| {
@@ -155,12 +171,13 @@ mod tests {
         assert!(matches!(outcome, Err(Error::Interrupted)));
         assert_eq!((seen.len(), begun.load(Ordering::Relaxed)), (5, 6));
         // An error of who takes the results ends it, too.
-        let refused = each(
-            &order,
-            2,
-            Ok,
-            |at, _| if at == 97 { Err(Error::NoContender) } else { Ok(()) },
-        );
+        let refused = each(&order, 2, Ok, |at, _| {
+            if at == 97 {
+                Err(Error::NoContender)
+            } else {
+                Ok(())
+            }
+        });
         assert!(matches!(refused, Err(Error::NoContender)));
     }
 }

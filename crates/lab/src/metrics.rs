@@ -7,7 +7,11 @@ use ccplane_units::{Duration, Rate};
 
 /// Bytes that fell into each bin of `width_ns` of `[0, until_ns)`; the last bin is dropped if `until_ns` cuts it
 /// short, since a part of a bin would show as a dip that never was. Events outside are ignored.
-pub fn bin_bytes(events: impl IntoIterator<Item = (u64, u64)>, width_ns: u64, until_ns: u64) -> Vec<u64> {
+pub fn bin_bytes(
+    events: impl IntoIterator<Item = (u64, u64)>,
+    width_ns: u64,
+    until_ns: u64,
+) -> Vec<u64> {
     let mut bins = vec![0; count_bins(width_ns, until_ns)];
     for (at, bytes) in events {
         if let Some(bin) = bins.get_mut(bin_of(at, width_ns)) {
@@ -18,7 +22,11 @@ pub fn bin_bytes(events: impl IntoIterator<Item = (u64, u64)>, width_ns: u64, un
 }
 
 /// The mean of the values in each bin, `None` for a bin in which nothing happened.
-pub fn bin_means(events: impl IntoIterator<Item = (u64, f64)>, width_ns: u64, until_ns: u64) -> Vec<Option<f64>> {
+pub fn bin_means(
+    events: impl IntoIterator<Item = (u64, f64)>,
+    width_ns: u64,
+    until_ns: u64,
+) -> Vec<Option<f64>> {
     let mut bins = vec![(0.0, 0u64); count_bins(width_ns, until_ns)];
     for (at, value) in events {
         if let Some((sum, n)) = bins.get_mut(bin_of(at, width_ns)) {
@@ -125,8 +133,12 @@ impl Distribution {
         while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
             // Step both over every tie before comparing: the functions are compared where they are flat.
             let at = x.min(*y);
-            i += a.get(i..).map_or(0, |rest| rest.partition_point(|v| *v <= at));
-            j += b.get(j..).map_or(0, |rest| rest.partition_point(|v| *v <= at));
+            i += a
+                .get(i..)
+                .map_or(0, |rest| rest.partition_point(|v| *v <= at));
+            j += b
+                .get(j..)
+                .map_or(0, |rest| rest.partition_point(|v| *v <= at));
             gap = gap.max((i as f64 / a.len() as f64 - j as f64 / b.len() as f64).abs());
         }
         Some(gap)
@@ -235,7 +247,10 @@ mod tests {
     fn a_stall_lies_between_two_increases() {
         assert_eq!(longest_stall([]), 0);
         assert_eq!(longest_stall([(0, 0), (50, 0), (60, 7), (90, 7)]), 0);
-        assert_eq!(longest_stall([(0, 1), (10, 1), (30, 2), (35, 3), (99, 3)]), 30);
+        assert_eq!(
+            longest_stall([(0, 1), (10, 1), (30, 2), (35, 3), (99, 3)]),
+            30
+        );
     }
 
     #[test]

@@ -76,7 +76,10 @@ impl Parts {
     /// Keeps a part's result: the file `name` holds `value`, the `key` that it was made under, and which build of the program
     /// made it.
     pub fn keep<T: Serialize>(&self, name: &str, key: &str, value: &T) -> Result<(), Error> {
-        self.write(name, json!({ "build": build(), "key": key, "value": value }))
+        self.write(
+            name,
+            json!({ "build": build(), "key": key, "value": value }),
+        )
     }
 
     fn write(&self, name: &str, part: Value) -> Result<(), Error> {
@@ -116,7 +119,8 @@ impl Parts {
             if disturbed(&part).is_empty() || !self.again {
                 return Ok(part);
             }
-            attempts = read::<IgnoredAny>(&self.directory.join(name)).map_or(Vec::new(), |part| part.attempts);
+            attempts = read::<IgnoredAny>(&self.directory.join(name))
+                .map_or(Vec::new(), |part| part.attempts);
             attempts.pop();
             attempts.push(Attempt {
                 disturbed: disturbed(&part),
@@ -137,10 +141,14 @@ impl Parts {
 
     /// Every attempt on real packets that is kept, of builds that count: the part's name and its attempts, oldest first.
     pub fn attempts(&self) -> BTreeMap<String, Vec<Attempt>> {
-        let files = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let files = std::fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten();
         let parts = files.filter_map(|file| {
             let name = file.path().file_stem()?.to_string_lossy().into_owned();
-            let part = read::<IgnoredAny>(&file.path()).filter(|part| self.any_build || part.build == build())?;
+            let part = read::<IgnoredAny>(&file.path())
+                .filter(|part| self.any_build || part.build == build())?;
             (!part.attempts.is_empty()).then_some((name, part.attempts))
         });
         parts.collect()
@@ -148,7 +156,10 @@ impl Parts {
 
     /// How many parts there are that another build made.
     pub fn of_other_builds(&self) -> usize {
-        let files = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let files = std::fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten();
         let parts = files.filter_map(|file| read::<IgnoredAny>(&file.path()));
         parts.filter(|part| part.build != build()).count()
     }
@@ -164,8 +175,13 @@ fn build() -> &'static str {
     static BUILD: OnceLock<String> = OnceLock::new();
     BUILD.get_or_init(|| {
         let executable = std::env::current_exe().and_then(std::fs::metadata).ok();
-        let about = executable.and_then(|file| Some(format!("{} bytes, {:?}", file.len(), file.modified().ok()?)));
-        format!("{} {}", env!("CARGO_PKG_VERSION"), about.unwrap_or_default())
+        let about = executable
+            .and_then(|file| Some(format!("{} bytes, {:?}", file.len(), file.modified().ok()?)));
+        format!(
+            "{} {}",
+            env!("CARGO_PKG_VERSION"),
+            about.unwrap_or_default()
+        )
     })
 }
 
@@ -175,7 +191,8 @@ mod tests {
 
     #[test]
     fn a_disturbed_part_is_made_again() {
-        let directory = std::env::temp_dir().join(format!("ccplane-disturbed-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("ccplane-disturbed-{}", std::process::id()));
         let mut runs = 0;
         for (again, sound, kept) in [
             (false, false, false),
@@ -193,12 +210,19 @@ mod tests {
             });
             assert_eq!(made.unwrap(), kept);
         }
-        assert_eq!(runs, 2, "the first, and the disturbed one where that is wanted");
+        assert_eq!(
+            runs, 2,
+            "the first, and the disturbed one where that is wanted"
+        );
         let attempts = Parts::of_this_build(&directory).attempts();
         let [first, second] = attempts["a"].as_slice() else {
             panic!("{attempts:?}")
         };
-        assert_eq!((first.disturbed.len(), &first.value), (1, &json!(false)), "it stays");
+        assert_eq!(
+            (first.disturbed.len(), &first.value),
+            (1, &json!(false)),
+            "it stays"
+        );
         assert!(second.disturbed.is_empty());
         std::fs::remove_dir_all(&directory).unwrap();
     }

@@ -116,7 +116,9 @@ impl Progress for Piece<'_> {
         if what.is_empty() {
             self.all.whole.advanced(share, &self.label);
         } else {
-            self.all.whole.advanced(share, &format!("{:<22} {what}", self.label));
+            self.all
+                .whole
+                .advanced(share, &format!("{:<22} {what}", self.label));
         }
     }
 
@@ -156,8 +158,17 @@ mod tests {
         other.finish();
         let step = Step::begin(&seen, 1, 4, "third");
         step.advanced(0.5, "third");
-        let shares: Vec<u32> = seen.0.lock().unwrap().iter().map(|(share, _)| *share).collect();
+        let shares: Vec<u32> = seen
+            .0
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(share, _)| *share)
+            .collect();
         assert_eq!(shares, [370, 470, 470, 850, 1000, 250, 375]);
-        assert_eq!(seen.0.lock().unwrap()[1].1, format!("{:<22} 7 Mbit/s", "other"));
+        assert_eq!(
+            seen.0.lock().unwrap()[1].1,
+            format!("{:<22} 7 Mbit/s", "other")
+        );
     }
 }

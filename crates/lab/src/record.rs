@@ -8,8 +8,8 @@ use ccplane_units::{Bytes, Duration};
 use crate::contender::Contender;
 use crate::metrics::{self, Distribution};
 use crate::result::{
-    AlgorithmFigures, Completion, Completions, Figures, FlowFigures, Sample, Series, SizeClass, Totals,
-    WorkloadFigures, WorkloadSeries,
+    AlgorithmFigures, Completion, Completions, Figures, FlowFigures, Sample, Series, SizeClass,
+    Totals, WorkloadFigures, WorkloadSeries,
 };
 use crate::scenario::size_classes;
 
@@ -102,11 +102,22 @@ impl Record {
         let places = places(&self.workloads);
         let mut flows = Vec::new();
         for (at, flow, _) in &places {
-            let samples = self.workloads.get_mut(*at).and_then(|w| w.flows.get_mut(*flow));
+            let samples = self
+                .workloads
+                .get_mut(*at)
+                .and_then(|w| w.flows.get_mut(*flow));
             flows.extend(samples.map(std::mem::take));
         }
-        let each: Vec<FlowFigures> = flows.iter().map(|samples| flow_figures(samples, span)).collect();
-        let of = |workload: usize| places.iter().enumerate().filter(move |(_, (at, ..))| *at == workload);
+        let each: Vec<FlowFigures> = flows
+            .iter()
+            .map(|samples| flow_figures(samples, span))
+            .collect();
+        let of = |workload: usize| {
+            places
+                .iter()
+                .enumerate()
+                .filter(move |(_, (at, ..))| *at == workload)
+        };
 
         let (mut workloads, mut recorded) = (Vec::new(), Vec::new());
         for ((at, workload), course) in self.workloads.iter().enumerate().zip(courses) {
@@ -115,7 +126,9 @@ impl Record {
                 algorithm: workload.contender.as_ref().map(Contender::to_string),
                 compared: workload.compared,
                 totals: self.totals(|w| std::ptr::eq(w, workload)),
-                flows: of(at).filter_map(|(place, _)| each.get(place).cloned()).collect(),
+                flows: of(at)
+                    .filter_map(|(place, _)| each.get(place).cloned())
+                    .collect(),
                 completions: workload.completions(bounds),
                 fell_back: workload.fell_back,
                 failed: workload.failed,
@@ -132,13 +145,16 @@ impl Record {
         let compared = || self.workloads.iter().filter(|w| w.compared);
         let count = places.iter().filter(|(_, _, compared)| *compared).count();
         let others = flows.split_off(count.min(flows.len()));
-        let completed: Vec<Completion> = compared().flat_map(|w| w.completed.iter().copied()).collect();
+        let completed: Vec<Completion> = compared()
+            .flat_map(|w| w.completed.iter().copied())
+            .collect();
         let unfinished: u64 = compared().map(|w| w.unfinished).sum();
         let figures = Figures {
             goodput_mbit: metrics::mbits(compared().map(|w| w.received).sum(), self.counted()),
             retransmissions: compared().filter_map(|w| w.retransmitted).sum(),
             jain: metrics::jain(&goodputs(compared())),
-            completions: (!completed.is_empty() || unfinished > 0).then(|| completions(&completed, unfinished, bounds)),
+            completions: (!completed.is_empty() || unfinished > 0)
+                .then(|| completions(&completed, unfinished, bounds)),
             flows: each.into_iter().take(count).collect(),
             ..self.link.figures(self.warm)
         };
@@ -183,7 +199,10 @@ impl Record {
     fn algorithms(&self, workloads: &[WorkloadFigures]) -> Vec<AlgorithmFigures> {
         let mut all: Vec<AlgorithmFigures> = Vec::new();
         for (record, figures) in self.workloads.iter().zip(workloads) {
-            match all.iter_mut().find(|known| known.algorithm == figures.algorithm) {
+            match all
+                .iter_mut()
+                .find(|known| known.algorithm == figures.algorithm)
+            {
                 Some(known) => known.workloads.push(figures.name.clone()),
                 None => all.push(AlgorithmFigures {
                     algorithm: figures.algorithm.clone(),
@@ -209,7 +228,9 @@ impl Record {
             ));
         }
         if failed > 0 {
-            complaints.push(format!("{failed} flows were given up after too many timeouts"));
+            complaints.push(format!(
+                "{failed} flows were given up after too many timeouts"
+            ));
         }
         if false_receipts > 0 {
             complaints.push(format!(
@@ -229,7 +250,10 @@ impl LinkRecord {
 
     /// Time in the queue of packets that left from then on, ms.
     fn delays(&self, warm: Duration) -> Distribution {
-        Distribution::new(self.since(warm).map(|(_, in_queue, _)| *in_queue as f64 / 1e6))
+        Distribution::new(
+            self.since(warm)
+                .map(|(_, in_queue, _)| *in_queue as f64 / 1e6),
+        )
     }
 
     /// What the link says of the contender.
@@ -259,12 +283,23 @@ impl LinkRecord {
         let delays = self.delays(warm);
         let thousandth = |n: u32| delays.quantile(f64::from(n) / 1e3).unwrap_or(0.0);
         let left = self.departures.iter();
-        let bytes = metrics::bin_bytes(left.clone().map(|(at, _, bytes)| (*at, *bytes)), width, span);
+        let bytes = metrics::bin_bytes(
+            left.clone().map(|(at, _, bytes)| (*at, *bytes)),
+            width,
+            span,
+        );
         Series {
             bin_ns: width,
             delay_thousandths_ms: (0..=1_000).map(thousandth).collect(),
-            throughput_mbit: bytes.into_iter().map(|bytes| metrics::mbits(bytes, width)).collect(),
-            delay_ms: metrics::bin_means(left.map(|(at, in_queue, _)| (*at, *in_queue as f64 / 1e6)), width, span),
+            throughput_mbit: bytes
+                .into_iter()
+                .map(|bytes| metrics::mbits(bytes, width))
+                .collect(),
+            delay_ms: metrics::bin_means(
+                left.map(|(at, in_queue, _)| (*at, *in_queue as f64 / 1e6)),
+                width,
+                span,
+            ),
             ..Series::default()
         }
     }
@@ -290,7 +325,11 @@ impl WorkloadRecord {
             return Vec::new();
         };
         // Flows are looked at together, those that began later less often.
-        let mut flows: Vec<_> = self.flows.iter().map(|samples| samples.iter().peekable()).collect();
+        let mut flows: Vec<_> = self
+            .flows
+            .iter()
+            .map(|samples| samples.iter().peekable())
+            .collect();
         let mut received = vec![0; flows.len()];
         let sum = |at_ns: u64| {
             for (samples, received) in flows.iter_mut().zip(&mut received) {
@@ -315,7 +354,9 @@ fn places(workloads: &[WorkloadRecord]) -> Vec<(usize, usize, bool)> {
         }
     }
     all.sort_by_key(|(other, began, ..)| (*other, *began));
-    all.into_iter().map(|(other, _, at, flow)| (at, flow, !other)).collect()
+    all.into_iter()
+        .map(|(other, _, at, flow)| (at, flow, !other))
+        .collect()
 }
 
 /// Goodputs of the flows that last, in the order in which they began where that is known.
@@ -403,7 +444,12 @@ mod tests {
         looks.map(sample).collect()
     }
 
-    fn bulk(name: &str, contender: Contender, compared: bool, flows: Vec<Vec<Sample>>) -> WorkloadRecord {
+    fn bulk(
+        name: &str,
+        contender: Contender,
+        compared: bool,
+        flows: Vec<Vec<Sample>>,
+    ) -> WorkloadRecord {
         let received = |samples: &Vec<Sample>| samples.last().map_or(0, |s| s.received);
         WorkloadRecord {
             name: name.to_owned(),
@@ -411,7 +457,10 @@ mod tests {
             compared,
             received: flows.iter().map(received).sum(),
             retransmitted: Some(3 * flows.len() as u64),
-            goodputs: flows.iter().map(|f| metrics::mbits(received(f), 4 * SECOND)).collect(),
+            goodputs: flows
+                .iter()
+                .map(|f| metrics::mbits(received(f), 4 * SECOND))
+                .collect(),
             flows,
             ..WorkloadRecord::default()
         }
@@ -436,14 +485,26 @@ mod tests {
             warm: Duration::ZERO,
             started_ns: 77,
             link: LinkRecord {
-                departures: (0..4_000).map(|n| (n * 1_000_000, 2_000_000, 7_500)).collect(),
+                departures: (0..4_000)
+                    .map(|n| (n * 1_000_000, 2_000_000, 7_500))
+                    .collect(),
                 capacity: 40e6,
                 queue_drops: 5,
                 random_losses: 1,
             },
             workloads: vec![
-                bulk("long", copa(), true, vec![flow(0, 4, 1_000_000), flow(2, 4, 1_000_000)]),
-                bulk("cross", Contender::native("cubic"), false, vec![flow(0, 4, 3_000_000)]),
+                bulk(
+                    "long",
+                    copa(),
+                    true,
+                    vec![flow(0, 4, 1_000_000), flow(2, 4, 1_000_000)],
+                ),
+                bulk(
+                    "cross",
+                    Contender::native("cubic"),
+                    false,
+                    vec![flow(0, 4, 3_000_000)],
+                ),
                 WorkloadRecord {
                     name: "requests".to_owned(),
                     contender: Some(copa()),
@@ -470,9 +531,17 @@ mod tests {
         let told = mixed().told(Duration::from_millis(100), &[Bytes::new(1_000_000)]);
         let f = &told.figures;
         // 4 + 2 + 2 MB in four seconds.
-        assert_eq!((f.goodput_mbit, f.retransmissions, f.utilisation), (16.0, 6, 0.75));
         assert_eq!(
-            (f.delay_mean_ms, f.delay_p99_ms, f.queue_drops, f.random_losses),
+            (f.goodput_mbit, f.retransmissions, f.utilisation),
+            (16.0, 6, 0.75)
+        );
+        assert_eq!(
+            (
+                f.delay_mean_ms,
+                f.delay_p99_ms,
+                f.queue_drops,
+                f.random_losses
+            ),
             (2.0, 2.0, 5, 1)
         );
         assert_eq!(f.jain, metrics::jain(&[8.0, 4.0]));
@@ -481,11 +550,18 @@ mod tests {
             [4_000_000, 2_000_000]
         );
         let completions = f.completions.as_ref().unwrap();
-        let counts: Vec<u64> = completions.classes.iter().map(|class| class.flows).collect();
+        let counts: Vec<u64> = completions
+            .classes
+            .iter()
+            .map(|class| class.flows)
+            .collect();
         assert_eq!((counts, completions.unfinished), (vec![1, 1, 2], 1));
         assert_eq!(told.series.started_ns, 77);
         assert_eq!(
-            (told.series.throughput_mbit.len(), told.series.throughput_mbit[7]),
+            (
+                told.series.throughput_mbit.len(),
+                told.series.throughput_mbit[7]
+            ),
             (40, 60.0)
         );
         assert_eq!(told.series.delay_ms[39], Some(2.0));
@@ -508,21 +584,40 @@ mod tests {
                 "noise: no control"
             ]
         );
-        let totals = |of: fn(&Totals) -> f64| told.workloads.iter().map(|w| of(&w.totals)).collect::<Vec<_>>();
+        let totals = |of: fn(&Totals) -> f64| {
+            told.workloads
+                .iter()
+                .map(|w| of(&w.totals))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(totals(|t| t.goodput_mbit), [12.0, 24.0, 4.0, 8.0]);
         assert_eq!(totals(|t| t.share), [0.25, 0.5, 2.0 / 24.0, 4.0 / 24.0]);
         assert_eq!(totals(|t| t.count as f64), [2.0, 1.0, 3.0, 0.0]);
-        let retransmissions: Vec<_> = told.workloads.iter().map(|w| w.totals.retransmissions).collect();
+        let retransmissions: Vec<_> = told
+            .workloads
+            .iter()
+            .map(|w| w.totals.retransmissions)
+            .collect();
         assert_eq!(retransmissions, [Some(6), Some(3), None, None]);
         assert_eq!(told.workloads[1].flows[0].received_bytes, 12_000_000);
         assert!(told.workloads[2].completions.is_some() && told.workloads[1].completions.is_none());
-        assert_eq!((told.workloads[2].fell_back, told.workloads[3].failed), (2, 9));
+        assert_eq!(
+            (told.workloads[2].fell_back, told.workloads[3].failed),
+            (2, 9)
+        );
         // By algorithm: Copa's two workloads are one.
-        let algorithms: Vec<_> = told.algorithms.iter().map(|a| a.algorithm.as_deref()).collect();
+        let algorithms: Vec<_> = told
+            .algorithms
+            .iter()
+            .map(|a| a.algorithm.as_deref())
+            .collect();
         assert_eq!(algorithms, [Some("copa"), Some("native:cubic"), None]);
         assert_eq!(told.algorithms[0].workloads, ["long", "requests"]);
         assert_eq!(
-            (told.algorithms[0].totals.goodput_mbit, told.algorithms[0].totals.count),
+            (
+                told.algorithms[0].totals.goodput_mbit,
+                told.algorithms[0].totals.count
+            ),
             (16.0, 5)
         );
     }
@@ -530,7 +625,12 @@ mod tests {
     #[test]
     fn courses_and_flows_are_found_by_workload() {
         let told = mixed().told(Duration::from_millis(100), &[]);
-        let places: Vec<_> = told.series.workloads.iter().map(|w| w.flows.clone()).collect();
+        let places: Vec<_> = told
+            .series
+            .workloads
+            .iter()
+            .map(|w| w.flows.clone())
+            .collect();
         assert_eq!(places, [vec![0, 1], vec![2], vec![], vec![]]);
         assert_eq!((told.series.flows.len(), told.series.others.len()), (2, 1));
         assert_eq!(told.series.flow(2).last().unwrap().received, 12_000_000);
@@ -549,15 +649,27 @@ mod tests {
         let mut record = mixed();
         record.workloads.truncate(1);
         let told = record.told(Duration::from_millis(100), &[]);
-        assert!(told.workloads.is_empty() && told.algorithms.is_empty() && told.series.workloads.is_empty());
-        assert_eq!((told.figures.goodput_mbit, told.series.flows.len()), (12.0, 2));
+        assert!(
+            told.workloads.is_empty()
+                && told.algorithms.is_empty()
+                && told.series.workloads.is_empty()
+        );
+        assert_eq!(
+            (told.figures.goodput_mbit, told.series.flows.len()),
+            (12.0, 2)
+        );
         assert!(told.figures.completions.is_none());
     }
 
     #[test]
     fn flows_of_several_compared_workloads_stand_in_the_order_of_their_beginnings() {
         let copa = Contender::ccplane("copa");
-        let mut first = bulk("a", copa.clone(), true, vec![flow(0, 4, 100), flow(2, 4, 300)]);
+        let mut first = bulk(
+            "a",
+            copa.clone(),
+            true,
+            vec![flow(0, 4, 100), flow(2, 4, 300)],
+        );
         let mut second = bulk("b", copa, true, vec![flow(1, 4, 200)]);
         (first.order, second.order) = (vec![0, 2], vec![1]);
         let record = Record {
@@ -567,7 +679,12 @@ mod tests {
             ..Record::default()
         };
         let told = record.told(Duration::from_millis(100), &[]);
-        let received: Vec<u64> = told.figures.flows.iter().map(|f| f.received_bytes).collect();
+        let received: Vec<u64> = told
+            .figures
+            .flows
+            .iter()
+            .map(|f| f.received_bytes)
+            .collect();
         assert_eq!(received, [400, 600, 600]);
         assert_eq!(told.series.workloads[0].flows, [0, 2]);
         assert_eq!(told.series.workloads[1].flows, [1]);
@@ -601,6 +718,9 @@ mod tests {
         assert_eq!((counts, c.unfinished), (vec![2, 1, 1, 4], 3));
         let labels: Vec<&str> = c.classes.iter().map(|class| class.label.as_str()).collect();
         assert_eq!(labels, ["<= 1kB", "<= 5kB", "> 5kB", "all"]);
-        assert_eq!((c.classes[0].mean_ms, c.classes[3].slowdown_p99), (1.5, 8.0));
+        assert_eq!(
+            (c.classes[0].mean_ms, c.classes[3].slowdown_p99),
+            (1.5, 8.0)
+        );
     }
 }

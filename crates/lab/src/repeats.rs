@@ -7,8 +7,9 @@ use ccplane_units::Bytes;
 
 use crate::record::completions;
 use crate::result::{
-    AlgorithmFigures, Audit, BundleFigures, Columns, Completion, ContenderResult, EachRun, EmulatorAudit, Figures,
-    HostFigures, Interval, SimulationAudit, Spread, Totals, TotalsColumns, WorkloadFigures,
+    AlgorithmFigures, Audit, BundleFigures, Columns, Completion, ContenderResult, EachRun,
+    EmulatorAudit, Figures, HostFigures, Interval, SimulationAudit, Spread, Totals, TotalsColumns,
+    WorkloadFigures,
 };
 use crate::stats;
 
@@ -32,7 +33,11 @@ impl Runs {
 
 /// One contender's results, in the order of their seeds or repeats, as one. The first keeps its series; nothing else of the
 /// others has to be there but their bins and completions. `bounds` are the upper bounds of size classes.
-pub(crate) fn together(runs: Vec<(u64, ContenderResult)>, of: Runs, bounds: &[Bytes]) -> Option<ContenderResult> {
+pub(crate) fn together(
+    runs: Vec<(u64, ContenderResult)>,
+    of: Runs,
+    bounds: &[Bytes],
+) -> Option<ContenderResult> {
     let (seeds, mut all): (Vec<u64>, Vec<ContenderResult>) = runs.into_iter().unzip();
     if all.len() < 2 {
         return all.pop();
@@ -51,8 +56,13 @@ pub(crate) fn together(runs: Vec<(u64, ContenderResult)>, of: Runs, bounds: &[By
         all.iter().flat_map(|c| c.series.throughputs()).collect(),
         all.iter().flat_map(|c| c.series.delays()).collect(),
     );
-    let completed: Vec<Completion> = all.iter().flat_map(|c| c.series.completed.iter().copied()).collect();
-    let by_workload: Vec<Vec<Completion>> = (0..workloads.len()).map(|at| completed_of(&all, at)).collect();
+    let completed: Vec<Completion> = all
+        .iter()
+        .flat_map(|c| c.series.completed.iter().copied())
+        .collect();
+    let by_workload: Vec<Vec<Completion>> = (0..workloads.len())
+        .map(|at| completed_of(&all, at))
+        .collect();
     let mut one = all.swap_remove(0);
     one.series.pooled = Some(pooled);
     one.series.completed = completed;
@@ -74,12 +84,23 @@ pub(crate) fn together(runs: Vec<(u64, ContenderResult)>, of: Runs, bounds: &[By
 /// What a reader has to know of figures that are made of several runs; nothing where there is one. `first` is the seed or number
 /// of the first run.
 pub(crate) fn note(contenders: &[ContenderResult], of: Runs, first: u64) -> String {
-    let Some(runs) = contenders.iter().filter_map(|c| Some(c.spread?.seeds)).max() else {
+    let Some(runs) = contenders
+        .iter()
+        .filter_map(|c| Some(c.spread?.seeds))
+        .max()
+    else {
         return String::new();
     };
     let word = of.word();
-    let same = |c: &&ContenderResult| c.spread.is_some_and(|spread| spread.interval == Interval::Same);
-    let alike: Vec<&str> = contenders.iter().filter(same).map(|c| c.label.as_str()).collect();
+    let same = |c: &&ContenderResult| {
+        c.spread
+            .is_some_and(|spread| spread.interval == Interval::Same)
+    };
+    let alike: Vec<&str> = contenders
+        .iter()
+        .filter(same)
+        .map(|c| c.label.as_str())
+        .collect();
     if alike.len() == contenders.len() {
         return match contenders.iter().all(nothing_random) {
             true => format!("Nothing in it is random: all {runs} {word} gave the same."),
@@ -87,11 +108,17 @@ pub(crate) fn note(contenders: &[ContenderResult], of: Runs, first: u64) -> Stri
         };
     }
     let mut kinds = contenders.iter().filter_map(|c| Some(c.spread?.interval));
-    let kind = kinds.find(|kind| *kind != Interval::Same).unwrap_or_default();
+    let kind = kinds
+        .find(|kind| *kind != Interval::Same)
+        .unwrap_or_default();
     let how = match kind {
-        Interval::StudentT => format!("Means over {runs} {word} with their 95 % confidence intervals (Student's t)."),
+        Interval::StudentT => {
+            format!("Means over {runs} {word} with their 95 % confidence intervals (Student's t).")
+        }
         Interval::Range | Interval::Same => {
-            format!("Means over {runs} {word}, with both values in brackets: two are too few for an interval.")
+            format!(
+                "Means over {runs} {word}, with both values in brackets: two are too few for an interval."
+            )
         }
     };
     let exceptions = match alike.as_slice() {
@@ -156,7 +183,8 @@ fn totals_columns(pick: Pick<'_, Totals>) -> TotalsColumns {
 
 /// Means of columns, and how far they may be off.
 fn spread<T, C>(runs: &[&T], interval: Interval, columns: fn(Pick<'_, T>) -> C) -> (C, Spread<C>) {
-    let of = |value: fn(&T) -> Option<f64>| estimate(runs.iter().filter_map(|run| value(run)), interval);
+    let of =
+        |value: fn(&T) -> Option<f64>| estimate(runs.iter().filter_map(|run| value(run)), interval);
     let both = interval == Interval::Range;
     let spread = Spread {
         seeds: runs.len() as u64,
@@ -168,11 +196,18 @@ fn spread<T, C>(runs: &[&T], interval: Interval, columns: fn(Pick<'_, T>) -> C) 
     (columns(&|value| of(value).mean), spread)
 }
 
-fn figures(all: &[ContenderResult], interval: Interval, bounds: &[Bytes]) -> Option<(Figures, Spread)> {
+fn figures(
+    all: &[ContenderResult],
+    interval: Interval,
+    bounds: &[Bytes],
+) -> Option<(Figures, Spread)> {
     let figures: Vec<&Figures> = all.iter().map(|c| &c.figures).collect();
     let (mean, spread) = spread(&figures, interval, columns);
     let losses = estimate(figures.iter().map(|f| f.random_losses as f64), interval);
-    let completed: Vec<Completion> = all.iter().flat_map(|c| c.series.completed.iter().copied()).collect();
+    let completed: Vec<Completion> = all
+        .iter()
+        .flat_map(|c| c.series.completed.iter().copied())
+        .collect();
     let ended = || figures.iter().filter_map(|f| f.completions.as_ref());
     let unfinished = ended().map(|c| c.unfinished).sum();
     let first = figures.first()?;
@@ -187,7 +222,9 @@ fn figures(all: &[ContenderResult], interval: Interval, bounds: &[Bytes]) -> Opt
         queue_drops: mean.queue_drops.round() as u64,
         random_losses: losses.mean.round() as u64,
         jain: first.jain.map(|_| mean.jain),
-        completions: ended().next().map(|_| completions(&completed, unfinished, bounds)),
+        completions: ended()
+            .next()
+            .map(|_| completions(&completed, unfinished, bounds)),
         flows: first.flows.clone(),
         links: first.links.clone(),
         one_way: first.one_way.clone(),
@@ -215,7 +252,8 @@ fn totals(runs: &[&Totals], interval: Interval) -> Totals {
         count: mean.count.round() as u64,
         goodput_mbit: mean.goodput_mbit,
         share: mean.share,
-        retransmissions: any(|t| t.retransmissions.is_some()).then(|| mean.retransmissions.round() as u64),
+        retransmissions: any(|t| t.retransmissions.is_some())
+            .then(|| mean.retransmissions.round() as u64),
         jain: any(|t| t.jain.is_some()).then_some(mean.jain),
         spread: Some(spread),
     }
@@ -224,11 +262,17 @@ fn totals(runs: &[&Totals], interval: Interval) -> Totals {
 /// A workload's flows that ended, in all runs.
 fn completed_of(all: &[ContenderResult], at: usize) -> Vec<Completion> {
     let series = all.iter().filter_map(|c| c.series.workloads.get(at));
-    series.flat_map(|workload| workload.completed.iter().copied()).collect()
+    series
+        .flat_map(|workload| workload.completed.iter().copied())
+        .collect()
 }
 
 /// Every workload; its flows are the first run's.
-fn workloads(all: &[ContenderResult], interval: Interval, bounds: &[Bytes]) -> Vec<WorkloadFigures> {
+fn workloads(
+    all: &[ContenderResult],
+    interval: Interval,
+    bounds: &[Bytes],
+) -> Vec<WorkloadFigures> {
     let first = all.first().map_or(&[][..], |first| &first.workloads);
     let one = |(at, first): (usize, &WorkloadFigures)| {
         let runs: Vec<&WorkloadFigures> = all.iter().filter_map(|c| c.workloads.get(at)).collect();
@@ -252,7 +296,10 @@ fn workloads(all: &[ContenderResult], interval: Interval, bounds: &[Bytes]) -> V
 fn algorithms(all: &[ContenderResult], interval: Interval) -> Vec<AlgorithmFigures> {
     let first = all.first().map_or(&[][..], |first| &first.algorithms);
     let one = |(at, first): (usize, &AlgorithmFigures)| {
-        let each: Vec<&Totals> = all.iter().filter_map(|c| Some(&c.algorithms.get(at)?.totals)).collect();
+        let each: Vec<&Totals> = all
+            .iter()
+            .filter_map(|c| Some(&c.algorithms.get(at)?.totals))
+            .collect();
         AlgorithmFigures {
             totals: totals(&each, interval),
             ..first.clone()
@@ -263,8 +310,11 @@ fn algorithms(all: &[ContenderResult], interval: Interval) -> Vec<AlgorithmFigur
 
 /// Means, and the time of all.
 fn host(all: &[ContenderResult]) -> HostFigures {
-    let sum = |value: fn(&HostFigures) -> Option<f64>| all.iter().map(|c| value(&c.host)).sum::<Option<f64>>();
-    let mean = |value: fn(&HostFigures) -> Option<f64>| sum(value).map(|sum| sum / all.len() as f64);
+    let sum = |value: fn(&HostFigures) -> Option<f64>| {
+        all.iter().map(|c| value(&c.host)).sum::<Option<f64>>()
+    };
+    let mean =
+        |value: fn(&HostFigures) -> Option<f64>| sum(value).map(|sum| sum / all.len() as f64);
     HostFigures {
         reports_per_s: mean(|h| h.reports_per_s),
         agent_cpu_percent: mean(|h| h.agent_cpu_percent),
@@ -286,9 +336,16 @@ fn audit(all: &[ContenderResult], seeds: &[u64], of: Runs) -> Audit {
         };
         said.map(told).collect()
     };
-    let simulations: Vec<_> = all.iter().filter_map(|c| c.audit.simulation.as_ref()).collect();
-    let emulators: Vec<_> = all.iter().filter_map(|c| c.audit.emulator.as_ref()).collect();
-    let worst = |value: fn(&EmulatorAudit) -> f64| emulators.iter().map(|a| value(a)).fold(0.0, f64::max);
+    let simulations: Vec<_> = all
+        .iter()
+        .filter_map(|c| c.audit.simulation.as_ref())
+        .collect();
+    let emulators: Vec<_> = all
+        .iter()
+        .filter_map(|c| c.audit.emulator.as_ref())
+        .collect();
+    let worst =
+        |value: fn(&EmulatorAudit) -> f64| emulators.iter().map(|a| value(a)).fold(0.0, f64::max);
     let complaints = each(|audit| &audit.complaints);
     Audit {
         emulator: emulators.first().map(|first| EmulatorAudit {
@@ -347,9 +404,16 @@ fn estimate(values: impl Iterator<Item = f64>, interval: Interval) -> Estimate {
     }
     match interval {
         Interval::Same => within(0.0),
-        Interval::StudentT => within(stats::mean_interval(&values).map_or(0.0, |(_, high)| high - mean)),
+        Interval::StudentT => {
+            within(stats::mean_interval(&values).map_or(0.0, |(_, high)| high - mean))
+        }
         // Of two, so that they are as far from their mean.
-        Interval::Range => within(values.iter().map(|value| (value - mean).abs()).fold(0.0, f64::max)),
+        Interval::Range => within(
+            values
+                .iter()
+                .map(|value| (value - mean).abs())
+                .fold(0.0, f64::max),
+        ),
     }
 }
 
@@ -361,7 +425,10 @@ mod tests {
     #[test]
     fn one_value_has_no_interval_two_a_range_and_more_students() {
         let two = estimate([4.0, 1.0].into_iter(), Interval::Range);
-        assert_eq!((two.mean, two.half, two.low, two.high), (2.5, 1.5, 1.0, 4.0));
+        assert_eq!(
+            (two.mean, two.half, two.low, two.high),
+            (2.5, 1.5, 1.0, 4.0)
+        );
         let many = estimate([8.0, 9.0, 10.0, 11.0, 12.0].into_iter(), Interval::StudentT);
         assert_eq!(many.mean, 10.0);
         assert!((many.half - 1.963).abs() < 0.001, "{many:?}");
@@ -426,11 +493,16 @@ mod tests {
         assert_eq!(told, "Nothing in it is random: all 3 seeds gave the same.");
         // Something was drawn, though no figure shows it.
         let lucky = joined(&[(90.0, "a"), (90.0, "b")], Runs::Seeds);
-        assert_eq!(note(&[lucky], Runs::Seeds, 1), "All 2 seeds gave the same figures.");
+        assert_eq!(
+            note(&[lucky], Runs::Seeds, 1),
+            "All 2 seeds gave the same figures."
+        );
         let random = joined(&[(90.0, "a"), (91.0, "b"), (92.0, "c")], Runs::Seeds);
         let told = note(&[same, random], Runs::Seeds, 1);
         assert!(
-            told.starts_with("Means over 3 seeds with their 95 % confidence intervals (Student's t)."),
+            told.starts_with(
+                "Means over 3 seeds with their 95 % confidence intervals (Student's t)."
+            ),
             "{told}"
         );
         assert!(told.contains("All seeds gave the same for copa."), "{told}");
@@ -440,18 +512,28 @@ mod tests {
     fn two_runs_have_no_interval_and_repeats_have_students() {
         let two = joined(&[(90.0, "a"), (94.0, "b")], Runs::Seeds);
         let spread = two.spread.unwrap();
-        assert_eq!((spread.interval, two.figures.goodput_mbit), (Interval::Range, 92.0));
-        let ends = (spread.low.unwrap().goodput_mbit, spread.high.unwrap().goodput_mbit);
+        assert_eq!(
+            (spread.interval, two.figures.goodput_mbit),
+            (Interval::Range, 92.0)
+        );
+        let ends = (
+            spread.low.unwrap().goodput_mbit,
+            spread.high.unwrap().goodput_mbit,
+        );
         assert_eq!(ends, (90.0, 94.0));
         assert!(note(&[two], Runs::Seeds, 1).contains("two are too few for an interval"));
         let many = joined(&[(90.0, ""), (94.0, ""), (92.0, "")], Runs::Repeats);
         let spread = many.spread.unwrap();
         assert_eq!(spread.interval, Interval::StudentT);
         // A deviation of 2 over three runs: 4.303 × 2 / √3.
-        assert!((spread.half.goodput_mbit - 4.969).abs() < 0.001, "{spread:?}");
+        assert!(
+            (spread.half.goodput_mbit - 4.969).abs() < 0.001,
+            "{spread:?}"
+        );
         let told = note(&[many], Runs::Repeats, 1);
         assert!(
-            told.contains("3 repeats with their 95 % confidence intervals") && told.contains("of repeat 1"),
+            told.contains("3 repeats with their 95 % confidence intervals")
+                && told.contains("of repeat 1"),
             "{told}"
         );
     }

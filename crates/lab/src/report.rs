@@ -68,13 +68,23 @@ fn workloads(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     for c in &result.contenders {
         for (i, a) in c.algorithms.iter().enumerate() {
             rows.push(vec![
-                if i == 0 { c.label.clone() } else { String::new() },
-                a.algorithm.clone().unwrap_or_else(|| "no control".to_owned()),
+                if i == 0 {
+                    c.label.clone()
+                } else {
+                    String::new()
+                },
+                a.algorithm
+                    .clone()
+                    .unwrap_or_else(|| "no control".to_owned()),
                 a.workloads.join(", "),
                 format!("{:.2}", a.totals.goodput_mbit),
                 format!("{:.1}", a.totals.share * 100.0),
-                a.totals.retransmissions.map_or(String::new(), |n| n.to_string()),
-                a.totals.jain.map_or(String::new(), |jain| format!("{jain:.3}")),
+                a.totals
+                    .retransmissions
+                    .map_or(String::new(), |n| n.to_string()),
+                a.totals
+                    .jain
+                    .map_or(String::new(), |jain| format!("{jain:.3}")),
             ]);
         }
     }
@@ -105,7 +115,11 @@ fn boxes(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     if kinds().all(|spread| matches!(spread.interval, Interval::Same | Interval::Range)) {
         return;
     }
-    let word = if result.simulated() { "seeds" } else { "repeats" };
+    let word = if result.simulated() {
+        "seeds"
+    } else {
+        "repeats"
+    };
     let runs = kinds().map(|spread| spread.seeds).max().unwrap_or(0);
     let about = format!(
         "All {runs} {word}: the box holds the middle half of them, the thick line is the median, whiskers reach to the last run within \
@@ -183,7 +197,11 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
 
 /// Parameters, and the audit of who carried the packets.
 fn measured(page: &mut Page, result: &RunResult) {
-    let who = if result.simulated() { "simulation" } else { "emulator" };
+    let who = if result.simulated() {
+        "simulation"
+    } else {
+        "emulator"
+    };
     page.section(
         "How it was measured",
         &format!(
@@ -245,13 +263,17 @@ fn table_note(result: &RunResult) -> String {
 
 /// Each of ccplane's with the native contender of the same algorithm.
 fn pairs(result: &RunResult) -> impl Iterator<Item = (&ContenderResult, &ContenderResult)> {
-    result.contenders.iter().filter(|c| !c.native).filter_map(|ours| {
-        result
-            .contenders
-            .iter()
-            .find(|c| c.native && c.algorithm == ours.algorithm)
-            .map(|native| (ours, native))
-    })
+    result
+        .contenders
+        .iter()
+        .filter(|c| !c.native)
+        .filter_map(|ours| {
+            result
+                .contenders
+                .iter()
+                .find(|c| c.native && c.algorithm == ours.algorithm)
+                .map(|native| (ours, native))
+        })
 }
 
 fn flows(page: &mut Page, result: &RunResult) {
@@ -266,8 +288,13 @@ fn flows(page: &mut Page, result: &RunResult) {
         for (i, flow) in flows.iter().enumerate().take(MAX_FLOWS) {
             let f = flow.what;
             rows.push(vec![
-                if i == 0 { c.label.clone() } else { String::new() },
-                flow.workload.map_or(Table::NOTHING.to_owned(), |w| w.title()),
+                if i == 0 {
+                    c.label.clone()
+                } else {
+                    String::new()
+                },
+                flow.workload
+                    .map_or(Table::NOTHING.to_owned(), |w| w.title()),
                 flow.number.to_string(),
                 format!("{:.2}", f.goodput_mbit),
                 f.retransmissions.to_string(),
@@ -290,7 +317,9 @@ fn flows(page: &mut Page, result: &RunResult) {
     ];
     let mut out = Table::new(headings, rows).without_empty().html();
     if more || result.setup.flows > MAX_FLOWS {
-        out += &note(&format!("The first {MAX_FLOWS} of each; all are in flows.csv."));
+        out += &note(&format!(
+            "The first {MAX_FLOWS} of each; all are in flows.csv."
+        ));
     }
     page.section("Flows", &out);
 }
@@ -310,15 +339,24 @@ pub(crate) fn set_up(s: &Setup) -> Vec<(&'static str, String)> {
         Some(("datapath", s.datapath.clone())),
         optional("network", s.network.clone()),
         optional("the link shown", s.link.clone()),
-        Some(("link", format!("{} ({} Mbit/s)", s.rate, number(s.rate_mbit)))),
+        Some((
+            "link",
+            format!("{} ({} Mbit/s)", s.rate, number(s.rate_mbit)),
+        )),
         Some(("round-trip time", format!("{} ms", number(s.rtt_ms)))),
         Some(("BDP", format!("{:.1} kB", s.bdp_bytes as f64 / 1e3))),
         Some(("queue", queue)),
         Some(("random loss", s.loss.clone())),
-        Some(("seed", s.seeds.clone().unwrap_or_else(|| s.seed.to_string()))),
+        Some((
+            "seed",
+            s.seeds.clone().unwrap_or_else(|| s.seed.to_string()),
+        )),
         optional("repeats", s.repeats.map(|repeats| repeats.to_string())),
         Some(("flows", flows)),
-        Some(("duration", format!("{} s for each contender", number(s.duration_s)))),
+        Some((
+            "duration",
+            format!("{} s for each contender", number(s.duration_s)),
+        )),
         Some(("bins", format!("{} ms", number(s.bin_ms)))),
         Some(("flow samples", format!("every {} ms", number(s.sample_ms)))),
         optional(
@@ -346,8 +384,15 @@ fn again(result: &RunResult) -> String {
 
 /// Completion times: the table, and their distributions.
 fn completions(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
-    let tables = [table::of_completions(result), table::of_workload_completions(result)];
-    let mut out: String = tables.into_iter().flatten().map(|table| table.html()).collect();
+    let tables = [
+        table::of_completions(result),
+        table::of_workload_completions(result),
+    ];
+    let mut out: String = tables
+        .into_iter()
+        .flatten()
+        .map(|table| table.html())
+        .collect();
     if out.is_empty() {
         return;
     }
@@ -356,12 +401,21 @@ fn completions(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
          alone (its bytes at the path's lowest rate, and one round trip).",
     );
     out += &charts.completions();
-    let unfinished = |completions: &Option<Completions>| completions.as_ref().map_or(0, |all| all.unfinished);
+    let unfinished =
+        |completions: &Option<Completions>| completions.as_ref().map_or(0, |all| all.unfinished);
     for c in &result.contenders {
         let beside = c.workloads.iter().filter(|w| !w.compared);
-        let beside = beside.map(|w| (format!("{}, {}", c.label, w.title()), unfinished(&w.completions)));
+        let beside = beside.map(|w| {
+            (
+                format!("{}, {}", c.label, w.title()),
+                unfinished(&w.completions),
+            )
+        });
         let own = (c.label.clone(), unfinished(&c.figures.completions));
-        for (who, flows) in std::iter::once(own).chain(beside).filter(|(_, flows)| *flows > 0) {
+        for (who, flows) in std::iter::once(own)
+            .chain(beside)
+            .filter(|(_, flows)| *flows > 0)
+        {
             out += &note(&format!("{who}: {flows} flows did not end in time."));
         }
     }
@@ -410,7 +464,10 @@ fn one_way(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     let about = "Queueing delay of each full packet, from the time stamps of both its ends and from the link's own log, each above its \
                  least. All of them are in stamps.csv.";
     let table = Table::new(headings, rows).html();
-    page.section("One-way queueing delay", &(table + &note(about) + &charts.stamps()));
+    page.section(
+        "One-way queueing delay",
+        &(table + &note(about) + &charts.stamps()),
+    );
 }
 
 fn bundles(page: &mut Page, result: &RunResult) {
@@ -424,7 +481,8 @@ fn bundles(page: &mut Page, result: &RunResult) {
 
 fn second_loops(page: &mut Page, result: &RunResult) {
     if let Some(table) = table::of_second_loops(result) {
-        let about = "RC3: what flows sent from their ends backwards, in classes behind all other traffic.";
+        let about =
+            "RC3: what flows sent from their ends backwards, in classes behind all other traffic.";
         page.section("Second loop", &(table.html() + &note(about)));
     }
 }
@@ -438,7 +496,11 @@ fn links(page: &mut Page, result: &RunResult) {
         for (i, link) in c.figures.links.iter().enumerate() {
             let used = link.utilisation;
             rows.push(vec![
-                if i == 0 { c.label.clone() } else { String::new() },
+                if i == 0 {
+                    c.label.clone()
+                } else {
+                    String::new()
+                },
                 link.name.clone(),
                 used.map_or("–".to_owned(), |used| format!("{:.1}", used * 100.0)),
                 format!("{:.2}", link.delivered_bytes as f64 / 1e6),

@@ -105,15 +105,18 @@ impl Setup {
             .network
             .as_ref()
             .map_or(String::new(), |network| format!("{network} · "));
-        let link = self.link.as_ref().map_or(String::new(), |link| format!("{link}, "));
+        let link = self
+            .link
+            .as_ref()
+            .map_or(String::new(), |link| format!("{link}, "));
         let mbit = number(self.rate_mbit);
         let rate = match self.rate.parse::<Rate>() {
             Ok(_) => format!("{mbit} Mbit/s"),
             Err(_) => format!("{}, {mbit} Mbit/s on average", self.rate),
         };
-        let holds = self
-            .queue_bytes
-            .map_or(String::new(), |bytes| format!(", {} kB", number(bytes as f64 / 1e3)));
+        let holds = self.queue_bytes.map_or(String::new(), |bytes| {
+            format!(", {} kB", number(bytes as f64 / 1e3))
+        });
         let loss = match self.loss.as_str() {
             "" | "0" | "0%" => String::new(),
             loss => format!(" · loss {loss}"),
@@ -501,9 +504,10 @@ impl Series {
 
     /// Throughput of every bin that counts, Mbit/s.
     pub fn throughputs(&self) -> Vec<f64> {
-        self.pooled
-            .as_ref()
-            .map_or_else(|| self.throughput_mbit.clone(), |(throughput, _)| throughput.clone())
+        self.pooled.as_ref().map_or_else(
+            || self.throughput_mbit.clone(),
+            |(throughput, _)| throughput.clone(),
+        )
     }
 
     /// Mean queueing delay of every bin that counts and had packets, ms.
@@ -524,8 +528,14 @@ impl ContenderResult {
             self.label.clone_from(&steered);
             "newreno".clone_into(&mut self.algorithm);
         }
-        let workloads = self.workloads.iter_mut().map(|workload| &mut workload.algorithm);
-        let algorithms = self.algorithms.iter_mut().map(|algorithm| &mut algorithm.algorithm);
+        let workloads = self
+            .workloads
+            .iter_mut()
+            .map(|workload| &mut workload.algorithm);
+        let algorithms = self
+            .algorithms
+            .iter_mut()
+            .map(|algorithm| &mut algorithm.algorithm);
         for known in workloads.chain(algorithms).flatten() {
             if *known == name {
                 known.clone_from(&steered);

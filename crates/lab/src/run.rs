@@ -20,7 +20,11 @@ use crate::scenario::{Scenario, Seeds, Workload};
 /// Where a scenario runs.
 pub trait Place: Sync {
     /// Gets ready: names are resolved, and what cannot be is said before anything runs.
-    fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error>;
+    fn prepare<'s>(
+        &'s self,
+        scenario: &'s Scenario,
+        registry: &'s Registry,
+    ) -> Result<Box<dyn Prepared + 's>, Error>;
 
     /// Whether time is real: runs need the machine for themselves, so that they take turns, and no two of them are alike.
     fn is_real(&self) -> bool;
@@ -40,7 +44,12 @@ pub trait Prepared: Sync {
     fn setup(&self) -> Setup;
 
     /// One run. `contender` is who runs the workloads that name no algorithm; none where every workload names its own.
-    fn run(&self, contender: Option<&Contender>, seed: u64, progress: &dyn Progress) -> Result<ContenderResult, Error>;
+    fn run(
+        &self,
+        contender: Option<&Contender>,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<ContenderResult, Error>;
 }
 
 /// How to run.
@@ -79,7 +88,10 @@ pub struct Stopped {
 
 impl From<Error> for Box<Stopped> {
     fn from(error: Error) -> Box<Stopped> {
-        Box::new(Stopped { error, finished: None })
+        Box::new(Stopped {
+            error,
+            finished: None,
+        })
     }
 }
 
@@ -124,7 +136,8 @@ pub fn run_keeping(
         all => all.iter().map(Some).collect(),
     };
     let seeds: Vec<u64> = options.seeds.iter().collect();
-    let mut table: Vec<Vec<Option<ContenderResult>>> = seeds.iter().map(|_| vec![None; contenders.len()]).collect();
+    let mut table: Vec<Vec<Option<ContenderResult>>> =
+        seeds.iter().map(|_| vec![None; contenders.len()]).collect();
     let order: Vec<usize> = (0..seeds.len() * contenders.len()).collect();
     let pieces = Pieces::new(progress, order.len() as u64 * WEIGHT);
     let of = |at: usize| {
@@ -134,15 +147,25 @@ pub fn run_keeping(
             contenders.get(column).copied().flatten(),
         )
     };
-    let name = |contender: Option<&Contender>| contender.map_or_else(|| scenario.file.clone(), Contender::to_string);
+    let name = |contender: Option<&Contender>| {
+        contender.map_or_else(|| scenario.file.clone(), Contender::to_string)
+    };
     let label = |contender: Option<&Contender>, seed: u64| {
         let who = name(contender);
-        if several { format!("{who}, {seed}") } else { who }
+        if several {
+            format!("{who}, {seed}")
+        } else {
+            who
+        }
     };
     // By contender; and the first failure in the order of runs.
     let failed: Vec<AtomicBool> = contenders.iter().map(|_| AtomicBool::new(false)).collect();
     let failure: Mutex<Option<(usize, Error)>> = Mutex::new(None);
-    let has_failed = |column: usize| failed.get(column).is_some_and(|failed| failed.load(Ordering::Relaxed));
+    let has_failed = |column: usize| {
+        failed
+            .get(column)
+            .is_some_and(|failed| failed.load(Ordering::Relaxed))
+    };
     let work = |at: usize| {
         let (seed, contender) = of(at);
         let piece = pieces.piece(WEIGHT, label(contender, seed));
@@ -185,7 +208,9 @@ pub fn run_keeping(
     let threads = if place.is_real() { 1 } else { options.threads };
     let ended = jobs::each(&order, threads, work, |at, result| {
         let (row, column) = (at / contenders.len(), at % contenders.len());
-        let Some(row) = table.get_mut(row) else { return Ok(()) };
+        let Some(row) = table.get_mut(row) else {
+            return Ok(());
+        };
         if let Some(cell) = row.get_mut(column) {
             *cell = result;
         }
@@ -203,7 +228,12 @@ pub fn run_keeping(
             };
             progress.seed_done(
                 seed,
-                finish(scenario, options, setup, row.iter().flatten().cloned().collect()),
+                finish(
+                    scenario,
+                    options,
+                    setup,
+                    row.iter().flatten().cloned().collect(),
+                ),
             );
             // The page draws the first seed's course; of the others it needs distributions only.
             if seed != options.seeds.first() {
@@ -225,14 +255,20 @@ pub fn run_keeping(
         .zip(&columns)
         .map(|(contender, runs)| (name(*contender), runs.len()))
         .collect();
-    let of_what = if place.is_real() { Runs::Repeats } else { Runs::Seeds };
+    let of_what = if place.is_real() {
+        Runs::Repeats
+    } else {
+        Runs::Seeds
+    };
     let classes = &scenario.report.size_classes;
     let all = columns
         .into_iter()
         .filter_map(|runs| repeats::together(runs, of_what, classes));
     let mut result = finish(scenario, options, setup, all.collect());
     result.note = repeats::note(&result.contenders, of_what, options.seeds.first());
-    let Some(error) = stopped else { return Ok(result) };
+    let Some(error) = stopped else {
+        return Ok(result);
+    };
     result.stopped = Some(error.to_string());
     result.note = [incomplete(&error, &runs_done, seeds.len()), result.note].join(" ");
     let finished = (!result.contenders.is_empty()).then_some(result);
@@ -261,7 +297,13 @@ fn incomplete(error: &Error, done: &[(String, usize)], all: usize) -> String {
 const WEIGHT: u64 = 1_000;
 
 /// An error with who ran, with which seed, and what repeats it.
-fn placed(error: Error, contender: Option<&Contender>, scenario: &Scenario, seed: u64, options: &Options) -> Error {
+fn placed(
+    error: Error,
+    contender: Option<&Contender>,
+    scenario: &Scenario,
+    seed: u64,
+    options: &Options,
+) -> Error {
     match error {
         Error::Broken { what, .. } => Error::Broken {
             contender: contender.map_or_else(|| scenario.file.clone(), Contender::to_string),
@@ -278,9 +320,17 @@ fn forget(result: &mut ContenderResult) {
     result.series = std::mem::take(&mut result.series).without_courses();
 }
 
-fn finish(scenario: &Scenario, options: &Options, setup: Setup, contenders: Vec<ContenderResult>) -> RunResult {
+fn finish(
+    scenario: &Scenario,
+    options: &Options,
+    setup: Setup,
+    contenders: Vec<ContenderResult>,
+) -> RunResult {
     let mut digest = None::<Digest>;
-    for audit in contenders.iter().filter_map(|c| c.audit.simulation.as_ref()) {
+    for audit in contenders
+        .iter()
+        .filter_map(|c| c.audit.simulation.as_ref())
+    {
         let run = u64::from_str_radix(&audit.digest, 16).unwrap_or(0);
         digest.get_or_insert_with(Digest::default).add(run);
     }

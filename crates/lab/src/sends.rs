@@ -34,7 +34,9 @@ impl Sends {
             } => Sends::Datagrams,
             Workload::Paced { .. } => Sends::Lasting,
             Workload::Requests { .. } => Sends::Exchanges,
-            Workload::Messages { requested, .. } => Sends::Messages { requested: *requested },
+            Workload::Messages { requested, .. } => Sends::Messages {
+                requested: *requested,
+            },
             Workload::Bulk { .. }
             | Workload::Poisson { .. }
             | Workload::Bursts { .. }

@@ -37,7 +37,11 @@ pub struct Sim {
 }
 
 impl Place for Sim {
-    fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
+    fn prepare<'s>(
+        &'s self,
+        scenario: &'s Scenario,
+        registry: &'s Registry,
+    ) -> Result<Box<dyn Prepared + 's>, Error> {
         check(scenario, registry)?;
         let plan = Plan::new(scenario).map_err(Error::Scenario)?;
         // Bins are one round trip wide, as on real packets, but not narrower than there are looks.
@@ -66,10 +70,19 @@ impl Prepared for Job<'_> {
     }
 
     /// A panic is an error that says how to see it again.
-    fn run(&self, contender: Option<&Contender>, seed: u64, progress: &dyn Progress) -> Result<ContenderResult, Error> {
-        let outcome = panic::catch_unwind(AssertUnwindSafe(|| self.simulate(contender, seed, progress)));
+    fn run(
+        &self,
+        contender: Option<&Contender>,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<ContenderResult, Error> {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+            self.simulate(contender, seed, progress)
+        }));
         outcome.unwrap_or_else(|payload| {
-            let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = payload
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned());
             let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
             Err(broken(format!("it panicked: {}", text.unwrap_or_default())))
         })
@@ -78,7 +91,9 @@ impl Prepared for Job<'_> {
 
 /// Virtual time in all runs together.
 pub fn virtual_time(scenario: &Scenario, seeds: Seeds) -> Duration {
-    let runs = seeds.count().saturating_mul(scenario.contenders.len().max(1) as u64);
+    let runs = seeds
+        .count()
+        .saturating_mul(scenario.contenders.len().max(1) as u64);
     Duration::from_nanos(scenario.duration.as_nanos().saturating_mul(runs))
 }
 
@@ -93,7 +108,10 @@ fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
         .workloads
         .iter()
         .filter_map(|workload| workload.algorithm.as_ref());
-    let boxes = scenario.bundles.iter().filter_map(|bundle| bundle.algorithm.as_ref());
+    let boxes = scenario
+        .bundles
+        .iter()
+        .filter_map(|bundle| bundle.algorithm.as_ref());
     let all = scenario.contenders.iter().chain(own).chain(boxes);
     for contender in all.chain(scenario.hosts_of_bundles()) {
         match contender {
@@ -101,7 +119,9 @@ fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
             Contender::Ccplane { name, parameters } => {
                 let parameters = parameters
                     .iter()
-                    .fold(Parameters::new(), |all, (name, value)| all.with(name, value));
+                    .fold(Parameters::new(), |all, (name, value)| {
+                        all.with(name, value)
+                    });
                 registry.by_name(name, &parameters)?;
             }
         }
@@ -119,25 +139,33 @@ pub fn setup(scenario: &Scenario, plan: &Plan, datapath: &str, bin: Duration) ->
     let rtt = plan.rtt;
     let limit = main.and_then(|spec| spec.queue.limit(Some(rate), spec.rtt, spec.mtu).ok());
     let lasting = |w: &crate::scenario::Workload| match w.kind {
-        Kind::Of(Workload::Bulk { flows, bytes: None, .. }) => Some(flows as usize),
+        Kind::Of(Workload::Bulk {
+            flows, bytes: None, ..
+        }) => Some(flows as usize),
         Kind::Of(Workload::Paced {
             carrier: Carrier::Stream { .. },
             ..
         }) => Some(1),
         _ => None,
     };
-    let ours = |w: &crate::scenario::Workload| w.algorithm.is_none() || scenario.contenders.is_empty();
+    let ours =
+        |w: &crate::scenario::Workload| w.algorithm.is_none() || scenario.contenders.is_empty();
     Setup {
         datapath: datapath.to_owned(),
         network: plan.name.clone(),
-        link: plan.name.as_ref().map(|_| plan.network.link_name(plan.main)),
+        link: plan
+            .name
+            .as_ref()
+            .map(|_| plan.network.link_name(plan.main)),
         rate: plan.line_name.clone().unwrap_or_else(|| rate.to_string()),
         rate_mbit: rate.bytes_per_sec() as f64 * 8.0 / 1e6,
         rtt_ms: rtt.as_secs_f64() * 1e3,
         queue: main.map_or(String::new(), |spec| spec.queue.to_string()),
         queue_bytes: limit.and_then(|limit| match limit {
             Limit::Bytes(bytes) => Some(bytes),
-            Limit::Packets(packets) => Some(packets.saturating_mul(u64::from(main.map_or(1500, |spec| spec.mtu)))),
+            Limit::Packets(packets) => {
+                Some(packets.saturating_mul(u64::from(main.map_or(1500, |spec| spec.mtu))))
+            }
             Limit::Unlimited => None,
         }),
         bdp_bytes: rate.bytes_in(rtt).get(),

@@ -25,7 +25,10 @@ pub struct Ratio {
 /// The geometric mean of paired ratios, with the interval of the mean of their logarithms.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let logs = logarithms(pairs);
-    ratio(Distribution::new(logs.iter().copied()).mean(), mean_interval(&logs))
+    ratio(
+        Distribution::new(logs.iter().copied()).mean(),
+        mean_interval(&logs),
+    )
 }
 
 /// The median of paired ratios, with the interval of a bootstrap over the pairs: one disturbed pair moves it little.
@@ -40,7 +43,9 @@ pub fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
 
 /// Of the ratios of the pairs that have one.
 fn logarithms(pairs: &[(f64, f64)]) -> Vec<f64> {
-    let usable = pairs.iter().filter(|(ours, base)| *ours > 0.0 && *base > 0.0);
+    let usable = pairs
+        .iter()
+        .filter(|(ours, base)| *ours > 0.0 && *base > 0.0);
     usable.map(|(ours, base)| libm::log(ours / base)).collect()
 }
 
@@ -58,7 +63,10 @@ fn ratio(logarithm: Option<f64>, interval: Option<(f64, f64)>) -> Option<Ratio> 
 pub fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)?;
     let mean = Distribution::new(values.iter().copied()).mean()?;
-    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
+    let squares: f64 = values
+        .iter()
+        .map(|value| (value - mean) * (value - mean))
+        .sum();
     let half = student(freedom) * libm::sqrt(squares / freedom as f64 / values.len() as f64);
     Some((mean - half, mean + half))
 }
@@ -67,8 +75,9 @@ pub fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
 /// expansion around the normal's (Abramowitz and Stegun 26.7.5), right to three digits.
 fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+        2.052, 2.048, 2.045, 2.042,
     ];
     let tabled = freedom.checked_sub(1).and_then(|i| TABLE.get(i));
     tabled.copied().unwrap_or_else(|| {
@@ -79,13 +88,17 @@ fn student(freedom: usize) -> f64 {
 
 /// The 95 % percentile interval of a statistic of these values (Efron and Tibshirani 1993, section 13.3): of what it is of as many drawn from them with
 /// replacement. Of the median of normal deviates it holds the truth in 88 to 94 of 100 experiments of five to nine values, and in 74 of three.
-fn percentiles(values: &[f64], statistic: impl Fn(&Distribution) -> Option<f64>) -> Option<(f64, f64)> {
+fn percentiles(
+    values: &[f64],
+    statistic: impl Fn(&Distribution) -> Option<f64>,
+) -> Option<(f64, f64)> {
     if values.len() < 2 {
         return None;
     }
     let mut random = Pcg64::new(1, STREAM);
     let resampled = (0..RESAMPLES).filter_map(|_| {
-        let draws = (0..values.len()).filter_map(|_| values.get(below(&mut random, values.len())).copied());
+        let draws =
+            (0..values.len()).filter_map(|_| values.get(below(&mut random, values.len())).copied());
         statistic(&Distribution::new(draws))
     });
     let resampled = Distribution::new(resampled);
@@ -97,16 +110,26 @@ fn percentiles(values: &[f64], statistic: impl Fn(&Distribution) -> Option<f64>)
 pub fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     let n = ours.len().min(native.len()).min(half(native.len()));
     let mut random = Pcg64::new(2, STREAM);
-    let pairs: Vec<(Vec<usize>, Vec<usize>)> = match (choices(ours.len(), n), choices(native.len(), n)) {
-        (Some(a), Some(b)) if a.len() * b.len() <= CHOICES => a
+    let pairs: Vec<(Vec<usize>, Vec<usize>)> =
+        match (choices(ours.len(), n), choices(native.len(), n)) {
+            (Some(a), Some(b)) if a.len() * b.len() <= CHOICES => a
+                .iter()
+                .flat_map(|a| b.iter().map(move |b| (a.clone(), b.clone())))
+                .collect(),
+            _ => (0..CHOICES)
+                .map(|_| {
+                    (
+                        some(&mut random, ours.len(), n),
+                        some(&mut random, native.len(), n),
+                    )
+                })
+                .collect(),
+        };
+    mean(
+        pairs
             .iter()
-            .flat_map(|a| b.iter().map(move |b| (a.clone(), b.clone())))
-            .collect(),
-        _ => (0..CHOICES)
-            .map(|_| (some(&mut random, ours.len(), n), some(&mut random, native.len(), n)))
-            .collect(),
-    };
-    mean(pairs.iter().map(|(a, b)| pool(ours, a).ks(&pool(native, b))))
+            .map(|(a, b)| pool(ours, a).ks(&pool(native, b))),
+    )
 }
 
 /// A statistic of two sides' runs with its 95 % interval: the jackknife's, which leaves out one run at a time (Efron and
@@ -120,11 +143,15 @@ pub fn jackknife<A: Clone, B: Clone>(
     let value = statistic(ours, native)?;
     let without = |index: usize, runs: usize| (0..runs).filter(move |other| *other != index);
     let of_ours = (0..ours.len()).map(|index| {
-        let rest: Vec<A> = without(index, ours.len()).map(|i| ours[i].clone()).collect();
+        let rest: Vec<A> = without(index, ours.len())
+            .map(|i| ours[i].clone())
+            .collect();
         statistic(&rest, native)
     });
     let of_native = (0..native.len()).map(|index| {
-        let rest: Vec<B> = without(index, native.len()).map(|i| native[i].clone()).collect();
+        let rest: Vec<B> = without(index, native.len())
+            .map(|i| native[i].clone())
+            .collect();
         statistic(ours, &rest)
     });
     let variance = |values: Option<Vec<f64>>| {
@@ -153,10 +180,15 @@ pub fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
     let mut random = Pcg64::new(3, STREAM);
     let halves = match choices(runs.len(), n) {
         Some(all) if all.len() <= CHOICES => all,
-        _ => (0..CHOICES).map(|_| some(&mut random, runs.len(), n)).collect(),
+        _ => (0..CHOICES)
+            .map(|_| some(&mut random, runs.len(), n))
+            .collect(),
     };
     mean(halves.iter().map(|half| {
-        let others: Vec<usize> = (0..runs.len()).filter(|i| !half.contains(i)).take(n).collect();
+        let others: Vec<usize> = (0..runs.len())
+            .filter(|i| !half.contains(i))
+            .take(n)
+            .collect();
         pool(runs, half).ks(&pool(runs, &others))
     }))
 }
@@ -178,7 +210,8 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 fn choices(n: usize, k: usize) -> Option<Vec<Vec<usize>>> {
     (n <= 12).then(|| {
         let sets = (0u32..1 << n).filter(|set| set.count_ones() as usize == k);
-        sets.map(|set| (0..n).filter(|i| set >> i & 1 == 1).collect()).collect()
+        sets.map(|set| (0..n).filter(|i| set >> i & 1 == 1).collect())
+            .collect()
     })
 }
 
@@ -209,7 +242,11 @@ mod tests {
         // All pairs alike: an interval without width.
         let same = paired_ratio(&[(2.0, 1.0), (4.0, 2.0), (6.0, 3.0)]).unwrap();
         let (low, high) = same.interval.unwrap();
-        assert!((same.value - 2.0).abs() < 1e-9 && (low - 2.0).abs() < 1e-9 && (high - 2.0).abs() < 1e-9);
+        assert!(
+            (same.value - 2.0).abs() < 1e-9
+                && (low - 2.0).abs() < 1e-9
+                && (high - 2.0).abs() < 1e-9
+        );
         // Twice as large as often as half as large: no difference, and an interval that says how little is known.
         let noisy: Vec<(f64, f64)> = (0..20)
             .map(|i| if i % 2 == 0 { (2.0, 1.0) } else { (1.0, 2.0) })
@@ -222,7 +259,10 @@ mod tests {
             (0.68..0.80).contains(&low) && (1.25..1.47).contains(&high),
             "{low} {high}"
         );
-        assert_eq!(paired_ratio(&[(2.0, 1.0), (1.0, 0.0)]).unwrap().interval, None);
+        assert_eq!(
+            paired_ratio(&[(2.0, 1.0), (1.0, 0.0)]).unwrap().interval,
+            None
+        );
     }
 
     #[test]
@@ -240,7 +280,13 @@ mod tests {
 
     #[test]
     fn one_disturbed_pair_does_not_move_a_median() {
-        let pairs = [(0.98, 1.0), (0.99, 1.0), (1.0, 1.0), (1.01, 1.0), (0.1, 1.0)];
+        let pairs = [
+            (0.98, 1.0),
+            (0.99, 1.0),
+            (1.0, 1.0),
+            (1.01, 1.0),
+            (0.1, 1.0),
+        ];
         let ratio = median_ratio(&pairs).unwrap();
         let (low, high) = ratio.interval.unwrap();
         assert!((ratio.value - 0.99).abs() < 1e-9, "{ratio:?}");
@@ -257,8 +303,12 @@ mod tests {
         let mut normal = || (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
         for runs in [3, 5, 30] {
             let holds = (0..1_000).filter(|_| {
-                let pairs: Vec<(f64, f64)> = (0..runs).map(|_| (libm::exp(normal() + 0.2), 1.0)).collect();
-                let (low, high) = paired_ratio(&pairs).and_then(|ratio| ratio.interval).unwrap();
+                let pairs: Vec<(f64, f64)> = (0..runs)
+                    .map(|_| (libm::exp(normal() + 0.2), 1.0))
+                    .collect();
+                let (low, high) = paired_ratio(&pairs)
+                    .and_then(|ratio| ratio.interval)
+                    .unwrap();
                 (low..=high).contains(&libm::exp(0.2))
             });
             let share = holds.count() as f64 / 1_000.0;
@@ -276,7 +326,11 @@ mod tests {
         );
         // Tables: 2.040 for 31, 2.021 for 40, 1.984 for 100.
         for (freedom, t) in [(31, 2.040), (40, 2.021), (100, 1.984)] {
-            assert!((student(freedom) - t).abs() < 0.001, "{freedom}: {}", student(freedom));
+            assert!(
+                (student(freedom) - t).abs() < 0.001,
+                "{freedom}: {}",
+                student(freedom)
+            );
         }
     }
 
@@ -290,8 +344,15 @@ mod tests {
         // Variances of 2.5 and 20/3, over 5 and over 4.
         let wide = 1.96 * (2.5f64 / 5.0 + 20.0 / 3.0 / 4.0).sqrt();
         let (low, high) = found.interval.unwrap();
-        assert!((found.value - 0.0).abs() < 1e-12 && (low + wide).abs() < 1e-9 && (high - wide).abs() < 1e-9);
-        assert_eq!(jackknife(&ours, &native[..1], difference).unwrap().interval, None);
+        assert!(
+            (found.value - 0.0).abs() < 1e-12
+                && (low + wide).abs() < 1e-9
+                && (high - wide).abs() < 1e-9
+        );
+        assert_eq!(
+            jackknife(&ours, &native[..1], difference).unwrap().interval,
+            None
+        );
         assert_eq!(jackknife(&ours, &native, |_, _| None), None);
     }
 
@@ -308,7 +369,10 @@ mod tests {
         assert_eq!(distance(&[], &native), None);
         // Twenty runs are drawn from, and give what all of them would where all are alike.
         let many = vec![vec![1.0, 2.0, 3.0]; 20];
-        assert_eq!((distance(&many, &many), distance_within(&many)), (Some(0.0), Some(0.0)));
+        assert_eq!(
+            (distance(&many, &many), distance_within(&many)),
+            (Some(0.0), Some(0.0))
+        );
     }
 
     #[test]

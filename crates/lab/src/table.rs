@@ -3,7 +3,8 @@
 use ccplane_report::{Column, Table, plus_minus};
 
 use crate::result::{
-    Columns, Completions, ContenderResult, Interval, RunResult, Spread, TotalsColumns, WorkloadFigures,
+    Columns, Completions, ContenderResult, Interval, RunResult, Spread, TotalsColumns,
+    WorkloadFigures,
 };
 
 /// The columns of a run's table: heading, unit, and what they mean in one sentence (for the page's tooltips).
@@ -83,12 +84,18 @@ pub fn of_run(result: &RunResult) -> Table {
 /// The same of several runs: in each row the run's name, and the contender.
 pub fn of_runs<'r>(runs: impl IntoIterator<Item = (&'r str, &'r RunResult)>) -> Table {
     let first = [Column::from("run"), Column::default()];
-    let columns = first.into_iter().chain(COLUMNS.into_iter().map(Column::from));
+    let columns = first
+        .into_iter()
+        .chain(COLUMNS.into_iter().map(Column::from));
     let mut rows = Vec::new();
     for (name, result) in runs {
         for (at, c) in result.contenders.iter().enumerate() {
             let name = if at == 0 { name } else { "" };
-            rows.push(std::iter::once(name.to_owned()).chain(contender_row(c)).collect());
+            rows.push(
+                std::iter::once(name.to_owned())
+                    .chain(contender_row(c))
+                    .collect(),
+            );
         }
     }
     Table::new(columns, rows).without_empty()
@@ -101,7 +108,14 @@ fn heading(result: &RunResult) -> Column {
     let Some(spread) = said.or(spreads().next()) else {
         return Column::default();
     };
-    let (runs, word) = (spread.seeds, if result.simulated() { "seeds" } else { "repeats" });
+    let (runs, word) = (
+        spread.seeds,
+        if result.simulated() {
+            "seeds"
+        } else {
+            "repeats"
+        },
+    );
     let mean = format!("mean of {runs} {word}");
     let (name, unit, meaning) = match spread.interval {
         Interval::StudentT => (
@@ -109,7 +123,11 @@ fn heading(result: &RunResult) -> Column {
             "± 95 %, Student's t",
             "± is half the 95 % confidence interval of the mean, by Student's t.",
         ),
-        Interval::Range => (mean, "(range of the two)", "In brackets the values of both runs."),
+        Interval::Range => (
+            mean,
+            "(range of the two)",
+            "In brackets the values of both runs.",
+        ),
         Interval::Same => (
             format!("all {runs} {word} alike"),
             "",
@@ -120,9 +138,17 @@ fn heading(result: &RunResult) -> Column {
 }
 
 /// A mean with what stands beside it.
-fn near<C>(value: f64, digits: usize, times: f64, spread: Option<&Spread<C>>, of: fn(&C) -> f64) -> String {
+fn near<C>(
+    value: f64,
+    digits: usize,
+    times: f64,
+    spread: Option<&Spread<C>>,
+    of: fn(&C) -> f64,
+) -> String {
     let text = |value: f64| format!("{:.digits$}", value * times);
-    let Some(spread) = spread else { return text(value) };
+    let Some(spread) = spread else {
+        return text(value);
+    };
     match (spread.interval, &spread.low, &spread.high) {
         (Interval::Same, ..) => text(value),
         (Interval::Range, Some(low), Some(high)) => match (text(of(low)), text(of(high))) {
@@ -135,8 +161,9 @@ fn near<C>(value: f64, digits: usize, times: f64, spread: Option<&Spread<C>>, of
 
 /// One cell for each of [`COLUMNS`], after the contender's name.
 fn contender_row(c: &ContenderResult) -> Vec<String> {
-    let optional =
-        |value: Option<f64>, digits: usize| value.map_or(Table::NOTHING.to_owned(), |v| format!("{v:.digits$}"));
+    let optional = |value: Option<f64>, digits: usize| {
+        value.map_or(Table::NOTHING.to_owned(), |v| format!("{v:.digits$}"))
+    };
     let f = &c.figures;
     let near = |value: f64, digits: usize, times: f64, of: fn(&Columns) -> f64| {
         near(value, digits, times, c.spread.as_ref(), of)
@@ -156,8 +183,9 @@ fn contender_row(c: &ContenderResult) -> Vec<String> {
         near(f.delay_p99_ms, 2, 1.0, |s| s.delay_p99_ms),
         near(f.retransmissions as f64, 0, 1.0, |s| s.retransmissions),
         near(f.queue_drops as f64, 0, 1.0, |s| s.queue_drops),
-        f.jain
-            .map_or(Table::NOTHING.to_owned(), |jain| near(jain, 3, 1.0, |s| s.jain)),
+        f.jain.map_or(Table::NOTHING.to_owned(), |jain| {
+            near(jain, 3, 1.0, |s| s.jain)
+        }),
         optional(count, 0),
         optional(c.host.reports_per_s, 0),
         optional(c.host.agent_cpu_percent, 1),
@@ -178,10 +206,15 @@ fn workload_row(w: &WorkloadFigures) -> Vec<String> {
         (2, near(t.share, 1, 100.0, |s| s.share)),
         (
             8,
-            t.retransmissions
-                .map_or(String::new(), |n| near(n as f64, 0, 1.0, |s| s.retransmissions)),
+            t.retransmissions.map_or(String::new(), |n| {
+                near(n as f64, 0, 1.0, |s| s.retransmissions)
+            }),
         ),
-        (10, t.jain.map_or(String::new(), |jain| near(jain, 3, 1.0, |s| s.jain))),
+        (
+            10,
+            t.jain
+                .map_or(String::new(), |jain| near(jain, 3, 1.0, |s| s.jain)),
+        ),
         (
             11,
             if t.count > 0 {
@@ -203,7 +236,11 @@ fn workload_row(w: &WorkloadFigures) -> Vec<String> {
 const COMPLETION_COLUMNS: [(&str, &str, &str); 8] = [
     ("size", "bytes", "Size of the flow."),
     ("flows", "finished", "Flows that ended in time."),
-    ("time", "mean ms", "From the start to the last byte at the receiver."),
+    (
+        "time",
+        "mean ms",
+        "From the start to the last byte at the receiver.",
+    ),
     ("", "p50", "Median time."),
     ("", "p99", "99th percentile of the time."),
     (
@@ -220,7 +257,11 @@ fn completion_rows(label: &str, completions: &Completions) -> Vec<Vec<String>> {
     let classes = completions.classes.iter().filter(|class| class.flows > 0);
     let row = |(i, class): (usize, &crate::result::SizeClass)| {
         vec![
-            if i == 0 { label.to_owned() } else { String::new() },
+            if i == 0 {
+                label.to_owned()
+            } else {
+                String::new()
+            },
             class.label.clone(),
             class.flows.to_string(),
             format!("{:.3}", class.mean_ms),
@@ -263,7 +304,10 @@ pub fn of_workload_completions(result: &RunResult) -> Option<Table> {
             continue;
         }
         for (w, completions) in ended {
-            rows.extend(completion_rows(&format!("{}, {}", c.label, w.title()), completions));
+            rows.extend(completion_rows(
+                &format!("{}, {}", c.label, w.title()),
+                completions,
+            ));
         }
     }
     completion_table("by workload", rows)
@@ -314,7 +358,11 @@ pub fn of_second_loops(result: &RunResult) -> Option<Table> {
         // Goodput is a mean over seeds, the second loop's bytes are of all of them.
         let seeds = c.spread.as_ref().map_or(1, |spread| spread.seeds);
         let received = c.figures.goodput_mbit * result.setup.duration_s / 8.0 * seeds as f64;
-        let stopped: Vec<String> = f.stopped.iter().map(|(why, flows)| format!("{flows} {why}")).collect();
+        let stopped: Vec<String> = f
+            .stopped
+            .iter()
+            .map(|(why, flows)| format!("{flows} {why}"))
+            .collect();
         Some(vec![
             c.label.clone(),
             format!("{:.2}", f.delivered_bytes as f64 / 1e6),

@@ -40,7 +40,11 @@ fn alone_it_fills_the_link_with_a_short_queue() {
     let (mbit, ms) = (goodput(&c, 0, 5.0, 60.0), delay(&c, 5.0, 60.0));
     println!("  after 5 s: goodput {mbit:.3}, delay {ms:.3}");
     assert!((88.3 * 0.98..90.5 * 1.02).contains(&mbit), "{mbit}");
-    assert!(c.figures.queue_drops.abs_diff(450) < 90, "{}", c.figures.queue_drops);
+    assert!(
+        c.figures.queue_drops.abs_diff(450) < 90,
+        "{}",
+        c.figures.queue_drops
+    );
     assert!((ms / 4.2 - 1.0).abs() < 0.2, "{ms}");
     let c = run("bbr3", 60, "queue = \"droptail:1bdp\"", 1, "");
     let (mbit, ms) = (goodput(&c, 0, 5.0, 60.0), delay(&c, 5.0, 60.0));
@@ -55,7 +59,11 @@ fn a_deep_buffer_stays_nearly_empty() {
     for contender in ["bbr", "bbr3"] {
         let c = run(contender, 20, "queue = \"droptail:5bdp\"", 1, "");
         assert!(c.figures.utilisation > 0.93, "{contender}");
-        assert!(c.figures.delay_p50_ms < 10.0, "{contender}: {:?}", c.figures);
+        assert!(
+            c.figures.delay_p50_ms < 10.0,
+            "{contender}: {:?}",
+            c.figures
+        );
     }
 }
 
@@ -75,7 +83,10 @@ fn the_rtt_is_probed_every_ten_seconds() {
         };
         for (from, to) in [(100, 115), (200, 225)] {
             let window = low(from, to);
-            assert!((least..=most).contains(&window), "{contender}, {from}: {window}");
+            assert!(
+                (least..=most).contains(&window),
+                "{contender}, {from}: {window}"
+            );
         }
         assert!(low(40, 90) > 150.0, "{contender}: {}", low(40, 90));
     }
@@ -86,7 +97,11 @@ fn the_rtt_is_probed_every_ten_seconds() {
 fn two_flows_share() {
     for contender in ["bbr", "bbr3"] {
         let c = run(contender, 60, "queue = \"droptail:1bdp\"", 2, "");
-        assert!(c.figures.jain.unwrap() > 0.9, "{contender}: {:?}", c.figures.jain);
+        assert!(
+            c.figures.jain.unwrap() > 0.9,
+            "{contender}: {:?}",
+            c.figures.jain
+        );
         assert!(c.figures.utilisation > 0.93, "{contender}");
     }
 }
@@ -96,7 +111,8 @@ fn two_flows_share() {
 /// share from Cubic. Version 3 was made to take less (draft-ietf-ccwg-bbr, "Bandwidth Probing and Coexistence with
 /// Reno/CUBIC").
 #[test]
-fn in_a_shallow_buffer_version_1_takes_more_than_its_share_from_cubic_and_version_3_less_than_that() {
+fn in_a_shallow_buffer_version_1_takes_more_than_its_share_from_cubic_and_version_3_less_than_that()
+{
     let (one, three) = (
         share_beside_cubic("bbr", "droptail:0.5bdp"),
         share_beside_cubic("bbr3", "droptail:0.5bdp"),
@@ -128,8 +144,9 @@ fn random_loss_costs_version_1_little_and_version_3_less_than_cubic() {
 /// faster the new bandwidth is found (Cardwell and others, 2016, figure 3).
 #[test]
 fn the_bandwidth_follows_the_link() {
-    let event =
-        |at: u64, rate: u64| format!("[[event]]\nat = \"{at}s\"\nlink = \"bottleneck\"\nrate = \"{rate}mbit\"\n");
+    let event = |at: u64, rate: u64| {
+        format!("[[event]]\nat = \"{at}s\"\nlink = \"bottleneck\"\nrate = \"{rate}mbit\"\n")
+    };
     for contender in ["bbr", "bbr3"] {
         let events = event(8, 24) + &event(20, 96);
         let c = run(contender, 32, "queue = \"droptail:1bdp\"", 1, &events);

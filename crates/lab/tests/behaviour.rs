@@ -17,9 +17,13 @@ fn every_algorithm_does_what_it_did() {
     for name in registry.names() {
         let rounds = alone(&registry, name).unwrap_or_else(|why| panic!("{name}: {why}"));
         let goodput: f64 = rounds.iter().map(|round| round.goodput_mbit).sum();
-        assert!(rounds.len() == 750 && goodput > 0.0, "{name} got nothing through");
+        assert!(
+            rounds.len() == 750 && goodput > 0.0,
+            "{name} got nothing through"
+        );
         let page = picture(name, &rounds);
-        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/algorithms/{name}.svg"));
+        let kept =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/algorithms/{name}.svg"));
         if fs::read_to_string(&kept).ok().as_deref() != Some(&page) {
             differing.push(kept.display().to_string());
         }

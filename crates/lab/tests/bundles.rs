@@ -10,7 +10,9 @@ use crate::common::simulate;
 fn the_queue_moves_from_the_network_into_the_box() {
     let shipped = Scenario::find(Path::new("22-bundle")).expect("it is shipped");
     // Before the cross traffic comes.
-    let text = shipped.text.replace("duration = \"60s\"", "duration = \"12s\"");
+    let text = shipped
+        .text
+        .replace("duration = \"60s\"", "duration = \"12s\"");
     let text = match text.split_once("\n[[workload]]\nname = \"cross\"") {
         Some((alone, _)) => alone.to_owned(),
         None => panic!("the cross traffic is the last workload"),
@@ -26,7 +28,10 @@ fn the_queue_moves_from_the_network_into_the_box() {
         (contender, bundle)
     };
     let ((ours, paced), (native, open)) = (of("bundler"), of("native:cubic"));
-    assert_eq!((open.open_share, open.changes.len(), open.box_queue_ms), (1.0, 0, None));
+    assert_eq!(
+        (open.open_share, open.changes.len(), open.box_queue_ms),
+        (1.0, 0, None)
+    );
     assert!(paced.delay_share > 0.9, "{paced:?}");
     assert!(
         paced.network_queue_p95_ms < 0.5 * open.network_queue_p95_ms,
@@ -43,7 +48,12 @@ fn the_queue_moves_from_the_network_into_the_box() {
             .map(|class| class.slowdown_p99)
             .unwrap_or(0.0)
     };
-    assert!(small(ours) < small(native), "{} {}", small(ours), small(native));
+    assert!(
+        small(ours) < small(native),
+        "{} {}",
+        small(ours),
+        small(native)
+    );
     let [samples] = ours.series.bundles.as_slice() else {
         panic!("{} bundles", ours.series.bundles.len())
     };
@@ -55,14 +65,21 @@ fn the_queue_moves_from_the_network_into_the_box() {
 fn an_upload_through_a_gateway_does_not_delay_pings() {
     let result = simulate(include_str!("../../../examples/gateway/uplink.toml"));
     let of = |label: &str| {
-        let contender = result.contenders.iter().find(|c| c.label == label).expect("it ran");
+        let contender = result
+            .contenders
+            .iter()
+            .find(|c| c.label == label)
+            .expect("it ran");
         let completions = contender.figures.completions.as_ref().expect("pings end");
         let all = completions.classes.last().expect("the class of all");
         (all.p50_ms, contender.figures.goodput_mbit)
     };
     let ((ping, goodput), (ping_without, goodput_without)) = (of("bundler"), of("native:cubic"));
     assert!(ping < 0.4 * ping_without, "{ping} ms of {ping_without}");
-    assert!(goodput > 0.9 * goodput_without, "{goodput} Mbit/s of {goodput_without}");
+    assert!(
+        goodput > 0.9 * goodput_without,
+        "{goodput} Mbit/s of {goodput_without}"
+    );
 }
 
 /// A bundle with a FIFO, four flows that last in the lower band and messages in the higher, with these classes.
@@ -115,8 +132,16 @@ fn a_high_class_does_not_wait_for_a_low_one() {
             panic!("one contender")
         };
         assert!(contender.audit.sound, "{:?}", contender.audit);
-        let completions = contender.figures.completions.as_ref().expect("messages end");
-        completions.classes.last().expect("all sizes together").slowdown_p50
+        let completions = contender
+            .figures
+            .completions
+            .as_ref()
+            .expect("messages end");
+        completions
+            .classes
+            .last()
+            .expect("all sizes together")
+            .slowdown_p50
     };
     let (none, first, last) = (
         median(""),
@@ -161,14 +186,22 @@ fn a_policer_makes_no_bundle_collapse() {
     for rate in ["1gbit", "60mbit"] {
         let result = simulate(&POLICED.replace("RATE", rate));
         let goodput = |label: &str| {
-            let contender = result.contenders.iter().find(|c| c.label == label).expect("it ran");
+            let contender = result
+                .contenders
+                .iter()
+                .find(|c| c.label == label)
+                .expect("it ran");
             assert!(contender.audit.sound, "{:?}", contender.audit);
             contender.figures.goodput_mbit
         };
         let none = goodput("native:cubic");
         assert!(none > 20.0, "{none}");
         for law in ["bundler", "bundler:law=basic"] {
-            assert!(goodput(law) > 0.95 * none, "{rate} {law}: {} of {none}", goodput(law));
+            assert!(
+                goodput(law) > 0.95 * none,
+                "{rate} {law}: {} of {none}",
+                goodput(law)
+            );
         }
     }
 }

@@ -49,7 +49,14 @@ fn simulate(scenario: &str) -> RunResult {
     let path = folder().join(format!("{scenario}.toml"));
     let scenario = Scenario::read(&path).unwrap_or_else(|error| panic!("{error}"));
     let options = options(scenario.seeds, 2);
-    run(&Sim::default(), &scenario, &Registry::builtin(), &options, &Quiet).unwrap()
+    run(
+        &Sim::default(),
+        &scenario,
+        &Registry::builtin(),
+        &options,
+        &Quiet,
+    )
+    .unwrap()
 }
 
 /// The named value of a contender's run, in the unit of its name.
@@ -66,7 +73,10 @@ fn metric(result: &ContenderResult, name: &str) -> f64 {
         "queue_drops" => figures.queue_drops as f64,
         "cwnd_max_packets" => {
             let samples = result.series.flows.iter().flatten();
-            samples.map(|sample| sample.tcp.cwnd).max().map_or(0.0, f64::from)
+            samples
+                .map(|sample| sample.tcp.cwnd)
+                .max()
+                .map_or(0.0, f64::from)
         }
         "first_ssthresh_packets" => {
             let samples = result.series.flows.iter().flatten();
@@ -85,14 +95,16 @@ fn metric(result: &ContenderResult, name: &str) -> f64 {
 /// The longest stall of in-order delivery of any flow, to within the scenario's `sample`.
 fn longest_stall_s(result: &ContenderResult) -> f64 {
     let flows = result.series.flows.iter();
-    let stalls = flows.map(|samples| longest_stall(samples.iter().map(|sample| (sample.at_ns, sample.received))));
+    let stalls = flows
+        .map(|samples| longest_stall(samples.iter().map(|sample| (sample.at_ns, sample.received))));
     stalls.max().unwrap_or(0) as f64 / 1e9
 }
 
 #[test]
 fn every_case_is_within_its_bounds() {
     let text = fs::read_to_string(folder().join("expectations.toml")).unwrap();
-    let table: Table = toml::from_str(&text).unwrap_or_else(|error| panic!("expectations.toml: {error}"));
+    let table: Table =
+        toml::from_str(&text).unwrap_or_else(|error| panic!("expectations.toml: {error}"));
     let mut by_scenario: BTreeMap<&str, Vec<&Expectation>> = BTreeMap::new();
     for expected in &table.expect {
         assert!(
@@ -103,13 +115,19 @@ fn every_case_is_within_its_bounds() {
             !expected.allows(expected.was),
             "`was` is within the bounds: {expected:?}"
         );
-        by_scenario.entry(&expected.scenario).or_default().push(expected);
+        by_scenario
+            .entry(&expected.scenario)
+            .or_default()
+            .push(expected);
     }
     let mut outside = Vec::new();
     for (scenario, expectations) in by_scenario {
         let result = simulate(scenario);
         let of = |name: &str| {
-            let contender = result.contenders.iter().find(|contender| contender.label == name);
+            let contender = result
+                .contenders
+                .iter()
+                .find(|contender| contender.label == name);
             contender.unwrap_or_else(|| panic!("{scenario}: no contender `{name}`"))
         };
         for expected in expectations {
@@ -136,7 +154,11 @@ fn every_scenario_has_an_expectation() {
     for entry in fs::read_dir(folder()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        if name != "expectations" && path.extension().is_some_and(|extension| extension == "toml") {
+        if name != "expectations"
+            && path
+                .extension()
+                .is_some_and(|extension| extension == "toml")
+        {
             assert!(
                 text.contains(&format!("scenario = \"{name}\"")),
                 "{name} has no expectation"

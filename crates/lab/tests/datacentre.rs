@@ -11,7 +11,14 @@ const PACKET: f64 = 1500.0 * 8.0;
 const BASE: f64 = 20.0;
 
 /// `flows` between two hosts over one link, for `millis`.
-fn link(contenders: &str, gbit: u32, flows: u32, queue: &str, millis: u32, transport: &str) -> Vec<ContenderResult> {
+fn link(
+    contenders: &str,
+    gbit: u32,
+    flows: u32,
+    queue: &str,
+    millis: u32,
+    transport: &str,
+) -> Vec<ContenderResult> {
     simulate(&format!(
         "contenders = [{contenders}]\nduration = \"{millis}ms\"\nsample = \"1ms\"\n\
          [topology.dumbbell]\nrate = \"{gbit}gbit\"\nrtt = \"20us\"\nqueue = \"{queue}\"\n\
@@ -22,7 +29,13 @@ fn link(contenders: &str, gbit: u32, flows: u32, queue: &str, millis: u32, trans
 }
 
 /// `senders` to one receiver as in scenarios/07-dctcp.toml; `bulk` is what each sends.
-fn incast(contenders: &str, senders: u32, queue: &str, bulk: &str, transport: &str) -> Vec<ContenderResult> {
+fn incast(
+    contenders: &str,
+    senders: u32,
+    queue: &str,
+    bulk: &str,
+    transport: &str,
+) -> Vec<ContenderResult> {
     simulate(&format!(
         "contenders = [{contenders}]\nduration = \"200ms\"\nsample = \"1ms\"\n\
          [topology.incast]\nsenders = {senders}\nrate = \"10gbit\"\nrtt = \"100us\"\nqueue = \"{queue}\"\n\
@@ -36,7 +49,11 @@ fn incast(contenders: &str, senders: u32, queue: &str, bulk: &str, transport: &s
 fn settled(c: &ContenderResult) -> (f64, f64) {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
     let (rates, delays) = (&c.series.throughput_mbit, &c.series.delay_ms);
-    let delays: Vec<f64> = delays[delays.len() / 3..].iter().flatten().copied().collect();
+    let delays: Vec<f64> = delays[delays.len() / 3..]
+        .iter()
+        .flatten()
+        .copied()
+        .collect();
     let (rate, delay) = (mean(&rates[rates.len() / 3..]) / 1e3, mean(&delays) * 1e3);
     println!(
         "{}: {rate:.2} Gbit/s, {delay:.2} us, {:?}",
@@ -64,7 +81,10 @@ fn steered_dctcp_has_the_throughput_and_the_queue_of_the_native_one() {
     ];
     for (what, run) in &runs {
         let [native, steered] = [&run[0].figures, &run[1].figures];
-        println!("{what}: {:.1} {:.1} Mbit/s", native.goodput_mbit, steered.goodput_mbit);
+        println!(
+            "{what}: {:.1} {:.1} Mbit/s",
+            native.goodput_mbit, steered.goodput_mbit
+        );
         println!(
             "{what}: {:.2} {:.2} us",
             native.delay_mean_ms * 1e3,
@@ -95,8 +115,16 @@ fn dctcp_keeps_the_queue_at_the_threshold_and_the_link_full() {
 fn an_incast_of_forty_ends_without_a_timeout() {
     let run = incast(r#""dctcp""#, 40, "ecn:65p:800p", "bytes = \"64kB\"", "");
     let f = &run[0].figures;
-    let all = f.completions.as_ref().and_then(|done| done.classes.last()).unwrap();
-    assert_eq!((all.flows, f.queue_drops, f.retransmissions), (40, 0, 0), "{f:?}");
+    let all = f
+        .completions
+        .as_ref()
+        .and_then(|done| done.classes.last())
+        .unwrap();
+    assert_eq!(
+        (all.flows, f.queue_drops, f.retransmissions),
+        (40, 0, 0),
+        "{f:?}"
+    );
     // 40 · 64 kB take 2.1 ms at 10 Gbit/s.
     assert!(
         (2.0..3.0).contains(&all.p99_ms),
@@ -112,7 +140,12 @@ fn without_ecn_dctcp_is_reno() {
     let [reno, dctcp] = [&run[0].figures, &run[1].figures];
     assert!(dctcp.queue_drops > 0, "{dctcp:?}");
     within("goodput", dctcp.goodput_mbit, reno.goodput_mbit, 0.5);
-    within("the mean queue", dctcp.delay_mean_ms, reno.delay_mean_ms, 5.0);
+    within(
+        "the mean queue",
+        dctcp.delay_mean_ms,
+        reno.delay_mean_ms,
+        5.0,
+    );
 }
 
 /// The RTT at which `flows` share a link under Swift's target with these parameters, µs: the target's own formula,
@@ -188,7 +221,12 @@ fn patched_timely_rests_where_its_authors_say() {
         let (rate, delay) = settled(&run[0]);
         let share = f64::from(gbit) * 1e3 / f64::from(flows);
         let expected = 50.0 * (1.0 + 10.0 / (0.008 * share));
-        within(&format!("{flows} flows at {gbit} Gbit/s"), delay + BASE, expected, 8.0);
+        within(
+            &format!("{flows} flows at {gbit} Gbit/s"),
+            delay + BASE,
+            expected,
+            8.0,
+        );
         assert!(rate > 0.98 * f64::from(gbit) && run[0].figures.jain.unwrap() > 0.99);
     }
 }
@@ -248,7 +286,9 @@ fn dx_fills_the_link_with_a_queue_of_packets() {
         (10_000, 30, 0.99, 15.0),
     ] {
         let (share, queue, jain) = dx("", mbit, "100us", senders, 300);
-        println!("{senders} senders at {mbit} Mbit/s: {share:.4}, {queue:.2} packets, Jain {jain:.3}");
+        println!(
+            "{senders} senders at {mbit} Mbit/s: {share:.4}, {queue:.2} packets, Jain {jain:.3}"
+        );
         assert!(
             share > used && queue < most,
             "{senders} senders at {mbit} Mbit/s: {share}, {queue}"
@@ -286,6 +326,9 @@ fn dx_by_rtt_fills_the_link_too() {
     for (senders, used, most) in [(2, 0.90, 8.0), (10, 0.95, 15.0), (30, 0.95, 30.0)] {
         let (share, queue, _) = dx(":delay=rtt", 10_000, "100us", senders, 300);
         println!("{senders} senders by RTT: {share:.4}, {queue:.2} packets");
-        assert!(share > used && queue < most, "{senders} senders: {share}, {queue}");
+        assert!(
+            share > used && queue < most,
+            "{senders} senders: {share}, {queue}"
+        );
     }
 }

@@ -18,7 +18,9 @@ const DEEP: &str = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"
 const ONE: &str = "[[workload]]\nbulk = {}\n";
 
 fn beside(other: &str) -> String {
-    format!("[[workload]]\nbulk = {{}}\n[[workload]]\nname = \"cross\"\nalgorithm = {other:?}\nbulk = {{}}\n")
+    format!(
+        "[[workload]]\nbulk = {{}}\n[[workload]]\nname = \"cross\"\nalgorithm = {other:?}\nbulk = {{}}\n"
+    )
 }
 
 /// Brakmo and Peterson 1995, section 4.3: α to β segments in the queue, 0.25 to 0.5 ms here. Arun and Balakrishnan 2018,
@@ -61,8 +63,16 @@ fn copa_settles_on_long_and_fast_paths_and_in_small_buffers() {
         for queue in ["1bdp", "0.3bdp"] {
             let link = format!("rate = {rate:?}\nrtt = {rtt:?}\nqueue = \"droptail:{queue}\"");
             let f = dumbbell("copa", seconds, &link, ONE).figures;
-            assert!(f.utilisation > 0.9, "{rate} {rtt} {queue}: {}", f.utilisation);
-            assert!(f.delay_p50_ms < 1.0, "{rate} {rtt} {queue}: {} ms", f.delay_p50_ms);
+            assert!(
+                f.utilisation > 0.9,
+                "{rate} {rtt} {queue}: {}",
+                f.utilisation
+            );
+            assert!(
+                f.delay_p50_ms < 1.0,
+                "{rate} {rtt} {queue}: {} ms",
+                f.delay_p50_ms
+            );
         }
     }
 }
@@ -70,7 +80,12 @@ fn copa_settles_on_long_and_fast_paths_and_in_small_buffers() {
 /// Arun and Balakrishnan 2018, section 2.2 and figure 9 there.
 #[test]
 fn copa_competes_with_cubic_only_in_its_auto_mode() {
-    let share = |name| dumbbell(name, 60, DEEP, &beside("native:cubic")).figures.goodput_mbit / PAYLOAD;
+    let share = |name| {
+        dumbbell(name, 60, DEEP, &beside("native:cubic"))
+            .figures
+            .goodput_mbit
+            / PAYLOAD
+    };
     let (auto, default) = (share("copa"), share("copa:mode=default"));
     assert!(default < 0.15, "{default}");
     assert!((0.25..0.75).contains(&auto), "{auto}");
@@ -110,7 +125,11 @@ fn ledbat_plus_plus_fills_the_link_alone_and_yields_to_cubic() {
     assert!(alone.utilisation > 0.85, "{}", alone.utilisation);
     assert!(alone.delay_p95_ms < 66.0, "{} ms", alone.delay_p95_ms);
     let beside = dumbbell("ledbat++", 60, link, &beside("native:cubic")).figures;
-    assert!(beside.goodput_mbit < 0.1 * PAYLOAD, "{} Mbit/s", beside.goodput_mbit);
+    assert!(
+        beside.goodput_mbit < 0.1 * PAYLOAD,
+        "{} Mbit/s",
+        beside.goodput_mbit
+    );
 }
 
 /// The point of slowdowns (section 4.4): a newcomer measures the true base delay, and the first does not starve.

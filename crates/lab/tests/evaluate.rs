@@ -19,16 +19,24 @@ fn options(algorithm: &str, only: &[&str]) -> Options {
     }
 }
 
-fn run(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Evaluation, Error> {
+fn run(
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Evaluation, Error> {
     evaluate::run(options, &Sim::default(), registry, progress)
 }
 
 fn ask(algorithm: &str, only: &[&str]) -> Evaluation {
-    run(&options(algorithm, only), &Registry::builtin(), &Quiet).unwrap_or_else(|why| panic!("{why}"))
+    run(&options(algorithm, only), &Registry::builtin(), &Quiet)
+        .unwrap_or_else(|why| panic!("{why}"))
 }
 
 fn verdict(evaluation: &Evaluation, question: &str) -> Verdict {
-    let answer = evaluation.answers.iter().find(|(asked, _)| asked.name == question);
+    let answer = evaluation
+        .answers
+        .iter()
+        .find(|(asked, _)| asked.name == question);
     let (_, answer) = answer.unwrap_or_else(|| panic!("{question} was not asked"));
     println!("{question}: {:?}, {}", answer.verdict, answer.finding);
     answer.verdict
@@ -36,11 +44,18 @@ fn verdict(evaluation: &Evaluation, question: &str) -> Verdict {
 
 /// A figure of a place, or of the whole question, where the place is "".
 fn figure(evaluation: &Evaluation, question: &str, place: &str, name: &str) -> f64 {
-    let mut answers = evaluation.answers.iter().filter(|(asked, _)| asked.name == question);
+    let mut answers = evaluation
+        .answers
+        .iter()
+        .filter(|(asked, _)| asked.name == question);
     let (_, answer) = answers.next().unwrap();
     let figures = match place {
         "" => Some(&answer.figures),
-        place => answer.places.iter().find(|p| p.place == place).map(|p| &p.figures),
+        place => answer
+            .places
+            .iter()
+            .find(|p| p.place == place)
+            .map(|p| &p.figures),
     };
     let found = figures.and_then(|figures| figures.iter().find(|(known, _)| *known == name));
     found
@@ -86,7 +101,10 @@ fn vegas_starves_beside_cubic_and_keeps_no_queue_alone() {
     // fills the buffer; it does not harm them.
     let vegas = ask("vegas", &["cubic"]);
     assert_eq!(verdict(&vegas, "cubic"), Verdict::Caution);
-    assert!(figure(&vegas, "cubic", "", "least_share") < 0.1 && figure(&vegas, "cubic", "", "least_kept_share") > 1.0);
+    assert!(
+        figure(&vegas, "cubic", "", "least_share") < 0.1
+            && figure(&vegas, "cubic", "", "least_kept_share") > 1.0
+    );
     // Brakmo, O'Malley, Peterson, SIGCOMM 1994: between alpha and beta packets in the queue, 2 to 4. In full: what slow start
     // leaves in ten BDP goes at a packet a round trip.
     let thorough = Options {
@@ -117,12 +135,19 @@ fn dctcp_keeps_the_link_full_and_the_queue_at_the_threshold() {
 
 #[test]
 fn without_bbr_the_question_says_so_and_with_it_it_is_asked() {
-    let evaluation = run(&options("native:cubic", &["bbr"]), &Registry::empty(), &Quiet);
+    let evaluation = run(
+        &options("native:cubic", &["bbr"]),
+        &Registry::empty(),
+        &Quiet,
+    );
     let evaluation = evaluation.unwrap();
     assert_eq!(verdict(&evaluation, "bbr"), Verdict::Unanswered);
     assert!(evaluation.answers[0].1.finding.contains("BBR"));
     if Registry::builtin().names().any(|name| name == "bbr") {
-        assert_ne!(verdict(&ask("native:cubic", &["bbr"]), "bbr"), Verdict::Unanswered);
+        assert_ne!(
+            verdict(&ask("native:cubic", &["bbr"]), "bbr"),
+            Verdict::Unanswered
+        );
     }
 }
 
@@ -155,7 +180,10 @@ fn threads_and_interruptions_change_nothing() {
         }
     }
     let interrupted = with(2, Some(&parts), &Stopping(AtomicUsize::new(0)));
-    assert!(matches!(interrupted, Err(Error::Interrupted)), "it was stopped");
+    assert!(
+        matches!(interrupted, Err(Error::Interrupted)),
+        "it was stopped"
+    );
     let kept = std::fs::read_dir(&parts).unwrap().count();
     assert!(kept > 0, "finished runs are kept");
     // A kept run is used again: one with another result than the run's own shows.
@@ -167,7 +195,9 @@ fn threads_and_interruptions_change_nothing() {
 #[test]
 fn the_page_needs_nothing_from_outside() {
     let page = evaluate::page(&ask("reno", &["start-up"]), &Provenance::default());
-    assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && !page.contains("<script"));
+    assert!(
+        page.starts_with("<!doctype html>") && page.contains("<svg") && !page.contains("<script")
+    );
     for outside in ["src=", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }

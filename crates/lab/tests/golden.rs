@@ -18,7 +18,13 @@ fn root() -> PathBuf {
 
 fn digest(scenario: &Scenario, threads: usize) -> String {
     let options = options(scenario.seeds, threads);
-    let result = run(&Sim::default(), scenario, &Registry::builtin(), &options, &Quiet);
+    let result = run(
+        &Sim::default(),
+        scenario,
+        &Registry::builtin(),
+        &options,
+        &Quiet,
+    );
     let result = result.unwrap_or_else(|error| panic!("{}: {error}", scenario.file));
     for c in &result.contenders {
         assert!(
@@ -42,12 +48,16 @@ fn shipped_scenarios_give_the_same_result_as_ever_on_any_number_of_threads() {
     let mut files: Vec<PathBuf> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
         .collect();
     files.sort();
     assert_eq!(files.len(), 22);
-    let mut found =
-        String::from("# Digest of each scenario's result. crates/lab/tests/golden.rs says when it may change.\n");
+    let mut found = String::from(
+        "# Digest of each scenario's result. crates/lab/tests/golden.rs says when it may change.\n",
+    );
     for path in files {
         let scenario = Scenario::read(&path).unwrap_or_else(|error| panic!("{error}"));
         let one = digest(&scenario, 1);
@@ -75,8 +85,8 @@ fn every_scenario_in_the_book_runs() {
         for (i, block) in text.split("```toml\n").skip(1).enumerate() {
             let block = block.split("```").next().unwrap();
             let name = format!("{page}, example {}", i + 1);
-            let scenario =
-                Scenario::parse(&name, block, &root().join("scenarios")).unwrap_or_else(|error| panic!("{error}"));
+            let scenario = Scenario::parse(&name, block, &root().join("scenarios"))
+                .unwrap_or_else(|error| panic!("{error}"));
             digest(&scenario, 2);
             count += 1;
         }

@@ -49,7 +49,10 @@ fn it_competes_with_cubic_within_seconds_and_stops_when_it_has_gone() {
     // after it, the share is a fair one in each phase: a third to two thirds.
     for start in ["15s", "15.03s", "15.06s"] {
         let mbit = goodput(&run("nimbus", 40, &cross(start)), 20.0, 40.0);
-        assert!((PAYLOAD / 3.0..PAYLOAD * 2.0 / 3.0).contains(&mbit), "{start}: {mbit}");
+        assert!(
+            (PAYLOAD / 3.0..PAYLOAD * 2.0 / 3.0).contains(&mbit),
+            "{start}: {mbit}"
+        );
     }
     let result = run("nimbus", 55, &cross("15s"));
     // It competes by filling the queue, as Cubic does.
@@ -96,7 +99,9 @@ fn a_capacity_that_changes_is_known_after_some_seconds() {
 
 #[test]
 fn an_agent_that_hears_an_rtt_late_does_as_well() {
-    let late = format!("{CUBIC}start = \"15s\"\nstop = \"35s\"\nbulk = {{}}\n[steering]\nstaleness = \"50ms\"\n");
+    let late = format!(
+        "{CUBIC}start = \"15s\"\nstop = \"35s\"\nbulk = {{}}\n[steering]\nstaleness = \"50ms\"\n"
+    );
     let result = run("nimbus", 35, &late);
     assert!(goodput(&result, 5.0, 15.0) > 0.98 * PAYLOAD);
     let mean = delay(&result, 5.0, 15.0);

@@ -8,7 +8,10 @@ use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_lab::sim::switched_on;
 use ccplane_qdisc::QueueSpec;
-use ccplane_sim::{Change, Congestion, FlowSpec, LinkSpec, SimOptions, Simulation, SteerOptions, settings, topology};
+use ccplane_sim::{
+    Change, Congestion, FlowSpec, LinkSpec, SimOptions, Simulation, SteerOptions, settings,
+    topology,
+};
 use ccplane_transport::Native;
 use ccplane_units::{Duration, Rate, Time};
 use proptest::prelude::*;
@@ -37,12 +40,18 @@ fn simulate(name: &str, outage: Outage) -> Course {
     let network = topology::dumbbell(
         1,
         &LinkSpec::wire(Duration::ZERO),
-        LinkSpec::new(Rate::from_bits_per_sec(outage.rate_mbit * 1_000_000), rtt / 2)
-            .with_queue(QueueSpec::ONE_BDP, rtt),
+        LinkSpec::new(
+            Rate::from_bits_per_sec(outage.rate_mbit * 1_000_000),
+            rtt / 2,
+        )
+        .with_queue(QueueSpec::ONE_BDP, rtt),
         LinkSpec::wire(rtt / 2),
     )
     .unwrap();
-    let (from, to) = (network.node("left1").unwrap(), network.node("right1").unwrap());
+    let (from, to) = (
+        network.node("left1").unwrap(),
+        network.node("right1").unwrap(),
+    );
     let link = network.link_named("bottleneck").unwrap();
     let mut sim = Simulation::new(network, SimOptions::default()).unwrap();
     let begin = Time::ZERO + Duration::from_millis(outage.begin_ms);
@@ -50,7 +59,9 @@ fn simulate(name: &str, outage: Outage) -> Course {
     sim.schedule(begin, Change::Down(link)).unwrap();
     sim.schedule(end, Change::Up(link)).unwrap();
     let flow = match name.strip_prefix("native:") {
-        Some(native) => FlowSpec::new(from, to).under(Congestion::Native(native.parse::<Native>().unwrap())),
+        Some(native) => {
+            FlowSpec::new(from, to).under(Congestion::Native(native.parse::<Native>().unwrap()))
+        }
         None => {
             let algorithm = registry.by_name(name, &Parameters::new()).unwrap();
             let wants = algorithm.wants();

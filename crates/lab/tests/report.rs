@@ -1,8 +1,8 @@
 //! The page and the files from made-up records: structure, safety of what is put in, self-containment.
 
 use ccplane_lab::result::{
-    Audit, Columns, ContenderResult, EachRun, EmulatorAudit, Figures, FlowFigures, HostFigures, Interval, RunResult,
-    Sample, Series, Setup, Spread,
+    Audit, Columns, ContenderResult, EachRun, EmulatorAudit, Figures, FlowFigures, HostFigures,
+    Interval, RunResult, Sample, Series, Setup, Spread,
 };
 use ccplane_lab::{report, table};
 use ccplane_report::Provenance;
@@ -16,7 +16,13 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
     };
     let saw = |t: f64| {
         let along = (t / period).fract();
-        165.0 + 155.0 * if algorithm == "cubic" { along * along } else { along }
+        165.0
+            + 155.0
+                * if algorithm == "cubic" {
+                    along * along
+                } else {
+                    along
+                }
     };
     let sample = |i: u64, flow: usize| {
         let t = i as f64 / 100.0;
@@ -84,7 +90,9 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
             delay_ms: bins
                 .map(|i| Some((saw(f64::from(i) / 50.0) - 160.0).max(0.0) * 0.124))
                 .collect(),
-            flows: (0..flows).map(|f| (0..=1500).map(|i| sample(i, f)).collect()).collect(),
+            flows: (0..flows)
+                .map(|f| (0..=1500).map(|i| sample(i, f)).collect())
+                .collect(),
             ..Series::default()
         },
         label,
@@ -154,11 +162,24 @@ fn the_page_has_every_part_and_needs_nothing_else() {
         );
     }
     assert!(!page.contains("{{"), "a mark was left unfilled");
-    for outside in ["src=", "href=", "@import", "url(", "fetch(", "XMLHttpRequest"] {
-        assert!(!page.contains(outside), "{outside} would reach outside the page");
+    for outside in [
+        "src=",
+        "href=",
+        "@import",
+        "url(",
+        "fetch(",
+        "XMLHttpRequest",
+    ] {
+        assert!(
+            !page.contains(outside),
+            "{outside} would reach outside the page"
+        );
     }
     assert!(page.len() < 1_000_000, "{} bytes", page.len());
-    assert!(!page.contains("Jain"), "one flow is fair to itself: no column for it");
+    assert!(
+        !page.contains("Jain"),
+        "one flow is fair to itself: no column for it"
+    );
 }
 
 /// Values along the lines of the pictures whose title ends so: the line's name, and each value with its place.
@@ -167,8 +188,11 @@ fn lines(page: &str, title: &str) -> Vec<(String, Vec<(f64, f64)>)> {
         let (_, rest) = text.split_once(before).unwrap();
         rest.split_once(after).unwrap().0.to_owned()
     };
-    let numbers = |text: &str| -> Vec<f64> { text.split(' ').map(|word| word.parse().unwrap()).collect() };
-    let titled = |picture: &&str| between(picture, "<text class=\"title\"", "/text>").contains(&format!("{title}<"));
+    let numbers =
+        |text: &str| -> Vec<f64> { text.split(' ').map(|word| word.parse().unwrap()).collect() };
+    let titled = |picture: &&str| {
+        between(picture, "<text class=\"title\"", "/text>").contains(&format!("{title}<"))
+    };
     let pictures = page.split("<div class=\"live\"").skip(1).filter(titled);
     let mut found = Vec::new();
     for picture in pictures {
@@ -199,7 +223,9 @@ fn lines(page: &str, title: &str) -> Vec<(String, Vec<(f64, f64)>)> {
 #[test]
 fn the_pictures_show_what_was_measured() {
     let page = page(&result(1));
-    let near = |(x, y): (f64, f64), at: f64, value: f64| (x - at).abs() < 0.002 && (y - value).abs() < 0.02;
+    let near = |(x, y): (f64, f64), at: f64, value: f64| {
+        (x - at).abs() < 0.002 && (y - value).abs() < 0.02
+    };
     let windows = lines(&page, "cwnd, segments");
     let names: Vec<&str> = windows.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["reno", "native:reno", "cubic", "native:cubic"]);
@@ -226,11 +252,20 @@ fn several_flows_get_jain_and_their_own_table() {
     let page = page(&result(3));
     assert!(page.contains("Jain") && page.contains("0.993") && page.contains("<h2>Flows</h2>"));
     let goodput = lines(&page, "goodput, Mbit/s");
-    assert!(lines(&report::page(&result(1), &Provenance::default()), "goodput, Mbit/s").is_empty());
+    assert!(
+        lines(
+            &report::page(&result(1), &Provenance::default()),
+            "goodput, Mbit/s"
+        )
+        .is_empty()
+    );
     // 11.4 MB/s, as the samples say: 91.2 Mbit/s in every bin of 100 ms.
     let (name, values) = &goodput[2];
     assert_eq!((name.as_str(), values.len()), ("reno 3", 150));
-    assert!(values.iter().all(|(_, mbit)| (mbit - 91.2).abs() < 0.1), "{values:?}");
+    assert!(
+        values.iter().all(|(_, mbit)| (mbit - 91.2).abs() < 0.1),
+        "{values:?}"
+    );
 }
 
 #[test]
@@ -252,7 +287,10 @@ fn names_cannot_break_out_of_the_page() {
 fn the_table_names_every_contender_and_leaves_out_what_says_nothing() {
     let table = table::of_run(&result(1)).text();
     assert_eq!(table.lines().count(), 7);
-    assert!(table.lines().next().unwrap().contains("goodput") && table.lines().nth(1).unwrap().contains("Mbit/s"));
+    assert!(
+        table.lines().next().unwrap().contains("goodput")
+            && table.lines().nth(1).unwrap().contains("Mbit/s")
+    );
     assert!(
         table.lines().all(|line| line.chars().count() <= 110),
         "too wide for a terminal:\n{table}"
@@ -303,7 +341,11 @@ fn repeats_on_real_packets_have_intervals_that_are_called_so() {
     );
     assert!(text.contains("91.90 ±4.50"), "{text}");
     let mut alike = result.clone();
-    for spread in alike.contenders.iter_mut().filter_map(|c| c.spread.as_mut()) {
+    for spread in alike
+        .contenders
+        .iter_mut()
+        .filter_map(|c| c.spread.as_mut())
+    {
         (spread.half.goodput_mbit, spread.half.delay_mean_ms) = (0.0, 0.004);
     }
     let text = table::of_run(&alike).text();

@@ -28,11 +28,27 @@ fn a_dumbbell_is_filled_and_its_queue_stays_within_its_limit() {
         let f = &c.figures;
         // 96 Mbit/s are 92.7 of payload: 1448 of 1500 bytes.
         assert!((80.0..92.7).contains(&f.goodput_mbit), "{}: {f:?}", c.label);
-        assert!(f.utilisation > 0.9 && f.utilisation <= 1.0, "{}: {f:?}", c.label);
+        assert!(
+            f.utilisation > 0.9 && f.utilisation <= 1.0,
+            "{}: {f:?}",
+            c.label
+        );
         // A queue of one BDP: 20 ms, and the packet's own time.
-        assert!(f.delay_mean_ms > 1.0 && f.delay_p99_ms <= 20.2, "{}: {f:?}", c.label);
-        assert!(f.queue_drops > 0 && f.retransmissions > 0, "{}: {f:?}", c.label);
-        assert!(f.jain.unwrap() > 0.5 && f.flows.len() == 2, "{}: {f:?}", c.label);
+        assert!(
+            f.delay_mean_ms > 1.0 && f.delay_p99_ms <= 20.2,
+            "{}: {f:?}",
+            c.label
+        );
+        assert!(
+            f.queue_drops > 0 && f.retransmissions > 0,
+            "{}: {f:?}",
+            c.label
+        );
+        assert!(
+            f.jain.unwrap() > 0.5 && f.flows.len() == 2,
+            "{}: {f:?}",
+            c.label
+        );
         assert!(c.audit.sound, "{:?}", c.audit);
         assert_eq!(c.series.flows[0].len(), 1001);
         assert_eq!(c.series.throughput_mbit.len(), 500);
@@ -69,10 +85,20 @@ fn threads_and_repetition_change_nothing() {
     );
     let run = |seeds: &str, threads| {
         let options = options(seeds.parse().unwrap(), threads);
-        run_in(&Sim::default(), &scenario, &Registry::builtin(), &options, &Quiet).unwrap()
+        run_in(
+            &Sim::default(),
+            &scenario,
+            &Registry::builtin(),
+            &options,
+            &Quiet,
+        )
+        .unwrap()
     };
     let summary = |mut result: RunResult| {
-        result.contenders.iter_mut().for_each(|c| c.host.wall_s = None);
+        result
+            .contenders
+            .iter_mut()
+            .for_each(|c| c.host.wall_s = None);
         serde_json::to_string(&result).unwrap()
     };
     let one = run("1..4", 1);
@@ -80,7 +106,10 @@ fn threads_and_repetition_change_nothing() {
     assert_eq!(summary(one.clone()), summary(run("1..4", 3)));
     assert_ne!(one.digest, run("2..5", 2).digest);
     let spread = one.contenders[0].spread.unwrap();
-    assert!(spread.seeds == 4 && spread.half.goodput_mbit > 0.0, "{spread:?}");
+    assert!(
+        spread.seeds == 4 && spread.half.goodput_mbit > 0.0,
+        "{spread:?}"
+    );
     assert_eq!(one.setup.seeds.as_deref(), Some("1..4"));
     assert_eq!(one.contenders[0].series.throughputs().len(), 4 * 100);
     assert!(one.note.contains("4 seeds"));
@@ -98,8 +127,14 @@ fn a_route_changes_in_time() {
         panic!("two links are asked for")
     };
     // Each link is in use for two of the four seconds. What is lost or delayed when the path changes is small compared with that.
-    assert!((0.45..=0.5).contains(&short.utilisation.unwrap()), "{short:?}");
-    assert!((0.35..=0.5).contains(&long.utilisation.unwrap()), "{long:?}");
+    assert!(
+        (0.45..=0.5).contains(&short.utilisation.unwrap()),
+        "{short:?}"
+    );
+    assert!(
+        (0.35..=0.5).contains(&long.utilisation.unwrap()),
+        "{long:?}"
+    );
 }
 
 /// One contender on 96 Mbit/s and 20 ms, whatever it sends.
@@ -119,8 +154,13 @@ fn a_run_ends_with_its_last_flow() {
         [[workload]]\nname = \"cross\"\nalgorithm = \"native:reno\"\nbulk = {}";
     let whole = on_the_link("duration = \"20s\"", workloads);
     let done = on_the_link("duration = \"20s\"\nuntil = \"flows done\"", workloads);
-    let ends =
-        |c: &ContenderResult| -> Vec<u64> { c.series.completed.iter().map(|f| f.started_ns + f.took_ns).collect() };
+    let ends = |c: &ContenderResult| -> Vec<u64> {
+        c.series
+            .completed
+            .iter()
+            .map(|f| f.started_ns + f.took_ns)
+            .collect()
+    };
     assert_eq!(ends(&whole).len(), 2);
     assert_eq!(ends(&done), ends(&whole));
     // 1.01 MB in all, and the time counts until the last of them came.
@@ -133,14 +173,20 @@ fn a_run_ends_with_its_last_flow() {
         done.figures.goodput_mbit
     );
     assert!((whole.figures.goodput_mbit / (1.01 * 8.0 / 20.0) - 1.0).abs() < 1e-6);
-    assert!(done.figures.utilisation > whole.figures.utilisation / 2.0 && done.figures.utilisation <= 1.0);
+    assert!(
+        done.figures.utilisation > whole.figures.utilisation / 2.0
+            && done.figures.utilisation <= 1.0
+    );
     let bins = done.series.throughput_mbit.len() as f64 * done.series.bin_ns as f64 / 1e9;
     // A bin that is not whole is left out.
     assert!((last - 0.021..=last).contains(&bins), "{bins} {last}");
     // Where they do not end in time, the duration is the limit, and the figures say what is missing.
     let limited = on_the_link("duration = \"60ms\"\nuntil = \"flows done\"", workloads);
     let completions = limited.figures.completions.unwrap();
-    assert_eq!((limited.series.completed.len(), completions.unfinished), (1, 1));
+    assert_eq!(
+        (limited.series.completed.len(), completions.unfinished),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -152,7 +198,10 @@ fn messages_wait_for_their_connection_and_are_told_with_it() {
     );
     let all = &c.series.completed;
     assert_eq!(
-        (all.len(), c.figures.completions.as_ref().unwrap().unfinished),
+        (
+            all.len(),
+            c.figures.completions.as_ref().unwrap().unfinished
+        ),
         (300, 0)
     );
     for message in all {
@@ -182,15 +231,26 @@ fn messages_wait_for_their_connection_and_are_told_with_it() {
     assert_eq!(requested.series.completed.len(), all.len());
     for (asked, message) in requested.series.completed.iter().zip(all) {
         assert_eq!(asked.took_ns, message.took_ns + 10_000_000);
-        assert_eq!(asked.started_ns, message.started_ns.saturating_sub(10_000_000));
-        assert_eq!((asked.waited_ns, asked.alone_ns), (message.waited_ns, message.alone_ns));
+        assert_eq!(
+            asked.started_ns,
+            message.started_ns.saturating_sub(10_000_000)
+        );
+        assert_eq!(
+            (asked.waited_ns, asked.alone_ns),
+            (message.waited_ns, message.alone_ns)
+        );
     }
     // With more of them nobody waits.
     let c = on_the_link(
         "duration = \"100s\"\nuntil = \"flows done\"",
         "[[workload]]\nmessages = { connections = 64, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, count = 300 }",
     );
-    assert!(c.series.completed.iter().all(|message| message.waited_ns == 0));
+    assert!(
+        c.series
+            .completed
+            .iter()
+            .all(|message| message.waited_ns == 0)
+    );
     // A run that ends while some wait says how many.
     let c = on_the_link(
         "duration = \"2s\"",
@@ -225,7 +285,9 @@ fn the_transport_does_as_the_scenario_says() {
     let acks = |transport: &str| {
         let c = on_the_link(
             "duration = \"5s\"",
-            &format!("[transport]\n{transport}\n[[workload]]\nbulk = {{}}\n[report]\nlinks = [\"reverse\"]"),
+            &format!(
+                "[transport]\n{transport}\n[[workload]]\nbulk = {{}}\n[report]\nlinks = [\"reverse\"]"
+            ),
         );
         c.figures.links[0].delivered_bytes as f64
     };
@@ -251,7 +313,14 @@ fn what_is_of_a_higher_band_takes_the_link() {
                  [[workload]]\nname = \"datagrams\"\nband = {datagrams}\ndatagrams = {{ rate = \"60mbit\" }}"
             ),
         );
-        let share = |name: &str| c.workloads.iter().find(|w| w.name == name).unwrap().totals.share;
+        let share = |name: &str| {
+            c.workloads
+                .iter()
+                .find(|w| w.name == name)
+                .unwrap()
+                .totals
+                .share
+        };
         ["flow", "other", "datagrams"].map(share)
     };
     let [flow, other, datagrams] = shares([0, 1, 2]);
@@ -281,7 +350,10 @@ fn a_trace_without_flows_is_refused() {
     let Err(Error::Scenario(problem)) = run else {
         panic!("{run:?}")
     };
-    assert_eq!((problem.line(), problem.message()), (9, "the trace has no flows"));
+    assert_eq!(
+        (problem.line(), problem.message()),
+        (9, "the trace has no flows")
+    );
 }
 
 #[test]
@@ -300,7 +372,11 @@ bulk = {}
     );
     let (setup, c) = (&result.setup, &result.contenders[0]);
     assert_eq!(setup.rate, "cellular, 12mbit on average");
-    assert!((setup.rate_mbit / 12.0 - 1.0).abs() < 0.03, "{}", setup.rate_mbit);
+    assert!(
+        (setup.rate_mbit / 12.0 - 1.0).abs() < 0.03,
+        "{}",
+        setup.rate_mbit
+    );
     // A long queue keeps it busy, silent or not.
     assert!(
         c.figures.utilisation > 0.9 && c.figures.delay_p95_ms > 50.0,
@@ -341,7 +417,10 @@ links = ["bottleneck", "reverse"]
     );
     assert_eq!(completions.classes.len(), 4);
     assert_eq!(
-        completions.classes[..3].iter().map(|class| class.flows).sum::<u64>(),
+        completions.classes[..3]
+            .iter()
+            .map(|class| class.flows)
+            .sum::<u64>(),
         all.flows
     );
     // Cross traffic is nobody's goodput.
@@ -350,7 +429,9 @@ links = ["bottleneck", "reverse"]
         "{:?}",
         c.figures
     );
-    assert!(c.figures.links[0].utilisation.unwrap() > 0.7 && c.figures.links[1].utilisation.is_none());
+    assert!(
+        c.figures.links[0].utilisation.unwrap() > 0.7 && c.figures.links[1].utilisation.is_none()
+    );
     assert_eq!(result.setup.flows, 0);
 }
 
@@ -369,7 +450,12 @@ fn every_other_workload_runs() {
                 .replace("bulk = { flows = 2 }", kind),
         );
         for c in &result.contenders {
-            assert!(c.figures.goodput_mbit > 0.5, "{kind}, {}: {:?}", c.label, c.figures);
+            assert!(
+                c.figures.goodput_mbit > 0.5,
+                "{kind}, {}: {:?}",
+                c.label,
+                c.figures
+            );
             let finite = !kind.starts_with("paced");
             assert_eq!(c.figures.completions.is_some(), finite, "{kind}");
         }
@@ -380,13 +466,18 @@ fn every_other_workload_runs() {
         "[[workload]]\ndatagrams = { rate = \"48mbit\", poisson = true }\n[[workload]]",
     ));
     for c in &result.contenders {
-        assert!((20.0..47.0).contains(&c.figures.goodput_mbit), "{:?}", c.figures);
+        assert!(
+            (20.0..47.0).contains(&c.figures.goodput_mbit),
+            "{:?}",
+            c.figures
+        );
     }
 }
 
 #[test]
 fn events_change_the_link() {
-    let text = format!("{DUMBBELL}\n[[event]]\nat = \"5s\"\nlink = \"bottleneck\"\nrate = \"48mbit\"\n");
+    let text =
+        format!("{DUMBBELL}\n[[event]]\nat = \"5s\"\nlink = \"bottleneck\"\nrate = \"48mbit\"\n");
     let result = simulate(&text);
     let c = &result.contenders[2];
     let mean = |bins: &[f64]| bins.iter().sum::<f64>() / bins.len() as f64;
@@ -437,13 +528,19 @@ fn names_that_the_network_lacks_are_told_with_their_line() {
     );
     assert_eq!(
         (line, text.as_str()),
-        (13, "there is no link `bottlenek`; did you mean `bottleneck`?")
+        (
+            13,
+            "there is no link `bottlenek`; did you mean `bottleneck`?"
+        )
     );
     let (_, text) = with(
         "rtt = \"20ms\"\n\n[[workload]]",
         "rtt = \"20ms\"\npairs = 3\n\n[[workload]]\nto = [\"right1\", \"right3\"]",
     );
-    assert!(text.contains("3 senders and 2 receivers make no pairs"), "{text}");
+    assert!(
+        text.contains("3 senders and 2 receivers make no pairs"),
+        "{text}"
+    );
     let (line, text) = with("bulk", "from = \"left\"\nbulk");
     assert!(line == 10 && text.contains("no host `left`"), "{text}");
 }
@@ -600,12 +697,23 @@ fn a_contender_that_fails_costs_the_others_nothing() {
     for threads in [1, 2] {
         for seeds in ["3", "3..5"] {
             let options = options(seeds.parse().unwrap(), threads);
-            let stopped = run_keeping(&Sim::default(), &scenario, &registry, &options, &Quiet).unwrap_err();
-            assert!(matches!(&stopped.error, Error::Broken { contender, seed: 3, .. } if contender == "mistaken"));
+            let stopped =
+                run_keeping(&Sim::default(), &scenario, &registry, &options, &Quiet).unwrap_err();
+            assert!(
+                matches!(&stopped.error, Error::Broken { contender, seed: 3, .. } if contender == "mistaken")
+            );
             let finished = stopped.finished.expect("two contenders finished");
-            let labels: Vec<&str> = finished.contenders.iter().map(|c| c.label.as_str()).collect();
+            let labels: Vec<&str> = finished
+                .contenders
+                .iter()
+                .map(|c| c.label.as_str())
+                .collect();
             assert_eq!(labels, ["native:reno", "native:cubic"]);
-            assert!(finished.note.contains("mistaken has 0 of"), "{}", finished.note);
+            assert!(
+                finished.note.contains("mistaken has 0 of"),
+                "{}",
+                finished.note
+            );
             assert!(
                 finished
                     .stopped
@@ -673,7 +781,10 @@ bulk = {{ bytes = "20MB" }}
     };
     let of = |result: &RunResult| {
         let table = ccplane_lab::table::of_second_loops(result).unwrap().text();
-        (result.contenders[0].figures.second_loop.clone().unwrap(), table)
+        (
+            result.contenders[0].figures.second_loop.clone().unwrap(),
+            table,
+        )
     };
     let told = |strip: &str| of(&simulate(&text(strip)));
     let (kept, table) = told("");
@@ -692,11 +803,17 @@ bulk = {{ bytes = "20MB" }}
         *flows == 1 && why.contains("marking") && told.contains(why.as_str()),
         "{why} {told}"
     );
-    assert!(stripped.sent_bytes < kept.sent_bytes, "{stripped:?} {kept:?}");
+    assert!(
+        stripped.sent_bytes < kept.sent_bytes,
+        "{stripped:?} {kept:?}"
+    );
     // Two seeds of a path without chance: twice as much, the same share of what was received.
     let twice = text("").replace("duration =", "seeds = \"1..2\"\nduration =");
     let (twice, both) = of(&simulate(&twice));
-    assert_eq!((twice.flows, twice.delivered_bytes), (2, 2 * kept.delivered_bytes));
+    assert_eq!(
+        (twice.flows, twice.delivered_bytes),
+        (2, 2 * kept.delivered_bytes)
+    );
     let share = |table: &str| {
         table
             .lines()
@@ -724,7 +841,9 @@ fn concealing(transport: &str) -> String {
 fn a_receiver_that_conceals_losses_is_disconnected_where_it_has_to_prove_receipt() {
     let drops = |c: &ContenderResult| c.figures.links[0].drops;
     let concealed = simulate(&concealing("conceal_losses = \"right*\""));
-    let proved = simulate(&concealing("conceal_losses = \"right*\"\nproof_of_receipt = true"));
+    let proved = simulate(&concealing(
+        "conceal_losses = \"right*\"\nproof_of_receipt = true",
+    ));
     for (concealed, proved) in concealed.contenders.iter().zip(&proved.contenders) {
         // The link carries 4,200 packets in the five seconds.
         assert!(
@@ -734,9 +853,19 @@ fn a_receiver_that_conceals_losses_is_disconnected_where_it_has_to_prove_receipt
             drops(concealed)
         );
         assert!(concealed.audit.sound, "{:?}", concealed.audit);
-        assert!(drops(proved) < 420, "{}: {} drops", proved.label, drops(proved));
+        assert!(
+            drops(proved) < 420,
+            "{}: {} drops",
+            proved.label,
+            drops(proved)
+        );
         let bulk = &proved.workloads[0];
-        assert_eq!((bulk.failed, bulk.false_receipts), (1, 1), "{}", proved.label);
+        assert_eq!(
+            (bulk.failed, bulk.false_receipts),
+            (1, 1),
+            "{}",
+            proved.label
+        );
         assert_eq!(
             proved.workloads[1].failed, 0,
             "{}: nothing of 10 kB is lost",
@@ -744,7 +873,8 @@ fn a_receiver_that_conceals_losses_is_disconnected_where_it_has_to_prove_receipt
         );
         let complaints = &proved.audit.complaints;
         assert!(
-            complaints.len() == 1 && complaints[0].contains("acknowledged data that it did not get"),
+            complaints.len() == 1
+                && complaints[0].contains("acknowledged data that it did not get"),
             "{complaints:?}"
         );
     }

@@ -21,14 +21,16 @@ fn figures(contenders: [&str; 2], link: &str) -> Vec<Figures> {
         "contenders = [\"{}\", \"{}\"]\nduration = \"40s\"\n[topology.dumbbell]\n{link}\n[[workload]]\nbulk = {{ flows = 1 }}\n",
         contenders[0], contenders[1]
     );
-    let scenario = Scenario::parse("texts", &text, Path::new(".")).unwrap_or_else(|why| panic!("{why:?}"));
+    let scenario =
+        Scenario::parse("texts", &text, Path::new(".")).unwrap_or_else(|why| panic!("{why:?}"));
     let options = Options {
         seeds: scenario.seeds,
         threads: 1,
         command: String::new(),
         repeat: String::new(),
     };
-    let result = run(&Sim::default(), &scenario, &registry, &options, &Quiet).unwrap_or_else(|why| panic!("{why}"));
+    let result = run(&Sim::default(), &scenario, &registry, &options, &Quiet)
+        .unwrap_or_else(|why| panic!("{why}"));
     result
         .contenders
         .into_iter()
@@ -57,8 +59,14 @@ fn alike(contenders: [&str; 2], (link, packet_ms): (&str, f64)) {
 }
 
 /// Links, and the time of a packet of 1500 bytes on each, ms.
-const CLEAN: (&str, f64) = ("rate = \"24mbit\"\nrtt = \"40ms\"\nqueue = \"droptail:1bdp\"", 0.5);
-const FAST: (&str, f64) = ("rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"", 0.125);
+const CLEAN: (&str, f64) = (
+    "rate = \"24mbit\"\nrtt = \"40ms\"\nqueue = \"droptail:1bdp\"",
+    0.5,
+);
+const FAST: (&str, f64) = (
+    "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"",
+    0.125,
+);
 const LOSSY: (&str, f64) = (
     "rate = \"24mbit\"\nrtt = \"40ms\"\nqueue = \"droptail:1bdp\"\nloss = \"0.05%\"",
     0.5,
@@ -83,7 +91,10 @@ fn copa() {
     for link in [CLEAN, FAST, LOSSY] {
         alike(["copa.ccp", "copa:mode=default"], link);
     }
-    alike(["copa.ccp:packets=10", "copa:mode=default:delta=0.1"], CLEAN);
+    alike(
+        ["copa.ccp:packets=10", "copa:mode=default:delta=0.1"],
+        CLEAN,
+    );
 }
 
 #[test]
@@ -91,7 +102,10 @@ fn vegas() {
     for link in [CLEAN, FAST, LOSSY] {
         alike(["vegas.ccp", "vegas"], link);
     }
-    alike(["vegas.ccp:alpha=10:beta=20", "vegas:alpha=10:beta=20"], CLEAN);
+    alike(
+        ["vegas.ccp:alpha=10:beta=20", "vegas:alpha=10:beta=20"],
+        CLEAN,
+    );
 }
 
 #[test]
@@ -116,9 +130,11 @@ fn the_first_text_of_the_documentation_fills_the_link() {
             "contenders = [\"mine.ccp\"]\nduration = \"15s\"\n[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"{rtt}\"\n\
              queue = \"droptail:1bdp\"\n[[workload]]\nbulk = {{ flows = 1 }}\n"
         );
-        let scenario = Scenario::parse("first", &scenario, Path::new(".")).unwrap_or_else(|why| panic!("{why:?}"));
+        let scenario = Scenario::parse("first", &scenario, Path::new("."))
+            .unwrap_or_else(|why| panic!("{why:?}"));
         let options = Options::once(1, "");
-        let result = run(&Sim::default(), &scenario, &registry, &options, &Quiet).unwrap_or_else(|why| panic!("{why}"));
+        let result = run(&Sim::default(), &scenario, &registry, &options, &Quiet)
+            .unwrap_or_else(|why| panic!("{why}"));
         let used = result.contenders[0].figures.utilisation;
         assert!(used >= least, "{rtt}: {used}");
     }
@@ -127,11 +143,13 @@ fn the_first_text_of_the_documentation_fills_the_link() {
 #[test]
 fn every_text_that_is_shipped_or_shown_is_one() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folder = std::fs::read_dir(root.join("crates/algorithms/text")).expect("the folder is there");
+    let folder =
+        std::fs::read_dir(root.join("crates/algorithms/text")).expect("the folder is there");
     let mut texts: Vec<String> = folder
         .map(|entry| std::fs::read_to_string(entry.expect("it is there").path()).expect("text"))
         .collect();
-    let page = std::fs::read_to_string(root.join("docs/text-algorithms.md")).expect("the page is there");
+    let page =
+        std::fs::read_to_string(root.join("docs/text-algorithms.md")).expect("the page is there");
     texts.extend(
         page.split("```ccp\n")
             .skip(1)
@@ -144,7 +162,11 @@ fn every_text_that_is_shipped_or_shown_is_one() {
         let program = read.program(&[]).expect("defaults are values");
         let compiled = compile(&program, &Limits::default()).expect("it has compiled before");
         let warned = compiled.warnings().map(|warnings| warnings.to_string());
-        assert!(!read.about().is_empty(), "{} says nothing of itself", read.name());
+        assert!(
+            !read.about().is_empty(),
+            "{} says nothing of itself",
+            read.name()
+        );
         assert!(
             warned.as_deref().is_none_or(|text| text.contains("report")),
             "{warned:?}"

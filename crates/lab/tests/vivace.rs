@@ -55,7 +55,12 @@ fn it_follows_a_link_that_changes() {
 
 #[test]
 fn an_agent_that_hears_an_rtt_late_learns_more_slowly_and_the_same() {
-    let result = run("vivace", 20, LINK, "bulk = {}\n[steering]\nstaleness = \"20ms\"");
+    let result = run(
+        "vivace",
+        20,
+        LINK,
+        "bulk = {}\n[steering]\nstaleness = \"20ms\"",
+    );
     let mbit = goodput(&result, 0, 5.0, 20.0);
     assert!(mbit > 0.9 * PAYLOAD, "{mbit}");
 }

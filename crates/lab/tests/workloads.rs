@@ -100,7 +100,11 @@ fn everybody_is_in_the_figures() {
 
         // What the contender has is what its workloads have; shares are of all.
         let sum = bulk.totals.goodput_mbit + requests.totals.goodput_mbit;
-        assert!(near(c.figures.goodput_mbit, sum), "{} {sum}", c.figures.goodput_mbit);
+        assert!(
+            near(c.figures.goodput_mbit, sum),
+            "{} {sum}",
+            c.figures.goodput_mbit
+        );
         let shares: f64 = c.workloads.iter().map(|w| w.totals.share).sum();
         assert!(near(shares, 1.0), "{shares}");
         let all: f64 = c.workloads.iter().map(|w| w.totals.goodput_mbit).sum();
@@ -119,7 +123,14 @@ fn everybody_is_in_the_figures() {
             "{late:?}"
         );
         // Two connections, each with a reply of 30 kB every 40 ms or more.
-        let replies = requests.completions.as_ref().unwrap().classes.last().unwrap().flows;
+        let replies = requests
+            .completions
+            .as_ref()
+            .unwrap()
+            .classes
+            .last()
+            .unwrap()
+            .flows;
         assert!(
             (50..300).contains(&replies) && requests.totals.retransmissions.is_none(),
             "{requests:?}"
@@ -128,12 +139,27 @@ fn everybody_is_in_the_figures() {
         // Twelve bursts of one flow.
         let web_flows = web.completions.as_ref().unwrap();
         assert_eq!(web.totals.count, 12, "{web_flows:?}");
-        assert_eq!(web_flows.classes.last().unwrap().flows + web_flows.unfinished, 12);
-        assert!((3.0..4.01).contains(&noise.totals.goodput_mbit), "{noise:?}");
-        assert!(noise.totals.count == 0 && noise.totals.retransmissions.is_none() && noise.completions.is_none());
+        assert_eq!(
+            web_flows.classes.last().unwrap().flows + web_flows.unfinished,
+            12
+        );
+        assert!(
+            (3.0..4.01).contains(&noise.totals.goodput_mbit),
+            "{noise:?}"
+        );
+        assert!(
+            noise.totals.count == 0
+                && noise.totals.retransmissions.is_none()
+                && noise.completions.is_none()
+        );
 
         // By algorithm.
-        let algorithm = |name: Option<&str>| c.algorithms.iter().find(|a| a.algorithm.as_deref() == name).unwrap();
+        let algorithm = |name: Option<&str>| {
+            c.algorithms
+                .iter()
+                .find(|a| a.algorithm.as_deref() == name)
+                .unwrap()
+        };
         let shared = algorithm(cubic);
         let expected: Vec<&str> = match c.label.as_str() {
             "copa" => vec!["cross", "web"],
@@ -158,7 +184,10 @@ fn everybody_is_in_the_figures() {
                 w.name
             );
         }
-        assert_eq!((c.series.flow(2).len(), c.series.flow(3).len()), (1001, 501));
+        assert_eq!(
+            (c.series.flow(2).len(), c.series.flow(3).len()),
+            (1001, 501)
+        );
     }
 }
 
@@ -173,11 +202,17 @@ fn a_lone_workload_is_told_as_ever() {
     let result = simulate(&lone);
     let summary = files::summary(&result);
     for c in summary["contenders"].as_array().unwrap() {
-        assert!(c.get("workloads").is_none() && c.get("algorithms").is_none(), "{c}");
+        assert!(
+            c.get("workloads").is_none() && c.get("algorithms").is_none(),
+            "{c}"
+        );
     }
     assert_eq!(table::all(&result).len(), 1);
     let text = table::of_run(&result).text();
-    assert!(!text.contains("share") && text.lines().count() == 5, "{text}");
+    assert!(
+        !text.contains("share") && text.lines().count() == 5,
+        "{text}"
+    );
     let out = folder("lone-workload");
     files::write(&result, &out, &Provenance::default()).unwrap();
     assert!(!out.join("workloads.csv").exists() && !out.join("runs.csv").exists());
@@ -192,7 +227,10 @@ fn a_lone_workload_is_told_as_ever() {
 #[test]
 fn the_tables_have_a_row_for_everybody() {
     let result = simulate(MIXED);
-    let text: String = table::all(&result).iter().map(|table| table.text() + "\n").collect();
+    let text: String = table::all(&result)
+        .iter()
+        .map(|table| table.text() + "\n")
+        .collect();
     insta::assert_snapshot!(text);
 }
 
@@ -206,7 +244,8 @@ fn the_files_have_everybody() {
     let copa = &summary["contenders"][0];
     assert_eq!(copa["workloads"][1]["algorithm"], "native:cubic");
     assert!(
-        copa["workloads"][1]["goodput_mbit"].as_f64() > Some(1.0) && copa["workloads"][5].get("algorithm").is_none()
+        copa["workloads"][1]["goodput_mbit"].as_f64() > Some(1.0)
+            && copa["workloads"][5].get("algorithm").is_none()
     );
     assert_eq!(copa["algorithms"][1]["workloads"][1], "web");
     // What is written is what is read again.
@@ -216,7 +255,10 @@ fn the_files_have_everybody() {
         serde_json::from_value(whole).unwrap()
     };
     assert_eq!(again.contenders[0].workloads[0].name, "other");
-    assert_eq!(again.contenders[0].workloads[1..], result.contenders[0].workloads[1..]);
+    assert_eq!(
+        again.contenders[0].workloads[1..],
+        result.contenders[0].workloads[1..]
+    );
 
     let rows = read("workloads.csv");
     assert_eq!(rows.lines().count(), 1 + 2 * NAMES.len());
@@ -225,8 +267,17 @@ fn the_files_have_everybody() {
         "{rows}"
     );
     let flows = read("flows.csv");
-    assert!(flows.lines().next().unwrap().ends_with(",workload,algorithm"));
-    let whose: Vec<&str> = flows.lines().filter(|line| line.starts_with("copa,")).collect();
+    assert!(
+        flows
+            .lines()
+            .next()
+            .unwrap()
+            .ends_with(",workload,algorithm")
+    );
+    let whose: Vec<&str> = flows
+        .lines()
+        .filter(|line| line.starts_with("copa,"))
+        .collect();
     assert!(
         whose.len() == 4 && whose[1].ends_with(",bulk,copa") && whose[3].ends_with(",late,reno"),
         "{flows}"
@@ -246,7 +297,11 @@ fn the_files_have_everybody() {
 fn the_page_draws_everybody() {
     let result = simulate(MIXED);
     let page = page(&result);
-    fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/workloads.html"), &page).unwrap();
+    fs::write(
+        concat!(env!("CARGO_TARGET_TMPDIR"), "/workloads.html"),
+        &page,
+    )
+    .unwrap();
     for part in [
         "<h2>By algorithm and workload</h2>",
         "<td>&nbsp;&nbsp;cross: native:cubic</td>",
@@ -267,9 +322,18 @@ fn the_page_draws_everybody() {
         .filter_map(|part| part.split("</button>").next())
         .collect();
     let place = |name: &str| keys.iter().position(|key| *key == name);
-    assert!(place("copa") < place("bulk: copa") && place("bulk: copa") < place("noise: no control"));
-    assert_eq!(page.matches("aria-pressed=\"true\"><svg").count(), 2 + 2 * NAMES.len());
-    assert!(!page.contains("NaN") && page.len() < 2_000_000, "{} bytes", page.len());
+    assert!(
+        place("copa") < place("bulk: copa") && place("bulk: copa") < place("noise: no control")
+    );
+    assert_eq!(
+        page.matches("aria-pressed=\"true\"><svg").count(),
+        2 + 2 * NAMES.len()
+    );
+    assert!(
+        !page.contains("NaN") && page.len() < 2_000_000,
+        "{} bytes",
+        page.len()
+    );
 }
 
 #[test]
@@ -284,7 +348,11 @@ fn means_over_seeds_are_of_workloads_too() {
         assert_eq!((spread.interval, spread.seeds), (Interval::StudentT, 4));
         for w in &c.workloads {
             let spread = w.totals.spread.unwrap();
-            assert!(spread.seeds == 4 && spread.half.share > 0.0, "{}: {spread:?}", w.name);
+            assert!(
+                spread.seeds == 4 && spread.half.share > 0.0,
+                "{}: {spread:?}",
+                w.name
+            );
         }
         let own: f64 = c
             .workloads
@@ -292,10 +360,19 @@ fn means_over_seeds_are_of_workloads_too() {
             .filter(|w| w.compared)
             .map(|w| w.totals.goodput_mbit)
             .sum();
-        assert!(near(own, c.figures.goodput_mbit), "{own} {}", c.figures.goodput_mbit);
+        assert!(
+            near(own, c.figures.goodput_mbit),
+            "{own} {}",
+            c.figures.goodput_mbit
+        );
         // The flows that ended are all seeds'.
         let requests = &c.workloads[3];
-        let seeds = |seed: u64| c.series.workloads[3].completed.iter().any(|flow| flow.seed == seed);
+        let seeds = |seed: u64| {
+            c.series.workloads[3]
+                .completed
+                .iter()
+                .any(|flow| flow.seed == seed)
+        };
         assert!(requests.completions.is_some() && seeds(1) && seeds(4));
         assert_eq!(
             c.series.each.iter().map(|run| run.seed).collect::<Vec<_>>(),
@@ -304,7 +381,9 @@ fn means_over_seeds_are_of_workloads_too() {
     }
     let text = table::of_run(&result).text();
     assert!(
-        text.contains("mean of 4 seeds") && text.contains("± 95 %, Student's t") && text.contains(" ±"),
+        text.contains("mean of 4 seeds")
+            && text.contains("± 95 %, Student's t")
+            && text.contains(" ±"),
         "{text}"
     );
     assert!(
@@ -336,12 +415,25 @@ bulk = {}
 #[test]
 fn a_scenario_without_chance_says_so() {
     let result = simulate(&ALONE.replace("duration", "seeds = \"1..5\"\nduration"));
-    assert_eq!(result.note, "Nothing in it is random: all 5 seeds gave the same.");
+    assert_eq!(
+        result.note,
+        "Nothing in it is random: all 5 seeds gave the same."
+    );
     let text = table::of_run(&result).text();
-    assert!(text.contains("all 5 seeds alike") && !text.contains('±'), "{text}");
+    assert!(
+        text.contains("all 5 seeds alike") && !text.contains('±'),
+        "{text}"
+    );
     let page = page(&result);
-    assert!(page.contains("Nothing in it is random") && !page.contains("±0") && !page.contains("From run to run"));
-    assert_eq!(result.contenders[0].spread.unwrap().interval, Interval::Same);
+    assert!(
+        page.contains("Nothing in it is random")
+            && !page.contains("±0")
+            && !page.contains("From run to run")
+    );
+    assert_eq!(
+        result.contenders[0].spread.unwrap().interval,
+        Interval::Same
+    );
 }
 
 #[test]
@@ -352,18 +444,26 @@ fn two_seeds_have_a_range_and_no_interval() {
     let result = simulate(&two);
     let text = table::of_run(&result).text();
     assert!(
-        text.contains("mean of 2 seeds") && text.contains("(range of the two)") && !text.contains('±'),
+        text.contains("mean of 2 seeds")
+            && text.contains("(range of the two)")
+            && !text.contains('±'),
         "{text}"
     );
     let c = &result.contenders[0];
     let spread = c.spread.unwrap();
-    let (low, high) = (spread.low.unwrap().goodput_mbit, spread.high.unwrap().goodput_mbit);
+    let (low, high) = (
+        spread.low.unwrap().goodput_mbit,
+        spread.high.unwrap().goodput_mbit,
+    );
     assert!(
         low < high && near((low + high) / 2.0, c.figures.goodput_mbit),
         "{spread:?}"
     );
     assert!(
-        text.contains(&format!("{:.2} ({low:.2}–{high:.2})", c.figures.goodput_mbit)),
+        text.contains(&format!(
+            "{:.2} ({low:.2}–{high:.2})",
+            c.figures.goodput_mbit
+        )),
         "{text}"
     );
     assert!(

@@ -1,7 +1,10 @@
 //! How long compiling takes: the median over many runs, for a Reno and a BBR program.
 //!
 //! `cargo run --release -p ccplane-lang --example compile_speed`
-#![expect(clippy::disallowed_methods, reason = "it measures how long the compiler takes")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it measures how long the compiler takes"
+)]
 
 use std::hint::black_box;
 use std::time::Instant;

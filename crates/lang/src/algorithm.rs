@@ -101,13 +101,18 @@ impl TextAlgorithm {
         }
         let program = read.compiled()?;
         let sets = program.code().needs();
-        let steers =
-            Capabilities::CWND.missing_from(sets).is_empty() || Capabilities::PACING.missing_from(sets).is_empty();
+        let steers = Capabilities::CWND.missing_from(sets).is_empty()
+            || Capabilities::PACING.missing_from(sets).is_empty();
         if !steers && read.init.is_empty() {
             let what = "this algorithm never sets a window or a rate";
             problems.push(
-                Problem::new(Code::Value, read.header, what, "nothing in its program does")
-                    .help("set one, as in (:= Cwnd (+ Cwnd Ack.bytes_acked))"),
+                Problem::new(
+                    Code::Value,
+                    read.header,
+                    what,
+                    "nothing in its program does",
+                )
+                .help("set one, as in (:= Cwnd (+ Cwnd Ack.bytes_acked))"),
             );
             return Err(problems.into_diagnostics(source));
         }
@@ -117,7 +122,9 @@ impl TextAlgorithm {
     /// Whether a text begins with a header, right or wrong; without one it may be a program for an agent.
     pub fn is(source: &str) -> bool {
         let lines = source.lines().map(str::trim_start);
-        let first = lines.filter(|line| !line.is_empty() && !line.starts_with('#')).take(1);
+        let first = lines
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .take(1);
         let mut opened = first.filter_map(|line| line.strip_prefix('('));
         opened.any(|line| line.trim_start().starts_with("algorithm"))
     }
@@ -188,7 +195,11 @@ impl TextAlgorithm {
     }
 
     /// Problems of the program as those of the text; nothing where there are none.
-    fn moved<'p>(&self, woven: &Woven, found: impl Iterator<Item = &'p Problem>) -> Option<Diagnostics> {
+    fn moved<'p>(
+        &self,
+        woven: &Woven,
+        found: impl Iterator<Item = &'p Problem>,
+    ) -> Option<Diagnostics> {
         let mut problems = Problems::default();
         for problem in found {
             problems.push(problem.clone().moved(|span| woven.back(span)));
@@ -212,14 +223,20 @@ impl TextAlgorithm {
         );
         woven.text += &self.source[header.end..constants_at];
         for (parameter, value) in self.parameters.iter().zip(values) {
-            woven.add(&format!(" (const {} {value})", parameter.name), parameter.span);
+            woven.add(
+                &format!(" (const {} {value})", parameter.name),
+                parameter.span,
+            );
         }
         if self.begins() {
             woven.add(&format!(" ({BEGUN} false)"), self.header);
         }
         woven.text += &self.source[constants_at..init_at];
         if self.begins() {
-            woven.add(&format!(" (when (! {BEGUN}) (:= {BEGUN} true)"), self.header);
+            woven.add(
+                &format!(" (when (! {BEGUN}) (:= {BEGUN} true)"),
+                self.header,
+            );
             for (variable, value) in &self.init {
                 let text = &self.source[value.start as usize..value.end as usize];
                 // A comment at its end would hide what follows.
@@ -243,7 +260,8 @@ impl Woven {
     fn add(&mut self, part: &str, stands_for: Span) {
         let start = self.text.len();
         self.text += part;
-        self.parts.push((Span::new(start, self.text.len()), stands_for));
+        self.parts
+            .push((Span::new(start, self.text.len()), stands_for));
     }
 
     /// The place in the original.
@@ -276,7 +294,9 @@ impl TextParameter {
         let same = literal::measure(value) == literal::measure(&self.default);
         let inside = [&self.least, &self.most].map(|bound| magnitude(bound));
         match inside {
-            [Ok(least), Ok(most)] if same && at_most(least, given) && at_most(given, most) => Ok(value),
+            [Ok(least), Ok(most)] if same && at_most(least, given) && at_most(given, most) => {
+                Ok(value)
+            }
             _ => Err(bad(range)),
         }
     }
@@ -325,8 +345,10 @@ fn mask(source: &str, problems: &mut Problems) -> String {
     }
     if let Some(at) = quoted {
         let what = "a quoted text without its end";
-        problems
-            .push(Problem::new(Code::Syntax, Span::new(at, at + 1), what, "it begins here").help("close it with \""));
+        problems.push(
+            Problem::new(Code::Syntax, Span::new(at, at + 1), what, "it begins here")
+                .help("close it with \""),
+        );
     }
     out
 }
@@ -340,7 +362,12 @@ struct Reader<'a, 's> {
 impl Reader<'_, '_> {
     fn text(&mut self) -> Option<TextAlgorithm> {
         let mut top = self.forms.top();
-        let head = |at: u32| self.forms.children(at).next().map(|word| self.forms.get(word));
+        let head = |at: u32| {
+            self.forms
+                .children(at)
+                .next()
+                .map(|word| self.forms.get(word))
+        };
         let header = top
             .next()
             .filter(|at| head(*at).is_some_and(|word| self.forms.text(word) == "algorithm"));
@@ -386,9 +413,12 @@ impl Reader<'_, '_> {
             Some(name) if self.is_name(name) => self.forms.text(name).clone_into(&mut read.name),
             other => {
                 let at = other.map_or(span, |form| form.span);
-                let help = format!("a name has at most {LONGEST_NAME} of a-z, 0-9 and _, as in (algorithm mine …)");
-                self.problems
-                    .push(Problem::new(Code::Name, at, "the algorithm has no name", "here").help(help));
+                let help = format!(
+                    "a name has at most {LONGEST_NAME} of a-z, 0-9 and _, as in (algorithm mine …)"
+                );
+                self.problems.push(
+                    Problem::new(Code::Name, at, "the algorithm has no name", "here").help(help),
+                );
             }
         }
         for part in parts {
@@ -408,7 +438,11 @@ impl Reader<'_, '_> {
 
     fn part(&mut self, at: u32, read: &mut TextAlgorithm) {
         let form = self.forms.get(at);
-        let words: Vec<Form> = self.forms.children(at).map(|word| self.forms.get(word)).collect();
+        let words: Vec<Form> = self
+            .forms
+            .children(at)
+            .map(|word| self.forms.get(word))
+            .collect();
         let texts: Vec<&str> = words.iter().map(|word| self.forms.text(*word)).collect();
         let span = form.span;
         match texts.as_slice() {
@@ -480,10 +514,16 @@ impl Reader<'_, '_> {
                 }
             }
             _ => {
-                let help =
-                    "a header has (about \"…\"), (needs cwnd …), (param NAME DEFAULT LEAST MOST) and (init Cwnd VALUE)";
-                self.problems
-                    .push(Problem::new(Code::Syntax, span, "this is nothing that a header has", "here").help(help));
+                let help = "a header has (about \"…\"), (needs cwnd …), (param NAME DEFAULT LEAST MOST) and (init Cwnd VALUE)";
+                self.problems.push(
+                    Problem::new(
+                        Code::Syntax,
+                        span,
+                        "this is nothing that a header has",
+                        "here",
+                    )
+                    .help(help),
+                );
             }
         }
     }

@@ -57,11 +57,18 @@ impl Checker<'_, '_> {
     fn clause(&mut self, when: u32) -> Checked<()> {
         let form = self.forms.get(when);
         let mut parts = self.forms.children(when);
-        let head = parts.next().map(|head| self.forms.text(self.forms.get(head)));
+        let head = parts
+            .next()
+            .map(|head| self.forms.text(self.forms.get(head)));
         if head != Some("when") {
             let problem = match head {
-                Some("def") => Problem::new(Code::Syntax, form.span, "a second (def …)", "expected (when …)")
-                    .help("a program has one (def …), at its beginning"),
+                Some("def") => Problem::new(
+                    Code::Syntax,
+                    form.span,
+                    "a second (def …)",
+                    "expected (when …)",
+                )
+                .help("a program has one (def …), at its beginning"),
                 _ => Problem::new(
                     Code::Syntax,
                     first_line(form.span, self.forms),
@@ -110,7 +117,12 @@ impl Checker<'_, '_> {
         let Some(head) = parts.next() else {
             let text = self.forms.text(form);
             if matches!(text, "report" | "fallthrough" | "reset") {
-                let problem = Problem::new(Code::Syntax, form.span, "not a statement", "expected parentheses");
+                let problem = Problem::new(
+                    Code::Syntax,
+                    form.span,
+                    "not a statement",
+                    "expected parentheses",
+                );
                 return Err(self.note(problem.help(format!("write ({text})"))));
             }
             let problem = Problem::new(
@@ -209,7 +221,9 @@ impl Checker<'_, '_> {
 
     /// `(if condition then [else])` as a statement.
     fn branch(&mut self, form: Form, mut parts: Children<'_>, negated: bool) -> Checked<()> {
-        let (Some(cond), Some(then), otherwise, None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        let (Some(cond), Some(then), otherwise, None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
             let problem = Problem::new(
                 Code::Syntax,
                 form.span,
@@ -247,14 +261,24 @@ impl Checker<'_, '_> {
             } else {
                 "write (:= name value)"
             };
-            let problem = Problem::new(Code::Syntax, form.span, "not a bind", "expected a name and one value");
+            let problem = Problem::new(
+                Code::Syntax,
+                form.span,
+                "not a bind",
+                "expected a name and one value",
+            );
             return Err(self.note(problem.help(help)));
         };
         let target = self.forms.get(target);
         let name = self.forms.text(target);
         if target.kind != Kind::Word || literal::parse(name).is_some() {
-            let problem = Problem::new(Code::Syntax, target.span, "only a name can be set", "expected a name")
-                .help("write (:= name value)");
+            let problem = Problem::new(
+                Code::Syntax,
+                target.span,
+                "only a name can be set",
+                "expected a name",
+            )
+            .help("write (:= name value)");
             return Err(self.note(problem));
         }
         let value_form = self.forms.get(value);
@@ -266,7 +290,9 @@ impl Checker<'_, '_> {
             }) => (reg, ty),
             Some(_) => return Err(self.note(read_only(target.span, name))),
             None if name.starts_with("__") => return Err(self.note(reserved(target.span, name))),
-            None if name.starts_with("Report.") => return Err(self.note(self.undeclared_report(target.span, name))),
+            None if name.starts_with("Report.") => {
+                return Err(self.note(self.undeclared_report(target.span, name)));
+            }
             // Names that are bound were made local variables, as long as there was room.
             None => return Err(self.note(self.scope.too_many(target.span))),
         };
@@ -274,8 +300,8 @@ impl Checker<'_, '_> {
         let value = self.whole(value, value_form.span)?;
         let found = self.tree.node(value).ty;
         let settled = self.scope.settle(dst, found);
-        let number_into_flag =
-            (ty, found) == (Type::Bool, Type::Num) && !matches!(self.tree.constant(value), Some(0 | 1));
+        let number_into_flag = (ty, found) == (Type::Bool, Type::Num)
+            && !matches!(self.tree.constant(value), Some(0 | 1));
         if number_into_flag && !settled {
             let what = format!("`{name}` is true or false, this is a number");
             let problem = Problem::new(Code::Type, value_form.span, what, "expected a truth value")
@@ -320,8 +346,13 @@ impl Checker<'_, '_> {
             if let Some(near) = self.scope.nearest_writable(name) {
                 let what = format!("`{name}` is set but never read");
                 self.problems.push(
-                    Problem::new(Code::UnknownName, symbol.name, what, "a new variable of its own")
-                        .help(format!("did you mean `{near}`?")),
+                    Problem::new(
+                        Code::UnknownName,
+                        symbol.name,
+                        what,
+                        "a new variable of its own",
+                    )
+                    .help(format!("did you mean `{near}`?")),
                 );
             }
         }
@@ -353,8 +384,13 @@ pub(crate) fn reserved(span: Span, name: &str) -> Problem {
 /// The part of `span` up to the end of its first line.
 fn first_line(span: Span, forms: &Forms<'_>) -> Span {
     let text = &forms.source[span.start as usize..span.end as usize];
-    let end = text.find('\n').map_or(span.end, |at| span.start + at as u32);
-    Span { start: span.start, end }
+    let end = text
+        .find('\n')
+        .map_or(span.end, |at| span.start + at as u32);
+    Span {
+        start: span.start,
+        end,
+    }
 }
 
 /// Text for a hint; what is long is only hinted at.

@@ -14,7 +14,12 @@ use crate::tree::{Symbol, Type, builtin};
 const MAX_CONSTS: usize = 256;
 
 /// Reads `(def …)`; also whether `(fallthrough)` is the reference's, which holds for every later clause: `(compat libccp)`.
-pub(crate) fn read<'s>(forms: &Forms<'s>, def: u32, limits: &Limits, problems: &mut Problems) -> (Scope<'s>, bool) {
+pub(crate) fn read<'s>(
+    forms: &Forms<'s>,
+    def: u32,
+    limits: &Limits,
+    problems: &mut Problems,
+) -> (Scope<'s>, bool) {
     let declared = Vec::with_capacity(16);
     let mut reader = Reader {
         forms,
@@ -25,7 +30,12 @@ pub(crate) fn read<'s>(forms: &Forms<'s>, def: u32, limits: &Limits, problems: &
         sticky: false,
     };
     reader.definitions(def);
-    let scope = Scope::new(forms.source, limits.max_vars, &reader.declared, reader.consts);
+    let scope = Scope::new(
+        forms.source,
+        limits.max_vars,
+        &reader.declared,
+        reader.consts,
+    );
     (scope, reader.sticky)
 }
 
@@ -44,9 +54,15 @@ impl<'s> Reader<'_, 's> {
         for child in self.forms.children(def).skip(1) {
             let form = self.forms.get(child);
             let mut parts = self.forms.children(child);
-            let head = parts.next().map_or("", |head| self.forms.text(self.forms.get(head)));
+            let head = parts
+                .next()
+                .map_or("", |head| self.forms.text(self.forms.get(head)));
             match head {
-                "Report" if parts.clone().all(|part| self.forms.get(part).kind == Kind::List) => {
+                "Report"
+                    if parts
+                        .clone()
+                        .all(|part| self.forms.get(part).kind == Kind::List) =>
+                {
                     if let Some(first) = block.replace(form) {
                         let what = "more than one (Report …) block";
                         self.problems.push(
@@ -91,8 +107,12 @@ impl<'s> Reader<'_, 's> {
                     (_, true) => format!("more than {MAX_CONSTS} constants"),
                     _ => return,
                 };
-                self.problems
-                    .push(Problem::new(Code::Limit, form.span, what, "too many are declared here"));
+                self.problems.push(Problem::new(
+                    Code::Limit,
+                    form.span,
+                    what,
+                    "too many are declared here",
+                ));
                 return;
             }
         }
@@ -118,15 +138,23 @@ impl<'s> Reader<'_, 's> {
         let text = self.declarable(name)?;
         let (report, span) = match text.strip_prefix("Report.") {
             Some(_) if in_block => {
-                let problem = Problem::new(Code::Name, name.span, "`Report.` twice", "remove the prefix")
-                    .help("inside (Report …) a name stands without `Report.`");
+                let problem = Problem::new(
+                    Code::Name,
+                    name.span,
+                    "`Report.` twice",
+                    "remove the prefix",
+                )
+                .help("inside (Report …) a name stands without `Report.`");
                 return Err(self.problems.push(problem));
             }
             Some("") => {
                 let what = "a report variable without a name";
-                return Err(self
-                    .problems
-                    .push(Problem::new(Code::Name, name.span, what, "a name must follow")));
+                return Err(self.problems.push(Problem::new(
+                    Code::Name,
+                    name.span,
+                    what,
+                    "a name must follow",
+                )));
             }
             Some(_) => (
                 true,
@@ -146,7 +174,11 @@ impl<'s> Reader<'_, 's> {
                 (Type::Num, 0)
             }
         };
-        let kind = if report { VarKind::Report } else { VarKind::Control };
+        let kind = if report {
+            VarKind::Report
+        } else {
+            VarKind::Control
+        };
         let symbol = Symbol {
             name: span,
             report,
@@ -154,7 +186,14 @@ impl<'s> Reader<'_, 's> {
             open: false,
             reg: 0,
         };
-        self.declared.push((symbol, Var { kind, volatile, init }));
+        self.declared.push((
+            symbol,
+            Var {
+                kind,
+                volatile,
+                init,
+            },
+        ));
         Ok(())
     }
 
@@ -180,7 +219,11 @@ impl<'s> Reader<'_, 's> {
 
     /// `(const NAME literal)`
     fn constant(&mut self, list: u32) -> Checked<()> {
-        let mut parts = self.forms.children(list).skip(1).map(|part| self.forms.get(part));
+        let mut parts = self
+            .forms
+            .children(list)
+            .skip(1)
+            .map(|part| self.forms.get(part));
         let (Some(name), Some(value)) = (parts.next(), parts.next()) else {
             return Err(self.problems.push(self.not_a_declaration(list)));
         };
@@ -234,16 +277,24 @@ impl<'s> Reader<'_, 's> {
             .declared
             .iter()
             .find(|(symbol, _)| symbol.report == report && self.text(symbol.name) == text);
-        let constant = self.consts.iter().find(|(name, _)| !report && self.text(*name) == text);
+        let constant = self
+            .consts
+            .iter()
+            .find(|(name, _)| !report && self.text(*name) == text);
         let Some(first) = variable
             .map(|(symbol, _)| symbol.name)
             .or(constant.map(|(name, _)| *name))
         else {
             return Ok(());
         };
-        let problem = Problem::new(Code::Name, span, format!("`{text}` is declared twice"), "again here")
-            .also(first, "first here")
-            .help("rename or remove one");
+        let problem = Problem::new(
+            Code::Name,
+            span,
+            format!("`{text}` is declared twice"),
+            "again here",
+        )
+        .also(first, "first here")
+        .help("rename or remove one");
         Err(self.problems.push(problem))
     }
 
@@ -253,9 +304,15 @@ impl<'s> Reader<'_, 's> {
         let text = self.forms.text(form);
         let problem = match literal::parse(text).filter(|_| form.kind == Kind::Word) {
             Some(Ok(value)) => return value,
-            Some(Err(why)) => Problem::new(Code::Value, form.span, why.what, "in this number").help(why.fix),
+            Some(Err(why)) => {
+                Problem::new(Code::Value, form.span, why.what, "in this number").help(why.fix)
+            }
             None => {
-                if let Some((_, value)) = self.consts.iter().find(|(name, _)| self.text(*name) == text) {
+                if let Some((_, value)) = self
+                    .consts
+                    .iter()
+                    .find(|(name, _)| self.text(*name) == text)
+                {
                     return *value;
                 }
                 Problem::new(Code::Value, form.span, "not an initial value", "expected a literal").help(

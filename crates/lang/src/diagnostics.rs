@@ -63,9 +63,13 @@ impl Code {
     /// Whether a program with it is a program all the same.
     pub fn is_warning(self) -> bool {
         match self {
-            Code::Syntax | Code::UnknownName | Code::Name | Code::Type | Code::ReadOnly | Code::Value | Code::Limit => {
-                false
-            }
+            Code::Syntax
+            | Code::UnknownName
+            | Code::Name
+            | Code::Type
+            | Code::ReadOnly
+            | Code::Value
+            | Code::Limit => false,
             Code::Unreachable
             | Code::NeverReports
             | Code::Infinite
@@ -109,7 +113,12 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(crate) fn new(code: Code, span: Span, message: impl Into<String>, label: impl Into<String>) -> Problem {
+    pub(crate) fn new(
+        code: Code,
+        span: Span,
+        message: impl Into<String>,
+        label: impl Into<String>,
+    ) -> Problem {
         Problem {
             code,
             span,
@@ -177,7 +186,11 @@ impl Problem {
     fn locate(&mut self, source: &str) {
         let before = &source[..(self.span.start as usize).min(source.len())];
         self.line = before.matches('\n').count() + 1;
-        self.column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1;
+        self.column = before
+            .rsplit('\n')
+            .next()
+            .map_or(0, |line| line.chars().count())
+            + 1;
     }
 }
 

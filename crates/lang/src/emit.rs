@@ -46,7 +46,9 @@ pub(crate) fn emit(tree: &Tree) -> Result<Code, TooDeep> {
         let guard_start = emitter.instrs.len();
         let flag = emitter.guard(clause.guard).map_err(too_deep)?;
         let body_start = emitter.instrs.len();
-        let (body, may_continue) = emitter.body(clause.body_start, clause.body_end).map_err(too_deep)?;
+        let (body, may_continue) = emitter
+            .body(clause.body_start, clause.body_end)
+            .map_err(too_deep)?;
         let body_end = emitter.instrs.len();
         worst.clause(body_start - guard_start, body, may_continue);
         guards += body_start - guard_start;
@@ -218,7 +220,13 @@ impl Emitter<'_> {
         Ok((worst, may_continue))
     }
 
-    fn branch(&mut self, cond: Id, then: u32, then_end: u32, else_end: u32) -> Emitted<(usize, bool)> {
+    fn branch(
+        &mut self,
+        cond: Id,
+        then: u32,
+        then_end: u32,
+        else_end: u32,
+    ) -> Emitted<(usize, bool)> {
         let before = self.instrs.len();
         let cond = match self.tree.constant(cond) {
             Some(0) => return self.body(then_end, else_end),
@@ -249,7 +257,10 @@ impl Emitter<'_> {
         self.release(cond);
         let (else_most, else_continues) = self.body(then_end, else_end)?;
         self.land(skip);
-        Ok((head + 2 + then_most.max(else_most), then_continues || else_continues))
+        Ok((
+            head + 2 + then_most.max(else_most),
+            then_continues || else_continues,
+        ))
     }
 
     /// The one assignment that a branch consists of, where its value needs no instruction of its own.

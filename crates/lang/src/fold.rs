@@ -34,7 +34,9 @@ pub(crate) fn exact(num: u128, den: u128) -> Result<Literal, NoValue> {
         return Err(BY_ZERO);
     }
     if num.is_multiple_of(den) {
-        return u64::try_from(num / den).map(Literal::Num).map_err(|_| TOO_LARGE);
+        return u64::try_from(num / den)
+            .map(Literal::Num)
+            .map_err(|_| TOO_LARGE);
     }
     Ratio::new(num, den).map(Literal::Ratio).ok_or(TOO_FINE)
 }
@@ -105,9 +107,11 @@ impl Fold {
         match (self.why, self.ratio) {
             (Some(why), _) => Err(why),
             (None, None) => Ok(self.value.map(Literal::Num)),
-            (None, Some(Ratio { num, den })) => {
-                exact(u128::from(num) * u128::from(self.value.unwrap_or(1)), den.into()).map(Some)
-            }
+            (None, Some(Ratio { num, den })) => exact(
+                u128::from(num) * u128::from(self.value.unwrap_or(1)),
+                den.into(),
+            )
+            .map(Some),
         }
     }
 }

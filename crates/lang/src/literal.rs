@@ -33,13 +33,18 @@ pub(crate) struct BadLiteral {
 }
 
 fn bad(what: &'static str, fix: impl Into<String>) -> BadLiteral {
-    BadLiteral { what, fix: fix.into() }
+    BadLiteral {
+        what,
+        fix: fix.into(),
+    }
 }
 
 /// The literal that `word` is, if it is not a name.
 pub(crate) fn parse(word: &str) -> Option<Result<Literal, BadLiteral>> {
     let first = word.as_bytes().first()?;
-    if first.is_ascii_digit() || (*first == b'.' && word.as_bytes().get(1).is_some_and(u8::is_ascii_digit)) {
+    if first.is_ascii_digit()
+        || (*first == b'.' && word.as_bytes().get(1).is_some_and(u8::is_ascii_digit))
+    {
         return Some(number(word));
     }
     match word {
@@ -67,7 +72,9 @@ pub(crate) fn measure(word: &str) -> Option<Measure> {
         .as_bytes()
         .first()
         .is_some_and(|b| b.is_ascii_digit() || *b == b'.');
-    let bare = word.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'/');
+    let bare = word
+        .bytes()
+        .all(|b| b.is_ascii_digit() || b == b'.' || b == b'/');
     if !begins || bare {
         return None;
     }
@@ -112,7 +119,10 @@ fn whole(digits: &str) -> Result<u64, BadLiteral> {
 
 fn ratio(num: u128, den: u128) -> Result<Literal, BadLiteral> {
     if den == 0 {
-        return Err(bad("division by zero", "a ratio needs a denominator above 0"));
+        return Err(bad(
+            "division by zero",
+            "a ratio needs a denominator above 0",
+        ));
     }
     Ratio::new(num, den).map(Literal::Ratio).ok_or_else(|| {
         bad(
@@ -146,7 +156,12 @@ fn decimal(word: &str) -> Result<Literal, BadLiteral> {
         .and_then(|places| 10u128.checked_pow(places));
     ratio(
         num,
-        den.ok_or_else(|| bad("too many digits for a ratio", "keep to 9 significant digits"))?,
+        den.ok_or_else(|| {
+            bad(
+                "too many digits for a ratio",
+                "keep to 9 significant digits",
+            )
+        })?,
     )
 }
 
@@ -159,7 +174,10 @@ fn with_unit(word: &str, unit: &str) -> Result<u64, BadLiteral> {
     }
     if let Ok(time) = word.parse::<Duration>() {
         if time.as_nanos() % 1_000 != 0 {
-            return Err(bad("times in a program are whole microseconds", "round it to µs"));
+            return Err(bad(
+                "times in a program are whole microseconds",
+                "round it to µs",
+            ));
         }
         return Ok(time.as_micros());
     }

@@ -95,19 +95,30 @@ impl Checker<'_, '_> {
         match shape {
             Shape::Chain(op) => self.chain(form, name, parts, op, Type::Num),
             Shape::Logic(op) => self.chain(form, name, parts, op, Type::Bool),
-            Shape::Pair(op) | Shape::Compare(op) | Shape::Same(op) => self.pair(form, name, parts, shape, op),
+            Shape::Pair(op) | Shape::Compare(op) | Shape::Same(op) => {
+                self.pair(form, name, parts, shape, op)
+            }
             Shape::Not => {
                 let [operand] = self.operands(form, name, parts)?;
                 let operand = self.condition(operand)?;
                 Ok(self.tree.not(operand))
             }
             Shape::If | Shape::NotIf => self.choose(form, name, parts, shape == Shape::NotIf),
-            Shape::Ewma => Err(self.note(needs_variable(form.span, name, "(:= x (ewma 0.875 sample))"))),
+            Shape::Ewma => Err(self.note(needs_variable(
+                form.span,
+                name,
+                "(:= x (ewma 0.875 sample))",
+            ))),
         }
     }
 
     /// Exactly N operands.
-    pub fn operands<const N: usize>(&mut self, form: Form, name: &str, mut parts: Children<'_>) -> Checked<[u32; N]> {
+    pub fn operands<const N: usize>(
+        &mut self,
+        form: Form,
+        name: &str,
+        mut parts: Children<'_>,
+    ) -> Checked<[u32; N]> {
         let found = parts.clone().count();
         if found != N {
             return Err(self.wrong_count(form, name, N, found));
@@ -134,7 +145,14 @@ impl Checker<'_, '_> {
     }
 
     /// `+ * max min && ||`, of two or more operands.
-    fn chain(&mut self, form: Form, name: &str, parts: Children<'_>, op: Op, ty: Type) -> Checked<Id> {
+    fn chain(
+        &mut self,
+        form: Form,
+        name: &str,
+        parts: Children<'_>,
+        op: Op,
+        ty: Type,
+    ) -> Checked<Id> {
         if parts.clone().nth(1).is_none() {
             let what = format!("`{name}` takes at least two operands");
             let problem = Problem::new(Code::Syntax, form.span, what, "too few operands");
@@ -157,7 +175,9 @@ impl Checker<'_, '_> {
                 }
             };
             match self.tree.node(operand).expr {
-                Expr::Ratio(_) if op != Op::Mul => failed = Some(self.note(not_whole(self.forms.get(part).span))),
+                Expr::Ratio(_) if op != Op::Mul => {
+                    failed = Some(self.note(not_whole(self.forms.get(part).span)))
+                }
                 Expr::Ratio(ratio) => fold.ratio(ratio),
                 Expr::Num(value) => fold.num(value),
                 Expr::Bool(value) => fold.num(u64::from(value)),
@@ -174,7 +194,9 @@ impl Checker<'_, '_> {
         Ok(match (rest, constant) {
             (Some(rest), None) => rest,
             (Some(rest), Some(constant)) => self.with_constant(op, rest, constant),
-            (None, constant) if ty == Type::Bool => self.literal(Literal::Bool(constant == Some(Literal::Num(1)))),
+            (None, constant) if ty == Type::Bool => {
+                self.literal(Literal::Bool(constant == Some(Literal::Num(1))))
+            }
             (None, constant) => self.literal(constant.unwrap_or(Literal::Num(0))),
         })
     }
@@ -208,11 +230,26 @@ impl Checker<'_, '_> {
 
     #[cold]
     fn overflow(&mut self, span: Span, why: fold::NoValue) -> Noted {
-        self.note(Problem::new(Code::Value, span, why.what, "this is known before the program runs").help(why.fix))
+        self.note(
+            Problem::new(
+                Code::Value,
+                span,
+                why.what,
+                "this is known before the program runs",
+            )
+            .help(why.fix),
+        )
     }
 
     /// `- / diff wrapped_max` and comparisons.
-    fn pair(&mut self, form: Form, name: &str, parts: Children<'_>, shape: Shape, op: Op) -> Checked<Id> {
+    fn pair(
+        &mut self,
+        form: Form,
+        name: &str,
+        parts: Children<'_>,
+        shape: Shape,
+        op: Op,
+    ) -> Checked<Id> {
         let [left_at, right_at] = self.operands(form, name, parts)?;
         let (left, right) = (self.value(left_at), self.value(right_at));
         let (mut left, mut right) = (left?, right?);
@@ -227,7 +264,9 @@ impl Checker<'_, '_> {
             );
             (left, right) = (checked.0?, checked.1?);
         }
-        if matches!(self.tree.node(left).expr, Expr::Ratio(_)) || matches!(self.tree.node(right).expr, Expr::Ratio(_)) {
+        if matches!(self.tree.node(left).expr, Expr::Ratio(_))
+            || matches!(self.tree.node(right).expr, Expr::Ratio(_))
+        {
             return self.divide(op, (left, left_form.span), (right, right_form.span), form);
         }
         let ty = if let Shape::Pair(_) = shape {
@@ -288,14 +327,28 @@ impl Checker<'_, '_> {
     }
 
     /// `(if c a b)` as a value.
-    fn choose(&mut self, form: Form, name: &str, parts: Children<'_>, negated: bool) -> Checked<Id> {
+    fn choose(
+        &mut self,
+        form: Form,
+        name: &str,
+        parts: Children<'_>,
+        negated: bool,
+    ) -> Checked<Id> {
         if parts.clone().count() == 2 {
-            return Err(self.note(needs_variable(form.span, name, "(:= x (if condition value))")));
+            return Err(self.note(needs_variable(
+                form.span,
+                name,
+                "(:= x (if condition value))",
+            )));
         }
         let [cond, a, b] = self.operands(form, name, parts)?;
         let (a_form, b_form) = (self.forms.get(a), self.forms.get(b));
         let (cond, a, b) = (self.condition(cond), self.value(a), self.value(b));
-        let (cond, a, b) = (cond?, self.whole(a?, a_form.span)?, self.whole(b?, b_form.span)?);
+        let (cond, a, b) = (
+            cond?,
+            self.whole(a?, a_form.span)?,
+            self.whole(b?, b_form.span)?,
+        );
         let ty = self.tree.node(a).ty;
         let b = self.expect(b, ty, b_form)?;
         let (a, b) = if negated { (b, a) } else { (a, b) };
@@ -307,7 +360,8 @@ impl Checker<'_, '_> {
 }
 
 fn needs_variable(span: Span, name: &str, example: &str) -> Problem {
-    let what = format!("this `{name}` keeps what a variable held, so it stands directly right of :=");
+    let what =
+        format!("this `{name}` keeps what a variable held, so it stands directly right of :=");
     let help = match name {
         "ewma" => format!("write {example} and then use x"),
         _ => format!("write {example}, or give it an else: ({name} condition value otherwise)"),

@@ -192,7 +192,9 @@ impl TreeView<'_> {
     /// One with a constant inside stays nested: constants of one chain are gathered.
     fn left(&self, f: &mut Formatter<'_>, op: Op, id: Id) -> fmt::Result {
         match self.node(id).expr {
-            Expr::Binary(inner, a, b) if inner == op && chains(op) && self.0.tree.constant(b).is_none() => {
+            Expr::Binary(inner, a, b)
+                if inner == op && chains(op) && self.0.tree.constant(b).is_none() =>
+            {
                 self.left(f, op, a)?;
                 f.write_char(' ')?;
                 self.expr(f, b)
@@ -276,7 +278,11 @@ impl Bytecode<'_> {
             imm,
         } = *instr;
         let (dst, a) = (Name(self.0, dst), Name(self.0, a));
-        let second: &dyn Display = if has_imm { &Number(imm) } else { &Name(self.0, b) };
+        let second: &dyn Display = if has_imm {
+            &Number(imm)
+        } else {
+            &Name(self.0, b)
+        };
         let (num, den) = (imm >> 32, imm & 0xffff_ffff);
         write!(f, "{at:4}  ")?;
         match op {
@@ -289,7 +295,9 @@ impl Bytecode<'_> {
             Op::Ewma => writeln!(f, "{dst} = ewma {num}/{den} {}", Name(self.0, b)),
             Op::EwmaVar => writeln!(f, "{dst} = ewma {a}/10 {second}"),
             Op::SkipIfZero => writeln!(f, "skip to {} if ! {a}", u64::from(at) + 1 + imm),
-            Op::Diff | Op::Max | Op::Min | Op::MaxWrap => writeln!(f, "{dst} = {} {a} {second}", sign(op)),
+            Op::Diff | Op::Max | Op::Min | Op::MaxWrap => {
+                writeln!(f, "{dst} = {} {a} {second}", sign(op))
+            }
             _ => writeln!(f, "{dst} = {a} {} {second}", sign(op)),
         }
     }

@@ -34,7 +34,11 @@ pub struct Program {
     cost: Cost,
 }
 
-pub(crate) fn build(forms: &Forms<'_>, limits: &Limits, problems: &mut Problems) -> Option<Program> {
+pub(crate) fn build(
+    forms: &Forms<'_>,
+    limits: &Limits,
+    problems: &mut Problems,
+) -> Option<Program> {
     let mut top = forms.top();
     let def = top.next();
     let is_def = |index| {
@@ -112,11 +116,19 @@ pub(crate) fn build(forms: &Forms<'_>, limits: &Limits, problems: &mut Problems)
             return None;
         }
     };
-    let guards_again = if checked.uses_timers() { code.guards } else { 0 };
+    let guards_again = if checked.uses_timers() {
+        code.guards
+    } else {
+        0
+    };
     let cost = Cost {
         instrs: checked.instrs().len(),
         // With the reference's fallthrough any clause may be run after any other.
-        instrs_worst: if sticky { checked.instrs().len() } else { code.worst } + guards_again,
+        instrs_worst: if sticky {
+            checked.instrs().len()
+        } else {
+            code.worst
+        } + guards_again,
         vars: checked.vars().len(),
     };
     let source = forms.source.into();
@@ -138,17 +150,31 @@ fn fits(limits: &Limits, code: &emit::Code, tree: &Tree, problems: &mut Problems
             .iter()
             .take_while(|clause| ends(clause) <= limits.max_instrs)
             .count();
-        ("instructions", code.instrs.len(), limits.max_instrs, fitting)
+        (
+            "instructions",
+            code.instrs.len(),
+            limits.max_instrs,
+            fitting,
+        )
     } else if code.clauses.len() > limits.max_clauses {
-        ("clauses", code.clauses.len(), limits.max_clauses, limits.max_clauses)
+        (
+            "clauses",
+            code.clauses.len(),
+            limits.max_clauses,
+            limits.max_clauses,
+        )
     } else {
         return true;
     };
-    let span = tree.clauses.get(fitting).map_or(Span::new(0, 0), |clause| clause.span);
+    let span = tree
+        .clauses
+        .get(fitting)
+        .map_or(Span::new(0, 0), |clause| clause.span);
     let what = format!("{found} {what}, but the datapath takes {most}");
     problems.push(
-        Problem::new(Code::Limit, span, what, "too many from here on")
-            .help("split the work between programs: the agent can change a flow's program at any time"),
+        Problem::new(Code::Limit, span, what, "too many from here on").help(
+            "split the work between programs: the agent can change a flow's program at any time",
+        ),
     );
     false
 }

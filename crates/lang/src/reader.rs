@@ -77,8 +77,13 @@ impl<'s> Forms<'s> {
                     if open.len() == MAX_DEPTH {
                         let what = format!("nested more than {MAX_DEPTH} deep");
                         problems.push(
-                            Problem::new(Code::Limit, Span::new(start, at), what, "one level too many")
-                                .help("name intermediate values with (:= name …)"),
+                            Problem::new(
+                                Code::Limit,
+                                Span::new(start, at),
+                                what,
+                                "one level too many",
+                            )
+                            .help("name intermediate values with (:= name …)"),
                         );
                         break;
                     }
@@ -102,7 +107,11 @@ impl<'s> Forms<'s> {
                     kind
                 }
                 Class::Other => {
-                    let end = start + self.source[start..].chars().next().map_or(1, char::len_utf8);
+                    let end = start
+                        + self.source[start..]
+                            .chars()
+                            .next()
+                            .map_or(1, char::len_utf8);
                     at = end;
                     problems.push(
                         Problem::new(
@@ -128,7 +137,12 @@ impl<'s> Forms<'s> {
 
     #[cold]
     fn surplus(&self, span: Span, problems: &mut Problems) {
-        let problem = Problem::new(Code::Syntax, span, "a `)` without its `(`", "nothing is open here");
+        let problem = Problem::new(
+            Code::Syntax,
+            span,
+            "a `)` without its `(`",
+            "nothing is open here",
+        );
         problems.push(problem.help("remove it, or look for a `)` too many before it"));
     }
 
@@ -166,7 +180,9 @@ impl<'s> Forms<'s> {
     /// The first `(when` inside the list, where none can stand.
     fn nested_clause(&self, list: u32) -> Option<Span> {
         let inside = list as usize + 2..self.list.len();
-        let when = |&at: &usize| self.text(self.list[at]) == "when" && self.list[at - 1].kind == Kind::List;
+        let when = |&at: &usize| {
+            self.text(self.list[at]) == "when" && self.list[at - 1].kind == Kind::List
+        };
         inside.into_iter().find(when).map(|at| Span {
             start: self.list[at - 1].span.start,
             end: self.list[at].span.end,
@@ -202,7 +218,11 @@ impl<'s> Forms<'s> {
     /// The forms inside a list.
     pub fn children(&self, list: u32) -> Children<'_> {
         let form = self.get(list);
-        let at = if form.kind == Kind::List { list + 1 } else { form.next };
+        let at = if form.kind == Kind::List {
+            list + 1
+        } else {
+            form.next
+        };
         Children {
             list: &self.list,
             at,
@@ -253,9 +273,8 @@ const CLASS: [Class; 256] = {
             b'(' => Class::Open,
             b')' => Class::Close,
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' => Class::Word,
-            b'+' | b'-' | b'*' | b'/' | b'<' | b'>' | b'=' | b'!' | b'&' | b'|' | b':' | b'%' | b'^' | b'~' => {
-                Class::Sign
-            }
+            b'+' | b'-' | b'*' | b'/' | b'<' | b'>' | b'=' | b'!' | b'&' | b'|' | b':' | b'%'
+            | b'^' | b'~' => Class::Sign,
             _ => Class::Other,
         };
         byte += 1;
@@ -273,8 +292,15 @@ fn word_end(bytes: &[u8], start: usize) -> usize {
     while is_word(bytes.get(at)) {
         at += 1;
     }
-    let digits = |range: core::ops::Range<usize>| bytes.get(range).is_some_and(|d| d.iter().all(u8::is_ascii_digit));
-    if bytes.get(at) == Some(&b'/') && bytes.get(at + 1).is_some_and(u8::is_ascii_digit) && digits(start..at) {
+    let digits = |range: core::ops::Range<usize>| {
+        bytes
+            .get(range)
+            .is_some_and(|d| d.iter().all(u8::is_ascii_digit))
+    };
+    if bytes.get(at) == Some(&b'/')
+        && bytes.get(at + 1).is_some_and(u8::is_ascii_digit)
+        && digits(start..at)
+    {
         at += 1;
         while is_word(bytes.get(at)) {
             at += 1;

@@ -41,7 +41,11 @@ impl<'s> Scope<'s> {
             Vec::with_capacity(declared.len() + 4),
         );
         for kind in [VarKind::Report, VarKind::Control] {
-            for &(symbol, var) in declared.iter().filter(|(_, var)| var.kind == kind).take(max_vars) {
+            for &(symbol, var) in declared
+                .iter()
+                .filter(|(_, var)| var.kind == kind)
+                .take(max_vars)
+            {
                 let reg = reg::VARS + vars.len() as u8;
                 symbols.push(Symbol { reg, ..symbol });
                 vars.push(var);
@@ -79,7 +83,11 @@ impl<'s> Scope<'s> {
                 });
             }
         }
-        if let Some((_, value)) = self.consts.iter().find(|(span, _)| self.text(*span) == name) {
+        if let Some((_, value)) = self
+            .consts
+            .iter()
+            .find(|(span, _)| self.text(*span) == name)
+        {
             return Some(Meaning::Const(*value));
         }
         builtin(name).map(|found| Meaning::Reg {
@@ -96,7 +104,10 @@ impl<'s> Scope<'s> {
         for (head, form) in forms.all() {
             let binds = opened && matches!(forms.text(form), ":=" | "bind");
             opened = form.kind == Kind::List;
-            let Some(target) = forms.at(head + 1).filter(|target| binds && target.kind == Kind::Word) else {
+            let Some(target) = forms
+                .at(head + 1)
+                .filter(|target| binds && target.kind == Kind::Word)
+            else {
                 continue;
             };
             let name = forms.text(target);
@@ -125,15 +136,23 @@ impl<'s> Scope<'s> {
 
     /// There is no room for another local.
     pub fn too_many(&self, name: Span) -> Problem {
-        let what = format!("more than the {} variables that the datapath takes", self.max_vars);
+        let what = format!(
+            "more than the {} variables that the datapath takes",
+            self.max_vars
+        );
         Problem::new(Code::Limit, name, what, "this one is too many")
             .help("locals count too; use one name again where its old value is no longer needed")
     }
 
     /// Gives a local the type of the first value that it is bound to; false where the type was settled before.
     pub fn settle(&mut self, reg: u8, ty: Type) -> bool {
-        let symbol = self.symbols.iter_mut().find(|symbol| symbol.reg == reg && symbol.open);
-        symbol.map(|symbol| (symbol.ty, symbol.open) = (ty, false)).is_some()
+        let symbol = self
+            .symbols
+            .iter_mut()
+            .find(|symbol| symbol.reg == reg && symbol.open);
+        symbol
+            .map(|symbol| (symbol.ty, symbol.open) = (ty, false))
+            .is_some()
     }
 
     /// What can be set and has nearly this name.
@@ -160,7 +179,10 @@ impl<'s> Scope<'s> {
     /// The known name that `wrong` was probably meant to be.
     pub fn nearest(&self, wrong: &str) -> Option<String> {
         let own = self.symbols.iter().map(|symbol| self.full_name(symbol));
-        let consts = self.consts.iter().map(|(span, _)| self.text(*span).to_owned());
+        let consts = self
+            .consts
+            .iter()
+            .map(|(span, _)| self.text(*span).to_owned());
         let literals = ["true", "false", "+infinity"].map(str::to_owned);
         let known: Vec<String> = own
             .chain(consts)
@@ -172,7 +194,10 @@ impl<'s> Scope<'s> {
 }
 
 /// The candidate closest to `wrong`, if one is close: by edits, or equal after the last `.`
-pub(crate) fn nearest<'c>(wrong: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+pub(crate) fn nearest<'c>(
+    wrong: &str,
+    candidates: impl Iterator<Item = &'c str>,
+) -> Option<&'c str> {
     let wrong_tail = wrong.rsplit('.').next().unwrap_or(wrong);
     // Short names are close to everything.
     let allowed = (wrong.len() / 4).min(3);
@@ -181,7 +206,8 @@ pub(crate) fn nearest<'c>(wrong: &str, candidates: impl Iterator<Item = &'c str>
             let tail = candidate.rsplit('.').next().unwrap_or(candidate);
             // `Flow.srtt` is short for `Flow.srtt_us`.
             let longer = |rest: &str| rest.starts_with('_') && wrong.contains('.');
-            let by_tail = if tail.eq_ignore_ascii_case(wrong_tail) || candidate.strip_prefix(wrong).is_some_and(longer)
+            let by_tail = if tail.eq_ignore_ascii_case(wrong_tail)
+                || candidate.strip_prefix(wrong).is_some_and(longer)
             {
                 0
             } else {

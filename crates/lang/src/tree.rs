@@ -153,7 +153,9 @@ impl Tree {
         1 + match expr {
             Expr::Num(_) | Expr::Bool(_) | Expr::Ratio(_) | Expr::Reg(_) => return 0,
             Expr::Not(a) | Expr::Scale(a, _) | Expr::Ewma(_, a) => of(a),
-            Expr::Binary(_, a, b) | Expr::If(a, b) | Expr::NotIf(a, b) | Expr::EwmaVar(a, b) => of(a).max(of(b)),
+            Expr::Binary(_, a, b) | Expr::If(a, b) | Expr::NotIf(a, b) | Expr::EwmaVar(a, b) => {
+                of(a).max(of(b))
+            }
             Expr::Choose(c, a, b) => of(c).max(of(a)).max(of(b)),
         }
     }
@@ -183,7 +185,9 @@ impl Tree {
             Expr::Choose(c, a, b) => {
                 let mut needs = [of(c), of(a), of(b)];
                 needs.sort_unstable();
-                needs[2].max(needs[1].saturating_add(1)).max(needs[0].saturating_add(2))
+                needs[2]
+                    .max(needs[1].saturating_add(1))
+                    .max(needs[0].saturating_add(2))
             }
         }
     }
@@ -210,7 +214,9 @@ impl Tree {
             Expr::Binary(_, a, b) | Expr::If(a, b) | Expr::NotIf(a, b) | Expr::EwmaVar(a, b) => {
                 self.reads(a, wanted) || self.reads(b, wanted)
             }
-            Expr::Choose(c, a, b) => self.reads(c, wanted) || self.reads(a, wanted) || self.reads(b, wanted),
+            Expr::Choose(c, a, b) => {
+                self.reads(c, wanted) || self.reads(a, wanted) || self.reads(b, wanted)
+            }
         }
     }
 }
@@ -251,7 +257,10 @@ const fn flag(name: &'static str, reg: u8) -> Builtin {
 }
 
 const fn new(builtin: Builtin) -> Builtin {
-    Builtin { ccp: false, ..builtin }
+    Builtin {
+        ccp: false,
+        ..builtin
+    }
 }
 
 /// Every signal and all state of the flow, by the number of its register.
@@ -292,5 +301,8 @@ pub(crate) const BUILTINS: [Builtin; 33] = [
 ];
 
 pub(crate) fn builtin(name: &str) -> Option<Builtin> {
-    BUILTINS.iter().find(|builtin| builtin.name == name).copied()
+    BUILTINS
+        .iter()
+        .find(|builtin| builtin.name == name)
+        .copied()
 }

@@ -107,7 +107,15 @@ impl Checker<'_, '_> {
             Type::Num => format!("choose a number by it: (if {text} 1 0)"),
         };
         let what = format!("{} is needed here, this is {}", wanted.noun(), ty.noun());
-        Err(self.note(Problem::new(Code::Type, form.span, what, format!("expected {}", wanted.noun())).help(fix)))
+        Err(self.note(
+            Problem::new(
+                Code::Type,
+                form.span,
+                what,
+                format!("expected {}", wanted.noun()),
+            )
+            .help(fix),
+        ))
     }
 
     /// Refuses a ratio where only whole numbers go.
@@ -149,7 +157,9 @@ impl Checker<'_, '_> {
         match literal::parse(text) {
             Some(Ok(value)) => return Ok(self.literal(value)),
             Some(Err(why)) => {
-                return Err(self.note(Problem::new(Code::Value, form.span, why.what, "in this number").help(why.fix)));
+                return Err(self.note(
+                    Problem::new(Code::Value, form.span, why.what, "in this number").help(why.fix),
+                ));
             }
             None => {}
         }
@@ -163,7 +173,9 @@ impl Checker<'_, '_> {
                     None if text.starts_with("Flow.") || text.starts_with("Ack.") => {
                         "there is no such signal; docs/language.md lists them".to_owned()
                     }
-                    None => format!("declare it in (def ({text} 0)), or set it first with (:= {text} …)"),
+                    None => format!(
+                        "declare it in (def ({text} 0)), or set it first with (:= {text} …)"
+                    ),
                 };
                 Err(self.note(
                     Problem::new(

@@ -78,17 +78,28 @@ fn named_as_signals(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
             .forms
             .children(declaration)
             .find(|&part| text.text(part) != "volatile");
-        let Some(name) = name.filter(|&name| ["Flow.", "Ack."].iter().any(|of| text.text(name).starts_with(of))) else {
+        let Some(name) = name.filter(|&name| {
+            ["Flow.", "Ack."]
+                .iter()
+                .any(|of| text.text(name).starts_with(of))
+        }) else {
             continue;
         };
-        let what = format!("`{}` is a variable of this program here, no signal", text.text(name));
+        let what = format!(
+            "`{}` is a variable of this program here, no signal",
+            text.text(name)
+        );
         let help = match builtin(text.text(name)) {
             Some(_) => "remove it from (def …) to read the signal".to_owned(),
             None => match nearest(text.text(name), BUILTINS.iter().map(|builtin| builtin.name)) {
-                Some(near) => format!("remove it and read `{near}`, if that is meant; else call it something else"),
+                Some(near) => format!(
+                    "remove it and read `{near}`, if that is meant; else call it something else"
+                ),
                 None => "call it something else".to_owned(),
             },
         };
-        problems.push(Problem::new(Code::NamedAsSignal, text.span(name), what, "declared here").help(help));
+        problems.push(
+            Problem::new(Code::NamedAsSignal, text.span(name), what, "declared here").help(help),
+        );
     }
 }

@@ -31,15 +31,21 @@ fn the_error_shown_is_the_error_given() {
         .expect_err("an error")
         .named("alg.ccp");
     let mut shown = String::new();
-    let handler = miette::GraphicalReportHandler::new_themed(miette::GraphicalTheme::unicode_nocolor());
-    handler.render_report(&mut shown, &why).expect("a report can be shown");
+    let handler =
+        miette::GraphicalReportHandler::new_themed(miette::GraphicalTheme::unicode_nocolor());
+    handler
+        .render_report(&mut shown, &why)
+        .expect("a report can be shown");
     assert_eq!(shown.trim(), blocks("text")[0].trim());
 }
 
 #[test]
 fn every_signal_is_listed_with_its_number() {
     for (number, name) in BOOK.lines().filter_map(row) {
-        let program = compile(&format!("(def (x 0)) (when true (:= x {name}))"), &Limits::default());
+        let program = compile(
+            &format!("(def (x 0)) (when true (:= x {name}))"),
+            &Limits::default(),
+        );
         let program = program.unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(program.code().instrs()[0].b, number, "{name}");
     }

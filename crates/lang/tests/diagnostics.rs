@@ -8,8 +8,11 @@ fn shown(source: &str) -> String {
         .expect_err("an error")
         .named("alg.ccp");
     let mut text = String::new();
-    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(110);
-    handler.render_report(&mut text, &why).expect("a report can be shown");
+    let handler =
+        GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(110);
+    handler
+        .render_report(&mut text, &why)
+        .expect("a report can be shown");
     text
 }
 

@@ -46,7 +46,14 @@ fn if_as_a_statement() {
     let program = compiled("(def (x 0)) (when true (if (> Cwnd 9) (:= x 5) (:= x (+ x 1))))");
     assert_eq!(
         ops(&program),
-        [Op::Gt, Op::SkipIfZero, Op::Move, Op::Not, Op::SkipIfZero, Op::Add]
+        [
+            Op::Gt,
+            Op::SkipIfZero,
+            Op::Move,
+            Op::Not,
+            Op::SkipIfZero,
+            Op::Add
+        ]
     );
     let program = compiled("(def) (when true (if (> Cwnd 9) (report)))");
     assert_eq!(ops(&program), [Op::Gt, Op::If]);
@@ -54,14 +61,20 @@ fn if_as_a_statement() {
 
 #[test]
 fn several_statements_under_one_if() {
-    let program = compiled("(def (x 0)) (when true (if (> Cwnd 9) (do (:= x 5) (report)) (do (:= x 6) (reset))))");
+    let program = compiled(
+        "(def (x 0)) (when true (if (> Cwnd 9) (do (:= x 5) (report)) (do (:= x 6) (reset))))",
+    );
     assert_eq!(program.cost().instrs, 8);
     assert_eq!(program.cost().instrs_worst, 6);
 }
 
 #[test]
 fn if_with_an_else_as_a_value() {
-    let program = |value: &str| ops(&compiled(&format!("(def (x 0)) (when true (:= x {value}))")));
+    let program = |value: &str| {
+        ops(&compiled(&format!(
+            "(def (x 0)) (when true (:= x {value}))"
+        )))
+    };
     assert_eq!(program("(if (> Cwnd 9) 1 2)"), [Op::Move, Op::Gt, Op::If]);
     assert_eq!(program("(if (> Cwnd 9) 1 x)"), [Op::Gt, Op::If]);
     assert_eq!(program("(if (> Cwnd 9) x 1)"), [Op::Gt, Op::NotIf]);
@@ -87,7 +100,9 @@ fn weights_of_every_kind() {
     assert_eq!(weight("ONE"), (1, 1));
     assert_eq!(weight("0"), (0, 1));
     assert_eq!(
-        ops(&compiled("(def (w 7) (x 0)) (when true (:= x (ewma w Cwnd)))")),
+        ops(&compiled(
+            "(def (w 7) (x 0)) (when true (:= x (ewma w Cwnd)))"
+        )),
         [Op::EwmaVar]
     );
     assert_eq!(
@@ -98,7 +113,11 @@ fn weights_of_every_kind() {
 
 #[test]
 fn signals_cannot_be_set() {
-    refused_for("(def) (when true (:= Ack.now 1))", Code::ReadOnly, "cannot be set");
+    refused_for(
+        "(def) (when true (:= Ack.now 1))",
+        Code::ReadOnly,
+        "cannot be set",
+    );
     refused_for(
         "(def (const C 5)) (when true (:= C 1))",
         Code::ReadOnly,
@@ -125,7 +144,9 @@ fn operators_that_ccp_documents_but_lacks() {
         [Op::Not, Op::Move]
     );
     assert_eq!(
-        ops(&compiled("(def (x false) (y true)) (when (== x y) (reset))")),
+        ops(&compiled(
+            "(def (x false) (y true)) (when (== x y) (reset))"
+        )),
         [Op::Eq, Op::Move]
     );
 }
@@ -145,7 +166,11 @@ fn more_than_two_operands() {
         Code::Syntax,
         "2 operands, not 3",
     );
-    refused_for("(def (x 0)) (when true (:= x (+ Cwnd)))", Code::Syntax, "at least two");
+    refused_for(
+        "(def (x 0)) (when true (:= x (+ Cwnd)))",
+        Code::Syntax,
+        "at least two",
+    );
 }
 
 #[test]
@@ -159,7 +184,10 @@ fn a_guard_on_micros_waits() {
     for guard in ["(>= Micros 10)", "(<= 10 Micros)"] {
         let program = compiled(&format!("(def) (when {guard} (report))"));
         assert_eq!(
-            (program.code().instrs()[0].op, program.code().instrs()[0].imm),
+            (
+                program.code().instrs()[0].op,
+                program.code().instrs()[0].imm
+            ),
             (Op::After, 9)
         );
     }
@@ -172,7 +200,9 @@ fn a_guard_on_micros_waits() {
         [Op::Ge, Op::Move]
     );
     assert_eq!(
-        ops(&compiled("(def (t 9)) (when true (if (> Micros t) (report)))")),
+        ops(&compiled(
+            "(def (t 9)) (when true (if (> Micros t) (report)))"
+        )),
         [Op::Gt, Op::If]
     );
 }
@@ -209,13 +239,21 @@ fn decimals_are_ratios() {
         "(def) (when true (:= Rate (* 5/4 4/5)))",
         "(def) (when true (:= Rate 1))",
     );
-    refused_for("(def) (when true (:= Cwnd 1.5))", Code::Value, "not a whole number");
+    refused_for(
+        "(def) (when true (:= Cwnd 1.5))",
+        Code::Value,
+        "not a whole number",
+    );
     refused_for(
         "(def) (when true (:= Cwnd (+ Cwnd 1.5)))",
         Code::Value,
         "not a whole number",
     );
-    refused_for("(def (x 1.5)) (when true (report))", Code::Value, "not a whole number");
+    refused_for(
+        "(def (x 1.5)) (when true (report))",
+        Code::Value,
+        "not a whole number",
+    );
     refused_for(
         "(def) (when true (:= Cwnd (* Cwnd 0.12345678901)))",
         Code::Value,
@@ -247,8 +285,16 @@ fn units_make_numbers_whole() {
         Code::Value,
         "bits per second to most",
     );
-    refused_for("(def (x 2m)) (when true (report))", Code::Value, "ambiguous");
-    refused_for("(def (x 2parsec)) (when true (report))", Code::Value, "unit");
+    refused_for(
+        "(def (x 2m)) (when true (report))",
+        Code::Value,
+        "ambiguous",
+    );
+    refused_for(
+        "(def (x 2parsec)) (when true (report))",
+        Code::Value,
+        "unit",
+    );
 }
 
 #[test]
@@ -257,7 +303,11 @@ fn constants_are_computed_and_named() {
         "(def (const HZ 5) (const WAIT 20ms)) (when (> Micros (* WAIT HZ)) (report))",
         "(def) (when (> Micros 100000) (report))",
     );
-    refused_for("(def (x 0)) (when true (:= x (- 1 2)))", Code::Value, "below zero");
+    refused_for(
+        "(def (x 0)) (when true (:= x (- 1 2)))",
+        Code::Value,
+        "below zero",
+    );
     refused_for(
         "(def (x 0)) (when true (:= x (/ x 0)))",
         Code::Value,
@@ -284,12 +334,17 @@ fn limits_of_the_datapath_are_named() {
     let fails = |source: &str| compile(source, &limits).expect_err("too large").to_string();
     assert!(fails("(def (a 0) (b 0) (c 0)) (when true (report))").contains("2 variables"));
     assert!(fails("(def (a 0) (b 0)) (when true (:= c a) (:= b c))").contains("2 variables"));
-    assert!(fails("(def) (when true (report)) (when true (report))").contains("2 clauses, but the datapath takes 1"));
+    assert!(
+        fails("(def) (when true (report)) (when true (report))")
+            .contains("2 clauses, but the datapath takes 1")
+    );
 }
 
 #[test]
 fn what_is_checked_here_passes_the_datapath_s_own_check() {
-    let program = compiled("(def (x 0)) (when (>= Micros x) (if (> x 1) (report) (:= x (if (> Cwnd x) 1 2))))");
+    let program = compiled(
+        "(def (x 0)) (when (>= Micros x) (if (> x 1) (report) (:= x (if (> Cwnd x) 1 2))))",
+    );
     let code = program.code();
     assert_eq!(
         Bytecode::check(0, code.instrs(), code.clauses(), code.vars()).as_ref(),

@@ -55,5 +55,8 @@ fn a_report_and_a_control_variable_may_share_a_name() {
 fn the_longest_way_stops_at_the_first_clause_that_cannot_fall_through() {
     let program = compiled(include_str!("programs/bbr_probe_bw.ccp"));
     // Fold 6, then guards of 3, 4 and 4 instructions, the last body of 5, and all guards again for the deadline.
-    assert_eq!(program.cost().instrs_worst, 6 + (3 + 4 + 4) + 5 + (3 + 4 + 4));
+    assert_eq!(
+        program.cost().instrs_worst,
+        6 + (3 + 4 + 4) + 5 + (3 + 4 + 4)
+    );
 }

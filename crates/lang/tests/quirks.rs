@@ -33,7 +33,11 @@ fn a_comment_hides_parentheses() {
 #[test]
 fn no_definitions_at_all() {
     compiled("(def) (when true (report))");
-    refused_for("(when true (report))", Code::Syntax, "a program begins with (def …)");
+    refused_for(
+        "(when true (report))",
+        Code::Syntax,
+        "a program begins with (def …)",
+    );
     refused_for("", Code::Syntax, "a program begins with (def …)");
 }
 
@@ -53,15 +57,24 @@ fn report_variables_come_first_in_order_of_declaration() {
     let program = compiled("(def (z 1) (Report (b 2) (a 3)) (y 4)) (when true (:= Report.b z))");
     assert_eq!(program.report_names().collect::<Vec<_>>(), ["b", "a"]);
     assert_eq!(
-        program.code().vars().iter().map(|var| var.init).collect::<Vec<_>>(),
+        program
+            .code()
+            .vars()
+            .iter()
+            .map(|var| var.init)
+            .collect::<Vec<_>>(),
         [2, 3, 1, 4]
     );
 }
 
 #[test]
 fn volatile_variables_keep_their_initial_values() {
-    let program = compiled("(def (Report (volatile a true)) (volatile c +infinity)) (when true (:= Report.a false))");
-    let [a, c] = program.code().vars() else { panic!() };
+    let program = compiled(
+        "(def (Report (volatile a true)) (volatile c +infinity)) (when true (:= Report.a false))",
+    );
+    let [a, c] = program.code().vars() else {
+        panic!()
+    };
     assert!(a.volatile && a.init == 1 && a.kind == VarKind::Report);
     assert!(c.volatile && c.init == INFINITY && c.kind == VarKind::Control);
 }
@@ -86,7 +99,11 @@ fn a_name_as_initial_value_is_an_error() {
 
 #[test]
 fn a_negative_initial_value_is_an_error() {
-    refused_for("(def (a -1)) (when true (report))", Code::Value, "no negative numbers");
+    refused_for(
+        "(def (a -1)) (when true (report))",
+        Code::Value,
+        "no negative numbers",
+    );
 }
 
 #[test]
@@ -94,7 +111,11 @@ fn infinity_is_the_reference_s_32_bits() {
     let program = compiled("(def (a +infinity)) (when (> a +infinity) (:= a +infinity))");
     assert_eq!(program.code().vars()[0].init, 0xffff_ffff);
     assert_eq!(program.code().instrs()[1].imm, 0xffff_ffff);
-    refused_for("(def) (when true (:= Cwnd infinity))", Code::UnknownName, "+infinity");
+    refused_for(
+        "(def) (when true (:= Cwnd infinity))",
+        Code::UnknownName,
+        "+infinity",
+    );
 }
 
 #[test]
@@ -122,12 +143,20 @@ fn numbers_from_two_to_the_31_on_are_numbers() {
 #[test]
 fn names_that_begin_like_a_literal() {
     compiled("(def (trueish 0) (falsehood 1)) (when true (:= trueish falsehood))");
-    refused_for("(def (1abc 0)) (when true (report))", Code::Name, "cannot be a name");
+    refused_for(
+        "(def (1abc 0)) (when true (report))",
+        Code::Name,
+        "cannot be a name",
+    );
 }
 
 #[test]
 fn reserved_names() {
-    refused_for("(def (__x 0)) (when true (report))", Code::Name, "`__x` is reserved");
+    refused_for(
+        "(def (__x 0)) (when true (report))",
+        Code::Name,
+        "`__x` is reserved",
+    );
     refused_for(
         "(def) (when true (:= __shouldReport true))",
         Code::Name,
@@ -138,18 +167,34 @@ fn reserved_names() {
         Code::Name,
         "write (fallthrough)",
     );
-    refused_for("(def (x 0)) (when true (:= x __eventFlag))", Code::Name, "reserved");
+    refused_for(
+        "(def (x 0)) (when true (:= x __eventFlag))",
+        Code::Name,
+        "reserved",
+    );
 }
 
 #[test]
 fn built_in_names_cannot_be_declared() {
-    refused_for("(def (Cwnd 0)) (when true (report))", Code::Name, "built in");
-    refused_for("(def (Ack.now 0)) (when true (report))", Code::Name, "built in");
+    refused_for(
+        "(def (Cwnd 0)) (when true (report))",
+        Code::Name,
+        "built in",
+    );
+    refused_for(
+        "(def (Ack.now 0)) (when true (report))",
+        Code::Name,
+        "built in",
+    );
 }
 
 #[test]
 fn declared_twice() {
-    refused_for("(def (a 0) (a 1)) (when true (report))", Code::Name, "declared twice");
+    refused_for(
+        "(def (a 0) (a 1)) (when true (report))",
+        Code::Name,
+        "declared twice",
+    );
     refused_for(
         "(def (Report.a 0) (Report (a 1))) (when true (report))",
         Code::Name,
@@ -202,7 +247,10 @@ fn a_guard_of_true_runs_no_instruction_and_false_never_runs() {
         panic!()
     };
     assert_eq!((always.flag, always.body_start), (reg::ONE, 0));
-    assert_eq!(program.code().instrs()[usize::from(never.guard_start)].imm, 0);
+    assert_eq!(
+        program.code().instrs()[usize::from(never.guard_start)].imm,
+        0
+    );
 }
 
 #[test]
@@ -213,7 +261,9 @@ fn logical_or_is_a_truth_value_not_a_sum() {
 
 #[test]
 fn a_number_takes_a_truth_value_as_in_ccp() {
-    compiled("(def (Report (volatile timeout 0))) (when true (:= Report.timeout Flow.was_timeout))");
+    compiled(
+        "(def (Report (volatile timeout 0))) (when true (:= Report.timeout Flow.was_timeout))",
+    );
     compiled("(def (flag false)) (when true (:= flag 1))");
     refused_for(
         "(def (flag false)) (when true (:= flag Cwnd))",
@@ -235,7 +285,10 @@ fn an_unknown_name_right_of_a_bind_is_an_error() {
 fn an_unknown_name_left_of_a_bind_is_a_local() {
     let program = compiled("(def (Report (x 0))) (when true (:= sum 5) (:= Report.x sum))");
     let local = program.code().vars()[1];
-    assert_eq!((local.kind, local.init, local.volatile), (VarKind::Local, 0, false));
+    assert_eq!(
+        (local.kind, local.init, local.volatile),
+        (VarKind::Local, 0, false)
+    );
 }
 
 #[test]
@@ -245,9 +298,13 @@ fn a_local_may_count_itself_up_from_zero() {
 
 #[test]
 fn if_into_every_kind_of_register() {
-    for target in ["Report.r", "control", "local", "Cwnd", "Rate", "Ssthresh", "Micros"] {
+    for target in [
+        "Report.r", "control", "local", "Cwnd", "Rate", "Ssthresh", "Micros",
+    ] {
         for form in ["if", "!if"] {
-            let source = format!("(def (Report (r 0)) (control 0)) (when true (:= {target} ({form} (> Cwnd 9) 5)))");
+            let source = format!(
+                "(def (Report (r 0)) (control 0)) (when true (:= {target} ({form} (> Cwnd 9) 5)))"
+            );
             let op = if form == "if" { Op::If } else { Op::NotIf };
             assert_eq!(ops(&compiled(&source)), [Op::Gt, op], "{source}");
         }
@@ -257,7 +314,9 @@ fn if_into_every_kind_of_register() {
 #[test]
 fn ewma_into_every_kind_of_register() {
     for target in ["Report.r", "control", "local", "Cwnd", "Rate"] {
-        let source = format!("(def (Report (r 0)) (control 0)) (when true (:= {target} (ewma 7 Flow.rate_incoming)))");
+        let source = format!(
+            "(def (Report (r 0)) (control 0)) (when true (:= {target} (ewma 7 Flow.rate_incoming)))"
+        );
         let program = compiled(&source);
         assert_eq!(ops(&program), [Op::Ewma], "{source}");
         assert_eq!(program.code().instrs()[0].imm, 7 << 32 | 10);
@@ -296,7 +355,11 @@ fn a_bind_is_no_value_and_guards_are_pure() {
         Code::Syntax,
         "a bind is a statement",
     );
-    refused_for("(def) (when (report) (report))", Code::Syntax, "is a statement");
+    refused_for(
+        "(def) (when (report) (report))",
+        Code::Syntax,
+        "is a statement",
+    );
 }
 
 #[test]
@@ -344,11 +407,15 @@ fn a_program_so_long_that_its_message_would_wrap_is_refused() {
 #[test]
 fn later_sequence_numbers() {
     assert_eq!(
-        ops(&compiled("(def (x 0)) (when true (:= x (wrapped_max x Ack.now)))")),
+        ops(&compiled(
+            "(def (x 0)) (when true (:= x (wrapped_max x Ack.now)))"
+        )),
         [Op::MaxWrap]
     );
     assert_eq!(
-        ops(&compiled("(def (x 0)) (when true (:= x (wrapped_max 5 7)))")),
+        ops(&compiled(
+            "(def (x 0)) (when true (:= x (wrapped_max 5 7)))"
+        )),
         [Op::Move, Op::MaxWrap]
     );
 }
@@ -370,18 +437,36 @@ fn what_is_no_clause_and_no_operation() {
         Code::Syntax,
         "an operator, not a value",
     );
-    refused_for("(def (x 0)) (when true (:= x -1))", Code::Syntax, "no negative numbers");
-    refused_for("(def) (when true)", Code::Syntax, "a condition and a statement");
+    refused_for(
+        "(def (x 0)) (when true (:= x -1))",
+        Code::Syntax,
+        "no negative numbers",
+    );
+    refused_for(
+        "(def) (when true)",
+        Code::Syntax,
+        "a condition and a statement",
+    );
     refused_for("(def) (report)", Code::Syntax, "not a clause");
-    refused_for("(def) (def) (when true (report))", Code::Syntax, "a second (def …)");
+    refused_for(
+        "(def) (def) (when true (report))",
+        Code::Syntax,
+        "a second (def …)",
+    );
     refused_for("(def) (when true report)", Code::Syntax, "write (report)");
     refused_for("(def)", Code::Syntax, "without a clause");
-    refused_for("(def (x 0)) (when (> x 1) (report)", Code::Syntax, "1 `)` missing");
+    refused_for(
+        "(def (x 0)) (when (> x 1) (report)",
+        Code::Syntax,
+        "1 `)` missing",
+    );
 }
 
 #[test]
 fn names_with_points_and_underscores() {
-    compiled("(def (a_b.c 0) (Report (_x 0) (y_ 1))) (when true (:= Report._x a_b.c) (:= Report.y_ Report._x))");
+    compiled(
+        "(def (a_b.c 0) (Report (_x 0) (y_ 1))) (when true (:= Report._x a_b.c) (:= Report.y_ Report._x))",
+    );
 }
 
 #[test]
@@ -389,12 +474,16 @@ fn the_references_fallthrough_can_be_chosen() {
     let clauses = "(when true (:= x 1) (fallthrough)) (when true (:= x 2)) (when true (:= x 3))";
     let documented = compiled(&format!("(def (x 0)) {clauses}"));
     let sticky = compiled(&format!("(def (compat libccp) (x 0)) {clauses}"));
-    let expected = documented.code().with_sticky_fallthrough().expect("it is short");
+    let expected = documented
+        .code()
+        .with_sticky_fallthrough()
+        .expect("it is short");
     assert_eq!(*sticky.code(), expected);
     assert_ne!(documented.code(), sticky.code());
     assert_eq!(sticky.control_names().collect::<Vec<_>>(), ["x"]);
     assert!(
-        sticky.cost().instrs_worst >= sticky.cost().instrs && sticky.bytecode().to_string().contains("fallthrough")
+        sticky.cost().instrs_worst >= sticky.cost().instrs
+            && sticky.bytecode().to_string().contains("fallthrough")
     );
     // With a value it is a variable, as in any program that had one of this name.
     let variable = compiled("(def (compat 3)) (when true (:= Cwnd compat))");

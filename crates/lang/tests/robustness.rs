@@ -1,5 +1,8 @@
 //! No text makes the compiler panic, hang or exhaust its stack, and whatever it takes it takes again when printed.
-#![expect(clippy::disallowed_methods, reason = "it measures how long the compiler takes")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it measures how long the compiler takes"
+)]
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +23,8 @@ fn try_out(text: &str) {
     match compile(text, &Limits::default()) {
         Ok(program) => {
             let printed = program.tree().to_string();
-            let again = compile(&printed, &Limits::default()).unwrap_or_else(|why| panic!("{why}\n{printed}\n{text}"));
+            let again = compile(&printed, &Limits::default())
+                .unwrap_or_else(|why| panic!("{why}\n{printed}\n{text}"));
             assert_eq!(again.code(), program.code(), "{printed}\n{text}");
             let warned = program.warnings();
             for problem in warned.iter().flat_map(|warned| warned.problems()) {
@@ -32,7 +36,10 @@ fn try_out(text: &str) {
             }
         }
         Err(why) => {
-            assert!(!why.problems().is_empty(), "refused without a reason: {text}");
+            assert!(
+                !why.problems().is_empty(),
+                "refused without a reason: {text}"
+            );
             for problem in why.problems() {
                 let (start, end) = (problem.span().start as usize, problem.span().end as usize);
                 assert!(
@@ -43,7 +50,9 @@ fn try_out(text: &str) {
             }
             let mut shown = String::new();
             let plain = miette::GraphicalReportHandler::new_themed(miette::GraphicalTheme::none());
-            plain.render_report(&mut shown, &why).expect("a report can be shown");
+            plain
+                .render_report(&mut shown, &why)
+                .expect("a report can be shown");
         }
     }
 }
@@ -71,20 +80,25 @@ fn nesting_as_deep_as_is_allowed_fits_a_small_stack() {
         ("", "(if true (do ", "(report)", "))"),
         ("", "(if (> x 1) (report) (if (> x 2) ", "(report)", "))"),
     ];
-    let child = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
-        for (start, open, middle, close) in forms {
-            for depth in [100, 200, 253, 400] {
-                let end = if start.is_empty() { "" } else { ")" };
-                let text = format!(
-                    "(def (x 0)) (when true {start}{}{middle}{}{end})",
-                    open.repeat(depth / open.matches('(').count().max(1)),
-                    close.repeat(depth / open.matches('(').count().max(1)),
-                );
-                try_out(&text);
+    let child = std::thread::Builder::new()
+        .stack_size(2 << 20)
+        .spawn(move || {
+            for (start, open, middle, close) in forms {
+                for depth in [100, 200, 253, 400] {
+                    let end = if start.is_empty() { "" } else { ")" };
+                    let text = format!(
+                        "(def (x 0)) (when true {start}{}{middle}{}{end})",
+                        open.repeat(depth / open.matches('(').count().max(1)),
+                        close.repeat(depth / open.matches('(').count().max(1)),
+                    );
+                    try_out(&text);
+                }
             }
-        }
-    });
-    child.expect("a thread").join().expect("no overflow and no panic");
+        });
+    child
+        .expect("a thread")
+        .join()
+        .expect("no overflow and no panic");
 }
 
 #[test]
@@ -96,11 +110,23 @@ fn hostile_texts_take_no_longer_than_their_length() {
     };
     let texts = [
         format!("(def {}) (when true (report))", many("(v% 0)", 80_000)),
-        format!("(def {}) (when true (report))", many("(const C% 1)", 60_000)),
+        format!(
+            "(def {}) (when true (report))",
+            many("(const C% 1)", 60_000)
+        ),
         format!("(def) (when true {})", many("(:= v% v%)", 60_000)),
-        format!("(def (x 0)) (when true {})", many("(:= x unknown%)", 60_000)),
-        format!("(def (x 0)) (when true {})", "(:= x (+ x 1))".repeat(70_000)),
-        format!("(def (x 0)) (when true (:= x (+ {})))", "x ".repeat(500_000)),
+        format!(
+            "(def (x 0)) (when true {})",
+            many("(:= x unknown%)", 60_000)
+        ),
+        format!(
+            "(def (x 0)) (when true {})",
+            "(:= x (+ x 1))".repeat(70_000)
+        ),
+        format!(
+            "(def (x 0)) (when true (:= x (+ {})))",
+            "x ".repeat(500_000)
+        ),
         format!("(def (x 0)) {}", "(when true (report))".repeat(50_000)),
         "(def (x 0)) ".repeat(80_000),
         "#".repeat(1_000_000),

@@ -39,7 +39,9 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
         fallback_after: Duration::MAX,
     };
     let mut table: ProgramTable<1> = ProgramTable::new(owner, Capabilities(u64::MAX));
-    table.install(program.code().clone()).expect("an empty table takes it");
+    table
+        .install(program.code().clone())
+        .expect("an empty table takes it");
     let start = Time::from_micros(1_000);
     let mut transport = Transport {
         cwnd: 14_480,
@@ -52,8 +54,15 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
         target: Target::Micros,
         value: 0,
     }];
-    flow.apply(start, &Command::SetProgram { uid: 0, updates: &zero }, &table)
-        .expect("it fits");
+    flow.apply(
+        start,
+        &Command::SetProgram {
+            uid: 0,
+            updates: &zero,
+        },
+        &table,
+    )
+    .expect("it fits");
 
     let mut machine = Machine::new(text);
     let mut random = Random(seed);

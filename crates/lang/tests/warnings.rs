@@ -4,7 +4,8 @@ use ccplane_lang::{Code, Limits, Problem, compile};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 fn warnings(source: &str) -> Vec<Problem> {
-    let program = compile(source, &Limits::default()).unwrap_or_else(|why| panic!("{why}\n{source}"));
+    let program =
+        compile(source, &Limits::default()).unwrap_or_else(|why| panic!("{why}\n{source}"));
     let found = program.warnings();
     found.map_or_else(Vec::new, |found| found.problems().to_vec())
 }
@@ -13,7 +14,8 @@ fn shown(source: &str) -> String {
     let program = compile(source, &Limits::default()).unwrap_or_else(|why| panic!("{why}"));
     let warnings = program.warnings().expect("a warning").named("alg.ccp");
     let mut text = String::new();
-    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(110);
+    let handler =
+        GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(110);
     handler
         .render_report(&mut text, &warnings)
         .expect("a report can be shown");
@@ -43,7 +45,10 @@ shown! {
 #[test]
 fn a_misfit_is_found_where_it_is() {
     for (wrong, source) in [
-        ("wait", "(def (wait 10ms)) (when (> Ack.bytes_acked wait) (report))"),
+        (
+            "wait",
+            "(def (wait 10ms)) (when (> Ack.bytes_acked wait) (report))",
+        ),
         (
             "64KiB",
             "(def (Report (x 0))) (when true (:= Report.x (max y 64KiB)) (:= y Flow.srtt_us) (report))",
@@ -70,11 +75,18 @@ fn a_misfit_is_found_where_it_is() {
         ),
     ] {
         let found = warnings(source);
-        let found: Vec<_> = found.iter().map(|problem| (problem.code(), problem.span())).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|problem| (problem.code(), problem.span()))
+            .collect();
         let [(Code::Unit, span)] = found[..] else {
             panic!("{found:?}\n{source}")
         };
-        assert_eq!(&source[span.start as usize..span.end as usize], wrong, "{source}");
+        assert_eq!(
+            &source[span.start as usize..span.end as usize],
+            wrong,
+            "{source}"
+        );
     }
 }
 
@@ -100,7 +112,9 @@ fn what_converts_is_not_warned_of() {
         "(:= own (ewma 7/8 (min Flow.rtt_sample_us 1s)))",
         "(if Flow.queue_delay_valid (:= own (ewma 0.5 Flow.queue_delay_ns)))",
     ] {
-        let source = format!("(def (own 0) (other 0))\n(when true {statement} (fallthrough))\n(when true (report))");
+        let source = format!(
+            "(def (own 0) (other 0))\n(when true {statement} (fallthrough))\n(when true (report))"
+        );
         let found = warnings(&source);
         assert!(found.is_empty(), "{statement}: {found:?}");
     }
@@ -109,7 +123,9 @@ fn what_converts_is_not_warned_of() {
 #[test]
 fn a_sample_that_a_timer_repeats_is_warned_of() {
     let program = |first: &str, guard: &str| {
-        format!("(def (Report (n 0) (sum 0)) (own 0)) {first} (when {guard} (report) (:= Micros 0))")
+        format!(
+            "(def (Report (n 0) (sum 0)) (own 0)) {first} (when {guard} (report) (:= Micros 0))"
+        )
     };
     let known = "(< Flow.rtt_sample_us +infinity)";
     let acked = format!("(&& {known} (> (+ Ack.packets_acked Ack.packets_misordered) 0))");
@@ -133,7 +149,12 @@ fn a_sample_that_a_timer_repeats_is_warned_of() {
             true,
             false,
         ),
-        ("true", "(:= Report.sum (+ Report.sum Flow.rate_incoming))", true, true),
+        (
+            "true",
+            "(:= Report.sum (+ Report.sum Flow.rate_incoming))",
+            true,
+            true,
+        ),
         // The variable may say whether the sample is new.
         ("(&& true (> own 0))", sum, true, false),
         (known, "(:= Report.sum Flow.rtt_sample_us)", true, false),
@@ -159,14 +180,22 @@ fn a_sample_that_a_timer_repeats_is_warned_of() {
 #[test]
 fn with_ccps_fallthrough_a_later_clause_is_reached() {
     let clauses = "(when (> x 0) (fallthrough)) (when true (:= x 1)) (when true (report))";
-    assert_eq!(warnings(&format!("(def (compat libccp) (x 0)) {clauses}")).len(), 0);
+    assert_eq!(
+        warnings(&format!("(def (compat libccp) (x 0)) {clauses}")).len(),
+        0
+    );
     let found = warnings(&format!("(def (x 0)) {clauses}"));
-    assert_eq!(found.iter().map(Problem::code).collect::<Vec<_>>(), [Code::Unreachable]);
+    assert_eq!(
+        found.iter().map(Problem::code).collect::<Vec<_>>(),
+        [Code::Unreachable]
+    );
 }
 
 #[test]
 fn published_programs_are_right() {
-    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs")).expect("programs") {
+    for entry in
+        std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs")).expect("programs")
+    {
         let path = entry.expect("a program").path();
         let found = warnings(&std::fs::read_to_string(&path).expect("a text"));
         assert!(found.is_empty(), "{}: {found:?}", path.display());

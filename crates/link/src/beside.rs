@@ -105,7 +105,8 @@ impl Way for Beside {
         match event {
             // An agent that does not keep up never hears of a flow that ended before it came to its beginning: what waits is bounded
             // by the flows that live and those that it knows, however many come and go.
-            Event::FlowClosed { flow, .. } if queue.len() >= MOST_REPORTS && forget(&mut queue, flow) => {}
+            Event::FlowClosed { flow, .. }
+                if queue.len() >= MOST_REPORTS && forget(&mut queue, flow) => {}
             Event::Installed { .. } | Event::Refused { .. } if queue.len() >= MOST_OWED => {}
             event => queue.push_back(Message::Other(event)),
         }
@@ -141,8 +142,7 @@ impl Pollable for Beside {
 
 /// Whether the beginning of a flow still waited; if so, nothing of it waits any more.
 fn forget(queue: &mut VecDeque<Message>, closed: u64) -> bool {
-    let begins =
-        |message: &Message| matches!(message, Message::Other(Event::FlowOpened { flow, .. }) if *flow == closed);
+    let begins = |message: &Message| matches!(message, Message::Other(Event::FlowOpened { flow, .. }) if *flow == closed);
     let waited = queue.iter().any(begins);
     if waited {
         let of_it = |message: &Message| match message {
@@ -210,7 +210,10 @@ impl Link for Served {
         drop(queue);
         self.told = true;
         if full {
-            tracing::warn!(datapath = self.id.0, "a datapath takes no commands: it is given up");
+            tracing::warn!(
+                datapath = self.id.0,
+                "a datapath takes no commands: it is given up"
+            );
             self.queues.agent_gone.store(true, Ordering::Release);
             self.close(agent);
         }
@@ -287,7 +290,10 @@ mod tests {
     fn datapath(now: Time) -> (Datapath<Beside>, Served) {
         let (way, served) = beside().unwrap();
         let tables = Tables::new(Limits::default(), Capabilities(u64::MAX));
-        (Datapath::new(now, Shared::new(1, "test", tables, way)), served)
+        (
+            Datapath::new(now, Shared::new(1, "test", tables, way)),
+            served,
+        )
     }
 
     #[test]
@@ -344,7 +350,9 @@ mod tests {
             urgent: false,
             fields: &[1],
         };
-        let taken = (0..2 * MOST_REPORTS).filter(|_| way.report(now, &report)).count();
+        let taken = (0..2 * MOST_REPORTS)
+            .filter(|_| way.report(now, &report))
+            .count();
         assert_eq!(taken, MOST_REPORTS);
         for _ in 0..2 * MOST_OWED {
             way.tell(now, Event::Installed { program: 1 });
@@ -395,7 +403,9 @@ mod tests {
         let ours = |message: &&Message| {
             matches!(
                 message,
-                Message::Other(Event::FlowOpened { flow: 0, .. } | Event::FlowClosed { flow: 0, .. })
+                Message::Other(
+                    Event::FlowOpened { flow: 0, .. } | Event::FlowClosed { flow: 0, .. }
+                )
             )
         };
         assert_eq!(

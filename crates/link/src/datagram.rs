@@ -19,8 +19,8 @@ use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockType, SockaddrLike, UnixAddr, UnixCredentials, recvmmsg,
-    recvmsg, setsockopt, sockopt,
+    ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockType, SockaddrLike, UnixAddr,
+    UnixCredentials, recvmmsg, recvmsg, setsockopt, sockopt,
 };
 use peer::Peer;
 
@@ -136,26 +136,38 @@ impl Datagram {
     fn take_one(&mut self, fd: i32) -> Result<(), Errno> {
         let mut control = cmsg_space!(UnixCredentials);
         let mut slices = [IoSliceMut::new(&mut self.buffer[..DATAGRAM])];
-        let message = recvmsg::<UnixAddr>(fd, &mut slices, Some(&mut control), MsgFlags::MSG_DONTWAIT)?;
+        let message =
+            recvmsg::<UnixAddr>(fd, &mut slices, Some(&mut control), MsgFlags::MSG_DONTWAIT)?;
         self.arrived.push(Arrived::new(0, &message));
         Ok(())
     }
 
     fn take_many(&mut self, fd: i32) -> Result<(), Errno> {
         // New headers each time: the kernel writes the length of an address over the room for it.
-        let mut headers = MultiHeaders::<UnixAddr>::preallocate(BATCH, Some(cmsg_space!(UnixCredentials)));
+        let mut headers =
+            MultiHeaders::<UnixAddr>::preallocate(BATCH, Some(cmsg_space!(UnixCredentials)));
         let mut chunks = self.buffer.chunks_exact_mut(DATAGRAM);
         let mut slices: [[IoSliceMut<'_>; 1]; BATCH] =
             std::array::from_fn(|_| [IoSliceMut::new(chunks.next().unwrap_or_default())]);
-        let messages = recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
-        self.arrived
-            .extend(messages.enumerate().map(|(slot, message)| Arrived::new(slot, &message)));
+        let messages = recvmmsg(
+            fd,
+            &mut headers,
+            slices.iter_mut(),
+            MsgFlags::MSG_DONTWAIT,
+            None,
+        )?;
+        self.arrived.extend(
+            messages
+                .enumerate()
+                .map(|(slot, message)| Arrived::new(slot, &message)),
+        );
         Ok(())
     }
 
     /// The peer of a datagram; a new one if it is not known yet and what it says is in order.
     fn peer_of(&mut self, arrived: &Arrived, agent: &mut Agent, now: Time) -> Option<usize> {
-        let Some((from, address)) = arrived.from.and_then(|from| Some((from, address(&from)?))) else {
+        let Some((from, address)) = arrived.from.and_then(|from| Some((from, address(&from)?)))
+        else {
             if !std::mem::replace(&mut self.warnings.unbound, true) {
                 tracing::warn!(
                     "a sender whose socket is bound to no path cannot be answered: its datagrams are dropped, \
@@ -204,10 +216,18 @@ impl Datagram {
     }
 
     fn add(&mut self, from: UnixAddr, address: Address, uid: u32, now: Time) -> Option<usize> {
-        let index = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
+        let index = self
+            .peers
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.peers.len());
         if index >= PEERS {
             if let Some(times) = self.warnings.full.due(now) {
-                tracing::warn!(most = PEERS, times, "too many datapaths: this one is dropped");
+                tracing::warn!(
+                    most = PEERS,
+                    times,
+                    "too many datapaths: this one is dropped"
+                );
             }
             return None;
         }
@@ -223,8 +243,12 @@ impl Datagram {
     /// Makes the datapaths of the former agent peers, so that they get this one's programs without asking for them.
     fn greet(&mut self, agent: &mut Agent, now: Time) {
         for (path, uid) in self.remembered.paths() {
-            let Ok(from) = UnixAddr::new(&path) else { continue };
-            let Some(address) = address(&from) else { continue };
+            let Ok(from) = UnixAddr::new(&path) else {
+                continue;
+            };
+            let Some(address) = address(&from) else {
+                continue;
+            };
             let Some(index) = self.add(from, address, uid, now) else {
                 return;
             };
@@ -240,7 +264,9 @@ impl Datagram {
             return;
         };
         match why {
-            Closed::Gone(_) | Closed::Replaced => tracing::info!(datapath = peer.ccp.id().0, %why, "a datapath left"),
+            Closed::Gone(_) | Closed::Replaced => {
+                tracing::info!(datapath = peer.ccp.id().0, %why, "a datapath left")
+            }
             _ => {
                 if let Some(times) = self.warnings.closed.due(now) {
                     tracing::warn!(datapath = peer.ccp.id().0, %why, times, "closed a datapath's connection until its next message");
@@ -382,7 +408,9 @@ enum Closed {
 fn address(address: &UnixAddr) -> Option<Address> {
     use std::os::unix::ffi::OsStrExt;
     match (address.path(), address.as_abstract()) {
-        (Some(path), _) if !path.as_os_str().is_empty() => Some(path.as_os_str().as_bytes().to_vec()),
+        (Some(path), _) if !path.as_os_str().is_empty() => {
+            Some(path.as_os_str().as_bytes().to_vec())
+        }
         (_, Some(name)) => Some([&[0], name].concat()),
         _ => None,
     }

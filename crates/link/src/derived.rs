@@ -111,7 +111,10 @@ mod tests {
         let derived = format!("{}/{}", place.display(), socket.display());
         let made = [(); 2].map(|()| DerivedPath::create(&place, &socket));
         assert!(matches!(made, [Ok(_), Err(Errno::EEXIST)]));
-        UnixDatagram::unbound().unwrap().send_to(b"install", &derived).unwrap();
+        UnixDatagram::unbound()
+            .unwrap()
+            .send_to(b"install", &derived)
+            .unwrap();
         let mut buffer = [0; 16];
         assert_eq!(datapath.recv(&mut buffer).unwrap(), 7);
         drop(made);

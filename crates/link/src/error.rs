@@ -70,7 +70,9 @@ pub enum LinkError {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// Datapaths of other hosts cannot be served.
-    #[error("cannot serve at {address}: {why}; name an address of this host and a port that is free")]
+    #[error(
+        "cannot serve at {address}: {why}; name an address of this host and a port that is free"
+    )]
     Listen {
         /// Where.
         address: SocketAddr,

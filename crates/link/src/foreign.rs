@@ -158,7 +158,9 @@ impl Remote for CcpUplink {
     }
 
     fn flush(&mut self) -> bool {
-        let Some(end) = &self.socket else { return false };
+        let Some(end) = &self.socket else {
+            return false;
+        };
         if self.datagram.is_empty() {
             return true;
         }

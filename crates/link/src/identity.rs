@@ -22,8 +22,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, KeyLogFile, RootCertStore, ServerConfig,
-    SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, KeyLogFile,
+    RootCertStore, ServerConfig, SignatureScheme,
 };
 
 use private::Unreadable;
@@ -69,7 +69,9 @@ pub enum IdentityError {
         mode: u32,
     },
     /// It is no identity.
-    #[error("{path} is no identity (a certificate and a private key, PEM): remove it, and a new one is made. {why}")]
+    #[error(
+        "{path} is no identity (a certificate and a private key, PEM): remove it, and a new one is made. {why}"
+    )]
     Garbage {
         /// Which.
         path: PathBuf,
@@ -77,7 +79,9 @@ pub enum IdentityError {
         why: String,
     },
     /// Its certificate is for another time.
-    #[error("the certificate in {path} {when}: remove the file, and a new identity is made, with another fingerprint")]
+    #[error(
+        "the certificate in {path} {when}: remove the file, and a new identity is made, with another fingerprint"
+    )]
     Time {
         /// Which.
         path: PathBuf,
@@ -111,7 +115,8 @@ impl Identity {
     /// A new one, in memory.
     pub fn new() -> Result<Identity, IdentityError> {
         let (certificate, key) = make()?;
-        let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(|why| rustls::Error::General(why.to_owned()))?;
+        let key = PrivateKeyDer::try_from(key.serialize_der())
+            .map_err(|why| rustls::Error::General(why.to_owned()))?;
         Ok(Identity {
             certificate: certificate.der().clone(),
             key,
@@ -165,7 +170,11 @@ impl Identity {
 
     /// TLS 1.3 as a server of this protocol (ALPN). Where there are `clients`, it serves nobody else. Its secrets go to the file
     /// that `SSLKEYLOGFILE` names, if it does.
-    pub fn server(&self, protocol: &[u8], clients: &[Fingerprint]) -> Result<ServerConfig, IdentityError> {
+    pub fn server(
+        &self,
+        protocol: &[u8],
+        clients: &[Fingerprint],
+    ) -> Result<ServerConfig, IdentityError> {
         let provider = provider();
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])?;
@@ -176,7 +185,8 @@ impl Identity {
                 provider,
             })),
         };
-        let mut config = builder.with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
+        let mut config =
+            builder.with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
         config.alpn_protocols = vec![protocol.to_vec()];
         config.key_log = Arc::new(KeyLogFile::new());
         // A session is never resumed: each proves anew who it is with.
@@ -202,7 +212,9 @@ pub fn client(
         .dangerous()
         .with_custom_certificate_verifier(pinned);
     let mut config = match own {
-        Some(own) => builder.with_client_auth_cert(vec![own.certificate.clone()], own.key.clone_key())?,
+        Some(own) => {
+            builder.with_client_auth_cert(vec![own.certificate.clone()], own.key.clone_key())?
+        }
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![protocol.to_vec()];
@@ -276,7 +288,9 @@ impl FromStr for Fingerprint {
     fn from_str(text: &str) -> Result<Fingerprint, BadFingerprint> {
         let bad = || BadFingerprint(text.to_owned());
         // Digits alone: `from_str_radix` takes a sign, too.
-        if text.len() != 2 * SHA256_OUTPUT_LEN || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        if text.len() != 2 * SHA256_OUTPUT_LEN
+            || !text.bytes().all(|digit| digit.is_ascii_hexdigit())
+        {
             return Err(bad());
         }
         let mut bytes = [0; SHA256_OUTPUT_LEN];
@@ -289,22 +303,27 @@ impl FromStr for Fingerprint {
 }
 
 /// What is wrong with a certificate's time, if anything is. Who signed it, for whom and for what, is not looked at.
-pub fn untimely(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<Option<&'static str>, rustls::Error> {
+pub fn untimely(
+    certificate: &CertificateDer<'_>,
+    now: UnixTime,
+) -> Result<Option<&'static str>, rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone().into_owned())?;
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
     let verifier = verifier.map_err(|why| rustls::Error::General(why.to_string()))?;
     let name = ServerName::try_from(NAME).map_err(|why| rustls::Error::General(why.to_string()))?;
     // Time is looked at first. What else it finds is no matter.
-    Ok(match verifier.verify_server_cert(certificate, &[], &name, &[], now) {
-        Err(rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. })) => {
-            Some("has expired")
-        }
-        Err(rustls::Error::InvalidCertificate(
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
-        )) => Some("is not valid yet"),
-        _ => None,
-    })
+    Ok(
+        match verifier.verify_server_cert(certificate, &[], &name, &[], now) {
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::ExpiredContext { .. },
+            )) => Some("has expired"),
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+            )) => Some("is not valid yet"),
+            _ => None,
+        },
+    )
 }
 
 /// Believes certificates by their fingerprints; any where there are none.
@@ -368,7 +387,8 @@ impl ServerCertVerifier for Pinned {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.check(end_entity).map(|()| ServerCertVerified::assertion())
+        self.check(end_entity)
+            .map(|()| ServerCertVerified::assertion())
     }
 
     signatures!();
@@ -385,7 +405,8 @@ impl ClientCertVerifier for Pinned {
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        self.check(end_entity).map(|()| ClientCertVerified::assertion())
+        self.check(end_entity)
+            .map(|()| ClientCertVerified::assertion())
     }
 
     signatures!();
@@ -408,7 +429,8 @@ mod tests {
         let lines: String = text.lines().filter(|line| !line.starts_with('-')).collect();
         let der = STANDARD.decode(lines).unwrap();
         assert_eq!((der.len(), &der[..VERSION_1.len()]), (48, &VERSION_1[..]));
-        let path = std::env::temp_dir().join(format!("ccplane-identity-openssl-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("ccplane-identity-openssl-{}", std::process::id()));
         fs::write(&path, text).unwrap();
         let mut openssl = Command::new("openssl");
         openssl.args(["pkey", "-noout", "-in"]).arg(&path);
@@ -421,7 +443,9 @@ mod tests {
                     std::env::var_os("CCPLANE_NO_SKIP").is_none(),
                     "SKIPPED: there is no openssl: {why}"
                 );
-                eprintln!("SKIPPED: openssl_reads_the_key_of_an_identity: there is no openssl: {why}");
+                eprintln!(
+                    "SKIPPED: openssl_reads_the_key_of_an_identity: there is no openssl: {why}"
+                );
             }
         }
     }
@@ -450,7 +474,10 @@ mod tests {
         let path = folder.join("deep/identity");
         let first = Identity::load(&path).unwrap().fingerprint();
         assert_eq!(Identity::load(&path).unwrap().fingerprint(), first);
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let Err(why) = Identity::load(&path) else {
             panic!("it is readable")
@@ -466,8 +493,12 @@ mod tests {
     }
 
     /// A file with a certificate that `change` has changed.
-    fn changed(name: &str, change: impl FnOnce(&mut rcgen::CertificateParams)) -> Result<Identity, IdentityError> {
-        let path = std::env::temp_dir().join(format!("ccplane-identity-{name}-{}", std::process::id()));
+    fn changed(
+        name: &str,
+        change: impl FnOnce(&mut rcgen::CertificateParams),
+    ) -> Result<Identity, IdentityError> {
+        let path =
+            std::env::temp_dir().join(format!("ccplane-identity-{name}-{}", std::process::id()));
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         let mut params = rcgen::CertificateParams::new(vec![NAME.to_owned()]).unwrap();
         change(&mut params);
@@ -482,13 +513,21 @@ mod tests {
     #[test]
     fn an_identity_of_another_time_or_too_long_for_a_handshake_is_refused() {
         assert!(changed("ordinary", |_| ()).is_ok());
-        let refused = |name, change: fn(&mut rcgen::CertificateParams)| match changed(name, change) {
+        let refused = |name, change: fn(&mut rcgen::CertificateParams)| match changed(name, change)
+        {
             Err(why) => why.to_string(),
             Ok(_) => panic!("{name} is taken"),
         };
-        let why = refused("expired", |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1));
-        assert!(why.contains("has expired") && why.contains("remove the file"), "{why}");
-        let why = refused("early", |params| params.not_before = rcgen::date_time_ymd(4000, 1, 1));
+        let why = refused("expired", |params| {
+            params.not_after = rcgen::date_time_ymd(2001, 1, 1)
+        });
+        assert!(
+            why.contains("has expired") && why.contains("remove the file"),
+            "{why}"
+        );
+        let why = refused("early", |params| {
+            params.not_before = rcgen::date_time_ymd(4000, 1, 1)
+        });
         assert!(why.contains("is not valid yet"), "{why}");
         let why = refused("long", |params| {
             let names = (0..4_000).map(|n| format!("host-{n}.example"));

@@ -41,7 +41,8 @@ pub use several::Several;
 pub use there::There;
 pub use thread::AgentThread;
 pub use tls::{
-    FarError, KEYS, KeyError, Keys, Made, Role, TlsAddress, TlsLink, TlsUplink, far_silence, make_keys, revoke_key,
+    FarError, KEYS, KeyError, Keys, Made, Role, TlsAddress, TlsLink, TlsUplink, far_silence,
+    make_keys, revoke_key,
 };
 pub use uplink::Uplink;
 
@@ -106,7 +107,10 @@ pub struct Clock(Instant);
 #[expect(clippy::disallowed_methods, reason = "the clock of the agent's driver")]
 impl Clock {
     /// A clock that shows zero.
-    #[expect(clippy::new_without_default, reason = "two clocks made by default would differ")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "two clocks made by default would differ"
+    )]
     pub fn new() -> Clock {
         Clock(Instant::now())
     }
@@ -154,7 +158,10 @@ pub fn serve(
         let longest = if again { RETRY } else { STOP_SEEN_WITHIN };
         let deadlines = links.iter().filter_map(|link| link.next_deadline());
         let due = deadlines.chain(agent.next_deadline()).min();
-        wait(links, due.map_or(longest, |due| due.since(clock.now()).min(longest)))?;
+        wait(
+            links,
+            due.map_or(longest, |due| due.since(clock.now()).min(longest)),
+        )?;
     }
     Ok(())
 }
@@ -168,7 +175,10 @@ const RETRY: Duration = Duration::from_millis(1);
 fn wait(links: &[&mut dyn Link], longest: Duration) -> Result<(), LinkError> {
     let mut watched = Vec::new();
     links.iter().for_each(|link| link.watch(&mut watched));
-    let mut fds: Vec<PollFd<'_>> = watched.into_iter().map(|(fd, flags)| PollFd::new(fd, flags)).collect();
+    let mut fds: Vec<PollFd<'_>> = watched
+        .into_iter()
+        .map(|(fd, flags)| PollFd::new(fd, flags))
+        .collect();
     // Rounded up: a deadline is never looked at early, over and over.
     let ms = longest.as_nanos().div_ceil(1_000_000).min(60_000);
     match poll(&mut fds, PollTimeout::from(ms as u16)) {
@@ -219,7 +229,9 @@ impl Spinner {
                     self.sleeps = self.penalty;
                     self.penalty = (self.penalty * 2).min(MOST_PENALTY);
                 }
-                (0, false) => self.penalty = (self.penalty - self.penalty / FORGETS).max(LEAST_PENALTY),
+                (0, false) => {
+                    self.penalty = (self.penalty - self.penalty / FORGETS).max(LEAST_PENALTY)
+                }
                 (left, _) => self.sleeps = left - 1,
             }
             self.gave_up = false;

@@ -106,7 +106,10 @@ impl Local {
                         closed: None,
                     });
                 }
-                Ok(who) => tracing::warn!(uid = who.uid(), "a process of another user tried to connect"),
+                Ok(who) => tracing::warn!(
+                    uid = who.uid(),
+                    "a process of another user tried to connect"
+                ),
                 Err(why) => tracing::warn!(%why, "whose a connection is cannot be known"),
             }
         }
@@ -120,7 +123,14 @@ impl Local {
         });
         match accepted {
             Ok(socket) => Some(socket),
-            Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
+            Err(why)
+                if matches!(
+                    why.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                None
+            }
             Err(why) => {
                 self.rest.begin(now, &why);
                 None
@@ -213,7 +223,9 @@ impl Connection {
                         is: length,
                         most: v2::MAX_PACKET,
                     })?;
-                    v2::read_events(packet, fields, &mut |event| agent.handle(now, self.id, event))?;
+                    v2::read_events(packet, fields, &mut |event| {
+                        agent.handle(now, self.id, event)
+                    })?;
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) => return Ok(taken > 0),
                 Err(Errno::ECONNRESET) => return Err(Closed::Gone),
@@ -243,7 +255,11 @@ impl Connection {
     fn flush(&mut self) -> Result<(), Closed> {
         while let Some(packet) = self.waiting.front() {
             if !give(&self.socket, packet)? {
-                return if self.packet.is_empty() { Ok(()) } else { self.queue() };
+                return if self.packet.is_empty() {
+                    Ok(())
+                } else {
+                    self.queue()
+                };
             }
             self.waiting.pop_front();
         }

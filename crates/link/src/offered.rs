@@ -51,7 +51,10 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, 
         };
         let ms = left.as_nanos().div_ceil(1_000_000).min(60_000) as u16;
         // An error or an interruption: the next look finds out.
-        let _ = poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::from(ms));
+        let _ = poll(
+            &mut [PollFd::new(fd, PollFlags::POLLIN)],
+            PollTimeout::from(ms),
+        );
         uplink.receive(clock.now(), &mut |command| match command {
             Command::Offer(offer) if offered.len() < MOST => offered.push(Offered {
                 offer,
@@ -66,7 +69,10 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, 
                 }
             }
             Command::Heartbeat { .. } => complete = true,
-            Command::Offer(_) | Command::SetProgram { .. } | Command::Update { .. } | Command::Release { .. } => {}
+            Command::Offer(_)
+            | Command::SetProgram { .. }
+            | Command::Update { .. }
+            | Command::Release { .. } => {}
         });
     }
     match offered.is_empty() {
@@ -85,7 +91,11 @@ pub fn settle(remote: &mut dyn Remote, now: Time) -> Result<(), LinkError> {
         let at = now + Duration::from_nanos(clock.now().as_nanos());
         match remote.connect(at) {
             Err(LinkError::Connecting) => {
-                let ms = remote.next_attempt(at).as_nanos().div_ceil(1_000_000).clamp(1, 100) as u16;
+                let ms = remote
+                    .next_attempt(at)
+                    .as_nanos()
+                    .div_ceil(1_000_000)
+                    .clamp(1, 100) as u16;
                 let mut watched: Vec<PollFd<'_>> = remote
                     .as_fd()
                     .into_iter()

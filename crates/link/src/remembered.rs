@@ -48,7 +48,9 @@ impl Remembered {
                 return remembered;
             }
         };
-        let lines = text.split(|byte| *byte == b'\n').filter(|path| owner(path).is_some());
+        let lines = text
+            .split(|byte| *byte == b'\n')
+            .filter(|path| owner(path).is_some());
         remembered.paths = lines.take(MOST).map(<[u8]>::to_vec).collect();
         remembered.rewrite();
         remembered
@@ -133,5 +135,6 @@ impl Drop for Remembered {
 /// Who owns the socket at `path`, where there is one of a trusted user.
 fn owner(path: &[u8]) -> Option<u32> {
     let there = fs::symlink_metadata(Path::new(OsStr::from_bytes(path))).ok()?;
-    (path.starts_with(b"/") && there.file_type().is_socket() && socket::is_trusted(there.uid())).then(|| there.uid())
+    (path.starts_with(b"/") && there.file_type().is_socket() && socket::is_trusted(there.uid()))
+        .then(|| there.uid())
 }

@@ -89,11 +89,15 @@ impl FromStr for AgentAddress {
         let address = match text.split_once(':') {
             Some(("unix", path)) => AgentAddress::Unix(path.into()),
             Some(("ccp", path)) => AgentAddress::Ccp(path.into()),
-            Some(("tls", place)) => AgentAddress::Tls(place.strip_prefix("//").ok_or(BadAddress)?.parse()?),
+            Some(("tls", place)) => {
+                AgentAddress::Tls(place.strip_prefix("//").ok_or(BadAddress)?.parse()?)
+            }
             _ => AgentAddress::Unix(text.into()),
         };
         match &address {
-            AgentAddress::Unix(path) | AgentAddress::Ccp(path) if path.as_os_str().is_empty() => Err(BadAddress),
+            AgentAddress::Unix(path) | AgentAddress::Ccp(path) if path.as_os_str().is_empty() => {
+                Err(BadAddress)
+            }
             _ => Ok(address),
         }
     }
@@ -122,7 +126,9 @@ impl AgentAddress {
             AgentAddress::Ccp(path) => Box::new(super::CcpUplink::new(path, algorithm, silence)),
             AgentAddress::Tls(address) => Box::new(TlsUplink::new(address)),
             AgentAddress::Several(all) => Box::new(Several::new(
-                all.iter().map(|one| one.remote(algorithm, silence)).collect(),
+                all.iter()
+                    .map(|one| one.remote(algorithm, silence))
+                    .collect(),
             )),
         }
     }
@@ -168,8 +174,14 @@ mod tests {
     fn an_address_is_read_as_it_is_written() {
         for (text, expected) in [
             ("unix:/run/a", AgentAddress::Unix("/run/a".into())),
-            ("ccp:/tmp/ccp/portus", AgentAddress::Ccp("/tmp/ccp/portus".into())),
-            ("/run/with:colon", AgentAddress::Unix("/run/with:colon".into())),
+            (
+                "ccp:/tmp/ccp/portus",
+                AgentAddress::Ccp("/tmp/ccp/portus".into()),
+            ),
+            (
+                "/run/with:colon",
+                AgentAddress::Unix("/run/with:colon".into()),
+            ),
         ] {
             assert_eq!(text.parse(), Ok(expected));
         }

@@ -24,7 +24,10 @@ struct One {
 impl Several {
     /// In the order in which they are tried.
     pub fn new(all: Vec<Box<dyn Remote>>) -> Several {
-        let one = |remote| One { remote, failed: false };
+        let one = |remote| One {
+            remote,
+            failed: false,
+        };
         Several {
             all: all.into_iter().map(one).collect(),
             steers: None,
@@ -92,7 +95,8 @@ impl Remote for Several {
     }
 
     fn event(&mut self, event: &Event<'_>) -> Sent {
-        self.current_mut().map_or(Sent::NoAgent, |one| one.event(event))
+        self.current_mut()
+            .map_or(Sent::NoAgent, |one| one.event(event))
     }
 
     fn flush(&mut self) -> bool {

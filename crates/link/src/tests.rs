@@ -9,7 +9,9 @@ use std::thread;
 use std::time::{Duration as StdDuration, Instant};
 
 use ccplane_agent::datapath::{Datapath, Shared};
-use ccplane_agent::{Algorithm, AlgorithmStats, Control, FlowInfo, Options, Programs, Report, Tables};
+use ccplane_agent::{
+    Algorithm, AlgorithmStats, Control, FlowInfo, Options, Programs, Report, Tables,
+};
 use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
 use ccplane_units::Bytes;
 use ccplane_wire::v1;
@@ -55,7 +57,8 @@ impl Place {
     fn new() -> Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("ccplane-test-{}-{number}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("ccplane-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a temporary directory");
         Place(path)
     }
@@ -109,7 +112,9 @@ impl Ccp {
     fn send(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut out = Vec::new();
         write(&mut out);
-        self.socket.send_to(&out, &self.agent).expect("the agent is there");
+        self.socket
+            .send_to(&out, &self.agent)
+            .expect("the agent is there");
     }
 
     /// READY, and the number of the program that the agent installs.
@@ -153,7 +158,8 @@ impl Ccp {
         let mut buffer = vec![0; 65_536];
         loop {
             let length = self.socket.recv(&mut buffer).expect("an answer in time");
-            let mut messages = v1::messages(&buffer[..length]).map(|message| message.expect("a good message"));
+            let mut messages =
+                v1::messages(&buffer[..length]).map(|message| message.expect("a good message"));
             if let Some(found) = messages.find_map(|message| wanted(&message)) {
                 return found;
             }
@@ -169,7 +175,11 @@ fn a_ccp_datapath_is_served() {
     assert_eq!(stat(&path).expect("it is there").st_mode & 0o777, 0o600);
     let stats = serving(&mut link, || {
         let datapath = Ccp::new(&place, "ccp", &path);
-        assert_eq!(datapath.begin(), 1, "number 1 empties a reference datapath's table");
+        assert_eq!(
+            datapath.begin(),
+            1,
+            "number 1 empties a reference datapath's table"
+        );
         datapath.open(3);
         datapath.report(3, 1);
         assert_eq!(datapath.window(), 11_000);
@@ -183,7 +193,12 @@ fn a_ccp_datapath_is_served() {
         assert_eq!(datapath.begin(), 1);
     });
     assert_eq!(
-        (stats.opened, stats.flows, stats.reports, stats.stale_reports),
+        (
+            stats.opened,
+            stats.flows,
+            stats.reports,
+            stats.stale_reports
+        ),
         (1, 0, 2, 1)
     );
     drop(link);
@@ -196,7 +211,10 @@ fn garbage_costs_its_sender_its_flows_until_its_next_good_message() {
     let path = place.path("agent");
     let mut link = Datagram::bind(&path).expect("it binds");
     let stats = serving(&mut link, || {
-        let (good, bad) = (Ccp::new(&place, "good", &path), Ccp::new(&place, "bad", &path));
+        let (good, bad) = (
+            Ccp::new(&place, "good", &path),
+            Ccp::new(&place, "bad", &path),
+        );
         for datapath in [&good, &bad] {
             datapath.begin();
             datapath.open(1);
@@ -214,7 +232,9 @@ fn garbage_costs_its_sender_its_flows_until_its_next_good_message() {
             good.window();
             // It says no READY, as no CCP datapath would: its next report gets programs and a window again.
             bad.report(1, 1);
-            bad.expect(|message| matches!(message, v1::Message::ChangeProgram { flow: 1, .. }).then_some(()));
+            bad.expect(|message| {
+                matches!(message, v1::Message::ChangeProgram { flow: 1, .. }).then_some(())
+            });
             bad.report(1, 1);
             bad.window();
         }
@@ -236,7 +256,10 @@ fn a_datapath_that_stops_reading_delays_nobody_and_loses_its_connection() {
     let path = place.path("agent");
     let mut link = Datagram::bind(&path).expect("it binds");
     let stats = serving(&mut link, || {
-        let (good, stuck) = (Ccp::new(&place, "good", &path), Ccp::new(&place, "stuck", &path));
+        let (good, stuck) = (
+            Ccp::new(&place, "good", &path),
+            Ccp::new(&place, "stuck", &path),
+        );
         for datapath in [&good, &stuck] {
             datapath.begin();
             datapath.open(1);
@@ -286,7 +309,10 @@ fn a_datapath_that_starts_again_on_its_path_is_answered() {
 fn after_a_restart_programs_go_to_every_datapath_that_is_remembered() {
     let place = Place::new();
     let path = place.path("agent");
-    let (stays, goes) = (Ccp::new(&place, "stays", &path), Ccp::new(&place, "goes", &path));
+    let (stays, goes) = (
+        Ccp::new(&place, "stays", &path),
+        Ccp::new(&place, "goes", &path),
+    );
     let mut link = Datagram::bind(&path).expect("it binds");
     serving(&mut link, || {
         stays.begin();
@@ -337,7 +363,9 @@ fn a_datapath_that_outlives_its_agent_is_taken_over_by_its_reports() {
     let mut link = Datagram::bind(&path).expect("it binds");
     let stats = serving(&mut link, || {
         datapath.report(5, 1);
-        datapath.expect(|message| matches!(message, v1::Message::ChangeProgram { flow: 5, .. }).then_some(()));
+        datapath.expect(|message| {
+            matches!(message, v1::Message::ChangeProgram { flow: 5, .. }).then_some(())
+        });
         datapath.report(5, 1);
         datapath.window();
     });
@@ -398,13 +426,18 @@ fn of_many_that_take_over_a_dead_path_one_serves() {
                     })
                 })
                 .collect();
-            all.into_iter().map(|one| one.join().expect("no panic")).collect()
+            all.into_iter()
+                .map(|one| one.join().expect("no panic"))
+                .collect()
         });
         assert_eq!(
             served.iter().filter(|one| one.is_ok()).count(),
             1,
             "{:?}",
-            served.iter().map(|one| one.as_ref().err()).collect::<Vec<_>>()
+            served
+                .iter()
+                .map(|one| one.as_ref().err())
+                .collect::<Vec<_>>()
         );
         drop(served);
         assert!(!path.exists());
@@ -485,7 +518,9 @@ fn an_agent_dies_the_fallback_steers_and_a_new_agent_takes_over() {
     let mut link = Local::bind(&path).expect("it binds");
     assert_eq!(stat(&path).expect("it is there").st_mode & 0o777, 0o600);
     let first = serving(&mut link, || {
-        own.turn_until("the agent steers", |own| !own.turn() && own.transport.cwnd > 30_000);
+        own.turn_until("the agent steers", |own| {
+            !own.turn() && own.transport.cwnd > 30_000
+        });
     });
     assert_eq!(
         (first.opened, first.taken_over),
@@ -500,9 +535,13 @@ fn an_agent_dies_the_fallback_steers_and_a_new_agent_takes_over() {
 
     let mut link = Local::bind(&path).expect("it binds");
     let second = serving(&mut link, || {
-        own.turn_until("a new agent steers", |own| !own.turn() && own.transport.cwnd > before);
+        own.turn_until("a new agent steers", |own| {
+            !own.turn() && own.transport.cwnd > before
+        });
         let target = own.transport.cwnd + 5_000;
-        own.turn_until("it goes on", |own| !own.turn() && own.transport.cwnd >= target);
+        own.turn_until("it goes on", |own| {
+            !own.turn() && own.transport.cwnd >= target
+        });
     });
     assert_eq!((second.opened, second.taken_over), (1, 1));
     assert_eq!(second.malformed_reports, 0);
@@ -515,13 +554,18 @@ fn heartbeats_keep_the_fallback_away_from_a_quiet_flow() {
     let mut own = Own::new(&path);
     let mut link = Local::bind(&path).expect("it binds");
     serving(&mut link, || {
-        own.turn_until("the agent steers", |own| !own.turn() && own.transport.cwnd > 22_000);
+        own.turn_until("the agent steers", |own| {
+            !own.turn() && own.transport.cwnd > 22_000
+        });
         let start = Instant::now();
         while start.elapsed() < StdDuration::from_millis(1_200) {
             own.datapath.turn(own.clock.now());
             thread::sleep(StdDuration::from_millis(10));
         }
-        assert!(!own.turn(), "four times the fallback time passed without a report");
+        assert!(
+            !own.turn(),
+            "four times the fallback time passed without a report"
+        );
     });
 }
 
@@ -532,14 +576,18 @@ fn garbage_on_the_local_link_closes_that_connection_only() {
     let mut own = Own::new(&path);
     let mut link = Local::bind(&path).expect("it binds");
     let stats = serving(&mut link, || {
-        own.turn_until("the agent steers", |own| !own.turn() && own.transport.cwnd > 22_000);
+        own.turn_until("the agent steers", |own| {
+            !own.turn() && own.transport.cwnd > 22_000
+        });
         let bad = socket::open(nix::sys::socket::SockType::SeqPacket).expect("a socket");
         let address = nix::sys::socket::UnixAddr::new(&path).expect("a path");
         use std::os::fd::AsRawFd;
         nix::sys::socket::connect(bad.as_raw_fd(), &address).expect("it connects");
         nix::unistd::write(&bad, b"garbage").expect("it is sent");
         let target = own.transport.cwnd + 5_000;
-        own.turn_until("the other goes on", |own| !own.turn() && own.transport.cwnd >= target);
+        own.turn_until("the other goes on", |own| {
+            !own.turn() && own.transport.cwnd >= target
+        });
         assert!(own.is_connected());
     });
     assert_eq!(stats.opened, 1);
@@ -552,7 +600,8 @@ fn an_agent_that_sends_garbage_is_connected_to_less_and_less_often() {
     let place = Place::new();
     let path = place.path("agent");
     let bound = socket::Bound::new(&path, nix::sys::socket::SockType::SeqPacket).expect("it binds");
-    let listener = std::os::unix::net::UnixListener::from(bound.fd.try_clone().expect("a descriptor"));
+    let listener =
+        std::os::unix::net::UnixListener::from(bound.fd.try_clone().expect("a descriptor"));
     listener.set_nonblocking(true).expect("a socket");
     let tables = Tables::new(Limits::default(), Capabilities::CWND);
     let link = There::new(Box::new(Uplink::new(&path)));
@@ -587,7 +636,9 @@ fn looking_in_vain_is_given_up() {
     }
     spinner.goes_on(true, us(10_000));
     assert!(spinner.goes_on(false, us(10_001)), "it tries again");
-    let mut never = Spinner::new(Waiting { spin: Duration::ZERO });
+    let mut never = Spinner::new(Waiting {
+        spin: Duration::ZERO,
+    });
     assert!(!never.goes_on(true, us(0)));
 }
 

@@ -106,8 +106,9 @@ impl Way for There {
             }
         }
         let come = &mut self.come;
-        self.remote
-            .receive(now, &mut |command| come.push_back(Brought::Command(command)));
+        self.remote.receive(now, &mut |command| {
+            come.push_back(Brought::Command(command))
+        });
     }
 
     fn bring(&mut self, _now: Time) -> Option<Brought> {
@@ -116,7 +117,11 @@ impl Way for There {
 
     fn flush(&mut self, now: Time) {
         self.pay();
-        self.room = if self.owed.is_empty() { Time::MAX } else { now + ROOM };
+        self.room = if self.owed.is_empty() {
+            Time::MAX
+        } else {
+            now + ROOM
+        };
         self.remote.flush();
     }
 
@@ -124,7 +129,11 @@ impl Way for There {
         if !self.remote.is_connected() {
             return Some(self.retry);
         }
-        let due = self.remote.next_deadline().unwrap_or(Time::MAX).min(self.room);
+        let due = self
+            .remote
+            .next_deadline()
+            .unwrap_or(Time::MAX)
+            .min(self.room);
         (due != Time::MAX).then_some(due)
     }
 }

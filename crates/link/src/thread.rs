@@ -1,5 +1,8 @@
 //! An agent in a thread of its own, for datapaths of the same process.
-#![expect(clippy::disallowed_methods, reason = "the driver of the agent's thread")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the driver of the agent's thread"
+)]
 
 use std::io;
 use std::sync::Arc;
@@ -23,14 +26,22 @@ pub struct AgentThread {
 
 impl AgentThread {
     /// Begins it. `name` is the thread's, 15 letters at most.
-    pub fn start(name: &str, mut agent: Agent, mut link: impl Link + Send + 'static) -> io::Result<AgentThread> {
+    pub fn start(
+        name: &str,
+        mut agent: Agent,
+        mut link: impl Link + Send + 'static,
+    ) -> io::Result<AgentThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let body = move || {
             // It has all the time between two reports: no need to look without sleeping.
-            let waiting = Waiting { spin: Duration::ZERO };
+            let waiting = Waiting {
+                spin: Duration::ZERO,
+            };
             if let Err(why) = serve(&mut agent, &mut [&mut link], waiting, &stopped) {
-                tracing::error!("an algorithm's thread ended, and what it steered goes on without it: {why}");
+                tracing::error!(
+                    "an algorithm's thread ended, and what it steered goes on without it: {why}"
+                );
             }
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
@@ -44,7 +55,12 @@ impl AgentThread {
     pub fn end(self, longest: Duration) {
         self.stop.store(true, Ordering::Relaxed);
         let mut waited = Duration::ZERO;
-        while waited < longest && self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        while waited < longest
+            && self
+                .thread
+                .as_ref()
+                .is_some_and(|thread| !thread.is_finished())
+        {
             thread::sleep(std::time::Duration::from_nanos(LOOK_EVERY.as_nanos()));
             waited = waited + LOOK_EVERY;
         }

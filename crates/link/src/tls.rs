@@ -46,20 +46,26 @@ impl FromStr for TlsAddress {
         let (place, keys) = match text.split_once('?') {
             None => (text, None),
             Some((place, option)) => {
-                let folder = option.strip_prefix("keys=").filter(|folder| !folder.is_empty());
+                let folder = option
+                    .strip_prefix("keys=")
+                    .filter(|folder| !folder.is_empty());
                 (place, Some(PathBuf::from(folder.ok_or(BadAddress)?)))
             }
         };
         let (host, port) = place.rsplit_once(':').ok_or(BadAddress)?;
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
         let host = bare.unwrap_or(host);
         let named = bare.is_some() || !host.contains(':');
         match port.parse() {
-            Ok(port) if port > 0 && named && !host.is_empty() && !host.contains('/') => Ok(TlsAddress {
-                host: host.to_owned(),
-                port,
-                keys,
-            }),
+            Ok(port) if port > 0 && named && !host.is_empty() && !host.contains('/') => {
+                Ok(TlsAddress {
+                    host: host.to_owned(),
+                    port,
+                    keys,
+                })
+            }
             _ => Err(BadAddress),
         }
     }

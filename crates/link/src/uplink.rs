@@ -84,7 +84,9 @@ impl Uplink {
 
     /// Sends what was taken, if there is room; true if nothing is left.
     pub fn flush(&mut self) -> bool {
-        let Some(socket) = &self.socket else { return false };
+        let Some(socket) = &self.socket else {
+            return false;
+        };
         if self.packet.is_empty() {
             return true;
         }

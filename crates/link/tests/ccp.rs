@@ -6,9 +6,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ccplane_agent::{Agent, Algorithm, CcpDatapath, Control, DatapathId, FlowInfo, Options, Programs, Report};
+use ccplane_agent::{
+    Agent, Algorithm, CcpDatapath, Control, DatapathId, FlowInfo, Options, Programs, Report,
+};
 use ccplane_datapath::{
-    self as datapath, Capabilities, Compat, Limits, ProgramTable, Signals, Target, Transport, Update,
+    self as datapath, Capabilities, Compat, Limits, ProgramTable, Signals, Target, Transport,
+    Update,
 };
 use ccplane_link::{Datagram, Waiting, serve};
 use ccplane_units::{Bytes, Duration, Rate, Time};
@@ -34,7 +37,9 @@ impl Ccp {
             Capabilities::DELIVERY_RATE,
             Capabilities::ECN,
         ];
-        let capabilities = all.into_iter().fold(Capabilities::CWND, |all, one| all.with(one));
+        let capabilities = all
+            .into_iter()
+            .fold(Capabilities::CWND, |all, one| all.with(one));
         let limits = Limits {
             fallback_after: Duration::from_secs(1_000_000),
             ..Limits::default()
@@ -53,7 +58,9 @@ impl Ccp {
     fn send(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut out = Vec::new();
         write(&mut out);
-        self.socket.send_to(&out, &self.agent).expect("the agent is there");
+        self.socket
+            .send_to(&out, &self.agent)
+            .expect("the agent is there");
     }
 
     /// Takes messages of the agent until one is wanted.
@@ -80,8 +87,16 @@ impl Ccp {
                     .install(install.decode().expect("a good program"))
                     .expect("there is room");
             }
-            v1::Message::ChangeProgram { flow, program, updates } => {
-                let vars = self.table.get(*program).expect("it was installed").report_vars();
+            v1::Message::ChangeProgram {
+                flow,
+                program,
+                updates,
+            } => {
+                let vars = self
+                    .table
+                    .get(*program)
+                    .expect("it was installed")
+                    .report_vars();
                 let updates: Vec<Update> = updates.iter().map(|raw| update(raw, vars)).collect();
                 self.apply(
                     *flow,
@@ -105,8 +120,14 @@ impl Ccp {
     }
 
     fn apply(&mut self, flow: u32, command: &datapath::Command<'_>) {
-        let (_, state, transport) = self.flows.iter_mut().find(|f| f.0 == flow).expect("it lives");
-        state.apply(transport.now, command, &self.table).expect("it is allowed");
+        let (_, state, transport) = self
+            .flows
+            .iter_mut()
+            .find(|f| f.0 == flow)
+            .expect("it lives");
+        state
+            .apply(transport.now, command, &self.table)
+            .expect("it is allowed");
     }
 
     fn open(&mut self, flow: u32) {
@@ -127,12 +148,18 @@ impl Ccp {
             algorithm: "x",
         };
         self.send(|out| v1::create(out, flow, &create).expect("it fits"));
-        self.take_until(|message| matches!(message, v1::Message::ChangeProgram { flow: of, .. } if *of == flow));
+        self.take_until(
+            |message| matches!(message, v1::Message::ChangeProgram { flow: of, .. } if *of == flow),
+        );
     }
 
     /// An ACK after `ms`; true if it was reported.
     fn ack(&mut self, flow: u32, ms: u64) -> bool {
-        let (_, state, transport) = self.flows.iter_mut().find(|f| f.0 == flow).expect("it lives");
+        let (_, state, transport) = self
+            .flows
+            .iter_mut()
+            .find(|f| f.0 == flow)
+            .expect("it lives");
         transport.now += Duration::from_millis(ms);
         let signals = Signals {
             bytes_acked: 5,
@@ -208,7 +235,11 @@ impl Algorithm for Steps {
 
     fn on_report(&mut self, reports: &mut u64, report: &Report<'_>, control: &mut Control<'_>) {
         *reports += 1;
-        assert_eq!(report.get("acked"), Some(25), "volatile: of these five alone");
+        assert_eq!(
+            report.get("acked"),
+            Some(25),
+            "volatile: of these five alone"
+        );
         let step = report.get("step").expect("it is there");
         let flow = report.flow().flow;
         assert_eq!(
@@ -217,7 +248,9 @@ impl Algorithm for Steps {
             "each flow has its own, and it follows the updates"
         );
         control.set("step", step + 1);
-        control.cwnd(Bytes::new(20_000 + report.get("total").expect("it is there")));
+        control.cwnd(Bytes::new(
+            20_000 + report.get("total").expect("it is there"),
+        ));
         control.rate(Rate::from_bytes_per_sec(6_000_000_000));
     }
 }
@@ -264,7 +297,12 @@ fn a_ccp_datapath_is_steered() {
         agent.join().expect("the algorithm agrees")
     });
     assert_eq!(
-        (stats.opened, stats.flows, stats.reports, stats.stale_reports),
+        (
+            stats.opened,
+            stats.flows,
+            stats.reports,
+            stats.stale_reports
+        ),
         (3, 2, 20, 0)
     );
     drop(link);
@@ -273,7 +311,11 @@ fn a_ccp_datapath_is_steered() {
 
 #[test]
 fn a_flow_cannot_be_given_back_in_version_1() {
-    let (mut agent, now, id) = (Agent::new(Options::default()), Time::from_micros(1), DatapathId(0));
+    let (mut agent, now, id) = (
+        Agent::new(Options::default()),
+        Time::from_micros(1),
+        DatapathId(0),
+    );
     agent.add(Steps).expect("it compiles");
     let (mut ccp, mut ready, mut out) = (CcpDatapath::new(id), Vec::new(), Vec::new());
     v1::ready(&mut ready, 1);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ccplane_agent::{
-    Agent, Algorithm, Control, DatapathInfo, FlowInfo, FlowStats, Foreign, Options, Programs, Refusal, Report,
+    Agent, Algorithm, Control, DatapathInfo, FlowInfo, FlowStats, Foreign, Options, Programs,
+    Refusal, Report,
 };
 use ccplane_datapath::{Capabilities, Program, Target, Update};
 use ccplane_lang as lang;
@@ -67,13 +68,22 @@ fn hear(foreign: &mut Foreign, write: impl FnOnce(&mut Vec<u8>)) -> Vec<Command>
 fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
     let mut foreign = Foreign::new("reno", None);
     foreign.connected(Time::ZERO);
-    assert_eq!(said(&mut foreign, &ready(None)), [5, 0, 12, 0, 0, 0, 0, 0, 9, 0, 0, 0]);
+    assert_eq!(
+        said(&mut foreign, &ready(None)),
+        [5, 0, 12, 0, 0, 0, 0, 0, 9, 0, 0, 0]
+    );
 
     // The datapath's numbers have 64 bits, the agent's 32. A flow that lives goes on from its window.
     let flow = 7 << 40;
     let bytes = said(&mut foreign, &opened(flow, 25_000));
     let messages: Vec<_> = v1::messages(&bytes).map(|m| m.expect("good")).collect();
-    let [v1::Message::Create { flow: number, create }] = messages[..] else {
+    let [
+        v1::Message::Create {
+            flow: number,
+            create,
+        },
+    ] = messages[..]
+    else {
         panic!("{messages:?}")
     };
     assert_eq!(
@@ -83,7 +93,9 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
     assert_eq!(create.source.to_string(), "0.0.0.0:80", "CCP knows no IPv6");
 
     let code = program(PROGRAM);
-    let installed = hear(&mut foreign, |out| v1::install(out, 3, &code).expect("sayable"));
+    let installed = hear(&mut foreign, |out| {
+        v1::install(out, 3, &code).expect("sayable")
+    });
     let [Command::Install { algorithm, program }] = &installed[..] else {
         panic!("{installed:?}")
     };
@@ -154,14 +166,19 @@ fn the_same_program_is_the_same_under_another_number_and_after_a_restart() {
     let code = program(PROGRAM);
     let mut uid_of = |number| {
         foreign.connected(Time::ZERO);
-        match &hear(&mut foreign, |out| v1::install(out, number, &code).expect("sayable"))[..] {
+        match &hear(&mut foreign, |out| {
+            v1::install(out, number, &code).expect("sayable")
+        })[..]
+        {
             [Command::Install { program, .. }] => program.uid(),
             other => panic!("{other:?}"),
         }
     };
     assert_eq!(uid_of(1), uid_of(4));
     let other = program("(def (Report (volatile acked 0))) (when true (report))");
-    let installed = hear(&mut foreign, |out| v1::install(out, 1, &other).expect("sayable"));
+    let installed = hear(&mut foreign, |out| {
+        v1::install(out, 1, &other).expect("sayable")
+    });
     assert!(!matches!(&installed[..], [Command::Install { program, .. }] if program.uid() == 0));
 }
 
@@ -170,7 +187,10 @@ fn heartbeats_come_while_the_agent_is_there_and_with_a_limit_of_silence_only_aft
     let ms = |n| Time::ZERO + Duration::from_millis(n);
     for (silence, beats_at) in [
         (None, vec![0, 100, 200, 300, 400, 500]),
-        (Some(Duration::from_millis(250)), vec![0, 100, 200, 400, 500]),
+        (
+            Some(Duration::from_millis(250)),
+            vec![0, 100, 200, 400, 500],
+        ),
     ] {
         let mut foreign = Foreign::new("reno", silence);
         assert_eq!(foreign.next_deadline(), None);
@@ -183,7 +203,9 @@ fn heartbeats_come_while_the_agent_is_there_and_with_a_limit_of_silence_only_aft
             }
             foreign.on_deadline(due);
             while let Some(command) = foreign.poll() {
-                assert!(matches!(command, Command::Heartbeat { algorithm } if &*algorithm == "reno"));
+                assert!(
+                    matches!(command, Command::Heartbeat { algorithm } if &*algorithm == "reno")
+                );
                 beats.push(due.as_micros() / 1000);
             }
         }
@@ -199,7 +221,9 @@ fn garbage_and_what_only_a_datapath_says_are_errors_and_change_nothing() {
         &[9, 0, 8, 0, 0, 0, 0, 0],
         &[5, 0, 12, 0, 0, 0, 0, 0, 1, 0, 0, 0],
     ] {
-        foreign.handle(Time::ZERO, bad).expect_err("no agent says so");
+        foreign
+            .handle(Time::ZERO, bad)
+            .expect_err("no agent says so");
     }
     let unknown = hear(&mut foreign, |out| {
         let code = program(PROGRAM);
@@ -263,7 +287,10 @@ impl Drop for Serving {
 fn until(uplink: &mut CcpUplink, clock: Clock, wanted: impl Fn(&Command) -> bool) -> Command {
     let mut found = None;
     while found.is_none() {
-        assert!(clock.now() < Time::ZERO + Duration::from_secs(20), "no answer in time");
+        assert!(
+            clock.now() < Time::ZERO + Duration::from_secs(20),
+            "no answer in time"
+        );
         uplink.receive(clock.now(), &mut |command| {
             if wanted(&command) {
                 found = Some(command);
@@ -276,7 +303,8 @@ fn until(uplink: &mut CcpUplink, clock: Clock, wanted: impl Fn(&Command) -> bool
 
 #[test]
 fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_again() {
-    let path: PathBuf = std::env::temp_dir().join(format!("ccplane-foreign-{}", std::process::id()));
+    let path: PathBuf =
+        std::env::temp_dir().join(format!("ccplane-foreign-{}", std::process::id()));
     let clock = Clock::new();
     let mut uplink = CcpUplink::new(&path, "echo", None);
     assert!(uplink.connect(clock.now()).is_err(), "nobody is there");
@@ -285,7 +313,10 @@ fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_
         let serving = Serving::at(&path);
         // Not at once: it waits after an attempt that failed.
         while uplink.connect(clock.now()).is_err() {
-            assert!(clock.now() < Time::ZERO + Duration::from_secs(20), "it is there");
+            assert!(
+                clock.now() < Time::ZERO + Duration::from_secs(20),
+                "it is there"
+            );
             std::thread::yield_now();
         }
         assert_eq!(uplink.event(&ready(None)), Sent::Yes);
@@ -294,7 +325,12 @@ fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_
         let set = until(&mut uplink, clock, |command| {
             matches!(command, Command::SetProgram { .. })
         });
-        let Command::SetProgram { flow: 40, uid, updates } = set else {
+        let Command::SetProgram {
+            flow: 40,
+            uid,
+            updates,
+        } = set
+        else {
             panic!("{set:?}")
         };
         assert_eq!(updates.as_slice()[0].value, 3);
@@ -306,7 +342,9 @@ fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_
         };
         assert_eq!(uplink.event(&report), Sent::Yes);
         assert!(uplink.flush());
-        let update = until(&mut uplink, clock, |command| matches!(command, Command::Update { .. }));
+        let update = until(&mut uplink, clock, |command| {
+            matches!(command, Command::Update { .. })
+        });
         let Command::Update { flow: 40, updates } = update else {
             panic!("{update:?}")
         };

@@ -76,7 +76,10 @@ pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Dura
     agent
         .add(Echo("bench_loop"))
         .map_err(|error| LoadError::Mismatch(format!("the bench's program: {error}")))?;
-    let specs: Vec<AlgorithmSpec> = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
+    let specs: Vec<AlgorithmSpec> = agent
+        .hosted()
+        .map(|hosted| AlgorithmSpec::from(&**hosted))
+        .collect();
     let options = Options {
         limits: Limits {
             fallback_after: Duration::from_secs(10),
@@ -100,7 +103,8 @@ pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Dura
             crate::privilege::prefer_this_thread();
             spin(&mut kernel, &mut agent, &stop);
         });
-        let measured = Datapath::open(&ring, &table[0]).and_then(|datapath| datapath.measure(exchanges));
+        let measured =
+            Datapath::open(&ring, &table[0]).and_then(|datapath| datapath.measure(exchanges));
         stop.store(true, Relaxed);
         measured
     })
@@ -132,18 +136,26 @@ impl<'a> Datapath<'a> {
             log: String::new(),
             source,
         };
-        let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(failed)?;
+        let mut open = ObjectBuilder::default()
+            .open_memory(OBJECT)
+            .map_err(failed)?;
         for mut map in open.maps_mut().filter(|map| map.name() == "ring") {
             map.reuse_fd(ring.as_fd()).map_err(failed)?;
         }
         let object = open.load().map_err(failed)?;
         let map = object.maps().find(|map| map.name() == "outbox");
-        let map = map.ok_or_else(|| LoadError::Mismatch("the bench's object has no outbox".to_owned()))?;
-        let outbox = Shared::map(map.as_fd(), 1, Access::Write).map_err(LoadError::io("mapping the outbox"))?;
+        let map =
+            map.ok_or_else(|| LoadError::Mismatch("the bench's object has no outbox".to_owned()))?;
+        let outbox = Shared::map(map.as_fd(), 1, Access::Write)
+            .map_err(LoadError::io("mapping the outbox"))?;
         slot.shown.generation.store(GENERATION, Relaxed);
         slot.shown.mss.store(1448, Relaxed);
         slot.shown.state.store(LIVE, Release);
-        Ok(Datapath { object, outbox, slot })
+        Ok(Datapath {
+            object,
+            outbox,
+            slot,
+        })
     }
 
     fn measure(&self, exchanges: usize) -> Result<Vec<std::time::Duration>, LoadError> {
@@ -163,7 +175,10 @@ impl<'a> Datapath<'a> {
                 took.push(clock::now().as_nanos().saturating_sub(sent));
             }
         }
-        Ok(took.into_iter().map(std::time::Duration::from_nanos).collect())
+        Ok(took
+            .into_iter()
+            .map(std::time::Duration::from_nanos)
+            .collect())
     }
 
     fn post(&self, kind: u16, tag: u32, fields: &[u64]) -> Result<(), LoadError> {
@@ -179,9 +194,15 @@ impl<'a> Datapath<'a> {
         for (to, from) in outbox.words.iter().zip(words) {
             to.store(*from, Relaxed);
         }
-        outbox.size.store(8 * (header.len() + fields.len()) as u64, Relaxed);
-        let program = self.object.progs_mut().find(|program| program.name() == "post");
-        let program = program.ok_or_else(|| LoadError::Mismatch("the bench's object has no `post`".to_owned()))?;
+        outbox
+            .size
+            .store(8 * (header.len() + fields.len()) as u64, Relaxed);
+        let program = self
+            .object
+            .progs_mut()
+            .find(|program| program.name() == "post");
+        let program = program
+            .ok_or_else(|| LoadError::Mismatch("the bench's object has no `post`".to_owned()))?;
         let output = program
             .test_run(ProgramInput::default())
             .map_err(|source| LoadError::Bpf {
@@ -191,7 +212,10 @@ impl<'a> Datapath<'a> {
             })?;
         match output.return_value {
             0 => Ok(()),
-            code => Err(LoadError::Mismatch(format!("the ring took no record: {}", code as i32))),
+            code => Err(LoadError::Mismatch(format!(
+                "the ring took no record: {}",
+                code as i32
+            ))),
         }
     }
 
@@ -206,7 +230,11 @@ impl<'a> Datapath<'a> {
         loop {
             let seen = lock.load(Acquire);
             let ready = seen & (layout::WRITING | PENDING) == PENDING;
-            if ready && lock.compare_exchange(seen, seen & !PENDING, AcqRel, Relaxed).is_ok() {
+            if ready
+                && lock
+                    .compare_exchange(seen, seen & !PENDING, AcqRel, Relaxed)
+                    .is_ok()
+            {
                 return;
             }
             std::hint::spin_loop();

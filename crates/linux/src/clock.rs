@@ -3,7 +3,10 @@
 use ccplane_units::Time;
 
 /// CLOCK_MONOTONIC, the clock of `tp->tcp_mstamp`.
-#[expect(clippy::disallowed_methods, reason = "the clock of the kernel's driver")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock of the kernel's driver"
+)]
 pub fn now() -> Time {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
     // It exists on every Linux; its parts are never negative.

@@ -147,7 +147,11 @@ fn describe(step: &Step) -> String {
     match step {
         Step::End => format!("stop unless {}", name(reg::SHOULD_CONTINUE)),
         Step::Run(i) => {
-            let b = if i.has_imm { i.imm.to_string() } else { name(i.b) };
+            let b = if i.has_imm {
+                i.imm.to_string()
+            } else {
+                name(i.b)
+            };
             let ratio = || format!("{}/{}", i.imm >> 32, i.imm as u32);
             match i.op {
                 Op::SkipIfZero => format!("if not {}: skip {}", name(i.a), i.imm),
@@ -192,8 +196,13 @@ mod tests {
             bytes.copy_from_slice(&value.to_le_bytes());
         }
         let end = [Insn::CLEAR_RESULT, Insn::EXIT];
-        let bytes: Vec<u8> = code.iter().chain(&end).flat_map(|insn| insn.to_bytes()).collect();
-        let machine = rbpf::EbpfVmRaw::new(Some(&bytes)).expect("generated code passes the machine's checks");
+        let bytes: Vec<u8> = code
+            .iter()
+            .chain(&end)
+            .flat_map(|insn| insn.to_bytes())
+            .collect();
+        let machine =
+            rbpf::EbpfVmRaw::new(Some(&bytes)).expect("generated code passes the machine's checks");
         machine
             .execute_program(&mut context)
             .expect("generated code stays inside the context");
@@ -270,7 +279,8 @@ mod tests {
             body_start: 0,
             body_end: MAX_INSTRS as u16,
         };
-        let program = Program::check(1, &[ewma; MAX_INSTRS], &[clause], &[]).expect("a valid program");
+        let program =
+            Program::check(1, &[ewma; MAX_INSTRS], &[clause], &[]).expect("a valid program");
         let refused = compile(&program).expect_err("it is far too large");
         assert_eq!(refused.needed, generate(&program).len());
         assert!(refused.needed > ROOM, "{refused}");
@@ -279,9 +289,9 @@ mod tests {
 
     #[test]
     fn the_listing_names_every_step() {
-        let source =
-            "(def (Report (volatile acked 0))) (when (> Micros 10000) (:= Report.acked (+ Report.acked 3)) (report))";
-        let program = ccplane_lang::compile(source, &ccplane_lang::Limits::default()).expect("it compiles");
+        let source = "(def (Report (volatile acked 0))) (when (> Micros 10000) (:= Report.acked (+ Report.acked 3)) (report))";
+        let program =
+            ccplane_lang::compile(source, &ccplane_lang::Limits::default()).expect("it compiles");
         let text = listing(program.code());
         for line in [
             "= After 10000",

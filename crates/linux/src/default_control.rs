@@ -40,10 +40,9 @@ impl DefaultControl {
 
     /// The shell command that writes the default.
     pub fn command(&self, to: &str) -> String {
-        let enter = self
-            .namespace
-            .as_deref()
-            .map_or_else(String::new, |path| format!("nsenter --net={} ", path.display()));
+        let enter = self.namespace.as_deref().map_or_else(String::new, |path| {
+            format!("nsenter --net={} ", path.display())
+        });
         format!("{enter}sysctl -w net.ipv4.tcp_congestion_control={to}")
     }
 
@@ -79,14 +78,19 @@ pub fn defaults() -> Vec<DefaultControl> {
     let read = || fs::read_to_string(DEFAULT);
     let default = |namespace: Option<PathBuf>, text: String| {
         let control = text.trim().to_owned();
-        let orphaned = !control.is_empty() && !available.is_empty() && !available.contains(&control.as_str());
+        let orphaned =
+            !control.is_empty() && !available.is_empty() && !available.contains(&control.as_str());
         DefaultControl {
             namespace,
             control,
             orphaned,
         }
     };
-    let number = |file: &File| file.metadata().map(|status| (status.dev(), status.ino())).ok();
+    let number = |file: &File| {
+        file.metadata()
+            .map(|status| (status.dev(), status.ino()))
+            .ok()
+    };
     let own = namespace::own().ok().as_ref().and_then(number);
     let here = read().ok().map(|text| default(None, text));
     let others = namespace::all_by_path()
@@ -101,11 +105,17 @@ pub fn defaults() -> Vec<DefaultControl> {
 ///
 /// # Errors
 /// The first default that could not be replaced. The others are replaced nevertheless.
-pub fn restore(only: Option<&str>, to: Option<&str>) -> Result<Vec<(DefaultControl, String)>, Box<DefaultError>> {
+pub fn restore(
+    only: Option<&str>,
+    to: Option<&str>,
+) -> Result<Vec<(DefaultControl, String)>, Box<DefaultError>> {
     let attached = pin::attached();
     let ours = |default: &DefaultControl| match only {
         Some(only) => default.control == only,
-        None => attached.contains(&default.control) || (default.orphaned && default.control.starts_with("ccp_")),
+        None => {
+            attached.contains(&default.control)
+                || (default.orphaned && default.control.starts_with("ccp_"))
+        }
     };
     let all = defaults();
     let own = all
@@ -113,7 +123,11 @@ pub fn restore(only: Option<&str>, to: Option<&str>) -> Result<Vec<(DefaultContr
         .filter(|first| first.namespace.is_none() && !first.orphaned && !ours(first));
     let candidates: Vec<&str> = match to {
         Some(to) => vec![to],
-        None => own.map(|own| own.control.as_str()).into_iter().chain(NATIVE).collect(),
+        None => own
+            .map(|own| own.control.as_str())
+            .into_iter()
+            .chain(NATIVE)
+            .collect(),
     };
     let (mut restored, mut failed) = (Vec::new(), None);
     for default in all.iter().filter(|default| ours(default)) {
@@ -147,7 +161,9 @@ fn replace(default: &DefaultControl, candidates: &[&str]) -> Result<String, Defa
 /// # Errors
 /// The first default that could not be written.
 pub fn rebind(name: &str) -> Result<(), Box<DefaultError>> {
-    let bound = defaults().into_iter().filter(|default| default.control == name);
+    let bound = defaults()
+        .into_iter()
+        .filter(|default| default.control == name);
     let failed: Option<DefaultError> = bound
         .filter_map(|default| replace(&default, &[name]).err())
         .reduce(|first, _| first);

@@ -32,7 +32,12 @@ pub(crate) const ATTENTION: Duration = Duration::from_millis(50);
 ///
 /// It also asks for a better place in the scheduler's queue for this thread, and goes on without where it may not: behind
 /// hundreds of busy senders on few cores an agent of equal rank would look silent.
-pub fn run_agent(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &mut impl Observer) {
+pub fn run_agent(
+    kernel: &mut Kernel,
+    agent: &mut Agent,
+    stop: &AtomicBool,
+    observer: &mut impl Observer,
+) {
     privilege::prefer_this_thread();
     steer(kernel, agent, stop, observer);
 }
@@ -74,7 +79,9 @@ fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &m
             observer.called(clock::now().since(now), agent);
             obey(kernel, agent, observer);
         }
-        let due = agent.next_deadline().map_or(ATTENTION, |due| due.since(now));
+        let due = agent
+            .next_deadline()
+            .map_or(ATTENTION, |due| due.since(now));
         // Two reports at one look: there will be more, so that it pays to let them gather.
         kernel.sleep(due.min(ATTENTION), events >= 2);
     }

@@ -137,7 +137,9 @@ pub enum LoadError {
         why: ccplane_wire::Refusal,
     },
     /// An object of the kernel does not look as this crate made it.
-    #[error("the BPF object does not fit this crate: {0}; rebuild it with crates/linux/bpf/build.sh")]
+    #[error(
+        "the BPF object does not fit this crate: {0}; rebuild it with crates/linux/bpf/build.sh"
+    )]
     Mismatch(String),
     /// Anything else in the loader.
     #[error("{what} failed: {source}{}", said(log))]

@@ -94,10 +94,12 @@ impl Kernel {
             }
             let mut lock = NameLock::take(&spec.kernel_name)?;
             crate::registration::pin::refuse_attached(&spec.kernel_name)?;
-            kernel.allows(spec, spec.timed()).map_err(|why| LoadError::Lacks {
-                name: spec.kernel_name.clone(),
-                why,
-            })?;
+            kernel
+                .allows(spec, spec.timed())
+                .map_err(|why| LoadError::Lacks {
+                    name: spec.kernel_name.clone(),
+                    why,
+                })?;
             crate::registration::pin::remove_leftover(&spec.kernel_name)?;
             let Loaded {
                 mut link,
@@ -155,9 +157,19 @@ impl Kernel {
             load::set_home(memory.plane())?;
             let places = std::array::from_fn(|place| {
                 let tag = memory.programs[place].tag.load(Acquire);
-                spec.programs.iter().find(|program| program.uid() == tag).cloned()
+                spec.programs
+                    .iter()
+                    .find(|program| program.uid() == tag)
+                    .cloned()
             });
-            kernel.add(Registered::new(spec, memory, places, Some(path), None, lock))?;
+            kernel.add(Registered::new(
+                spec,
+                memory,
+                places,
+                Some(path),
+                None,
+                lock,
+            ))?;
             kernel.steer_last()?;
             let index = kernel.algorithms.len() - 1;
             let opened = kernel.algorithms[index].take_over(index);
@@ -185,15 +197,26 @@ impl Kernel {
             return Ok(());
         };
         let name = algorithm.spec.kernel_name.clone();
-        algorithm.steer().map_err(|why| LoadError::NoPlace { name, why })
+        algorithm
+            .steer()
+            .map_err(|why| LoadError::NoPlace { name, why })
     }
 
     /// Puts another program into force where flows run one by themselves, for live flows too. Live flows have it interpreted. New
     /// ones run it compiled as soon as it is, where a pad is free. A refusal leaves what is in force.
     pub fn replace(&mut self, spec: &AlgorithmSpec) -> Result<(), Refusal> {
         let of_that_name = |algorithm: &Registered| algorithm.spec.kernel_name == spec.kernel_name;
-        let unknown = || Refusal::Other(format!("{} is not registered with this kernel", spec.kernel_name));
-        let index = self.algorithms.iter().position(of_that_name).ok_or_else(unknown)?;
+        let unknown = || {
+            Refusal::Other(format!(
+                "{} is not registered with this kernel",
+                spec.kernel_name
+            ))
+        };
+        let index = self
+            .algorithms
+            .iter()
+            .position(of_that_name)
+            .ok_or_else(unknown)?;
         let timed = self.algorithms[index].memory.plane().timed.load(Relaxed) != 0;
         self.allows(spec, timed)?;
         self.algorithms[index].replace(spec)
@@ -215,7 +238,10 @@ impl Kernel {
 
     /// Timers are said to be there where all algorithms have them.
     fn find_timers(&mut self) {
-        let mut planes = self.algorithms.iter().map(|algorithm| algorithm.memory.plane());
+        let mut planes = self
+            .algorithms
+            .iter()
+            .map(|algorithm| algorithm.memory.plane());
         if !self.algorithms.is_empty() && planes.all(|plane| plane.timed.load(Relaxed) != 0) {
             self.capabilities = self.capabilities.with(Capabilities::TIMERS);
         }
@@ -267,7 +293,9 @@ impl Kernel {
 
     /// Has [`sleep`](Kernel::sleep) end when there is something to read here, too. It forgets what is closed.
     pub fn wake_on(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
-        Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
+        Ok(self
+            .epoll
+            .add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
     }
 
     /// What it says of itself to the agent, as [`Event::Ready`].
@@ -292,7 +320,11 @@ impl Kernel {
             sink(batch);
         };
         for algorithm in &self.algorithms {
-            algorithm.memory.plane().reader.store(layout::READER_RUNNING, SeqCst);
+            algorithm
+                .memory
+                .plane()
+                .reader
+                .store(layout::READER_RUNNING, SeqCst);
         }
         if !self.answers.is_empty() {
             count(self.answers.drain(..).collect());
@@ -306,7 +338,12 @@ impl Kernel {
     /// Sleeps until something urgent happens, a first report comes after a silence, or `timeout` passes. `busy`: reports
     /// keep coming, so rather than being woken by each, sleep for as long as the algorithms allow them to wait.
     pub fn sleep(&self, timeout: Duration, busy: bool) {
-        let latency = self.algorithms.iter().map(|a| a.spec.latency).min().unwrap_or(timeout);
+        let latency = self
+            .algorithms
+            .iter()
+            .map(|a| a.spec.latency)
+            .min()
+            .unwrap_or(timeout);
         let short = timeout.min(latency);
         match busy {
             true => self.set_reader(layout::READER_POLLING),
@@ -330,7 +367,14 @@ impl Kernel {
     /// Something is to be drained; `busy`: something urgent.
     fn has_work(&self, busy: bool) -> bool {
         let mut rings = self.algorithms.iter().map(|a| &a.memory.ring);
-        !self.answers.is_empty() || rings.any(|ring| if busy { ring.has_urgent() } else { !ring.is_empty() })
+        !self.answers.is_empty()
+            || rings.any(|ring| {
+                if busy {
+                    ring.has_urgent()
+                } else {
+                    !ring.is_empty()
+                }
+            })
     }
 
     /// [`drain`](Kernel::drain), after a [`sleep`](Kernel::sleep) of at most `timeout` where nothing waited.
@@ -353,7 +397,10 @@ impl Kernel {
                 return;
             }
             Command::Install { algorithm, program } => {
-                let index = self.algorithms.iter().position(|a| a.spec.name == *algorithm);
+                let index = self
+                    .algorithms
+                    .iter()
+                    .position(|a| a.spec.name == *algorithm);
                 let result = match index {
                     Some(index) => self.algorithms[index].install(program),
                     None => Err(Refusal::Other(format!(
@@ -361,7 +408,9 @@ impl Kernel {
                     ))),
                 };
                 if result.is_ok() {
-                    self.answers.push_back(Event::Installed { program: program.uid() });
+                    self.answers.push_back(Event::Installed {
+                        program: program.uid(),
+                    });
                 }
                 (None, program.uid(), result)
             }
@@ -369,17 +418,26 @@ impl Kernel {
                 let result = self.command(*flow, Some(*uid), updates.as_slice());
                 (Some(*flow), *uid, result)
             }
-            Command::Update { flow, updates } => (Some(*flow), 0, self.command(*flow, None, updates.as_slice())),
+            Command::Update { flow, updates } => (
+                Some(*flow),
+                0,
+                self.command(*flow, None, updates.as_slice()),
+            ),
             Command::Release { flow } => (Some(*flow), 0, self.release(*flow)),
         };
         if let Err(why) = result {
-            self.answers.push_back(Event::Refused { flow, program, why });
+            self.answers
+                .push_back(Event::Refused { flow, program, why });
         }
     }
 
     /// The thread that runs the callbacks of `algorithm` is alive.
     pub fn heartbeat(&self, algorithm: &str) {
-        for registered in self.algorithms.iter().filter(|a| *a.spec.name == *algorithm) {
+        for registered in self
+            .algorithms
+            .iter()
+            .filter(|a| *a.spec.name == *algorithm)
+        {
             registered
                 .memory
                 .plane()
@@ -399,23 +457,40 @@ impl Kernel {
             .algorithms
             .get_mut((flow >> 24 & 0xff) as usize)
             .ok_or(Refusal::UnknownFlow)?;
-        algorithm.command((flow & 0xff_ffff) as usize, (flow >> 32) as u32, uid, updates)
+        algorithm.command(
+            (flow & 0xff_ffff) as usize,
+            (flow >> 32) as u32,
+            uid,
+            updates,
+        )
     }
 
     /// The flows that live, as the kernel shows them.
     pub fn flows(&self) -> impl Iterator<Item = FlowView> {
         let algorithms = self.algorithms.iter().enumerate();
-        algorithms.flat_map(|(index, algorithm)| algorithm.memory.table.flows(index, &algorithm.spec.kernel_name))
+        algorithms.flat_map(|(index, algorithm)| {
+            algorithm
+                .memory
+                .table
+                .flows(index, &algorithm.spec.kernel_name)
+        })
     }
 
     /// The mapped tables of its algorithms.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &crate::map::table::Table> {
-        self.algorithms.iter().map(|algorithm| &algorithm.memory.table)
+        self.algorithms
+            .iter()
+            .map(|algorithm| &algorithm.memory.table)
     }
 
     /// The same for another thread.
     pub fn watch(&self) -> Flows {
-        let table = |algorithm: &Registered| (algorithm.spec.kernel_name.clone(), algorithm.memory.table.clone());
+        let table = |algorithm: &Registered| {
+            (
+                algorithm.spec.kernel_name.clone(),
+                algorithm.memory.table.clone(),
+            )
+        };
         Flows(self.algorithms.iter().map(table).collect())
     }
 
@@ -433,7 +508,9 @@ impl Kernel {
     /// True when new flows run program `uid` as generated code, not in the interpreter. A program that is installed later
     /// becomes so within a moment, where it fits a pad and one is free.
     pub fn is_compiled(&self, uid: u32) -> bool {
-        self.algorithms.iter().any(|algorithm| algorithm.is_compiled(uid))
+        self.algorithms
+            .iter()
+            .any(|algorithm| algorithm.is_compiled(uid))
     }
 
     /// Puts other limits into force, for live flows too.

@@ -20,7 +20,10 @@ pub(crate) fn own() -> io::Result<File> {
 
 /// Every network namespace that a process lives in or that has a name, opened, each once.
 pub(crate) fn all() -> Vec<File> {
-    all_by_path().into_iter().map(|(_, namespace)| namespace).collect()
+    all_by_path()
+        .into_iter()
+        .map(|(_, namespace)| namespace)
+        .collect()
 }
 
 /// The same with their paths: of its name where it has one, of a process otherwise.
@@ -39,14 +42,18 @@ pub(crate) fn all_by_path() -> Vec<(PathBuf, File)> {
     let mut all = BTreeMap::new();
     for (namespace, path) in opened {
         if let Ok(status) = namespace.metadata() {
-            all.entry((status.dev(), status.ino())).or_insert((path, namespace));
+            all.entry((status.dev(), status.ino()))
+                .or_insert((path, namespace));
         }
     }
     all.into_values().collect()
 }
 
 /// Does `work` inside, in a thread of its own, because that moves there.
-pub(crate) fn inside<T: Send>(namespace: &impl AsFd, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+pub(crate) fn inside<T: Send>(
+    namespace: &impl AsFd,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
     let namespace = namespace.as_fd();
     let body = || {
         setns(namespace, CloneFlags::CLONE_NEWNET)?;

@@ -12,7 +12,9 @@ const DAC_OVERRIDE: u32 = 1;
 pub(crate) fn missing() -> String {
     let effective = status("CapEff:");
     let has = |bit: u32| effective >> bit & 1 == 1;
-    let lacks = NEEDED.iter().filter(|(bit, _)| !has(*bit) && !has(SYS_ADMIN));
+    let lacks = NEEDED
+        .iter()
+        .filter(|(bit, _)| !has(*bit) && !has(SYS_ADMIN));
     let names: Vec<&str> = lacks.map(|(_, name)| *name).collect();
     names.join(", ")
 }
@@ -71,7 +73,11 @@ pub(crate) fn keep_access_to_files() -> std::io::Result<()> {
 /// what it starts to get any by running a program. `also`: more to keep where it is there, by numbers.
 pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
     let needed = NEEDED.iter().map(|(bit, _)| *bit).chain([NET_ADMIN]);
-    keep(needed.chain(also.iter().copied()).fold(0, |all, bit| all | 1 << bit))
+    keep(
+        needed
+            .chain(also.iter().copied())
+            .fold(0, |all, bit| all | 1 << bit),
+    )
 }
 
 /// Drops all capabilities as [`drop_capabilities`] does, except `CAP_NET_ADMIN` where this thread has it: for callers that change
@@ -162,7 +168,12 @@ struct Scheduling {
 /// wakes. Somebody who gave it another policy knows better.
 pub(crate) fn prefer_this_thread() {
     // SAFETY: neither call passes memory; 0 is the calling thread.
-    let (policy, nice) = unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, 0)) };
+    let (policy, nice) = unsafe {
+        (
+            libc::sched_getscheduler(0),
+            libc::getpriority(libc::PRIO_PROCESS, 0),
+        )
+    };
     if policy != libc::SCHED_OTHER {
         return;
     }

@@ -17,7 +17,12 @@ use crate::privilege;
 /// Relays until `stop`. While no agent is there the flows run the fallback; one that comes back hears of every flow that lives.
 ///
 /// As [`run_agent`](crate::run_agent), it asks for a better place in the scheduler's queue for this thread.
-pub fn run_relay(kernel: &mut Kernel, remote: &mut dyn Remote, stop: &AtomicBool, observer: &mut impl Observer) {
+pub fn run_relay(
+    kernel: &mut Kernel,
+    remote: &mut dyn Remote,
+    stop: &AtomicBool,
+    observer: &mut impl Observer,
+) {
     privilege::prefer_this_thread();
     Relay::new(kernel, remote, observer).run(stop);
 }
@@ -50,7 +55,11 @@ pub(crate) struct Relay<'a, O> {
 }
 
 impl<'a, O: Observer> Relay<'a, O> {
-    pub fn new(kernel: &'a mut Kernel, remote: &'a mut dyn Remote, observer: &'a mut O) -> Relay<'a, O> {
+    pub fn new(
+        kernel: &'a mut Kernel,
+        remote: &'a mut dyn Remote,
+        observer: &'a mut O,
+    ) -> Relay<'a, O> {
         Relay {
             kernel,
             remote,
@@ -125,7 +134,10 @@ impl<'a, O: Observer> Relay<'a, O> {
         while let Some((event, fields)) = kept.front() {
             let sent = match event {
                 Event::Report {
-                    flow, program, urgent, ..
+                    flow,
+                    program,
+                    urgent,
+                    ..
                 } => remote.event(&Event::Report {
                     flow: *flow,
                     program: *program,
@@ -173,7 +185,11 @@ impl<'a, O: Observer> Relay<'a, O> {
 }
 
 /// Gives an event to the agent, or keeps it for later. Without an agent it is forgotten: a new one is told of everything.
-fn give(remote: &mut dyn Remote, kept: &mut VecDeque<(Event<'static>, Vec<u64>)>, event: &Event<'_>) {
+fn give(
+    remote: &mut dyn Remote,
+    kept: &mut VecDeque<(Event<'static>, Vec<u64>)>,
+    event: &Event<'_>,
+) {
     if kept.is_empty() && remote.event(event) != Sent::Full {
         return;
     }
@@ -183,7 +199,10 @@ fn give(remote: &mut dyn Remote, kept: &mut VecDeque<(Event<'static>, Vec<u64>)>
     };
     let event = match event.clone() {
         Event::Report {
-            flow, program, urgent, ..
+            flow,
+            program,
+            urgent,
+            ..
         } => Event::Report {
             flow,
             program,

@@ -61,7 +61,8 @@ impl Namespaces {
         (libc::CLONE_NEWIPC, "ipc"),
         (libc::CLONE_NEWNET, "net"),
     ];
-    const OTHERS: Namespaces = Namespaces(libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWNET);
+    const OTHERS: Namespaces =
+        Namespaces(libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWNET);
     const ALL: Namespaces = Namespaces(Namespaces::OTHERS.0 | libc::CLONE_NEWUSER);
 
     fn has(self, flag: c_int) -> bool {
@@ -70,7 +71,9 @@ impl Namespaces {
 
     /// Names of the namespaces that the process shares with the caller.
     pub fn missing(self) -> impl Iterator<Item = &'static str> {
-        let missing = Namespaces::NAMES.into_iter().filter(move |(flag, _)| !self.has(*flag));
+        let missing = Namespaces::NAMES
+            .into_iter()
+            .filter(move |(flag, _)| !self.has(*flag));
         missing.map(|(_, name)| name)
     }
 }
@@ -156,7 +159,14 @@ pub fn namespaces(user: Option<(u32, u32)>) -> Namespaces {
 pub fn landlock_abi() -> u32 {
     const VERSION: c_int = 1;
     // SAFETY: with this flag the kernel reads no memory, only answers its version.
-    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, VERSION) };
+    let abi = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            ptr::null::<u8>(),
+            0,
+            VERSION,
+        )
+    };
     u32::try_from(abi).unwrap_or(0)
 }
 
@@ -166,7 +176,9 @@ fn start_in(program: &Program<'_>, namespaces: Namespaces) -> io::Result<(Sandbo
     let supervisor = clone_supervisor(&plan)?;
     let mut outside_cgroup = None;
     let admitted = admit(supervisor, program, namespaces).and_then(|()| {
-        outside_cgroup = program.cgroup.and_then(|cgroup| cgroup.add(supervisor).err());
+        outside_cgroup = program
+            .cgroup
+            .and_then(|cgroup| cgroup.add(supervisor).err());
         (&pipes.go.1).write_all(&[1])
     });
     if let Err(why) = admitted {
@@ -265,9 +277,16 @@ impl Sandboxed {
     /// Has the supervisor kill the program, and waits up to this long for the supervisor.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
     pub fn end(&self, longest: Duration) {
-        drop(self.life.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(
+            self.life
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
         let begun = std::time::Instant::now();
-        while let Ok(nix::sys::wait::WaitStatus::StillAlive) = waitpid(self.supervisor, Some(WaitPidFlag::WNOHANG)) {
+        while let Ok(nix::sys::wait::WaitStatus::StillAlive) =
+            waitpid(self.supervisor, Some(WaitPidFlag::WNOHANG))
+        {
             if begun.elapsed() > longest {
                 return;
             }
@@ -424,20 +443,29 @@ unsafe fn supervise(plan: &Plan) -> ! {
             let flags = if number >= LIFE { libc::O_CLOEXEC } else { 0 };
             check(0, c_long::from(libc::dup3(from, number, flags)));
         }
-        check(0, libc::syscall(libc::SYS_close_range, STATUS + 1, u32::MAX, 0));
+        check(
+            0,
+            libc::syscall(libc::SYS_close_range, STATUS + 1, u32::MAX, 0),
+        );
         check(1, c_long::from(libc::setsid()));
         if let Some((user, group)) = plan.user {
             check(2, libc::syscall(libc::SYS_setgroups, 0, ptr::null::<u32>()));
             check(2, libc::syscall(libc::SYS_setresgid, group, group, group));
             check(2, libc::syscall(libc::SYS_setresuid, user, user, user));
         }
-        check(3, c_long::from(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)));
+        check(
+            3,
+            c_long::from(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)),
+        );
         let header = Header {
             version: VERSION,
             pid: 0,
         };
         let data = [Data::default(); 2];
-        check(3, libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()));
+        check(
+            3,
+            libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()),
+        );
         let child = fork(0);
         check(4, child);
         match child {
@@ -491,14 +519,20 @@ unsafe fn watch(child: libc::pid_t) -> ! {
         }
         let ended = libc::syscall(libc::SYS_pidfd_open, child, 0);
         check(4, ended);
-        let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        let entry = |fd, events| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        };
         let mut waited = [entry(LIFE, 0), entry(ended as c_int, libc::POLLIN)];
         while libc::poll(waited.as_mut_ptr(), 2, -1) < 0 {}
         // Before it is waited for, as its number may be another's afterwards.
         libc::kill(-child, libc::SIGKILL);
         libc::kill(child, libc::SIGKILL);
         let mut status = 0;
-        while libc::waitpid(child, &raw mut status, 0) < 0 && *libc::__errno_location() == libc::EINTR {}
+        while libc::waitpid(child, &raw mut status, 0) < 0
+            && *libc::__errno_location() == libc::EINTR
+        {}
         record([ENDED, status]);
         libc::_exit(0)
     }
@@ -539,7 +573,10 @@ mod tests {
         let program = Program {
             path: Path::new("/bin/sh"),
             arguments: ["-c", text].map(OsString::from).into(),
-            environment: vec![("PATH".into(), "/usr/bin:/bin".into()), ("ONLY".into(), "this".into())],
+            environment: vec![
+                ("PATH".into(), "/usr/bin:/bin".into()),
+                ("ONLY".into(), "this".into()),
+            ],
             user: nix::unistd::geteuid().is_root().then_some((54_321, 54_322)),
             cgroup: None,
         };
@@ -571,9 +608,12 @@ mod tests {
     /// Processes of this host that sleep for this long.
     fn sleepers(seconds: &str) -> usize {
         let processes = fs::read_dir("/proc").unwrap().flatten();
-        let commands = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+        let commands =
+            processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
         let wanted = format!("sleep\0{seconds}\0");
-        commands.filter(|command| command == wanted.as_bytes()).count()
+        commands
+            .filter(|command| command == wanted.as_bytes())
+            .count()
     }
 
     /// Waits until no process sleeps for this long. A killed process takes a moment to disappear.
@@ -581,7 +621,10 @@ mod tests {
     fn no_sleepers(seconds: &str) {
         let begun = Instant::now();
         while sleepers(seconds) > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(20), "sleep {seconds} lives on");
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "sleep {seconds} lives on"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -595,7 +638,9 @@ mod tests {
             } else {
                 ""
             };
-            let script = format!("for n in 1 2 3 4 5; do sleep 3141 & done; {escapes} sleep 0.3; echo started; exit 7");
+            let script = format!(
+                "for n in 1 2 3 4 5; do sleep 3141 & done; {escapes} sleep 0.3; echo started; exit 7"
+            );
             let (sandboxed, streams) = shell(namespaces, &script);
             assert_eq!(ended(&sandboxed).code(), Some(7));
             sandboxed.end(Duration::from_secs(3));
@@ -609,7 +654,10 @@ mod tests {
         for namespaces in both() {
             let (sandboxed, streams) = shell(namespaces, "trap '' TERM HUP; sleep 2718 & wait");
             drop(streams);
-            assert!(matches!(sandboxed.wait(Duration::from_millis(300)), Ok(None)));
+            assert!(matches!(
+                sandboxed.wait(Duration::from_millis(300)),
+                Ok(None)
+            ));
             assert!(sleepers("2718") > 0);
             // As the kernel does when the caller is killed.
             drop(sandboxed.life.lock().unwrap().take());
@@ -622,7 +670,11 @@ mod tests {
     #[test]
     fn nothing_of_the_caller_is_passed_on() {
         let kept = fs::File::open("/dev/null").unwrap();
-        nix::fcntl::fcntl(&kept, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
+        nix::fcntl::fcntl(
+            &kept,
+            nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()),
+        )
+        .unwrap();
         let script = "echo $(id -u) $(id -G); echo $(ls /proc/self/fd); echo $(env)";
         let (sandboxed, streams) = shell(namespaces(None), script);
         drop(streams.input);
@@ -633,7 +685,10 @@ mod tests {
         }
         // 3 is the pipe of refusals, and 4 the folder that `ls` reads.
         assert_eq!(lines[1], "0 1 2 3 4", "{told}{errors}");
-        assert!(lines[2].contains("ONLY=this") && !lines[2].contains("CARGO"), "{told}");
+        assert!(
+            lines[2].contains("ONLY=this") && !lines[2].contains("CARGO"),
+            "{told}"
+        );
         drop(sandboxed);
     }
 

@@ -57,7 +57,11 @@ impl fmt::Display for Selection {
         if let Some(to) = &self.to {
             write!(f, ", to {to}")?;
         }
-        match self.ports.as_ref().map(|ports| (ports.start(), ports.end())) {
+        match self
+            .ports
+            .as_ref()
+            .map(|ports| (ports.start(), ports.end()))
+        {
             None => {}
             Some((first, last)) if first == last => write!(f, ", port {first}")?,
             Some((first, last)) => write!(f, ", ports {first}-{last}")?,
@@ -75,7 +79,10 @@ fn words(to: &Prefix) -> (u128, u128) {
         IpAddr::V4(v4) => (v4.to_ipv6_mapped(), 96 + u32::from(to.bits())),
         IpAddr::V6(v6) => (v6, u32::from(to.bits())),
     };
-    (address.into(), u128::MAX.checked_shl(128 - bits).unwrap_or(0))
+    (
+        address.into(),
+        u128::MAX.checked_shl(128 - bits).unwrap_or(0),
+    )
 }
 
 /// Why connections could not be chosen or moved.
@@ -96,7 +103,9 @@ pub enum SelectError {
         reason: String,
     },
     /// No hierarchy of cgroups.
-    #[error("no cgroup hierarchy of version 2 is mounted: `mount -t cgroup2 none /sys/fs/cgroup` mounts it")]
+    #[error(
+        "no cgroup hierarchy of version 2 is mounted: `mount -t cgroup2 none /sys/fs/cgroup` mounts it"
+    )]
     NoCgroups,
     /// The congestion control does not exist, or its name is too long.
     #[error(
@@ -174,7 +183,10 @@ pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectErro
     let selection = selection.clone();
     replace(
         std::slice::from_ref(&kernel_name.clone()),
-        &[Choice { kernel_name, selection }],
+        &[Choice {
+            kernel_name,
+            selection,
+        }],
         None,
     )
 }
@@ -183,16 +195,22 @@ pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectErro
 /// [`detach`]. A connection goes to the first choice that takes it. Choices of a narrower cgroup come before those of a wider
 /// one. With `arms`, choices of a share have as many connections watched as they steer. After an error the earlier choices hold
 /// as before, and none of the new ones does.
-pub fn replace(names: &[String], choices: &[Choice], arms: Option<&Arms>) -> Result<(), SelectError> {
+pub fn replace(
+    names: &[String],
+    choices: &[Choice],
+    arms: Option<&Arms>,
+) -> Result<(), SelectError> {
     for choice in choices {
         padded(&choice.kernel_name)?;
         place(&choice.selection)?;
         registered(&choice.kernel_name)?;
     }
-    let earlier: Vec<(PathBuf, String)> = pinned().filter(|(_, name)| names.contains(name)).collect();
+    let earlier: Vec<(PathBuf, String)> =
+        pinned().filter(|(_, name)| names.contains(name)).collect();
     if !choices.is_empty() {
         mount_bpffs()?;
-        std::fs::create_dir_all(pins()).map_err(LoadError::io(format!("making {}", pins().display())))?;
+        std::fs::create_dir_all(pins())
+            .map_err(LoadError::io(format!("making {}", pins().display())))?;
     }
     let mut links = choices
         .iter()
@@ -240,7 +258,10 @@ fn link(choice: &Choice, arms: Option<&Arms>) -> Result<Link, SelectError> {
 /// A pin for one more choice of this congestion control.
 fn vacant(kernel_name: &str) -> PathBuf {
     let pin = |number: u32| pins().join(format!("{kernel_name}-{number}"));
-    (0..).map(pin).find(|pin| !pin.exists()).unwrap_or_else(|| pin(0))
+    (0..)
+        .map(pin)
+        .find(|pin| !pin.exists())
+        .unwrap_or_else(|| pin(0))
 }
 
 /// Every pinned choice, with the congestion control chosen.
@@ -310,7 +331,11 @@ fn walk(link: &Link) -> Result<usize, SelectError> {
             Ok(0) => return Ok(moved),
             Ok(count) => moved += count,
             // It pauses after a million sockets without output.
-            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => (),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) =>
+            {
+                ()
+            }
             Err(error) => return Err(LoadError::io("walking the sockets")(error).into()),
         }
     }
@@ -347,7 +372,11 @@ pub(crate) fn cgroup(path: Option<&Path>) -> Result<PathBuf, SelectError> {
     let root = mounted.ok_or(SelectError::NoCgroups)?;
     let Some(path) = path else { return Ok(root) };
     let below = root.join(path.strip_prefix("/").unwrap_or(path));
-    let found = if path.exists() { path.to_owned() } else { below };
+    let found = if path.exists() {
+        path.to_owned()
+    } else {
+        below
+    };
     let not = |reason: String| SelectError::NotACgroup {
         path: path.to_owned(),
         reason,
@@ -362,7 +391,11 @@ pub(crate) fn cgroup(path: Option<&Path>) -> Result<PathBuf, SelectError> {
 }
 
 /// Loads one program of the object, with the maps of `arms` for its own.
-pub(crate) fn load(name: &str, wanted: &Wanted, arms: Option<&Arms>) -> Result<Object, SelectError> {
+pub(crate) fn load(
+    name: &str,
+    wanted: &Wanted,
+    arms: Option<&Arms>,
+) -> Result<Object, SelectError> {
     let missing = crate::privilege::missing();
     if !missing.is_empty() {
         return Err(LoadError::NotPermitted { missing }.into());
@@ -412,7 +445,10 @@ mod tests {
         let (address, mask) = words(&prefix("10.0.0.0/8"));
         assert_eq!(address, 0xffff_0a00_0000);
         assert_eq!(mask, !0xff_ffff);
-        assert_eq!(words(&prefix("0.0.0.0/0")), (0xffff_0000_0000, !0xffff_ffff));
+        assert_eq!(
+            words(&prefix("0.0.0.0/0")),
+            (0xffff_0000_0000, !0xffff_ffff)
+        );
         assert_eq!(words(&prefix("::/0")), (0, 0));
         assert_eq!(words(&prefix("::1")), (1, u128::MAX));
     }
@@ -432,7 +468,10 @@ mod tests {
         selection.percent = 5;
         assert_eq!(selection.to_string(), "cgroup /web, to 10.0.0.0/8, 5 %");
         selection.ports = Some(443..=443);
-        assert_eq!(selection.to_string(), "cgroup /web, to 10.0.0.0/8, port 443, 5 %");
+        assert_eq!(
+            selection.to_string(),
+            "cgroup /web, to 10.0.0.0/8, port 443, 5 %"
+        );
     }
 
     #[test]
@@ -444,7 +483,10 @@ mod tests {
             system: true,
             percent: 0,
         };
-        assert!(matches!(attach("ccp_x", &selection), Err(SelectError::BadPercent(0))));
+        assert!(matches!(
+            attach("ccp_x", &selection),
+            Err(SelectError::BadPercent(0))
+        ));
         let selection = Selection {
             percent: 100,
             cgroup: Some("/proc".into()),
@@ -459,7 +501,10 @@ mod tests {
                 cgroup: None,
                 ..selection.clone()
             };
-            assert!(matches!(attach("ccp_x", &everywhere), Err(SelectError::Unknown(_))));
+            assert!(matches!(
+                attach("ccp_x", &everywhere),
+                Err(SelectError::Unknown(_))
+            ));
             assert!(matches!(
                 attach("ccp_x", &selection),
                 Err(SelectError::NotACgroup { .. })

@@ -110,8 +110,9 @@ impl Stamps {
         let object = open
             .load()
             .map_err(failure("loading the BPF object of time stamps", &listener))?;
-        let plane: Shared<Plane> = Shared::map(map_fd(&object, ".data.stamps")?.as_fd(), 1, Access::Write)
-            .map_err(LoadError::io("mapping the counters of time stamps"))?;
+        let plane: Shared<Plane> =
+            Shared::map(map_fd(&object, ".data.stamps")?.as_fd(), 1, Access::Write)
+                .map_err(LoadError::io("mapping the counters of time stamps"))?;
         plane[0].want(kernel_names);
         let arrivals = record
             .then(|| {
@@ -153,22 +154,35 @@ impl Stamps {
 
     /// Only sockets of this namespace take part; said again, of that one too. Before [`attach_sockets`](Stamps::attach_sockets).
     pub fn confine(&mut self, namespace: &impl AsFd) -> Result<(), LoadError> {
-        let cookie =
-            namespace::cookie(namespace).map_err(LoadError::io("asking for the cookie of a network namespace"))?;
-        let free = self.plane[0].netns.iter().find(|cookie| cookie.load(Relaxed) == 0);
-        let free = free.ok_or_else(|| LoadError::Mismatch(format!("sockets of {NAMESPACES} namespaces at most")))?;
+        let cookie = namespace::cookie(namespace).map_err(LoadError::io(
+            "asking for the cookie of a network namespace",
+        ))?;
+        let free = self.plane[0]
+            .netns
+            .iter()
+            .find(|cookie| cookie.load(Relaxed) == 0);
+        let free = free.ok_or_else(|| {
+            LoadError::Mismatch(format!("sockets of {NAMESPACES} namespaces at most"))
+        })?;
         free.store(cookie, Relaxed);
         Ok(())
     }
 
     /// Takes part with the sockets, listening ones included, that processes of this cgroup (version 2) and of those below it make
     /// from now on. Without a cgroup: of every process.
-    pub fn attach_sockets(&mut self, cgroup: Option<&Path>) -> Result<(), crate::select::SelectError> {
+    pub fn attach_sockets(
+        &mut self,
+        cgroup: Option<&Path>,
+    ) -> Result<(), crate::select::SelectError> {
         let path = crate::select::cgroup(cgroup)?;
-        let directory = File::open(&path).map_err(LoadError::io(format!("opening {}", path.display())))?;
+        let directory =
+            File::open(&path).map_err(LoadError::io(format!("opening {}", path.display())))?;
         let mut link = program(&self.object, "option")?
             .attach_cgroup(directory.as_raw_fd())
-            .map_err(crate::select::bpf(format!("attaching to {}", path.display())))?;
+            .map_err(crate::select::bpf(format!(
+                "attaching to {}",
+                path.display()
+            )))?;
         if let Some(pins) = &self.pins {
             pins.pin_sockets(&mut link)?;
         }
@@ -185,7 +199,10 @@ impl Stamps {
                 format!("device {name} is of kind {kind} (ARPHRD), and only Ethernet and bare IP can be stamped");
             LoadError::io(format!("attaching to {name}"))(std::io::Error::other(what))
         })?;
-        let [depart, arrive] = [program(&self.object, depart)?, program(&self.object, arrive)?];
+        let [depart, arrive] = [
+            program(&self.object, depart)?,
+            program(&self.object, arrive)?,
+        ];
         let number = self.plane[0]
             .devices
             .iter()
@@ -234,7 +251,9 @@ impl Stamps {
     /// Hands over the packets that arrived since the last call, where they are recorded. They wait in a ring of 4 MiB, and
     /// what finds it full is not kept.
     pub fn arrivals(&mut self, mut each: impl FnMut(Arrival)) {
-        let Some(ring) = &mut self.arrivals else { return };
+        let Some(ring) = &mut self.arrivals else {
+            return;
+        };
         loop {
             let batch = ring.batch(1024);
             for words in &batch.records {
@@ -307,8 +326,13 @@ mod tests {
 
     #[test]
     fn the_object_has_this_layout() {
-        let open = ObjectBuilder::default().open_memory(OBJECT).expect("it is an object");
-        let plane = open.maps().find(|map| map.name() == ".data.stamps").expect("its plane");
+        let open = ObjectBuilder::default()
+            .open_memory(OBJECT)
+            .expect("it is an object");
+        let plane = open
+            .maps()
+            .find(|map| map.name() == ".data.stamps")
+            .expect("its plane");
         assert_eq!(plane.value_size() as usize, size_of::<Plane>());
     }
 }

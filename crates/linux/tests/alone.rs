@@ -40,7 +40,10 @@ fn alone(name: &str, program: Arc<Program>) -> AlgorithmSpec {
 }
 
 fn runs(flow: &FlowView, uid: u32, count: u64) -> bool {
-    flow.program == Some(uid) && flow.owned && !flow.fallback && flow.cwnd.get() == count * flow.mss.get()
+    flow.program == Some(uid)
+        && flow.owned
+        && !flow.fallback
+        && flow.cwnd.get() == count * flow.mss.get()
 }
 
 #[test]
@@ -50,7 +53,8 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
     }
     let _host = lock_host();
     // Any agent would be silent before the first look.
-    let mut kernel = Kernel::load(&[alone("t_alone", segments(1, 12))], &options(1)).unwrap_or_else(|e| panic!("{e}"));
+    let mut kernel = Kernel::load(&[alone("t_alone", segments(1, 12))], &options(1))
+        .unwrap_or_else(|e| panic!("{e}"));
     let watch = kernel.watch();
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, "ccp_t_alone");
@@ -70,7 +74,9 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
             .replace(&alone("t_alone", segments(uid, count)))
             .unwrap_or_else(|why| panic!("{why}"));
         eventually(LIMIT, "the changed one runs", || {
-            watch.live().any(|flow| runs(&flow, uid, u64::from(count) / 2))
+            watch
+                .live()
+                .any(|flow| runs(&flow, uid, u64::from(count) / 2))
         });
     }
     // A new flow begins with it, and does not.
@@ -84,7 +90,11 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
             .replace(&alone("t_alone", segments(uid, 10)))
             .unwrap_or_else(|why| panic!("text {uid}: {why}"));
         eventually(LIMIT, "both run it", || {
-            watch.live().filter(|flow| flow.program == Some(uid)).count() == 2
+            watch
+                .live()
+                .filter(|flow| flow.program == Some(uid))
+                .count()
+                == 2
         });
     }
     let (_, _, counters) = kernel.counters().next().expect("it is registered");
@@ -108,8 +118,7 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
         return;
     }
     let _host = lock_host();
-    let faulty =
-        "(def (Report (x 0)) (lived false) (zero 0)) (when true (:= Cwnd (* 8 Flow.mss)) (:= Report.x (/ 1 zero)))";
+    let faulty = "(def (Report (x 0)) (lived false) (zero 0)) (when true (:= Cwnd (* 8 Flow.mss)) (:= Report.x (/ 1 zero)))";
     let spec = alone("t_faulty", program(1, faulty));
     let mut kernel = Kernel::load(&[spec], &patient()).unwrap_or_else(|e| panic!("{e}"));
     let watch = kernel.watch();
@@ -133,7 +142,9 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
         "it does not come back by itself"
     );
     let changed = alone("t_faulty", segments(2, 20));
-    kernel.replace(&changed).unwrap_or_else(|why| panic!("{why}"));
+    kernel
+        .replace(&changed)
+        .unwrap_or_else(|why| panic!("{why}"));
     eventually(LIMIT, "the changed one runs", || {
         watch.live().any(|flow| runs(&flow, 2, 10))
     });
@@ -152,8 +163,8 @@ fn a_program_that_needs_what_flows_do_not_have_is_refused() {
             needs: Capabilities::CWND.with(lacking),
             ..alone("t_needing", segments(uid, 12))
         };
-        let mut kernel =
-            Kernel::load(&[alone("t_needing", segments(1, 12))], &patient()).unwrap_or_else(|e| panic!("{e}"));
+        let mut kernel = Kernel::load(&[alone("t_needing", segments(1, 12))], &patient())
+            .unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(kernel.replace(&needing(2)), Err(Refusal::Missing(lacking)));
         assert_eq!(kernel.replace(&alone("t_needing", segments(3, 12))), Ok(()));
     }
@@ -207,7 +218,13 @@ fn who_reads_sees_all_reports_and_nobody_waits_for_it() {
     pause(100);
     let (opened_before, acked_before) = (opened.load(Relaxed), acked.load(Relaxed));
     // Loopback carries a megabyte and more in the millisecond after the last report.
-    let bytes = send(sink.address, "ccp_t_read", 200_000_000, &AtomicBool::new(false)).expect("it completes");
+    let bytes = send(
+        sink.address,
+        "ccp_t_read",
+        200_000_000,
+        &AtomicBool::new(false),
+    )
+    .expect("it completes");
     pause(100);
     stop.store(true, Relaxed);
     let kernel = reader.join().expect("no panic");
@@ -229,7 +246,8 @@ fn a_ring_that_nobody_reads_any_more_is_not_filled() {
     }
     let _host = lock_host();
     let spec = alone("t_unread", segments(1, 12));
-    let mut kernel = Kernel::load(std::slice::from_ref(&spec), &options(1)).unwrap_or_else(|e| panic!("{e}"));
+    let mut kernel =
+        Kernel::load(std::slice::from_ref(&spec), &options(1)).unwrap_or_else(|e| panic!("{e}"));
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, "ccp_t_unread");
     let drained = |kernel: &mut Kernel| {
@@ -253,7 +271,10 @@ fn a_ring_that_nobody_reads_any_more_is_not_filled() {
     kernel.replace(&spec).unwrap_or_else(|why| panic!("{why}"));
     pause(500);
     let (_, left) = drained(&mut kernel);
-    assert!(left < 50, "{left} reports were sent to nobody in half a second");
+    assert!(
+        left < 50,
+        "{left} reports were sent to nobody in half a second"
+    );
     // Who reads again misses nothing from then on.
     let mut again = 0;
     eventually(LIMIT, "reports come again", || {

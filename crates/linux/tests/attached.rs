@@ -20,7 +20,11 @@ use common::*;
 fn ours_loaded() -> usize {
     let names = ["depart_ether", "arrive_ether", "depart_ip", "arrive_ip"];
     libbpf_rs::query::ProgInfoIter::default()
-        .filter(|info| names.iter().any(|name| info.name.to_string_lossy() == *name))
+        .filter(|info| {
+            names
+                .iter()
+                .any(|name| info.name.to_string_lossy() == *name)
+        })
         .count()
 }
 
@@ -33,7 +37,8 @@ fn a_flow_goes_on_without_its_stamps() {
     let _host = lock_host();
     let mut bed = Bed::new("t_gone", [true, true]);
     let flow = bed.send();
-    bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
+    bed.direct
+        .turn_until("it runs", |direct| direct.reports.len() > 200);
     assert!(bed.valid(0) > 100);
     // As when the process that attached them is killed.
     let emulator = bed.emulator;
@@ -66,10 +71,19 @@ impl Detour {
     fn start(bed: &Bed) -> Detour {
         let create = |namespace: &Namespace, other_end: IpAddr| {
             let made = namespace.run(|| Tun::create(Detour::DEVICE, 1500, &[], Offload::None));
-            let route = ["route", "add", &other_end.to_string(), "dev", Detour::DEVICE];
+            let route = [
+                "route",
+                "add",
+                &other_end.to_string(),
+                "dev",
+                Detour::DEVICE,
+            ];
             let mut command = Command::new("ip");
             command.args(route);
-            let ended = namespace.confine(&mut command).expect("a namespace").status();
+            let ended = namespace
+                .confine(&mut command)
+                .expect("a namespace")
+                .status();
             assert!(ended.expect("iproute2 or busybox").success(), "{route:?}");
             made.expect("inside").expect("as root")
         };
@@ -119,7 +133,8 @@ fn a_flow_outlives_the_devices_that_stamp() {
     }
     bed.stamp_sockets();
     let flow = bed.send();
-    bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
+    bed.direct
+        .turn_until("it runs", |direct| direct.reports.len() > 200);
     assert!(bed.valid(0) > 100, "{:?}", bed.stamps.counters());
     assert_eq!(bed.stamps.counters().unstamped, 0);
 
@@ -138,12 +153,17 @@ fn a_flow_outlives_the_devices_that_stamp() {
             .all(|(.., fields)| fields[VALID] == 0 && fields[QUEUE] == UNKNOWN)
     );
     let after = bed.stamps.counters();
-    assert_eq!((after.departed, after.samples), (between.departed, between.samples));
+    assert_eq!(
+        (after.departed, after.samples),
+        (between.departed, between.samples)
+    );
     assert!(after.unstamped > between.unstamped + 50, "{after:?}");
     bed.end(flow);
     // There is nothing to be put back, and that does no harm.
     drop(bed.stamps);
-    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+    eventually(PATIENCE, "no program of ours is left", || {
+        ours_loaded() == 0
+    });
 }
 
 /// Runs a test of this binary that is none, in a process of its own, until it says `word`.
@@ -173,7 +193,8 @@ fn stamping_process() {
     }
     let mut bed = Bed::new("t_kill", [true, true]);
     let _flow = bed.send();
-    bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
+    bed.direct
+        .turn_until("it runs", |direct| direct.reports.len() > 200);
     println!("\nstamping");
     bed.direct.turn_for(60_000);
 }
@@ -190,9 +211,14 @@ fn a_killed_process_leaves_nothing() {
     assert_eq!(ours_loaded(), 4);
     child.kill().expect("our child");
     child.wait().expect("our child");
-    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+    eventually(PATIENCE, "no program of ours is left", || {
+        ours_loaded() == 0
+    });
     ccplane_host::sweep();
-    drop(Kernel::load(&[spec("t_kill", vec![program(7, STAMPED)])], &patient()).expect("its name is free"));
+    drop(
+        Kernel::load(&[spec("t_kill", vec![program(7, STAMPED)])], &patient())
+            .expect("its name is free"),
+    );
 }
 
 /// Of these tests' stamps, which are pinned. No registration reads them, only what they do is of interest.
@@ -201,9 +227,15 @@ const PINNED: &str = "reno";
 /// At a namespace's loopback device, and its sockets.
 fn attach(name: &str, namespace: &Namespace) -> Stamps {
     let mut stamps = Stamps::pinned(name).unwrap_or_else(|error| panic!("{error}"));
-    stamps.confine(namespace).unwrap_or_else(|error| panic!("{error}"));
-    stamps.attach_sockets(None).unwrap_or_else(|error| panic!("{error}"));
-    let attached = namespace.run(|| stamps.attach_device("lo")).expect("inside");
+    stamps
+        .confine(namespace)
+        .unwrap_or_else(|error| panic!("{error}"));
+    stamps
+        .attach_sockets(None)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let attached = namespace
+        .run(|| stamps.attach_device("lo"))
+        .expect("inside");
     attached.unwrap_or_else(|error| panic!("{error}"));
     stamps
 }
@@ -213,16 +245,24 @@ struct Place(Namespace);
 
 impl Place {
     fn create(what: &str) -> Place {
-        Place(Namespace::create(&format!("ccplane-{what}-{}", std::process::id())).expect("as root"))
+        Place(
+            Namespace::create(&format!("ccplane-{what}-{}", std::process::id())).expect("as root"),
+        )
     }
 
     /// Segments of a super-packet of its loopback device.
     fn limit(&self) -> u32 {
-        let ask = || Command::new("ip").args(["-d", "link", "show", "lo"]).output();
+        let ask = || {
+            Command::new("ip")
+                .args(["-d", "link", "show", "lo"])
+                .output()
+        };
         let shown = self.0.run(ask).expect("inside").expect("ip runs").stdout;
         let shown = String::from_utf8_lossy(&shown).into_owned();
         let mut words = shown.split_whitespace();
-        let number = words.find(|word| *word == "gso_max_segs").and_then(|_| words.next());
+        let number = words
+            .find(|word| *word == "gso_max_segs")
+            .and_then(|_| words.next());
         let number = number.and_then(|number| number.parse().ok());
         number.unwrap_or_else(|| panic!("iproute2's `ip` tells it, busybox's does not: {shown}"))
     }
@@ -255,7 +295,10 @@ impl Drop for Place {
 
 fn counters() -> StampCounters {
     let observed = stamp::observe().expect("bpffs");
-    assert_eq!(observed.iter().map(|o| o.name()).collect::<Vec<_>>(), [PINNED]);
+    assert_eq!(
+        observed.iter().map(|o| o.name()).collect::<Vec<_>>(),
+        [PINNED]
+    );
     observed[0].counters()
 }
 
@@ -281,7 +324,10 @@ fn pinned_stamps_outlive_their_process_until_they_are_detached() {
     assert!(first.agreed == 2 && first.departed > 20, "{first:?}");
 
     // Others do not take them over, and take nothing of them along as they go.
-    assert!(matches!(Stamps::pinned(PINNED), Err(LoadError::Attached { .. })));
+    assert!(matches!(
+        Stamps::pinned(PINNED),
+        Err(LoadError::Attached { .. })
+    ));
     let mut other = Stamps::load(&["ccp_other"], false).unwrap_or_else(|error| panic!("{error}"));
     match place.0.run(|| other.attach_device("lo")).expect("inside") {
         // Filters, before Linux 6.6: one set. Links stand beside each other, and the first stamps.
@@ -297,11 +343,16 @@ fn pinned_stamps_outlive_their_process_until_they_are_detached() {
     );
     assert_eq!(place.limit(), 1);
 
-    assert_eq!(stamp::detach(Some("ccp_other")).expect("there is none"), [""; 0]);
+    assert_eq!(
+        stamp::detach(Some("ccp_other")).expect("there is none"),
+        [""; 0]
+    );
     let inside = place.0.run(|| stamp::detach(Some(PINNED))).expect("inside");
     assert_eq!(inside.expect("it works"), [PINNED]);
     assert_eq!(place.limit(), before);
-    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+    eventually(PATIENCE, "no program of ours is left", || {
+        ours_loaded() == 0
+    });
     assert!(stamp::observe().expect("bpffs").is_empty());
 }
 
@@ -322,7 +373,10 @@ fn stamps_are_detached_where_they_are() {
     // A namespace that cannot be found is not given up, nor what is known of its device.
     place.attach().keep();
     std::fs::remove_file(format!("/run/netns/{}", place.0.name())).expect("its name");
-    assert!(matches!(stamp::detach(None), Err(LoadError::Elsewhere { .. })));
+    assert!(matches!(
+        stamp::detach(None),
+        Err(LoadError::Elsewhere { .. })
+    ));
     assert_eq!(place.limit(), 1);
     place.exchange();
     assert!(counters().departed > 20, "{:?}", counters());
@@ -334,14 +388,18 @@ fn stamps_are_detached_where_they_are() {
     let gone = Namespace::create(&format!("ccplane-gone-{}", std::process::id())).expect("as root");
     attach(PINNED, &gone).keep();
     drop(gone);
-    eventually(PATIENCE, "what is left is removed", || match stamp::detach(None) {
-        Ok(names) => names == [PINNED],
-        // Before Linux 6.6 nothing tells that its device is gone, and the error says what to do.
-        Err(LoadError::Elsewhere { path, .. }) => {
-            !path.join("depart-0").exists() && std::fs::remove_dir_all(path).is_ok()
-        }
-        Err(error) => panic!("{error}"),
-    });
+    eventually(
+        PATIENCE,
+        "what is left is removed",
+        || match stamp::detach(None) {
+            Ok(names) => names == [PINNED],
+            // Before Linux 6.6 nothing tells that its device is gone, and the error says what to do.
+            Err(LoadError::Elsewhere { path, .. }) => {
+                !path.join("depart-0").exists() && std::fs::remove_dir_all(path).is_ok()
+            }
+            Err(error) => panic!("{error}"),
+        },
+    );
     assert!(stamp::attached().is_empty());
 }
 
@@ -368,10 +426,15 @@ fn a_device_out_of_reach_keeps_no_other_from_being_put_back() {
     assert_eq!(stamp::attached(), [PINNED]);
     assert_eq!(lost.limit(), 1);
     // Nothing of the others is left to be refused.
-    assert_eq!(stamp::detach(Some("a_first")).expect("there is none"), [""; 0]);
+    assert_eq!(
+        stamp::detach(Some("a_first")).expect("there is none"),
+        [""; 0]
+    );
     let inside = lost.0.run(|| stamp::detach(None)).expect("inside");
     assert_eq!(inside.expect("it is found"), [PINNED]);
-    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+    eventually(PATIENCE, "no program of ours is left", || {
+        ours_loaded() == 0
+    });
 }
 
 #[test]
@@ -402,7 +465,9 @@ fn notes_of_another_version_are_not_read() {
         assert!(stamp::attached().is_empty() && !pins.exists());
         // Before Linux 6.6 there are filters, which stay as long as the device.
         drop(place);
-        eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+        eventually(PATIENCE, "no program of ours is left", || {
+            ours_loaded() == 0
+        });
     }
 }
 
@@ -438,8 +503,13 @@ fn what_a_process_did_before_it_was_killed_is_undone() {
     child.kill().expect("our child");
     child.wait().expect("our child");
     assert_eq!(place.limit(), 1);
-    assert!(matches!(Stamps::pinned(PINNED), Err(LoadError::Attached { .. })));
+    assert!(matches!(
+        Stamps::pinned(PINNED),
+        Err(LoadError::Attached { .. })
+    ));
     assert_eq!(stamp::detach(None).expect("it is found"), [PINNED]);
     assert_eq!(place.limit(), before);
-    eventually(PATIENCE, "no program of ours is left", || ours_loaded() == 0);
+    eventually(PATIENCE, "no program of ours is left", || {
+        ours_loaded() == 0
+    });
 }

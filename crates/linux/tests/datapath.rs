@@ -25,7 +25,9 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     let mut direct = Direct::new("t_later", vec![program(1, WATCHER)], 1, &patient());
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, &direct.kernel_name());
-    direct.turn_until("reports of the first program", |direct| direct.reports.len() > 5);
+    direct.turn_until("reports of the first program", |direct| {
+        direct.reports.len() > 5
+    });
     let flow = direct.opened[0].0;
     let algorithm: Arc<str> = "t_later".into();
     direct.kernel.apply(&Command::Install {
@@ -48,11 +50,15 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     assert_eq!(by(&direct, 1), first, "the first runs no more");
     // Behind the same name stands an object that has it compiled; the old flow goes on in the old one.
     assert!(direct.kernel.is_compiled(1));
-    direct.turn_until("the second is compiled", |direct| direct.kernel.is_compiled(2));
+    direct.turn_until("the second is compiled", |direct| {
+        direct.kernel.is_compiled(2)
+    });
     assert!(available("ccp_t_later"));
     direct.uid = 2;
     let other = Sender::start(sink.address, &direct.kernel_name());
-    direct.turn_until("a flow in the new object", |direct| direct.opened.len() == 2);
+    direct.turn_until("a flow in the new object", |direct| {
+        direct.opened.len() == 2
+    });
     let [old, new] = [direct.opened[0].0, direct.opened[1].0];
     assert_ne!(old, new);
     direct.reports.clear();
@@ -63,7 +69,9 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
             .filter(|r| r.0 == flow && r.1 == 2 && r.3[ACKED] > 0)
             .count()
     };
-    direct.turn_until("both report", |direct| of(direct, old) > 10 && of(direct, new) > 10);
+    direct.turn_until("both report", |direct| {
+        of(direct, old) > 10 && of(direct, new) > 10
+    });
     other.tell();
     direct.turn_until("the transfer ends", |_| other.is_done());
     other.join();
@@ -97,14 +105,21 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
         updates: Default::default(),
     });
     direct.turn();
-    assert!(direct.refused.contains(&Refusal::TableFull), "{:?}", direct.refused);
+    assert!(
+        direct.refused.contains(&Refusal::TableFull),
+        "{:?}",
+        direct.refused
+    );
     assert!(direct.refused.contains(&Refusal::UnknownProgram(99)));
     assert!(
         direct.refused.contains(&Refusal::UnknownFlow),
         "another generation is another flow"
     );
     assert!(
-        direct.refused.iter().any(|r| matches!(r, Refusal::BadTarget(_))),
+        direct
+            .refused
+            .iter()
+            .any(|r| matches!(r, Refusal::BadTarget(_))),
         "report variables are the program's"
     );
     direct.end(sender);
@@ -182,7 +197,10 @@ fn the_owners_limits_and_the_agents_rate_hold() {
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, &direct.kernel_name());
     direct.turn_until("the rate holds", |direct| {
-        direct.kernel.flows().any(|flow| flow.rate.bytes_per_sec() == 2_500_000)
+        direct
+            .kernel
+            .flows()
+            .any(|flow| flow.rate.bytes_per_sec() == 2_500_000)
     });
     direct.turn_for(200); // what the socket's buffer took before
     let (before, started) = (sink.received(), Instant::now());
@@ -229,7 +247,10 @@ fn a_full_table_sends_new_flows_to_the_fallback() {
         sink.received() == 60_000
     });
     let counters = |direct: &Direct| direct.kernel.counters().next().expect("one").2;
-    assert_eq!((counters(&direct).table_full, counters(&direct).flows), (1, 3));
+    assert_eq!(
+        (counters(&direct).table_full, counters(&direct).flows),
+        (1, 3)
+    );
     let before: Vec<u64> = direct.opened.iter().map(|(flow, _)| *flow).collect();
     drop(first);
     direct.turn_until("two closed", |direct| direct.closed.len() == 2);
@@ -238,7 +259,9 @@ fn a_full_table_sends_new_flows_to_the_fallback() {
     let (again, _) = direct.opened[2];
     assert!(!before.contains(&again), "a number is not used again");
     assert!(
-        before.iter().any(|flow| flow & 0xff_ffff == again & 0xff_ffff),
+        before
+            .iter()
+            .any(|flow| flow & 0xff_ffff == again & 0xff_ffff),
         "but the slot is"
     );
     direct.kernel.apply(&Command::Update {
@@ -252,7 +275,8 @@ fn a_full_table_sends_new_flows_to_the_fallback() {
 
 #[test]
 fn a_flow_beyond_the_table_is_steered_once_a_slot_is_free_and_is_counted_until_then() {
-    if !can_run("a_flow_beyond_the_table_is_steered_once_a_slot_is_free_and_is_counted_until_then") {
+    if !can_run("a_flow_beyond_the_table_is_steered_once_a_slot_is_free_and_is_counted_until_then")
+    {
         return;
     }
     let _host = lock_host();
@@ -280,7 +304,10 @@ fn a_flow_beyond_the_table_is_steered_once_a_slot_is_free_and_is_counted_until_t
         direct.opened.len() == 4
     });
     let later = counters(&direct);
-    assert_eq!((later.flows, later.without_slot, later.table_full), (4, 2, 4));
+    assert_eq!(
+        (later.flows, later.without_slot, later.table_full),
+        (4, 2, 4)
+    );
     drop(flows);
 }
 
@@ -311,7 +338,10 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
     }];
     let emulator = Emulator::start(link()).expect("it starts");
     let address = emulator.receiver_addr().to_string();
-    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+    let sink = emulator
+        .receiver_ns()
+        .run(|| Sink::start(&address))
+        .expect("inside");
 
     // A flow that opens is urgent: it ends a sleep between reports.
     let name = direct.kernel_name();
@@ -386,7 +416,9 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
             algorithm: "t_drop".into(),
             program: program(2, WATCHER),
         });
-        direct.turn_until("a later program is compiled", |direct| direct.kernel.is_compiled(2));
+        direct.turn_until("a later program is compiled", |direct| {
+            direct.kernel.is_compiled(2)
+        });
         direct.uid = 2;
         let later = Sender::start(sink.address, &direct.kernel_name());
         direct.turn_until("it reports", |direct| {
@@ -407,7 +439,12 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
         return;
     }
     let _host = lock_host();
-    let load = |name: &str| Kernel::load(&[spec(name, vec![program(1, WATCHER)])], &Options::default());
+    let load = |name: &str| {
+        Kernel::load(
+            &[spec(name, vec![program(1, WATCHER)])],
+            &Options::default(),
+        )
+    };
     for bad in ["", "with space", "dash-ed", "much_too_long"] {
         assert!(
             matches!(load(bad), Err(LoadError::BadName(_))) || bad.is_empty(),
@@ -418,7 +455,10 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
     // The same process, another instance: the lock knows.
     match load("t_twice").map(drop) {
         Err(LoadError::Running { name, pid }) => {
-            assert_eq!((name.as_str(), pid), ("ccp_t_twice", std::process::id().to_string()));
+            assert_eq!(
+                (name.as_str(), pid),
+                ("ccp_t_twice", std::process::id().to_string())
+            );
         }
         other => panic!("{other:?}"),
     }
@@ -436,7 +476,9 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
     drop(kernel);
     assert!(!available("ccp_t_twice"));
     match Kernel::adopt(&[spec("t_twice", vec![])], &Options::default().limits).map(drop) {
-        Err(error @ LoadError::NotAttached { .. }) => assert!(error.to_string().contains("ccplane attach"), "{error}"),
+        Err(error @ LoadError::NotAttached { .. }) => {
+            assert!(error.to_string().contains("ccplane attach"), "{error}")
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -490,7 +532,9 @@ fn a_pinned_registration_outlives_its_process_and_is_adopted() {
     drop(direct);
     assert!(available(name) && attached().contains(&name.to_owned()));
     match Kernel::load(&specs, &pinned).map(drop) {
-        Err(error @ LoadError::Attached { .. }) => assert!(error.to_string().contains("ccplane detach"), "{error}"),
+        Err(error @ LoadError::Attached { .. }) => {
+            assert!(error.to_string().contains("ccplane detach"), "{error}")
+        }
         other => panic!("{other:?}"),
     }
     let kernel = Kernel::adopt(&specs, &pinned.limits).unwrap_or_else(|error| panic!("{error}"));
@@ -504,7 +548,10 @@ fn a_pinned_registration_outlives_its_process_and_is_adopted() {
     drop(direct);
     assert_eq!(detach(Some(name)).expect("it works"), [name]);
     assert!(!available(name) && !attached().contains(&name.to_owned()));
-    assert_eq!(detach(Some(name)).expect("nothing to do is no error"), [""; 0]);
+    assert_eq!(
+        detach(Some(name)).expect("nothing to do is no error"),
+        [""; 0]
+    );
 }
 
 #[test]
@@ -525,6 +572,8 @@ fn ipv6_flows_are_seen_with_their_addresses() {
         (info.local, info.peer),
         (stream.local_addr().expect("bound"), sink.address)
     );
-    stream.shutdown(std::net::Shutdown::Write).expect("connected");
+    stream
+        .shutdown(std::net::Shutdown::Write)
+        .expect("connected");
     let _ = stream.read(&mut [0]);
 }

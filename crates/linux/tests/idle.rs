@@ -56,17 +56,25 @@ fn after_idle(name: &str, sysctl: bool, wants: Capabilities) -> (u32, u32) {
     let mut direct = start(name, wants);
     let emulator = Emulator::start(link()).expect("it starts");
     let address = emulator.receiver_addr().to_string();
-    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+    let sink = emulator
+        .receiver_ns()
+        .run(|| Sink::start(&address))
+        .expect("inside");
     let outcome = emulator.sender_ns().run(|| {
         let value = if sysctl { "1" } else { "0" };
-        std::fs::write("/proc/sys/net/ipv4/tcp_slow_start_after_idle", value).expect("a namespace of our own");
+        std::fs::write("/proc/sys/net/ipv4/tcp_slow_start_after_idle", value)
+            .expect("a namespace of our own");
         let mut stream = TcpStream::connect(sink.address).expect("reachable");
         choose(&stream, &direct.kernel_name()).expect("registered");
         stream.set_nonblocking(true).expect("a socket");
         let chunk = vec![0; 1 << 20];
         let _ = stream.write(&chunk);
-        direct.turn_until("the program steers", |_| tcp_info(&stream).tcpi_snd_cwnd == WINDOW);
-        direct.turn_until("everything is acknowledged", |_| tcp_info(&stream).tcpi_unacked == 0);
+        direct.turn_until("the program steers", |_| {
+            tcp_info(&stream).tcpi_snd_cwnd == WINDOW
+        });
+        direct.turn_until("everything is acknowledged", |_| {
+            tcp_info(&stream).tcpi_unacked == 0
+        });
         direct.turn_for(1_500);
         let _ = stream.write(&chunk);
         let window = tcp_info(&stream).tcpi_snd_cwnd;
@@ -76,7 +84,9 @@ fn after_idle(name: &str, sysctl: bool, wants: Capabilities) -> (u32, u32) {
             left = left.max(in_flight(&tcp_info(&stream)));
         }
         let first = (left, window);
-        direct.turn_until("the window is back", |_| tcp_info(&stream).tcpi_snd_cwnd == WINDOW);
+        direct.turn_until("the window is back", |_| {
+            tcp_info(&stream).tcpi_snd_cwnd == WINDOW
+        });
         first
     });
     drop(emulator.finish());
@@ -128,7 +138,10 @@ fn one_segment_is_in_flight_between_a_timeout_and_the_next_delivery() {
     let emulator = Emulator::start(link()).expect("it starts");
     let control = emulator.control();
     let address = emulator.receiver_addr().to_string();
-    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+    let sink = emulator
+        .receiver_ns()
+        .run(|| Sink::start(&address))
+        .expect("inside");
     let outcome = emulator.sender_ns().run(|| {
         let mut stream = TcpStream::connect(sink.address).expect("reachable");
         choose(&stream, &direct.kernel_name()).expect("registered");

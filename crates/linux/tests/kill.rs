@@ -55,7 +55,9 @@ impl AgentProcess {
     /// Does not: what it registers is to go with it.
     fn run(name: &str) -> AgentProcess {
         let process = AgentProcess::start(name, &[("CCPLANE_TEST_RUN", "1")]);
-        eventually(PATIENCE, "the agent registers", || available(&process.kernel_name));
+        eventually(PATIENCE, "the agent registers", || {
+            available(&process.kernel_name)
+        });
         process
     }
 
@@ -131,7 +133,9 @@ impl Load {
             .expect("finished once")
             .join()
             .expect("every transfer completes");
-        eventually(PATIENCE, "every byte arrives", || self.sink.received() == total);
+        eventually(PATIENCE, "every byte arrives", || {
+            self.sink.received() == total
+        });
     }
 }
 
@@ -155,7 +159,9 @@ fn send_over(mut streams: Vec<TcpStream>, stop: &AtomicBool) -> u64 {
         std::thread::sleep(StdDuration::from_millis(2));
     }
     for stream in &mut streams {
-        stream.shutdown(std::net::Shutdown::Write).expect("connected");
+        stream
+            .shutdown(std::net::Shutdown::Write)
+            .expect("connected");
         stream.set_nonblocking(false).expect("a socket");
         // The other end closes when it has read everything.
         assert_eq!(stream.read(&mut [0]).expect("it ends well"), 0);
@@ -190,7 +196,10 @@ fn falls_back_in_time(watch: &Observed, flows: usize) {
         let at = flow.fallback_at.expect("it fell back");
         // The kernel's time stamps are in µs.
         let waited = at.since(heartbeat) + Duration::from_micros(1);
-        assert!(waited >= Duration::from_millis(FALLBACK_MS), "{waited:?} is too soon");
+        assert!(
+            waited >= Duration::from_millis(FALLBACK_MS),
+            "{waited:?} is too soon"
+        );
         assert!(flow.last >= at);
     }
     let acked = |watch: &Observed| watch.flows().map(|flow| flow.acked.get()).sum::<u64>();
@@ -216,14 +225,16 @@ fn killed_with(flows: usize, name: &'static str) {
 
     let mut agent = agent_of(name, 1000);
     let limits = options(500).limits;
-    let mut kernel = Kernel::adopt(&specs(&agent), &limits).unwrap_or_else(|error| panic!("{error}"));
+    let mut kernel =
+        Kernel::adopt(&specs(&agent), &limits).unwrap_or_else(|error| panic!("{error}"));
     let before: Vec<FlowView> = watch.flows().collect();
     let fallbacks = watch.counters().fallbacks;
     let stop = Arc::new(AtomicBool::new(false));
     let seen = stop.clone();
     let openings = Arc::new(Openings::default());
     let counted = openings.clone();
-    let thread = std::thread::spawn(move || run_agent(&mut kernel, &mut agent, &seen, &mut &*counted));
+    let thread =
+        std::thread::spawn(move || run_agent(&mut kernel, &mut agent, &seen, &mut &*counted));
     eventually(PATIENCE, "the new agent steers every flow", || {
         all(&watch, flows, |flow| flow.owned && !flow.fallback)
     });

@@ -20,7 +20,8 @@ fn an_algorithm_in_the_agent_steers_a_tcp_connection() {
     let sink = Sink::start("127.0.0.1");
     let bytes = 200 << 20;
     let started = std::time::Instant::now();
-    let sent = send(sink.address, "ccp_t_loop", bytes, &AtomicBool::new(false)).expect("the transfer completes");
+    let sent = send(sink.address, "ccp_t_loop", bytes, &AtomicBool::new(false))
+        .expect("the transfer completes");
     let took = started.elapsed();
     assert_eq!(sent, sink.received());
     let kernel = running.stop();
@@ -29,8 +30,17 @@ fn an_algorithm_in_the_agent_steers_a_tcp_connection() {
         "{name}: {counters:?}, {:.1} Gbit/s",
         bytes as f64 * 8e-9 / took.as_secs_f64()
     );
-    assert!(counters.opened >= 1 && counters.reports >= 10, "{counters:?}");
-    assert_eq!((counters.ring_lost, counters.fallbacks, counters.faults), (0, 0, 0));
+    assert!(
+        counters.opened >= 1 && counters.reports >= 10,
+        "{counters:?}"
+    );
+    assert_eq!(
+        (counters.ring_lost, counters.fallbacks, counters.faults),
+        (0, 0, 0)
+    );
     drop(kernel);
-    assert!(!available("ccp_t_loop"), "unregistered with its last holder");
+    assert!(
+        !available("ccp_t_loop"),
+        "unregistered with its last holder"
+    );
 }

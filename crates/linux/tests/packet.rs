@@ -17,7 +17,10 @@ fn before() -> impl Strategy<Value = Vec<u8>> {
         option
     };
     let both = sack(1).into_iter();
-    let both: Vec<u8> = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2].into_iter().chain(both).collect();
+    let both: Vec<u8> = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]
+        .into_iter()
+        .chain(both)
+        .collect();
     prop_oneof![
         4 => Just(Vec::new()),
         4 => time_stamps,
@@ -38,8 +41,9 @@ fn option() -> impl Strategy<Value = Vec<u8>> {
         1 => Just(0xfd10_4459),
         1 => any::<u32>(),
     ];
-    (id, word(), word(), word())
-        .prop_map(|(id, sent, echo, arrived)| [id, sent, echo, arrived].map(u32::to_be_bytes).concat())
+    (id, word(), word(), word()).prop_map(|(id, sent, echo, arrived)| {
+        [id, sent, echo, arrived].map(u32::to_be_bytes).concat()
+    })
 }
 
 /// A packet over Ethernet or without a device's header, over both versions of IP, cut anywhere.

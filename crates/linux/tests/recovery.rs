@@ -59,7 +59,10 @@ fn run(name: &str, loss: Probability) -> Outcome {
 fn once(name: &str, loss: Probability) -> (Outcome, Duration) {
     let emulator = Emulator::start(link(loss)).expect("it starts");
     let address = emulator.receiver_addr().to_string();
-    let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+    let sink = emulator
+        .receiver_ns()
+        .run(|| Sink::start(&address))
+        .expect("inside");
     let outcome = emulator.sender_ns().run(|| {
         let mut stream = TcpStream::connect(sink.address).expect("reachable");
         choose(&stream, name).expect("registered");
@@ -153,7 +156,9 @@ fn reno_and_cubic_do_as_well_as_the_kernels() {
     for name in ["reno", "cubic"] {
         let native = run(name, Probability::NEVER);
         let mut agent = ccplane_agent::Agent::default();
-        let algorithm = registry.by_name(name, &Default::default()).expect("built in");
+        let algorithm = registry
+            .by_name(name, &Default::default())
+            .expect("built in");
         agent.add_boxed(algorithm).expect("it compiles");
         // A name of its own: the host may be using theirs.
         let kernel_name = format!("ccp_t_{name}");
@@ -173,7 +178,12 @@ fn reno_and_cubic_do_as_well_as_the_kernels() {
         );
         assert_eq!(ours.timeouts, 0);
         let show = |outcome: &Outcome| {
-            let sampled: Vec<String> = outcome.windows.iter().step_by(100).map(u32::to_string).collect();
+            let sampled: Vec<String> = outcome
+                .windows
+                .iter()
+                .step_by(100)
+                .map(u32::to_string)
+                .collect();
             eprintln!("  windows {}", sampled.join(" "));
         };
         show(&native);

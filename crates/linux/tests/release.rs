@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 use std::time::Duration as StdDuration;
 
-use ccplane_agent::{Agent, Algorithm, Control, FlowId, FlowInfo, Options as AgentOptions, Programs, Refusal, Report};
+use ccplane_agent::{
+    Agent, Algorithm, Control, FlowId, FlowInfo, Options as AgentOptions, Programs, Refusal, Report,
+};
 use ccplane_link::{AgentAddress, AgentThread, Local};
 use ccplane_linux::{FlowView, Flows, Kernel, run_relay};
 use ccplane_units::Duration;
@@ -93,18 +95,26 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &Asked) {
     let sink = Sink::start("127.0.0.1");
     let kernel_name = format!("ccp_{name}");
     let senders = [(); 2].map(|()| Sender::start(sink.address, &kernel_name));
-    let ten = |flow: &FlowView| flow.owned && !flow.fallback && flow.cwnd.get() == 10 * flow.mss.get();
-    eventually(limit, "both run the program", || watch.live().filter(ten).count() == 2);
+    let ten =
+        |flow: &FlowView| flow.owned && !flow.fallback && flow.cwnd.get() == 10 * flow.mss.get();
+    eventually(limit, "both run the program", || {
+        watch.live().filter(ten).count() == 2
+    });
     let victim = watch.live().next().expect("both live").flow;
     let of = |which: bool| {
         let mut flows = watch.live();
-        flows.find(|flow| (flow.flow == victim) == which).expect("both live")
+        flows
+            .find(|flow| (flow.flow == victim) == which)
+            .expect("both live")
     };
     asked.give_up.store(of(true).local.port(), Relaxed);
     // Reports that were on their way do not give it back, and NewReno opens the window.
     eventually(limit, "NewReno has the one", || {
         let flow = of(true);
-        flow.fallback && !flow.owned && flow.program.is_none() && flow.cwnd.get() > 20 * flow.mss.get()
+        flow.fallback
+            && !flow.owned
+            && flow.program.is_none()
+            && flow.cwnd.get() > 20 * flow.mss.get()
     });
     let reports = of(true).reports;
     let before = of(false);
@@ -117,7 +127,10 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &Asked) {
     );
     assert!(one.fallback, "{one:?}");
     assert!(ten(&other) && other.fallbacks == 0, "{other:?}");
-    assert!(other.reports > before.reports, "the agent lives: {before:?} {other:?}");
+    assert!(
+        other.reports > before.reports,
+        "the agent lives: {before:?} {other:?}"
+    );
 
     asked.give_up.store(0, Relaxed);
     asked.again.store(true, Relaxed);
@@ -167,7 +180,9 @@ fn an_agent_behind_the_relay_gives_a_flow_up_as_well() {
         kernel
     });
     // Its end also where the test fails.
-    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one_of_two("t_relayed", &watch, &asked)));
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        one_of_two("t_relayed", &watch, &asked)
+    }));
     stop.store(true, Relaxed);
     let kernel = relay.join().expect("no panic");
     served.end(Duration::from_secs(1));

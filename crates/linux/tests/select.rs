@@ -31,13 +31,20 @@ impl Cgroup {
     /// The congestion controls of connections to `addresses` that a process in the cgroup makes, and of what it accepts.
     fn connect(&self, addresses: &[&str]) -> Vec<(String, String)> {
         let child = Command::new(std::env::current_exe().expect("this binary"))
-            .args(["--exact", "process_in_the_cgroup", "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                "process_in_the_cgroup",
+                "--ignored",
+                "--nocapture",
+            ])
             .env("CCPLANE_TEST_CGROUP", &self.0)
             .env("CCPLANE_TEST_ADDRESSES", addresses.join(" "))
             .output()
             .expect("it starts");
         let text = String::from_utf8_lossy(&child.stdout).into_owned();
-        let lines = text.lines().filter_map(|line| line.strip_prefix("connected: "));
+        let lines = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("connected: "));
         let pairs = lines
             .filter_map(|line| line.split_once(' '))
             .map(|(c, a)| (c.to_owned(), a.to_owned()));
@@ -90,7 +97,11 @@ fn process_in_the_cgroup() {
         let listener = listen(address);
         let connected = connect_to(&listener);
         let (accepted, _) = listener.accept().expect("it is connected");
-        println!("connected: {} {}", control_of(&connected), control_of(&accepted));
+        println!(
+            "connected: {} {}",
+            control_of(&connected),
+            control_of(&accepted)
+        );
     }
 }
 
@@ -136,14 +147,22 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     let _kernel = registered();
     let cgroup = Cgroup::create();
     let (ours, native) = (both(NAME), both(&native_control()));
-    assert_eq!(cgroup.connect_one("127.0.0.1"), native, "nothing is chosen yet");
+    assert_eq!(
+        cgroup.connect_one("127.0.0.1"),
+        native,
+        "nothing is chosen yet"
+    );
 
     steer(&cgroup.selection());
     assert!(select::chosen().iter().any(|name| name == NAME));
     assert_eq!(cgroup.connect_one("127.0.0.1"), ours, "both ends");
     let listener = listen("127.0.0.1");
     let elsewhere = connect_to(&listener);
-    assert_eq!(control_of(&elsewhere), native.0, "this process is in another cgroup");
+    assert_eq!(
+        control_of(&elsewhere),
+        native.0,
+        "this process is in another cgroup"
+    );
 
     // Chosen once more, otherwise: the second choice replaces the first.
     let to = |prefix: &str| Selection {
@@ -169,11 +188,17 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     };
     steer(&half);
     let connected = cgroup.connect(&["127.0.0.1"; 200]);
-    let chosen = connected.iter().filter(|(connected, _)| connected == NAME).count();
+    let chosen = connected
+        .iter()
+        .filter(|(connected, _)| connected == NAME)
+        .count();
     // Eight standard deviations of 7.
     assert!((44..=156).contains(&chosen), "{chosen} of 200 at 50 %");
 
-    assert_eq!(select::detach(Some(NAME)).unwrap_or_else(|e| panic!("{e}")), [NAME]);
+    assert_eq!(
+        select::detach(Some(NAME)).unwrap_or_else(|e| panic!("{e}")),
+        [NAME]
+    );
     assert_eq!(
         cgroup.connect_one("127.0.0.1"),
         native,
@@ -219,7 +244,11 @@ fn ipv6_is_chosen_like_ipv4() {
             ..cgroup.selection()
         };
         steer(&selection);
-        assert_eq!(cgroup.connect(&addresses).iter().collect::<Vec<_>>(), expected, "{to}");
+        assert_eq!(
+            cgroup.connect(&addresses).iter().collect::<Vec<_>>(),
+            expected,
+            "{to}"
+        );
     }
 }
 
@@ -231,7 +260,8 @@ fn live_connections_move_in_every_namespace() {
     let _host = lock_host();
     let _kernel = registered();
     let native = native_control();
-    let namespace = Namespace::create(&format!("ccplane-select-{}", std::process::id())).expect("as root");
+    let namespace =
+        Namespace::create(&format!("ccplane-select-{}", std::process::id())).expect("as root");
     let connect = || {
         let listener = listen("127.0.0.1");
         choose(&listener, NAME).expect("it is registered");
@@ -243,7 +273,11 @@ fn live_connections_move_in_every_namespace() {
     let here = connect();
     let there = namespace.run(connect).expect("a namespace");
     let all = |sockets: &(TcpListener, TcpStream, TcpStream)| {
-        [control_of(&sockets.0), control_of(&sockets.1), control_of(&sockets.2)]
+        [
+            control_of(&sockets.0),
+            control_of(&sockets.1),
+            control_of(&sockets.2),
+        ]
     };
     assert_eq!(all(&here), [NAME; 3]);
     assert_eq!(all(&there), [NAME; 3]);
@@ -273,7 +307,15 @@ fn a_default_does_not_outlive_its_registration() {
         unrestricted: true,
         ..Options::default()
     };
-    let register = |pin| load(&agent_of("t_select", 1000), &Options { pin, ..options.clone() });
+    let register = |pin| {
+        load(
+            &agent_of("t_select", 1000),
+            &Options {
+                pin,
+                ..options.clone()
+            },
+        )
+    };
     let set = || {
         namespace
             .set_sysctl("net/ipv4/tcp_congestion_control", NAME)
@@ -290,7 +332,10 @@ fn a_default_does_not_outlive_its_registration() {
     let kernel = register(true);
     let _detached = Detached(NAME);
     set();
-    assert_eq!((default().control.as_str(), default().orphaned), (NAME, false));
+    assert_eq!(
+        (default().control.as_str(), default().orphaned),
+        (NAME, false)
+    );
     drop(kernel);
     ccplane_linux::detach(Some(NAME)).expect("as root");
     assert_eq!(default().control, native_control());
@@ -299,7 +344,9 @@ fn a_default_does_not_outlive_its_registration() {
     let kernel = register(false);
     set();
     drop(kernel);
-    eventually(Duration::from_secs(5), "the registration goes", || default().orphaned);
+    eventually(Duration::from_secs(5), "the registration goes", || {
+        default().orphaned
+    });
     let _kernel = register(true);
     default_control::rebind(NAME).expect("as root");
     let connection = || {

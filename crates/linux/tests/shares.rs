@@ -34,7 +34,13 @@ impl Tenant {
             .args(["--user", "--map-root-user", "--net"])
             // A folder of root holds the test program: it is run through a descriptor that stays
             // open.
-            .args(["/proc/self/fd/3", "--exact", "tenant", "--ignored", "--nocapture"])
+            .args([
+                "/proc/self/fd/3",
+                "--exact",
+                "tenant",
+                "--ignored",
+                "--nocapture",
+            ])
             .env(NAME, name)
             .env(CONNECTIONS, connections.to_string())
             .current_dir("/")
@@ -59,7 +65,10 @@ impl Tenant {
         unsafe { libc::close(descriptor) };
         let _stdin = child.stdin.take();
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let ready = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("tenant is ready")));
+        let ready = lines.find(|line| {
+            line.as_ref()
+                .is_ok_and(|line| line.contains("tenant is ready"))
+        });
         assert!(ready.is_some(), "the tenant ended: {:?}", child.wait());
         Tenant { child, _stdin }
     }
@@ -100,7 +109,9 @@ fn tenant() {
 
 /// Brings an interface up.
 fn up(name: &str) {
-    let done = Command::new("ip").args(["link", "set", name, "up"]).status();
+    let done = Command::new("ip")
+        .args(["link", "set", name, "up"])
+        .status();
     assert!(done.expect("iproute2 or busybox").success());
 }
 
@@ -117,7 +128,9 @@ fn user_namespaces(test: &str) -> bool {
     .iter()
     .all(|path| !std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "0"));
     if !allowed || Command::new("unshare").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: {test}: it needs unprivileged user namespaces and `unshare` of util-linux");
+        eprintln!(
+            "SKIPPED: {test}: it needs unprivileged user namespaces and `unshare` of util-linux"
+        );
         return false;
     }
     true
@@ -141,7 +154,10 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
     direct.turn_until("a quarter", |direct| direct.opened.len() >= 16);
     direct.turn_for(50);
     let full = counters(&direct);
-    assert_eq!((full.flows, full.without_slot, full.share_full), (100, 84, 84));
+    assert_eq!(
+        (full.flows, full.without_slot, full.share_full),
+        (100, 84, 84)
+    );
     // A second pair of namespaces of the same user has no share of its own.
     let again = Tenant::start(USERS[0], &name, 10);
     direct.turn_for(50);
@@ -149,7 +165,10 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
     // Another user has one.
     let other = Tenant::start(USERS[1], &name, 10);
     direct.turn_for(50);
-    assert_eq!((counters(&direct).without_slot, counters(&direct).flows), (94, 120));
+    assert_eq!(
+        (counters(&direct).without_slot, counters(&direct).flows),
+        (94, 120)
+    );
     // The host has all that is left.
     let host = connect(&name, 38);
     direct.turn_until("all flows of the host are steered", |direct| {
@@ -158,12 +177,19 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
     let beyond = connect(&name, 1);
     direct.turn_for(50);
     let (all, share) = (counters(&direct), full.share_full + 10);
-    assert_eq!((all.without_slot, all.table_full, all.share_full), (95, 95, share));
+    assert_eq!(
+        (all.without_slot, all.table_full, all.share_full),
+        (95, 95, share)
+    );
     // Slots that a tenant gives back are free again, for the host and for its own share.
     drop((tenant, again, other, beyond));
-    direct.turn_until("the tenants' flows end", |direct| counters(direct).flows == 38);
+    direct.turn_until("the tenants' flows end", |direct| {
+        counters(direct).flows == 38
+    });
     let later = Tenant::start(USERS[0], &name, 16);
-    direct.turn_until("the share is whole again", |direct| direct.opened.len() == 64 + 16);
+    direct.turn_until("the share is whole again", |direct| {
+        direct.opened.len() == 64 + 16
+    });
     assert_eq!(counters(&direct).without_slot, 0);
     drop((host, later));
 }
@@ -181,13 +207,21 @@ fn namespaces_of_root_have_a_share_each_and_three_quarters_together() {
     let name = direct.kernel_name();
     let mut held = Vec::new();
     for (index, steered) in [4, 8, 12, 12].into_iter().enumerate() {
-        let namespace = Namespace::create(&format!("ccplane-share{index}-{}", std::process::id())).expect("as root");
+        let namespace = Namespace::create(&format!("ccplane-share{index}-{}", std::process::id()))
+            .expect("as root");
         let flows = namespace.run(|| connect(&name, 6)).expect("inside");
         held.push((namespace, flows));
         direct.turn_for(50);
-        assert_eq!(direct.opened.len(), steered, "after {} namespaces", index + 1);
+        assert_eq!(
+            direct.opened.len(),
+            steered,
+            "after {} namespaces",
+            index + 1
+        );
     }
     let host = connect(&name, 4);
-    direct.turn_until("the host has the last quarter", |direct| direct.opened.len() == 16);
+    direct.turn_until("the host has the last quarter", |direct| {
+        direct.opened.len() == 16
+    });
     drop(host);
 }

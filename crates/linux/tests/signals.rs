@@ -46,7 +46,10 @@ fn signals_are_in_their_units() {
     let close = direct.closed[0];
     assert_eq!(close.0, flow);
     // The closing handshake has a sequence number, not a byte, of its own.
-    assert!(close.1.bytes_acked.get().abs_diff(sent) <= 2, "{close:?}, sent {sent}");
+    assert!(
+        close.1.bytes_acked.get().abs_diff(sent) <= 2,
+        "{close:?}, sent {sent}"
+    );
     // All but the last, unfinished interval is in the reports.
     assert!(
         direct.sum(ACKED) <= sent + 2 && direct.sum(ACKED) > sent * 8 / 10,
@@ -55,14 +58,23 @@ fn signals_are_in_their_units() {
     );
     let (mss, min_rtt, srtt) = (direct.last(MSS), direct.last(MIN_RTT), direct.last(SRTT));
     assert_eq!(mss, info.mss.get());
-    assert!((20_000..35_000).contains(&min_rtt), "minimum RTT {min_rtt} us");
+    assert!(
+        (20_000..35_000).contains(&min_rtt),
+        "minimum RTT {min_rtt} us"
+    );
     if !emulated() {
         assert!((20_000..80_000).contains(&srtt), "smoothed RTT {srtt} us");
         // 20 Mbit/s less headers; the largest of many samples is above the mean. Windows leave in bursts, so the rate
         // over the send interval only has a lower bound.
         let [incoming, outgoing] = [IN, OUT].map(|field| direct.last(field) * 8);
-        assert!((15_000_000..80_000_000).contains(&incoming), "{incoming} bit/s");
-        assert!(outgoing >= incoming / 2, "{outgoing} bit/s out, {incoming} in");
+        assert!(
+            (15_000_000..80_000_000).contains(&incoming),
+            "{incoming} bit/s"
+        );
+        assert!(
+            outgoing >= incoming / 2,
+            "{outgoing} bit/s out, {incoming} in"
+        );
     }
     emulator.finish().expect("it ends");
 }
@@ -89,7 +101,10 @@ fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
     // A socket that begins with BBR, which may be the host's default, is paced for good.
     let shell = |script: &'static str| {
         let done = own.run(|| Command::new("sh").args(["-ec", script]).status());
-        assert!(done.expect("inside").expect("a shell").success(), "{script}");
+        assert!(
+            done.expect("inside").expect("a shell").success(),
+            "{script}"
+        );
     };
     shell("ip link set lo up; echo reno >/proc/sys/net/ipv4/tcp_congestion_control");
     // What the program reads after some ACKs: the agent's orders need one to come into force.
@@ -114,7 +129,11 @@ fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
             value: rate,
         }];
         let (_sink, mut stream) = connect();
-        assert_eq!(told(&mut direct, &mut stream), paced, "by the agent, {rate} bytes/s");
+        assert_eq!(
+            told(&mut direct, &mut stream),
+            paced,
+            "by the agent, {rate} bytes/s"
+        );
     }
 
     // Only Debian's kernel, in emulation, is known to have fq.
@@ -148,7 +167,11 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
     // On a host that stood still, the first timer may be one that acknowledgements on their way undo: the next is true,
     // and nothing passes that could end it.
     direct.turn_until("it is in the timeout", |direct| {
-        direct.kernel.flows().next().is_some_and(|flow| flow.ca_state == 4)
+        direct
+            .kernel
+            .flows()
+            .next()
+            .is_some_and(|flow| flow.ca_state == 4)
     });
     assert!(direct.sum(LOST) > 0);
     let flow = direct.kernel.flows().next().expect("it lives");
@@ -180,13 +203,22 @@ fn a_spurious_timeout_is_undone() {
     }];
     let (emulator, _sink, sender) = direct.send_over_link();
     direct.turn_until("it runs", |direct| direct.reports.len() > 50);
-    let window = |direct: &Direct| direct.kernel.flows().next().map_or(0, |flow| flow.cwnd.get());
+    let window = |direct: &Direct| {
+        direct
+            .kernel
+            .flows()
+            .next()
+            .map_or(0, |flow| flow.cwnd.get())
+    };
     let before = window(&direct);
     assert!((20_000..=40_000).contains(&before), "{before}");
     // Nothing is lost, everything is late: the timer fires, then time stamps tell that it was wrong (RFC 3522).
     let delay = |ms| {
         let delay = Duration::from_millis(ms);
-        emulator.control().set_delay(Way::Forward, delay).expect("it runs");
+        emulator
+            .control()
+            .set_delay(Way::Forward, delay)
+            .expect("it runs");
     };
     let seen = |reports: &[Reported], field| reports.iter().any(|(.., fields)| fields[field] == 1);
     let mut late = 0;
@@ -194,7 +226,9 @@ fn a_spurious_timeout_is_undone() {
         late = direct.reports.len();
         delay(700);
         let started = Instant::now();
-        while !seen(&direct.reports[late..], TIMEOUT) && started.elapsed() < StdDuration::from_millis(1500) {
+        while !seen(&direct.reports[late..], TIMEOUT)
+            && started.elapsed() < StdDuration::from_millis(1500)
+        {
             direct.turn();
         }
         if seen(&direct.reports[late..], TIMEOUT) {
@@ -203,12 +237,21 @@ fn a_spurious_timeout_is_undone() {
         // A host that stood still has left a timer longer than the delay: it shrinks within some round trips. And a sandbox's
         // kernel may call no BPF where the timer has interrupted a process that it protects: nobody is told of that timeout.
         delay(10);
-        direct.turn_until("the path is short again", |direct| direct.last(SRTT) < 40_000);
+        direct.turn_until("the path is short again", |direct| {
+            direct.last(SRTT) < 40_000
+        });
         direct.turn_for(500);
     }
-    assert!(seen(&direct.reports[late..], TIMEOUT), "no timeout in five delays");
-    direct.turn_until("it is undone", |direct| seen(&direct.reports[late..], UNDONE));
-    let undo = direct.reports[late..].iter().find(|(.., fields)| fields[UNDONE] == 1);
+    assert!(
+        seen(&direct.reports[late..], TIMEOUT),
+        "no timeout in five delays"
+    );
+    direct.turn_until("it is undone", |direct| {
+        seen(&direct.reports[late..], UNDONE)
+    });
+    let undo = direct.reports[late..]
+        .iter()
+        .find(|(.., fields)| fields[UNDONE] == 1);
     let after = undo.map_or(0, |(.., fields)| fields[WINDOW]);
     // The kernel puts back whole packets.
     assert!(after + 1500 > before, "{after} after, {before} before");

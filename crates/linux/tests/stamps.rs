@@ -14,7 +14,9 @@ use ccplane_units::{Duration, Probability};
 use common::stamped::*;
 use common::*;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt,
+};
 
 fn median(mut values: Vec<u64>) -> u64 {
     values.sort_unstable();
@@ -47,7 +49,10 @@ fn errors(arrivals: &[Arrival], log: &LinkLog, epoch: Duration) -> Vec<u64> {
     for arrival in full {
         let left = left(arrival) - epoch.as_nanos();
         // The packet that came to the link first after it was stamped.
-        while records.get(next).is_some_and(|r| r.arrived.as_nanos() < left) {
+        while records
+            .get(next)
+            .is_some_and(|r| r.arrived.as_nanos() < left)
+        {
             next += 1;
         }
         let Some(sojourn) = records.get(next).and_then(|r| r.sojourn()) else {
@@ -81,7 +86,11 @@ fn samples_are_what_packets_waited() {
     assert!(bed.direct.kernel.flows().all(|flow| flow.stamped));
     bed.end(flow);
 
-    assert_eq!((counters.agreed, counters.not_agreed), (2, 0), "{counters:?}");
+    assert_eq!(
+        (counters.agreed, counters.not_agreed),
+        (2, 0),
+        "{counters:?}"
+    );
     assert_eq!(
         (counters.offers, counters.malformed, counters.unstamped),
         (2, 0, 0),
@@ -97,9 +106,16 @@ fn samples_are_what_packets_waited() {
     // Almost every ACK brings a sample, and all after the first are valid.
     let fresh = bed.known(0, RTT).len();
     assert!(fresh > reports * 9 / 10, "{fresh} of {reports}");
-    assert!(bed.valid(0) > reports * 9 / 10, "{} of {reports}", bed.valid(0));
+    assert!(
+        bed.valid(0) > reports * 9 / 10,
+        "{} of {reports}",
+        bed.valid(0)
+    );
     let (_, _, taken) = bed.direct.kernel.counters().next().expect("one");
-    assert!(taken.stamps >= fresh as u64 && taken.stamps_dropped == 0, "{taken:?}");
+    assert!(
+        taken.stamps >= fresh as u64 && taken.stamps_dropped == 0,
+        "{taken:?}"
+    );
 
     // 10 ms each way, and 30,000 bytes in the queue: 12 ms at 20 Mbit/s.
     let half = bed.direct.reports.len() / 2;
@@ -109,11 +125,19 @@ fn samples_are_what_packets_waited() {
     let epoch = bed.emulator.epoch();
     let report = bed.emulator.finish().expect("it ends");
     let errors = errors(&arrived, &report.forward, epoch);
-    assert!(errors.len() > 500, "{} packets of {}", errors.len(), arrived.len());
+    assert!(
+        errors.len() > 500,
+        "{} packets of {}",
+        errors.len(),
+        arrived.len()
+    );
     let error = median(errors);
     println!("queue {queue} ns, rtt {rtt} ns, owd {owd} ns, least {least} ns, error {error} ns");
     if !emulated() {
-        assert!((20_000_000..25_000_000).contains(&least), "least round trip {least} ns");
+        assert!(
+            (20_000_000..25_000_000).contains(&least),
+            "least round trip {least} ns"
+        );
         assert_eq!(least_owd, least / 2);
         assert!((6_000_000..16_000_000).contains(&queue), "queue {queue} ns");
         assert!(
@@ -136,10 +160,15 @@ fn ipv6_is_stamped_like_ipv4() {
     let mut bed = Bed::new("t_stamp6", [true, true]);
     let address = bed.emulator.receiver_addr_v6();
     let flow = bed.send_to(address);
-    bed.direct.turn_until("samples", |direct| direct.reports.len() > 300);
+    bed.direct
+        .turn_until("samples", |direct| direct.reports.len() > 300);
     bed.end(flow);
     let reports = bed.direct.reports.len();
-    assert!(bed.valid(0) > reports * 8 / 10, "{} of {reports}", bed.valid(0));
+    assert!(
+        bed.valid(0) > reports * 8 / 10,
+        "{} of {reports}",
+        bed.valid(0)
+    );
     assert_eq!(bed.stamps.counters().agreed, 2);
 }
 
@@ -217,7 +246,8 @@ fn a_peer_without_stamps_sees_ordinary_tcp() {
         let mut bed = Bed::new("t_peer", ends);
         let watch = capture(bed.emulator.receiver_ns());
         let flow = bed.send();
-        bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
+        bed.direct
+            .turn_until("it runs", |direct| direct.reports.len() > 200);
         bed.end(flow);
         let seen = segments_seen(&watch);
         let after = seen.iter().filter(|s| !s.syn && s.ours.is_some()).count();
@@ -227,12 +257,19 @@ fn a_peer_without_stamps_sees_ordinary_tcp() {
             // It offers, nobody answers.
             [true, false] => {
                 assert_eq!((syns, after), (vec![Some(4), None], 0), "{counters:?}");
-                assert_eq!((counters.agreed, counters.not_agreed, counters.departed), (0, 1, 0));
+                assert_eq!(
+                    (counters.agreed, counters.not_agreed, counters.departed),
+                    (0, 1, 0)
+                );
             }
             // It would answer, nobody asks.
             [false, true] => {
                 assert_eq!((syns, after), (vec![None, None], 0), "{counters:?}");
-                assert_eq!((counters.agreed, counters.not_agreed), (0, 0), "{counters:?}");
+                assert_eq!(
+                    (counters.agreed, counters.not_agreed),
+                    (0, 0),
+                    "{counters:?}"
+                );
             }
             _ => {
                 assert_eq!(syns, vec![Some(4), Some(4)], "{counters:?}");
@@ -266,7 +303,8 @@ fn behind_lost_syns(lost: u64) -> Option<(Bed, Vec<Segment>)> {
         scope.spawn(lift);
         bed.send()
     });
-    bed.direct.turn_until("it runs", |direct| direct.reports.len() > 100);
+    bed.direct
+        .turn_until("it runs", |direct| direct.reports.len() > 100);
     bed.end(flow);
     (losses() == lost).then(|| (bed, segments_seen(&watch)))
 }
@@ -281,12 +319,17 @@ fn one_lost_syn_costs_no_stamps_and_two_do() {
     let _host = lock_host();
     for lost in [1, 2] {
         let found = (0..5).find_map(|_| behind_lost_syns(lost));
-        let (bed, seen) = found.expect("this machine does not stand still for a second, five times");
+        let (bed, seen) =
+            found.expect("this machine does not stand still for a second, five times");
         let counters = bed.stamps.counters();
         let agreed = (counters.agreed, counters.not_agreed);
         match lost {
             1 => {
-                assert_eq!((offers(&seen), agreed), (vec![Some(4); 3], (2, 0)), "{counters:?}");
+                assert_eq!(
+                    (offers(&seen), agreed),
+                    (vec![Some(4); 3], (2, 0)),
+                    "{counters:?}"
+                );
                 assert!(bed.valid(0) > 50, "{counters:?}");
             }
             _ => {
@@ -340,12 +383,21 @@ fn another_program_that_writes_options_gets_none_of_ours() {
     let seen = send_without_asking(&mut bed);
     assert!(seen.len() > 100 && seen.iter().all(|s| s.ours.is_none()));
     // The kernel's time stamps, and no room that nothing was written to.
-    let data: Vec<usize> = seen.iter().filter(|s| s.payload > 0).map(|s| s.header).collect();
-    assert!(data.iter().all(|header| *header == 32), "{:?}", data.iter().max());
+    let data: Vec<usize> = seen
+        .iter()
+        .filter(|s| s.payload > 0)
+        .map(|s| s.header)
+        .collect();
+    assert!(
+        data.iter().all(|header| *header == 32),
+        "{:?}",
+        data.iter().max()
+    );
     assert_eq!(bed.stamps.counters(), StampCounters::default());
     // Who asks still has them.
     let flow = bed.send();
-    bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
+    bed.direct
+        .turn_until("it runs", |direct| direct.reports.len() > 200);
     bed.end(flow);
     assert!(bed.valid(0) > 100, "{:?}", bed.stamps.counters());
 }
@@ -353,7 +405,9 @@ fn another_program_that_writes_options_gets_none_of_ours() {
 /// `bpf/flags.bpf.c`, on the sockets of every process.
 fn other_program() -> Link {
     let bytes = include_bytes!("../bpf/prebuilt/flags.bpf.o");
-    let open = ObjectBuilder::default().open_memory(bytes).expect("an object");
+    let open = ObjectBuilder::default()
+        .open_memory(bytes)
+        .expect("an object");
     let object = open.load().expect("the verifier takes it");
     let root = std::fs::File::open(cgroup_root()).expect("as root");
     let program = object.progs_mut().next().expect("its program");
@@ -369,14 +423,20 @@ fn losses_are_repaired_by_sack_beside_stamps() {
     let _host = lock_host();
     let mut bed = Bed::new("t_sack", [true, true]);
     let [loss, none] = ["2%", "0%"].map(|share| share.parse::<Probability>().expect("a share"));
-    bed.emulator.control().set_loss(Way::Forward, loss).expect("it runs");
+    bed.emulator
+        .control()
+        .set_loss(Way::Forward, loss)
+        .expect("it runs");
     let flow = bed.send();
     // Two blocks of SACK and more leave no room for stamps, one does.
     let control = bed.emulator.control();
-    bed.direct.turn_until("losses that cost some stamps, not all", |_| {
-        let counters = bed.stamps.counters();
-        control.progress(Way::Forward).losses > 10 && counters.no_room > 0 && counters.samples > 100
-    });
+    bed.direct
+        .turn_until("losses that cost some stamps, not all", |_| {
+            let counters = bed.stamps.counters();
+            control.progress(Way::Forward).losses > 10
+                && counters.no_room > 0
+                && counters.samples > 100
+        });
     control.set_loss(Way::Forward, none).expect("it runs");
     bed.end(flow);
     bed.emulator.finish().expect("it ends");
@@ -394,7 +454,9 @@ impl Middlebox {
     /// `None` on a kernel without tcx (before Linux 6.6).
     fn start(namespace: &Namespace) -> Option<Middlebox> {
         let bytes = include_bytes!("../bpf/prebuilt/mangle.bpf.o");
-        let open = ObjectBuilder::default().open_memory(bytes).expect("an object");
+        let open = ObjectBuilder::default()
+            .open_memory(bytes)
+            .expect("an object");
         let object = open.load().expect("the verifier takes it");
         let program = object.progs_mut().next().expect("its program");
         let program = std::os::fd::AsFd::as_fd(&program).as_raw_fd();
@@ -402,7 +464,14 @@ impl Middlebox {
             let index = nix::net::if_::if_nametoindex("link0").expect("its device");
             let kind = libbpf_rs::libbpf_sys::BPF_TCX_EGRESS;
             // SAFETY: an open program, no options.
-            unsafe { libbpf_rs::libbpf_sys::bpf_link_create(program, index as i32, kind, std::ptr::null()) }
+            unsafe {
+                libbpf_rs::libbpf_sys::bpf_link_create(
+                    program,
+                    index as i32,
+                    kind,
+                    std::ptr::null(),
+                )
+            }
         };
         let fd = namespace.run(attach).expect("inside");
         if fd < 0 {
@@ -411,7 +480,10 @@ impl Middlebox {
         }
         // SAFETY: just made, and nobody else's.
         let link = unsafe { OwnedFd::from_raw_fd(fd) };
-        Some(Middlebox { object, _link: link })
+        Some(Middlebox {
+            object,
+            _link: link,
+        })
     }
 
     fn set(&self, mode: u32) {
@@ -447,7 +519,8 @@ fn what_a_middlebox_does_costs_samples_and_nothing_else() {
             return;
         };
         let flow = bed.send();
-        bed.direct.turn_until("it runs", |direct| direct.reports.len() > 200);
+        bed.direct
+            .turn_until("it runs", |direct| direct.reports.len() > 200);
         assert!(bed.valid(0) > 100);
         let before = bed.stamps.counters();
         let dropped = |bed: &Bed| {
@@ -468,7 +541,11 @@ fn what_a_middlebox_does_costs_samples_and_nothing_else() {
         let after = bed.stamps.counters();
         assert_eq!(bed.valid(from), 0, "mode {mode}: {after:?}");
         match mode {
-            STRIP => assert_eq!((after.samples, after.malformed), (between.samples, 0), "{after:?}"),
+            STRIP => assert_eq!(
+                (after.samples, after.malformed),
+                (between.samples, 0),
+                "{after:?}"
+            ),
             SHORTEN => {
                 assert_eq!(after.samples, between.samples, "{after:?}");
                 assert!(after.malformed > before.malformed + 100, "{after:?}");

@@ -22,7 +22,12 @@ const CLOCK: &str = "
 ";
 const TICKS: usize = 1;
 
-fn start(name: &str, wants: Capabilities, programs: Vec<Arc<Program>>, options: &Options) -> Direct {
+fn start(
+    name: &str,
+    wants: Capabilities,
+    programs: Vec<Arc<Program>>,
+    options: &Options,
+) -> Direct {
     let mut spec = spec(name, programs);
     spec.wants = spec.wants.with(wants);
     let kernel = Kernel::load(&[spec], options).unwrap_or_else(|error| panic!("{error}"));
@@ -74,7 +79,11 @@ fn ticks_of_a_second(direct: &mut Direct) -> Vec<u64> {
     direct.turn_for(50);
     direct.reports.clear();
     direct.turn_for(1000);
-    direct.reports.iter().map(|(.., fields)| fields[TICKS]).collect()
+    direct
+        .reports
+        .iter()
+        .map(|(.., fields)| fields[TICKS])
+        .collect()
 }
 
 fn each_follows_the_one_before(ticks: &[u64]) -> bool {
@@ -87,8 +96,19 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
         return;
     }
     let _host = lock_host();
-    let mut direct = start("t_clock", Capabilities::TIMERS, vec![program(1, CLOCK)], &patient());
-    assert!(direct.kernel.info().capabilities.contains(Capabilities::TIMERS));
+    let mut direct = start(
+        "t_clock",
+        Capabilities::TIMERS,
+        vec![program(1, CLOCK)],
+        &patient(),
+    );
+    assert!(
+        direct
+            .kernel
+            .info()
+            .capabilities
+            .contains(Capabilities::TIMERS)
+    );
     let mut stalled = stall(&mut direct);
     let ticks = ticks_of_a_second(&mut direct);
     assert!(
@@ -102,7 +122,11 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
     direct.reports.clear();
     stalled.read(1 << 20);
     direct.turn_for(200);
-    let after: Vec<u64> = direct.reports.iter().map(|(.., fields)| fields[TICKS]).collect();
+    let after: Vec<u64> = direct
+        .reports
+        .iter()
+        .map(|(.., fields)| fields[TICKS])
+        .collect();
     assert!(
         after.first().is_some_and(|first| *first <= last + 3),
         "{last} then {after:?}"
@@ -154,10 +178,20 @@ fn an_algorithm_that_wants_no_timers_has_none() {
     let _host = lock_host();
     let none = Capabilities::default();
     let mut direct = start("t_acks", none, vec![program(1, CLOCK)], &patient());
-    assert!(!direct.kernel.info().capabilities.contains(Capabilities::TIMERS));
+    assert!(
+        !direct
+            .kernel
+            .info()
+            .capabilities
+            .contains(Capabilities::TIMERS)
+    );
     let stalled = stall(&mut direct);
     let ticks = ticks_of_a_second(&mut direct);
-    assert!(ticks.len() < 10, "{} reports, of probes' answers only", ticks.len());
+    assert!(
+        ticks.len() < 10,
+        "{} reports, of probes' answers only",
+        ticks.len()
+    );
     drop(stalled);
 }
 
@@ -169,14 +203,23 @@ fn timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing() {
     }
     let _host = lock_host();
     let often = CLOCK.replace("(interval 20000)", "(interval 120)");
-    let mut direct = start("t_meet", Capabilities::TIMERS, vec![program(1, &often)], &patient());
+    let mut direct = start(
+        "t_meet",
+        Capabilities::TIMERS,
+        vec![program(1, &often)],
+        &patient(),
+    );
     let (_emulator, sink, sender) = direct.send_over_link();
     direct.turn_until("it opens", |direct| !direct.opened.is_empty());
     let flow = direct.opened[0].0;
     direct.turn_for(1500);
     direct.end(sender);
     direct.turn_until("it closes", |direct| !direct.closed.is_empty());
-    let ticks: Vec<u64> = direct.reports.iter().map(|(.., fields)| fields[TICKS]).collect();
+    let ticks: Vec<u64> = direct
+        .reports
+        .iter()
+        .map(|(.., fields)| fields[TICKS])
+        .collect();
     let odd: Vec<_> = ticks
         .windows(2)
         .enumerate()
@@ -196,7 +239,10 @@ fn timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing() {
     assert_eq!(stats.reports, direct.reports.len() as u64);
     // Some was acknowledged before the program was set, and after its last report.
     let (reported, acked) = (direct.sum(ACKED), stats.bytes_acked.get());
-    assert!(reported <= acked && acked - reported < 500_000, "{reported} of {acked}");
+    assert!(
+        reported <= acked && acked - reported < 500_000,
+        "{reported} of {acked}"
+    );
     assert!(sink.received() > 1_000_000);
     let counters = direct.kernel.counters().next().expect("one").2;
     assert_eq!((counters.faults, counters.ring_lost), (0, 0));
@@ -210,7 +256,12 @@ fn timers_outlive_the_process_that_made_them() {
     let _host = lock_host();
     let mut options = patient();
     options.pin = true;
-    let mut direct = start("t_kept", Capabilities::TIMERS, vec![program(1, CLOCK)], &options);
+    let mut direct = start(
+        "t_kept",
+        Capabilities::TIMERS,
+        vec![program(1, CLOCK)],
+        &options,
+    );
     let stalled = stall(&mut direct);
     drop(direct);
     let mut spec = spec("t_kept", vec![program(1, CLOCK)]);

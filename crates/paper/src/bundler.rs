@@ -39,7 +39,14 @@ fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Resul
         datapath: Some(Datapath::Sim),
         ..options.clone()
     };
-    together::run(&EXPERIMENT, &PARTS, together::of_part, &simulated, registry, progress)
+    together::run(
+        &EXPERIMENT,
+        &PARTS,
+        together::of_part,
+        &simulated,
+        registry,
+        progress,
+    )
 }
 
 #[cfg(test)]

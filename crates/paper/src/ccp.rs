@@ -29,5 +29,12 @@ const PARTS: [&str; 8] = [
 ];
 
 fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
-    together::run(&EXPERIMENT, &PARTS, together::own, options, registry, progress)
+    together::run(
+        &EXPERIMENT,
+        &PARTS,
+        together::own,
+        options,
+        registry,
+        progress,
+    )
 }

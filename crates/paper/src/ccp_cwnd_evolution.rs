@@ -49,7 +49,11 @@ fn link() -> Link {
     }
 }
 
-fn evolution(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn evolution(
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let link = link();
     let duration = Duration::from_secs(if options.quick { 10 } else { 60 });
     let pairs = options.repeats(PAIRS, 2);
@@ -60,7 +64,9 @@ fn evolution(options: &Options, registry: &Registry, progress: &dyn Progress) ->
         .filter(|on| options.on(*on))
     {
         let runs: Vec<OneRun> = (1..=if on == Datapath::Sim { 1 } else { pairs })
-            .flat_map(|number| [Contender::native("cubic"), Contender::ccplane("cubic")].map(|who| (number, who)))
+            .flat_map(|number| {
+                [Contender::native("cubic"), Contender::ccplane("cubic")].map(|who| (number, who))
+            })
             .map(|(number, contender)| OneRun {
                 link: &link,
                 contender,
@@ -105,7 +111,13 @@ fn evolution(options: &Options, registry: &Registry, progress: &dyn Progress) ->
     findings.finish(&EXPERIMENT, options)
 }
 
-fn compare(findings: &mut Findings, ours: &[&Summary], native: &[&Summary], on: Datapath, prefix: &str) {
+fn compare(
+    findings: &mut Findings,
+    ours: &[&Summary],
+    native: &[&Summary],
+    on: Datapath,
+    prefix: &str,
+) {
     let each = |a: &[&Summary], b: &[&Summary], skip_same: bool| {
         let mut distances = Vec::new();
         for (i, a) in a.iter().enumerate() {
@@ -115,8 +127,11 @@ fn compare(findings: &mut Findings, ours: &[&Summary], native: &[&Summary], on: 
         }
         Distribution::new(distances).mean()
     };
-    let mean_window = |of: &[&Summary]| Distribution::new(of.iter().flat_map(|s| settled(s))).mean();
-    let share = |ours: &[&Summary], native: &[&Summary]| Some(each(ours, native, false)? / mean_window(native)?);
+    let mean_window =
+        |of: &[&Summary]| Distribution::new(of.iter().flat_map(|s| settled(s))).mean();
+    let share = |ours: &[&Summary], native: &[&Summary]| {
+        Some(each(ours, native, false)? / mean_window(native)?)
+    };
     let (apart, floor, mean) = (
         each(ours, native, false),
         each(native, native, true),
@@ -129,17 +144,27 @@ fn compare(findings: &mut Findings, ours: &[&Summary], native: &[&Summary], on: 
         format!(
             "{on}: RMS distance of aligned windows ÷ mean window of {:.0} segments{}",
             mean.unwrap_or(0.0),
-            floor.zip(mean).map_or(String::new(), |(floor, mean)| format!(
-                " (native to itself {:.3})",
-                floor / mean
-            ))
+            floor
+                .zip(mean)
+                .map_or(String::new(), |(floor, mean)| format!(
+                    " (native to itself {:.3})",
+                    floor / mean
+                ))
         ),
         "\"closely match\"",
     );
     match on {
-        Datapath::Linux => findings.compare_ratio(&key, &what, jackknife(ours, native, share), paper, Aim::AtMost(0.1)),
+        Datapath::Linux => findings.compare_ratio(
+            &key,
+            &what,
+            jackknife(ours, native, share),
+            paper,
+            Aim::AtMost(0.1),
+        ),
         // Nothing disturbs it.
-        Datapath::Sim => findings.compare(&key, &what, share(ours, native), paper, Aim::AtMost(0.06)),
+        Datapath::Sim => {
+            findings.compare(&key, &what, share(ours, native), paper, Aim::AtMost(0.06))
+        }
     }
     if let (Some(a), Some(b)) = (ours.first(), native.first()) {
         let shift = aligned(&settled(a), &settled(b)).map_or(0, |(_, shift)| shift);
@@ -172,7 +197,12 @@ fn compare(findings: &mut Findings, ours: &[&Summary], native: &[&Summary], on: 
 /// The window after the beginning.
 fn settled(summary: &Summary) -> Vec<f64> {
     let skip = (SETTLED.as_nanos() / LOOK.as_nanos()) as usize;
-    summary.window.iter().skip(skip).map(|w| f64::from(*w)).collect()
+    summary
+        .window
+        .iter()
+        .skip(skip)
+        .map(|w| f64::from(*w))
+        .collect()
 }
 
 /// The least root mean square of the difference of two curves over shifts of `a` in time, and that shift in looks; `None`
@@ -180,7 +210,8 @@ fn settled(summary: &Summary) -> Vec<f64> {
 fn aligned(a: &[f64], b: &[f64]) -> Option<(f64, i64)> {
     let shorter = a.len().min(b.len());
     let overlap = ((shorter as f64 * OVERLAP) as usize).max(1);
-    let most = (shorter - overlap.min(shorter)).min((MOST_SHIFT.as_nanos() / LOOK.as_nanos()) as usize) as i64;
+    let most = (shorter - overlap.min(shorter))
+        .min((MOST_SHIFT.as_nanos() / LOOK.as_nanos()) as usize) as i64;
     let rms = |shift: i64| {
         // a[i] stands beside b[i + shift].
         let (a, b) = match usize::try_from(shift) {

@@ -117,7 +117,10 @@ fn fct(options: &Options, registry: &Registry, progress: &dyn Progress) -> Resul
         true => Some(replay(options, registry, progress)?),
         false => None,
     };
-    compositions(&mut findings, simulated.as_ref().or(real.as_ref().map(|(all, ..)| all)));
+    compositions(
+        &mut findings,
+        simulated.as_ref().or(real.as_ref().map(|(all, ..)| all)),
+    );
     // Without a name before them are the figures of real packets where there are such.
     let kernel = real
         .as_ref()
@@ -126,7 +129,14 @@ fn fct(options: &Options, registry: &Registry, progress: &dyn Progress) -> Resul
     let sim = simulated
         .as_ref()
         .map(|all| compare(&mut findings, all, "simulator", prefix, &Who::SIMULATED));
-    findings.fact("fct_from", if real.is_some() { "kernel" } else { "simulator" });
+    findings.fact(
+        "fct_from",
+        if real.is_some() {
+            "kernel"
+        } else {
+            "simulator"
+        },
+    );
     if let (Some(kernel), Some(sim)) = (&kernel, &sim) {
         findings.fact("fct_signs_agree", signs_agree(kernel, sim));
     }
@@ -135,12 +145,18 @@ fn fct(options: &Options, registry: &Registry, progress: &dyn Progress) -> Resul
         (simulated.as_ref(), "the simulator"),
     ] {
         if let Some(all) = all {
-            findings.picture(format!("Flow completion times on {place}, all seeds"), &pictures(all));
+            findings.picture(
+                format!("Flow completion times on {place}, all seeds"),
+                &pictures(all),
+            );
         }
     }
     if let Some((all, unsound, fallbacks)) = &real {
         findings.fact("fct_fallbacks", *fallbacks);
-        findings.disturbed(*unsound, all.iter().map(|replayed| replayed.took.len()).sum());
+        findings.disturbed(
+            *unsound,
+            all.iter().map(|replayed| replayed.took.len()).sum(),
+        );
     }
     words(&mut findings, options, kernel.is_some());
     findings.finish(&EXPERIMENT, options)
@@ -163,7 +179,8 @@ fn simulate(options: &Options, progress: &dyn Progress) -> Result<Vec<Replayed>,
             })
         })
         .collect();
-    let mut took = simulations::run(&runs, options.threads, &options.parts(), progress)?.into_iter();
+    let mut took =
+        simulations::run(&runs, options.threads, &options.parts(), progress)?.into_iter();
     let replayed = |seed: &u64| Replayed {
         list: draw::list(*seed, flows, LINK),
         took: Who::SIMULATED.iter().copied().zip(took.by_ref()).collect(),
@@ -221,7 +238,14 @@ struct Statement {
 }
 
 const STATEMENTS: [Statement; 6] = [
-    statement("fct_p50", "all flows, median", 0.5, |_| true, "0.9998", 0.03),
+    statement(
+        "fct_p50",
+        "all flows, median",
+        0.5,
+        |_| true,
+        "0.9998",
+        0.03,
+    ),
     statement("fct_p75", "all flows, p75", 0.75, |_| true, "1.03", 0.03),
     statement("fct_p95", "all flows, p95", 0.95, |_| true, "1.30", 0.03),
     statement(
@@ -240,7 +264,14 @@ const STATEMENTS: [Statement; 6] = [
         "0.93",
         0.03,
     ),
-    statement("fct_large_p50", "above 1 MB, median", 0.5, |b| b > LARGE, "1.22", 0.05),
+    statement(
+        "fct_large_p50",
+        "above 1 MB, median",
+        0.5,
+        |b| b > LARGE,
+        "1.22",
+        0.05,
+    ),
 ];
 
 const fn statement(
@@ -276,12 +307,23 @@ impl Replayed {
 
 /// The statement's ratio to native over all lists.
 fn ratio(all: &[Replayed], statement: &Statement, who: Who) -> Option<Ratio> {
-    let pair = |one: &Replayed| Some((one.quantile(statement, who)?, one.quantile(statement, Who::Native)?));
+    let pair = |one: &Replayed| {
+        Some((
+            one.quantile(statement, who)?,
+            one.quantile(statement, Who::Native)?,
+        ))
+    };
     paired_ratio(&all.iter().filter_map(pair).collect::<Vec<_>>())
 }
 
 /// Puts the ratios of everybody in their place; those of ccplane once a round trip, statement by statement.
-fn compare(findings: &mut Findings, all: &[Replayed], place: &str, prefix: &str, whose: &[Who]) -> Vec<Option<f64>> {
+fn compare(
+    findings: &mut Findings,
+    all: &[Replayed],
+    place: &str,
+    prefix: &str,
+    whose: &[Who],
+) -> Vec<Option<f64>> {
     let mut main = Vec::new();
     for who in whose.iter().filter(|who| **who != Who::Native) {
         let (suffix, label) = match who {
@@ -369,16 +411,20 @@ fn pictures(all: &[Replayed]) -> Vec<Chart> {
                     .filter(|(message, _)| (statement.within)(message.bytes));
                 members.map(|(_, us)| *us as f64 / 1e6).collect()
             };
-            let line = Line::new(who.name(), n, cdf(&Distribution::new(all.iter().flat_map(of))));
+            let line = Line::new(
+                who.name(),
+                n,
+                cdf(&Distribution::new(all.iter().flat_map(of))),
+            );
             if matches!(who, Who::Native | Who::NativeAgain) {
                 line.dashed()
             } else {
                 line
             }
         };
-        let whose: Vec<Who> = all
-            .first()
-            .map_or(Vec::new(), |one| one.took.iter().map(|(who, _)| *who).collect());
+        let whose: Vec<Who> = all.first().map_or(Vec::new(), |one| {
+            one.took.iter().map(|(who, _)| *who).collect()
+        });
         let whose: Vec<Who> = Who::SIMULATED
             .into_iter()
             .chain([Who::NativeAgain])
@@ -414,7 +460,9 @@ fn words(findings: &mut Findings, options: &Options, kernel: bool) {
          CCP did.",
     );
     if options.quick {
-        findings.remark("With --quick the first few thousand flows of a few lists: to see that it works.");
+        findings.remark(
+            "With --quick the first few thousand flows of a few lists: to see that it works.",
+        );
     }
     findings.deviation(
         "The CAIDA curve is the one that Bundler's evaluation published; of its draws those are taken that are composed as \
@@ -490,6 +538,9 @@ mod tests {
             &[Some(1.01), Some(1.2), None],
             &[Some(0.98), Some(1.04), Some(0.5)]
         ));
-        assert!(!signs_agree(&[Some(1.01), Some(1.2)], &[Some(0.98), Some(0.9)]));
+        assert!(!signs_agree(
+            &[Some(1.01), Some(1.2)],
+            &[Some(0.98), Some(0.9)]
+        ));
     }
 }

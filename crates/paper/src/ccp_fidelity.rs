@@ -63,7 +63,10 @@ fn links(options: &Options) -> Result<Vec<Link>, Error> {
                 fix: "give a recorded one with --trace",
             })?;
             (
-                format!("generated, {} on average, seed {}", generated.mean, generated.seed),
+                format!(
+                    "generated, {} on average, seed {}",
+                    generated.mean, generated.seed
+                ),
                 line,
             )
         }
@@ -81,9 +84,21 @@ fn links(options: &Options) -> Result<Vec<Link>, Error> {
     let bdp = QueueSpec::DropTail(Size::MilliBdp(1_000));
     let hundred = QueueSpec::DropTail(Size::Packets(100));
     Ok(vec![
-        link("fixed", LineSpec::Constant(RATE), "96mbit", bdp, LossModel::NONE),
+        link(
+            "fixed",
+            LineSpec::Constant(RATE),
+            "96mbit",
+            bdp,
+            LossModel::NONE,
+        ),
         link("cell", cell, &cell_name, hundred, LossModel::NONE),
-        link("drop", LineSpec::Constant(RATE), "96mbit", QueueSpec::UNLIMITED, lossy),
+        link(
+            "drop",
+            LineSpec::Constant(RATE),
+            "96mbit",
+            QueueSpec::UNLIMITED,
+            lossy,
+        ),
     ])
 }
 
@@ -95,18 +110,30 @@ struct Runs {
     duration: Duration,
 }
 
-fn fidelity(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn fidelity(
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let links = links(options)?;
     let size = |on: Datapath| match (options.quick, on) {
         (quick, Datapath::Sim) => Runs {
             ours: if quick { 1 } else { SEEDS },
             native: if quick { 1 } else { SEEDS },
-            duration: if quick { QUICK } else { Duration::from_secs(60) },
+            duration: if quick {
+                QUICK
+            } else {
+                Duration::from_secs(60)
+            },
         },
         (quick, Datapath::Linux) => Runs {
             ours: options.repeats(REPEATS, 1),
             native: options.repeats(REPEATS, 2),
-            duration: if quick { QUICK } else { Duration::from_secs(60) },
+            duration: if quick {
+                QUICK
+            } else {
+                Duration::from_secs(60)
+            },
         },
     };
     let mut findings = Findings::default();
@@ -128,13 +155,21 @@ fn fidelity(options: &Options, registry: &Registry, progress: &dyn Progress) -> 
                 .collect(),
         );
         if on == Datapath::Linux {
-            let unsound = results.0.iter().filter(|(_, summary)| !summary.sound).count();
+            let unsound = results
+                .0
+                .iter()
+                .filter(|(_, summary)| !summary.sound)
+                .count();
             findings.disturbed(unsound, results.0.len());
         }
         let prefix = if both.is_empty() { "" } else { "sim_" };
         distances(&mut findings, &links, &results, on, prefix);
         pictures(&mut findings, &links, &results, on);
-        let Runs { ours, native, duration } = size(on);
+        let Runs {
+            ours,
+            native,
+            duration,
+        } = size(on);
         findings.remark(match on {
             Datapath::Linux => format!("Kernel TCP: {ours} runs of {duration} for ccplane and {native} for native."),
             Datapath::Sim => {
@@ -166,7 +201,12 @@ fn fidelity(options: &Options, registry: &Registry, progress: &dyn Progress) -> 
 }
 
 /// Who runs when: native and ccplane by turns, in rounds over algorithms and links.
-fn schedule<'a>(links: &'a [Link], size: Runs, on: Datapath, registry: &'a Registry) -> Vec<OneRun<'a>> {
+fn schedule<'a>(
+    links: &'a [Link],
+    size: Runs,
+    on: Datapath,
+    registry: &'a Registry,
+) -> Vec<OneRun<'a>> {
     let mut runs = Vec::new();
     for number in 1..=size.ours.max(size.native) {
         for link in links {
@@ -205,7 +245,10 @@ struct Results(Vec<((&'static str, Contender), Summary)>);
 
 impl Results {
     fn of(&self, link: &str, who: &Contender) -> Vec<&Summary> {
-        let same = self.0.iter().filter(|((name, other), _)| *name == link && other == who);
+        let same = self
+            .0
+            .iter()
+            .filter(|((name, other), _)| *name == link && other == who);
         same.map(|(_, summary)| summary).collect()
     }
 
@@ -218,7 +261,13 @@ impl Results {
     }
 
     fn median(&self, link: &str, who: &Contender, value: fn(&Summary) -> f64) -> Option<f64> {
-        metrics::median(&self.of(link, who).into_iter().map(value).collect::<Vec<_>>())
+        metrics::median(
+            &self
+                .of(link, who)
+                .into_iter()
+                .map(value)
+                .collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -231,7 +280,13 @@ const WHAT: [(&str, Values); 2] = [
     ("delay", |summary| &summary.delay),
 ];
 
-fn distances(findings: &mut Findings, links: &[Link], results: &Results, on: Datapath, prefix: &str) {
+fn distances(
+    findings: &mut Findings,
+    links: &[Link],
+    results: &Results,
+    on: Datapath,
+    prefix: &str,
+) {
     let mut rows = Vec::new();
     for link in links {
         for algorithm in ALGORITHMS {
@@ -255,15 +310,25 @@ fn distances(findings: &mut Findings, links: &[Link], results: &Results, on: Dat
                 let what = format!(
                     "{on}, {}, {algorithm}: {what}, KS distance{}",
                     link.name,
-                    floor.map_or(String::new(), |floor| format!(" (native to itself {floor:.3})"))
+                    floor.map_or(String::new(), |floor| format!(
+                        " (native to itself {floor:.3})"
+                    ))
                 );
                 let aim = Aim::AtMost((allowed * 1e3).round() / 1e3);
                 match on {
                     Datapath::Linux => {
-                        findings.compare_ratio(&key, &what, jackknife(&a, &b, distance), paper, aim);
+                        findings.compare_ratio(
+                            &key,
+                            &what,
+                            jackknife(&a, &b, distance),
+                            paper,
+                            aim,
+                        );
                     }
                     // Nothing disturbs it: what is measured is what is.
-                    Datapath::Sim => findings.compare(&key, &what, distance_of_all(&a, &b), paper, aim),
+                    Datapath::Sim => {
+                        findings.compare(&key, &what, distance_of_all(&a, &b), paper, aim)
+                    }
                 }
             }
             for who in [native, ours] {
@@ -306,7 +371,11 @@ fn pictures(findings: &mut Findings, links: &[Link], results: &Results, on: Data
             .map(|(link, algorithm)| {
                 let line = |n: usize, who: &Contender| {
                     let all = results.values(link.name, who, *values);
-                    Line::new(who.to_string(), n, cdf(&Distribution::new(all.into_iter().flatten())))
+                    Line::new(
+                        who.to_string(),
+                        n,
+                        cdf(&Distribution::new(all.into_iter().flatten())),
+                    )
                 };
                 Chart {
                     title: format!("{}, {algorithm}: {what}", link.name),
@@ -345,9 +414,21 @@ fn agreement(findings: &mut Findings, links: &[Link], kernel: &Results, simulato
                 ratio(of(simulator)?, of(kernel)?)
             };
             let compared: [(&str, Option<f64>, Aim); 3] = [
-                ("goodput", simulated(|s| s.goodput_mbit), Aim::Within(0.97, 1.03)),
-                ("delay", simulated(|s| s.delay_mean_ms), Aim::Within(0.9, 1.1)),
-                ("drops", simulated(|s| s.dropped as f64), Aim::Within(0.667, 1.5)),
+                (
+                    "goodput",
+                    simulated(|s| s.goodput_mbit),
+                    Aim::Within(0.97, 1.03),
+                ),
+                (
+                    "delay",
+                    simulated(|s| s.delay_mean_ms),
+                    Aim::Within(0.9, 1.1),
+                ),
+                (
+                    "drops",
+                    simulated(|s| s.dropped as f64),
+                    Aim::Within(0.667, 1.5),
+                ),
             ];
             for (what, value, aim) in compared {
                 findings.compare(
@@ -397,12 +478,16 @@ mod tests {
         };
         let runs = schedule(&links, size, Datapath::Sim, &registry);
         assert_eq!(runs.len(), 3 * 2 * (1 + 2) + 1);
-        let paced = runs.iter().filter(|r| r.contender == Contender::ccplane(PACED));
+        let paced = runs
+            .iter()
+            .filter(|r| r.contender == Contender::ccplane(PACED));
         assert_eq!(paced.map(|r| r.link.name).collect::<Vec<_>>(), ["fixed"]);
         for link in ["fixed", "cell", "drop"] {
             for algorithm in ALGORITHMS {
                 let numbers = |who: &Contender| -> Vec<usize> {
-                    let same = runs.iter().filter(|r| r.link.name == link && r.contender == *who);
+                    let same = runs
+                        .iter()
+                        .filter(|r| r.link.name == link && r.contender == *who);
                     same.map(|r| r.number).collect()
                 };
                 assert_eq!(numbers(&Contender::native(algorithm)), [1, 2]);
@@ -449,7 +534,9 @@ mod tests {
                     let pairs: Vec<f64> = ours
                         .iter()
                         .zip(&native)
-                        .filter_map(|(a, b)| distance_of_all(std::slice::from_ref(a), std::slice::from_ref(b)))
+                        .filter_map(|(a, b)| {
+                            distance_of_all(std::slice::from_ref(a), std::slice::from_ref(b))
+                        })
                         .collect();
                     println!(
                         "{} {who}: all {:.3}, mean of seeds {:.3}",
@@ -479,7 +566,10 @@ mod tests {
             };
             simulations::Job::run(&one).unwrap()
         };
-        let (native, ours) = (run(Contender::native("reno")), run(Contender::ccplane("reno")));
+        let (native, ours) = (
+            run(Contender::native("reno")),
+            run(Contender::ccplane("reno")),
+        );
         assert!(native.dropped > 0 && ours.dropped > 0);
         assert_eq!(native.throughput.len(), 250);
         assert!(

@@ -13,8 +13,8 @@ use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{DelayModel, QueueSpec, Shape};
 use ccplane_sim::{
-    App, AppId, Cause, Config, Congestion, Direction, FlowId, FlowSpec, LinkSpec, Native, SimError, SimOptions,
-    Simulation, SteerOptions, World, settings, topology,
+    App, AppId, Cause, Config, Congestion, Direction, FlowId, FlowSpec, LinkSpec, Native, SimError,
+    SimOptions, Simulation, SteerOptions, World, settings, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg64;
@@ -159,7 +159,9 @@ impl Who {
         match self {
             Who::Flows | Who::Apart => None,
             Who::Share(_) | Who::Bare => Some(Parameters::new().with("as", "1")),
-            Who::Limit(_) | Who::LimitBeside => Some(Parameters::new().with("rate", format!("{LIMIT_BITS}bit"))),
+            Who::Limit(_) | Who::LimitBeside => {
+                Some(Parameters::new().with("rate", format!("{LIMIT_BITS}bit")))
+            }
         }
     }
 
@@ -203,8 +205,11 @@ impl Job for Point {
     }
 
     fn run(&self) -> Result<Seen, Error> {
-        self.simulate()
-            .map_err(simulations::broken(&self.who.label(), self.seed, EXPERIMENT.name))
+        self.simulate().map_err(simulations::broken(
+            &self.who.label(),
+            self.seed,
+            EXPERIMENT.name,
+        ))
     }
 }
 
@@ -233,7 +238,9 @@ impl Point {
         let pairs = (1..=3)
             .map(|n| Ok((node(format!("left{n}"))?, node(format!("right{n}"))?)))
             .collect::<Result<Vec<_>, SimError>>()?;
-        let link = network.link_named("bottleneck").ok_or_else(|| missing("bottleneck"))?;
+        let link = network
+            .link_named("bottleneck")
+            .ok_or_else(|| missing("bottleneck"))?;
         let mut sim = Simulation::new(network, SimOptions::seeded(self.seed))?;
         sim.observe_sojourns(link)?;
         let hosts = self.agents(&mut sim)?;
@@ -279,7 +286,9 @@ impl Point {
             }
         }
         seen.drops = sim.link(link).map_or(0, |view| view.queue_drops);
-        seen.delay_ms = sim.sojourns(link).map_or(0.0, |sojourns| sojourns.mean() / 1e6);
+        seen.delay_ms = sim
+            .sojourns(link)
+            .map_or(0.0, |sojourns| sojourns.mean() / 1e6);
         Ok(seen)
     }
 
@@ -289,7 +298,9 @@ impl Point {
             return Ok(None);
         };
         let wrong = |error: &dyn std::fmt::Display| SimError::Shape(error.to_string());
-        let algorithm = Registry::builtin().by_name(GROUP, &parameters).map_err(|e| wrong(&e))?;
+        let algorithm = Registry::builtin()
+            .by_name(GROUP, &parameters)
+            .map_err(|e| wrong(&e))?;
         let mut agent = Agent::new(ccplane_agent::Options::default());
         agent.add_boxed(algorithm).map_err(|e| wrong(&e))?;
         let delay = Duration::from_micros(self.who.delay());
@@ -361,7 +372,11 @@ impl App for Turns {
     }
 }
 
-fn group(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn group(
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let mut findings = Findings::default();
     if options.on(Datapath::Sim) {
         simulated(&mut findings, options, progress)?;
@@ -372,7 +387,11 @@ fn group(options: &Options, registry: &Registry, progress: &dyn Progress) -> Res
     findings.finish(&EXPERIMENT, options)
 }
 
-fn simulated(findings: &mut Findings, options: &Options, progress: &dyn Progress) -> Result<(), Error> {
+fn simulated(
+    findings: &mut Findings,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
     let (course, seeds) = if options.quick {
         (QUICK, QUICK_SEEDS)
     } else {
@@ -414,7 +433,8 @@ fn on_kernel_tcp(
             let judge = |(_, disturbed, _): &kernel::Ran| Disturbed::from(disturbed);
             let run = || kernel::run(&point, registry, &step);
             let name = format!("kernel-{}.json", point.name());
-            let (seen, disturbed, fell_back) = options.parts().part(&name, &point.key(), judge, run)?;
+            let (seen, disturbed, fell_back) =
+                options.parts().part(&name, &point.key(), judge, run)?;
             unsound += usize::from(!disturbed.is_empty());
             fallbacks += fell_back;
             results.push((point, seen));
@@ -442,7 +462,12 @@ mod tests {
     /// Members of both hosts get something, whoever shares; the idle one nothing while it is idle, and the killed one nothing after.
     #[test]
     fn everybody_gets_something_while_he_is_there() {
-        for who in [Who::Share(20), Who::Share(50_000), Who::Limit(1_000), Who::Apart] {
+        for who in [
+            Who::Share(20),
+            Who::Share(50_000),
+            Who::Limit(1_000),
+            Who::Apart,
+        ] {
             let point = Point {
                 who,
                 seed: 1,

@@ -16,7 +16,8 @@ use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
-    Config, Congestion, FlowSpec, LinkSpec, Native, SimError, SimOptions, Simulation, SteerOptions, settings, topology,
+    Config, Congestion, FlowSpec, LinkSpec, Native, SimError, SimOptions, Simulation, SteerOptions,
+    settings, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg64;
@@ -157,7 +158,10 @@ impl Job for Point {
     type Result = Vec<f64>;
 
     fn name(&self) -> String {
-        let place = SET_UPS.iter().position(|set_up| set_up == self.set_up).unwrap_or(0);
+        let place = SET_UPS
+            .iter()
+            .position(|set_up| set_up == self.set_up)
+            .unwrap_or(0);
         format!(
             "{place}-{}g-{}us-{}p-{}",
             self.gbit, self.rtt_us, self.packets, self.who
@@ -221,20 +225,26 @@ impl Point {
             })
             .collect();
         messages.sort_by_key(|message| message.at);
-        let first = messages.first().map_or(Duration::ZERO, |message| message.at);
+        let first = messages
+            .first()
+            .map_or(Duration::ZERO, |message| message.at);
         let starts: Vec<Duration> = messages.iter().map(|message| message.at).collect();
         let app = Replay::start(&mut sim, specs.collect(), messages, Time::ZERO + BEGIN);
         // In steps, so that it ends soon after the last byte.
         let mut until = Time::ZERO + BEGIN;
         while !sim.app::<Replay>(app).is_some_and(Replay::finished) {
             if until > Time::ZERO + PATIENCE {
-                return Err(SimError::Shape("a request did not complete within a minute".to_owned()));
+                return Err(SimError::Shape(
+                    "a request did not complete within a minute".to_owned(),
+                ));
             }
             until += Duration::from_millis(1);
             sim.run_until(until)?;
         }
         let took = sim.app::<Replay>(app).into_iter().flat_map(Replay::took);
-        let ends = took.zip(starts).filter_map(|(took, start)| Some(start + took?));
+        let ends = took
+            .zip(starts)
+            .filter_map(|(took, start)| Some(start + took?));
         let last = ends.max().unwrap_or(Duration::ZERO);
         Ok(last.saturating_sub(first).as_nanos() as f64 / 1e3)
     }
@@ -279,10 +289,16 @@ fn jitter_ns(gbit: u64) -> u64 {
 /// All points of a set-up at a rate and round trip.
 fn points(set_up: &'static SetUp, intervals: &[u64], seeds: u64, ccplane: bool) -> Vec<Point> {
     let mut points = Vec::new();
-    for (gbit, rtt_us) in RATES.iter().flat_map(|gbit| ROUND_TRIPS.map(|rtt| (*gbit, rtt))) {
+    for (gbit, rtt_us) in RATES
+        .iter()
+        .flat_map(|gbit| ROUND_TRIPS.map(|rtt| (*gbit, rtt)))
+    {
         for packets in SIZES {
             let outside = intervals.iter().map(|us| Who::Outside(*us));
-            let ours = intervals.iter().filter(|_| ccplane).map(|us| Who::Ccplane(*us));
+            let ours = intervals
+                .iter()
+                .filter(|_| ccplane)
+                .map(|us| Who::Ccplane(*us));
             points.extend(
                 std::iter::once(Who::Datapath)
                     .chain(outside)
@@ -305,7 +321,11 @@ const RATES: [u64; 2] = [10, 40];
 /// The paper's text has 20 µs, and calls 500 µs 50 round trips and 100 µs 10, which makes one 10 µs.
 const ROUND_TRIPS: [u64; 2] = [20, 10];
 
-fn incast(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn incast(
+    options: &Options,
+    _registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     // The paper's 50 seeds for the figures that are compared with it. The other set-ups, which show what depends on what, have
     // fewer.
     let (first, others, intervals) = if options.quick {
@@ -316,7 +336,14 @@ fn incast(options: &Options, _registry: &Registry, progress: &dyn Progress) -> R
     let points: Vec<Point> = SET_UPS
         .iter()
         .enumerate()
-        .flat_map(|(n, set_up)| points(set_up, intervals, if n == 0 { first } else { others }, n == 0))
+        .flat_map(|(n, set_up)| {
+            points(
+                set_up,
+                intervals,
+                if n == 0 { first } else { others },
+                n == 0,
+            )
+        })
         .collect();
     let tails = simulations::run(&points, options.threads, &options.parts(), progress)?;
     let results = Results(points.iter().copied().zip(tails).collect());
@@ -344,7 +371,10 @@ mod tests {
             };
             let tails = point.run().unwrap();
             // 500 × 1,500 bytes at 10 Gbit/s are 600 µs; half a round trip, the jitter and the first hop come on top.
-            assert!(tails.iter().all(|us| (600.0..640.0).contains(us)), "{who}: {tails:?}");
+            assert!(
+                tails.iter().all(|us| (600.0..640.0).contains(us)),
+                "{who}: {tails:?}"
+            );
             assert_eq!(tails, point.run().unwrap());
         }
     }

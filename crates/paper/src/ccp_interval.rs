@@ -33,7 +33,11 @@ fn contenders() -> [Contender; 3] {
     ]
 }
 
-fn interval(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn interval(
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let contenders = contenders();
     let length = Duration::from_secs(if options.quick { 1 } else { 10 });
     let rounds = options.repeats(ROUNDS, 3);
@@ -75,9 +79,13 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
     }
     let mut rows = Vec::new();
     let mut points = Vec::new();
-    for (n, (who, key, paper)) in [(base, "native", 43), (per_ack, "per_ack", 29), (every_10ms, "10ms", 41)]
-        .into_iter()
-        .enumerate()
+    for (n, (who, key, paper)) in [
+        (base, "native", 43),
+        (per_ack, "per_ack", 29),
+        (every_10ms, "10ms", 41),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let gbit = measured.mean_and_deviation(1, who, |run| vec![run.goodput_gbit]);
         findings.figure(format!("interval_{key}_gbit"), gbit.map(|(mean, _)| mean));
@@ -135,7 +143,11 @@ mod tests {
     #[test]
     fn ratios_stand_beside_the_papers() {
         let [base, per_ack, every_10ms] = contenders();
-        let measured = pretended(&[(1, base, &[43.0]), (1, per_ack, &[29.0]), (1, every_10ms, &[41.0])]);
+        let measured = pretended(&[
+            (1, base, &[43.0]),
+            (1, per_ack, &[29.0]),
+            (1, every_10ms, &[41.0]),
+        ]);
         let findings = findings(&measured, 1, Duration::from_secs(1));
         let figures = findings.figures();
         assert_eq!(figures["interval_per_ack_ratio"], 0.6744);

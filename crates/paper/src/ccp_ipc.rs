@@ -105,7 +105,10 @@ fn ipc(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Resu
     for (n, way) in WAYS.iter().enumerate() {
         for (hogs, load) in HOGS {
             let done = (2 * n + hogs.min(1)) as f64;
-            progress.advanced(done / (2 * WAYS.len()) as f64, &format!("{}, {load}", way.name));
+            progress.advanced(
+                done / (2 * WAYS.len()) as f64,
+                &format!("{}, {load}", way.name),
+            );
             if progress.cancelled() {
                 return Err(Error::Interrupted);
             }
@@ -128,7 +131,11 @@ fn findings(measured: &[(&Way, &str, Quantiles)], exchanges: usize) -> Findings 
     let mut findings = Findings::default();
     let mut rows = Vec::new();
     for (way, load, quantiles) in measured {
-        let shown = |thousandth| quantiles.at(thousandth).map_or("–".to_owned(), |us| format!("{us:.1}"));
+        let shown = |thousandth| {
+            quantiles
+                .at(thousandth)
+                .map_or("–".to_owned(), |us| format!("{us:.1}"))
+        };
         rows.push(vec![
             way.name.to_owned(),
             (*load).to_owned(),
@@ -152,7 +159,11 @@ fn findings(measured: &[(&Way, &str, Quantiles)], exchanges: usize) -> Findings 
             findings.figure(key, quantiles.at(950));
         }
     }
-    findings.table("Latency, µs", &["way", "load", "p50", "p95", "p99", "p99.9"], rows);
+    findings.table(
+        "Latency, µs",
+        &["way", "load", "p50", "p95", "p99", "p99.9"],
+        rows,
+    );
     let panel = |load: &str| Chart {
         title: format!("{load}: share of exchanges"),
         x: Axis::log("µs"),
@@ -198,7 +209,8 @@ fn datagram(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, E
 
 /// Report and update through the kernel's ring buffer and the mapped table.
 fn mapped(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, Error> {
-    ccplane_linux::bench::mapped_times(exchanges, hogs).map_err(|why| BackendError::Kernel(why).into())
+    ccplane_linux::bench::mapped_times(exchanges, hogs)
+        .map_err(|why| BackendError::Kernel(why).into())
 }
 
 /// Runs `work` beside threads that compute.

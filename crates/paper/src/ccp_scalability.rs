@@ -48,14 +48,21 @@ fn contenders(algorithm: &str) -> [Contender; 3] {
     ]
 }
 
-fn scalability(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn scalability(
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let (flows, length) = if options.quick {
         (&QUICK_FLOWS[..], Duration::from_secs(1))
     } else {
         (&FLOWS[..], Duration::from_secs(30))
     };
     let rounds = options.repeats(ROUNDS, 1);
-    let all: Vec<Contender> = ALGORITHMS.iter().flat_map(|algorithm| contenders(algorithm)).collect();
+    let all: Vec<Contender> = ALGORITHMS
+        .iter()
+        .flat_map(|algorithm| contenders(algorithm))
+        .collect();
     let turns = |place| Turns {
         place,
         flows,
@@ -85,7 +92,8 @@ fn fitting(options: &Options, registry: &Registry) -> Result<(u64, Ends), Error>
         let length = Duration::from_secs(1);
         let load = Load::plain(64, length, length);
         let run = one(ends, &Contender::native("reno"), load, registry)?;
-        Ok(run.goodput_gbit > 0.9 * gbit as f64 && run.machine_cpu_percent < SPARE * cpus() as f64 * 100.0)
+        Ok(run.goodput_gbit > 0.9 * gbit as f64
+            && run.machine_cpu_percent < SPARE * cpus() as f64 * 100.0)
     };
     let [above @ .., lowest] = &RATES;
     for gbit in above {
@@ -121,7 +129,10 @@ fn findings(
         } else {
             format!("_{algorithm}")
         };
-        for (key, label, who) in [("10ms", "every 10 ms", every_10ms), ("per_ack", "per ACK", per_ack)] {
+        for (key, label, who) in [
+            ("10ms", "every 10 ms", every_10ms),
+            ("per_ack", "per ACK", per_ack),
+        ] {
             let short = if key == "10ms" {
                 String::new()
             } else {
@@ -141,7 +152,11 @@ fn findings(
                     &format!("cpu_ratio{short}_{n}{suffix}"),
                     &format!("{algorithm} {label}, {n} flows: CPU ÷ native at {gbit} Gbit/s"),
                     wired.ratio(*n, who, base, cpu),
-                    if *n >= 16 { "2.0 on average from 16 to 64" } else { "" },
+                    if *n >= 16 {
+                        "2.0 on average from 16 to 64"
+                    } else {
+                        ""
+                    },
                     Aim::AtMost(1.05),
                 );
             }
@@ -150,7 +165,12 @@ fn findings(
     // "The congestion control algorithm used does not affect performance": Cubic over Reno, ccplane every 10 ms.
     let [.., reno] = contenders("reno");
     let [.., cubic] = contenders("cubic");
-    let most = flows.iter().copied().filter(|n| *n <= 64).max().unwrap_or(1);
+    let most = flows
+        .iter()
+        .copied()
+        .filter(|n| *n <= 64)
+        .max()
+        .unwrap_or(1);
     findings.compare_ratio(
         "cubic_to_reno_goodput",
         &format!("Cubic ÷ Reno, every 10 ms, {most} flows: loopback goodput"),
@@ -190,16 +210,32 @@ fn findings(
     findings
 }
 
-fn panel(measured: &Measured, flows: &[usize], title: &str, samples: fn(&Run) -> Vec<f64>) -> Chart {
-    let all = ALGORITHMS.iter().flat_map(|algorithm| contenders(algorithm));
+fn panel(
+    measured: &Measured,
+    flows: &[usize],
+    title: &str,
+    samples: fn(&Run) -> Vec<f64>,
+) -> Chart {
+    let all = ALGORITHMS
+        .iter()
+        .flat_map(|algorithm| contenders(algorithm));
     let line = |(n, who): (usize, Contender)| {
-        let at = |flows: &usize| Some((*flows as f64, measured.mean_and_deviation(*flows, &who, samples)?));
+        let at = |flows: &usize| {
+            Some((
+                *flows as f64,
+                measured.mean_and_deviation(*flows, &who, samples)?,
+            ))
+        };
         let points: Vec<(f64, (f64, f64))> = flows.iter().filter_map(at).collect();
         let errors = points
             .iter()
             .map(|(x, (mean, sd))| (*x, mean - sd, mean + sd))
             .collect();
-        let line = Line::new(who.to_string(), n, points.iter().map(|(x, (mean, _))| (*x, *mean)));
+        let line = Line::new(
+            who.to_string(),
+            n,
+            points.iter().map(|(x, (mean, _))| (*x, *mean)),
+        );
         let line = line.dots().errors(errors);
         if who.is_native() { line.dashed() } else { line }
     };
@@ -215,8 +251,13 @@ fn panel(measured: &Measured, flows: &[usize], title: &str, samples: fn(&Run) ->
 fn table(findings: &mut Findings, loopback: &Measured, wired: &Measured, flows: &[usize]) {
     let mut rows = Vec::new();
     for n in flows {
-        for who in ALGORITHMS.iter().flat_map(|algorithm| contenders(algorithm)) {
-            let shown = |value: Option<(f64, f64)>| value.map_or("–".into(), |(mean, sd)| plus_minus(mean, sd, 1));
+        for who in ALGORITHMS
+            .iter()
+            .flat_map(|algorithm| contenders(algorithm))
+        {
+            let shown = |value: Option<(f64, f64)>| {
+                value.map_or("–".into(), |(mean, sd)| plus_minus(mean, sd, 1))
+            };
             rows.push(vec![
                 n.to_string(),
                 who.to_string(),
@@ -226,7 +267,13 @@ fn table(findings: &mut Findings, loopback: &Measured, wired: &Measured, flows: 
             ]);
         }
     }
-    let headings = ["flows", "who", "loopback\nGbit/s", "limited\nGbit/s", "limited\nCPU %"];
+    let headings = [
+        "flows",
+        "who",
+        "loopback\nGbit/s",
+        "limited\nGbit/s",
+        "limited\nCPU %",
+    ];
     findings.table("All of them", &headings, rows);
 }
 

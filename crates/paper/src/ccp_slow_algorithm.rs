@@ -5,7 +5,9 @@
 //! with an unrelated thread that computes as much. The agent and that thread both have a lower priority than ordinary threads.
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
-use ccplane_algorithms::{AlgorithmDoc, Exit, LossBased, ParameterDoc, Registry, Reno, WindowOptions};
+use ccplane_algorithms::{
+    AlgorithmDoc, Exit, LossBased, ParameterDoc, Registry, Reno, WindowOptions,
+};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
@@ -39,7 +41,11 @@ const FLOWS: [usize; 2] = [1, 8];
 const MATCHED: usize = 3;
 const NAME: &str = "slow_reno";
 
-fn slow(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn slow(
+    options: &Options,
+    _registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let contenders = contenders();
     let length = Duration::from_secs(if options.quick { 1 } else { 5 });
     let rounds = options.repeats(ROUNDS, 1);
@@ -58,7 +64,9 @@ fn slow(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Res
 
 fn contenders() -> Vec<Contender> {
     let ours = TAKES.map(|takes| Contender::ccplane_with(NAME, "takes", takes));
-    std::iter::once(Contender::native("reno")).chain(ours).collect()
+    std::iter::once(Contender::native("reno"))
+        .chain(ours)
+        .collect()
 }
 
 /// With the slow algorithm in it.
@@ -138,14 +146,18 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
         }
         lines.push(Line::new(format!("{flows} flows"), n, points).dots());
         let gbit = measured.mean_and_deviation(flows, base, |run| vec![run.goodput_gbit]);
-        findings.figure(format!("slow_native_gbit_{flows}"), gbit.map(|(mean, _)| mean));
+        findings.figure(
+            format!("slow_native_gbit_{flows}"),
+            gbit.map(|(mean, _)| mean),
+        );
     }
     fair(&mut findings, measured);
     findings.picture(
         "Goodput under an algorithm that computes for long, over that of the kernel's own Reno",
         &[Chart {
             title: "goodput ÷ native".into(),
-            x: Axis::linear("a callback takes: 0 nothing, 1 0.1 ms, 2 1 ms, 3 10 ms").from_to(-0.5, 3.5),
+            x: Axis::linear("a callback takes: 0 nothing, 1 0.1 ms, 2 1 ms, 3 10 ms")
+                .from_to(-0.5, 3.5),
             y: Axis::linear("").from_to(0.0, 1.2),
             lines,
             guides: vec![(1.0, "native".into())],
@@ -197,12 +209,17 @@ mod tests {
             };
             let parameters = parameters
                 .iter()
-                .fold(ccplane_algorithms::Parameters::new(), |all, (k, v)| all.with(k, v));
+                .fold(ccplane_algorithms::Parameters::new(), |all, (k, v)| {
+                    all.with(k, v)
+                });
             let algorithm = registry().by_name(name, &parameters).unwrap();
             assert!(algorithm.kernel_name().len() <= 15);
         }
         let contenders = contenders();
-        let measured = pretended(&[(1, contenders[0].clone(), &[40.0]), (1, contenders[4].clone(), &[30.0])]);
+        let measured = pretended(&[
+            (1, contenders[0].clone(), &[40.0]),
+            (1, contenders[4].clone(), &[30.0]),
+        ]);
         assert_eq!(
             findings(&measured, 1, Duration::from_secs(1)).figures()["slow_10ms_ratio_1"],
             0.75
@@ -212,7 +229,12 @@ mod tests {
 
     #[test]
     fn what_is_judged_is_beside_native_that_has_as_much_computed() {
-        let pairs = [(1, 19.8, 20.0), (1, 19.8, 20.0), (8, 38.8, 40.0), (8, 38.8, 40.0)];
+        let pairs = [
+            (1, 19.8, 20.0),
+            (1, 19.8, 20.0),
+            (8, 38.8, 40.0),
+            (8, 38.8, 40.0),
+        ];
         let measured = matched(pretended(&[]), &pairs);
         let findings = findings(&measured, 2, Duration::from_secs(1));
         let figures = findings.figures();

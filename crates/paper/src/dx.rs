@@ -28,5 +28,12 @@ const PARTS: [&str; 7] = [
 ];
 
 fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
-    together::run(&EXPERIMENT, &PARTS, together::own, options, registry, progress)
+    together::run(
+        &EXPERIMENT,
+        &PARTS,
+        together::own,
+        options,
+        registry,
+        progress,
+    )
 }

@@ -47,7 +47,11 @@ struct Measured {
     emulated: Option<Probes>,
 }
 
-fn accuracy(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn accuracy(
+    options: &Options,
+    _registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let (quick, parts) = (options.quick, options.parts());
     let mut measured = Measured::default();
     let step = |name: &str, index: u8| {
@@ -134,7 +138,8 @@ fn stack(findings: &mut Findings, direct: &Direct) {
     );
     findings.figure("stack_rtt_least_us", Some(least));
     findings.figure("stack_rtt_p50_us", above(0.5));
-    let curve = (0..=1_000u32).filter_map(|n| Some((above(f64::from(n) / 1e3)?, f64::from(n) / 1e3)));
+    let curve =
+        (0..=1_000u32).filter_map(|n| Some((above(f64::from(n) / 1e3)?, f64::from(n) / 1e3)));
     findings.picture(
         "The stack's RTT above its least, one TCP connection straight to the other end",
         &[Chart {
@@ -179,7 +184,13 @@ fn climbed(findings: &mut Findings, measured: &Measured) {
     }
     findings.table(
         "How far each measure spreads above its least, µs",
-        &["measured", "modelled\np50", "p99", "real packets\np50", "p99"],
+        &[
+            "measured",
+            "modelled\np50",
+            "p99",
+            "real packets\np50",
+            "p99",
+        ],
         rows,
     );
     let line = |label: &str, colour: usize, of: &dyn Fn(usize) -> Option<f64>| {
@@ -223,12 +234,17 @@ fn known_queue(findings: &mut Findings, measured: &Measured) {
         let aim = (*name == "exact").then_some(Aim::AtMost(0.0));
         findings.compare(
             &format!("accuracy_sim_{name}_p50_packets"),
-            &format!("error of the queueing delay, packets of 1 Gbit/s, median, simulated, {name} stamps"),
+            &format!(
+                "error of the queueing delay, packets of 1 Gbit/s, median, simulated, {name} stamps"
+            ),
             probes.error(0.5),
             "",
             aim,
         );
-        findings.figure(format!("accuracy_sim_{name}_worst_packets"), probes.error(1.0));
+        findings.figure(
+            format!("accuracy_sim_{name}_worst_packets"),
+            probes.error(1.0),
+        );
     }
     let simulated = measured.simulated.first().map(|(_, probes)| probes);
     match &measured.emulated {
@@ -244,7 +260,10 @@ fn known_queue(findings: &mut Findings, measured: &Measured) {
             findings.disturbed(usize::from(!probes.sound), 1);
         }
         // Where no real packets run, the simulator's exact stamps are all there is, and it is said.
-        None => findings.figure("accuracy_p50_packets", simulated.and_then(|probes| probes.error(0.5))),
+        None => findings.figure(
+            "accuracy_p50_packets",
+            simulated.and_then(|probes| probes.error(0.5)),
+        ),
     }
     let place = if measured.emulated.is_some() {
         "real packets"
@@ -300,11 +319,17 @@ fn known_queue(findings: &mut Findings, measured: &Measured) {
             .map(|probes| ("real packets".to_owned(), probes)),
     );
     let rows = all.map(|(name, probes)| {
-        let deepest = probes.all.iter().map(|probe| probe.truth).fold(0.0, f64::max);
+        let deepest = probes
+            .all
+            .iter()
+            .map(|probe| probe.truth)
+            .fold(0.0, f64::max);
         let mut row = vec![name, probes.all.len().to_string(), format!("{deepest:.0}")];
         row.extend([0.5, 0.99, 1.0].map(|p| {
             let error = probes.error(p);
-            error.map_or("–".to_owned(), |packets| format!("{:.2}", packets * probes.packet_us))
+            error.map_or("–".to_owned(), |packets| {
+                format!("{:.2}", packets * probes.packet_us)
+            })
         }));
         row.push(format!("{:.1}", probes.packet_us));
         row
@@ -430,7 +455,10 @@ mod tests {
 
     #[test]
     fn what_the_model_was_fitted_to_is_no_result() {
-        let spread = ladder::Spread { p50: 1.0, p99: 710.0 };
+        let spread = ladder::Spread {
+            p50: 1.0,
+            p99: 710.0,
+        };
         let measured = Measured {
             ladder: Some(ladder::Ladder {
                 steps: [spread; 6],

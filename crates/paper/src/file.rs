@@ -77,7 +77,9 @@ struct Except {
 
 impl Except {
     fn holds(&self, point: &Point) -> bool {
-        let is = |(dim, values): &(usize, Vec<usize>)| point.get(*dim).is_some_and(|value| values.contains(value));
+        let is = |(dim, values): &(usize, Vec<usize>)| {
+            point.get(*dim).is_some_and(|value| values.contains(value))
+        };
         self.only.iter().all(is)
     }
 }
@@ -113,7 +115,9 @@ struct Meant {
 impl Meant {
     /// Whether a run at this point may be meant.
     fn allows(&self, point: &Point) -> bool {
-        let allowed = |(dim, values): &(usize, Vec<usize>)| point.get(*dim).is_none_or(|value| values.contains(value));
+        let allowed = |(dim, values): &(usize, Vec<usize>)| {
+            point.get(*dim).is_none_or(|value| values.contains(value))
+        };
         self.only.iter().all(allowed)
     }
 }
@@ -284,13 +288,21 @@ impl Paper {
     /// Every point that is run, the later dimensions' values first.
     fn points(&self, quick: bool, on: impl Fn(Datapath) -> bool) -> Vec<Point> {
         let places = self.on.iter().enumerate().filter(|(_, place)| on(**place));
-        let mut only = vec![(self.dims.len() - 1, places.map(|(n, _)| n).collect::<Vec<_>>())];
+        let mut only = vec![(
+            self.dims.len() - 1,
+            places.map(|(n, _)| n).collect::<Vec<_>>(),
+        )];
         if quick {
             only.extend(self.quick_only.iter().cloned());
         }
         let each = (0..self.dims.len()).collect();
         let mut points = self.expand(&Meant { only, each });
-        points.retain(|point| !self.excepts.iter().any(|except| except.skip && except.holds(point)));
+        points.retain(|point| {
+            !self
+                .excepts
+                .iter()
+                .any(|except| except.skip && except.holds(point))
+        });
         points
     }
 
@@ -298,9 +310,18 @@ impl Paper {
     fn expand(&self, meant: &Meant) -> Vec<Point> {
         let mut points: Vec<Point> = vec![Vec::new()];
         for (dim, all) in self.dims.iter().enumerate() {
-            let allowed = |value: &usize| meant.only.iter().all(|(of, only)| *of != dim || only.contains(value));
+            let allowed = |value: &usize| {
+                meant
+                    .only
+                    .iter()
+                    .all(|(of, only)| *of != dim || only.contains(value))
+            };
             let values = (0..all.values.len()).filter(allowed);
-            let take = if meant.each.contains(&dim) { usize::MAX } else { 1 };
+            let take = if meant.each.contains(&dim) {
+                usize::MAX
+            } else {
+                1
+            };
             let values: Vec<usize> = values.take(take).collect();
             let longer = |point: &Point| {
                 values
@@ -331,7 +352,12 @@ impl Paper {
     }
 
     /// The scenario of a point. A recorded link takes the place of every generated one.
-    fn scenario(&self, point: &Point, quick: bool, trace: Option<&Path>) -> Result<Scenario, Problem> {
+    fn scenario(
+        &self,
+        point: &Point,
+        quick: bool,
+        trace: Option<&Path>,
+    ) -> Result<Scenario, Problem> {
         let mut words = self.words.clone();
         let chosen = point
             .iter()
@@ -345,9 +371,12 @@ impl Paper {
             .chain(chosen.flat_map(|choice| &choice.puts))
             .chain(excepts.flat_map(|except| &except.puts));
         for put in puts {
-            words::put(&mut words, &put.path, put.word.clone()).map_err(|why| self.wrong_path(put, &why))?;
+            words::put(&mut words, &put.path, put.word.clone())
+                .map_err(|why| self.wrong_path(put, &why))?;
         }
-        let algorithm = point.get(self.contenders()).and_then(|n| self.algorithms.get(*n));
+        let algorithm = point
+            .get(self.contenders())
+            .and_then(|n| self.algorithms.get(*n));
         if let Some((text, at)) = algorithm {
             let list = format!("[{:?}]", self.filled(text, point, |choice| &choice.key));
             words.insert("contenders".to_owned(), Word::Value(list, at.clone()));
@@ -411,8 +440,9 @@ const EMBEDDED: &[(&str, &str)] = embedded![
 pub(crate) fn embedded() -> &'static [Paper] {
     static PAPERS: OnceLock<Vec<Paper>> = OnceLock::new();
     PAPERS.get_or_init(|| {
-        let read =
-            |(file, text): &(&str, &str)| Paper::parse(&format!("papers/{file}"), text, Path::new("papers")).ok();
+        let read = |(file, text): &(&str, &str)| {
+            Paper::parse(&format!("papers/{file}"), text, Path::new("papers")).ok()
+        };
         EMBEDDED.iter().filter_map(read).collect()
     })
 }

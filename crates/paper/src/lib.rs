@@ -169,7 +169,8 @@ impl Options {
 
     /// How often to make every run on kernel TCP, where the experiment has these numbers of its own.
     fn repeats(&self, full: usize, quick: usize) -> usize {
-        self.repeats.unwrap_or(if self.quick { quick } else { full })
+        self.repeats
+            .unwrap_or(if self.quick { quick } else { full })
     }
 
     /// Where parts are kept. What was disturbed is made again only once there is a page: so an experiment that was interrupted
@@ -183,7 +184,10 @@ impl Options {
     }
 
     /// The same for these (name and key), which may be more than those that the page has: what is missing comes first.
-    fn parts_of<T: DeserializeOwned>(&self, mut names: impl Iterator<Item = (String, String)>) -> Parts {
+    fn parts_of<T: DeserializeOwned>(
+        &self,
+        mut names: impl Iterator<Item = (String, String)>,
+    ) -> Parts {
         let parts = self.parts();
         Parts {
             again: parts.again && names.all(|(name, key)| parts.kept::<T>(&name, &key).is_some()),
@@ -268,7 +272,12 @@ const MARK: &str = "experiment";
 
 impl Experiment<'_> {
     /// Runs it, or what of it is not there yet.
-    pub fn run(&self, options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+    pub fn run(
+        &self,
+        options: &Options,
+        registry: &Registry,
+        progress: &dyn Progress,
+    ) -> Result<Outcome, Error> {
         if let Some(repeats) = options.repeats
             && (self.repeats.is_none() || options.datapath == Some(Datapath::Sim) || repeats == 0)
         {
@@ -289,9 +298,15 @@ impl Experiment<'_> {
     fn claim(&self, options: &Options) -> Result<(), Error> {
         let directory = &options.directory;
         let mark = directory.join(MARK);
-        let mine = format!("{}{}", self.name, if options.quick { " --quick" } else { "" });
-        let occupied = std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
-        let holds = std::fs::read_to_string(&mark).map_or(String::new(), |text| text.trim().to_owned());
+        let mine = format!(
+            "{}{}",
+            self.name,
+            if options.quick { " --quick" } else { "" }
+        );
+        let occupied =
+            std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
+        let holds =
+            std::fs::read_to_string(&mark).map_or(String::new(), |text| text.trim().to_owned());
         if occupied && holds != mine && !options.force {
             return Err(Error::Occupied {
                 directory: directory.clone(),
@@ -314,7 +329,10 @@ mod tests {
     #[test]
     fn names_are_unique_and_found() {
         for experiment in all() {
-            assert_eq!(by_name(experiment.name).map(|e| e.title), Some(experiment.title));
+            assert_eq!(
+                by_name(experiment.name).map(|e| e.title),
+                Some(experiment.title)
+            );
         }
         assert!(by_name("fig-99").is_none());
     }
@@ -348,10 +366,18 @@ mod tests {
             provenance: Provenance::default(),
         };
         let [some, none] = ["ccp-interval", "ccp-incast"].map(|name| by_name(name).unwrap());
-        for (experiment, datapath, repeats) in [(some, None, 0), (some, Some(Datapath::Sim), 3), (none, None, 3)] {
+        for (experiment, datapath, repeats) in [
+            (some, None, 0),
+            (some, Some(Datapath::Sim), 3),
+            (none, None, 3),
+        ] {
             let (options, progress) = (options(datapath, repeats), ccplane_lab::Quiet);
             let refused = experiment.run(&options, &Registry::builtin(), &progress);
-            assert!(matches!(refused, Err(Error::Bad { .. })), "{}", experiment.name);
+            assert!(
+                matches!(refused, Err(Error::Bad { .. })),
+                "{}",
+                experiment.name
+            );
         }
         assert_eq!(options(None, 4).repeats(10, 2), 4);
         let own = |quick| {
@@ -381,7 +407,11 @@ mod tests {
             provenance: Provenance::default(),
         };
         let part = |name: &str| (name.to_owned(), "30 s".to_owned());
-        let again = |names: &[&str]| options.parts_of::<f64>(names.iter().map(|name| part(name))).again;
+        let again = |names: &[&str]| {
+            options
+                .parts_of::<f64>(names.iter().map(|name| part(name)))
+                .again
+        };
         options.parts().keep("a.json", "30 s", &1.0).unwrap();
         assert!(!again(&["a.json"]), "interrupted");
         std::fs::write(directory.join(page::FIGURES), "{}").unwrap();
@@ -408,7 +438,10 @@ mod tests {
         let [one, other] = [&CODE[0], &CODE[1]];
         one.claim(&options(false)).unwrap();
         one.claim(&options(false)).unwrap();
-        assert!(matches!(other.claim(&options(false)), Err(Error::Occupied { .. })));
+        assert!(matches!(
+            other.claim(&options(false)),
+            Err(Error::Occupied { .. })
+        ));
         let full = Options {
             quick: false,
             ..options(false)

@@ -80,7 +80,9 @@ impl Summary {
         Summary {
             throughput: tally::rounded(result.series.throughputs()),
             delay: tally::rounded(result.series.delays()),
-            window: flow.map_or(Vec::new(), |samples| samples.iter().map(|s| s.tcp.cwnd).collect()),
+            window: flow.map_or(Vec::new(), |samples| {
+                samples.iter().map(|s| s.tcp.cwnd).collect()
+            }),
             goodput_mbit: result.figures.goodput_mbit,
             utilisation: result.figures.utilisation,
             delay_mean_ms: result.figures.delay_mean_ms,
@@ -170,13 +172,19 @@ impl OneRun<'_> {
     fn run_on(&self, place: &dyn Place, progress: &dyn Progress) -> Result<Summary, Error> {
         let Link { rtt, queue, .. } = *self.link;
         let contenders = vec![self.contender.clone()];
-        let scenario = Scenario::over(contenders, Rate::from_bytes_per_sec(0), rtt, queue, self.duration)
-            .sampled(LOOK)
-            .with_bottleneck(|bottleneck| {
-                bottleneck.line = self.link.line.clone();
-                bottleneck.line_name.clone_from(&self.link.line_name);
-                bottleneck.loss = self.link.loss;
-            });
+        let scenario = Scenario::over(
+            contenders,
+            Rate::from_bytes_per_sec(0),
+            rtt,
+            queue,
+            self.duration,
+        )
+        .sampled(LOOK)
+        .with_bottleneck(|bottleneck| {
+            bottleneck.line = self.link.line.clone();
+            bottleneck.line_name.clone_from(&self.link.line_name);
+            bottleneck.loss = self.link.loss;
+        });
         let once = RunOptions::once(self.seed, "ccplane paper --datapath sim");
         let result = run(place, &scenario, self.registry, &once, progress)?;
         let contender = result.contenders.first().ok_or(Error::NoContender)?;
@@ -225,7 +233,10 @@ mod tests {
         };
         assert_eq!(summary.throughput, [0.0, 0.0, 91.58, 91.58, 92.16]);
         let text = serde_json::to_string(&summary).unwrap();
-        assert!(text.contains(r#""throughput":{"0":2,"9158":2,"9216":1}"#), "{text}");
+        assert!(
+            text.contains(r#""throughput":{"0":2,"9158":2,"9216":1}"#),
+            "{text}"
+        );
         let again: Summary = serde_json::from_str(&text).unwrap();
         assert_eq!(again.throughput, summary.throughput);
     }

@@ -91,7 +91,11 @@ impl Turns<'_> {
                 |run: &Run| Disturbed::from(&run.disturbed),
                 || one(ends, contender, load, registry),
             )?;
-            if let Some(base) = self.contenders.first().filter(|_| self.matched == Some(contender)) {
+            if let Some(base) = self
+                .contenders
+                .first()
+                .filter(|_| self.matched == Some(contender))
+            {
                 let burns = Load {
                     burn_percent: Some(run.agent_cpu_percent),
                     ..load
@@ -123,9 +127,19 @@ impl Measured {
     }
 
     /// The median over rounds of a run's value over that of the run beside it, of rounds in which that is not 0.
-    pub fn ratio(&self, flows: usize, ours: &Contender, base: &Contender, value: fn(&Run) -> f64) -> Option<Ratio> {
+    pub fn ratio(
+        &self,
+        flows: usize,
+        ours: &Contender,
+        base: &Contender,
+        value: fn(&Run) -> f64,
+    ) -> Option<Ratio> {
         let pairs = self.runs(flows, ours).zip(self.runs(flows, base));
-        median_ratio(&pairs.map(|(ours, base)| (value(ours), value(base))).collect::<Vec<_>>())
+        median_ratio(
+            &pairs
+                .map(|(ours, base)| (value(ours), value(base)))
+                .collect::<Vec<_>>(),
+        )
     }
 
     /// The same of [`Turns::matched`] over the first contender that had as much computed beside it.
@@ -147,14 +161,20 @@ impl Measured {
     ) -> Option<(f64, f64)> {
         let samples = Distribution::new(self.runs(flows, who).flat_map(samples));
         let mean = samples.mean()?;
-        let squares = samples.values().iter().map(|v| (v - mean) * (v - mean)).sum::<f64>();
+        let squares = samples
+            .values()
+            .iter()
+            .map(|v| (v - mean) * (v - mean))
+            .sum::<f64>();
         Some((mean, (squares / (samples.len().max(2) - 1) as f64).sqrt()))
     }
 
     /// Says how many runs did not measure what they were to, so that the reader knows.
     pub fn judge(&self, findings: &mut Findings) {
         let all = self.runs.iter().map(|(.., run)| run);
-        let all: Vec<&Run> = all.chain(self.matched.iter().map(|(.., run)| run)).collect();
+        let all: Vec<&Run> = all
+            .chain(self.matched.iter().map(|(.., run)| run))
+            .collect();
         findings.disturbed(all.iter().filter(|run| !run.sound()).count(), all.len());
         let fallbacks: u64 = all.iter().map(|run| run.fallbacks).sum();
         if fallbacks > 0 {
@@ -194,7 +214,9 @@ pub(super) fn matched(mut measured: Measured, pairs: &[(usize, f64, f64)]) -> Me
         goodput_gbit,
         ..Run::default()
     };
-    let pairs = pairs.iter().map(|(flows, ours, base)| (*flows, run(*ours), run(*base)));
+    let pairs = pairs
+        .iter()
+        .map(|(flows, ours, base)| (*flows, run(*ours), run(*base)));
     measured.matched.extend(pairs);
     measured
 }
@@ -214,7 +236,10 @@ mod tests {
             (4, base.clone(), &[40.0, 10.0, 40.0]),
             (4, ours.clone(), &[38.0, 38.0, 1.0]),
         ]);
-        let ratio = measured.ratio(4, &ours, &base, |r| r.goodput_gbit).unwrap().value;
+        let ratio = measured
+            .ratio(4, &ours, &base, |r| r.goodput_gbit)
+            .unwrap()
+            .value;
         assert!((ratio - 0.95).abs() < 1e-9, "{ratio}");
         assert_eq!(measured.ratio(8, &ours, &base, |r| r.goodput_gbit), None);
         let (mean, deviation) = measured

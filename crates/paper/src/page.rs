@@ -41,7 +41,11 @@ pub(super) struct Findings {
 impl Findings {
     /// How many runs on real packets did not measure what they were to, of how many, added to those said before.
     pub fn disturbed(&mut self, unsound: usize, of: usize) {
-        let before = self.figures.get(UNSOUND).and_then(Value::as_u64).unwrap_or(0);
+        let before = self
+            .figures
+            .get(UNSOUND)
+            .and_then(Value::as_u64)
+            .unwrap_or(0);
         self.fact(UNSOUND, before + unsound as u64);
         if unsound > 0 {
             self.remark(format!(
@@ -65,7 +69,14 @@ impl Findings {
     }
 
     /// A figure that stands beside the paper's. `paper` is what the paper itself says, or nothing.
-    pub fn compare(&mut self, key: &str, what: &str, value: Option<f64>, paper: &str, aim: impl Into<Option<Aim>>) {
+    pub fn compare(
+        &mut self,
+        key: &str,
+        what: &str,
+        value: Option<f64>,
+        paper: &str,
+        aim: impl Into<Option<Aim>>,
+    ) {
         self.compare_within(key, what, value, None, paper, aim);
     }
 
@@ -112,7 +123,14 @@ impl Findings {
     ) {
         let aim = aim.into();
         let interval = ratio.and_then(|ratio| ratio.interval);
-        self.compare_within(key, what, ratio.map(|ratio| ratio.value), interval, paper, aim);
+        self.compare_within(
+            key,
+            what,
+            ratio.map(|ratio| ratio.value),
+            interval,
+            paper,
+            aim,
+        );
         let Some(aim) = aim.filter(|_| ratio.is_some()) else {
             return;
         };
@@ -131,7 +149,9 @@ impl Findings {
         let verdict = holds.map(|holds| if holds { "met" } else { "missed" });
         self.compared.push(vec![
             what.to_owned(),
-            holds.map_or("–", |holds| if holds { "yes" } else { "no" }).to_owned(),
+            holds
+                .map_or("–", |holds| if holds { "yes" } else { "no" })
+                .to_owned(),
             if paper.is_empty() { "–" } else { paper }.to_owned(),
             "yes".to_owned(),
             or_nothing(verdict),
@@ -173,7 +193,9 @@ impl Findings {
             && repeats < full
             && !options.quick
         {
-            self.deviation(format!("Every run on kernel TCP {repeats} times instead of {full}."));
+            self.deviation(format!(
+                "Every run on kernel TCP {repeats} times instead of {full}."
+            ));
         }
         if options.any_build {
             let parts = options.parts();
@@ -269,7 +291,10 @@ pub(super) fn write(
         .sum();
     provenance.attempts = attempts.max(1);
     figures.insert(provenance::MEMBER.into(), provenance.json());
-    let mut page = Page::new(title, "Published figures, run again: ours beside the paper's.");
+    let mut page = Page::new(
+        title,
+        "Published figures, run again: ours beside the paper's.",
+    );
     page.add(body);
     page.again(
         &options.command,
@@ -304,7 +329,11 @@ mod tests {
         findings.compare("b", "two", Some(1.2), "1.1", Aim::AtMost(1.15));
         findings.compare("c", "three", None, "", Aim::Within(0.9, 1.1));
         findings.compare_within("d", "four", Some(1.0), Some((0.9, 1.123_456)), "", None);
-        let verdicts: Vec<&str> = findings.compared.iter().map(|row| row[4].as_str()).collect();
+        let verdicts: Vec<&str> = findings
+            .compared
+            .iter()
+            .map(|row| row[4].as_str())
+            .collect();
         assert_eq!(verdicts, ["met", "missed", "–", "–"]);
         assert_eq!(findings.figures["c"], Value::Null);
         assert_eq!(findings.figures["d_high"], 1.1235);
@@ -319,7 +348,11 @@ mod tests {
         findings.state("b", Some("b is less"), Some(false), "");
         findings.state("c", Some("c is less"), None, "");
         findings.state("d", None, Some(true), "");
-        let verdicts: Vec<&str> = findings.compared.iter().map(|row| row[4].as_str()).collect();
+        let verdicts: Vec<&str> = findings
+            .compared
+            .iter()
+            .map(|row| row[4].as_str())
+            .collect();
         assert_eq!(verdicts, ["met", "missed", "–"]);
         assert_eq!(findings.figures["a"], true);
         assert_eq!(
@@ -338,14 +371,19 @@ mod tests {
         findings.compare_ratio("c", "", ratio(0.8, Some((0.7, 0.9))), "", aim);
         findings.compare_ratio("d", "", ratio(1.0, None), "", aim);
         findings.compare_ratio("e", "", None, "", aim);
-        let verdicts: Vec<&str> = findings.compared.iter().map(|row| row[4].as_str()).collect();
+        let verdicts: Vec<&str> = findings
+            .compared
+            .iter()
+            .map(|row| row[4].as_str())
+            .collect();
         assert_eq!(verdicts, ["met", "undecided", "missed", "undecided", "–"]);
         assert_eq!(findings.figures["b_verdict"], "undecided");
     }
 
     #[test]
     fn the_file_of_figures_says_where_they_come_from_and_how_often_it_was_tried() {
-        let directory = std::env::temp_dir().join(format!("ccplane-provenance-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("ccplane-provenance-{}", std::process::id()));
         let provenance = Provenance::now(Build::default(), "ccplane paper x".to_owned(), false);
         let options = Options {
             quick: true,
@@ -373,16 +411,23 @@ mod tests {
         };
         part(false, false);
         part(true, true);
-        let outcome = Findings::default().finish(&super::super::CODE[0], &options).unwrap();
+        let outcome = Findings::default()
+            .finish(&super::super::CODE[0], &options)
+            .unwrap();
         let text = std::fs::read_to_string(directory.join(FIGURES)).unwrap();
         let written: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(written["provenance"], outcome.figures["provenance"]);
         assert_eq!(
-            (&written["provenance"]["attempts"], &written["provenance"]["quick"]),
+            (
+                &written["provenance"]["attempts"],
+                &written["provenance"]["quick"]
+            ),
             (&json!(2), &json!(true))
         );
         assert_eq!(
-            written["attempts"]["a"][0]["disturbed"].as_array().map(Vec::len),
+            written["attempts"]["a"][0]["disturbed"]
+                .as_array()
+                .map(Vec::len),
             Some(1)
         );
         let page = std::fs::read_to_string(directory.join("report.html")).unwrap();
@@ -396,7 +441,11 @@ mod tests {
         findings.table("a < b", &["x\n<y>"], vec![vec!["1 & 2".into()]]);
         findings.deviation("<script>");
         let html = findings.html(&super::super::CODE[0]);
-        assert!(html.contains("1 &amp; 2") && html.contains("&lt;script&gt;") && !html.contains("<script>"));
+        assert!(
+            html.contains("1 &amp; 2")
+                && html.contains("&lt;script&gt;")
+                && !html.contains("<script>")
+        );
         assert!(html.contains("x<small>&lt;y&gt;</small>"));
     }
 }

@@ -17,7 +17,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// In the paper's order.
-const PARTS: [&str; 5] = ["rc3-model", "rc3-internet2", "rc3-fct", "rc3-priority", "rc3-fairness"];
+const PARTS: [&str; 5] = [
+    "rc3-model",
+    "rc3-internet2",
+    "rc3-fct",
+    "rc3-priority",
+    "rc3-fairness",
+];
 
 fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
     // What runs on real packets as well takes its time, and privileges: `paper rc3-fct` and `paper rc3-priority` do.
@@ -25,5 +31,12 @@ fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Resul
         datapath: Some(Datapath::Sim),
         ..options.clone()
     };
-    together::run(&EXPERIMENT, &PARTS, together::own, &simulated, registry, progress)
+    together::run(
+        &EXPERIMENT,
+        &PARTS,
+        together::own,
+        &simulated,
+        registry,
+        progress,
+    )
 }

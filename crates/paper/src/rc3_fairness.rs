@@ -6,7 +6,10 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{QueueSpec, Size};
-use ccplane_sim::{FlowId, FlowSpec, LinkId, LinkSpec, Network, Seen, SimError, SimOptions, Simulation, Step, Tracer};
+use ccplane_sim::{
+    FlowId, FlowSpec, LinkId, LinkSpec, Network, Seen, SimError, SimOptions, Simulation, Step,
+    Tracer,
+};
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -114,7 +117,9 @@ impl Tracer for Count {
             }
             Step::Dropped(_) => add(&mut self.totals.dropped, payload),
             // A host's own link never drops: what comes there is what is sent.
-            Step::Queued if Some(seen.link) != self.bottleneck && self.is_first(seen.link, flow) => {
+            Step::Queued
+                if Some(seen.link) != self.bottleneck && self.is_first(seen.link, flow) =>
+            {
                 add(&mut self.totals.sent, payload);
             }
             _ => {}
@@ -135,7 +140,11 @@ impl Share {
         if !self.mixed {
             return (RTT_MS, GBIT * 1_000);
         }
-        let pick = |all: &[u64], n: u64| all.get((n % all.len() as u64) as usize).copied().unwrap_or(RTT_MS);
+        let pick = |all: &[u64], n: u64| {
+            all.get((n % all.len() as u64) as usize)
+                .copied()
+                .unwrap_or(RTT_MS)
+        };
         // Five and three have no common divisor: 15 pairs have all combinations.
         (pick(&RTTS_MS, n), pick(&ACCESS_MBIT, n + 2))
     }
@@ -169,14 +178,19 @@ impl Job for Share {
         let (bottleneck, _) = network.duplex(
             left,
             right,
-            narrow.clone().with_queue(queue, Duration::from_millis(RTT_MS)),
+            narrow
+                .clone()
+                .with_queue(queue, Duration::from_millis(RTT_MS)),
             narrow.clone(),
         );
         network.name_link(bottleneck, "bottleneck");
         let mut ends = Vec::new();
         for n in 0..self.flows {
             let (rtt, access) = self.path(n / 2);
-            let (from, to) = (network.host(format!("from{n}")), network.host(format!("to{n}")));
+            let (from, to) = (
+                network.host(format!("from{n}")),
+                network.host(format!("to{n}")),
+            );
             let link = LinkSpec::new(rate(access), Duration::from_micros(rtt * 500));
             network.duplex(from, left, link.clone(), link);
             network.duplex(right, to, narrow.clone(), narrow.clone());
@@ -187,7 +201,8 @@ impl Job for Share {
             through: vec![[0; CLASSES]; ends.len()],
             totals: Shared::default(),
         };
-        let mut sim = Simulation::with_tracer(network, SimOptions::seeded(self.seed), count).map_err(&broken)?;
+        let mut sim = Simulation::with_tracer(network, SimOptions::seeded(self.seed), count)
+            .map_err(&broken)?;
         let transport = shared(self.start.transport());
         let mut random = Pcg64::new(u128::from(self.seed), STREAM);
         let mut flows = Vec::new();
@@ -201,7 +216,8 @@ impl Job for Share {
         }
         let mut now = Time::ZERO;
         let over = |sim: &Simulation<Count>| {
-            let finished = |flow: &FlowId| sim.flow(*flow).is_some_and(|view| view.finished.is_some());
+            let finished =
+                |flow: &FlowId| sim.flow(*flow).is_some_and(|view| view.finished.is_some());
             flows.iter().skip(1).step_by(2).any(finished)
         };
         while !over(&sim) && now < Time::ZERO + PATIENCE {
@@ -217,15 +233,18 @@ impl Job for Share {
         }
         let views = sim.flows().filter_map(|flow| sim.flow(flow));
         let tracer = sim.tracer();
-        let flows = views.zip(&ends).zip(&through).filter_map(|((view, end), through)| {
-            Some(Flow {
-                bytes: view.bytes?,
-                rtt_ms: end.2,
-                access_mbit: end.3,
-                seconds: view.finished?.since(view.started).as_secs_f64(),
-                through: *through,
-            })
-        });
+        let flows = views
+            .zip(&ends)
+            .zip(&through)
+            .filter_map(|((view, end), through)| {
+                Some(Flow {
+                    bytes: view.bytes?,
+                    rtt_ms: end.2,
+                    access_mbit: end.3,
+                    seconds: view.finished?.since(view.started).as_secs_f64(),
+                    through: *through,
+                })
+            });
         Ok(Shared {
             flows: flows.collect(),
             ..tracer.totals.clone()
@@ -267,12 +286,20 @@ impl Shared {
     }
 
     fn mean_ms(&self, of: impl Fn(&Flow) -> bool) -> Option<f64> {
-        let times = self.flows.iter().filter(|flow| of(flow)).map(|flow| flow.seconds * 1e3);
+        let times = self
+            .flows
+            .iter()
+            .filter(|flow| of(flow))
+            .map(|flow| flow.seconds * 1e3);
         Distribution::new(times).mean()
     }
 }
 
-fn fairness(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn fairness(
+    options: &Options,
+    _registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let (counts, seeds) = match options.quick {
         true => (&[2, 10, 60][..], 1),
         false => (&[2, 10, 30, 60, 100][..], 5),
@@ -280,7 +307,8 @@ fn fairness(options: &Options, _registry: &Registry, progress: &dyn Progress) ->
     let points = counts
         .iter()
         .flat_map(|flows| [false, true].map(|mixed| (*flows, mixed)));
-    let points = points.flat_map(|(flows, mixed)| [Start::Rc3, Start::Tcp].map(|start| (start, flows, mixed)));
+    let points = points
+        .flat_map(|(flows, mixed)| [Start::Rc3, Start::Tcp].map(|start| (start, flows, mixed)));
     let jobs: Vec<Share> = points
         .flat_map(|(start, flows, mixed)| (1..=seeds).map(move |seed| (start, flows, mixed, seed)))
         .map(|(start, flows, mixed, seed)| Share {
@@ -299,7 +327,13 @@ struct Results<'a>(Vec<(&'a Share, &'a Shared)>);
 
 impl Results<'_> {
     /// The mean over seeds.
-    fn mean(&self, start: Start, flows: u64, mixed: bool, figure: impl Fn(&Shared) -> Option<f64>) -> Option<f64> {
+    fn mean(
+        &self,
+        start: Start,
+        flows: u64,
+        mixed: bool,
+        figure: impl Fn(&Shared) -> Option<f64>,
+    ) -> Option<f64> {
         let meant = |job: &Share| (job.start, job.flows, job.mixed) == (start, flows, mixed);
         simulations::mean(&self.0, meant, figure)
     }
@@ -309,13 +343,21 @@ fn findings(results: &Results, counts: &[u64]) -> Findings {
     let mut findings = Findings::default();
     let most = counts.last().copied().unwrap_or(2);
     for (mixed, key, what) in [
-        (true, "low_priority_jain", "round trips and access rates mixed"),
+        (
+            true,
+            "low_priority_jain",
+            "round trips and access rates mixed",
+        ),
         (false, "low_priority_jain_alike", "all paths alike"),
     ] {
         findings.compare(
             key,
-            &format!("Jain's index of the long flows' bytes of lower classes, {most} flows, {what}"),
-            results.mean(Start::Rc3, most, mixed, |shared| shared.jain(LONG, 1..CLASSES)),
+            &format!(
+                "Jain's index of the long flows' bytes of lower classes, {most} flows, {what}"
+            ),
+            results.mean(Start::Rc3, most, mixed, |shared| {
+                shared.jain(LONG, 1..CLASSES)
+            }),
             "",
             None,
         );
@@ -332,12 +374,26 @@ fn findings(results: &Results, counts: &[u64]) -> Findings {
         .iter()
         .flat_map(|flows| [false, true].map(|mixed| (*flows, mixed)));
     let rows = cases.map(|(flows, mixed)| {
-        let mean = |start, figure: &dyn Fn(&Shared) -> Option<f64>| results.mean(start, flows, mixed, figure);
-        let mut row = vec![flows.to_string(), if mixed { "mixed" } else { "alike" }.to_owned()];
-        row.extend((0..CLASSES).map(|class| cell(mean(Start::Rc3, &|shared| Some(shared.share(class))), 1)));
-        row.push(cell(mean(Start::Rc3, &|shared| shared.jain(LONG, 1..CLASSES)), 3));
+        let mean = |start, figure: &dyn Fn(&Shared) -> Option<f64>| {
+            results.mean(start, flows, mixed, figure)
+        };
+        let mut row = vec![
+            flows.to_string(),
+            if mixed { "mixed" } else { "alike" }.to_owned(),
+        ];
+        row.extend(
+            (0..CLASSES)
+                .map(|class| cell(mean(Start::Rc3, &|shared| Some(shared.share(class))), 1)),
+        );
+        row.push(cell(
+            mean(Start::Rc3, &|shared| shared.jain(LONG, 1..CLASSES)),
+            3,
+        ));
         row.push(cell(mean(Start::Rc3, &|shared| shared.jain(LONG, 0..1)), 3));
-        row.push(cell(mean(Start::Rc3, &|shared| shared.jain(SHORT, 0..CLASSES)), 3));
+        row.push(cell(
+            mean(Start::Rc3, &|shared| shared.jain(SHORT, 0..CLASSES)),
+            3,
+        ));
         row.push(cell(mean(Start::Rc3, &|shared| Some(shared.waste())), 1));
         row.push(cell(mean(Start::Rc3, &|shared| Some(shared.dropped())), 1));
         for bytes in [SHORT, LONG] {

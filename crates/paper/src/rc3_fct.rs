@@ -57,7 +57,11 @@ pub(super) struct Figure {
 }
 
 const fn bars(bytes: u64, simulated: (f64, f64), real: (f64, f64)) -> Bars {
-    Bars { bytes, simulated, real }
+    Bars {
+        bytes,
+        simulated,
+        real,
+    }
 }
 
 pub(super) const FIGURES: [Figure; 2] = [
@@ -108,7 +112,12 @@ fn fct(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Resu
 fn simulate(options: &Options, progress: &dyn Progress) -> Result<Findings, Error> {
     let jobs: Vec<Lone> = FIGURES
         .iter()
-        .flat_map(|figure| figure.bars.iter().map(move |bars| (figure.gbit, bars.bytes)))
+        .flat_map(|figure| {
+            figure
+                .bars
+                .iter()
+                .map(move |bars| (figure.gbit, bars.bytes))
+        })
         .flat_map(|(gbit, bytes)| ways().into_iter().map(move |way| lone(gbit, bytes, way)))
         .collect();
     let took = simulations::run(&jobs, options.threads, &options.parts(), progress)?;
@@ -117,7 +126,11 @@ fn simulate(options: &Options, progress: &dyn Progress) -> Result<Findings, Erro
 }
 
 fn ways() -> Vec<Way> {
-    let acks = || [Acks::Each].into_iter().chain(STRETCHES.map(Acks::Stretched));
+    let acks = || {
+        [Acks::Each]
+            .into_iter()
+            .chain(STRETCHES.map(Acks::Stretched))
+    };
     let controls = acks().flat_map(|acks| Control::ALL.map(|control| (control, acks)));
     controls
         .flat_map(|(control, acks)| STARTS.map(|start| (start, control, acks)))
@@ -142,8 +155,10 @@ struct Results<'a>(Vec<(&'a Lone, &'a Took)>);
 impl Results<'_> {
     fn ms(&self, gbit: u64, bytes: u64, (start, control, acks): Way) -> Option<f64> {
         let rate = Rate::from_bits_per_sec(gbit * 1_000_000_000);
-        let of =
-            |job: &Lone| (job.rate, job.bytes, job.start, job.control, job.acks) == (rate, bytes, start, control, acks);
+        let of = |job: &Lone| {
+            (job.rate, job.bytes, job.start, job.control, job.acks)
+                == (rate, bytes, start, control, acks)
+        };
         self.0
             .iter()
             .find(|(job, _)| of(job))
@@ -168,7 +183,8 @@ fn findings(results: &Results) -> Findings {
             let name = if start == Start::Tcp { "_tcp" } else { "" };
             let margin = if start == Start::Tcp { 3.0 } else { 1.0 };
             for bars in &figure.bars {
-                let value = results.ms(figure.gbit, bars.bytes, (start, Control::Cubic, Acks::Each));
+                let value =
+                    results.ms(figure.gbit, bars.bytes, (start, Control::Cubic, Acks::Each));
                 let key = format!("fct_{}_{}_sim{name}_ms", bars.bytes, figure.key);
                 if bars.bytes == LARGEST {
                     let published = bar(bars.simulated, start);
@@ -197,7 +213,8 @@ fn findings(results: &Results) -> Findings {
     let apart = FIGURES.iter().flat_map(|figure| {
         figure.bars.iter().flat_map(|bars| {
             STARTS.map(|start| {
-                let ms = |control| results.ms(figure.gbit, bars.bytes, (start, control, Acks::Each));
+                let ms =
+                    |control| results.ms(figure.gbit, bars.bytes, (start, control, Acks::Each));
                 Some((ms(Control::Cubic)? / ms(Control::Reno)? - 1.0).abs() * 100.0)
             })
         })
@@ -226,8 +243,14 @@ fn findings(results: &Results) -> Findings {
         table(&mut findings, results, figure);
     }
     stretched(&mut findings, results);
-    let charts: Vec<Chart> = FIGURES.iter().map(|figure| chart(results, figure)).collect();
-    findings.picture("Completion times by size; published bars digitised", &charts);
+    let charts: Vec<Chart> = FIGURES
+        .iter()
+        .map(|figure| chart(results, figure))
+        .collect();
+    findings.picture(
+        "Completion times by size; published bars digitised",
+        &charts,
+    );
     words(&mut findings);
     findings
 }
@@ -239,7 +262,12 @@ fn table(findings: &mut Findings, results: &Results, figure: &Figure) {
     };
     let rows = figure.bars.iter().map(|bars| {
         let packets = bars.bytes / PAYLOAD;
-        let ms = |start, control| cell(results.ms(figure.gbit, bars.bytes, (start, control, Acks::Each)), 2);
+        let ms = |start, control| {
+            cell(
+                results.ms(figure.gbit, bars.bytes, (start, control, Acks::Each)),
+                2,
+            )
+        };
         vec![
             bars.bytes.to_string(),
             ms(Start::Tcp, Control::Cubic),
@@ -252,7 +280,10 @@ fn table(findings: &mut Findings, results: &Results, figure: &Figure) {
             format!("{:.2}", path.rc3(packets) * 1e3),
             bars.simulated.1.to_string(),
             bars.real.1.to_string(),
-            cell(results.saved(figure.gbit, bars.bytes, Control::Cubic, Acks::Each), 1),
+            cell(
+                results.saved(figure.gbit, bars.bytes, Control::Cubic, Acks::Each),
+                1,
+            ),
             format!("{:.1}", reduction(bars.simulated.0, bars.simulated.1)),
             format!("{:.1}", reduction(bars.real.0, bars.real.1)),
         ]
@@ -283,7 +314,9 @@ fn table(findings: &mut Findings, results: &Results, figure: &Figure) {
 }
 
 fn stretched(findings: &mut Findings, results: &Results) {
-    let acks = [Acks::Each].into_iter().chain(STRETCHES.map(Acks::Stretched));
+    let acks = [Acks::Each]
+        .into_iter()
+        .chain(STRETCHES.map(Acks::Stretched));
     let rows = acks.map(|acks| {
         let mut row = vec![match acks {
             Acks::Each => "1".to_owned(),
@@ -291,9 +324,15 @@ fn stretched(findings: &mut Findings, results: &Results) {
         }];
         for figure in &FIGURES {
             for start in STARTS {
-                row.push(cell(results.ms(figure.gbit, LARGEST, (start, Control::Cubic, acks)), 1));
+                row.push(cell(
+                    results.ms(figure.gbit, LARGEST, (start, Control::Cubic, acks)),
+                    1,
+                ));
             }
-            row.push(cell(results.saved(figure.gbit, LARGEST, Control::Cubic, acks), 1));
+            row.push(cell(
+                results.saved(figure.gbit, LARGEST, Control::Cubic, acks),
+                1,
+            ));
         }
         row
     });
@@ -321,11 +360,22 @@ fn chart(results: &Results, figure: &Figure) -> Chart {
                 results.ms(figure.gbit, bars.bytes, (start, Control::Cubic, Acks::Each))?,
             ))
         });
-        let simulated = figure.bars.iter().map(|bars| (kb(bars), bar(bars.simulated, start)));
-        let real = figure.bars.iter().map(|bars| (kb(bars), bar(bars.real, start)));
+        let simulated = figure
+            .bars
+            .iter()
+            .map(|bars| (kb(bars), bar(bars.simulated, start)));
+        let real = figure
+            .bars
+            .iter()
+            .map(|bars| (kb(bars), bar(bars.real, start)));
         [
             Line::new(start.label(), n, ours).dots(),
-            Line::new(format!("{}, published, simulated", start.label()), n, simulated).dashed(),
+            Line::new(
+                format!("{}, published, simulated", start.label()),
+                n,
+                simulated,
+            )
+            .dashed(),
             Line::new(format!("{}, published, real", start.label()), n + 2, real).dashed(),
         ]
     });

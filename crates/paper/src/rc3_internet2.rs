@@ -28,7 +28,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: super::Run::Code(internet2),
 };
 
-fn internet2(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn internet2(
+    options: &Options,
+    _registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let (measured, swept) = match options.quick {
         true => (Duration::from_millis(300), Duration::from_millis(100)),
         false => (Duration::from_secs(3), Duration::from_secs(1)),
@@ -38,7 +42,8 @@ fn internet2(options: &Options, _registry: &Registry, progress: &dyn Progress) -
         eleven: points::eleven(measured),
         mixed: points::mixed(measured),
         stripped: [Start::Rc3, Start::Blind].map(|start| points::stripped(measured, start, 30)),
-        crowded: (!options.quick).then(|| [Start::Rc3, Start::Blind].map(|start| points::stripped(swept, start, 70))),
+        crowded: (!options.quick)
+            .then(|| [Start::Rc3, Start::Blind].map(|start| points::stripped(swept, start, 70))),
         sweeps: points::sweeps(options.quick, swept),
     };
     let mut jobs: Vec<Run> = Vec::new();

@@ -85,7 +85,9 @@ impl Job for Lone {
             Acks::Each => String::new(),
             Acks::Stretched(packets) => format!("-per{packets}"),
         };
-        let window = self.window.map_or(String::new(), |packets| format!("-iw{packets}"));
+        let window = self
+            .window
+            .map_or(String::new(), |packets| format!("-iw{packets}"));
         format!(
             "{start}-{control}-{rate}m-{}us-{}{window}{acks}",
             self.rtt.as_micros(),
@@ -111,8 +113,10 @@ impl Job for Lone {
         let flow = sim.add_flow(flow).map_err(&broken)?;
         sim.run_flows(Time::ZERO + PATIENCE).map_err(&broken)?;
         let view = sim.flow(flow);
-        let took = view.and_then(|view| Some((view.finished?.since(view.started), view.retransmitted)));
-        let (took, retransmitted) = took.ok_or_else(|| broken(SimError::Shape("the flow did not end".to_owned())))?;
+        let took =
+            view.and_then(|view| Some((view.finished?.since(view.started), view.retransmitted)));
+        let (took, retransmitted) =
+            took.ok_or_else(|| broken(SimError::Shape("the flow did not end".to_owned())))?;
         Ok(Took {
             seconds: took.as_secs_f64(),
             retransmitted,

@@ -27,8 +27,16 @@ const STARTS: [Start; 4] = [Start::Tcp, Start::Rc3, Start::Window(10), Start::Wi
 /// Beyond the authors' sizes: flows that the path does not hold, packets.
 const LARGER: [u64; 3] = [5_000, 10_000, 50_000];
 
-fn model(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
-    let sizes: Vec<u64> = AUTHORS.iter().map(|(packets, _)| *packets).chain(LARGER).collect();
+fn model(
+    options: &Options,
+    _registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
+    let sizes: Vec<u64> = AUTHORS
+        .iter()
+        .map(|(packets, _)| *packets)
+        .chain(LARGER)
+        .collect();
     let jobs: Vec<Lone> = sizes
         .iter()
         .flat_map(|packets| STARTS.map(|start| (*packets, start)))
@@ -122,14 +130,21 @@ fn findings(simulated: &Simulated, sizes: &[u64]) -> Findings {
             cell(simulated.saves(Start::Rc3, *packets), 2),
         ];
         for window in [10, 50] {
-            let by_model = reduction(predicted(Start::Tcp, *packets), Path::WAN.tcp(*packets, window.into()));
+            let by_model = reduction(
+                predicted(Start::Tcp, *packets),
+                Path::WAN.tcp(*packets, window.into()),
+            );
             row.push(format!("{by_model:.1}"));
             row.push(cell(simulated.saves(Start::Window(window), *packets), 1));
         }
-        row.extend(
-            [Start::Tcp, Start::Rc3]
-                .map(|start| cell(simulated.seconds(start, *packets).map(|seconds| seconds * 1e3), 2)),
-        );
+        row.extend([Start::Tcp, Start::Rc3].map(|start| {
+            cell(
+                simulated
+                    .seconds(start, *packets)
+                    .map(|seconds| seconds * 1e3),
+                2,
+            )
+        }));
         row.extend([Start::Tcp, Start::Rc3].map(|start| cell(simulated.error(start, *packets), 2)));
         row
     });
@@ -164,7 +179,9 @@ fn findings(simulated: &Simulated, sizes: &[u64]) -> Findings {
         "Beyond what the path holds in a round trip, 2,333 packets, the two loops meet in flight, and some packets are sent \
          twice: in a class below, where they cost the flow nothing.",
     );
-    findings.deviation("The link has its spare rate, instead of carrying other traffic: rc3-internet2 has that.");
+    findings.deviation(
+        "The link has its spare rate, instead of carrying other traffic: rc3-internet2 has that.",
+    );
     findings
 }
 
@@ -174,13 +191,17 @@ fn chart(simulated: &Simulated, sizes: &[u64]) -> Chart {
         .map(|step| libm::exp(f64::from(step) / 320.0 * libm::log(50_000.0)) as u64)
         .collect();
     let lines = others.iter().enumerate().flat_map(|(n, start)| {
-        let saves = |packets: &u64| reduction(predicted(Start::Tcp, *packets), predicted(*start, *packets));
+        let saves =
+            |packets: &u64| reduction(predicted(Start::Tcp, *packets), predicted(*start, *packets));
         let model = fine
             .iter()
             .map(|packets| ((packets * PAYLOAD) as f64 / 1e3, saves(packets)));
-        let points = sizes
-            .iter()
-            .filter_map(|packets| Some(((packets * PAYLOAD) as f64 / 1e3, simulated.saves(*start, *packets)?)));
+        let points = sizes.iter().filter_map(|packets| {
+            Some((
+                (packets * PAYLOAD) as f64 / 1e3,
+                simulated.saves(*start, *packets)?,
+            ))
+        });
         [
             Line::new(format!("{}, model", start.label()), n, model).dashed(),
             Line::new(start.label(), n, points).dots(),

@@ -175,10 +175,20 @@ fn tell(findings: &mut Findings, cases: &[(Case, Rates)]) {
             capacity(),
             LOOK.as_millis() * SETTLING as u64
         ),
-        &["at a", "order", "alone\nhigh", "alone\nlow", "both\nhigh", "both\nlow"],
+        &[
+            "at a",
+            "order",
+            "alone\nhigh",
+            "alone\nlow",
+            "both\nhigh",
+            "both\nlow",
+        ],
         rows.collect(),
     );
-    let charts: Vec<Chart> = cases.iter().map(|(case, rates)| chart(*case, rates)).collect();
+    let charts: Vec<Chart> = cases
+        .iter()
+        .map(|(case, rates)| chart(*case, rates))
+        .collect();
     findings.picture("Throughput over time, real packets", &charts);
 }
 
@@ -193,7 +203,10 @@ fn chart(case: Case, rates: &Rates) -> Chart {
         title: format!("at a {}, {}: Mbit/s", case.place(), case.order()),
         x: Axis::linear("time, s"),
         // A look may see a little more than the link's rate: what waited in the look before.
-        y: Axis::linear("").from_to(0.0, metrics::mbits(RATE.bytes_per_sec(), 1_000_000_000) * 1.05),
+        y: Axis::linear("").from_to(
+            0.0,
+            metrics::mbits(RATE.bytes_per_sec(), 1_000_000_000) * 1.05,
+        ),
         lines: vec![
             line("high priority", 0, &rates.high),
             line("low priority", 1, &rates.low),
@@ -226,7 +239,9 @@ mod tests {
         let figures = findings.figures();
         let share = |key: &str| figures[&format!("{KEY}{key}")].as_f64().unwrap();
         assert_eq!(share("_host_high_joins"), 1.0);
-        assert!((share("") - 48.0 / capacity()).abs() < 1e-4 && share("") == share("_switch_low_joins"));
+        assert!(
+            (share("") - 48.0 / capacity()).abs() < 1e-4 && share("") == share("_switch_low_joins")
+        );
         assert_eq!(figures[crate::page::UNSOUND], 1);
         assert_eq!(
             (alone(&cases[0].1.high), both(&cases[0].1.low)),

@@ -129,7 +129,10 @@ impl Means {
 
 /// By how many percent RC3's means are below TCP's by the model, over flows and over bytes, for sizes (packets) of such
 /// weights.
-pub(super) fn expected(path: Path, sizes: impl Iterator<Item = (u64, f64)>) -> (Option<f64>, Option<f64>) {
+pub(super) fn expected(
+    path: Path,
+    sizes: impl Iterator<Item = (u64, f64)>,
+) -> (Option<f64>, Option<f64>) {
     let (mut tcp, mut rc3) = (Means::default(), Means::default());
     for (packets, weight) in sizes {
         tcp.add(weight, packets as f64, path.tcp(packets, WINDOW));
@@ -141,7 +144,14 @@ pub(super) fn expected(path: Path, sizes: impl Iterator<Item = (u64, f64)>) -> (
 
 /// Every whole number of packets of the table `datamining-rc3`, with its share: the straight lines between the knots.
 pub(super) fn continuous() -> impl Iterator<Item = (u64, f64)> {
-    const KNOTS: [(u64, f64); 6] = [(1, 0.5), (2, 0.6), (3, 0.7), (7, 0.8), (267, 0.9), (2_107, 0.95)];
+    const KNOTS: [(u64, f64); 6] = [
+        (1, 0.5),
+        (2, 0.6),
+        (3, 0.7),
+        (7, 0.8),
+        (267, 0.9),
+        (2_107, 0.95),
+    ];
     let between = KNOTS.into_iter().zip(KNOTS.into_iter().skip(1));
     let steps = between.flat_map(|((from, below), (to, share))| {
         let each = (share - below) / (to - from) as f64;
@@ -158,7 +168,10 @@ mod tests {
     fn the_authors_curve_is_that_of_the_formula() {
         for (packets, percent) in AUTHORS {
             let ours = Path::WAN.saves(packets);
-            assert!((ours - percent).abs() < 0.02, "{packets} packets: {ours} and {percent}");
+            assert!(
+                (ours - percent).abs() < 0.02,
+                "{packets} packets: {ours} and {percent}"
+            );
         }
     }
 
@@ -190,9 +203,18 @@ mod tests {
             (267, 26.1, 52.7),
             (2_107, 15.8, 36.0),
         ] {
-            let saves = |window| reduction(Path::WAN.tcp(packets, 4), Path::WAN.tcp(packets, window));
-            assert!((saves(10) - ten).abs() < 0.06, "{packets} packets, 10: {}", saves(10));
-            assert!((saves(50) - fifty).abs() < 0.06, "{packets} packets, 50: {}", saves(50));
+            let saves =
+                |window| reduction(Path::WAN.tcp(packets, 4), Path::WAN.tcp(packets, window));
+            assert!(
+                (saves(10) - ten).abs() < 0.06,
+                "{packets} packets, 10: {}",
+                saves(10)
+            );
+            assert!(
+                (saves(50) - fifty).abs() < 0.06,
+                "{packets} packets, 50: {}",
+                saves(50)
+            );
             assert!(Path::WAN.saves(packets) >= saves(50));
         }
     }
@@ -204,14 +226,20 @@ mod tests {
             (flows.unwrap() - 37.08).abs() < 0.01 && (bytes.unwrap() - 77.17).abs() < 0.01,
             "{flows:?} {bytes:?}"
         );
-        let mean: f64 = continuous().map(|(packets, share)| packets as f64 * share).sum::<f64>() / 0.95;
+        let mean: f64 = continuous()
+            .map(|(packets, share)| packets as f64 * share)
+            .sum::<f64>()
+            / 0.95;
         assert!((mean - 78.6).abs() < 0.05, "{mean}");
         let (flows, bytes) = expected(Path::WAN, ELEVEN.into_iter());
         assert!(
             (flows.unwrap() - 40.44).abs() < 0.01 && (bytes.unwrap() - 77.59).abs() < 0.01,
             "{flows:?} {bytes:?}"
         );
-        let both = AUTHORS.iter().zip(ELEVEN).all(|((one, _), (other, _))| *one == other);
+        let both = AUTHORS
+            .iter()
+            .zip(ELEVEN)
+            .all(|((one, _), (other, _))| *one == other);
         assert!(both && ELEVEN.iter().map(|(_, share)| share).sum::<f64>() == 950.0);
         assert_eq!(expected(Path::WAN, std::iter::empty()), (None, None));
     }

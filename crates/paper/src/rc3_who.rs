@@ -69,7 +69,10 @@ impl Start {
 
     /// Whether it needs queues with bands.
     pub fn uses_bands(self) -> bool {
-        !matches!(self, Start::Tcp | Start::Rcp | Start::Jump | Start::Window(_))
+        !matches!(
+            self,
+            Start::Tcp | Start::Rcp | Start::Jump | Start::Window(_)
+        )
     }
 
     /// What decides its window: `control` unless it brings its own.

@@ -39,7 +39,12 @@ struct Connection {
 
 impl Replay {
     /// Opens the connections at once, and begins the list at `begin`, when they should be open.
-    pub fn start(world: &mut World, specs: Vec<FlowSpec>, messages: Vec<Message>, begin: Time) -> AppId {
+    pub fn start(
+        world: &mut World,
+        specs: Vec<FlowSpec>,
+        messages: Vec<Message>,
+        begin: Time,
+    ) -> AppId {
         let replay = Replay {
             done: vec![None; messages.len()],
             messages,
@@ -54,14 +59,21 @@ impl Replay {
     /// Opens every connection that the list uses: one without data would never finish.
     fn open(&mut self, me: AppId, world: &mut World) -> Result<(), SimError> {
         for (n, spec) in self.specs.drain(..).enumerate() {
-            let used = self.messages.iter().any(|message| message.connection as usize == n);
+            let used = self
+                .messages
+                .iter()
+                .any(|message| message.connection as usize == n);
             let spec = FlowSpec {
                 bytes: Some(0),
                 finish: false,
                 ..spec
             };
             self.connections.push(Connection {
-                flow: if used { Some(world.add_flow_of(me, spec)?) } else { None },
+                flow: if used {
+                    Some(world.add_flow_of(me, spec)?)
+                } else {
+                    None
+                },
                 waiting: VecDeque::new(),
             });
         }
@@ -70,7 +82,9 @@ impl Replay {
 
     /// How long each message took, from the list's time; `None` for those that have not come.
     pub fn took(&self) -> impl Iterator<Item = Option<Duration>> + '_ {
-        let took = |(message, done): (&Message, &Option<Time>)| Some(done.as_ref()?.since(self.begin + message.at));
+        let took = |(message, done): (&Message, &Option<Time>)| {
+            Some(done.as_ref()?.since(self.begin + message.at))
+        };
         self.messages.iter().zip(&self.done).map(took)
     }
 
@@ -94,7 +108,11 @@ impl App for Replay {
                 .for_each(|message| self.done[message] = Some(now));
             return None;
         }
-        while let Some(message) = self.messages.get(self.next).filter(|m| self.begin + m.at <= now) {
+        while let Some(message) = self
+            .messages
+            .get(self.next)
+            .filter(|m| self.begin + m.at <= now)
+        {
             let connection = self.connections.get_mut(message.connection as usize);
             let open = connection.and_then(|connection| Some((connection.flow?, connection)));
             let Some((flow, connection)) = open else {
@@ -112,6 +130,8 @@ impl App for Replay {
             connection.waiting.push_back(self.next);
             self.next += 1;
         }
-        self.messages.get(self.next).map(|message| self.begin + message.at)
+        self.messages
+            .get(self.next)
+            .map(|message| self.begin + message.at)
     }
 }

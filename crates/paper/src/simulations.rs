@@ -7,7 +7,11 @@ use ccplane_sim::SimError;
 pub(super) use ccplane_lab::jobs::{Job, kept as run};
 
 /// A simulation of an experiment that could not be built or went wrong: who ran, with which seed, and what repeats it.
-pub(super) fn broken(contender: &str, seed: u64, experiment: &str) -> impl Fn(SimError) -> Error + use<> {
+pub(super) fn broken(
+    contender: &str,
+    seed: u64,
+    experiment: &str,
+) -> impl Fn(SimError) -> Error + use<> {
     let (contender, repeat) = (
         contender.to_owned(),
         format!("ccplane paper {experiment} --datapath sim"),

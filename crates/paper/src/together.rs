@@ -39,7 +39,9 @@ pub(super) fn run(
     let begun = monotonic_ns();
     // An experiment that runs nowhere else is left out where only the simulator is asked for.
     let parts = parts.iter().filter_map(|name| by_name(name));
-    let asked: Vec<_> = parts.filter(|part| part.on.iter().any(|on| options.on(*on))).collect();
+    let asked: Vec<_> = parts
+        .filter(|part| part.on.iter().any(|on| options.on(*on)))
+        .collect();
     for (n, part) in asked.iter().enumerate() {
         let own = Options {
             quick: true,
@@ -49,7 +51,10 @@ pub(super) fn run(
         let step = Step::begin(progress, n, asked.len(), part.name);
         let outcome = part.run(&own, registry, &step)?;
         let mut own = outcome.figures;
-        unsound += own.remove(page::UNSOUND).and_then(|n| n.as_u64()).unwrap_or(0);
+        unsound += own
+            .remove(page::UNSOUND)
+            .and_then(|n| n.as_u64())
+            .unwrap_or(0);
         // The whole has one of its own.
         own.remove(provenance::MEMBER);
         if let Some(Value::Object(tried)) = own.remove(page::ATTEMPTS) {
@@ -59,14 +64,20 @@ pub(super) fn run(
                     .map(|(run, all)| (format!("{}/{run}", part.name), all)),
             );
         }
-        figures.extend(own.into_iter().map(|(figure, value)| (key(part.name, &figure), value)));
+        figures.extend(
+            own.into_iter()
+                .map(|(figure, value)| (key(part.name, &figure), value)),
+        );
         text += &format!("# {}: {}\n\n{}\n", part.name, part.title, outcome.text);
         body += &outcome.body;
     }
     let took = Wall::from_nanos(monotonic_ns() - begun);
     figures.insert(page::UNSOUND.into(), unsound.into());
     figures.insert(page::ATTEMPTS.into(), attempts.into());
-    text += &format!("{} s in all; {unsound} runs were not sound.\n", took.as_secs());
+    text += &format!(
+        "{} s in all; {unsound} runs were not sound.\n",
+        took.as_secs()
+    );
     let quick = Options {
         quick: true,
         ..options.clone()
@@ -87,7 +98,10 @@ mod tests {
     #[test]
     fn figures_of_several_parts_have_names_of_their_own() {
         assert_eq!(own("dx-senders", "util_10"), "util_10");
-        assert_eq!(of_part("bundler-sendbox-cc", "median_copa"), "sendbox_cc_median_copa");
+        assert_eq!(
+            of_part("bundler-sendbox-cc", "median_copa"),
+            "sendbox_cc_median_copa"
+        );
         assert_eq!(of_part("bundler-two", "queue_p95_ms"), "two_queue_p95_ms");
     }
 }

@@ -3,8 +3,8 @@
 use ccplane_units::Time;
 
 use crate::{
-    Backlog, Codel, DropTail, Drops, DualPi2, EcnStep, FqCodel, Packet, Policer, Prio, Qdisc, Rcp, Red, Sfq, Tbf,
-    Verdict,
+    Backlog, Codel, DropTail, Drops, DualPi2, EcnStep, FqCodel, Packet, Policer, Prio, Qdisc, Rcp,
+    Red, Sfq, Tbf, Verdict,
 };
 
 macro_rules! queues {

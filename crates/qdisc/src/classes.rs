@@ -92,7 +92,9 @@ impl ClassesSpec {
                     ClassSpec::MOST_WEIGHT
                 )));
             }
-            let queue = class.queue.build(rate, rtt, mtu, seed.wrapping_add(index))?;
+            let queue = class
+                .queue
+                .build(rate, rtt, mtu, seed.wrapping_add(index))?;
             let level = levels.partition_point(|&level| level < class.level);
             let members = &mut classes.levels[level].classes;
             classes.places.push((level, members.len()));
@@ -285,7 +287,9 @@ impl<P: Packet> Qdisc<P> for Classes<P> {
             return only.enqueue(now, packet, drops);
         }
         let (level, place) = self.places[self.class_of(&packet)];
-        self.levels[level].classes[place].queue.enqueue(now, packet, drops)
+        self.levels[level].classes[place]
+            .queue
+            .enqueue(now, packet, drops)
     }
 
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
@@ -308,7 +312,9 @@ impl<P: Packet> Qdisc<P> for Classes<P> {
         if let Some(only) = self.only() {
             return only.next_ready();
         }
-        self.all().filter_map(|class| class.queue.next_ready()).min()
+        self.all()
+            .filter_map(|class| class.queue.next_ready())
+            .min()
     }
 
     #[inline]

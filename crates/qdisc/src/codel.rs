@@ -182,7 +182,12 @@ impl<P: Packet> Controlled<P> {
     }
 
     /// Marks the packet and leaves it, or drops it.
-    fn mark_or_drop(&self, config: &CodelConfig, packet: &mut Option<P>, drops: &mut impl Drops<P>) -> bool {
+    fn mark_or_drop(
+        &self,
+        config: &CodelConfig,
+        packet: &mut Option<P>,
+        drops: &mut impl Drops<P>,
+    ) -> bool {
         if config.ecn && packet.as_mut().is_some_and(try_mark) {
             return true;
         }

@@ -82,7 +82,10 @@ impl Delay {
         match self.model {
             DelayModel::Fixed(delay) => delay,
             DelayModel::Jitter {
-                delay, spread, shape, ..
+                delay,
+                spread,
+                shape,
+                ..
             } => match shape {
                 Shape::Uniform => delay.saturating_sub(spread),
                 Shape::Normal => delay.saturating_sub(spread * CUT),
@@ -112,7 +115,10 @@ impl Delay {
         let (delay, spread, shape) = match self.model {
             DelayModel::Fixed(delay) => return delay,
             DelayModel::Jitter {
-                delay, spread, shape, ..
+                delay,
+                spread,
+                shape,
+                ..
             } => (delay, spread, shape),
         };
         match shape {
@@ -151,12 +157,24 @@ mod tests {
     #[test]
     fn a_shorter_delay_lets_nothing_overtake() {
         let mut delay = Delay::new(Duration::from_millis(10));
-        assert_eq!(delay.arrives(Time::from_micros(1_000)), Time::from_micros(11_000));
+        assert_eq!(
+            delay.arrives(Time::from_micros(1_000)),
+            Time::from_micros(11_000)
+        );
         delay.set(Duration::from_millis(2));
-        assert_eq!(delay.arrives(Time::from_micros(3_000)), Time::from_micros(11_000));
-        assert_eq!(delay.arrives(Time::from_micros(12_000)), Time::from_micros(14_000));
+        assert_eq!(
+            delay.arrives(Time::from_micros(3_000)),
+            Time::from_micros(11_000)
+        );
+        assert_eq!(
+            delay.arrives(Time::from_micros(12_000)),
+            Time::from_micros(14_000)
+        );
         delay.replan_after(Time::from_micros(5_000));
-        assert_eq!(delay.arrives(Time::from_micros(4_000)), Time::from_micros(6_000));
+        assert_eq!(
+            delay.arrives(Time::from_micros(4_000)),
+            Time::from_micros(6_000)
+        );
     }
 
     /// Arrivals of packets that depart 10 µs after each other, and what each of them took, in ms.
@@ -188,11 +206,17 @@ mod tests {
     #[test]
     fn jitter_has_the_mean_and_the_deviation_that_it_should() {
         // A uniform distribution of half width 2 has deviation 2/√3.
-        for (shape, expected, most) in [(Shape::Uniform, 2.0 / 3_f64.sqrt(), 12.0), (Shape::Normal, 2.0, 18.0)] {
+        for (shape, expected, most) in [
+            (Shape::Uniform, 2.0 / 3_f64.sqrt(), 12.0),
+            (Shape::Normal, 2.0, 18.0),
+        ] {
             let (_, took) = run(shape, true, 1);
             let (mean, deviation) = mean_and_deviation(&took);
             assert!((mean - 10.0).abs() < 0.03, "{shape:?}: {mean}");
-            assert!((deviation - expected).abs() < 0.02, "{shape:?}: {deviation}");
+            assert!(
+                (deviation - expected).abs() < 0.02,
+                "{shape:?}: {deviation}"
+            );
             assert!(took.iter().all(|&ms| ms <= most));
         }
     }

@@ -199,7 +199,12 @@ impl<P: Packet> DualPi2<P> {
     }
 
     /// A low-latency packet past its queue; `None` if it was dropped.
-    fn pass_low_latency(&mut self, wait: Duration, mut packet: P, drops: &mut impl Drops<P>) -> Option<P> {
+    fn pass_low_latency(
+        &mut self,
+        wait: Duration,
+        mut packet: P,
+        drops: &mut impl Drops<P>,
+    ) -> Option<P> {
         let coupled = self.coupled_probability();
         if coupled < ONE {
             let likelihood = self.native(wait).max(coupled);
@@ -236,7 +241,10 @@ impl<P: Packet> Qdisc<P> for DualPi2<P> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.update(now);
         // Room for the largest packet, so that large ones are not at a disadvantage (figure 3, line 2).
-        if !self.limit.admits(self.backlog(), self.mtu.max(packet.bytes())) {
+        if !self
+            .limit
+            .admits(self.backlog(), self.mtu.max(packet.bytes()))
+        {
             drops.dropped(packet, DropReason::Full);
             return Verdict::Dropped(DropReason::Full);
         }

@@ -93,14 +93,27 @@ impl FifoLink {
             mark = self.mark_above.is_below(waiting);
         }
         let departs = line.send(now, bytes);
-        let first = self.packets.push(Planned { departs, bytes, number });
+        let first = self.packets.push(Planned {
+            departs,
+            bytes,
+            number,
+        });
         self.inside += u64::from(bytes);
-        Ok(Admitted { departs, mark, first })
+        Ok(Admitted {
+            departs,
+            mark,
+            first,
+        })
     }
 
     /// The same on a line that is not of constant rate.
     #[inline(never)]
-    fn admit_elsewhere(&mut self, now: Time, bytes: u32, number: u32) -> Result<Admitted, DropReason> {
+    fn admit_elsewhere(
+        &mut self,
+        now: Time,
+        bytes: u32,
+        number: u32,
+    ) -> Result<Admitted, DropReason> {
         self.depart(now);
         let starts = self.line.next_start(now);
         let mut mark = false;
@@ -116,9 +129,17 @@ impl FifoLink {
         if let Some(all) = &mut self.starts {
             all.0.push_back(starts);
         }
-        let first = self.packets.push(Planned { departs, bytes, number });
+        let first = self.packets.push(Planned {
+            departs,
+            bytes,
+            number,
+        });
         self.inside += u64::from(bytes);
-        Ok(Admitted { departs, mark, first })
+        Ok(Admitted {
+            departs,
+            mark,
+            first,
+        })
     }
 
     /// When the oldest packet that has not been taken leaves or left, and its number.
@@ -179,7 +200,11 @@ impl FifoLink {
                 _ => self.line.send(starts, planned.bytes),
             };
             if let Some(all) = &mut self.starts {
-                all.0.push_back(if index == 0 && first_began { now } else { starts });
+                all.0.push_back(if index == 0 && first_began {
+                    now
+                } else {
+                    starts
+                });
             }
         }
     }
@@ -187,7 +212,8 @@ impl FifoLink {
     /// Departures of everything that has not left by the last call, in order.
     pub fn departures(&self) -> impl ExactSizeIterator<Item = Time> + '_ {
         let first = self.packets.departed;
-        (0..self.packets.inside()).map(move |index| self.packets.at(first.wrapping_add(index)).departs)
+        (0..self.packets.inside())
+            .map(move |index| self.packets.at(first.wrapping_add(index)).departs)
     }
 
     /// What has not left by the last call, the packet being sent included.
@@ -421,7 +447,10 @@ mod tests {
             let size = 40 + n * 17 % 1_461;
             bytes += u128::from(size);
             let departs = link.enqueue(Time::ZERO, size).expect("no limit");
-            assert_eq!(u128::from(departs.as_nanos()), bytes * 1_000_000_000 / 7_000_003);
+            assert_eq!(
+                u128::from(departs.as_nanos()),
+                bytes * 1_000_000_000 / 7_000_003
+            );
         }
     }
 
@@ -429,7 +458,9 @@ mod tests {
     fn a_queue_of_one_bdp_holds_160_packets_behind_the_one_being_sent() {
         // 96 Mbit/s and 20 ms: 240 000 bytes, 125 µs a packet.
         let mut link = FifoLink::new(&rate(12_000_000), Limit::Bytes(240_000), Time::ZERO);
-        let admitted = (0..1_000).filter(|_| link.enqueue(Time::ZERO, 1_500).is_ok()).count();
+        let admitted = (0..1_000)
+            .filter(|_| link.enqueue(Time::ZERO, 1_500).is_ok())
+            .count();
         assert_eq!(admitted, 161);
         assert_eq!(link.departures().last(), Some(Time::from_micros(161 * 125)));
         // One leaves, one may come.
@@ -454,14 +485,20 @@ mod tests {
             ]
         );
         link.set_line(Time::from_micros(1_500), &LineSpec::Unlimited);
-        assert!(link.departures().all(|departs| departs == Time::from_micros(1_500)));
+        assert!(
+            link.departures()
+                .all(|departs| departs == Time::from_micros(1_500))
+        );
     }
 
     #[test]
     fn an_unlimited_line_never_fills_its_queue() {
         let mut link = FifoLink::new(&LineSpec::Unlimited, Limit::Packets(1), Time::ZERO);
         for _ in 0..10 {
-            assert_eq!(link.enqueue(Time::from_micros(1), 1_500), Ok(Time::from_micros(1)));
+            assert_eq!(
+                link.enqueue(Time::from_micros(1), 1_500),
+                Ok(Time::from_micros(1))
+            );
         }
     }
 }

@@ -93,7 +93,10 @@ impl<P: Packet> FqCodel<P> {
             (backlog.bytes, backlog.packets)
         };
         // The first of the fattest, so that it is always the same one.
-        let fattest = (0..self.flows.len()).rev().max_by_key(size).unwrap_or(arriving);
+        let fattest = (0..self.flows.len())
+            .rev()
+            .max_by_key(size)
+            .unwrap_or(arriving);
         let queue = &mut self.flows[fattest].queue;
         let enough = queue.backlog.bytes / 2;
         let (mut packets, mut bytes) = (0, 0);

@@ -69,7 +69,9 @@ pub use loss::{LinkSeeds, Loss, LossModel, LossModelError};
 pub use piecewise::{Piecewise, PiecewiseError};
 pub use policer::Policer;
 pub use prio::{Buffer, Prio};
-pub use qdisc::{Backlog, DropReason, Drops, Ecn, Limit, MAX_CLASSES, Packet, Qdisc, Stamp, Verdict};
+pub use qdisc::{
+    Backlog, DropReason, Drops, Ecn, Limit, MAX_CLASSES, Packet, Qdisc, Stamp, Verdict,
+};
 pub use rcp::{Rcp, RcpConfig};
 pub use red::{Red, RedConfig};
 pub use sfq::{Sfq, SfqConfig};

@@ -66,7 +66,9 @@ impl Line {
                 trace: trace.clone(),
                 at: trace.start(now),
             })),
-            LineSpec::Piecewise(line) => State::Piecewise(Box::new(Progress::new(line.clone(), now))),
+            LineSpec::Piecewise(line) => {
+                State::Piecewise(Box::new(Progress::new(line.clone(), now)))
+            }
             LineSpec::Unlimited => State::Unlimited,
         })
     }
@@ -124,7 +126,9 @@ impl Line {
                 ns * u128::from(line.rate) + u128::from(line.remainder)
             }
             State::Constant(_) | State::Unlimited => 0,
-            State::Trace(replay) => u128::from(replay.trace.bytes_between(now, replay.at)) * u128::from(NANO),
+            State::Trace(replay) => {
+                u128::from(replay.trace.bytes_between(now, replay.at)) * u128::from(NANO)
+            }
             State::Piecewise(line) => line.work_after(now),
         }
     }

@@ -37,7 +37,9 @@ impl Longest {
             self.all = true;
         }
         if self.all {
-            (1..leaves).rev().for_each(|node| self.play(node, count, &key));
+            (1..leaves)
+                .rev()
+                .for_each(|node| self.play(node, count, &key));
         } else {
             for at in 0..self.changed.len() {
                 let mut node = (leaves + self.changed[at] as usize) / 2;

@@ -73,7 +73,10 @@ impl FromStr for LossModel {
 
 fn read(text: &str) -> Result<LossModel, String> {
     let Some(settings) = text.strip_prefix("gilbert") else {
-        return text.parse().map(LossModel::Bernoulli).map_err(|e| format!("{e}"));
+        return text
+            .parse()
+            .map(LossModel::Bernoulli)
+            .map_err(|e| format!("{e}"));
     };
     let (mut p, mut r) = (None, None);
     let (mut h, mut k) = (Probability::NEVER, Probability::ALWAYS);
@@ -253,7 +256,10 @@ mod tests {
         let lost = gilbert("gilbert:p=2%:r=8%:h=50%:k=99%", packets);
         let share = lost.iter().filter(|&&lost| lost).count() as f64 / packets as f64;
         let expected = (0.02 * 0.5 + 0.08 * 0.01) / 0.1;
-        assert!((share - expected).abs() < 0.03 * expected, "{share}, not {expected}");
+        assert!(
+            (share - expected).abs() < 0.03 * expected,
+            "{share}, not {expected}"
+        );
     }
 
     #[test]
@@ -268,8 +274,16 @@ mod tests {
 
     #[test]
     fn models_are_read_and_printed() {
-        for text in ["0%", "0.1%", "gilbert:p=1%:r=25%", "gilbert:p=1%:r=25%:h=10%:k=99.9%"] {
-            assert_eq!(text.parse::<LossModel>().expect("a model").to_string(), text);
+        for text in [
+            "0%",
+            "0.1%",
+            "gilbert:p=1%:r=25%",
+            "gilbert:p=1%:r=25%:h=10%:k=99.9%",
+        ] {
+            assert_eq!(
+                text.parse::<LossModel>().expect("a model").to_string(),
+                text
+            );
         }
         for (text, why) in [
             ("", "is not a model"),

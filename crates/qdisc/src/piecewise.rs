@@ -49,7 +49,9 @@ pub enum PiecewiseError {
         before: Duration,
     },
     /// The pieces do not fit into their period.
-    #[error("step {step} begins at {begins}, but the steps begin again at {period}; make the period longer")]
+    #[error(
+        "step {step} begins at {begins}, but the steps begin again at {period}; make the period longer"
+    )]
     PeriodTooShort {
         /// The last step.
         step: usize,
@@ -59,7 +61,9 @@ pub enum PiecewiseError {
         period: Duration,
     },
     /// Packets would wait for ever.
-    #[error("step {step}, which lasts for ever, has rate 0; end with a rate above 0, or repeat the steps")]
+    #[error(
+        "step {step}, which lasts for ever, has rate 0; end with a rate above 0, or repeat the steps"
+    )]
     NeverAgain {
         /// The last step.
         step: usize,
@@ -69,7 +73,10 @@ pub enum PiecewiseError {
 impl Piecewise {
     /// Each rate from its time on; the last one for ever or, with a `period`, until the steps begin again. A rate of
     /// zero is an outage: what is being sent stops where it is and goes on afterwards.
-    pub fn new(steps: &[(Duration, Rate)], period: Option<Duration>) -> Result<Piecewise, PiecewiseError> {
+    pub fn new(
+        steps: &[(Duration, Rate)],
+        period: Option<Duration>,
+    ) -> Result<Piecewise, PiecewiseError> {
         let piece = |&(begins, rate): &(Duration, Rate)| Piece {
             begins: begins.as_nanos(),
             rate: rate.bytes_per_sec().min(FASTEST),
@@ -93,11 +100,16 @@ impl Piecewise {
             && period <= last.0
         {
             let begins = last.0;
-            return Err(PiecewiseError::PeriodTooShort { step, begins, period });
+            return Err(PiecewiseError::PeriodTooShort {
+                step,
+                begins,
+                period,
+            });
         }
         let ends = pieces.iter().skip(1).map(|piece| piece.begins);
         let ends = ends.chain(period.map(Duration::as_nanos));
-        let work = |(piece, end): (&Piece, u64)| u128::from(end - piece.begins) * u128::from(piece.rate);
+        let work =
+            |(piece, end): (&Piece, u64)| u128::from(end - piece.begins) * u128::from(piece.rate);
         let period_work = pieces.iter().zip(ends).map(work).sum();
         let ever_again = match period {
             Some(_) => period_work > 0,
@@ -117,8 +129,15 @@ impl Piecewise {
     /// which a queue sized by it has to serve.
     pub fn mean_rate(&self) -> Rate {
         let rate = match self.period {
-            Some(period) => u64::try_from(self.period_work / u128::from(period)).unwrap_or(u64::MAX),
-            None => self.pieces.iter().map(|piece| piece.rate).max().unwrap_or(0),
+            Some(period) => {
+                u64::try_from(self.period_work / u128::from(period)).unwrap_or(u64::MAX)
+            }
+            None => self
+                .pieces
+                .iter()
+                .map(|piece| piece.rate)
+                .max()
+                .unwrap_or(0),
         };
         Rate::from_bytes_per_sec(rate)
     }
@@ -211,12 +230,16 @@ impl Progress {
 
     /// Moves on by as many whole periods as `left` fills with something left over, and says what they carry.
     fn whole_periods(&mut self, left: u128) -> u128 {
-        let Some(period) = self.line.period else { return 0 };
+        let Some(period) = self.line.period else {
+            return 0;
+        };
         let periods = (left - 1) / self.line.period_work;
         if periods == 0 {
             return 0;
         }
-        let ns = u64::try_from(periods).unwrap_or(u64::MAX).saturating_mul(period);
+        let ns = u64::try_from(periods)
+            .unwrap_or(u64::MAX)
+            .saturating_mul(period);
         self.until += Duration::from_nanos(ns);
         periods * self.line.period_work
     }
@@ -226,7 +249,10 @@ impl Progress {
         let since = at.since(self.origin).as_nanos();
         let into = self.line.period.map_or(since, |period| since % period);
         // The first piece begins at 0, so that there is one before every point.
-        let next = self.line.pieces.partition_point(|piece| piece.begins <= into);
+        let next = self
+            .line
+            .pieces
+            .partition_point(|piece| piece.begins <= into);
         let ends = self
             .line
             .pieces
@@ -253,7 +279,8 @@ mod tests {
     use crate::{FifoLink, Limit, LineSpec};
 
     fn steps(list: &[(u64, u64)]) -> Vec<(Duration, Rate)> {
-        let step = |&(ns, rate): &(u64, u64)| (Duration::from_nanos(ns), Rate::from_bytes_per_sec(rate));
+        let step =
+            |&(ns, rate): &(u64, u64)| (Duration::from_nanos(ns), Rate::from_bytes_per_sec(rate));
         list.iter().map(step).collect()
     }
 
@@ -263,10 +290,21 @@ mod tests {
         let list = steps(&[(0, 1_000_000), (1_000_000, 0)]);
         let line = Piecewise::new(&list, Some(Duration::from_millis(2))).expect("a good line");
         assert_eq!(line.mean_rate(), Rate::from_bytes_per_sec(500_000));
-        let mut link = FifoLink::new(&LineSpec::Piecewise(Arc::new(line)), Limit::Unlimited, Time::ZERO);
-        let mut send = |us, bytes| link.enqueue(Time::from_micros(us), bytes).map(Time::as_micros);
+        let mut link = FifoLink::new(
+            &LineSpec::Piecewise(Arc::new(line)),
+            Limit::Unlimited,
+            Time::ZERO,
+        );
+        let mut send = |us, bytes| {
+            link.enqueue(Time::from_micros(us), bytes)
+                .map(Time::as_micros)
+        };
         assert_eq!(send(0, 600), Ok(600));
-        assert_eq!(send(0, 400), Ok(1_000), "the last byte goes as the outage begins");
+        assert_eq!(
+            send(0, 400),
+            Ok(1_000),
+            "the last byte goes as the outage begins"
+        );
         assert_eq!(send(0, 1_500), Ok(2_000 + 2_000 + 500));
         assert_eq!(
             send(5_100, 10),
@@ -285,7 +323,10 @@ mod tests {
         };
         assert!(error(&[], None).contains("no step"));
         assert!(error(&[(1, 5)], None).contains("step 1 begins at 1ns"));
-        assert!(error(&[(0, 5), (7, 5), (7, 6)], None).contains("step 3 begins at 7ns, not after step 2"));
+        assert!(
+            error(&[(0, 5), (7, 5), (7, 6)], None)
+                .contains("step 3 begins at 7ns, not after step 2")
+        );
         assert!(error(&[(0, 5), (7, 5)], Some(7)).contains("begin again at 7ns"));
         assert!(error(&[(0, 5), (7, 0)], None).contains("step 2, which lasts for ever"));
         assert!(error(&[(0, 0)], Some(7)).contains("rate 0"));

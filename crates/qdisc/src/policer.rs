@@ -61,15 +61,24 @@ mod tests {
     #[test]
     fn what_is_over_the_rate_is_dropped_and_what_is_not_goes_at_once() {
         // A megabyte a second: one packet a millisecond, and three at once.
-        let mut policer = Policer::new(Rate::from_bytes_per_sec(1_000_000), Bytes::new(3_000), Limit::Unlimited);
+        let mut policer = Policer::new(
+            Rate::from_bytes_per_sec(1_000_000),
+            Bytes::new(3_000),
+            Limit::Unlimited,
+        );
         let mut passed = Vec::new();
         // Two packets each millisecond for ten of them.
         for half in 0..20 {
             let now = Time::from_micros(500 * half);
-            let verdict = policer.enqueue(now, Full, &mut |_, why| assert_eq!(why, DropReason::Policed));
+            let verdict = policer.enqueue(now, Full, &mut |_, why| {
+                assert_eq!(why, DropReason::Policed)
+            });
             if verdict == Verdict::Queued {
                 passed.push(half);
-                assert!(policer.dequeue(now, &mut |_: Full, _| {}).is_some(), "it does not wait");
+                assert!(
+                    policer.dequeue(now, &mut |_: Full, _| {}).is_some(),
+                    "it does not wait"
+                );
             }
         }
         // The burst and what came meanwhile: 3, and 9.5 in 9.5 ms.
@@ -88,7 +97,10 @@ mod tests {
         for verdict in &mut verdicts {
             *verdict = policer.enqueue(Time::ZERO, Full, &mut |_, _| {});
         }
-        assert_eq!(verdicts, [Verdict::Queued, Verdict::Dropped(DropReason::Full)]);
+        assert_eq!(
+            verdicts,
+            [Verdict::Queued, Verdict::Dropped(DropReason::Full)]
+        );
         assert_eq!(policer.backlog().packets, 1);
     }
 }

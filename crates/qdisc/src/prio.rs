@@ -91,7 +91,10 @@ impl<P: Packet> Qdisc<P> for Prio<P> {
     }
 
     fn dequeue(&mut self, _now: Time, _drops: &mut impl Drops<P>) -> Option<P> {
-        let band = self.bands.iter_mut().find(|band| !band.waiting.is_empty())?;
+        let band = self
+            .bands
+            .iter_mut()
+            .find(|band| !band.waiting.is_empty())?;
         let packet = band.waiting.pop_front()?;
         band.backlog.remove(packet.bytes());
         self.backlog.remove(packet.bytes());
@@ -142,8 +145,11 @@ mod tests {
     fn a_normal_packet_pushes_out_the_last_of_the_lowest() {
         let mut queue = Prio::new(4, Buffer::Shared(Limit::Bytes(3_000)));
         let mut dropped = Vec::new();
-        let mut enqueue =
-            |packet: Classed| queue.enqueue(Time::ZERO, packet, &mut |p: Classed, why| dropped.push((p.id, why)));
+        let mut enqueue = |packet: Classed| {
+            queue.enqueue(Time::ZERO, packet, &mut |p: Classed, why| {
+                dropped.push((p.id, why))
+            })
+        };
         for (id, class) in [(0, 1), (1, 2), (2, 2)] {
             assert_eq!(enqueue(packet(id, class)), Verdict::Queued);
         }
@@ -174,8 +180,19 @@ mod tests {
         );
         let full = DropReason::Full;
         let out = DropReason::PushedOut;
-        assert_eq!(dropped, [(3, full), (4, full), (2, out), (1, out), (0, out), (7, full)]);
-        let mut left = std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut |_, _| {})).map(|packet| packet.id);
+        assert_eq!(
+            dropped,
+            [
+                (3, full),
+                (4, full),
+                (2, out),
+                (1, out),
+                (0, out),
+                (7, full)
+            ]
+        );
+        let mut left = std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut |_, _| {}))
+            .map(|packet| packet.id);
         assert_eq!(left.by_ref().collect::<Vec<_>>(), [5, 6]);
     }
 
@@ -184,11 +201,17 @@ mod tests {
         let mut queue = Prio::new(2, Buffer::PerBand(Limit::Packets(2)));
         let mut full = 0;
         for id in 0..6 {
-            queue.enqueue(Time::ZERO, packet(id, (id % 3) as u8), &mut |_, _| full += 1);
+            queue.enqueue(Time::ZERO, packet(id, (id % 3) as u8), &mut |_, _| {
+                full += 1
+            });
         }
         // Band 2 does not exist; its packets are in band 1.
         assert_eq!(
-            (full, queue.band_backlog(0).packets, queue.band_backlog(1).packets),
+            (
+                full,
+                queue.band_backlog(0).packets,
+                queue.band_backlog(1).packets
+            ),
             (2, 2, 2)
         );
     }

@@ -157,7 +157,9 @@ impl Limit {
     pub fn describe(self, mtu: u32) -> String {
         let mtu = u64::from(mtu.max(1));
         match self {
-            Limit::Packets(packets) => format!("{packets} packets ({} bytes)", packets.saturating_mul(mtu)),
+            Limit::Packets(packets) => {
+                format!("{packets} packets ({} bytes)", packets.saturating_mul(mtu))
+            }
             Limit::Bytes(bytes) => format!("{bytes} bytes ({} packets of {mtu})", bytes / mtu),
             Limit::Unlimited => "no limit".into(),
         }

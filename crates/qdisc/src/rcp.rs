@@ -120,7 +120,10 @@ impl<P: Packet> Rcp<P> {
         let Some(mean) = self.rtt_sum.checked_div(u128::from(self.timed)) else {
             return;
         };
-        let (d, t) = (u128::from(self.rtt.as_nanos()), u128::from(self.interval.as_nanos()));
+        let (d, t) = (
+            u128::from(self.rtt.as_nanos()),
+            u128::from(self.interval.as_nanos()),
+        );
         let capacity = u128::from(self.capacity.bytes_per_sec().max(1));
         let d = if mean >= d {
             d + ((mean - d) * t / d)
@@ -135,7 +138,10 @@ impl<P: Packet> Rcp<P> {
     }
 
     fn change_rate(&mut self) {
-        let (d, t) = (i128::from(self.rtt.as_nanos()), i128::from(self.interval.as_nanos()));
+        let (d, t) = (
+            i128::from(self.rtt.as_nanos()),
+            i128::from(self.interval.as_nanos()),
+        );
         let capacity = i128::from(self.capacity.bytes_per_sec().max(1));
         let came = i128::from(self.came) * 1_000_000_000 / t;
         let drains = i128::from(self.queue.backlog().bytes) * 1_000_000_000 / d;
@@ -215,7 +221,11 @@ mod tests {
     /// So many flows of 40 ms RTT send at the rate that they were offered half a round trip ago. Returns the rate offered in the
     /// end, the average queue of the last quarter, and the average round-trip time.
     fn run(flows: u64) -> (u64, u64, Duration) {
-        let mut queue = Rcp::new(RcpConfig::DEFAULT, Rate::from_bytes_per_sec(CAPACITY), Limit::Unlimited);
+        let mut queue = Rcp::new(
+            RcpConfig::DEFAULT,
+            Rate::from_bytes_per_sec(CAPACITY),
+            Limit::Unlimited,
+        );
         let mut offers = std::collections::VecDeque::from(vec![CAPACITY / 20; 200]);
         let (mut owed, mut served, mut queued) = (0, 0, 0);
         let steps = 40_000;
@@ -242,7 +252,11 @@ mod tests {
                 queued += queue.backlog().bytes;
             }
         }
-        (queue.rate().bytes_per_sec(), queued / (steps / 4), queue.rtt())
+        (
+            queue.rate().bytes_per_sec(),
+            queued / (steps / 4),
+            queue.rtt(),
+        )
     }
 
     #[test]
@@ -250,17 +264,30 @@ mod tests {
         for flows in [2, 10, 50] {
             let (rate, queued, rtt) = run(flows);
             let share = CAPACITY / flows;
-            assert!(rate.abs_diff(share) < share / 50, "{flows} flows: {rate}, not {share}");
-            assert!(queued < CAPACITY / 1_000, "{queued} bytes, a millisecond or more");
+            assert!(
+                rate.abs_diff(share) < share / 50,
+                "{flows} flows: {rate}, not {share}"
+            );
+            assert!(
+                queued < CAPACITY / 1_000,
+                "{queued} bytes, a millisecond or more"
+            );
             // The average falls slowly where each flow has little of the line: the gain is the authors'.
             let most = if flows == 2 { 42 } else { 190 };
-            assert!((40..most).contains(&rtt.as_millis()), "{flows} flows: {rtt}");
+            assert!(
+                (40..most).contains(&rtt.as_millis()),
+                "{flows} flows: {rtt}"
+            );
         }
     }
 
     #[test]
     fn one_update_is_the_equation() {
-        let mut queue = Rcp::new(RcpConfig::DEFAULT, Rate::from_bytes_per_sec(CAPACITY), Limit::Unlimited);
+        let mut queue = Rcp::new(
+            RcpConfig::DEFAULT,
+            Rate::from_bytes_per_sec(CAPACITY),
+            Limit::Unlimited,
+        );
         for _ in 0..500 {
             queue.enqueue(
                 Time::ZERO,
@@ -285,10 +312,24 @@ mod tests {
     #[test]
     fn the_average_round_trip_rises_faster_than_it_falls() {
         // From 200 ms, with T = 10 ms and R/C = 1/20.
-        for (rtt_ms, expected_us) in [(400, 200_000 + 200_000 / 20), (40, 200_000 - 160_000 / 20 / 5 / 20)] {
-            let mut queue = Rcp::new(RcpConfig::DEFAULT, Rate::from_bytes_per_sec(CAPACITY), Limit::Unlimited);
+        for (rtt_ms, expected_us) in [
+            (400, 200_000 + 200_000 / 20),
+            (40, 200_000 - 160_000 / 20 / 5 / 20),
+        ] {
+            let mut queue = Rcp::new(
+                RcpConfig::DEFAULT,
+                Rate::from_bytes_per_sec(CAPACITY),
+                Limit::Unlimited,
+            );
             let rtt = Duration::from_millis(rtt_ms);
-            queue.enqueue(Time::ZERO, Stamped(Stamp { rtt, ..stamped(0).0 }), &mut |_, _| {});
+            queue.enqueue(
+                Time::ZERO,
+                Stamped(Stamp {
+                    rtt,
+                    ..stamped(0).0
+                }),
+                &mut |_, _| {},
+            );
             queue.update(Time::from_micros(10_000));
             assert!(
                 queue.rtt().as_micros().abs_diff(expected_us) <= 1,
@@ -300,7 +341,11 @@ mod tests {
 
     #[test]
     fn the_lowest_offer_on_the_way_stays() {
-        let mut queue = Rcp::new(RcpConfig::DEFAULT, Rate::from_bytes_per_sec(CAPACITY), Limit::Unlimited);
+        let mut queue = Rcp::new(
+            RcpConfig::DEFAULT,
+            Rate::from_bytes_per_sec(CAPACITY),
+            Limit::Unlimited,
+        );
         for rate in [1_000, u64::MAX] {
             queue.enqueue(Time::ZERO, stamped(rate), &mut |_, _| {});
         }

@@ -90,7 +90,9 @@ impl<P: Packet> Red<P> {
         let weight = u128::from(self.config.weight.parts());
         if let Some(since) = self.idle_since.take() {
             let idle = now.since(since).as_nanos();
-            let packets = idle.checked_div(self.config.packet_time.as_nanos()).unwrap_or(u64::MAX);
+            let packets = idle
+                .checked_div(self.config.packet_time.as_nanos())
+                .unwrap_or(u64::MAX);
             let kept = u128::from(power(ONE - self.config.weight.parts(), packets));
             self.average = (self.average * kept) >> 32;
         } else {
@@ -122,7 +124,8 @@ impl<P: Packet> Red<P> {
         self.count += 1;
         // p / (1 - count p), so that the packets between two signals are distributed uniformly (section 7), without
         // dividing.
-        let spread = u128::from(ONE).saturating_sub(u128::from(self.count.unsigned_abs()) * likelihood);
+        let spread =
+            u128::from(ONE).saturating_sub(u128::from(self.count.unsigned_abs()) * likelihood);
         let draw = u128::from(self.draws.next_u32());
         if draw * spread < likelihood << 32 {
             self.count = 0;
@@ -297,7 +300,9 @@ mod tests {
             let (mut marked, mut dropped) = (0, 0);
             for _ in 0..20_000 {
                 match red.enqueue(Time::ZERO, Plain(Ecn::Ect0), &mut |_, _| {}) {
-                    Verdict::Queued => marked += usize::from(red.waiting.back().is_some_and(|p| p.0 == Ecn::Ce)),
+                    Verdict::Queued => {
+                        marked += usize::from(red.waiting.back().is_some_and(|p| p.0 == Ecn::Ce))
+                    }
                     Verdict::Dropped(_) => dropped += 1,
                 }
                 if red.waiting.len() > length {
@@ -312,7 +317,10 @@ mod tests {
         let (_, half_way) = signalled(10, false);
         assert!((1_700..2_100).contains(&half_way), "{half_way}");
         let (marked, dropped) = signalled(10, true);
-        assert!((1_700..2_100).contains(&marked) && dropped == 0, "{marked} {dropped}");
+        assert!(
+            (1_700..2_100).contains(&marked) && dropped == 0,
+            "{marked} {dropped}"
+        );
         let (marked, dropped) = signalled(40, true);
         assert!(
             dropped > 0 && marked > 0,
@@ -322,7 +330,13 @@ mod tests {
 
     #[test]
     fn powers_are_those_of_floating_point() {
-        for (base, exponent) in [(0.998, 1), (0.998, 100), (0.5, 31), (0.999_9, 100_000), (0.9, 0)] {
+        for (base, exponent) in [
+            (0.998, 1),
+            (0.998, 100),
+            (0.5, 31),
+            (0.999_9, 100_000),
+            (0.9, 0),
+        ] {
             let expected = libm::pow(base, exponent as f64);
             let got = power((base * ONE as f64) as u64, exponent) as f64 / ONE as f64;
             assert!(

@@ -36,7 +36,10 @@ impl<'a> Setting<'a> {
     }
 
     /// The value, read by a function of its own.
-    pub(crate) fn read<T>(&self, read: impl FnOnce(&str) -> Result<T, String>) -> Result<T, String> {
+    pub(crate) fn read<T>(
+        &self,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, String> {
         let value = self
             .value
             .ok_or_else(|| format!("`{0}` has no value; write `{0}=…`", excerpt(self.name)))?;

@@ -170,7 +170,9 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
     fn enqueue(&mut self, _now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
         let bucket = self.buckets.of(packet.flow_hash());
         let slot = self.slot(bucket);
-        let Some(slot) = slot.filter(|&slot| self.slots[slot].waiting.len() < self.config.depth as usize) else {
+        let Some(slot) =
+            slot.filter(|&slot| self.slots[slot].waiting.len() < self.config.depth as usize)
+        else {
             drops.dropped(packet, DropReason::Full);
             return Verdict::Dropped(DropReason::Full);
         };

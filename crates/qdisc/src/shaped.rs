@@ -63,7 +63,9 @@ impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
         if self.sending.is_some() {
             return;
         }
-        let Some(ready) = self.queue.next_ready() else { return };
+        let Some(ready) = self.queue.next_ready() else {
+            return;
+        };
         let starts = self.line.next_start(at.max(ready));
         if starts > at {
             self.begins = Some(starts);
@@ -103,7 +105,10 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Shaped<P, Q> {
     }
 
     fn next_ready(&self) -> Option<Time> {
-        self.sending.as_ref().map(|(_, departs)| *departs).or(self.begins)
+        self.sending
+            .as_ref()
+            .map(|(_, departs)| *departs)
+            .or(self.begins)
     }
 
     fn backlog(&self) -> Backlog {

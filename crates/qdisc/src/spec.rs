@@ -6,8 +6,9 @@ use ccplane_units::{Bytes, Duration, Probability, Rate};
 
 use crate::prio::Buffer;
 use crate::{
-    AnyQdisc, Codel, CodelConfig, DropTail, DualPi2, DualPi2Config, EcnStep, FqCodel, FqCodelConfig, Limit, Packet,
-    Policer, Prio, Rcp, RcpConfig, Red, RedConfig, Sfq, SfqConfig, Tbf,
+    AnyQdisc, Codel, CodelConfig, DropTail, DualPi2, DualPi2Config, EcnStep, FqCodel,
+    FqCodelConfig, Limit, Packet, Policer, Prio, Rcp, RcpConfig, Red, RedConfig, Sfq, SfqConfig,
+    Tbf,
 };
 
 /// A queue before its link is known. Written as `name:setting:setting`, names as `tc` has them:
@@ -157,7 +158,9 @@ pub enum QueueSpecError {
         reason: String,
     },
     /// The bandwidth-delay product, or RCP, of a link without a rate.
-    #[error("the queue needs the link's rate, but the link has none; give it one, or a queue in packets or bytes")]
+    #[error(
+        "the queue needs the link's rate, but the link has none; give it one, or a queue in packets or bytes"
+    )]
     NoRate,
     /// Settings that cannot all be meant.
     #[error("{0}")]
@@ -182,7 +185,9 @@ fn hint(bdp: Option<Rate>) -> String {
         0 => "below 8bit/s".to_owned(),
         _ => format!("of {rate}"),
     };
-    format!(", at a mean rate {rate}; check the rate and the delay, make it larger, or give it in packets")
+    format!(
+        ", at a mean rate {rate}; check the rate and the delay, make it larger, or give it in packets"
+    )
 }
 
 impl QueueSpec {
@@ -211,12 +216,20 @@ impl QueueSpec {
                 };
                 AnyQdisc::Prio(Prio::new(bands, buffer))
             }
-            QueueSpec::Ecn { threshold, .. } => AnyQdisc::EcnStep(EcnStep::new(threshold.threshold(rate, rtt)?, limit)),
+            QueueSpec::Ecn { threshold, .. } => {
+                AnyQdisc::EcnStep(EcnStep::new(threshold.threshold(rate, rtt)?, limit))
+            }
             QueueSpec::Sfq { config, .. } => AnyQdisc::Sfq(Sfq::new(config, limit, mtu, seed)),
             QueueSpec::Codel { config, .. } => AnyQdisc::Codel(Codel::new(config, limit, mtu)),
-            QueueSpec::FqCodel { config, .. } => AnyQdisc::FqCodel(FqCodel::new(config, limit, mtu, seed)),
-            QueueSpec::Red(spec) => AnyQdisc::Red(Red::new(spec.config(limit, rate, rtt, mtu)?, seed)),
-            QueueSpec::DualPi2 { config, .. } => AnyQdisc::DualPi2(DualPi2::new(config, limit, mtu)),
+            QueueSpec::FqCodel { config, .. } => {
+                AnyQdisc::FqCodel(FqCodel::new(config, limit, mtu, seed))
+            }
+            QueueSpec::Red(spec) => {
+                AnyQdisc::Red(Red::new(spec.config(limit, rate, rtt, mtu)?, seed))
+            }
+            QueueSpec::DualPi2 { config, .. } => {
+                AnyQdisc::DualPi2(DualPi2::new(config, limit, mtu))
+            }
             QueueSpec::Tbf { rate, burst, .. } | QueueSpec::Policer { rate, burst, .. } => {
                 if burst.get() < u64::from(mtu) {
                     return Err(QueueSpecError::Contradiction(format!(
@@ -224,7 +237,9 @@ impl QueueSpec {
                     )));
                 }
                 match self {
-                    QueueSpec::Tbf { .. } => AnyQdisc::Tbf(Tbf::new(DropTail::new(limit), rate, burst)),
+                    QueueSpec::Tbf { .. } => {
+                        AnyQdisc::Tbf(Tbf::new(DropTail::new(limit), rate, burst))
+                    }
                     _ => AnyQdisc::Policer(Policer::new(rate, burst, limit)),
                 }
             }
@@ -235,7 +250,12 @@ impl QueueSpec {
     }
 
     /// What a [`FifoLink`](crate::FifoLink) needs to be this queue; `None` if it cannot be.
-    pub fn fifo_limit(&self, rate: Option<Rate>, rtt: Duration, mtu: u32) -> Result<Option<FifoLimit>, QueueSpecError> {
+    pub fn fifo_limit(
+        &self,
+        rate: Option<Rate>,
+        rtt: Duration,
+        mtu: u32,
+    ) -> Result<Option<FifoLimit>, QueueSpecError> {
         let mark_above = match *self {
             QueueSpec::DropTail(_) => Limit::Unlimited,
             QueueSpec::Ecn { threshold, .. } => threshold.threshold(rate, rtt)?,
@@ -247,10 +267,19 @@ impl QueueSpec {
 
     /// The limit of this queue on a link of `rate` with packets of at most `mtu` bytes, for a path whose round trip
     /// takes `rtt` when nothing waits.
-    pub fn limit(&self, rate: Option<Rate>, rtt: Duration, mtu: u32) -> Result<Limit, QueueSpecError> {
+    pub fn limit(
+        &self,
+        rate: Option<Rate>,
+        rtt: Duration,
+        mtu: u32,
+    ) -> Result<Limit, QueueSpecError> {
         let size = match *self {
-            QueueSpec::DropTail(limit) | QueueSpec::Prio { limit, .. } | QueueSpec::Ecn { limit, .. } => limit,
-            QueueSpec::Sfq { limit, .. } | QueueSpec::Codel { limit, .. } | QueueSpec::FqCodel { limit, .. } => limit,
+            QueueSpec::DropTail(limit)
+            | QueueSpec::Prio { limit, .. }
+            | QueueSpec::Ecn { limit, .. } => limit,
+            QueueSpec::Sfq { limit, .. }
+            | QueueSpec::Codel { limit, .. }
+            | QueueSpec::FqCodel { limit, .. } => limit,
             QueueSpec::DualPi2 { limit, .. } | QueueSpec::Tbf { limit, .. } => limit,
             QueueSpec::Policer { limit, .. } | QueueSpec::Rcp { limit, .. } => limit,
             QueueSpec::Red(spec) => spec.limit,
@@ -260,8 +289,17 @@ impl QueueSpec {
 }
 
 impl RedSpec {
-    fn config(&self, limit: Limit, rate: Option<Rate>, rtt: Duration, mtu: u32) -> Result<RedConfig, QueueSpecError> {
-        let (min, max, in_bytes) = match (self.min.threshold(rate, rtt)?, self.max.threshold(rate, rtt)?) {
+    fn config(
+        &self,
+        limit: Limit,
+        rate: Option<Rate>,
+        rtt: Duration,
+        mtu: u32,
+    ) -> Result<RedConfig, QueueSpecError> {
+        let (min, max, in_bytes) = match (
+            self.min.threshold(rate, rtt)?,
+            self.max.threshold(rate, rtt)?,
+        ) {
             (Limit::Packets(min), Limit::Packets(max)) => (min, max, false),
             (Limit::Bytes(min), Limit::Bytes(max)) => (min, max, true),
             _ => {

@@ -118,10 +118,17 @@ mod tests {
         for _ in 0..5 {
             bucket.enqueue(Time::from_micros(10), Sized(1_000), &mut |_, _| {});
         }
-        let at: Vec<_> = drain(&mut bucket).iter().map(|(at, _)| at / 1_000).collect();
+        let at: Vec<_> = drain(&mut bucket)
+            .iter()
+            .map(|(at, _)| at / 1_000)
+            .collect();
         // Three at once (whose times say only that they may go), and one a millisecond from then on.
         assert!(at[..3].iter().all(|&us| us <= 10));
-        assert_eq!(at[3..], [1_000, 2_000], "the bucket was full at 0, and stays full");
+        assert_eq!(
+            at[3..],
+            [1_000, 2_000],
+            "the bucket was full at 0, and stays full"
+        );
     }
 
     #[test]

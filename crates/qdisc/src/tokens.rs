@@ -50,7 +50,9 @@ impl Tokens {
 
     /// When there are as many, unless others take some before.
     pub fn ready(&self, bytes: u32) -> Time {
-        let missing = cost(bytes).saturating_sub(self.level).div_ceil(u128::from(self.rate));
+        let missing = cost(bytes)
+            .saturating_sub(self.level)
+            .div_ceil(u128::from(self.rate));
         self.filled + Duration::from_nanos(u64::try_from(missing).unwrap_or(u64::MAX))
     }
 

@@ -32,7 +32,9 @@ pub enum TraceError {
         text: String,
     },
     /// Time runs backwards.
-    #[error("line {line}: {time} ms comes after {before} ms; the times of a trace must not decrease (sort the file)")]
+    #[error(
+        "line {line}: {time} ms comes after {before} ms; the times of a trace must not decrease (sort the file)"
+    )]
     Decreasing {
         /// Counted from 1.
         line: usize,
@@ -42,10 +44,14 @@ pub enum TraceError {
         before: u64,
     },
     /// There is no line with a time.
-    #[error("the trace is empty; it needs at least one line with the time of a delivery opportunity in milliseconds")]
+    #[error(
+        "the trace is empty; it needs at least one line with the time of a delivery opportunity in milliseconds"
+    )]
     Empty,
     /// Every opportunity is at 0 ms.
-    #[error("the trace lasts 0 ms: every opportunity is at time 0; its last time is its period and must be above 0")]
+    #[error(
+        "the trace lasts 0 ms: every opportunity is at time 0; its last time is its period and must be above 0"
+    )]
     ZeroLength,
 }
 
@@ -107,7 +113,11 @@ impl Trace {
 
     /// The first opportunity at or after both `cursor` and `now` with something left.
     pub(crate) fn seek(&self, cursor: Cursor, now: Time) -> Cursor {
-        let cursor = if cursor.left == 0 { self.step(cursor) } else { cursor };
+        let cursor = if cursor.left == 0 {
+            self.step(cursor)
+        } else {
+            cursor
+        };
         if cursor.time >= now {
             cursor
         } else {
@@ -134,9 +144,13 @@ impl Trace {
         }
         let origin = cursor.cycle.min(now.as_nanos());
         let back = (cursor.cycle - origin).div_ceil(self.period());
-        let first = self.first_from(cursor.cycle.saturating_sub(back * self.period()), now.as_nanos() + 1);
+        let first = self.first_from(
+            cursor.cycle.saturating_sub(back * self.period()),
+            now.as_nanos() + 1,
+        );
         let cycles = (cursor.cycle - first.cycle) / self.period();
-        let opportunities = cycles * self.times.len() as u64 + cursor.index as u64 + 1 - first.index as u64;
+        let opportunities =
+            cycles * self.times.len() as u64 + cursor.index as u64 + 1 - first.index as u64;
         opportunities * u64::from(OPPORTUNITY_BYTES) - u64::from(cursor.left)
     }
 
@@ -159,7 +173,11 @@ impl Trace {
     }
 
     fn at(&self, cycle: u64, index: usize) -> Cursor {
-        let into = self.times.get(index).copied().unwrap_or_else(|| self.period());
+        let into = self
+            .times
+            .get(index)
+            .copied()
+            .unwrap_or_else(|| self.period());
         Cursor {
             time: Time::from_nanos(cycle.saturating_add(into)),
             cycle,
@@ -201,7 +219,9 @@ mod tests {
         let line = LineSpec::Trace(Arc::new(trace(text)));
         let mut link = FifoLink::new(&line, Limit::Unlimited, Time::ZERO);
         let enqueue = |(ms, bytes): &(u64, u32)| {
-            let departs = link.enqueue(Time::from_micros(ms * 1_000), *bytes).expect("no limit");
+            let departs = link
+                .enqueue(Time::from_micros(ms * 1_000), *bytes)
+                .expect("no limit");
             departs.as_micros() / 1_000
         };
         arrivals.iter().map(enqueue).collect()
@@ -221,13 +241,19 @@ mod tests {
         );
         assert_eq!(departures(text, &[(0, 4_000)]), [5]);
         // At 4 ms the opportunity of 2 ms has passed.
-        assert_eq!(departures(text, &[(4, 100), (6, 100), (6, 1_450)]), [5, 9, 11]);
+        assert_eq!(
+            departures(text, &[(4, 100), (6, 100), (6, 1_450)]),
+            [5, 9, 11]
+        );
     }
 
     #[test]
     fn the_trace_begins_again_after_its_last_time() {
         assert_eq!(
-            departures("3\n10\n", &[(0, 4_500), (11, 10), (25, 10), (10_000_000, 10)]),
+            departures(
+                "3\n10\n",
+                &[(0, 4_500), (11, 10), (25, 10), (10_000_000, 10)]
+            ),
             [13, 20, 30, 10_000_000]
         );
         // An opportunity at 0 belongs to every period, the first included.
@@ -241,8 +267,14 @@ mod tests {
     fn a_trace_has_a_mean_rate() {
         // A packet every millisecond.
         let text: String = (1..=1_000).map(|ms| format!("{ms}\n")).collect();
-        assert_eq!(trace(&text).mean_rate(), Rate::from_bits_per_sec(12_000_000));
-        assert_eq!(trace("1\r\n1\r\n").mean_rate(), Rate::from_bits_per_sec(24_000_000));
+        assert_eq!(
+            trace(&text).mean_rate(),
+            Rate::from_bits_per_sec(12_000_000)
+        );
+        assert_eq!(
+            trace("1\r\n1\r\n").mean_rate(),
+            Rate::from_bits_per_sec(24_000_000)
+        );
     }
 
     #[test]

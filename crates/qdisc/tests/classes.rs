@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Full, Op, ops};
-use ccplane_qdisc::{Backlog, ClassSpec, Classes, ClassesSpec, DropReason, Ecn, Qdisc, QueueSpecError, Verdict};
+use ccplane_qdisc::{
+    Backlog, ClassSpec, Classes, ClassesSpec, DropReason, Ecn, Qdisc, QueueSpecError, Verdict,
+};
 use ccplane_units::{Duration, Rate, Time};
 use proptest::prelude::*;
 
@@ -39,7 +41,11 @@ const MIXES: &[&[(u8, u32, &str)]] = &[
         (0, 3, "droptail:9kB"),
         (0, 1_000_000, "sfq:limit=9p"),
     ],
-    &[(2, 1, "droptail:4p"), (0, 1, "droptail:4p"), (1, 1, "droptail:4p")],
+    &[
+        (2, 1, "droptail:4p"),
+        (0, 1, "droptail:4p"),
+        (1, 1, "droptail:4p"),
+    ],
     &[
         (0, 2, "codel:target=1ms:interval=2ms"),
         (0, 1, "codel:target=1us:interval=1us"),
@@ -227,7 +233,9 @@ fn saturated(queue: &mut Classes<Full>, classes: u8, packets: u32) -> Vec<u64> {
                 queue.enqueue(Time::ZERO, of_class(id, class, 1_000), &mut |_, _| {});
             }
         }
-        let packet = queue.dequeue(Time::ZERO, &mut |_, _| {}).expect("three of each wait");
+        let packet = queue
+            .dequeue(Time::ZERO, &mut |_, _| {})
+            .expect("three of each wait");
         sent[usize::from(packet.class)] += 1_000;
     }
     sent
@@ -237,7 +245,11 @@ fn saturated(queue: &mut Classes<Full>, classes: u8, packets: u32) -> Vec<u64> {
 fn a_level_alone_is_strict_and_the_order_of_classes_is_not_that_of_levels() {
     let mut queue = build(&[(5, 1, "droptail:inf"), (1, 1, "droptail:inf")]);
     for id in 0..8 {
-        queue.enqueue(Time::ZERO, of_class(id, (id % 2) as u8, 1_000), &mut |_, _| {});
+        queue.enqueue(
+            Time::ZERO,
+            of_class(id, (id % 2) as u8, 1_000),
+            &mut |_, _| {},
+        );
     }
     let order: Vec<u8> = std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut |_, _| {}))
         .map(|packet| packet.class)
@@ -248,7 +260,11 @@ fn a_level_alone_is_strict_and_the_order_of_classes_is_not_that_of_levels() {
 
 #[test]
 fn the_lowest_of_three_levels_gets_the_guard_s_part_of_its_part() {
-    let mut queue = build(&[(0, 1, "droptail:inf"), (1, 1, "droptail:inf"), (2, 1, "droptail:inf")]);
+    let mut queue = build(&[
+        (0, 1, "droptail:inf"),
+        (1, 1, "droptail:inf"),
+        (2, 1, "droptail:inf"),
+    ]);
     let sent = saturated(&mut queue, 3, 40_000);
     assert_eq!(sent, [38_000_000, 1_900_000, 100_000]);
 }
@@ -265,7 +281,10 @@ fn time_alone_on_the_line_is_neither_owed_nor_saved_up() {
     for alone in [1, 0] {
         fill(&mut queue, alone);
         let sent = saturated(&mut queue, 2, 1_000);
-        assert!((49_000..=51_000).contains(&sent[1]), "after {alone} alone: {sent:?}");
+        assert!(
+            (49_000..=51_000).contains(&sent[1]),
+            "after {alone} alone: {sent:?}"
+        );
         while queue.dequeue(Time::ZERO, &mut |_, _| {}).is_some() {}
     }
 }
@@ -290,7 +309,11 @@ fn what_is_left_of_a_turn_goes_with_the_last_packet() {
     queue.enqueue(Time::ZERO, of_class(0, 0, 500), &mut |_, _| {});
     assert!(queue.dequeue(Time::ZERO, &mut |_, _| {}).is_some());
     for id in 0..12 {
-        queue.enqueue(Time::ZERO, of_class(id, (id % 2) as u8, 500), &mut |_, _| {});
+        queue.enqueue(
+            Time::ZERO,
+            of_class(id, (id % 2) as u8, 500),
+            &mut |_, _| {},
+        );
     }
     let order: Vec<u8> = std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut |_, _| {}))
         .map(|packet| packet.class)
@@ -310,7 +333,9 @@ fn what_was_overdrawn_is_paid_by_a_class_that_is_empty_in_between() {
                 queue.enqueue(Time::ZERO, of_class(id, class, 1_500), &mut |_, _| {});
             }
         }
-        let packet = queue.dequeue(Time::ZERO, &mut |_, _| {}).expect("both have some");
+        let packet = queue
+            .dequeue(Time::ZERO, &mut |_, _| {})
+            .expect("both have some");
         sent[usize::from(packet.class)] += 1;
     }
     assert!((990..=1_010).contains(&sent[1]), "{sent:?}");
@@ -319,9 +344,17 @@ fn what_was_overdrawn_is_paid_by_a_class_that_is_empty_in_between() {
 #[test]
 fn a_class_that_drops_all_it_has_leaves_its_turn_to_the_next() {
     let overloaded = "dualpi2:target=1us:tupdate=1ms:alpha=1000:beta=1000";
-    let mut queue = build(&[(0, 1, overloaded), (0, 1, overloaded), (1, 1, "droptail:inf")]);
+    let mut queue = build(&[
+        (0, 1, overloaded),
+        (0, 1, overloaded),
+        (1, 1, "droptail:inf"),
+    ]);
     for id in 0..30 {
-        queue.enqueue(Time::ZERO, of_class(id, (id % 3) as u8, 1_000), &mut |_, _| {});
+        queue.enqueue(
+            Time::ZERO,
+            of_class(id, (id % 3) as u8, 1_000),
+            &mut |_, _| {},
+        );
     }
     // After a second every packet of those two is to be dropped, but for the first of each, which only begins to count.
     let now = Time::from_micros(1_000_000);
@@ -336,7 +369,10 @@ fn a_class_that_drops_all_it_has_leaves_its_turn_to_the_next() {
 
 #[test]
 fn a_level_that_waits_for_tokens_leaves_the_line_to_those_below() {
-    let mut queue = build(&[(0, 1, "tbf:rate=8mbit:burst=1500B:limit=10p"), (1, 1, "droptail:inf")]);
+    let mut queue = build(&[
+        (0, 1, "tbf:rate=8mbit:burst=1500B:limit=10p"),
+        (1, 1, "droptail:inf"),
+    ]);
     for id in 0..3 {
         queue.enqueue(Time::ZERO, of_class(id, 0, 1_500), &mut |_, _| {});
         queue.enqueue(Time::ZERO, of_class(id, 1, 1_500), &mut |_, _| {});
@@ -347,7 +383,10 @@ fn a_level_that_waits_for_tokens_leaves_the_line_to_those_below() {
             .map(|packet| packet.class)
     };
     // 1.5 ms a packet of the upper one.
-    assert_eq!([0, 0, 10, 1_500].map(&mut ask), [Some(0), Some(1), Some(1), Some(0)]);
+    assert_eq!(
+        [0, 0, 10, 1_500].map(&mut ask),
+        [Some(0), Some(1), Some(1), Some(0)]
+    );
     assert_eq!([1_510, 1_520].map(&mut ask), [Some(1), None]);
     assert_eq!(queue.next_ready(), Some(Time::from_micros(3_000)));
     let last = queue.dequeue(Time::from_micros(3_000), &mut |_, _| {});
@@ -370,10 +409,13 @@ fn classes_beyond_the_last_are_in_the_last() {
 
 #[test]
 fn classes_that_cannot_be_are_refused() {
-    let error = |classes: &[(u8, u32, &str)]| try_build(classes).expect_err("impossible").to_string();
+    let error =
+        |classes: &[(u8, u32, &str)]| try_build(classes).expect_err("impossible").to_string();
     assert!(error(&[]).contains("at least one"));
     assert!(error(&[(0, 1, "droptail:1p"); 257]).contains("257 classes"));
-    assert!(error(&[(0, 1, "droptail:1p"), (0, 0, "droptail:1p")]).contains("class 1 has the weight 0"));
+    assert!(
+        error(&[(0, 1, "droptail:1p"), (0, 0, "droptail:1p")]).contains("class 1 has the weight 0")
+    );
     assert!(error(&[(0, 1_000_001, "droptail:1p")]).contains("from 1 to 1000000"));
     assert!(error(&[(0, 1, "droptail:100B")]).contains("less than one packet"));
     assert!(try_build(&[(0, 1, "droptail:1p"); 256]).is_ok());

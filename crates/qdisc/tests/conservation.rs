@@ -38,7 +38,8 @@ const QUEUES: &[&str] = &[
 fn build(text: &str) -> AnyQdisc<Full> {
     let spec: QueueSpec = text.parse().expect(text);
     let rate = Rate::from_bits_per_sec(10_000_000);
-    spec.build(Some(rate), Duration::from_millis(20), 1_500, 7).expect(text)
+    spec.build(Some(rate), Duration::from_millis(20), 1_500, 7)
+        .expect(text)
 }
 
 /// Packets inside by id, checked against everything that the queue says and does.
@@ -52,7 +53,10 @@ struct Ledger {
 impl Ledger {
     /// Takes out a packet that left or was dropped. It is the one that came, but for a mark and a stamp.
     fn remove(&mut self, packet: &Full) {
-        let came = self.inside.remove(&packet.id).expect("came, and went only once");
+        let came = self
+            .inside
+            .remove(&packet.id)
+            .expect("came, and went only once");
         let allowed = Full {
             ecn: came.ecn,
             stamp: came.stamp,
@@ -64,14 +68,22 @@ impl Ledger {
     }
 
     fn check(&self, queue: &AnyQdisc<Full>, text: &str) {
-        let bytes: u64 = self.inside.values().map(|packet| u64::from(packet.bytes)).sum();
+        let bytes: u64 = self
+            .inside
+            .values()
+            .map(|packet| u64::from(packet.bytes))
+            .sum();
         let backlog = queue.backlog();
         assert_eq!(
             (backlog.packets, backlog.bytes),
             (self.inside.len() as u64, bytes),
             "{text}"
         );
-        assert_eq!(queue.next_ready().is_some(), !self.inside.is_empty(), "{text}");
+        assert_eq!(
+            queue.next_ready().is_some(),
+            !self.inside.is_empty(),
+            "{text}"
+        );
     }
 }
 
@@ -95,7 +107,8 @@ fn run(text: &str, ops: &[Op]) -> Ledger {
                 assert!(
                     dropped
                         .iter()
-                        .all(|(dropped, reason)| dropped.id == packet.id || *reason == DropReason::PushedOut)
+                        .all(|(dropped, reason)| dropped.id == packet.id
+                            || *reason == DropReason::PushedOut)
                 );
             }
             Op::Ask(gap) => {
@@ -122,7 +135,9 @@ fn run(text: &str, ops: &[Op]) -> Ledger {
     }
     // Whoever goes on asking gets everything.
     for _ in 0..ledger.inside.len() {
-        let Some(ready) = queue.next_ready() else { break };
+        let Some(ready) = queue.next_ready() else {
+            break;
+        };
         now = now.max(ready);
         let mut dropped = Vec::new();
         if let Some(packet) = queue.dequeue(now, &mut |packet: Full, _| dropped.push(packet)) {

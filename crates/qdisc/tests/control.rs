@@ -116,7 +116,11 @@ fn run(text: &str, seconds: u64, mut flows: Vec<Flow>) -> Outcome {
                 enqueue(&mut link, now, packet, &mut drops);
             }
         }
-        news.extend(dropped.iter().map(|packet| (now + RTT, packet.flow as usize, true)));
+        news.extend(
+            dropped
+                .iter()
+                .map(|packet| (now + RTT, packet.flow as usize, true)),
+        );
         now += Duration::from_micros(125);
     }
     let counted = end.since(warm).as_secs_f64();
@@ -124,7 +128,12 @@ fn run(text: &str, seconds: u64, mut flows: Vec<Flow>) -> Outcome {
     outcome
 }
 
-fn enqueue(link: &mut Shaped<Full, AnyQdisc<Full>>, now: Time, packet: Full, drops: &mut impl Drops<Full>) {
+fn enqueue(
+    link: &mut Shaped<Full, AnyQdisc<Full>>,
+    now: Time,
+    packet: Full,
+    drops: &mut impl Drops<Full>,
+) {
     link.enqueue(now, packet, drops);
 }
 
@@ -146,11 +155,18 @@ fn renos(count: usize, ecn: Ecn) -> Vec<Flow> {
 fn codel_holds_the_queue_near_its_target() {
     // Drop-tail with two BDP of buffer stands at many times that.
     let tail = run("droptail:2bdp", 60, renos(4, Ecn::NotEct));
-    assert!(tail.sojourn[0].mean_ms() > 40.0, "{}", tail.sojourn[0].mean_ms());
+    assert!(
+        tail.sojourn[0].mean_ms() > 40.0,
+        "{}",
+        tail.sojourn[0].mean_ms()
+    );
     for text in ["codel", "codel:ecn"] {
         let codel = run(text, 60, renos(4, Ecn::Ect0));
         let wait = codel.sojourn[0].mean_ms();
-        assert!((2.0..10.0).contains(&wait), "{text}: {wait} ms, the target is 5");
+        assert!(
+            (2.0..10.0).contains(&wait),
+            "{text}: {wait} ms, the target is 5"
+        );
         assert!(codel.utilisation > 0.9, "{text}: {}", codel.utilisation);
     }
 }
@@ -163,7 +179,10 @@ fn fq_codel_protects_flows_from_one_that_hardly_answers() {
         let outcome = run(text, 60, flows);
         outcome.sent[3] as f64 / outcome.sent.iter().sum::<u64>() as f64
     };
-    assert!(share("droptail:1bdp") > 0.6, "alone with them, it takes most");
+    assert!(
+        share("droptail:1bdp") > 0.6,
+        "alone with them, it takes most"
+    );
     // A quarter, and what the others leave while they recover from CoDel's drops.
     let fair = share("fq_codel");
     assert!((0.25..0.37).contains(&fair), "{fair}");
@@ -199,7 +218,10 @@ fn dualpi2_gives_both_kinds_of_flows_alike_rates_and_l4s_no_queue() {
     let classic: u64 = outcome.sent[..4].iter().sum();
     let l4s: u64 = outcome.sent[4..].iter().sum();
     let ratio = l4s as f64 / classic as f64;
-    assert!((0.5..2.0).contains(&ratio), "L4S gets {ratio} times what classic gets");
+    assert!(
+        (0.5..2.0).contains(&ratio),
+        "L4S gets {ratio} times what classic gets"
+    );
     let [classic, l4s] = &outcome.sojourn;
     assert!(l4s.mean_ms() < 1.5, "L4S waits {} ms", l4s.mean_ms());
     assert!(

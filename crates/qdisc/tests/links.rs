@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ccplane_qdisc::{
-    Drops, Ecn, EcnStep, FifoLink, Limit, LineSpec, LossModel, Packet, Piecewise, Qdisc, QueueSpec, Shaped, Trace,
-    Verdict,
+    Drops, Ecn, EcnStep, FifoLink, Limit, LineSpec, LossModel, Packet, Piecewise, Qdisc, QueueSpec,
+    Shaped, Trace, Verdict,
 };
 use ccplane_units::{Duration, Rate, Time};
 use proptest::prelude::*;
@@ -79,7 +79,10 @@ fn piecewise() -> impl Strategy<Value = LineSpec> {
             steps.push((Duration::from_nanos(at), Rate::from_bytes_per_sec(rate)));
             at += length;
         }
-        steps.push((Duration::from_nanos(at), Rate::from_bytes_per_sec(1_000_000)));
+        steps.push((
+            Duration::from_nanos(at),
+            Rate::from_bytes_per_sec(1_000_000),
+        ));
         let period = repeat.then_some(Duration::from_nanos(at + 1_000_000));
         LineSpec::Piecewise(Arc::new(
             Piecewise::new(&steps, period).expect("sorted, and the last one above zero"),
@@ -113,7 +116,12 @@ fn run_fifo(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) ->
                 now += Duration::from_nanos(*gap);
                 match link.admit(now, *bytes, arrived as u32) {
                     Ok(admitted) => {
-                        assert!(outcome.departures.insert(arrived, admitted.departs).is_none());
+                        assert!(
+                            outcome
+                                .departures
+                                .insert(arrived, admitted.departs)
+                                .is_none()
+                        );
                         if admitted.mark {
                             outcome.marked.push(arrived);
                         }
@@ -132,7 +140,11 @@ fn run_fifo(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) ->
                 }
             }
         }
-        let inside = outcome.departures.values().filter(|&&departs| departs > now).count();
+        let inside = outcome
+            .departures
+            .values()
+            .filter(|&&departs| departs > now)
+            .count();
         link.advance(now);
         assert_eq!(link.backlog().packets as usize, inside);
     }

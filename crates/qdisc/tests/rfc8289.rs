@@ -197,7 +197,8 @@ fn with_the_interval_below_the_target_a_queue_of_60_ms_stands() {
 }
 
 #[test]
-fn with_the_interval_below_the_target_a_queue_of_150_ms_loses_a_packet_after_5_ms_and_then_ever_more() {
+fn with_the_interval_below_the_target_a_queue_of_150_ms_loses_a_packet_after_5_ms_and_then_ever_more()
+ {
     let drops = drops_of_a_standing_queue(150, 1_000);
     // The first wait of 150 ms ends at 150 ms; dropping begins an interval later, and goes on after 5/√1, 5/√2, 5/√3 … ms.
     let mut expected = 155.0;

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use crate::common::{Full, Op, ops};
 use ccplane_qdisc::{
-    AnyQdisc, Codel, CodelConfig, DropReason, FqCodel, FqCodelConfig, Limit, Qdisc, QueueSpec, Verdict,
+    AnyQdisc, Codel, CodelConfig, DropReason, FqCodel, FqCodelConfig, Limit, Qdisc, QueueSpec,
+    Verdict,
 };
 use ccplane_units::{Duration, Rate, Time};
 use proptest::prelude::*;
@@ -39,7 +40,11 @@ impl Literal {
     fn dequeue(&mut self, now: Time, dropped: &mut Vec<u32>) -> Option<Full> {
         loop {
             let from_new = !self.new.is_empty();
-            let head = if from_new { self.new[0] } else { *self.old.front()? };
+            let head = if from_new {
+                self.new[0]
+            } else {
+                *self.old.front()?
+            };
             let (queue, credits) = &mut self.queues[head];
             // "If that queue has a negative number of credits (i.e., it has already dequeued at least a quantum of bytes),
             // it is given an additional quantum of credits, the queue is put onto the end of the list of old queues, and
@@ -113,7 +118,8 @@ fn of_flow(id: u32, flow: u32, bytes: u32) -> Full {
 fn build(text: &str) -> AnyQdisc<Full> {
     let spec: QueueSpec = text.parse().expect(text);
     let rate = Rate::from_bits_per_sec(10_000_000);
-    spec.build(Some(rate), Duration::from_millis(20), 1_500, 1).expect(text)
+    spec.build(Some(rate), Duration::from_millis(20), 1_500, 1)
+        .expect(text)
 }
 
 #[test]
@@ -145,7 +151,11 @@ fn a_sparse_flow_goes_first() {
     for id in 0..100 {
         queue.enqueue(Time::ZERO, of_flow(id, 0, 1_500), &mut |_, _| {});
     }
-    let ask = |queue: &mut AnyQdisc<Full>| queue.dequeue(Time::ZERO, &mut |_, _| {}).map(|packet| packet.flow);
+    let ask = |queue: &mut AnyQdisc<Full>| {
+        queue
+            .dequeue(Time::ZERO, &mut |_, _| {})
+            .map(|packet| packet.flow)
+    };
     // The bulk flow uses its first quantum, and is an old one from then on.
     assert_eq!(ask(&mut queue), Some(0));
     assert_eq!(ask(&mut queue), Some(0));
@@ -164,7 +174,9 @@ fn a_flow_cannot_become_new_again_and_again_to_starve_the_others() {
     for id in 0..500 {
         // Its one packet is there whenever the line asks.
         queue.enqueue(Time::ZERO, of_flow(id, 1, 1_500), &mut |_, _| {});
-        let packet = queue.dequeue(Time::ZERO, &mut |_, _| {}).expect("many wait");
+        let packet = queue
+            .dequeue(Time::ZERO, &mut |_, _| {})
+            .expect("many wait");
         served[packet.flow as usize] += 1;
     }
     assert!(served[0] >= 240, "{served:?}");
@@ -180,7 +192,8 @@ fn the_fattest_flow_loses_half_of_what_it_has_or_64_packets() {
         queue.enqueue(Time::ZERO, of_flow(id, 0, 1_000), &mut |_, _| {});
     }
     let mut dropped = Vec::new();
-    let mut drops = |packet: Full, reason: DropReason| dropped.push((packet.flow, packet.id, reason));
+    let mut drops =
+        |packet: Full, reason: DropReason| dropped.push((packet.flow, packet.id, reason));
     // A thin flow makes it one too many.
     assert_eq!(
         queue.enqueue(Time::ZERO, of_flow(0, 2, 100), &mut drops),
@@ -198,15 +211,23 @@ fn sfq_drops_from_the_longest_queue() {
     }
     let mut dropped = Vec::new();
     for id in 20..23 {
-        let mut drops = |packet: Full, reason: DropReason| dropped.push((packet.flow, packet.id, reason));
+        let mut drops =
+            |packet: Full, reason: DropReason| dropped.push((packet.flow, packet.id, reason));
         assert_eq!(
             queue.enqueue(Time::ZERO, of_flow(id, 1, 1_500), &mut drops),
             Verdict::Queued
         );
     }
-    assert_eq!(dropped, [(0, 8, DropReason::PushedOut), (0, 7, DropReason::PushedOut)]);
+    assert_eq!(
+        dropped,
+        [(0, 8, DropReason::PushedOut), (0, 7, DropReason::PushedOut)]
+    );
     let own = queue.enqueue(Time::ZERO, of_flow(9, 0, 100), &mut |_: Full, _| {});
-    assert_eq!(own, Verdict::Dropped(DropReason::Full), "the longest queue is its own");
+    assert_eq!(
+        own,
+        Verdict::Dropped(DropReason::Full),
+        "the longest queue is its own"
+    );
 }
 
 /// A flow of few large packets and one of many small ones: which is the longer depends on the unit.
@@ -247,7 +268,9 @@ fn one_large_packet_may_cost_several_small_ones_and_is_lost_itself_where_its_flo
         queue.enqueue(Time::ZERO, of_flow(40, 2, 500), &mut drops),
         Verdict::Queued
     );
-    let expected: Vec<_> = [28, 29, 26, 27, 24].map(|id| (id, DropReason::PushedOut)).into();
+    let expected: Vec<_> = [28, 29, 26, 27, 24]
+        .map(|id| (id, DropReason::PushedOut))
+        .into();
     assert_eq!(dropped, expected, "from the two in turn");
     // With 2000 bytes its queue would be the longest; the others have 1200 and 1300.
     let own = queue.enqueue(Time::ZERO, of_flow(41, 2, 1_500), &mut |_: Full, _| {});

@@ -19,7 +19,9 @@ struct Queue {
 
 impl Queue {
     fn time(&self, now: u64) -> i128 {
-        self.packets.front().map_or(0, |(tstamp, _)| i128::from(now - tstamp))
+        self.packets
+            .front()
+            .map_or(0, |(tstamp, _)| i128::from(now - tstamp))
     }
 
     fn recur(&mut self, likelihood: i128) -> bool {
@@ -65,13 +67,15 @@ impl Literal {
 
     /// A timer that fires every Tupdate from the first packet on.
     fn timer(&mut self, now: u64) {
-        let mut next = *self.next_update.get_or_insert(now + self.config.tupdate.as_nanos());
+        let mut next = *self
+            .next_update
+            .get_or_insert(now + self.config.tupdate.as_nanos());
         while next <= now {
             let curq = self.cq.time(next).max(self.lq.time(next));
             let target = i128::from(self.config.target.as_nanos());
             // Gains are in mHz.
-            let change =
-                i128::from(self.config.alpha) * (curq - target) + i128::from(self.config.beta) * (curq - self.prevq);
+            let change = i128::from(self.config.alpha) * (curq - target)
+                + i128::from(self.config.beta) * (curq - self.prevq);
             self.p = (self.p + change * ONE / 1_000_000_000_000).clamp(0, ONE);
             self.prevq = curq;
             next += self.config.tupdate.as_nanos();
@@ -107,7 +111,8 @@ impl Literal {
         self.timer(now);
         while !self.lq.packets.is_empty() || !self.cq.packets.is_empty() {
             let k = i128::from(self.config.coupling_factor);
-            let (p_cl, p_c, p_cmax, p_lmax) = (k * self.p, self.p * self.p / ONE, ONE / (k * k), ONE);
+            let (p_cl, p_c, p_cmax, p_lmax) =
+                (k * self.p, self.p * self.p / ONE, ONE / (k * k), ONE);
             let wc = self.config.classic_protection as i64;
             if !self.lq.packets.is_empty() && (self.cq.packets.is_empty() || self.credit <= 0) {
                 let (tstamp, mut packet) = self.lq.packets.pop_front()?;
@@ -216,7 +221,9 @@ fn both_queues_get_their_shares() {
                 &mut |_, _| {},
             );
         }
-        let packet = queue.dequeue(Time::ZERO, &mut |_, _| {}).expect("both have some");
+        let packet = queue
+            .dequeue(Time::ZERO, &mut |_, _| {})
+            .expect("both have some");
         sent[usize::from(packet.ecn == Ecn::NotEct)] += 1;
     }
     let share = f64::from(sent[1]) / 20_000.0;

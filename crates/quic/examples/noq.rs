@@ -32,9 +32,18 @@ impl Algorithm for Mine {
         (info.cwnd.get(), info.mss.get())
     }
 
-    fn on_report(&mut self, (cwnd, mss): &mut Self::Flow, report: &Report<'_>, control: &mut Control<'_>) {
+    fn on_report(
+        &mut self,
+        (cwnd, mss): &mut Self::Flow,
+        report: &Report<'_>,
+        control: &mut Control<'_>,
+    ) {
         let lost = report.get("lost").unwrap_or(0) > 0;
-        *cwnd = if lost { (*cwnd / 2).max(2 * *mss) } else { *cwnd + *mss };
+        *cwnd = if lost {
+            (*cwnd / 2).max(2 * *mss)
+        } else {
+            *cwnd + *mss
+        };
         control.cwnd(Bytes::new(*cwnd));
     }
 }
@@ -48,12 +57,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let private = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());
-    let mut server = noq::ServerConfig::with_single_cert(vec![key.cert.der().clone()], private.into())?;
+    let mut server =
+        noq::ServerConfig::with_single_cert(vec![key.cert.der().clone()], private.into())?;
     server.transport_config(Arc::new(transport));
     let server = noq::Endpoint::server(server, "127.0.0.1:0".parse()?)?;
     let address = server.local_addr()?;
     let sending = tokio::spawn(async move {
-        let mut stream = server.accept().await.ok_or("nobody came")?.await?.open_uni().await?;
+        let mut stream = server
+            .accept()
+            .await
+            .ok_or("nobody came")?
+            .await?
+            .open_uni()
+            .await?;
         stream.write_all(&vec![0; 100_000_000]).await?;
         stream.finish()?;
         stream.stopped().await?;
@@ -66,7 +82,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     client.set_default_client_config(noq::ClientConfig::with_root_certificates(Arc::new(roots))?);
     let connection = client.connect(address, "localhost")?.await?;
     let begun = std::time::Instant::now();
-    let arrived = connection.accept_uni().await?.read_to_end(200_000_000).await?.len();
+    let arrived = connection
+        .accept_uni()
+        .await?
+        .read_to_end(200_000_000)
+        .await?
+        .len();
     let mbit = arrived as f64 * 8.0 / begun.elapsed().as_secs_f64() / 1e6;
     sending.await??;
     println!("{arrived} bytes at {mbit:.0} Mbit/s: {:?}", plane.stats());

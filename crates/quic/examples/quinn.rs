@@ -33,7 +33,12 @@ impl Algorithm for Mine {
         (info.cwnd.get(), info.mss.get())
     }
 
-    fn on_report(&mut self, (cwnd, mss): &mut Self::Flow, report: &Report<'_>, control: &mut Control<'_>) {
+    fn on_report(
+        &mut self,
+        (cwnd, mss): &mut Self::Flow,
+        report: &Report<'_>,
+        control: &mut Control<'_>,
+    ) {
         let of = |name| report.get(name).unwrap_or(0);
         *cwnd = match of("rtt").saturating_sub(of("least")) {
             _ if of("lost") > 0 => *cwnd / 2,
@@ -58,7 +63,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let server = Endpoint::server(server, "127.0.0.1:0".parse()?)?;
     let address = server.local_addr()?;
     let sending = tokio::spawn(async move {
-        let mut stream = server.accept().await.ok_or("nobody came")?.await?.open_uni().await?;
+        let mut stream = server
+            .accept()
+            .await
+            .ok_or("nobody came")?
+            .await?
+            .open_uni()
+            .await?;
         stream.write_all(&vec![0; 100_000_000]).await?;
         stream.finish()?;
         stream.stopped().await?;
@@ -71,7 +82,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     client.set_default_client_config(ClientConfig::with_root_certificates(Arc::new(roots))?);
     let connection = client.connect(address, "localhost")?.await?;
     let begun = std::time::Instant::now();
-    let arrived = connection.accept_uni().await?.read_to_end(200_000_000).await?.len();
+    let arrived = connection
+        .accept_uni()
+        .await?
+        .read_to_end(200_000_000)
+        .await?
+        .len();
     let mbit = arrived as f64 * 8.0 / begun.elapsed().as_secs_f64() / 1e6;
     sending.await??;
     println!("{arrived} bytes at {mbit:.0} Mbit/s: {:?}", plane.stats());

@@ -33,10 +33,16 @@ impl Algorithm for Mine {
 
     fn on_report(&mut self, cwnd: &mut u64, report: &Report<'_>, control: &mut Control<'_>) {
         let of = |name| report.get(name).unwrap_or(0);
-        let more = if of("lost") > 0 { 0 } else { of("acked") / 20 + 2_400 };
+        let more = if of("lost") > 0 {
+            0
+        } else {
+            of("acked") / 20 + 2_400
+        };
         *cwnd = (*cwnd / 2).max(of("acked") + more).max(12_000);
         control.cwnd(Bytes::new(*cwnd));
-        control.rate(Rate::from_bytes_per_sec(*cwnd * 1_250_000 / of("rtt").max(1)));
+        control.rate(Rate::from_bytes_per_sec(
+            *cwnd * 1_250_000 / of("rtt").max(1),
+        ));
     }
 }
 
@@ -66,7 +72,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let to = Connect::new(address).with_server_name("localhost");
     let mut connection = client.connect(to).await?;
     let begun = std::time::Instant::now();
-    let mut stream = connection.accept_receive_stream().await?.ok_or("no stream")?;
+    let mut stream = connection
+        .accept_receive_stream()
+        .await?
+        .ok_or("no stream")?;
     let mut arrived = 0;
     while let Some(chunk) = stream.receive().await? {
         arrived += chunk.len();

@@ -10,7 +10,9 @@ use ccplane_link::LinkError;
 #[non_exhaustive]
 pub enum PlaneError {
     /// The algorithm asks for what the stack cannot do.
-    #[error("{algorithm} needs {missing}, which {stack}'s congestion-control hook does not have; {instead}")]
+    #[error(
+        "{algorithm} needs {missing}, which {stack}'s congestion-control hook does not have; {instead}"
+    )]
     Missing {
         /// Its name.
         algorithm: String,

@@ -48,7 +48,11 @@ pub fn quic_path(data: &[u8]) {
             100..=169 => {
                 if let Some(packet) = chosen.and_then(|at| sent.get_mut(at)) {
                     path.acked(now, packet.number, packet.at);
-                    told += if packet.out { u64::from(packet.bytes) } else { 0 };
+                    told += if packet.out {
+                        u64::from(packet.bytes)
+                    } else {
+                        0
+                    };
                     packet.out = false;
                 }
             }
@@ -65,7 +69,11 @@ pub fn quic_path(data: &[u8]) {
                     .iter_mut()
                     .find(|packet| (packet.number, packet.at) == (number, at))
                 {
-                    told += if packet.out { u64::from(packet.bytes) } else { 0 };
+                    told += if packet.out {
+                        u64::from(packet.bytes)
+                    } else {
+                        0
+                    };
                     packet.out = false;
                 }
             }
@@ -80,7 +88,8 @@ pub fn quic_path(data: &[u8]) {
             }
             205 => {
                 if let Some(packet) = chosen.and_then(|at| sent.get(at)) {
-                    let rest = path.acked_no_later(now, packet.number, packet.at, i64::from(which) * 40);
+                    let rest =
+                        path.acked_no_later(now, packet.number, packet.at, i64::from(which) * 40);
                     assert!(rest <= 0 && rest > -i64::from(u16::MAX), "{rest}");
                     told += u64::from(which) * 40 + u64::from(u16::MAX);
                 }
@@ -129,7 +138,11 @@ pub fn quic_path(data: &[u8]) {
                 };
                 path.end_of_event(now, what & 1 == 0, |transport, signals| {
                     sum += signals.bytes_acked;
-                    assert!(transport.cwnd >= 2 * signals.mss, "a window of {}", transport.cwnd);
+                    assert!(
+                        transport.cwnd >= 2 * signals.mss,
+                        "a window of {}",
+                        transport.cwnd
+                    );
                     assert!(signals.bytes_pending >= signals.bytes_in_flight);
                     wanted
                 });
@@ -147,7 +160,10 @@ pub fn quic_path(data: &[u8]) {
         );
         assert!(path.window() >= 2 * path.mss());
         assert!(path.quantum() >= 2_400 && path.acked_bytes() <= told);
-        assert!(sum <= told, "{sum} bytes acknowledged in order of {told} in all");
+        assert!(
+            sum <= told,
+            "{sum} bytes acknowledged in order of {told} in all"
+        );
         assert!(
             path.memory_bytes() <= 4_096 + 2 * 48 * (sent.len() + 8),
             "{} bytes",

@@ -2,7 +2,10 @@
 //!
 //! It is what `ccplane quic` and experiments use, on any stack that is built in, with any control: the stack's own, or a
 //! [`Plane`](crate::Plane)'s. An application has a driver of its own, noq's for example, and needs nothing but [`Plane`](crate::Plane).
-#![expect(clippy::disallowed_methods, reason = "it waits for deadlines of a clock")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it waits for deadlines of a clock"
+)]
 
 mod congestion;
 mod noq;
@@ -338,14 +341,20 @@ impl Host {
         for host in hosts.iter_mut() {
             busy |= host.0.work()?;
         }
-        if busy { Ok(()) } else { Host::wait_all(hosts, longest) }
+        if busy {
+            Ok(())
+        } else {
+            Host::wait_all(hosts, longest)
+        }
     }
 
     fn wait_all(hosts: &[Host], longest: Duration) -> Result<(), HostError> {
         let awaited: Vec<_> = hosts.iter().map(|host| host.0.awaits()).collect();
         let next = awaited.iter().filter_map(|(_, _, due)| *due).min();
         let now = Instant::now();
-        let longest = next.map_or(longest, |next| longest.min(next.saturating_duration_since(now).into()));
+        let longest = next.map_or(longest, |next| {
+            longest.min(next.saturating_duration_since(now).into())
+        });
         let mut fds: Vec<PollFd<'_>> = awaited
             .iter()
             .map(|(fd, events, _)| PollFd::new(*fd, *events))

@@ -49,12 +49,26 @@ impl Controller for Control {
         self.0.path_mut().limited_by_window();
     }
 
-    fn on_ack(&mut self, now: Instant, sent: Instant, _bytes: u64, pn: u64, _app_limited: bool, _rtt: &RttEstimator) {
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        _bytes: u64,
+        pn: u64,
+        _app_limited: bool,
+        _rtt: &RttEstimator,
+    ) {
         let (now, sent) = (self.0.time(now), self.0.time(sent));
         self.0.path_mut().acked(now, pn, sent);
     }
 
-    fn on_end_acks(&mut self, now: Instant, _in_flight: u64, app_limited: bool, _largest: Option<u64>) {
+    fn on_end_acks(
+        &mut self,
+        now: Instant,
+        _in_flight: u64,
+        app_limited: bool,
+        _largest: Option<u64>,
+    ) {
         let now = self.0.time(now);
         self.0.open(now);
         self.0.end_of_event(now, app_limited);

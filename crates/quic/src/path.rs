@@ -369,13 +369,17 @@ impl Path {
     ) {
         self.advance(now);
         let gathered = std::mem::take(&mut self.gathered);
-        let says = gathered.newly | gathered.lost | gathered.marks != 0 || gathered.spurious || gathered.persistent;
+        let says = gathered.newly | gathered.lost | gathered.marks != 0
+            || gathered.spurious
+            || gathered.persistent;
         if !says {
             return;
         }
         let (rtt, sample) = self.sample(&gathered);
         let forget = forgotten_before(self.now, self.judged_by, self.rtt.smoothed(), rtt);
-        let rto = self.rtt.rto(Duration::from_secs(1), Duration::from_millis(10));
+        let rto = self
+            .rtt
+            .rto(Duration::from_secs(1), Duration::from_millis(10));
         let passed = self.packets.settle(forget, self.now - rto * KEEP_LOST);
         self.judged_by = self.latest_sent;
         let in_order = passed.packets + gathered.late;
@@ -507,7 +511,10 @@ impl Path {
         let next = self.packets.next();
         if gathered.persistent {
             self.window.collapse(next);
-        } else if gathered.largest_lost.is_some_and(|order| self.window.is_news(order)) {
+        } else if gathered
+            .largest_lost
+            .is_some_and(|order| self.window.is_news(order))
+        {
             self.window.begin(Phase::Recovery, next);
         } else if gathered.marks > 0 && !undone && !self.window.in_recovery() {
             self.window.begin(Phase::Reduction, next);
@@ -522,7 +529,11 @@ impl Path {
     /// time: where the second begins the reduction, it counts what the first brought.
     fn take_uncounted(&mut self, newly: u32) -> u32 {
         let (at, before) = self.uncounted;
-        let counts = if newly == 0 && at == self.now { before } else { newly };
+        let counts = if newly == 0 && at == self.now {
+            before
+        } else {
+            newly
+        };
         self.uncounted = (self.now, if self.window.is_reducing() { 0 } else { newly });
         counts
     }
@@ -540,7 +551,8 @@ impl Path {
     /// The window limited sending in this round; in slow start it does while more than half of it is used (Linux' `tcp_is_cwnd_limited`).
     fn is_cwnd_limited(&self) -> bool {
         let slow_start = self.window.cwnd < self.window.ssthresh;
-        self.cwnd_limited || (slow_start && self.window.cwnd < u64::from(self.most_flying) * 2 * self.window.mss)
+        self.cwnd_limited
+            || (slow_start && self.window.cwnd < u64::from(self.most_flying) * 2 * self.window.mss)
     }
 
     fn initial_window(mss: u64) -> u64 {

@@ -60,7 +60,11 @@ pub struct PlaneStats {
 
 impl Plane {
     /// An algorithm in a thread of its own, for paths of this stack and within the owner's limits.
-    pub fn in_process(stack: Stack, algorithm: Box<dyn DynAlgorithm>, limits: Limits) -> Result<Plane, PlaneError> {
+    pub fn in_process(
+        stack: Stack,
+        algorithm: Box<dyn DynAlgorithm>,
+        limits: Limits,
+    ) -> Result<Plane, PlaneError> {
         stack.can_run(&*algorithm)?;
         let mut agent = Agent::new(Options::default());
         agent.add_boxed(algorithm)?;
@@ -93,7 +97,13 @@ impl Plane {
         Plane::new(stack, way, limits, epoch, None)
     }
 
-    fn new(stack: Stack, way: Box<dyn Pollable>, limits: Limits, epoch: Instant, thread: Option<AgentThread>) -> Plane {
+    fn new(
+        stack: Stack,
+        way: Box<dyn Pollable>,
+        limits: Limits,
+        epoch: Instant,
+        thread: Option<AgentThread>,
+    ) -> Plane {
         let tables = Tables::new(limits, stack.capabilities());
         let shared = Shared::new(std::process::id(), stack.name(), tables, way);
         Plane(Arc::new(Inner {
@@ -169,7 +179,9 @@ fn pump(plane: &Weak<Inner>) {
             let mut datapath = plane.0.locked();
             let now = plane.time(Instant::now());
             datapath.turn(now);
-            let due = datapath.next_deadline().map_or(END_SEEN_WITHIN, |due| due.since(now));
+            let due = datapath
+                .next_deadline()
+                .map_or(END_SEEN_WITHIN, |due| due.since(now));
             // Its own, since another call may open the link anew meanwhile.
             let fd = datapath
                 .way()
@@ -184,12 +196,17 @@ fn pump(plane: &Weak<Inner>) {
 
 fn wait(fd: Option<&OwnedFd>, longest: Duration) {
     let Some(fd) = fd else {
-        return thread::sleep(std::time::Duration::from_nanos(longest.as_nanos().max(1_000_000)));
+        return thread::sleep(std::time::Duration::from_nanos(
+            longest.as_nanos().max(1_000_000),
+        ));
     };
     // Rounded up: a deadline is never looked at early, over and over.
     let ms = longest.as_nanos().div_ceil(1_000_000).min(60_000) as u16;
     // Whatever went wrong with it, the next turn finds out.
-    let _ = poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::from(ms));
+    let _ = poll(
+        &mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)],
+        PollTimeout::from(ms),
+    );
 }
 
 /// One path and the plane that steers it: what an adapter embeds.
@@ -267,8 +284,10 @@ impl Steered {
     pub fn end_of_event(&mut self, now: Time, app_limited: bool) {
         let (flow, inner) = (self.flow, &self.plane.0);
         let mut fallback = self.fallback;
-        self.path
-            .end_of_event(now, app_limited, |transport: &Transport, signals: &Signals| {
+        self.path.end_of_event(
+            now,
+            app_limited,
+            |transport: &Transport, signals: &Signals| {
                 let Some(flow) = flow else {
                     return Outcome::default();
                 };
@@ -287,7 +306,8 @@ impl Steered {
                 datapath.flush(transport.now);
                 fallback = outcome.fallback;
                 outcome
-            });
+            },
+        );
         if fallback && !self.fallback {
             inner.fallbacks.fetch_add(1, Ordering::Relaxed);
         }
@@ -369,7 +389,10 @@ mod tests {
         plane.turn(epoch);
         let told = way.0.lock().unwrap().1.clone();
         let (first, later) = (&told[0], &told[1]);
-        assert!(!first.live && later.live && later.cwnd > first.cwnd, "{told:?}");
+        assert!(
+            !first.live && later.live && later.cwnd > first.cwnd,
+            "{told:?}"
+        );
         assert_eq!(
             (later.cwnd.get(), later.srtt),
             (steered.path().window(), Duration::from_millis(5))
@@ -429,13 +452,19 @@ mod tests {
 
         fn on_report(&mut self, (): &mut (), report: &Report<'_>, _: &mut Control<'_>) {
             self.0.0.fetch_add(1, Ordering::Relaxed);
-            self.0.1.fetch_add(report.get("acked").unwrap(), Ordering::Relaxed);
+            self.0
+                .1
+                .fetch_add(report.get("acked").unwrap(), Ordering::Relaxed);
         }
     }
 
     #[test]
     fn a_queue_that_is_full_for_a_minute_loses_nothing_and_is_no_silence() {
-        let (counts, full, epoch) = (Counts::default(), Arc::new(AtomicBool::new(false)), Instant::now());
+        let (counts, full, epoch) = (
+            Counts::default(),
+            Arc::new(AtomicBool::new(false)),
+            Instant::now(),
+        );
         let heard = Arc::clone(&counts.0);
         let mut agent = Agent::new(Options::default());
         agent.add_boxed(boxed(counts)).unwrap();
@@ -461,8 +490,14 @@ mod tests {
             }
         }
         // The first acknowledgement opens the flow, before its program is there.
-        let (reports, bytes) = (heard.0.load(Ordering::Relaxed), heard.1.load(Ordering::Relaxed));
-        assert!(before > 90 && reports > before + 90, "{before} and {reports}");
+        let (reports, bytes) = (
+            heard.0.load(Ordering::Relaxed),
+            heard.1.load(Ordering::Relaxed),
+        );
+        assert!(
+            before > 90 && reports > before + 90,
+            "{before} and {reports}"
+        );
         assert!(
             steered.path().acked_bytes() - bytes <= 2 * 1_200,
             "{bytes} of {}",

@@ -58,19 +58,38 @@ impl Controller for Control {
         }
     }
 
-    fn on_ack(&mut self, now: Instant, sent: Instant, _bytes: u64, _app_limited: bool, _rtt: &RttEstimator) {
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        _bytes: u64,
+        _app_limited: bool,
+        _rtt: &RttEstimator,
+    ) {
         let (now, sent) = (self.steered.time(now), self.steered.time(sent));
         self.steered.path_mut().acked_one_of(now, sent);
     }
 
-    fn on_end_acks(&mut self, now: Instant, _in_flight: u64, app_limited: bool, _largest: Option<u64>) {
+    fn on_end_acks(
+        &mut self,
+        now: Instant,
+        _in_flight: u64,
+        app_limited: bool,
+        _largest: Option<u64>,
+    ) {
         let now = self.steered.time(now);
         self.steered.open(now);
         self.steered.end_of_event(now, app_limited);
     }
 
     /// Without lost bytes it is a mark.
-    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent_congestion: bool, lost_bytes: u64) {
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        is_persistent_congestion: bool,
+        lost_bytes: u64,
+    ) {
         let (now, sent) = (self.steered.time(now), self.steered.time(sent));
         let path = self.steered.path_mut();
         if lost_bytes == 0 {

@@ -63,7 +63,9 @@ struct Control {
 impl Control {
     fn time(&mut self, at: Timestamp) -> Time {
         let steered = &self.told.steered;
-        let (stamp, time) = *self.clock.get_or_insert_with(|| (at, steered.time(Instant::now())));
+        let (stamp, time) = *self
+            .clock
+            .get_or_insert_with(|| (at, steered.time(Instant::now())));
         time + at.saturating_duration_since(stamp).into()
     }
 }
@@ -80,7 +82,9 @@ impl CongestionController for Control {
     }
 
     fn is_congestion_limited(&self) -> bool {
-        self.congestion_window().saturating_sub(self.bytes_in_flight()) < clamped(self.told.path().mss())
+        self.congestion_window()
+            .saturating_sub(self.bytes_in_flight())
+            < clamped(self.told.path().mss())
     }
 
     /// At once after a loss, before the window follows (RFC 9002, 7.3.2).
@@ -100,7 +104,14 @@ impl CongestionController for Control {
         self.told.sent(now, sent_bytes as u64, app_limited)
     }
 
-    fn on_rtt_update<Pub: Publisher>(&mut self, _: Timestamp, _: Timestamp, _: &RttEstimator, _: &mut Pub) {}
+    fn on_rtt_update<Pub: Publisher>(
+        &mut self,
+        _: Timestamp,
+        _: Timestamp,
+        _: &RttEstimator,
+        _: &mut Pub,
+    ) {
+    }
 
     fn on_ack<Pub: Publisher>(
         &mut self,
@@ -132,7 +143,12 @@ impl CongestionController for Control {
             .lost(now, packet_info, lost_bytes.into(), persistent_congestion);
     }
 
-    fn on_explicit_congestion<Pub: Publisher>(&mut self, ce_count: u64, _event_time: Timestamp, _publisher: &mut Pub) {
+    fn on_explicit_congestion<Pub: Publisher>(
+        &mut self,
+        ce_count: u64,
+        _event_time: Timestamp,
+        _publisher: &mut Pub,
+    ) {
         self.told.marked(ce_count);
     }
 
@@ -240,7 +256,12 @@ impl Told {
         let probed = std::mem::take(&mut self.probed).min(bytes);
         let told = i64::try_from(bytes - probed).unwrap_or(i64::MAX);
         let path = self.steered.path_mut();
-        self.rest = path.acked_no_later(now, newest.number, newest.at, self.rest.saturating_add(told));
+        self.rest = path.acked_no_later(
+            now,
+            newest.number,
+            newest.at,
+            self.rest.saturating_add(told),
+        );
         self.steered.open(now);
         self.end_of_event(now);
     }
@@ -297,7 +318,11 @@ impl Told {
             return None;
         }
         let window = path.window();
-        let ahead = if window < path.ssthresh() { window } else { window / 4 };
+        let ahead = if window < path.ssthresh() {
+            window
+        } else {
+            window / 4
+        };
         Some(Rate::of(Bytes::new(window + ahead), srtt))
     }
 
@@ -349,7 +374,12 @@ mod tests {
         let mut agent = Agent::new(Options::default());
         let algorithm = Registry::builtin().by_name(name, parameters).unwrap();
         agent.add_boxed(algorithm).unwrap();
-        let plane = Plane::driven(Stack::S2n, Box::new(Here::new(agent)), Limits::default(), epoch);
+        let plane = Plane::driven(
+            Stack::S2n,
+            Box::new(Here::new(agent)),
+            Limits::default(),
+            epoch,
+        );
         let told = Told::new(Steered::new(&plane, epoch, MSS as u16));
         (Steers { plane, epoch }, told)
     }
@@ -368,7 +398,11 @@ mod tests {
             told.acked(at(n * 10 + 5), packet, MSS);
             plane.turn(at(n * 10 + 5));
         }
-        assert!(told.path().window() > u64::from(u32::MAX), "{}", told.path().window());
+        assert!(
+            told.path().window() > u64::from(u32::MAX),
+            "{}",
+            told.path().window()
+        );
         let mut control = Control { told, clock: None };
         assert_eq!(control.congestion_window(), u32::MAX);
         assert!(!control.is_congestion_limited());
@@ -385,15 +419,24 @@ mod tests {
         told.acked(at(20), packets[1], 2 * MSS);
         // The third is late, and overtaken.
         told.acked(at(22), packets[4], 2 * MSS);
-        assert_eq!((told.in_flight, told.path().bytes_in_flight()), (4 * MSS, 4 * MSS));
+        assert_eq!(
+            (told.in_flight, told.path().bytes_in_flight()),
+            (4 * MSS, 4 * MSS)
+        );
         // It is there, with one that is newer.
         told.acked(at(23), packets[5], 2 * MSS);
-        assert_eq!((told.in_flight, told.path().bytes_in_flight()), (2 * MSS, 2 * MSS));
+        assert_eq!(
+            (told.in_flight, told.path().bytes_in_flight()),
+            (2 * MSS, 2 * MSS)
+        );
         told.lost(at(40), packets[6], MSS, false);
         assert!(told.unended && !told.path().in_recovery());
         told.acked(at(40), packets[7], MSS);
         assert!(!told.unended && told.path().in_recovery());
-        assert_eq!((told.path().bytes_in_flight(), told.path().lost_packets()), (0, 1));
+        assert_eq!(
+            (told.path().bytes_in_flight(), told.path().lost_packets()),
+            (0, 1)
+        );
         assert_eq!(told.path().strays(), 0);
     }
 
@@ -406,7 +449,10 @@ mod tests {
         told.lost(at(25), packets[2], MSS, false);
         told.acked(at(25), packets[5], 2 * MSS);
         let path = told.path();
-        assert_eq!((path.bytes_in_flight(), path.lost_packets(), path.strays()), (0, 1, 0));
+        assert_eq!(
+            (path.bytes_in_flight(), path.lost_packets(), path.strays()),
+            (0, 1, 0)
+        );
     }
 
     #[test]
@@ -425,7 +471,10 @@ mod tests {
         told.sent(at(21), 1_472, Some(false));
         told.sent(at(22), 9_000, Some(false));
         told.discarded(9_000);
-        assert_eq!((told.in_flight, told.path().bytes_in_flight()), (1_472, 1_472));
+        assert_eq!(
+            (told.in_flight, told.path().bytes_in_flight()),
+            (1_472, 1_472)
+        );
         // The keys of the handshake.
         told.discarded(1_472);
         assert_eq!((told.in_flight, told.path().bytes_in_flight()), (0, 0));
@@ -481,7 +530,9 @@ mod tests {
     /// In any two milliseconds what the rate gives, and a quantum. The stack takes a moment that is less than a millisecond away for due.
     #[test]
     fn an_ordered_rate_paces_what_leaves() {
-        let parameters = Parameters::new().with("cwnd", "200p").with("rate", "20mbit");
+        let parameters = Parameters::new()
+            .with("cwnd", "200p")
+            .with("rate", "20mbit");
         let (plane, mut told) = told("constant", &parameters);
         for n in 0..20 {
             let packet = told.sent(at(n * 20), MSS, Some(false));
@@ -516,7 +567,11 @@ mod tests {
         );
         for (at, from) in sent.iter().enumerate() {
             let window = *from + Duration::from_millis(2);
-            let count = sent.iter().skip(at).take_while(|sent| **sent < window).count() as u64;
+            let count = sent
+                .iter()
+                .skip(at)
+                .take_while(|sent| **sent < window)
+                .count() as u64;
             assert!(count * MSS <= 5_000 + quantum, "{count} packets in 2 ms");
         }
     }

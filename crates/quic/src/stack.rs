@@ -63,9 +63,16 @@ impl Stack {
     /// What runs an algorithm of these needs instead, for people.
     fn with(needs: Capabilities) -> String {
         let can = |stack: &Stack| needs.missing_from(stack.capabilities()).is_empty();
-        let names: Vec<&str> = Stack::ALL.into_iter().filter(can).map(Stack::name).collect();
+        let names: Vec<&str> = Stack::ALL
+            .into_iter()
+            .filter(can)
+            .map(Stack::name)
+            .collect();
         match names.as_slice() {
-            [] => "no QUIC stack has it; ccplane's other datapaths do: kernel TCP, UDP, the simulator".to_owned(),
+            [] => {
+                "no QUIC stack has it; ccplane's other datapaths do: kernel TCP, UDP, the simulator"
+                    .to_owned()
+            }
             names => format!(
                 "{} can run it, and so do kernel TCP, UDP and the simulator",
                 names.join(" or ")
@@ -108,7 +115,13 @@ mod tests {
         let wants = boxed(Wants(Capabilities::TIMERS));
         for stack in Stack::ALL {
             let why = stack.can_run(&*wants).unwrap_err().to_string();
-            for part in ["wants", "timer", stack.name(), "no QUIC stack has it", "kernel TCP"] {
+            for part in [
+                "wants",
+                "timer",
+                stack.name(),
+                "no QUIC stack has it",
+                "kernel TCP",
+            ] {
                 assert!(why.contains(part), "{why}");
             }
         }

@@ -1,7 +1,10 @@
 //! A transfer over QUIC, and another sender's handshake, under a flood of forged Initial packets.
 //! Receiver, senders and attacker are on a switch.
 #![cfg(feature = "host")]
-#![expect(clippy::disallowed_methods, reason = "a load generator runs in real time")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a load generator runs in real time"
+)]
 
 #[path = "../../udp/tests/support/switch.rs"]
 mod switch;
@@ -109,7 +112,12 @@ fn receive(mut host: Host, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], 
 fn hosts([_, sender, receiver]: &[Namespace; 3], rate: Option<Rate>) -> [Host; 2] {
     let identity = Identity::new().unwrap();
     let listens = || Host::listen(options((RECEIVER, PORT).into(), None), &identity);
-    let sends = || Host::bind(options((SENDER, 0).into(), rate), Some(identity.fingerprint()));
+    let sends = || {
+        Host::bind(
+            options((SENDER, 0).into(), rate),
+            Some(identity.fingerprint()),
+        )
+    };
     [
         receiver.run(listens).unwrap().unwrap(),
         sender.run(sends).unwrap().unwrap(),
@@ -137,7 +145,11 @@ fn run(spaces: &[Namespace; 3], origin: Origin, initials: &[Vec<u8>]) -> ([u64; 
 }
 
 /// Opens a connection in a flood, as often as it takes. Returns the time until it is there.
-fn join(spaces: &[Namespace; 3], origin: Origin, initials: &[Vec<u8>]) -> Option<std::time::Duration> {
+fn join(
+    spaces: &[Namespace; 3],
+    origin: Origin,
+    initials: &[Vec<u8>],
+) -> Option<std::time::Duration> {
     let mut hosts = hosts(spaces, None);
     let stop = &AtomicBool::new(false);
     thread::scope(|scope| {
@@ -169,7 +181,9 @@ fn join(spaces: &[Namespace; 3], origin: Origin, initials: &[Vec<u8>]) -> Option
 
 #[test]
 fn no_flood_of_initials_costs_a_transfer_its_goodput() {
-    let Some(spaces) = network("goodput") else { return };
+    let Some(spaces) = network("goodput") else {
+        return;
+    };
     let initials = initials();
     let mut failed = Vec::new();
     for origin in [Origin::OnLink, Origin::OffLink, Origin::Own] {
@@ -179,7 +193,10 @@ fn no_flood_of_initials_costs_a_transfer_its_goodput() {
             let ([quiet, flooded], most) = run(&spaces, origin, &initials);
             best = best.max(flooded as f64 / quiet as f64);
             println!("{origin:?}: {quiet} and {flooded} bytes, {most} connections at most");
-            assert!(quiet > 0 && most > 1, "{origin:?}: no forged packet begins a handshake");
+            assert!(
+                quiet > 0 && most > 1,
+                "{origin:?}: no forged packet begins a handshake"
+            );
             if best >= 0.99 {
                 break;
             }
@@ -195,7 +212,9 @@ fn no_flood_of_initials_costs_a_transfer_its_goodput() {
 /// The flood would fill a receiver without Retry before the sender comes.
 #[test]
 fn a_slow_flood_of_initials_keeps_no_sender_out() {
-    let Some(spaces) = network("join") else { return };
+    let Some(spaces) = network("join") else {
+        return;
+    };
     let initials = initials();
     for origin in [Origin::OnLink, Origin::OffLink, Origin::Own] {
         let joined = join(&spaces, origin, &initials);

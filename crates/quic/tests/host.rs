@@ -45,13 +45,17 @@ fn pair(identity: &Identity, stack: Stack, congestion: &Congestion) -> [Host; 2]
 }
 
 fn plane(stack: Stack, name: &str) -> Plane {
-    let algorithm = Registry::builtin().by_name(name, &Parameters::default()).unwrap();
+    let algorithm = Registry::builtin()
+        .by_name(name, &Parameters::default())
+        .unwrap();
     Plane::in_process(stack, algorithm, Limits::default()).unwrap()
 }
 
 /// The stacks that are built in.
 fn stacks() -> impl Iterator<Item = Stack> {
-    Stack::ALL.into_iter().filter(|stack| built_in(*stack).is_ok())
+    Stack::ALL
+        .into_iter()
+        .filter(|stack| built_in(*stack).is_ok())
 }
 
 /// The byte at a place of the pattern that is sent.
@@ -62,16 +66,22 @@ fn pattern(place: u64) -> u8 {
 /// Sends so many bytes from the second host to the first, on as many connections as wanted.
 fn carry(hosts: &mut [Host; 2], bytes: u64, connections: usize) {
     let to = hosts[0].local();
-    let ids: Vec<u64> = (0..connections).map(|_| hosts[1].connect(to).unwrap()).collect();
+    let ids: Vec<u64> = (0..connections)
+        .map(|_| hosts[1].connect(to).unwrap())
+        .collect();
     let (mut written, mut taken) = (vec![0u64; connections], vec![0u64; connections]);
     let mut accepted = Vec::new();
     let late = Instant::now() + LATE;
-    while taken.iter().any(|taken| *taken < bytes) || ids.iter().any(|id| !hosts[1].has_sent_all(*id)) {
+    while taken.iter().any(|taken| *taken < bytes)
+        || ids.iter().any(|id| !hosts[1].has_sent_all(*id))
+    {
         assert!(Instant::now() < late, "{taken:?} of {bytes}");
         for (id, written) in ids.iter().zip(&mut written) {
             assert_eq!(hosts[1].failure(*id), None);
             while *written < bytes {
-                let piece: Vec<u8> = (*written..bytes.min(*written + 16_384)).map(pattern).collect();
+                let piece: Vec<u8> = (*written..bytes.min(*written + 16_384))
+                    .map(pattern)
+                    .collect();
                 match hosts[1].write(*id, &piece) {
                     0 => break,
                     count => *written += count as u64,
@@ -87,7 +97,12 @@ fn carry(hosts: &mut [Host; 2], bytes: u64, connections: usize) {
         }
         for (id, taken) in accepted.iter().zip(&mut taken) {
             hosts[0].read(*id, usize::MAX, |chunk| {
-                assert!(chunk.iter().zip(*taken..).all(|(byte, place)| *byte == pattern(place)));
+                assert!(
+                    chunk
+                        .iter()
+                        .zip(*taken..)
+                        .all(|(byte, place)| *byte == pattern(place))
+                );
                 *taken += chunk.len() as u64;
             });
         }
@@ -128,13 +143,21 @@ fn callers_that_prove_no_address_leave_the_slots_to_others() {
         };
         let mut server = Host::listen(small(([127, 0, 0, 1], 0).into()), &identity).unwrap();
         call_and_leave(&mut server, 1..=100);
-        let client = Host::bind(small(([127, 0, 0, 1], 0).into()), Some(identity.fingerprint())).unwrap();
+        let client = Host::bind(
+            small(([127, 0, 0, 1], 0).into()),
+            Some(identity.fingerprint()),
+        )
+        .unwrap();
         let mut hosts = [server, client];
         let to = hosts[0].local();
         let id = hosts[1].connect(to).unwrap();
         let late = Instant::now() + LATE;
         while !hosts[1].is_connected(id) {
-            assert!(Instant::now() < late, "{stack:?}: no slot: {:?}", hosts[1].failure(id));
+            assert!(
+                Instant::now() < late,
+                "{stack:?}: no slot: {:?}",
+                hosts[1].failure(id)
+            );
             assert_eq!(hosts[1].failure(id), None, "{stack:?}");
             Host::turn_all(&mut hosts, SOON).unwrap();
         }
@@ -167,7 +190,10 @@ fn one_address_holds_no_more_connections_than_its_share() {
         assert!(Instant::now() < late, "connected and refused: {outcomes:?}");
         Host::turn_all(&mut hosts, SOON).unwrap();
         let connected = ids.iter().filter(|id| hosts[1].is_connected(**id)).count();
-        let refused = ids.iter().filter(|id| hosts[1].failure(**id).is_some()).count();
+        let refused = ids
+            .iter()
+            .filter(|id| hosts[1].failure(**id).is_some())
+            .count();
         outcomes = (connected, refused);
     }
 }
@@ -177,14 +203,24 @@ fn what_is_sent_arrives_whoever_decides_the_window() {
     let identity = Identity::new().unwrap();
     let of = |stack: Stack, natives: &[Native], names: &[&str]| {
         let natives = natives.iter().copied().map(Congestion::Native);
-        let steered = names.iter().map(|name| Congestion::Steered(plane(stack, name)));
+        let steered = names
+            .iter()
+            .map(|name| Congestion::Steered(plane(stack, name)));
         natives.chain(steered).collect::<Vec<Congestion>>()
     };
     for stack in stacks() {
         let all = match stack {
-            Stack::Noq => of(stack, &[Native::NewReno, Native::Bbr3], &["cubic", "copa", "bbr3"]),
+            Stack::Noq => of(
+                stack,
+                &[Native::NewReno, Native::Bbr3],
+                &["cubic", "copa", "bbr3"],
+            ),
             Stack::Quinn => of(stack, &[Native::NewReno, Native::Bbr], &["cubic", "reno"]),
-            Stack::S2n => of(stack, &[Native::Cubic, Native::Bbr2], &["cubic", "copa", "dctcp"]),
+            Stack::S2n => of(
+                stack,
+                &[Native::Cubic, Native::Bbr2],
+                &["cubic", "copa", "dctcp"],
+            ),
         };
         for congestion in all {
             let mut hosts = pair(&identity, stack, &congestion);
@@ -225,7 +261,9 @@ fn two_planes_at_one_agents_socket_are_both_steered() {
     let identity = Identity::new().unwrap();
     let path = std::env::temp_dir().join(format!("ccplane-quic-{}.sock", std::process::id()));
     let mut agent = Agent::new(Default::default());
-    let cubic = Registry::builtin().by_name("cubic", &Parameters::default()).unwrap();
+    let cubic = Registry::builtin()
+        .by_name("cubic", &Parameters::default())
+        .unwrap();
     agent.add_boxed(cubic).unwrap();
     let thread = AgentThread::start("agent", agent, Local::bind(&path).unwrap()).unwrap();
     let address: AgentAddress = format!("unix:{}", path.display()).parse().unwrap();
@@ -267,7 +305,10 @@ fn a_server_of_another_fingerprint_is_refused() {
         let id = hosts[1].connect(to).unwrap();
         let late = Instant::now() + LATE;
         while hosts[1].failure(id).is_none() {
-            assert!(Instant::now() < late && !hosts[1].is_connected(id), "{stack:?}");
+            assert!(
+                Instant::now() < late && !hosts[1].is_connected(id),
+                "{stack:?}"
+            );
             Host::turn_all(&mut hosts, SOON).unwrap();
         }
         let why = hosts[1].failure(id).unwrap();
@@ -304,7 +345,10 @@ fn what_a_stack_cannot_do_is_refused_by_its_name() {
             ..options(Congestion::Native(native))
         };
         let why = Host::listen(wanted, &identity).err().unwrap().to_string();
-        assert!(why.contains(stack.name()) && why.contains("it has"), "{why}");
+        assert!(
+            why.contains(stack.name()) && why.contains("it has"),
+            "{why}"
+        );
         let limited = Options {
             stack,
             max_rate: Some(Rate::from_bits_per_sec(1_000_000)),
@@ -318,7 +362,10 @@ fn what_a_stack_cannot_do_is_refused_by_its_name() {
             ),
         }
         let listening = &mut pair(&identity, stack, &Congestion::Native(Native::Cubic))[0];
-        let why = listening.connect(listening.local()).unwrap_err().to_string();
+        let why = listening
+            .connect(listening.local())
+            .unwrap_err()
+            .to_string();
         assert!(why.contains("accepts connections"), "{why}");
     }
 }
@@ -342,7 +389,10 @@ fn connections_too_many_are_refused() {
         let late = Instant::now() + LATE;
         loop {
             Host::turn_all(&mut hosts, SOON).unwrap();
-            let failed = ids.iter().filter(|id| hosts[1].failure(**id).is_some()).count();
+            let failed = ids
+                .iter()
+                .filter(|id| hosts[1].failure(**id).is_some())
+                .count();
             let connected = ids.iter().filter(|id| hosts[1].is_connected(**id)).count();
             if (failed, connected) == (2, 1) {
                 break;

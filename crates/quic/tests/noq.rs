@@ -1,6 +1,9 @@
 //! ccplane's algorithms behind noq, in virtual time.
 #![cfg(feature = "noq")]
-#![expect(clippy::disallowed_methods, reason = "an epoch is taken; nothing depends on which")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "an epoch is taken; nothing depends on which"
+)]
 
 mod pair;
 
@@ -29,7 +32,12 @@ fn plane(name: &str, parameters: &Parameters, epoch: Instant) -> Plane {
     let algorithm = Registry::builtin().by_name(name, parameters).unwrap();
     let mut agent = Agent::new(Options::default());
     agent.add_boxed(algorithm).unwrap();
-    Plane::driven(Stack::Noq, Box::new(Here::new(agent)), Limits::default(), epoch)
+    Plane::driven(
+        Stack::Noq,
+        Box::new(Here::new(agent)),
+        Limits::default(),
+        epoch,
+    )
 }
 
 fn under(plane: &Plane) -> TransportConfig {
@@ -40,7 +48,8 @@ fn under(plane: &Plane) -> TransportConfig {
 
 fn native(link: Link) -> Outcome {
     let mut transport = TransportConfig::default();
-    transport.congestion_controller_factory(Arc::new(noq_proto::congestion::CubicConfig::default()));
+    transport
+        .congestion_controller_factory(Arc::new(noq_proto::congestion::CubicConfig::default()));
     run(link, transport, Instant::now(), LASTS, |_| ())
 }
 
@@ -70,7 +79,11 @@ fn every_algorithm_fills_a_link_behind_noq() {
             fraction(&outcome),
             queue(&outcome)
         );
-        assert_eq!((stats.opened, stats.closed, stats.fallbacks), (1, 1, 0), "{name}");
+        assert_eq!(
+            (stats.opened, stats.closed, stats.fallbacks),
+            (1, 1, 0),
+            "{name}"
+        );
         assert!(stats.reports > 100, "{name}: {stats:?}");
         assert!(
             fraction(&outcome) >= least,
@@ -166,7 +179,11 @@ fn a_path_that_was_down_for_a_second_starts_over_and_recovers() {
         assert_eq!(stats.fallbacks, 0);
         let least = outcome.windows.iter().skip(300).min().copied().unwrap_or(0);
         assert!(least <= 4 * 1_452, "{name}: the window fell to {least}");
-        assert!(mbit(&outcome) > 60.0, "{name}: {:.1} Mbit/s", mbit(&outcome));
+        assert!(
+            mbit(&outcome) > 60.0,
+            "{name}: {:.1} Mbit/s",
+            mbit(&outcome)
+        );
     }
 }
 
@@ -183,9 +200,13 @@ fn the_same_run_twice_is_the_same() {
 #[test]
 fn an_ordered_rate_paces_what_leaves() {
     let epoch = Instant::now();
-    let parameters = Parameters::new().with("rate", "20mbit").with("cwnd", "200p");
+    let parameters = Parameters::new()
+        .with("rate", "20mbit")
+        .with("cwnd", "200p");
     let plane = plane("constant", &parameters, epoch);
-    let outcome = run(Link::ordinary(), under(&plane), epoch, LASTS, |now| plane.turn(now));
+    let outcome = run(Link::ordinary(), under(&plane), epoch, LASTS, |now| {
+        plane.turn(now)
+    });
     let sent: Vec<(Duration, u64)> = outcome
         .departures
         .into_iter()
@@ -215,12 +236,18 @@ fn migrations_leave_no_flow_behind() {
         rebinds: Some((Duration::from_millis(200), 10)),
         ..Link::ordinary()
     };
-    let outcome = between(link, under(&plane), under(&plane), epoch, LASTS, |now| plane.turn(now));
+    let outcome = between(link, under(&plane), under(&plane), epoch, LASTS, |now| {
+        plane.turn(now)
+    });
     let stats = plane.stats();
     println!("{stats:?}, {} bytes", outcome.arrived);
     // The client's path, and eleven of the server's.
     assert_eq!(stats.opened, 12, "{stats:?}");
-    assert_eq!((stats.opened, stats.fallbacks), (stats.closed, 0), "{stats:?}");
+    assert_eq!(
+        (stats.opened, stats.fallbacks),
+        (stats.closed, 0),
+        "{stats:?}"
+    );
     assert!(outcome.arrived > 90_000_000, "{} bytes", outcome.arrived);
 }
 
@@ -237,11 +264,20 @@ fn a_thousand_migrations_leave_no_flow_behind() {
         ..Link::ordinary()
     };
     let lasts = every * u32::from(times) + Duration::from_secs(5);
-    let outcome = between(link, under(&plane), under(&plane), epoch, lasts, |now| plane.turn(now));
+    let outcome = between(link, under(&plane), under(&plane), epoch, lasts, |now| {
+        plane.turn(now)
+    });
     let stats = plane.stats();
-    println!("{stats:?}, {} bytes until {:?}", outcome.arrived, outcome.last);
+    println!(
+        "{stats:?}, {} bytes until {:?}",
+        outcome.arrived, outcome.last
+    );
     assert_eq!(outcome.ended, None);
-    assert_eq!((stats.closed, stats.fallbacks), (stats.opened, 0), "{stats:?}");
+    assert_eq!(
+        (stats.closed, stats.fallbacks),
+        (stats.opened, 0),
+        "{stats:?}"
+    );
     // The client's path, and one of the server's for each address; one that comes and goes between two packets is not seen.
     assert!((950..=1_002).contains(&stats.opened), "{stats:?}");
     assert!(
@@ -266,10 +302,20 @@ fn noq_stands_still_while_addresses_change_faster_than_it_validates_them() {
         };
         let mut own = TransportConfig::default();
         own.congestion_controller_factory(Arc::new(noq_proto::congestion::CubicConfig::default()));
-        between(link, own, TransportConfig::default(), Instant::now(), LASTS, |_| ())
+        between(
+            link,
+            own,
+            TransportConfig::default(),
+            Instant::now(),
+            LASTS,
+            |_| (),
+        )
     };
     let [often, seldom] = [100, 200].map(run);
-    println!("{} bytes, {} where it has time", often.arrived, seldom.arrived);
+    println!(
+        "{} bytes, {} where it has time",
+        often.arrived, seldom.arrived
+    );
     assert_eq!((&often.ended, &seldom.ended), (&None, &None));
     assert!(often.arrived < 1_000_000, "{} bytes", often.arrived);
     assert!(seldom.arrived > 6_000_000, "{} bytes", seldom.arrived);
@@ -277,7 +323,9 @@ fn noq_stands_still_while_addresses_change_faster_than_it_validates_them() {
 
 #[test]
 fn an_algorithm_that_needs_what_noq_lacks_is_refused_with_its_name() {
-    let algorithm = Registry::builtin().by_name("dctcp", &Parameters::default()).unwrap();
+    let algorithm = Registry::builtin()
+        .by_name("dctcp", &Parameters::default())
+        .unwrap();
     let refused = Plane::in_process(Stack::Noq, algorithm, Limits::default());
     let Err(why @ PlaneError::Missing { .. }) = refused else {
         panic!("{refused:?}")

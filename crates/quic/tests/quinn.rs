@@ -8,7 +8,9 @@ use ccplane_quic::{Limits, Plane, PlaneError, Stack};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
 fn plane(stack: Stack, name: &str) -> Result<Plane, PlaneError> {
-    let algorithm = Registry::builtin().by_name(name, &Parameters::default()).unwrap();
+    let algorithm = Registry::builtin()
+        .by_name(name, &Parameters::default())
+        .unwrap();
     Plane::in_process(stack, algorithm, Limits::default())
 }
 
@@ -25,7 +27,9 @@ async fn what_is_sent_arrives_under_algorithms_that_set_windows() {
         transport.congestion_controller_factory(plane.quinn().unwrap());
         let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let private = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());
-        let mut server = quinn::ServerConfig::with_single_cert(vec![key.cert.der().clone()], private.into()).unwrap();
+        let mut server =
+            quinn::ServerConfig::with_single_cert(vec![key.cert.der().clone()], private.into())
+                .unwrap();
         server.transport_config(Arc::new(transport));
         let server = quinn::Endpoint::server(server, "127.0.0.1:0".parse().unwrap()).unwrap();
         let address = server.local_addr().unwrap();
@@ -39,7 +43,9 @@ async fn what_is_sent_arrives_under_algorithms_that_set_windows() {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(key.cert.der().clone()).unwrap();
         let mut client = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-        client.set_default_client_config(quinn::ClientConfig::with_root_certificates(Arc::new(roots)).unwrap());
+        client.set_default_client_config(
+            quinn::ClientConfig::with_root_certificates(Arc::new(roots)).unwrap(),
+        );
         let connection = client.connect(address, "localhost").unwrap().await.unwrap();
         let arrived = connection
             .accept_uni()

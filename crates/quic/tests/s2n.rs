@@ -69,7 +69,9 @@ async fn what_is_sent_arrives_under_every_kind_of_algorithm() {
 
 #[tokio::test]
 async fn an_ordered_rate_is_kept() {
-    let parameters = Parameters::new().with("rate", "40mbit").with("cwnd", "500p");
+    let parameters = Parameters::new()
+        .with("rate", "40mbit")
+        .with("cwnd", "500p");
     let plane = plane(Stack::S2n, "constant", &parameters).unwrap();
     let begun = Instant::now();
     carry(&plane, 5_000_000).await;
@@ -104,13 +106,20 @@ async fn flows_end_with_their_connections() {
 fn a_plane_of_another_stack_is_refused_by_name() {
     let of_noq = plane(Stack::Noq, "cubic", &Parameters::default()).unwrap();
     let why = of_noq.s2n().err().unwrap().to_string();
-    assert!(why.contains("made for noq") && why.contains("s2n-quic"), "{why}");
+    assert!(
+        why.contains("made for noq") && why.contains("s2n-quic"),
+        "{why}"
+    );
 }
 
 /// What a stack lacks is named with a stack that has it.
 #[test]
 fn what_another_stack_cannot_do_is_refused_with_one_that_can() {
-    let refused = |stack, name| plane(stack, name, &Parameters::default()).unwrap_err().to_string();
+    let refused = |stack, name| {
+        plane(stack, name, &Parameters::default())
+            .unwrap_err()
+            .to_string()
+    };
     let why = refused(Stack::Noq, "dctcp");
     for part in ["dctcp", "ECN counts", "noq", "s2n-quic can run it"] {
         assert!(why.contains(part), "{why}");

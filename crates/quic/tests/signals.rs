@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use ccplane_agent::{Agent, Algorithm, Control, Options, Programs, Report};
 use ccplane_qdisc::{DelayModel, Ecn, LossModel};
 use ccplane_sim::{
-    Change, Config, Congestion, Direction, FlowSpec, LinkId, LinkSpec, LinkView, Network, Seen, SimOptions, Simulation,
-    SteerOptions, Step, Tracer, settings,
+    Change, Config, Congestion, Direction, FlowSpec, LinkId, LinkSpec, LinkView, Network, Seen,
+    SimOptions, Simulation, SteerOptions, Step, Tracer, settings,
 };
 use ccplane_transport::Kind;
 use ccplane_units::{Duration, Rate, Time};
@@ -71,7 +71,9 @@ impl Algorithm for Watcher {
     }
 
     fn programs(&self) -> Programs {
-        let variables: String = (0..self.fields.len()).map(|n| format!("(volatile v{n} 0) ")).collect();
+        let variables: String = (0..self.fields.len())
+            .map(|n| format!("(volatile v{n} 0) "))
+            .collect();
         let copies: String = self
             .fields
             .iter()
@@ -79,7 +81,8 @@ impl Algorithm for Watcher {
             .map(|(n, f)| format!("(:= Report.v{n} {f}) "))
             .collect();
         let window = self.window * MSS;
-        let text = format!("(def (Report {variables})) (when true {copies} (:= Cwnd {window}) (report))");
+        let text =
+            format!("(def (Report {variables})) (when true {copies} (:= Cwnd {window}) (report))");
         Programs::new().with("all", text)
     }
 
@@ -149,7 +152,10 @@ impl Tracer for Trace {
                     now,
                     Moment::Heard {
                         ack: segment.ack.0,
-                        sacked: ranges.iter().map(|range| (range.start.0, range.end.0)).collect(),
+                        sacked: ranges
+                            .iter()
+                            .map(|range| (range.start.0, range.end.0))
+                            .collect(),
                         echo: (segment.echo.0, segment.echo_transmission),
                         marks: segment.ce_packets,
                     },
@@ -251,9 +257,11 @@ fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Tr
         .with_queue(case.queue.parse().unwrap(), ONE_WAY * 2)
         .with_loss(case.loss);
     let (link, _) = network.duplex(switch, receiver, forward, LinkSpec::wire(ONE_WAY));
-    let mut sim = Simulation::with_tracer(network, SimOptions::default(), Trace::default()).unwrap();
+    let mut sim =
+        Simulation::with_tracer(network, SimOptions::default(), Trace::default()).unwrap();
     for (ms, change) in &case.changes {
-        sim.schedule(Time::from_nanos(ms * 1_000_000), change(link)).unwrap();
+        sim.schedule(Time::from_nanos(ms * 1_000_000), change(link))
+            .unwrap();
     }
     let rows = Arc::default();
     let mut agent = Agent::new(Options::default());
@@ -288,7 +296,8 @@ fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Tr
         sim.run_until(Time::from_nanos(1_000_000_000)).unwrap();
         assert!(sim.write(flow, Direction::Forward, case.later * MSS, true));
     }
-    sim.run_until(Time::from_nanos(case.until * 1_000_000)).unwrap();
+    sim.run_until(Time::from_nanos(case.until * 1_000_000))
+        .unwrap();
     let rows = std::mem::take(&mut *rows.lock().unwrap());
     (rows, sim, link)
 }
@@ -321,26 +330,39 @@ fn every_ack_is_told_as_it_was() {
     let (mut checked, mut least) = (0, HANDSHAKE_US);
     for (now, moment) in &outcome.moments {
         match moment {
-            Moment::Sent { number, transmission } => {
+            Moment::Sent {
+                number,
+                transmission,
+            } => {
                 model.sent.insert(*number, (*now, *transmission));
                 model.next = model.next.max(number + 1);
                 model.repeated += u64::from(*transmission > 1);
             }
             Moment::Arrived { .. } => {}
-            Moment::Heard { ack, sacked, echo, .. } => {
+            Moment::Heard {
+                ack, sacked, echo, ..
+            } => {
                 let (una, before) = (model.una, model.sacked.clone());
-                let covered: Vec<u32> = (una..(*ack).max(una)).filter(|n| !before.contains(n)).collect();
+                let covered: Vec<u32> = (una..(*ack).max(una))
+                    .filter(|n| !before.contains(n))
+                    .collect();
                 model.una = una.max(*ack);
-                model.sacked.extend(sacked.iter().flat_map(|(start, end)| *start..*end));
+                model
+                    .sacked
+                    .extend(sacked.iter().flat_map(|(start, end)| *start..*end));
                 model.sacked.retain(|n| *n >= model.una);
                 let fresh: Vec<u32> = model.sacked.difference(&before).copied().collect();
                 if covered.is_empty() && fresh.is_empty() && model.una == una {
                     continue;
                 }
-                let row = rows.next().expect("a call for each ACK that says something");
+                let row = rows
+                    .next()
+                    .expect("a call for each ACK that says something");
                 let us = |time: Time| time.as_nanos() / 1000;
                 assert_eq!(row["Ack.now"], us(*now));
-                let is = |name: &str, value: u64| assert_eq!(row[name], value, "{name} at {now:?}: {row:?}");
+                let is = |name: &str, value: u64| {
+                    assert_eq!(row[name], value, "{name} at {now:?}: {row:?}")
+                };
                 is("Ack.bytes_acked", u64::from(model.una - una) * MSS);
                 is("Ack.packets_acked", covered.len() as u64);
                 is("Ack.packets_misordered", fresh.len() as u64);
@@ -353,10 +375,15 @@ fn every_ack_is_told_as_it_was() {
                 is("Flow.packets_in_flight", flying);
                 is("Flow.bytes_in_flight", flying * MSS);
                 // The newly delivered segment that was sent last, if it is known which transmission arrived.
-                let latest = covered.iter().chain(&fresh).map(|n| (model.sent[n].0, *n)).max();
+                let latest = covered
+                    .iter()
+                    .chain(&fresh)
+                    .map(|n| (model.sent[n].0, *n))
+                    .max();
                 let sample = latest.and_then(|(at, n)| {
                     let transmission = model.sent[&n].1;
-                    (transmission == 1 || *echo == (n, transmission)).then(|| now.since(at).as_nanos() / 1000)
+                    (transmission == 1 || *echo == (n, transmission))
+                        .then(|| now.since(at).as_nanos() / 1000)
                 });
                 is("Flow.rtt_sample_us", sample.unwrap_or(u64::from(u32::MAX)));
                 least = least.min(sample.unwrap_or(u64::MAX));
@@ -426,9 +453,14 @@ fn a_path_of_quic_is_told_the_same_at_every_ack() {
         let packets = ["Ack.packets_acked", "Ack.packets_misordered"];
         assert_eq!(sum(own, packets), sum(row, packets), "{row:?}, {own:?}");
         let is = |name: &str| assert_eq!(own[name], row[name], "{name}: {row:?}, {own:?}");
-        ["Flow.mss", "Flow.was_timeout", "Flow.undone", "Flow.app_limited"]
-            .into_iter()
-            .for_each(is);
+        [
+            "Flow.mss",
+            "Flow.was_timeout",
+            "Flow.undone",
+            "Flow.app_limited",
+        ]
+        .into_iter()
+        .for_each(is);
         if row["Flow.rtt_sample_us"] != u64::from(u32::MAX) {
             is("Flow.rtt_sample_us");
             samples += 1;
@@ -440,9 +472,13 @@ fn a_path_of_quic_is_told_the_same_at_every_ack() {
         // The call that ends a repair tells of all that was beyond it.
         let was_calm = recoveries.iter().all(|(repairing, _)| !repairing);
         if calm && was_calm && theirs_lost == ours_lost {
-            ["Ack.packets_acked", "Ack.bytes_acked", "Ack.packets_misordered"]
-                .into_iter()
-                .for_each(is);
+            [
+                "Ack.packets_acked",
+                "Ack.bytes_acked",
+                "Ack.packets_misordered",
+            ]
+            .into_iter()
+            .for_each(is);
             whole += 1;
         }
         if theirs_lost == ours_lost {
@@ -460,7 +496,10 @@ fn a_path_of_quic_is_told_the_same_at_every_ack() {
             }
             rates += 1;
         }
-        assert!(own["Flow.min_rtt_us"] <= row["Flow.min_rtt_us"], "{row:?}, {own:?}");
+        assert!(
+            own["Flow.min_rtt_us"] <= row["Flow.min_rtt_us"],
+            "{row:?}, {own:?}"
+        );
         for ((was, count), row) in recoveries.iter_mut().zip([row, own]) {
             let is = row["Flow.in_recovery"] == 1;
             *count += u64::from(is && !*was);
@@ -472,7 +511,10 @@ fn a_path_of_quic_is_told_the_same_at_every_ack() {
         outcome.rows.len()
     );
     assert!(whole > 500 && flights > 1_000 && samples > 1_000 && rates > 500);
-    assert!(theirs_lost.abs_diff(ours_lost) <= 3, "{theirs_lost}, {ours_lost}");
+    assert!(
+        theirs_lost.abs_diff(ours_lost) <= 3,
+        "{theirs_lost}, {ours_lost}"
+    );
     assert!(
         bytes[0].abs_diff(bytes[1]) <= case.window * MSS,
         "{bytes:?} acknowledged"
@@ -580,7 +622,10 @@ fn timeouts_are_told_and_undone_where_they_were_wrong() {
     assert_eq!(sum(&outcome.rows, "Flow.undone"), 0);
     // A stack does not tell of probe timeouts, but that congestion persisted, once.
     let path = outcome.over_quic(&case);
-    assert_eq!((sum(&path, "Flow.was_timeout"), sum(&path, "Flow.undone")), (1, 0));
+    assert_eq!(
+        (sum(&path, "Flow.was_timeout"), sum(&path, "Flow.undone")),
+        (1, 0)
+    );
 
     let longer: Vec<Planned> = vec![(2_000, |link| {
         Change::Delay(link, DelayModel::Fixed(ONE_WAY + Duration::from_secs(1)))
@@ -595,6 +640,7 @@ fn timeouts_are_told_and_undone_where_they_were_wrong() {
     assert_eq!(outcome.dropped, 0);
     // It has nothing to undo: without an acknowledgement it takes nothing for lost.
     let path = outcome.over_quic(&case);
-    let told = ["Ack.lost_pkts_sample", "Flow.was_timeout", "Flow.undone"].map(|name| sum(&path, name));
+    let told =
+        ["Ack.lost_pkts_sample", "Flow.was_timeout", "Flow.undone"].map(|name| sum(&path, name));
     assert_eq!(told, [0, 0, 0]);
 }

@@ -118,7 +118,9 @@ impl Both {
         for from in 0..2 {
             while self.ends[from].has(self.now, 0) {
                 let mut side = Side::default();
-                let segment = self.ends[from].transmit(self.now, 0, &mut side).expect("it has");
+                let segment = self.ends[from]
+                    .transmit(self.now, 0, &mut side)
+                    .expect("it has");
                 if from == 0 && segment.kind == Kind::Data {
                     self.packets += 1;
                     self.path.sent(self.now, self.packets, MSS);
@@ -127,7 +129,8 @@ impl Both {
                         continue;
                     }
                 }
-                self.wire.push_back((self.now + DELAY, 1 - from, segment, side));
+                self.wire
+                    .push_back((self.now + DELAY, 1 - from, segment, side));
             }
         }
     }
@@ -144,7 +147,11 @@ impl Both {
         let told = self.law.calls > calls;
         let covered = |number: u32| {
             number < segment.ack.0
-                || segment.has_side() && side.ranges().iter().any(|r| (r.start.0..r.end.0).contains(&number))
+                || segment.has_side()
+                    && side
+                        .ranges()
+                        .iter()
+                        .any(|r| (r.start.0..r.end.0).contains(&number))
         };
         let newly: Vec<u32> = self.sent.keys().copied().filter(|n| covered(*n)).collect();
         for number in newly {
@@ -154,8 +161,9 @@ impl Both {
         }
         let law = &mut self.of_path;
         if self.apart {
-            self.path
-                .end_of_event(at, false, |transport, signals| law.decide(transport, signals));
+            self.path.end_of_event(at, false, |transport, signals| {
+                law.decide(transport, signals)
+            });
         }
         // Packets arrive in order, so that what is marked lost are the dropped ones, in their order.
         let lost = if told { self.law.lost as usize } else { 0 };
@@ -166,8 +174,9 @@ impl Both {
         }
         self.marked += lost;
         let law = &mut self.of_path;
-        self.path
-            .end_of_event(at, false, |transport, signals| law.decide(transport, signals));
+        self.path.end_of_event(at, false, |transport, signals| {
+            law.decide(transport, signals)
+        });
         self.compare();
         self.flush();
     }
@@ -185,7 +194,8 @@ impl Both {
             self.path.ssthresh() / u64::from(MSS),
         );
         // A path's reduction ends with the first packet that was sent since, the transport's with the last that was repaired.
-        if connection.in_recovery() != self.path.in_recovery() || self.path.srtt() == Duration::ZERO {
+        if connection.in_recovery() != self.path.in_recovery() || self.path.srtt() == Duration::ZERO
+        {
             return;
         }
         self.compared += 1;
@@ -239,8 +249,15 @@ fn a_reduction_after_several_losses_is_that_of_the_transport_as_long_as_both_las
             both.step();
             reduced += u64::from(both.path.in_recovery());
         }
-        assert!(reduced > 5 && both.compared > 20, "{reduced}, {}", both.compared);
+        assert!(
+            reduced > 5 && both.compared > 20,
+            "{reduced}, {}",
+            both.compared
+        );
         let mss = u64::from(MSS);
-        assert!((both.path.ssthresh() / mss).abs_diff(both.ends[0].ssthresh() / mss) <= u64::from(both.apart));
+        assert!(
+            (both.path.ssthresh() / mss).abs_diff(both.ends[0].ssthresh() / mss)
+                <= u64::from(both.apart)
+        );
     }
 }

@@ -41,7 +41,8 @@ impl Aim {
     /// What a confidence interval says. For a ratio to native this is an equivalence test whose margin is the range's
     /// distance from 1: "as good as native" is claimed only where the whole 95 % interval is within.
     pub fn judge_interval(self, interval: Option<(f64, f64)>) -> Verdict {
-        let Some((low, high)) = interval.filter(|(low, high)| low.is_finite() && high.is_finite()) else {
+        let Some((low, high)) = interval.filter(|(low, high)| low.is_finite() && high.is_finite())
+        else {
             return Verdict::Undecided;
         };
         let (least, most) = self.range();
@@ -94,7 +95,11 @@ mod tests {
         assert_eq!(at_least(Some((0.96, 1.02))), Verdict::Met);
         assert_eq!(at_least(Some((0.90, 0.94))), Verdict::Missed);
         assert_eq!(at_least(Some((0.93, 1.02))), Verdict::Undecided);
-        assert_eq!(at_least(None), Verdict::Undecided, "one run has no interval");
+        assert_eq!(
+            at_least(None),
+            Verdict::Undecided,
+            "one run has no interval"
+        );
         let as_good = |interval| Aim::Within(0.97, 1.03).judge_interval(Some(interval));
         assert_eq!(as_good((0.98, 1.02)), Verdict::Met);
         assert_eq!(as_good((1.04, 1.10)), Verdict::Missed);
@@ -113,7 +118,8 @@ mod tests {
 
     #[test]
     fn aims_read_as_people_write_them() {
-        let texts = [Aim::AtMost(1.05), Aim::AtLeast(30.0), Aim::Within(0.9, 1.1)].map(|aim| aim.to_string());
+        let texts = [Aim::AtMost(1.05), Aim::AtLeast(30.0), Aim::Within(0.9, 1.1)]
+            .map(|aim| aim.to_string());
         assert_eq!(texts, ["≤ 1.05", "≥ 30", "0.9 to 1.1"]);
     }
 }

@@ -127,7 +127,11 @@ pub struct Look {
 
 impl Line {
     /// A continuous line.
-    pub fn new(label: impl Into<String>, colour: usize, points: impl IntoIterator<Item = (f64, f64)>) -> Line {
+    pub fn new(
+        label: impl Into<String>,
+        colour: usize,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Line {
         Line {
             label: label.into(),
             points: points.into_iter().map(|(x, y)| (x, Some(y))).collect(),
@@ -137,7 +141,11 @@ impl Line {
     }
 
     /// A continuous line of a live picture, with a name for its reading and in no key.
-    pub fn named(name: impl Into<String>, colour: usize, points: impl IntoIterator<Item = (f64, f64)>) -> Line {
+    pub fn named(
+        name: impl Into<String>,
+        colour: usize,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Line {
         Line {
             name: name.into(),
             ..Line::new("", colour, points)
@@ -146,7 +154,13 @@ impl Line {
 
     /// Events: an upright stroke of this height above zero at each of these places, which ascend. Those nearer to each other than
     /// `apart` are one.
-    pub fn strokes(name: impl Into<String>, colour: usize, at: &[f64], apart: f64, height: f64) -> Line {
+    pub fn strokes(
+        name: impl Into<String>,
+        colour: usize,
+        at: &[f64],
+        apart: f64,
+        height: f64,
+    ) -> Line {
         let mut points = Vec::new();
         let mut last = f64::NEG_INFINITY;
         for &at in at {
@@ -170,7 +184,10 @@ impl Line {
     /// The same, dashed.
     #[must_use]
     pub fn dashed(self) -> Line {
-        Line { dashed: true, ..self }
+        Line {
+            dashed: true,
+            ..self
+        }
     }
 
     /// The same, looking so.
@@ -218,6 +235,8 @@ svg.chart .f3 { fill: var(--c3); } svg.chart .f4 { fill: var(--c4); } svg.chart 
 ";
 
 /// The palette on a light page, and on a dark one, as custom properties.
-pub const LIGHT: &str = "--c0: #0072b2; --c1: #c04a00; --c2: #00805c; --c3: #a3427a; --c4: #6b5b00; --c5: #444b52;";
+pub const LIGHT: &str =
+    "--c0: #0072b2; --c1: #c04a00; --c2: #00805c; --c3: #a3427a; --c4: #6b5b00; --c5: #444b52;";
 /// See [`LIGHT`].
-pub const DARK: &str = "--c0: #4db2f0; --c1: #ff8f4a; --c2: #2fcf9f; --c3: #ee8fc6; --c4: #dcc437; --c5: #c2cad2;";
+pub const DARK: &str =
+    "--c0: #4db2f0; --c1: #ff8f4a; --c2: #2fcf9f; --c3: #ee8fc6; --c4: #dcc437; --c5: #c2cad2;";

@@ -28,7 +28,12 @@ pub fn number(value: f64) -> String {
 pub fn definitions<T: AsRef<str>>(rows: &[(&str, T)]) -> String {
     let mut out = String::from("<dl>");
     for (name, value) in rows {
-        let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value.as_ref()));
+        let _ = write!(
+            out,
+            "<dt>{}</dt><dd>{}</dd>",
+            escape(name),
+            escape(value.as_ref())
+        );
     }
     out + "</dl>"
 }
@@ -49,11 +54,19 @@ pub fn list<T: AsRef<str>>(sentences: &[T]) -> String {
 
 /// A box of complaints that nobody overlooks: who, and what is wrong with it. Nothing where there are none; beyond `most`
 /// only their number is said, and `rest` says where they are.
-pub fn warning<N: AsRef<str>, T: AsRef<str>>(title: &str, complaints: &[(N, T)], most: usize, rest: &str) -> String {
+pub fn warning<N: AsRef<str>, T: AsRef<str>>(
+    title: &str,
+    complaints: &[(N, T)],
+    most: usize,
+    rest: &str,
+) -> String {
     if complaints.is_empty() {
         return String::new();
     }
-    let mut out = format!("<div class=\"warning\" role=\"alert\">{}<ul>", escape(title));
+    let mut out = format!(
+        "<div class=\"warning\" role=\"alert\">{}<ul>",
+        escape(title)
+    );
     for (who, what) in complaints.iter().take(most) {
         let _ = write!(
             out,
@@ -85,7 +98,10 @@ mod tests {
             list(&["<s>"]),
             warning("<s>", &[("<i>", "<u>")], 1, ""),
         ] {
-            assert!(!["<s>", "<i>", "<u>"].iter().any(|tag| html.contains(tag)), "{html}");
+            assert!(
+                !["<s>", "<i>", "<u>"].iter().any(|tag| html.contains(tag)),
+                "{html}"
+            );
             assert!(html.contains("&lt;s&gt;"), "{html}");
         }
     }
@@ -99,7 +115,11 @@ mod tests {
     fn many_complaints_are_counted() {
         let complaints = [("a", "one"), ("b", "two"), ("c", "three")];
         let html = warning("Careful:", &complaints, 2, "a file");
-        assert!(html.contains("two") && !html.contains("three") && html.contains("and 1 more, in a file"));
+        assert!(
+            html.contains("two")
+                && !html.contains("three")
+                && html.contains("and 1 more, in a file")
+        );
         assert_eq!(warning::<&str, &str>("Careful:", &[], 2, ""), "");
     }
 }

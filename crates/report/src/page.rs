@@ -49,7 +49,10 @@ impl Page {
 
     /// A piece of HTML under a heading.
     pub fn section(&mut self, heading: &str, html: &str) {
-        self.add(&format!("<section><h2>{}</h2>{html}</section>", escape(heading)));
+        self.add(&format!(
+            "<section><h2>{}</h2>{html}</section>",
+            escape(heading)
+        ));
     }
 
     /// How to make the page again: the command, and a piece of HTML on what comes of it.

@@ -127,12 +127,16 @@ fn some(text: &str) -> String {
 
 /// The first model that `/proc/cpuinfo` names; some architectures name none.
 fn cpu(info: &str) -> &str {
-    let named = info.lines().find_map(|line| line.strip_prefix("model name"));
+    let named = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
     named.map_or("", |rest| rest.trim_start_matches([' ', '\t', ':']).trim())
 }
 
 fn load(text: &str) -> [f64; 3] {
-    let mut values = text.split_whitespace().map(|word| word.parse().unwrap_or(0.0));
+    let mut values = text
+        .split_whitespace()
+        .map(|word| word.parse().unwrap_or(0.0));
     [(); 3].map(|()| values.next().unwrap_or(0.0))
 }
 
@@ -147,7 +151,9 @@ fn today() -> String {
 
 /// The date, UTC, so many seconds after 1970 began.
 fn day(seconds: u64) -> String {
-    let leap = |year: u64| (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400);
+    let leap = |year: u64| {
+        (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400)
+    };
     let mut days = seconds / 86_400;
     let mut year = 1970;
     while days >= 365 + u64::from(leap(year)) {
@@ -188,13 +194,22 @@ mod tests {
     #[test]
     fn a_machine_that_tells_nothing_is_unknown_and_no_error() {
         assert_eq!(some(cpu("processor : 0\n")), "unknown");
-        assert_eq!(cpu("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\n"), "A CPU @ 2 GHz");
+        assert_eq!(
+            cpu("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\n"),
+            "A CPU @ 2 GHz"
+        );
         assert_eq!(load("0.50 1.25 nonsense 1/2 3"), [0.5, 1.25, 0.0]);
         assert_eq!(load(""), [0.0; 3]);
         let here = Provenance::now(Build::default(), "ccplane paper x".to_owned(), true);
-        assert_eq!((here.commit.as_str(), here.dirty, here.quick), ("unknown", None, true));
+        assert_eq!(
+            (here.commit.as_str(), here.dirty, here.quick),
+            ("unknown", None, true)
+        );
         assert!(here.cores >= 1 && here.line().contains("quick"));
         assert_eq!(here.build(), Build::default());
-        assert_eq!(Build::default().to_string(), "commit unknown, perhaps changed since");
+        assert_eq!(
+            Build::default().to_string(),
+            "commit unknown, perhaps changed since"
+        );
     }
 }

@@ -55,7 +55,10 @@ impl Table {
     pub const NOTHING: &str = "–";
 
     /// A table of these.
-    pub fn new<C: Into<Column>>(columns: impl IntoIterator<Item = C>, rows: Vec<Vec<String>>) -> Table {
+    pub fn new<C: Into<Column>>(
+        columns: impl IntoIterator<Item = C>,
+        rows: Vec<Vec<String>>,
+    ) -> Table {
         Table {
             columns: columns.into_iter().map(Into::into).collect(),
             rows,
@@ -67,12 +70,25 @@ impl Table {
     pub fn without_empty(self) -> Table {
         let says = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            column == 0 || cells.into_iter().any(|cell| !cell.is_empty() && cell != Table::NOTHING)
+            column == 0
+                || cells
+                    .into_iter()
+                    .any(|cell| !cell.is_empty() && cell != Table::NOTHING)
         };
-        let shown: Vec<usize> = (0..self.columns.len()).filter(|column| says(*column)).collect();
-        let pick = |row: &Vec<String>| shown.iter().filter_map(|at| row.get(*at).cloned()).collect();
+        let shown: Vec<usize> = (0..self.columns.len())
+            .filter(|column| says(*column))
+            .collect();
+        let pick = |row: &Vec<String>| {
+            shown
+                .iter()
+                .filter_map(|at| row.get(*at).cloned())
+                .collect()
+        };
         Table {
-            columns: shown.iter().filter_map(|at| self.columns.get(*at).cloned()).collect(),
+            columns: shown
+                .iter()
+                .filter_map(|at| self.columns.get(*at).cloned())
+                .collect(),
             rows: self.rows.iter().map(pick).collect(),
         }
     }
@@ -81,7 +97,11 @@ impl Table {
     pub fn text(&self) -> String {
         let letters = |text: &str| text.chars().count();
         let width = |(at, column): (usize, &Column)| {
-            let cells = self.rows.iter().filter_map(|row| row.get(at)).map(|cell| letters(cell));
+            let cells = self
+                .rows
+                .iter()
+                .filter_map(|row| row.get(at))
+                .map(|cell| letters(cell));
             cells.fold(letters(&column.name).max(letters(&column.unit)), usize::max)
         };
         let widths: Vec<usize> = self.columns.iter().enumerate().map(width).collect();
@@ -140,7 +160,10 @@ impl Table {
 /// Formats a mean with its ±. Leaves the ± out if it rounds to zero, as for equal values.
 pub fn plus_minus(mean: f64, half: f64, digits: usize) -> String {
     let (mean, half) = (format!("{mean:.digits$}"), format!("{half:.digits$}"));
-    match half.bytes().any(|byte| byte.is_ascii_digit() && byte != b'0') {
+    match half
+        .bytes()
+        .any(|byte| byte.is_ascii_digit() && byte != b'0')
+    {
         true => format!("{mean} ±{half}"),
         false => mean,
     }
@@ -178,7 +201,10 @@ mod tests {
 
     #[test]
     fn a_heading_may_have_two_lines() {
-        let table = Table::new(["", "goodput\nMbit/s", "p50"], vec![row(&["reno", "9.5", "10.25"])]);
+        let table = Table::new(
+            ["", "goodput\nMbit/s", "p50"],
+            vec![row(&["reno", "9.5", "10.25"])],
+        );
         assert_eq!(
             table.text(),
             "      goodput    p50\n       Mbit/s\n────────────────────\nreno      9.5  10.25\n"
@@ -188,7 +214,10 @@ mod tests {
     #[test]
     fn paragraphs_keep_their_words_and_their_breaks() {
         assert_eq!(wrap("one two three\n\nfour", 7), "one two\nthree\n\nfour\n");
-        assert_eq!(wrap("incomprehensible it is", 5), "incomprehensible\nit is\n");
+        assert_eq!(
+            wrap("incomprehensible it is", 5),
+            "incomprehensible\nit is\n"
+        );
     }
 
     #[test]

@@ -78,9 +78,18 @@ impl Bundle {
 }
 
 /// Checks every bundle.
-pub(crate) fn all(context: &Context, written: &[Spanned<file::Bundle>]) -> Result<Vec<Bundle>, Problem> {
-    let bundles: Vec<Bundle> = written.iter().map(|at| one(context, at)).collect::<Result<_, _>>()?;
-    let steered: Vec<&Bundle> = bundles.iter().filter(|bundle| bundle.algorithm.is_none()).collect();
+pub(crate) fn all(
+    context: &Context,
+    written: &[Spanned<file::Bundle>],
+) -> Result<Vec<Bundle>, Problem> {
+    let bundles: Vec<Bundle> = written
+        .iter()
+        .map(|at| one(context, at))
+        .collect::<Result<_, _>>()?;
+    let steered: Vec<&Bundle> = bundles
+        .iter()
+        .filter(|bundle| bundle.algorithm.is_none())
+        .collect();
     if let [first, rest @ ..] = steered.as_slice()
         && let Some(other) = rest.iter().find(|other| other.hosts != first.hosts)
     {
@@ -100,7 +109,9 @@ pub(crate) fn all(context: &Context, written: &[Spanned<file::Bundle>]) -> Resul
 fn queue(context: &Context, written: Option<&file::Word>) -> Result<Option<QueueSpec>, Problem> {
     let read = |word: &file::Word| {
         let queue = word.get_ref().parse();
-        queue.map_err(|error: QueueSpecError| context.problem(word, error.to_string(), "this queue", ""))
+        queue.map_err(|error: QueueSpecError| {
+            context.problem(word, error.to_string(), "this queue", "")
+        })
     };
     written.map(read).transpose()
 }
@@ -128,8 +139,15 @@ fn one(context: &Context, at: &Spanned<file::Bundle>) -> Result<Bundle, Problem>
             "remove `hosts`, or give the workloads an `algorithm`",
         ));
     }
-    let overhead = b.overhead.as_ref().map_or(Bytes::new(0), |bytes| bytes.get_ref().0);
-    if let Some(written) = b.overhead.as_ref().filter(|_| overhead.get() > MOST_OVERHEAD) {
+    let overhead = b
+        .overhead
+        .as_ref()
+        .map_or(Bytes::new(0), |bytes| bytes.get_ref().0);
+    if let Some(written) = b
+        .overhead
+        .as_ref()
+        .filter(|_| overhead.get() > MOST_OVERHEAD)
+    {
         return Err(context.problem(
             written,
             format!("a tunnel adds {overhead} to each packet"),
@@ -160,13 +178,20 @@ fn one(context: &Context, at: &Spanned<file::Bundle>) -> Result<Bundle, Problem>
     Ok(Bundle {
         from: name(&b.from),
         to: name(&b.to),
-        algorithm: b.algorithm.as_ref().map(|algorithm| algorithm.get_ref().0.clone()),
-        hosts: b
-            .hosts
+        algorithm: b
+            .algorithm
             .as_ref()
-            .map_or_else(|| Contender::native("cubic"), |hosts| hosts.get_ref().0.clone()),
+            .map(|algorithm| algorithm.get_ref().0.clone()),
+        hosts: b.hosts.as_ref().map_or_else(
+            || Contender::native("cubic"),
+            |hosts| hosts.get_ref().0.clone(),
+        ),
         queue: queue(context, b.queue.as_ref())?,
-        classes: b.class.iter().map(|at| class(context, at)).collect::<Result<_, _>>()?,
+        classes: b
+            .class
+            .iter()
+            .map(|at| class(context, at))
+            .collect::<Result<_, _>>()?,
         overhead: overhead.get() as u32,
         min,
         max,

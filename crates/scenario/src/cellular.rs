@@ -102,7 +102,11 @@ fn rates(length: u64, random: &mut Pcg64) -> Vec<f64> {
                 silent_until = ms + (SILENCES.1 * exponential(random)) as u64;
             }
         }
-        rates.push(if ms < silent_until { 0.0 } else { libm::exp(slow + fast) });
+        rates.push(if ms < silent_until {
+            0.0
+        } else {
+            libm::exp(slow + fast)
+        });
     }
     rates
 }
@@ -146,7 +150,8 @@ mod tests {
 
     fn moments(values: &[f64]) -> (f64, f64) {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
-        let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / values.len() as f64;
+        let variance =
+            values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / values.len() as f64;
         (mean, variance)
     }
 

@@ -6,8 +6,8 @@ use toml::Spanned;
 use crate::context::{Context, name, names};
 use crate::file::{self, File, Q, Word};
 use crate::{
-    Beside, Bundle, Change, Contender, Ends, Event, ReportOptions, Route, Scenario, Seeds, Until, Workload, bundle,
-    stamps, topology, transport, workloads,
+    Beside, Bundle, Change, Contender, Ends, Event, ReportOptions, Route, Scenario, Seeds, Until,
+    Workload, bundle, stamps, topology, transport, workloads,
 };
 use crate::{Problem, Source};
 
@@ -26,7 +26,8 @@ const MOST_LOOKS: u64 = 1_000_000;
 
 /// Checks a whole file.
 pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenario, Problem> {
-    let file: File = toml::from_str(source.text).map_err(|error| source.syntax_of(&error, "docs/scenarios.md"))?;
+    let file: File = toml::from_str(source.text)
+        .map_err(|error| source.syntax_of(&error, "docs/scenarios.md"))?;
     let transport = &file.transport;
     let mss = transport.mss.as_ref().map_or(MSS, |mss| *mss.get_ref());
     let headers = transport
@@ -73,7 +74,11 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
         staleness: file.steering.staleness.map(|s| s.get_ref().0),
         topology_span,
         bundles,
-        stamps: file.stamps.as_ref().map(|s| stamps::stamps(&context, s)).transpose()?,
+        stamps: file
+            .stamps
+            .as_ref()
+            .map(|s| stamps::stamps(&context, s))
+            .transpose()?,
         report: report(&context, &file.report)?,
         topology,
         workloads,
@@ -84,7 +89,11 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
 
 fn topology_span(file: &File) -> std::ops::Range<usize> {
     let node = file.node.first().map(|node| node.name.span());
-    file.topology.as_ref().map(Spanned::span).or(node).unwrap_or(0..0)
+    file.topology
+        .as_ref()
+        .map(Spanned::span)
+        .or(node)
+        .unwrap_or(0..0)
 }
 
 fn duration(context: &Context, written: &Q<Duration>) -> Result<Duration, Problem> {
@@ -100,7 +109,11 @@ fn duration(context: &Context, written: &Q<Duration>) -> Result<Duration, Proble
     Ok(duration)
 }
 
-fn warm(context: &Context, written: Option<&Q<Duration>>, duration: Duration) -> Result<Duration, Problem> {
+fn warm(
+    context: &Context,
+    written: Option<&Q<Duration>>,
+    duration: Duration,
+) -> Result<Duration, Problem> {
     let Some(written) = written else {
         return Ok(Duration::ZERO);
     };
@@ -116,7 +129,11 @@ fn warm(context: &Context, written: Option<&Q<Duration>>, duration: Duration) ->
     Ok(warm)
 }
 
-fn sample(context: &Context, written: Option<&Q<Duration>>, duration: Duration) -> Result<Duration, Problem> {
+fn sample(
+    context: &Context,
+    written: Option<&Q<Duration>>,
+    duration: Duration,
+) -> Result<Duration, Problem> {
     let Some(written) = written else {
         let even = Duration::from_nanos(duration.as_nanos() / LOOKS);
         return Ok(even.clamp(FINEST_SAMPLE, COARSEST_SAMPLE));
@@ -139,7 +156,9 @@ fn contenders(
     workloads: &[Workload],
     bundles: &[Bundle],
 ) -> Result<Vec<Contender>, Problem> {
-    let open = workloads.iter().find(|w| w.algorithm.is_none() && !w.heeds_nothing());
+    let open = workloads
+        .iter()
+        .find(|w| w.algorithm.is_none() && !w.heeds_nothing());
     if let Some(steered) = bundles.iter().find(|bundle| bundle.algorithm.is_none()) {
         if written.is_empty() {
             return Err(context.source.problem(
@@ -189,11 +208,18 @@ fn until(
         "flows done" => {}
         other => {
             let known = ["duration", "flows done"];
-            return Err(context.source.unknown(written.span(), "end of a run", other, &known));
+            return Err(context
+                .source
+                .unknown(written.span(), "end of a run", other, &known));
         }
     }
-    let mut compared = workloads.iter().filter(|workload| workload.is_compared(contenders));
-    if let Some(endless) = compared.clone().find(|workload| workload.ends() == Ends::Each) {
+    let mut compared = workloads
+        .iter()
+        .filter(|workload| workload.is_compared(contenders));
+    if let Some(endless) = compared
+        .clone()
+        .find(|workload| workload.ends() == Ends::Each)
+    {
         return Err(context.source.problem(
             endless.span.clone(),
             format!(
@@ -215,12 +241,18 @@ fn until(
     Ok(Until::FlowsDone)
 }
 
-fn events(context: &Context, written: &[Spanned<file::Event>], duration: Duration) -> Result<Vec<Event>, Problem> {
+fn events(
+    context: &Context,
+    written: &[Spanned<file::Event>],
+    duration: Duration,
+) -> Result<Vec<Event>, Problem> {
     let one = |event: &Spanned<file::Event>| {
         let e = event.get_ref();
         let changes: Vec<Change> = [
             e.rate.as_ref().map(|rate| Change::Rate(rate.get_ref().0)),
-            e.delay.as_ref().map(|delay| Change::Delay(delay.get_ref().0)),
+            e.delay
+                .as_ref()
+                .map(|delay| Change::Delay(delay.get_ref().0)),
             e.loss.as_ref().map(|loss| Change::Loss(loss.get_ref().0)),
             e.up.as_ref().map(|up| Change::Up(*up.get_ref())),
             e.route.as_ref().map(|host| Change::Route(name(host))),
@@ -257,7 +289,9 @@ fn events(context: &Context, written: &[Spanned<file::Event>], duration: Duratio
 fn report(context: &Context, written: &file::Report) -> Result<ReportOptions, Problem> {
     let classes = |written: &Spanned<Vec<Q<Bytes>>>| {
         let bounds = written.get_ref();
-        let falls = bounds.windows(2).find(|w| w[0].get_ref().0 >= w[1].get_ref().0);
+        let falls = bounds
+            .windows(2)
+            .find(|w| w[0].get_ref().0 >= w[1].get_ref().0);
         if let Some([_, second]) = falls {
             return Err(context.problem(
                 second,
@@ -266,7 +300,10 @@ fn report(context: &Context, written: &file::Report) -> Result<ReportOptions, Pr
                 "write the bounds from the smallest up",
             ));
         }
-        Ok(bounds.iter().map(|bound| bound.get_ref().0).collect::<Vec<_>>())
+        Ok(bounds
+            .iter()
+            .map(|bound| bound.get_ref().0)
+            .collect::<Vec<_>>())
     };
     Ok(ReportOptions {
         link: written.link.as_ref().map(name),

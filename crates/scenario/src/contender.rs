@@ -23,7 +23,9 @@ pub enum Contender {
 impl Contender {
     /// The kernel's own of this name.
     pub fn native(name: &str) -> Contender {
-        Contender::Native { name: name.to_owned() }
+        Contender::Native {
+            name: name.to_owned(),
+        }
     }
 
     /// ccplane's of this name, as it comes.
@@ -82,8 +84,12 @@ impl FromStr for Contender {
     /// `reno`, `reno:report=acks:start=agent`, `./mine.ccp:back=0.7`, `native:cubic`.
     fn from_str(text: &str) -> Result<Contender, BadContender> {
         let bad = || BadContender(text.to_owned());
-        let is_name =
-            |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c));
+        let is_name = |name: &str| {
+            !name.is_empty()
+                && name
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c))
+        };
         // The path of an algorithm that is a text or a Python file. Lists of contenders are divided by commas, parameters by colons.
         let is_path = |name: &str| {
             let is_file = name.ends_with(".ccp") || name.ends_with(".py");
@@ -92,7 +98,9 @@ impl FromStr for Contender {
         let (name, rest) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
         if name == "native" {
             return is_name(rest)
-                .then(|| Contender::Native { name: rest.to_owned() })
+                .then(|| Contender::Native {
+                    name: rest.to_owned(),
+                })
                 .ok_or_else(bad);
         }
         let pair = |part: &str| {
@@ -105,7 +113,11 @@ impl FromStr for Contender {
             inside = if inside { c != ']' } else { c == '[' };
             c == ':' && !inside
         };
-        let parameters: Option<Vec<_>> = rest.split(divides).filter(|part| !part.is_empty()).map(pair).collect();
+        let parameters: Option<Vec<_>> = rest
+            .split(divides)
+            .filter(|part| !part.is_empty())
+            .map(pair)
+            .collect();
         match parameters {
             Some(parameters) if is_name(name) || is_path(name) => Ok(Contender::Ccplane {
                 name: name.to_owned(),
@@ -133,7 +145,15 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Contender>().unwrap().to_string(), text);
         }
-        for bad in ["", "native:", "native", "re no", "reno:acks", ":x=1", "native:a b"] {
+        for bad in [
+            "",
+            "native:",
+            "native",
+            "re no",
+            "reno:acks",
+            ":x=1",
+            "native:a b",
+        ] {
             assert!(bad.parse::<Contender>().is_err(), "{bad}");
         }
     }

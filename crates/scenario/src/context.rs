@@ -41,7 +41,10 @@ impl Context<'_> {
             }
             Beside::Shipped => {
                 let text = shipped::beside(word.get_ref()).map(str::to_owned);
-                (word.get_ref().into(), text.ok_or_else(|| ErrorKind::NotFound.into()))
+                (
+                    word.get_ref().into(),
+                    text.ok_or_else(|| ErrorKind::NotFound.into()),
+                )
             }
         };
         text.map_err(|error| {
@@ -55,12 +58,22 @@ impl Context<'_> {
     }
 
     /// A count from 1 to `most`.
-    pub(crate) fn count(&self, what: &str, value: &Spanned<u32>, most: u32) -> Result<u32, Problem> {
+    pub(crate) fn count(
+        &self,
+        what: &str,
+        value: &Spanned<u32>,
+        most: u32,
+    ) -> Result<u32, Problem> {
         let n = *value.get_ref();
         if (1..=most).contains(&n) {
             return Ok(n);
         }
-        Err(self.problem(value, format!("{what} is {n}"), "here", format!("give 1 to {most}")))
+        Err(self.problem(
+            value,
+            format!("{what} is {n}"),
+            "here",
+            format!("give 1 to {most}"),
+        ))
     }
 
     pub(crate) fn line(
@@ -110,7 +123,10 @@ impl Context<'_> {
         let own = Cellular::default();
         let cellular = Cellular {
             mean: w.mean.get_ref().0,
-            length: w.length.as_ref().map_or(own.length, |length| length.get_ref().0),
+            length: w
+                .length
+                .as_ref()
+                .map_or(own.length, |length| length.get_ref().0),
             seed: w.seed.unwrap_or(own.seed),
         };
         if let Some(length) = w
@@ -125,7 +141,8 @@ impl Context<'_> {
                 "give at least 1s, better a minute",
             ));
         }
-        let opportunities = cellular.mean.bytes_per_sec() as f64 / 1_500.0 * cellular.length.as_secs_f64();
+        let opportunities =
+            cellular.mean.bytes_per_sec() as f64 / 1_500.0 * cellular.length.as_secs_f64();
         if opportunities > MOST_OPPORTUNITIES {
             return Err(self.problem(
                 written,
@@ -137,9 +154,14 @@ impl Context<'_> {
                 format!("give a shorter `length` or a lower `mean`: {MOST_OPPORTUNITIES:.0} packets are the most"),
             ));
         }
-        let line = cellular
-            .line()
-            .map_err(|error| self.problem(written, error.to_string(), "here", "give another `mean` or `length`"))?;
+        let line = cellular.line().map_err(|error| {
+            self.problem(
+                written,
+                error.to_string(),
+                "here",
+                "give another `mean` or `length`",
+            )
+        })?;
         Ok((line, format!("cellular, {} on average", cellular.mean)))
     }
 
@@ -155,14 +177,18 @@ impl Context<'_> {
                 PiecewiseError::NotLater { step, .. } => *step,
                 _ => 0,
             };
-            let step = step.checked_sub(1).and_then(|step| steps.get_ref().get(step));
+            let step = step
+                .checked_sub(1)
+                .and_then(|step| steps.get_ref().get(step));
             let span = step.map_or(steps.span(), |file::Step(at, _)| at.span());
             let text = error.to_string();
             let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
             self.source.problem(span, what, "here", fix)
         })?;
         let (first, last) = (list.first(), list.last());
-        let name = |step: Option<&(Duration, Rate)>| step.map_or(String::new(), |(_, rate)| rate.to_string());
+        let name = |step: Option<&(Duration, Rate)>| {
+            step.map_or(String::new(), |(_, rate)| rate.to_string())
+        };
         Ok((
             LineSpec::Piecewise(Arc::new(line)),
             format!("{} … {}", name(first), name(last)),

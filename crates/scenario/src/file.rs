@@ -354,7 +354,10 @@ impl<'de> Deserialize<'de> for Connections {
                     .map(Connections::Number)
                     .map_err(|_| E::custom("give 1 to 1000000 connections"))
             }
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, table: A) -> Result<Connections, A::Error> {
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                table: A,
+            ) -> Result<Connections, A::Error> {
                 let table = serde::de::value::MapAccessDeserializer::new(table);
                 Ok(Connections::Table(ConnectionTable::deserialize(table)?))
             }
@@ -494,7 +497,10 @@ fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
             // The span is that of the whole value, which the caller has.
             Ok(vec![Spanned::new(0..0, name.to_owned())])
         }
-        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut names: A) -> Result<Vec<Word>, A::Error> {
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(
+            self,
+            mut names: A,
+        ) -> Result<Vec<Word>, A::Error> {
             let mut all = Vec::new();
             while let Some(name) = names.next_element()? {
                 all.push(name);

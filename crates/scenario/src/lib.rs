@@ -271,7 +271,10 @@ pub enum Ends {
 impl Scenario {
     /// Who controls the workloads that name no algorithm, where contenders steer bundles; `None`: the contenders themselves.
     pub fn hosts_of_bundles(&self) -> Option<&Contender> {
-        let steered = self.bundles.iter().find(|bundle| bundle.algorithm.is_none())?;
+        let steered = self
+            .bundles
+            .iter()
+            .find(|bundle| bundle.algorithm.is_none())?;
         Some(&steered.hosts)
     }
 }
@@ -287,7 +290,8 @@ impl Workload {
         use ccplane_workload::Workload as Sends;
         let counted = match &self.kind {
             Kind::Of(Sends::Bulk { bytes: None, .. } | Sends::Paced { .. }) => return Ends::Never,
-            Kind::Of(Sends::Bulk { .. } | Sends::List { .. } | Sends::Trace { .. }) | Kind::Trace { .. } => true,
+            Kind::Of(Sends::Bulk { .. } | Sends::List { .. } | Sends::Trace { .. })
+            | Kind::Trace { .. } => true,
             Kind::Of(Sends::Poisson { flows, .. }) => flows.is_some(),
             Kind::Of(Sends::Bursts { bursts, .. }) => bursts.is_some(),
             Kind::Of(Sends::Messages { messages, .. }) => messages.is_some(),
@@ -303,7 +307,9 @@ impl Workload {
     /// When the `n`-th of its flows without end is to start, counted from 0, and when it is given up where that is before the
     /// run's end. By how much it starts later is drawn.
     pub fn planned(&self, n: u64) -> Option<(Duration, Option<Duration>)> {
-        let Kind::Of(sends) = &self.kind else { return None };
+        let Kind::Of(sends) = &self.kind else {
+            return None;
+        };
         let at = |after: Duration| Time::ZERO + after;
         let (starts, leaves) = sends.planned(n, at(self.start), self.stop.map(at))?;
         let after = |at: Time| at.since(Time::ZERO);
@@ -312,7 +318,10 @@ impl Workload {
 
     /// Returns true if its receivers send data too.
     pub fn sends_back(&self) -> bool {
-        matches!(self.kind, Kind::Of(ccplane_workload::Workload::Requests { .. }))
+        matches!(
+            self.kind,
+            Kind::Of(ccplane_workload::Workload::Requests { .. })
+        )
     }
 
     /// Whether it sends packets that no congestion control slows down.
@@ -461,7 +470,11 @@ pub fn size_classes(bounds: &[Bytes]) -> Vec<(String, RangeInclusive<u64>)> {
         classes.push((format!("<= {bound}"), least..=bound.get()));
         least = bound.get().saturating_add(1);
     }
-    classes.extend(bounds.last().map(|last| (format!("> {last}"), least..=u64::MAX)));
+    classes.extend(
+        bounds
+            .last()
+            .map(|last| (format!("> {last}"), least..=u64::MAX)),
+    );
     classes.push(("all".to_owned(), 0..=u64::MAX));
     classes
 }
@@ -541,7 +554,11 @@ impl Scenario {
     /// always a file.
     pub fn find(path: &Path) -> Result<Scenario, ReadError> {
         match path.to_str() {
-            Some(name) if !path.exists() && path.extension().is_none() && path.components().count() == 1 => {
+            Some(name)
+                if !path.exists()
+                    && path.extension().is_none()
+                    && path.components().count() == 1 =>
+            {
                 Scenario::shipped(name)
             }
             _ => Scenario::read(path),

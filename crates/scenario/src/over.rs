@@ -4,7 +4,8 @@ use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 
 use crate::{
-    Contender, Kind, Link, Pairing, ReportOptions, Scenario, Seeds, Topology, TransportOptions, Until, Workload,
+    Contender, Kind, Link, Pairing, ReportOptions, Scenario, Seeds, Topology, TransportOptions,
+    Until, Workload,
 };
 
 /// Between two looks at each flow, unless somebody sets another: no picture shows finer.

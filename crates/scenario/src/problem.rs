@@ -144,7 +144,11 @@ fn nearest(name: &str, known: &[&str]) -> String {
         (None, []) => "nothing is named so".to_owned(),
         (None, known) if known.len() > MOST_NAMES => {
             let first = known.get(..MOST_NAMES).unwrap_or(known);
-            format!("there are {}, and {} more", list(first), known.len() - first.len())
+            format!(
+                "there are {}, and {} more",
+                list(first),
+                known.len() - first.len()
+            )
         }
         (None, known) => format!("there are {}", list(known)),
     }

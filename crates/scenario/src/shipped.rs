@@ -54,7 +54,10 @@ pub(crate) fn text(name: &str) -> Option<&'static str> {
 
 /// A file that one of them refers to.
 pub(crate) fn beside(file: &str) -> Option<&'static str> {
-    BESIDE.iter().find(|(name, _)| *name == file).map(|(_, text)| *text)
+    BESIDE
+        .iter()
+        .find(|(name, _)| *name == file)
+        .map(|(_, text)| *text)
 }
 
 /// Those that someone who wrote this name may have meant.
@@ -90,13 +93,17 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .filter(|name| name != "golden.txt")
             .collect();
-        let embedded = SCENARIOS.iter().chain(BESIDE).map(|(name, _)| (*name).to_owned());
+        let embedded = SCENARIOS
+            .iter()
+            .chain(BESIDE)
+            .map(|(name, _)| (*name).to_owned());
         assert_eq!(found, embedded.collect());
         for name in shipped() {
             let ours = Scenario::shipped(name).unwrap_or_else(|error| panic!("{error}"));
             let theirs = Scenario::read(&folder.join(format!("{name}.toml"))).unwrap();
             assert_eq!(ours.file, name);
-            let same = |scenario: &Scenario| format!("{:?} {:?}", scenario.topology, scenario.workloads);
+            let same =
+                |scenario: &Scenario| format!("{:?} {:?}", scenario.topology, scenario.workloads);
             assert_eq!(same(&ours), same(&theirs), "{name}");
         }
     }
@@ -104,7 +111,10 @@ mod tests {
     #[test]
     fn a_name_is_a_file_or_else_a_shipped_one() {
         let find = |name: &str| Scenario::find(Path::new(name));
-        assert_eq!(find("02-fairness").unwrap().text, text("02-fairness").unwrap());
+        assert_eq!(
+            find("02-fairness").unwrap().text,
+            text("02-fairness").unwrap()
+        );
         let near = |name| match find(name) {
             Err(ReadError::Unknown { near, .. }) => near,
             other => panic!("{other:?}"),
@@ -114,9 +124,18 @@ mod tests {
         assert_eq!(near("farness"), ["02-fairness"]);
         assert!(near("something").is_empty());
         let said = find("something").unwrap_err().to_string();
-        assert!(said.contains("01-one-flow") && said.contains("20-trace"), "{said}");
+        assert!(
+            said.contains("01-one-flow") && said.contains("20-trace"),
+            "{said}"
+        );
         // What is written as a file's path is one.
-        assert!(matches!(find("nowhere/02-fairness"), Err(ReadError::File { .. })));
-        assert!(matches!(find("02-fairness.toml"), Err(ReadError::File { .. })));
+        assert!(matches!(
+            find("nowhere/02-fairness"),
+            Err(ReadError::File { .. })
+        ));
+        assert!(matches!(
+            find("02-fairness.toml"),
+            Err(ReadError::File { .. })
+        ));
     }
 }

@@ -81,7 +81,10 @@ impl Stamps {
 }
 
 /// Checks the table.
-pub(crate) fn stamps(context: &Context, written: &Spanned<file::Stamps>) -> Result<Stamps, Problem> {
+pub(crate) fn stamps(
+    context: &Context,
+    written: &Spanned<file::Stamps>,
+) -> Result<Stamps, Problem> {
     let w = written.get_ref();
     let mut stamps = match &w.preset {
         None => Stamps::EXACT,
@@ -91,14 +94,19 @@ pub(crate) fn stamps(context: &Context, written: &Spanned<file::Stamps>) -> Resu
             "software" => Stamps::SOFTWARE,
             other => {
                 let known = ["exact", "hardware", "software"];
-                return Err(context.source.unknown(preset.span(), "preset", other, &known));
+                return Err(context
+                    .source
+                    .unknown(preset.span(), "preset", other, &known));
             }
         },
     };
     let noise = |value: &Option<file::Q<Duration>>, what: &str, own: Duration| match value {
         Some(value) if value.get_ref().0 > MOST_NOISE => Err(context.problem(
             value,
-            format!("{what} of {} makes stamps that say nothing", value.get_ref().0),
+            format!(
+                "{what} of {} makes stamps that say nothing",
+                value.get_ref().0
+            ),
             "here",
             format!("give at most {MOST_NOISE}"),
         )),
@@ -107,8 +115,14 @@ pub(crate) fn stamps(context: &Context, written: &Spanned<file::Stamps>) -> Resu
     };
     stamps.jitter = noise(&w.jitter, "a jitter", stamps.jitter)?;
     stamps.batch = noise(&w.batch, "a batch", stamps.batch)?;
-    stamps.offset = w.offset.as_ref().map_or(stamps.offset, |offset| offset.get_ref().0);
-    stamps.drift_ppb = w.drift.as_ref().map_or(stamps.drift_ppb, |drift| drift.get_ref().0.0);
+    stamps.offset = w
+        .offset
+        .as_ref()
+        .map_or(stamps.offset, |offset| offset.get_ref().0);
+    stamps.drift_ppb = w
+        .drift
+        .as_ref()
+        .map_or(stamps.drift_ppb, |drift| drift.get_ref().0.0);
     stamps.calibrate = w.calibrate.unwrap_or(stamps.calibrate);
     stamps.hosts = w.hosts.as_ref().map_or(Vec::new(), names);
     if let Some(shape) = &w.shape {
@@ -132,9 +146,14 @@ impl FromStr for Drift {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Drift, String> {
-        let number = text.trim().strip_suffix("ppm").map(|n| n.trim_end().parse::<f64>());
+        let number = text
+            .trim()
+            .strip_suffix("ppm")
+            .map(|n| n.trim_end().parse::<f64>());
         match number {
-            Some(Ok(ppm)) if (0.0..=MOST_DRIFT_PPM).contains(&ppm) => Ok(Drift((ppm * 1e3 + 0.5) as u32)),
+            Some(Ok(ppm)) if (0.0..=MOST_DRIFT_PPM).contains(&ppm) => {
+                Ok(Drift((ppm * 1e3 + 0.5) as u32))
+            }
             _ => Err(format!(
                 "`{}` is no drift; write parts in a million, such as `20ppm`, at most {MOST_DRIFT_PPM}",
                 text.escape_debug()

@@ -46,7 +46,9 @@ pub(crate) fn read(context: &Context, file: &File) -> Result<Topology, Problem> 
             "remove `[topology]`, or every `[[node]]` and `[[link]]`",
         ));
     }
-    let times = |delay: &Q<Duration>, n: u64| Duration::from_nanos(delay.get_ref().0.as_nanos().saturating_mul(n));
+    let times = |delay: &Q<Duration>, n: u64| {
+        Duration::from_nanos(delay.get_ref().0.as_nanos().saturating_mul(n))
+    };
     let share = |rtt: &Q<Duration>, of: u64| Duration::from_nanos(rtt.get_ref().0.as_nanos() / of);
     let optional = |word: &Option<Word>| {
         let word = word.as_ref();
@@ -61,7 +63,8 @@ pub(crate) fn read(context: &Context, file: &File) -> Result<Topology, Problem> 
     Ok(match topology.get_ref() {
         file::Topology::Dumbbell(d) => dumbbell(context, topology, d)?,
         file::Topology::ParkingLot(p) => {
-            let bottlenecks = context.count("the number of bottlenecks", &p.bottlenecks, MOST_HOSTS)?;
+            let bottlenecks =
+                context.count("the number of bottlenecks", &p.bottlenecks, MOST_HOSTS)?;
             let rtt = times(&p.delay, 2 * u64::from(bottlenecks));
             Topology::ParkingLot {
                 bottlenecks,
@@ -70,7 +73,13 @@ pub(crate) fn read(context: &Context, file: &File) -> Result<Topology, Problem> 
         }
         file::Topology::Incast(i) => Topology::Incast {
             senders: context.count("the number of senders", &i.senders, MOST_HOSTS)?,
-            link: plain(context, &i.rate, share(&i.rtt, 4), i.rtt.get_ref().0, i.queue.as_ref())?,
+            link: plain(
+                context,
+                &i.rate,
+                share(&i.rtt, 4),
+                i.rtt.get_ref().0,
+                i.queue.as_ref(),
+            )?,
         },
         file::Topology::LeafSpine(l) => {
             let delay = l.delay.get_ref().0;
@@ -78,7 +87,11 @@ pub(crate) fn read(context: &Context, file: &File) -> Result<Topology, Problem> 
             Topology::LeafSpine {
                 leaves: context.count("the number of leaves", &l.leaves, MOST_HOSTS)?,
                 spines: context.count("the number of spines", &l.spines, MOST_HOSTS)?,
-                hosts_per_leaf: context.count("the number of hosts", &l.hosts_per_leaf, MOST_HOSTS)?,
+                hosts_per_leaf: context.count(
+                    "the number of hosts",
+                    &l.hosts_per_leaf,
+                    MOST_HOSTS,
+                )?,
                 host: plain(context, &l.host_rate, delay, rtt, l.queue.as_ref())?,
                 fabric: plain(context, &l.fabric_rate, delay, rtt, l.queue.as_ref())?,
             }
@@ -116,7 +129,11 @@ pub(crate) fn read(context: &Context, file: &File) -> Result<Topology, Problem> 
     })
 }
 
-fn dumbbell(context: &Context, at: &Spanned<file::Topology>, d: &file::Dumbbell) -> Result<Topology, Problem> {
+fn dumbbell(
+    context: &Context,
+    at: &Spanned<file::Topology>,
+    d: &file::Dumbbell,
+) -> Result<Topology, Problem> {
     let (line, line_name) = context.line(
         d.rate.as_ref(),
         d.trace.as_ref(),
@@ -142,9 +159,18 @@ fn dumbbell(context: &Context, at: &Spanned<file::Topology>, d: &file::Dumbbell)
         pairs: pairs.transpose()?.unwrap_or(1),
         bottleneck: Link {
             queue: context.queue(d.queue.as_ref(), (&fallback, &d.rtt), &line, rtt)?,
-            queue_name: d.queue.as_ref().map_or(fallback, |word| word.get_ref().clone()),
-            loss: d.loss.as_ref().map_or(LossModel::NONE, |loss| loss.get_ref().0),
-            jitter: d.jitter.as_ref().map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
+            queue_name: d
+                .queue
+                .as_ref()
+                .map_or(fallback, |word| word.get_ref().clone()),
+            loss: d
+                .loss
+                .as_ref()
+                .map_or(LossModel::NONE, |loss| loss.get_ref().0),
+            jitter: d
+                .jitter
+                .as_ref()
+                .map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
             reorder: d.reorder,
             strip_classes: false,
             delay: there,
@@ -156,7 +182,11 @@ fn dumbbell(context: &Context, at: &Spanned<file::Topology>, d: &file::Dumbbell)
     })
 }
 
-fn graph(context: &Context, nodes: &[file::Node], links: &[Spanned<file::Link>]) -> Result<Topology, Problem> {
+fn graph(
+    context: &Context,
+    nodes: &[file::Node],
+    links: &[Spanned<file::Link>],
+) -> Result<Topology, Problem> {
     let mut names = BTreeSet::new();
     for node in nodes {
         if !names.insert(node.name.get_ref().as_str()) {
@@ -175,7 +205,9 @@ fn graph(context: &Context, nodes: &[file::Node], links: &[Spanned<file::Link>])
         let link = link.get_ref();
         for end in [&link.from, &link.to] {
             if !names.contains(end.get_ref().as_str()) {
-                return Err(context.source.unknown(end.span(), "node", end.get_ref(), &known));
+                return Err(context
+                    .source
+                    .unknown(end.span(), "node", end.get_ref(), &known));
             }
         }
         let (from, to) = (link.from.get_ref(), link.to.get_ref());
@@ -193,7 +225,10 @@ fn graph(context: &Context, nodes: &[file::Node], links: &[Spanned<file::Link>])
             link.piecewise.as_ref(),
             link.cellular.as_ref(),
         )?;
-        let delay = link.delay.as_ref().map_or(Duration::ZERO, |delay| delay.get_ref().0);
+        let delay = link
+            .delay
+            .as_ref()
+            .map_or(Duration::ZERO, |delay| delay.get_ref().0);
         let rtt = Duration::from_nanos(delay.as_nanos().saturating_mul(2));
         // Nothing waits for a line without a rate; without a delay there is no BDP.
         let fallback = match line {
@@ -203,9 +238,19 @@ fn graph(context: &Context, nodes: &[file::Node], links: &[Spanned<file::Link>])
         };
         let properties = Link {
             queue: context.queue(link.queue.as_ref(), (fallback, at), &line, rtt)?,
-            queue_name: link.queue.as_ref().map_or(fallback, |word| word.get_ref()).to_owned(),
-            loss: link.loss.as_ref().map_or(LossModel::NONE, |loss| loss.get_ref().0),
-            jitter: link.jitter.as_ref().map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
+            queue_name: link
+                .queue
+                .as_ref()
+                .map_or(fallback, |word| word.get_ref())
+                .to_owned(),
+            loss: link
+                .loss
+                .as_ref()
+                .map_or(LossModel::NONE, |loss| loss.get_ref().0),
+            jitter: link
+                .jitter
+                .as_ref()
+                .map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
             reorder: link.reorder,
             strip_classes: link.strip_classes,
             line,
@@ -268,9 +313,14 @@ fn paths(context: &Context, at: &Spanned<file::Link>, link: Link) -> Result<Vec<
                 "give `paths`, how many there are, or remove it",
             ));
         }
-        (Some(count), slowest) => (context.count("the number of paths", count, MOST_PATHS)?, slowest),
+        (Some(count), slowest) => (
+            context.count("the number of paths", count, MOST_PATHS)?,
+            slowest,
+        ),
     };
-    let slowest = slowest.as_ref().map_or(link.delay, |slowest| slowest.get_ref().0);
+    let slowest = slowest
+        .as_ref()
+        .map_or(link.delay, |slowest| slowest.get_ref().0);
     let LineSpec::Constant(rate) = link.line else {
         return Err(context.problem(
             at,
@@ -282,7 +332,9 @@ fn paths(context: &Context, at: &Spanned<file::Link>, link: Link) -> Result<Vec<
     let share = Rate::from_bits_per_sec(rate.bits_per_sec() / u64::from(count));
     let one = |n: u32| {
         let (n, last) = (u64::from(n), u64::from(count - 1).max(1));
-        let between = |from: Duration, to: Duration| (from.as_nanos() * (last - n) + to.as_nanos() * n) / last;
+        let between = |from: Duration, to: Duration| {
+            (from.as_nanos() * (last - n) + to.as_nanos() * n) / last
+        };
         Link {
             line: LineSpec::Constant(share),
             line_name: share.to_string(),
@@ -340,8 +392,12 @@ fn graph_file(context: &Context, file: &Word, queue: Option<&Word>) -> Result<To
         if from == to {
             return Err(wrong(format!("`{from}` is linked to itself")));
         }
-        let rate: Rate = rate.parse().map_err(|error| wrong(format!("`{rate}`: {error}")))?;
-        let delay: Duration = delay.parse().map_err(|error| wrong(format!("`{delay}`: {error}")))?;
+        let rate: Rate = rate
+            .parse()
+            .map_err(|error| wrong(format!("`{rate}`: {error}")))?;
+        let delay: Duration = delay
+            .parse()
+            .map_err(|error| wrong(format!("`{delay}`: {error}")))?;
         let line = LineSpec::Constant(rate);
         let rtt = Duration::from_nanos(delay.as_nanos().saturating_mul(2));
         let fallback = if delay == Duration::ZERO {

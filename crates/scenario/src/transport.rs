@@ -11,7 +11,10 @@ use crate::file::{self, Q};
 use crate::{Problem, Rc3, TransportOptions};
 
 /// Checks the table.
-pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<TransportOptions, Problem> {
+pub(crate) fn options(
+    context: &Context,
+    written: &file::Transport,
+) -> Result<TransportOptions, Problem> {
     /// A UDP datagram cannot carry more, with its headers.
     const LARGEST_MSS: u16 = 65_000;
     /// Less is a header's size.
@@ -40,7 +43,10 @@ pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<Tr
             _ => {
                 return Err(context.problem(
                     levels,
-                    format!("{} levels of priority for the second loop", levels.get_ref()),
+                    format!(
+                        "{} levels of priority for the second loop",
+                        levels.get_ref()
+                    ),
                     "here",
                     format!("give 1 to {}", Rc3::MAX_LEVELS),
                 ));
@@ -51,7 +57,10 @@ pub(crate) fn options(context: &Context, written: &file::Transport) -> Result<Tr
     Ok(TransportOptions {
         rc3: written.rc3.then(|| Rc3 {
             levels,
-            verify: written.rc3_verify.as_ref().is_none_or(|verify| *verify.get_ref()),
+            verify: written
+                .rc3_verify
+                .as_ref()
+                .is_none_or(|verify| *verify.get_ref()),
         }),
         mss,
         header_bytes: within(
@@ -98,7 +107,9 @@ fn within<T: Copy + Into<u32> + TryFrom<u32> + Display>(
     range: RangeInclusive<T>,
     (what, unit, example): (&str, &str, &str),
 ) -> Result<Option<T>, Problem> {
-    let Some(written) = written else { return Ok(None) };
+    let Some(written) = written else {
+        return Ok(None);
+    };
     let (least, most) = (*range.start(), *range.end());
     let n = *written.get_ref();
     match T::try_from(n) {
@@ -129,7 +140,11 @@ fn ack_every(context: &Context, written: &file::Transport) -> Result<Option<u8>,
         context,
         written.ack_every.as_ref(),
         1..=u8::MAX,
-        ("an acknowledgement every", " segments", "; 1 acknowledges each"),
+        (
+            "an acknowledgement every",
+            " segments",
+            "; 1 acknowledges each",
+        ),
     )
 }
 

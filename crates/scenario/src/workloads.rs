@@ -46,7 +46,10 @@ pub(crate) fn all(
                 "give each a `name` of its own",
             ));
         }
-        let start = w.start.as_ref().map_or(Duration::ZERO, |start| start.get_ref().0);
+        let start = w
+            .start
+            .as_ref()
+            .map_or(Duration::ZERO, |start| start.get_ref().0);
         if let Some(written) = w.start.as_ref().filter(|_| start >= duration) {
             return Err(context.problem(
                 written,
@@ -56,18 +59,37 @@ pub(crate) fn all(
             ));
         }
         if let Some(stop) = w.stop.as_ref().filter(|stop| stop.get_ref().0 <= start) {
-            return Err(context.problem(stop, "it stops before it starts", "here", "give a later time"));
+            return Err(context.problem(
+                stop,
+                "it stops before it starts",
+                "here",
+                "give a later time",
+            ));
         }
         if let (Kind::Trace { .. }, Some(hosts)) = (&kind, w.from.as_ref().or(w.to.as_ref())) {
-            return Err(context.problem(hosts, "a trace names its own hosts", "here", "remove `from` and `to`"));
+            return Err(context.problem(
+                hosts,
+                "a trace names its own hosts",
+                "here",
+                "remove `from` and `to`",
+            ));
         }
         workloads.push(Workload {
             name,
             from: hosts(w.from.as_ref()),
             to: hosts(w.to.as_ref()),
-            pairing: w.pairs.as_ref().map_or(Pairing::Each, |pairs| pairs.get_ref().0),
-            algorithm: w.algorithm.as_ref().map(|algorithm| algorithm.get_ref().0.clone()),
-            band: w.band.as_ref().map_or(Ok(0), |band| self::band(context, band))?,
+            pairing: w
+                .pairs
+                .as_ref()
+                .map_or(Pairing::Each, |pairs| pairs.get_ref().0),
+            algorithm: w
+                .algorithm
+                .as_ref()
+                .map(|algorithm| algorithm.get_ref().0.clone()),
+            band: w
+                .band
+                .as_ref()
+                .map_or(Ok(0), |band| self::band(context, band))?,
             start,
             stop: w.stop.as_ref().map(|stop| stop.get_ref().0),
             kind,
@@ -115,7 +137,9 @@ fn default_name(kind: &Kind, index: usize) -> String {
 }
 
 fn hosts(written: Option<&Spanned<file::Hosts>>) -> Vec<Name> {
-    let Some(written) = written else { return Vec::new() };
+    let Some(written) = written else {
+        return Vec::new();
+    };
     let one = |word: &Spanned<String>| {
         let mut host = name(word);
         // A single name carries the span of the whole value.
@@ -159,10 +183,18 @@ fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem
         w.datagrams
             .as_ref()
             .map(|datagrams| self::datagrams(context, datagrams)),
-        w.poisson.as_ref().map(|poisson| self::poisson(context, poisson)),
-        w.requests.as_ref().map(|requests| self::requests(context, requests)),
-        w.messages.as_ref().map(|messages| self::messages(context, messages)),
-        w.bursts.as_ref().map(|bursts| self::bursts(context, bursts)),
+        w.poisson
+            .as_ref()
+            .map(|poisson| self::poisson(context, poisson)),
+        w.requests
+            .as_ref()
+            .map(|requests| self::requests(context, requests)),
+        w.messages
+            .as_ref()
+            .map(|messages| self::messages(context, messages)),
+        w.bursts
+            .as_ref()
+            .map(|bursts| self::bursts(context, bursts)),
         w.list.as_ref().map(|list| self::list(context, list)),
     ];
     made.into_iter().flatten().next().map_or_else(
@@ -180,7 +212,10 @@ fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem
 
 fn bulk(context: &Context, at: &Spanned<file::Bulk>) -> Result<Sends, Problem> {
     let b = at.get_ref();
-    let spread = b.spread.as_ref().map_or(Duration::ZERO, |spread| spread.get_ref().0);
+    let spread = b
+        .spread
+        .as_ref()
+        .map_or(Duration::ZERO, |spread| spread.get_ref().0);
     if let Some(lasts) = &b.lasts {
         if b.bytes.is_some() {
             return Err(context.problem(
@@ -203,12 +238,18 @@ fn bulk(context: &Context, at: &Spanned<file::Bulk>) -> Result<Sends, Problem> {
         }
     }
     Ok(Sends::Bulk {
-        flows: b
-            .flows
+        flows: b.flows.as_ref().map_or(Ok(1), |n| {
+            context.count("the number of flows", n, MOST_FLOWS)
+        })?,
+        bytes: b
+            .bytes
             .as_ref()
-            .map_or(Ok(1), |n| context.count("the number of flows", n, MOST_FLOWS))?,
-        bytes: b.bytes.as_ref().map(|bytes| nonzero(context, bytes)).transpose()?,
-        stagger: b.stagger.as_ref().map_or(Duration::ZERO, |stagger| stagger.get_ref().0),
+            .map(|bytes| nonzero(context, bytes))
+            .transpose()?,
+        stagger: b
+            .stagger
+            .as_ref()
+            .map_or(Duration::ZERO, |stagger| stagger.get_ref().0),
         spread,
         lasts: b.lasts.as_ref().map(|lasts| lasts.get_ref().0),
     })
@@ -290,7 +331,9 @@ fn arrivals<T>(
 ) -> Result<Arrivals, Problem> {
     match (rate, per_second) {
         (Some(rate), None) => Ok(Arrivals::Rate(rate.get_ref().0)),
-        (None, Some(n)) if *n.get_ref() > 0.0 && n.get_ref().is_finite() => Ok(Arrivals::PerSecond(*n.get_ref())),
+        (None, Some(n)) if *n.get_ref() > 0.0 && n.get_ref().is_finite() => {
+            Ok(Arrivals::PerSecond(*n.get_ref()))
+        }
         (None, Some(n)) => Err(context.problem(
             n,
             format!("{} flows a second never come", n.get_ref()),
@@ -311,7 +354,9 @@ fn messages(context: &Context, at: &Spanned<file::Messages>) -> Result<Sends, Pr
     let (connections, pick) = m
         .connections
         .as_ref()
-        .map_or(Ok((1, Pick::default())), |written| connections(context, written))?;
+        .map_or(Ok((1, Pick::default())), |written| {
+            connections(context, written)
+        })?;
     if let Some(none) = m.count.as_ref().filter(|count| *count.get_ref() == 0) {
         return Err(context.problem(
             none,
@@ -346,7 +391,9 @@ fn connections(context: &Context, at: &Spanned<file::Connections>) -> Result<(u3
                 "last" => Pick::Last,
                 other => {
                     let span = table.pick.span();
-                    return Err(context.source.unknown(span, "pick", other, &["random", "last"]));
+                    return Err(context
+                        .source
+                        .unknown(span, "pick", other, &["random", "last"]));
                 }
             };
             Ok((
@@ -387,14 +434,20 @@ fn requests(context: &Context, at: &Spanned<file::Requests>) -> Result<Sends, Pr
     let r = at.get_ref();
     let connections = r.connections.as_ref();
     Ok(Sends::Requests {
-        connections: connections.map_or(Ok(1), |n| context.count("the number of connections", n, MOST_FLOWS))?,
+        connections: connections.map_or(Ok(1), |n| {
+            context.count("the number of connections", n, MOST_FLOWS)
+        })?,
         request: r
             .request
             .as_ref()
-            .map_or(Ok(SizeTable::fixed(REQUEST)), |request| sizes(context, request))?,
+            .map_or(Ok(SizeTable::fixed(REQUEST)), |request| {
+                sizes(context, request)
+            })?,
         response: sizes(context, &r.response)?,
         think: pause(
-            r.think.as_ref().map_or(Duration::ZERO, |think| think.get_ref().0),
+            r.think
+                .as_ref()
+                .map_or(Duration::ZERO, |think| think.get_ref().0),
             r.exponential,
         ),
     })
@@ -403,7 +456,12 @@ fn requests(context: &Context, at: &Spanned<file::Requests>) -> Result<Sends, Pr
 fn bursts(context: &Context, at: &Spanned<file::Bursts>) -> Result<Sends, Problem> {
     let b = at.get_ref();
     if b.every.get_ref().0 == Duration::ZERO {
-        return Err(context.problem(&b.every, "all bursts are at once", "here", "give a time above 0"));
+        return Err(context.problem(
+            &b.every,
+            "all bursts are at once",
+            "here",
+            "give a time above 0",
+        ));
     }
     Ok(Sends::Bursts {
         sizes: sizes(context, &b.sizes)?,
@@ -414,9 +472,12 @@ fn bursts(context: &Context, at: &Spanned<file::Bursts>) -> Result<Sends, Proble
 
 fn nonzero(context: &Context, bytes: &file::Q<Bytes>) -> Result<Bytes, Problem> {
     match bytes.get_ref().0 {
-        none if none == Bytes::new(0) => {
-            Err(context.problem(bytes, "0 bytes are no flow", "here", "give a size such as 10kB"))
-        }
+        none if none == Bytes::new(0) => Err(context.problem(
+            bytes,
+            "0 bytes are no flow",
+            "here",
+            "give a size such as 10kB",
+        )),
         some => Ok(some),
     }
 }
@@ -439,12 +500,15 @@ fn sizes(context: &Context, at: &Spanned<file::Sizes>) -> Result<SizeTable, Prob
             let points: Vec<(u64, f64)> = written.iter().map(point).collect();
             SizeTable::new(&points).map_err(|error| {
                 let span =
-                    written.get(error.index).map_or(
-                        at.span(),
-                        |file::Point(size, share)| {
-                            if error.share { share.span() } else { size.span() }
-                        },
-                    );
+                    written
+                        .get(error.index)
+                        .map_or(at.span(), |file::Point(size, share)| {
+                            if error.share {
+                                share.span()
+                            } else {
+                                size.span()
+                            }
+                        });
                 context.source.problem(span, error.why, "here", error.fix)
             })
         }
@@ -482,13 +546,20 @@ fn trace(context: &Context, file: &file::Word) -> Result<Kind, Problem> {
             continue;
         }
         // Bare numbers are seconds and bytes, as in published traces.
-        let time = |text: &str| text.parse::<Duration>().or_else(|_| format!("{text}s").parse());
-        let size = |text: &str| text.parse::<Bytes>().or_else(|_| format!("{text}b").parse());
+        let time = |text: &str| {
+            text.parse::<Duration>()
+                .or_else(|_| format!("{text}s").parse())
+        };
+        let size = |text: &str| {
+            text.parse::<Bytes>()
+                .or_else(|_| format!("{text}b").parse())
+        };
         let flow = TraceFlow {
             at: time(at).map_err(|error| wrong(format!("`{}`: {error}", at.escape_debug())))?,
             from: (*from).to_owned(),
             to: (*to).to_owned(),
-            bytes: size(bytes).map_err(|error| wrong(format!("`{}`: {error}", bytes.escape_debug())))?,
+            bytes: size(bytes)
+                .map_err(|error| wrong(format!("`{}`: {error}", bytes.escape_debug())))?,
             line: i + 1,
         };
         if flow.bytes == Bytes::new(0) {

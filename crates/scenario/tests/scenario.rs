@@ -4,7 +4,8 @@ use std::path::Path;
 
 use ccplane_qdisc::{ClassSpec, LineSpec, QueueSpec};
 use ccplane_scenario::{
-    Cellular, Change, Ends, JitterShape, Kind, Pairing, Problem, Scenario, Stamps, Topology, TransportOptions, Until,
+    Cellular, Change, Ends, JitterShape, Kind, Pairing, Problem, Scenario, Stamps, Topology,
+    TransportOptions, Until,
 };
 use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_workload::{Arrivals, Duty, Pause, Pick, Workload};
@@ -50,8 +51,13 @@ fn a_small_file_has_sensible_defaults() {
         (Duration::from_millis(10), Duration::from_millis(10))
     );
     assert_eq!(bottleneck.queue.to_string(), "droptail:1bdp");
-    assert_eq!(bottleneck.line, LineSpec::Constant(Rate::from_bits_per_sec(96_000_000)));
-    let [w] = s.workloads.as_slice() else { panic!() };
+    assert_eq!(
+        bottleneck.line,
+        LineSpec::Constant(Rate::from_bits_per_sec(96_000_000))
+    );
+    let [w] = s.workloads.as_slice() else {
+        panic!()
+    };
     let Kind::Of(Workload::Bulk {
         flows: 4,
         bytes: None,
@@ -68,7 +74,10 @@ fn a_small_file_has_sensible_defaults() {
     );
     let low = parse(&SMALL.replace("bulk =", "band = 7\nbulk ="));
     assert_eq!(low.unwrap().workloads[0].band, 7);
-    assert_eq!(s.report.size_classes, [Bytes::new(10_000), Bytes::new(1_000_000)]);
+    assert_eq!(
+        s.report.size_classes,
+        [Bytes::new(10_000), Bytes::new(1_000_000)]
+    );
 }
 
 #[test]
@@ -92,14 +101,26 @@ workload = [{ from = "a", to = "b", bulk = {} }]
         .iter()
         .filter(|link| link.name.starts_with("ways") && link.from.text == "s");
     let ways: Vec<(&str, u64, &LineSpec)> = ways
-        .map(|link| (link.name.as_str(), link.link.delay.as_millis(), &link.link.line))
+        .map(|link| {
+            (
+                link.name.as_str(),
+                link.link.delay.as_millis(),
+                &link.link.line,
+            )
+        })
         .collect();
     let share = LineSpec::Constant(Rate::from_bits_per_sec(30_000_000));
     assert_eq!(
         ways,
-        [("ways", 10, &share), ("ways:2", 15, &share), ("ways:3", 20, &share)]
+        [
+            ("ways", 10, &share),
+            ("ways:2", 15, &share),
+            ("ways:3", 20, &share)
+        ]
     );
-    let back = links.iter().filter(|link| link.from.text == "t" && link.to.text == "s");
+    let back = links
+        .iter()
+        .filter(|link| link.from.text == "t" && link.to.text == "s");
     let back: Vec<&str> = back.map(|link| link.name.as_str()).collect();
     assert_eq!(back, ["ways:back", "ways:2:back", "ways:3:back"]);
     for (from, to, what, fix) in [
@@ -114,7 +135,10 @@ workload = [{ from = "a", to = "b", bulk = {} }]
     ] {
         let wrong = parse(&text.replace(from, to)).unwrap_err();
         let hint = wrong.fix().unwrap_or_default();
-        assert!(wrong.message().contains(what) && hint.contains(fix), "{wrong}: {hint}");
+        assert!(
+            wrong.message().contains(what) && hint.contains(fix),
+            "{wrong}: {hint}"
+        );
     }
 }
 
@@ -247,7 +271,10 @@ size_classes = ["100kB"]
         (response.mean().round(), *think),
         (1_711_250.0, Duration::from_millis(10))
     );
-    assert_eq!((requests.name.as_str(), requests.pairing), ("requests-2", Pairing::All));
+    assert_eq!(
+        (requests.name.as_str(), requests.pairing),
+        ("requests-2", Pairing::All)
+    );
     let Kind::Of(Workload::Paced {
         duty: Duty::OnOff {
             on: Pause::Exponential(on),
@@ -260,7 +287,10 @@ size_classes = ["100kB"]
     };
     assert_eq!(on, Duration::from_millis(100));
     assert_eq!(s.events[1].change, Change::Up(false));
-    assert_eq!((s.transport.mss, s.transport.ack_every), (Some(1000), Some(1)));
+    assert_eq!(
+        (s.transport.mss, s.transport.ack_every),
+        (Some(1000), Some(1))
+    );
     assert_eq!(s.staleness, Some(Duration::from_millis(1)));
     assert_eq!(s.report.size_classes, [Bytes::new(100_000)]);
     let stamps = s.stamps.unwrap();
@@ -279,7 +309,11 @@ size_classes = ["100kB"]
 #[test]
 fn files_beside_the_scenario_are_read() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    std::fs::write(folder.join("links.txt"), "# a star\nhub a 1gbit 1ms\nhub b 1gbit 2ms\n").unwrap();
+    std::fs::write(
+        folder.join("links.txt"),
+        "# a star\nhub a 1gbit 1ms\nhub b 1gbit 2ms\n",
+    )
+    .unwrap();
     std::fs::write(
         folder.join("flows.csv"),
         "time,from,to,bytes\n0.5,a,b,1000\n600ms,b,a,20kB\n",
@@ -305,7 +339,11 @@ poisson = { per_second = 10.0, sizes = { file = "sizes.cdf" } }
         panic!()
     };
     assert_eq!((nodes.len(), links.len()), (3, 4));
-    assert!(nodes.iter().all(|node| node.switch == (node.name.text == "hub")));
+    assert!(
+        nodes
+            .iter()
+            .all(|node| node.switch == (node.name.text == "hub"))
+    );
     let Kind::Trace { flows } = &s.workloads[0].kind else {
         panic!()
     };
@@ -313,7 +351,10 @@ poisson = { per_second = 10.0, sizes = { file = "sizes.cdf" } }
         (flows[0].at, flows[0].bytes),
         (Duration::from_millis(500), Bytes::new(1000))
     );
-    assert_eq!((flows[1].at, flows[1].line), (Duration::from_millis(600), 3));
+    assert_eq!(
+        (flows[1].at, flows[1].line),
+        (Duration::from_millis(600), 3)
+    );
 }
 
 /// `text` in [`SMALL`] replaced by `by`.
@@ -391,7 +432,11 @@ fn receivers_acknowledge_as_often_as_the_file_says() {
 #[test]
 fn a_generated_cellular_link_is_that_of_its_seed() {
     let line = |cellular: &str| {
-        let s = parse(&with("rate = \"96mbit\"", &format!("cellular = {cellular}"))).unwrap();
+        let s = parse(&with(
+            "rate = \"96mbit\"",
+            &format!("cellular = {cellular}"),
+        ))
+        .unwrap();
         match s.topology {
             Topology::Dumbbell { bottleneck, .. } => (bottleneck.line, bottleneck.line_name),
             other => panic!("{other:?}"),
@@ -405,13 +450,19 @@ fn a_generated_cellular_link_is_that_of_its_seed() {
     };
     assert_eq!(seven, own.line().unwrap());
     assert_eq!(name, "cellular, 12mbit on average");
-    assert_ne!(seven, line("{ mean = \"12mbit\", seed = 8, length = \"20s\" }").0);
+    assert_ne!(
+        seven,
+        line("{ mean = \"12mbit\", seed = 8, length = \"20s\" }").0
+    );
 }
 
 #[test]
 fn lists_and_messages_are_read() {
     let kind = |text: &str| {
-        let workload = parse(&with("bulk = { flows = 4 }", text)).unwrap().workloads.remove(0);
+        let workload = parse(&with("bulk = { flows = 4 }", text))
+            .unwrap()
+            .workloads
+            .remove(0);
         (workload.ends(), workload.name, workload.kind)
     };
     let (ends, name, list) = kind("list = [[\"0s\", \"10kB\"], [\"50ms\", \"1MB\"]]");
@@ -419,7 +470,10 @@ fn lists_and_messages_are_read() {
         panic!("{list:?}")
     };
     let ms = Duration::from_millis;
-    assert_eq!(flows, [(ms(0), Bytes::new(10_000)), (ms(50), Bytes::new(1_000_000))]);
+    assert_eq!(
+        flows,
+        [(ms(0), Bytes::new(10_000)), (ms(50), Bytes::new(1_000_000))]
+    );
     assert_eq!((ends, name.as_str()), (Ends::All, "list"));
     let (ends, name, messages) =
         kind("messages = { connections = 8, rate = \"40mbit\", sizes = { fixed = \"10kB\" } }");
@@ -436,18 +490,25 @@ fn lists_and_messages_are_read() {
     assert_eq!(rate, Rate::from_bits_per_sec(40_000_000));
     assert_eq!((ends, name.as_str()), (Ends::Each, "messages"));
     let pick = |connections: &str| {
-        let text =
-            format!("messages = {{ connections = {connections}, per_second = 1.0, sizes = {{ fixed = \"10kB\" }} }}");
+        let text = format!(
+            "messages = {{ connections = {connections}, per_second = 1.0, sizes = {{ fixed = \"10kB\" }} }}"
+        );
         match kind(&text).2 {
-            Kind::Of(Workload::Messages { connections, pick, .. }) => (connections, pick),
+            Kind::Of(Workload::Messages {
+                connections, pick, ..
+            }) => (connections, pick),
             other => panic!("{other:?}"),
         }
     };
     assert_eq!(pick("8"), (8, Pick::Last));
     assert_eq!(pick("{ pick = \"last\", servers = 8 }"), (8, Pick::Last));
-    assert_eq!(pick("{ pick = \"random\", servers = 200 }"), (200, Pick::Random));
-    let (ends, _, messages) =
-        kind("messages = { per_second = 10.0, count = 100, sizes = { fixed = \"10kB\" }, requested = true }");
+    assert_eq!(
+        pick("{ pick = \"random\", servers = 200 }"),
+        (200, Pick::Random)
+    );
+    let (ends, _, messages) = kind(
+        "messages = { per_second = 10.0, count = 100, sizes = { fixed = \"10kB\" }, requested = true }",
+    );
     let Kind::Of(Workload::Messages {
         connections: 1,
         messages: Some(100),
@@ -466,7 +527,8 @@ fn a_flow_may_last_a_time() {
     let text = |bulk: &str| with("bulk = { flows = 4 }", bulk);
     let ms = Duration::from_millis;
     let there = |bulk: &str, n| parse(&text(bulk)).unwrap().workloads[0].planned(n);
-    let bulk = "start = \"1s\"\nbulk = { stagger = \"100ms\", lasts = \"500ms\", spread = \"1ms\" }";
+    let bulk =
+        "start = \"1s\"\nbulk = { stagger = \"100ms\", lasts = \"500ms\", spread = \"1ms\" }";
     assert_eq!(there(bulk, 0), Some((ms(1_000), Some(ms(1_500)))));
     assert_eq!(there(bulk, 3), Some((ms(1_300), Some(ms(1_800)))));
     let stopped = format!("stop = \"1600ms\"\n{bulk}");
@@ -474,7 +536,11 @@ fn a_flow_may_last_a_time() {
     assert_eq!(there("bulk = {}", 7), Some((ms(0), None)));
     assert_eq!(there("bulk = { bytes = \"1MB\" }", 0), None);
     for (wrong, what, fix) in [
-        ("bulk = { bytes = \"1MB\", lasts = \"1s\" }", "`bytes`", "remove"),
+        (
+            "bulk = { bytes = \"1MB\", lasts = \"1s\" }",
+            "`bytes`",
+            "remove",
+        ),
         ("bulk = { lasts = \"0s\" }", "lasts 0", "above 0"),
         (
             "bulk = { spread = \"2s\", lasts = \"1s\" }",
@@ -515,7 +581,10 @@ fn the_tree_has_delays_of_its_own_or_the_files() {
     else {
         panic!()
     };
-    assert_eq!((host_delay, fabric_delay), (Some(micros(1)), Some(micros(2))));
+    assert_eq!(
+        (host_delay, fabric_delay),
+        (Some(micros(1)), Some(micros(2)))
+    );
     assert!(tree("delay = \"1us\"\n").is_err());
 }
 
@@ -527,7 +596,10 @@ fn a_run_may_end_with_its_flows() {
     };
     let (done, sized) = ("until = \"flows done\"", "bulk = { bytes = \"1MB\" }");
     assert_eq!(until("", sized).unwrap(), Until::Duration);
-    assert_eq!(until("until = \"duration\"", "bulk = {}").unwrap(), Until::Duration);
+    assert_eq!(
+        until("until = \"duration\"", "bulk = {}").unwrap(),
+        Until::Duration
+    );
     let poisson = "poisson = { per_second = 9.0, sizes = { fixed = \"1kB\" }";
     for finite in [
         sized.to_owned(),
@@ -546,14 +618,20 @@ fn a_run_may_end_with_its_flows() {
 
 #[test]
 fn bundles_are_read_and_their_mistakes_told() {
-    let text = |lines: &str| format!("{SMALL}\n[[bundle]]\nfrom = \"left\"\nto = \"right\"\n{lines}\n");
+    let text =
+        |lines: &str| format!("{SMALL}\n[[bundle]]\nfrom = \"left\"\nto = \"right\"\n{lines}\n");
     let s = parse(&text("")).unwrap();
     let [bundle] = s.bundles.as_slice() else {
         panic!("{:?}", s.bundles)
     };
     assert_eq!(bundle.title(), "left -> right");
     assert_eq!(
-        (bundle.overhead, bundle.observe, bundle.by_hash, bundle.queue),
+        (
+            bundle.overhead,
+            bundle.observe,
+            bundle.by_hash,
+            bundle.queue
+        ),
         (0, false, false, None)
     );
     assert_eq!(
@@ -565,7 +643,10 @@ fn bundles_are_read_and_their_mistakes_told() {
         "algorithm = \"bundler\"\noverhead = \"60B\"\nmax = \"1gbit\"\nqueue = \"fq_codel\"",
     ))
     .unwrap();
-    assert_eq!((own.hosts_of_bundles(), own.bundles[0].overhead), (None, 60));
+    assert_eq!(
+        (own.hosts_of_bundles(), own.bundles[0].overhead),
+        (None, 60)
+    );
     let classes = "queue = \"fq_codel\"\nclass = [{ level = 0 }, { level = 1, weight = 3, queue = \"droptail:9p\" }]";
     let queues = parse(&text(classes)).unwrap().bundles[0].queues(QueueSpec::UNLIMITED);
     let class = |level, weight, queue: &str| ClassSpec {
@@ -573,12 +654,22 @@ fn bundles_are_read_and_their_mistakes_told() {
         weight,
         queue: queue.parse().unwrap(),
     };
-    assert_eq!(queues.classes, [class(0, 1, "fq_codel"), class(1, 3, "droptail:9p")]);
-    assert_eq!(s.bundles[0].queues(QueueSpec::UNLIMITED), QueueSpec::UNLIMITED.into());
+    assert_eq!(
+        queues.classes,
+        [class(0, 1, "fq_codel"), class(1, 3, "droptail:9p")]
+    );
+    assert_eq!(
+        s.bundles[0].queues(QueueSpec::UNLIMITED),
+        QueueSpec::UNLIMITED.into()
+    );
     for (lines, said, fix) in [
         ("class = [{ weight = 0 }]", "weight", "1 to"),
         ("class = [{ queue = \"droptial:9p\" }]", "droptial", ""),
-        ("class = [{}, {}, {}, {}, {}, {}, {}, {}, {}]", "no packet", "8 bands"),
+        (
+            "class = [{}, {}, {}, {}, {}, {}, {}, {}, {}]",
+            "no packet",
+            "8 bands",
+        ),
         ("overhead = \"9kB\"", "adds", "60B"),
         ("min = \"2mbit\"\nmax = \"1mbit\"", "below", "above"),
         (
@@ -595,7 +686,10 @@ fn bundles_are_read_and_their_mistakes_told() {
     ] {
         let problem = parse(&text(lines)).expect_err(lines);
         let whole = format!("{problem:?} {problem}");
-        assert!(whole.contains(said) && whole.contains(fix), "{lines}: {whole}");
+        assert!(
+            whole.contains(said) && whole.contains(fix),
+            "{lines}: {whole}"
+        );
     }
     // Somebody steers it, and there is something to compare.
     let lone = text("").replace(
@@ -612,7 +706,11 @@ fn bundles_are_read_and_their_mistakes_told() {
 #[test]
 fn every_mistake_names_its_line_and_its_fix() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    std::fs::write(folder.join("falls.cdf"), "0 0\n1000 0.5\n20000 0.4\n30000 1\n").unwrap();
+    std::fs::write(
+        folder.join("falls.cdf"),
+        "0 0\n1000 0.5\n20000 0.4\n30000 1\n",
+    )
+    .unwrap();
     std::fs::write(
         folder.join("unsorted.csv"),
         "2,left1,right1,1000\n1,left1,right1,1000\n",
@@ -622,11 +720,17 @@ fn every_mistake_names_its_line_and_its_fix() {
     let bulk = "bulk = { flows = 4 }";
     let connections = |value: &str| {
         let fixed = "per_second = 1.0, sizes = { fixed = \"1kB\" }";
-        with(bulk, &format!("messages = {{ connections = {value}, {fixed} }}"))
+        with(
+            bulk,
+            &format!("messages = {{ connections = {value}, {fixed} }}"),
+        )
     };
     let cases = [
         ("a setting that does not exist", with("rtt =", "rtd =")),
-        ("a topology that does not exist", with("dumbbell", "dumbell")),
+        (
+            "a topology that does not exist",
+            with("dumbbell", "dumbell"),
+        ),
         ("no duration", with("duration = \"10s\"\n", "")),
         ("a zero rate", with("\"96mbit\"", "\"0mbit\"")),
         ("a number without a unit", with("\"96mbit\"", "96")),
@@ -641,13 +745,31 @@ fn every_mistake_names_its_line_and_its_fix() {
             "a queue smaller than a packet",
             with("rtt =", "queue = \"droptail:1000B\"\nrtt ="),
         ),
-        ("a queue of a path without delay", with("\"20ms\"", "\"0ms\"")),
-        ("an unknown queue", with("rtt =", "queue = \"drptail:1bdp\"\nrtt =")),
+        (
+            "a queue of a path without delay",
+            with("\"20ms\"", "\"0ms\""),
+        ),
+        (
+            "an unknown queue",
+            with("rtt =", "queue = \"drptail:1bdp\"\nrtt ="),
+        ),
         ("too much loss", with("rtt =", "loss = \"150%\"\nrtt =")),
-        ("levels of a second loop that is off", transport("rc3_levels = 2")),
-        ("checks of a second loop that is off", transport("rc3_verify = false")),
-        ("a second loop of no level", transport("rc3 = true\nrc3_levels = 0")),
-        ("a second loop of five levels", transport("rc3 = true\nrc3_levels = 5")),
+        (
+            "levels of a second loop that is off",
+            transport("rc3_levels = 2"),
+        ),
+        (
+            "checks of a second loop that is off",
+            transport("rc3_verify = false"),
+        ),
+        (
+            "a second loop of no level",
+            transport("rc3 = true\nrc3_levels = 0"),
+        ),
+        (
+            "a second loop of five levels",
+            transport("rc3 = true\nrc3_levels = 5"),
+        ),
         (
             "bursts of no probability",
             with("rtt =", "loss = \"gilbert:p=1%:r=2\"\nrtt ="),
@@ -664,29 +786,50 @@ fn every_mistake_names_its_line_and_its_fix() {
             with("rate = \"96mbit\"", "piecewise = [[\"1s\", \"10mbit\"]]"),
         ),
         ("a run of no time", with("\"10s\"", "\"0s\"")),
-        ("too many looks", with("duration =", "sample = \"1ns\"\nduration =")),
+        (
+            "too many looks",
+            with("duration =", "sample = \"1ns\"\nduration ="),
+        ),
         (
             "seeds that run backwards",
             with("duration =", "seeds = \"5..1\"\nduration ="),
         ),
-        ("no contender", with("contenders = [\"reno\", \"native:cubic\"]", "")),
-        ("no workload", with("[[workload]]\nbulk = { flows = 4 }", "")),
-        ("a workload that sends nothing", with(bulk, "start = \"1s\"")),
-        ("a band that no queue has", with(bulk, "band = 8\nbulk = {}")),
+        (
+            "no contender",
+            with("contenders = [\"reno\", \"native:cubic\"]", ""),
+        ),
+        (
+            "no workload",
+            with("[[workload]]\nbulk = { flows = 4 }", ""),
+        ),
+        (
+            "a workload that sends nothing",
+            with(bulk, "start = \"1s\""),
+        ),
+        (
+            "a band that no queue has",
+            with(bulk, "band = 8\nbulk = {}"),
+        ),
         (
             "two kinds in one workload",
             with(bulk, "bulk = {}\npaced = { rate = \"1mbit\" }"),
         ),
         ("no flows", with(bulk, "bulk = { flows = 0 }")),
         ("flows of no size", with(bulk, "bulk = { bytes = \"0kB\" }")),
-        ("a start after the end", with(bulk, "start = \"1m\"\nbulk = {}")),
+        (
+            "a start after the end",
+            with(bulk, "start = \"1m\"\nbulk = {}"),
+        ),
         (
             "arrivals without a rate",
             with(bulk, "poisson = { sizes = { table = \"websearch\" } }"),
         ),
         (
             "stamps that do not exist",
-            with("[[workload]]", "[stamps]\npreset = \"hardwre\"\n[[workload]]"),
+            with(
+                "[[workload]]",
+                "[stamps]\npreset = \"hardwre\"\n[[workload]]",
+            ),
         ),
         (
             "a drift without a unit",
@@ -698,7 +841,10 @@ fn every_mistake_names_its_line_and_its_fix() {
         ),
         (
             "an unknown table",
-            with(bulk, "poisson = { per_second = 1.0, sizes = { table = \"web\" } }"),
+            with(
+                bulk,
+                "poisson = { per_second = 1.0, sizes = { table = \"web\" } }",
+            ),
         ),
         (
             "probabilities that fall",
@@ -723,16 +869,28 @@ fn every_mistake_names_its_line_and_its_fix() {
         ),
         (
             "probabilities that fall in a file",
-            with(bulk, "poisson = { per_second = 1.0, sizes = { file = \"falls.cdf\" } }"),
+            with(
+                bulk,
+                "poisson = { per_second = 1.0, sizes = { file = \"falls.cdf\" } }",
+            ),
         ),
-        ("a trace out of order", with(bulk, "trace = \"unsorted.csv\"")),
+        (
+            "a trace out of order",
+            with(bulk, "trace = \"unsorted.csv\""),
+        ),
         (
             "two workloads of one name",
-            with(bulk, "name = \"a\"\nbulk = {}\n[[workload]]\nname = \"a\"\nbulk = {}"),
+            with(
+                bulk,
+                "name = \"a\"\nbulk = {}\n[[workload]]\nname = \"a\"\nbulk = {}",
+            ),
         ),
         (
             "an event that changes nothing",
-            with("[[work", "[[event]]\nat = \"1s\"\nlink = \"bottleneck\"\n[[work"),
+            with(
+                "[[work",
+                "[[event]]\nat = \"1s\"\nlink = \"bottleneck\"\n[[work",
+            ),
         ),
         (
             "an event after the end",
@@ -776,9 +934,15 @@ fn every_mistake_names_its_line_and_its_fix() {
         ),
         (
             "size classes out of order",
-            with("[[work", "[report]\nsize_classes = [\"1MB\", \"1kB\"]\n[[work"),
+            with(
+                "[[work",
+                "[report]\nsize_classes = [\"1MB\", \"1kB\"]\n[[work",
+            ),
         ),
-        ("a segment of nothing", with("[[work", "[transport]\nmss = 0\n[[work")),
+        (
+            "a segment of nothing",
+            with("[[work", "[transport]\nmss = 0\n[[work"),
+        ),
         (
             "an end that there is not",
             with("duration =", "until = \"flow done\"\nduration ="),
@@ -789,8 +953,10 @@ fn every_mistake_names_its_line_and_its_fix() {
         ),
         (
             "a run until flows without number are done",
-            with("duration =", "until = \"flows done\"\nduration =")
-                .replace(bulk, "poisson = { per_second = 1.0, sizes = { fixed = \"1kB\" } }"),
+            with("duration =", "until = \"flows done\"\nduration =").replace(
+                bulk,
+                "poisson = { per_second = 1.0, sizes = { fixed = \"1kB\" } }",
+            ),
         ),
         (
             "a rate and a cellular link",
@@ -820,16 +986,25 @@ fn every_mistake_names_its_line_and_its_fix() {
             transport("delayed_acks = true\nack_every = 2"),
         ),
         ("an acknowledgement never", transport("ack_every = 0")),
-        ("an acknowledgement hardly ever", transport("ack_every = 300")),
+        (
+            "an acknowledgement hardly ever",
+            transport("ack_every = 300"),
+        ),
         ("a window of nothing", transport("initial_window = 0")),
-        ("headers larger than packets", transport("header_bytes = 2000")),
+        (
+            "headers larger than packets",
+            transport("header_bytes = 2000"),
+        ),
         ("a timeout of no time", transport("initial_rto = \"0s\"")),
         ("an empty list", with(bulk, "list = []")),
         (
             "a list out of order",
             with(bulk, "list = [[\"1s\", \"1kB\"], [\"0s\", \"1kB\"]]"),
         ),
-        ("a list of nothing", with(bulk, "list = [[\"1s\", \"0kB\"]]")),
+        (
+            "a list of nothing",
+            with(bulk, "list = [[\"1s\", \"0kB\"]]"),
+        ),
         (
             "messages without a rate",
             with(bulk, "messages = { sizes = { fixed = \"1kB\" } }"),
@@ -843,12 +1018,18 @@ fn every_mistake_names_its_line_and_its_fix() {
         ),
         ("connections of a word", connections("\"many\"")),
         ("connections below zero", connections("-1")),
-        ("an unknown pick", connections("{ pick = \"randum\", servers = 2 }")),
+        (
+            "an unknown pick",
+            connections("{ pick = \"randum\", servers = 2 }"),
+        ),
         (
             "a pick among no servers",
             connections("{ pick = \"random\", servers = 0 }"),
         ),
-        ("a pick without servers", connections("{ pick = \"random\" }")),
+        (
+            "a pick without servers",
+            connections("{ pick = \"random\" }"),
+        ),
         ("servers without a pick", connections("{ servers = 2 }")),
         (
             "a connection model with an unknown word",
@@ -864,11 +1045,15 @@ fn every_mistake_names_its_line_and_its_fix() {
         ("a contender of no name", with("\"reno\"", "\"re no\"")),
     ];
     let handler =
-        miette::GraphicalReportHandler::new_themed(miette::GraphicalTheme::unicode_nocolor()).with_width(1_000);
+        miette::GraphicalReportHandler::new_themed(miette::GraphicalTheme::unicode_nocolor())
+            .with_width(1_000);
     let mut told = String::new();
     for (what, text) in cases {
         let problem = parse(&text).expect_err(what);
-        assert!(problem.to_string().starts_with("test.toml:"), "{what}: {problem}");
+        assert!(
+            problem.to_string().starts_with("test.toml:"),
+            "{what}: {problem}"
+        );
         told += &format!("──── {what}\n");
         handler.render_report(&mut told, &problem).unwrap();
     }

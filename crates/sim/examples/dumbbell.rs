@@ -21,8 +21,15 @@ fn goodputs() -> Result<Vec<f64>, Box<dyn std::error::Error>> {
         bottleneck.clone().with_queue("droptail:1bdp".parse()?, rtt),
         bottleneck,
     )?;
-    let host = |name: &str| network.node(name).ok_or(SimError::Shape(format!("no host {name}")));
-    let pairs = [(host("left1")?, host("right1")?), (host("left2")?, host("right2")?)];
+    let host = |name: &str| {
+        network
+            .node(name)
+            .ok_or(SimError::Shape(format!("no host {name}")))
+    };
+    let pairs = [
+        (host("left1")?, host("right1")?),
+        (host("left2")?, host("right2")?),
+    ];
 
     let mut sim = Simulation::new(network, SimOptions::default())?;
     let mut flows = Vec::new();
@@ -45,6 +52,9 @@ mod tests {
         let sum: f64 = goodputs.iter().sum();
         // 96 Mbit/s, of which 1448 bytes in 1500 are payload.
         assert!((91.0..92.7).contains(&sum), "{goodputs:?}");
-        assert!(goodputs.iter().all(|mbit| *mbit > 0.3 * sum), "{goodputs:?}");
+        assert!(
+            goodputs.iter().all(|mbit| *mbit > 0.3 * sum),
+            "{goodputs:?}"
+        );
     }
 }

@@ -20,5 +20,8 @@ pub(crate) fn client_port(flow: u32) -> u16 {
 
 /// The two ends of a flow: its sender and its receiver.
 pub(crate) fn ends(flow: u32, from: u32, to: u32) -> (SocketAddr, SocketAddr) {
-    ((host(from), client_port(flow)).into(), (host(to), SERVER_PORT).into())
+    (
+        (host(from), client_port(flow)).into(),
+        (host(to), SERVER_PORT).into(),
+    )
 }

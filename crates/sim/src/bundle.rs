@@ -9,7 +9,8 @@ mod way;
 
 use ccplane_agent::{DatapathId, FlowId as AgentFlow, FlowInfo};
 use ccplane_bundle::{
-    FEEDBACK_BYTES, Marks, ModeChange, NOTICE_BYTES, Receivebox, Sendbox, SendboxConfig, Status, hash, passes,
+    FEEDBACK_BYTES, Marks, ModeChange, NOTICE_BYTES, Receivebox, Sendbox, SendboxConfig, Status,
+    hash, passes,
 };
 use ccplane_datapath::SteeredFlow;
 use ccplane_qdisc::{DropReason, Ecn};
@@ -97,17 +98,25 @@ impl Bundles {
 
     /// Packets that wait in sendboxes.
     pub fn held(&self) -> u64 {
-        self.all.iter().map(|bundle| bundle.sendbox.backlog().packets).sum()
+        self.all
+            .iter()
+            .map(|bundle| bundle.sendbox.backlog().packets)
+            .sum()
     }
 
     /// Whether a box is at this switch.
     pub fn at(&self, node: u32) -> bool {
-        self.all.iter().any(|bundle| bundle.from == node || bundle.to == node)
+        self.all
+            .iter()
+            .any(|bundle| bundle.from == node || bundle.to == node)
     }
 
     fn entered(&self, node: u32, to: u32) -> Option<u32> {
         let hosts = self.enters.get(node as usize)?.as_ref()?;
-        hosts.get(to as usize).copied().filter(|bundle| *bundle != NONE)
+        hosts
+            .get(to as usize)
+            .copied()
+            .filter(|bundle| *bundle != NONE)
     }
 
     /// What agents that may be new are told of the bundles that they steer.
@@ -163,10 +172,13 @@ impl World {
         // Of the ways that flows of different hashes take; hosts that no way leads to are in no bundle.
         let ways = |at: u32, host: u32, by: u32| {
             let over = |hash: &u32| {
-                let path = self
-                    .routing
-                    .path(&self.network, at, host, hash.wrapping_mul(0x9e37_79b9));
-                path.is_ok_and(|path| path.iter().any(|link| self.network.links[*link as usize].to == by))
+                let path =
+                    self.routing
+                        .path(&self.network, at, host, hash.wrapping_mul(0x9e37_79b9));
+                path.is_ok_and(|path| {
+                    path.iter()
+                        .any(|link| self.network.links[*link as usize].to == by)
+                })
             };
             (0..WAYS).filter(over).count() as u32
         };
@@ -198,15 +210,23 @@ impl World {
                 name(from)
             ));
         }
-        let members = || behind.iter().enumerate().filter(|(_, bundle)| **bundle != NONE);
-        if let Some((host, _)) = members().find(|(host, _)| self.bundles.entered(from, *host as u32).is_some()) {
+        let members = || {
+            behind
+                .iter()
+                .enumerate()
+                .filter(|(_, bundle)| **bundle != NONE)
+        };
+        if let Some((host, _)) =
+            members().find(|(host, _)| self.bundles.entered(from, *host as u32).is_some())
+        {
             return refused(format!(
                 "what goes from `{}` to `{}` would be in two bundles",
                 name(from),
                 name(host as u32)
             ));
         }
-        let sendbox = Sendbox::new(self.now, &spec.sendbox).map_err(|why| SimError::Bundle(why.to_string()))?;
+        let sendbox = Sendbox::new(self.now, &spec.sendbox)
+            .map_err(|why| SimError::Bundle(why.to_string()))?;
         let (agent, flow) = match &spec.agent {
             None => (NONE, None),
             Some((agent, algorithm)) => {
@@ -231,8 +251,13 @@ impl World {
         if self.bundles.enters.len() < nodes {
             self.bundles.enters.resize(nodes, None);
         }
-        let entry = self.bundles.enters[from as usize].get_or_insert_with(|| vec![NONE; nodes].into_boxed_slice());
-        for (host, mine) in behind.iter().enumerate().filter(|(_, bundle)| **bundle != NONE) {
+        let entry = self.bundles.enters[from as usize]
+            .get_or_insert_with(|| vec![NONE; nodes].into_boxed_slice());
+        for (host, mine) in behind
+            .iter()
+            .enumerate()
+            .filter(|(_, bundle)| **bundle != NONE)
+        {
             entry[host] = *mine;
         }
         self.bundles.all.push(Bundle {
@@ -260,7 +285,13 @@ impl World {
 
     /// What there is to see of a bundle.
     pub fn bundle(&self, bundle: BundleId) -> Option<Status> {
-        Some(self.bundles.all.get(bundle.0 as usize)?.sendbox.status(self.now))
+        Some(
+            self.bundles
+                .all
+                .get(bundle.0 as usize)?
+                .sendbox
+                .status(self.now),
+        )
     }
 
     /// Every change of a bundle's mode so far.
@@ -290,7 +321,10 @@ impl World {
         let Some(bundle) = self.bundles.all.get_mut(index as usize) else {
             return;
         };
-        let flow = bundle.flow.as_ref().and_then(|flow| flow.flow().next_deadline());
+        let flow = bundle
+            .flow
+            .as_ref()
+            .and_then(|flow| flow.flow().next_deadline());
         let next = [bundle.receivebox.next_deadline(), flow]
             .into_iter()
             .flatten()
@@ -331,7 +365,10 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         let now = world.now;
         match world.packets.asides.get(id) {
-            Aside::Feedback { bundle: index, place } => {
+            Aside::Feedback {
+                bundle: index,
+                place,
+            } => {
                 let bundle = &mut world.bundles.all[index as usize];
                 if bundle.from != node {
                     return false;
@@ -360,14 +397,19 @@ impl<T: Tracer> Simulation<T> {
                 self.answer(index);
                 return true;
             }
-            Aside::Number { bundle: index, number } => {
+            Aside::Number {
+                bundle: index,
+                number,
+            } => {
                 let bundle = &mut world.bundles.all[index as usize];
                 if bundle.to != node {
                     // What is in one tunnel enters no other: it has one number.
                     return false;
                 }
                 let packet = world.packets.get_mut(id);
-                bundle.receivebox.arrived(now, number, packet.bytes, packet.segment.ecn);
+                bundle
+                    .receivebox
+                    .arrived(now, number, packet.bytes, packet.segment.ecn);
                 packet.bytes -= bundle.overhead;
                 world.packets.asides.set(id, Aside::Nothing);
                 self.answer(index);
@@ -392,7 +434,9 @@ impl<T: Tracer> Simulation<T> {
         let mut dropped = std::mem::take(&mut world.box_drops);
         let _ = bundle
             .sendbox
-            .enqueue(now, waiting, &mut |packet: Waiting, why| dropped.push((packet.id, why)));
+            .enqueue(now, waiting, &mut |packet: Waiting, why| {
+                dropped.push((packet.id, why))
+            });
         self.drop_boxed(dropped);
         self.serve(index);
         true
@@ -457,7 +501,9 @@ impl<T: Tracer> Simulation<T> {
                         datapath: DatapathId(bundle.agent),
                         flow: FIRST + u64::from(index),
                     };
-                    bundle.sendbox.passing(now, passes(host.agent().gauges(flow)));
+                    bundle
+                        .sendbox
+                        .passing(now, passes(host.agent().gauges(flow)));
                 }
                 if ticks || host.next_due() < host.due {
                     let agent = bundle.agent;
@@ -505,9 +551,9 @@ impl<T: Tracer> Simulation<T> {
                 continue;
             }
             let mut dropped = std::mem::take(&mut world.box_drops);
-            let packet = bundle
-                .sendbox
-                .dequeue(now, &mut |packet: Waiting, why| dropped.push((packet.id, why)));
+            let packet = bundle.sendbox.dequeue(now, &mut |packet: Waiting, why| {
+                dropped.push((packet.id, why))
+            });
             let Some(waiting) = packet else {
                 self.drop_boxed(dropped);
                 return;
@@ -517,17 +563,25 @@ impl<T: Tracer> Simulation<T> {
             let packet = world.packets.get_mut(waiting.id);
             packet.bytes = waiting.bytes;
             packet.segment.ecn = waiting.ecn;
-            world
-                .packets
-                .asides
-                .set(waiting.id, Aside::Number { bundle: index, number });
+            world.packets.asides.set(
+                waiting.id,
+                Aside::Number {
+                    bundle: index,
+                    number,
+                },
+            );
             self.drop_boxed(dropped);
             self.forward(from, waiting.id);
         }
     }
 
     /// A command came for a bundle.
-    pub(crate) fn steer_bundle(&mut self, agent: u32, number: u64, command: &ccplane_wire::Command) {
+    pub(crate) fn steer_bundle(
+        &mut self,
+        agent: u32,
+        number: u64,
+        command: &ccplane_wire::Command,
+    ) {
         let world = &mut self.world;
         let now = world.now;
         let index = number.wrapping_sub(FIRST);
@@ -546,7 +600,10 @@ impl<T: Tracer> Simulation<T> {
             return;
         };
         host.take(now, command, Some(flow));
-        let outcome = host.shared.lend(number, flow).on_deadline(&sendbox.transport(now));
+        let outcome = host
+            .shared
+            .lend(number, flow)
+            .on_deadline(&sendbox.transport(now));
         sendbox.steer(now, &outcome);
         self.serve(index as u32);
     }

@@ -40,13 +40,16 @@ impl Change {
             Change::Line(link, line) => {
                 world.known_link(*link)?;
                 match line.mean_rate() {
-                    Some(rate) if rate.bytes_per_sec() == 0 => Err(SimError::ZeroRate(world.network.link_name(*link))),
+                    Some(rate) if rate.bytes_per_sec() == 0 => {
+                        Err(SimError::ZeroRate(world.network.link_name(*link)))
+                    }
                     _ => Ok(()),
                 }
             }
-            Change::Delay(link, _) | Change::Loss(link, _) | Change::Down(link) | Change::Up(link) => {
-                world.known_link(*link)
-            }
+            Change::Delay(link, _)
+            | Change::Loss(link, _)
+            | Change::Down(link)
+            | Change::Up(link) => world.known_link(*link),
             Change::Route(at, to, link) => {
                 let mut network = world.network.clone();
                 network.route(*at, *to, *link);
@@ -61,7 +64,9 @@ impl World {
     pub(crate) fn change(&mut self, now: Time, change: Change) -> Result<(), SimError> {
         match change {
             Change::Line(link, line) => self.links.set_line(now, link.0, line, &mut self.events),
-            Change::Delay(link, delay) => self.links.set_delay(now, link.0, delay, &mut self.events),
+            Change::Delay(link, delay) => {
+                self.links.set_delay(now, link.0, delay, &mut self.events)
+            }
             Change::Loss(link, loss) => self.links.set_loss(link.0, loss, self.options.seed),
             Change::Down(link) => {
                 self.links.set_up(link.0, false);
@@ -72,7 +77,9 @@ impl World {
                 self.find_routes()?;
             }
             Change::Route(at, to, link) => {
-                self.network.routes.retain(|route| (route.at, route.to) != (at.0, to.0));
+                self.network
+                    .routes
+                    .retain(|route| (route.at, route.to) != (at.0, to.0));
                 self.network.routes.push(Route {
                     at: at.0,
                     to: to.0,

@@ -48,7 +48,10 @@ impl World {
                 sent += went;
             } else {
                 if came < went && !bundles.at(index as u32) {
-                    return wrong(format!("the switch {}", node.name), format!("{came} came, {went} went"));
+                    return wrong(
+                        format!("the switch {}", node.name),
+                        format!("{came} came, {went} went"),
+                    );
                 }
                 lost += came as i64 - went as i64;
             }
@@ -65,8 +68,16 @@ impl World {
                 all,
                 (sent + bundles.made).wrapping_add(unroutable.wrapping_sub(lost as u64)),
             ),
-            ("packets dropped", counters.dropped, dropped + bundles.dropped),
-            ("packets on their way", self.packets.len() as u64, inside + held),
+            (
+                "packets dropped",
+                counters.dropped,
+                dropped + bundles.dropped,
+            ),
+            (
+                "packets on their way",
+                self.packets.len() as u64,
+                inside + held,
+            ),
             (
                 "packets in all",
                 all,

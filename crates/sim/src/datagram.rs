@@ -37,11 +37,20 @@ const CLOCK: u64 = (1 << 48) - 1;
 impl World {
     /// Sends a packet of so many bytes on the wire, in this band of queues that know priorities. The host's link takes it at once,
     /// whatever else waits there.
-    pub fn datagram(&mut self, app: AppId, from: NodeId, to: NodeId, bytes: u32, band: u8) -> Result<(), SimError> {
+    pub fn datagram(
+        &mut self,
+        app: AppId,
+        from: NodeId,
+        to: NodeId,
+        bytes: u32,
+        band: u8,
+    ) -> Result<(), SimError> {
         let (from, to) = (self.host_of(from)?, self.host_of(to)?);
         let index = app.0 as usize;
         if self.datagrams.stats.len() <= index {
-            self.datagrams.stats.resize(index + 1, DatagramStats::default());
+            self.datagrams
+                .stats
+                .resize(index + 1, DatagramStats::default());
         }
         let stats = &mut self.datagrams.stats[index];
         let mut segment = Segment::default();
@@ -69,7 +78,11 @@ impl World {
 
     /// What became of an application's datagrams.
     pub fn datagrams(&self, app: AppId) -> DatagramStats {
-        self.datagrams.stats.get(app.0 as usize).copied().unwrap_or_default()
+        self.datagrams
+            .stats
+            .get(app.0 as usize)
+            .copied()
+            .unwrap_or_default()
     }
 }
 

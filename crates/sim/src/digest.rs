@@ -33,9 +33,11 @@ mod tests {
         // The published value for the text "foobar" needs six bytes; for eight, an independent calculation.
         let mut digest = Digest::default();
         digest.add(u64::from_le_bytes(*b"foobar12"));
-        let reference = b"foobar12".iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(1_099_511_628_211)
-        });
+        let reference = b"foobar12"
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(1_099_511_628_211)
+            });
         assert_eq!(digest.value(), reference);
     }
 }

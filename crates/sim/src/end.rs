@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use ccplane_datapath::Outcome;
 use ccplane_transport::{
-    Connection, Control, Event as Happened, Kind as SegmentKind, MAX_CLASSES, Native, Proof, Segment, Side, State,
+    Connection, Control, Event as Happened, Kind as SegmentKind, MAX_CLASSES, Native, Proof,
+    Segment, Side, State,
 };
 use ccplane_units::{Duration, Time};
 
@@ -87,7 +88,11 @@ impl End {
 
     #[inline(always)]
     pub fn set(&mut self, flag: u16, to: bool) {
-        self.flags = if to { self.flags | flag } else { self.flags & !flag };
+        self.flags = if to {
+            self.flags | flag
+        } else {
+            self.flags & !flag
+        };
     }
 
     /// Whether it has something to send in this class.
@@ -100,8 +105,15 @@ impl End {
 
     /// In which classes it has something to send in a band below the highest and does not wait with it, a bit each.
     pub fn low_classes(&self, now: Time) -> u8 {
-        let classes = self.connection.as_ref().map_or(0, |connection| connection.classes(now));
-        let low = if self.is(End::BAND) { classes } else { classes & !1 };
+        let classes = self
+            .connection
+            .as_ref()
+            .map_or(0, |connection| connection.classes(now));
+        let low = if self.is(End::BAND) {
+            classes
+        } else {
+            classes & !1
+        };
         low & !(self.flags >> LOW_SHIFT) as u8
     }
 
@@ -117,7 +129,8 @@ impl End {
         spray: bool,
     ) -> Option<(u32, u32)> {
         let connection = self.connection.as_mut();
-        let connection = connection.filter(|connection| class != 0 || !connection.nothing_waits())?;
+        let connection =
+            connection.filter(|connection| class != 0 || !connection.nothing_waits())?;
         let (id, packet, side) = packets.place();
         if !connection.transmit_into(now, class, &mut packet.segment, side) {
             return None;
@@ -141,7 +154,8 @@ impl End {
         (packet.end, packet.flow, packet.to, packet.hash) = (e ^ 1, self.flow, self.to, self.hash);
         if spray {
             let number = u64::from(packet.segment.number.0) << 32;
-            packet.hash = random::mix(number ^ u64::from(packet.hash) ^ random::mix(now.as_nanos())) as u32;
+            packet.hash =
+                random::mix(number ^ u64::from(packet.hash) ^ random::mix(now.as_nanos())) as u32;
         }
         packets.made(id, with_side);
         if packets.receipts.any()
@@ -150,7 +164,10 @@ impl End {
             packets.prove(id, e, connection);
         }
         if self.is(End::OFFERED) {
-            let rtt = self.connection.as_ref().map_or(Duration::ZERO, Connection::srtt);
+            let rtt = self
+                .connection
+                .as_ref()
+                .map_or(Duration::ZERO, Connection::srtt);
             packets.offers.stamp(now, id, e, rtt);
         }
         Some((id, bytes))
@@ -159,7 +176,13 @@ impl End {
     /// Sees that its deadlines have their events, and says whether it is over. A deadline that moves to later keeps its
     /// earlier event.
     #[inline(always)]
-    pub fn plan(&mut self, now: Time, e: u32, steered: &[Option<Steered>], events: &mut Events) -> bool {
+    pub fn plan(
+        &mut self,
+        now: Time,
+        e: u32,
+        steered: &[Option<Steered>],
+        events: &mut Events,
+    ) -> bool {
         let Some(connection) = &self.connection else {
             return false;
         };
@@ -219,9 +242,16 @@ impl<T: Tracer> Simulation<T> {
             false => Proof::default(),
         };
         let packet = world.packets.get(id);
-        let side = world.packets.side(packet.side).unwrap_or(&world.packets.no_side);
+        let side = world
+            .packets
+            .side(packet.side)
+            .unwrap_or(&world.packets.no_side);
         let e = packet.end;
-        let Some(end) = world.ends.get_mut(e as usize).filter(|end| end.flow == packet.flow) else {
+        let Some(end) = world
+            .ends
+            .get_mut(e as usize)
+            .filter(|end| end.flow == packet.flow)
+        else {
             return world.take_other(id);
         };
         let Some(connection) = &mut end.connection else {
@@ -232,7 +262,8 @@ impl<T: Tracer> Simulation<T> {
             true => world.clocks.arrival(packet.to, now, packet.bytes),
             false => now,
         };
-        let awaited = segment.kind == SegmentKind::Data && end.flags & (End::READS | End::AWAITS) != 0;
+        let awaited =
+            segment.kind == SegmentKind::Data && end.flags & (End::READS | End::AWAITS) != 0;
         match end.control.get() {
             Steer::Native(place) => {
                 handle::<CHECKED>(
@@ -243,14 +274,26 @@ impl<T: Tracer> Simulation<T> {
                     &mut world.natives[place],
                 );
             }
-            Steer::Nobody => handle::<CHECKED>(connection, (now, arrived), (segment, side), &proof, &mut Nobody),
+            Steer::Nobody => handle::<CHECKED>(
+                connection,
+                (now, arrived),
+                (segment, side),
+                &proof,
+                &mut Nobody,
+            ),
             Steer::Agent(place) => {
                 let number = u64::from(end.flow);
                 if let Some(steered) = &mut world.steered[place] {
                     let agent = steered.beside;
                     let host = &mut world.hosts[agent as usize];
                     let mut lent = host.shared.lend(number, steered);
-                    handle::<CHECKED>(connection, (now, arrived), (segment, side), &proof, &mut lent);
+                    handle::<CHECKED>(
+                        connection,
+                        (now, arrived),
+                        (segment, side),
+                        &proof,
+                        &mut lent,
+                    );
                     if host.next_due() < host.due {
                         world.plan_agent(agent);
                     }
@@ -268,7 +311,9 @@ impl<T: Tracer> Simulation<T> {
     fn received(&mut self, e: u32) {
         let end = &mut self.world.ends[e as usize];
         let (reads, awaits) = (end.is(End::READS), end.is(End::AWAITS));
-        let Some(connection) = &mut end.connection else { return };
+        let Some(connection) = &mut end.connection else {
+            return;
+        };
         if reads {
             connection.read(u64::MAX);
         }
@@ -287,7 +332,8 @@ impl<T: Tracer> Simulation<T> {
         let config = Arc::clone(&self.world.flows[packet.flow as usize].transport);
         match Connection::accept(&config, now, &packet.segment) {
             Some(mut connection) => {
-                self.world.require_proof_of(packet.end, packet.flow, &mut connection);
+                self.world
+                    .require_proof_of(packet.end, packet.flow, &mut connection);
                 self.world.ends[packet.end as usize].connection = Some(connection);
                 self.pump(packet.end);
             }
@@ -305,7 +351,9 @@ impl<T: Tracer> Simulation<T> {
         } else {
             return;
         }
-        let Some(connection) = &mut end.connection else { return };
+        let Some(connection) = &mut end.connection else {
+            return;
+        };
         let due = connection.next_timeout().is_some_and(|due| due <= now);
         match end.control.get() {
             Steer::Native(place) => {

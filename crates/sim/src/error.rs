@@ -39,7 +39,9 @@ pub enum SimError {
         why: QueueSpecError,
     },
     /// No path.
-    #[error("no path leads from `{from}` to `{to}`; add links in that direction (hosts do not forward)")]
+    #[error(
+        "no path leads from `{from}` to `{to}`; add links in that direction (hosts do not forward)"
+    )]
     NoRoute {
         /// Where it would begin.
         from: String,
@@ -47,7 +49,9 @@ pub enum SimError {
         to: String,
     },
     /// Explicit routes that lead round.
-    #[error("the routes to `{to}` lead round in a circle: {through}; change one of the explicit routes")]
+    #[error(
+        "the routes to `{to}` lead round in a circle: {through}; change one of the explicit routes"
+    )]
     RouteLoop {
         /// The destination.
         to: String,
@@ -55,7 +59,9 @@ pub enum SimError {
         through: String,
     },
     /// An explicit route over a link that does not begin there.
-    #[error("the route at `{at}` to `{to}` is over the link `{link}`, which does not begin at `{at}`")]
+    #[error(
+        "the route at `{at}` to `{to}` is over the link `{link}`, which does not begin at `{at}`"
+    )]
     RouteOverForeignLink {
         /// Where.
         at: String,
@@ -103,7 +109,9 @@ pub enum SimError {
         why: String,
     },
     /// Packets that came from nowhere or went nowhere: an error in the simulator.
-    #[error("packets are not conserved at {place} (seed {seed}): {why}; this is a defect of ccplane, please report it")]
+    #[error(
+        "packets are not conserved at {place} (seed {seed}): {why}; this is a defect of ccplane, please report it"
+    )]
     NotConserved {
         /// The seed that repeats it.
         seed: u64,

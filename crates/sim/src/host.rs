@@ -78,7 +78,11 @@ impl Nic {
     pub fn arm(&mut self, now: Time, me: u32, events: &mut Events) {
         if !self.armed && self.until != Time::MAX {
             self.armed = true;
-            events.push((self.until - self.slack / RING).max(now), Kind::NicReady, me);
+            events.push(
+                (self.until - self.slack / RING).max(now),
+                Kind::NicReady,
+                me,
+            );
         }
     }
 }
@@ -140,12 +144,19 @@ impl<T: Tracer> Simulation<T> {
                     }
                     break;
                 }
-                let Some(sent) = end.send(now, (e, 0), &mut world.packets, &mut world.clocks, world.spray) else {
+                let Some(sent) = end.send(
+                    now,
+                    (e, 0),
+                    &mut world.packets,
+                    &mut world.clocks,
+                    world.spray,
+                ) else {
                     break;
                 };
-                let offered = world
-                    .links
-                    .offer(now, nic.link, sent, &mut world.packets, &mut world.events);
+                let offered =
+                    world
+                        .links
+                        .offer(now, nic.link, sent, &mut world.packets, &mut world.events);
                 match offered {
                     Offered::Departs(departs) if !T::ON => nic.until = departs,
                     rare => return Some((end.nic, sent.0, rare)),
@@ -182,16 +193,26 @@ impl<T: Tracer> Simulation<T> {
                 return;
             }
             let nic = &mut world.nics[place as usize];
-            if !nic.takes_low(now) || !nic.waiting.is_empty() || world.low.has(place, end.band() + class) {
+            if !nic.takes_low(now)
+                || !nic.waiting.is_empty()
+                || world.low.has(place, end.band() + class)
+            {
                 world.wait_low(e, classes);
                 return;
             }
-            let Some(sent) = end.send(now, (e, class), &mut world.packets, &mut world.clocks, world.spray) else {
+            let Some(sent) = end.send(
+                now,
+                (e, class),
+                &mut world.packets,
+                &mut world.clocks,
+                world.spray,
+            ) else {
                 return;
             };
-            let offered = world
-                .links
-                .offer(now, nic.link, sent, &mut world.packets, &mut world.events);
+            let offered =
+                world
+                    .links
+                    .offer(now, nic.link, sent, &mut world.packets, &mut world.events);
             self.settle(place, sent.0, offered);
         }
     }
@@ -222,9 +243,19 @@ impl<T: Tracer> Simulation<T> {
             let end = &mut world.ends[e as usize];
             let class = band.saturating_sub(end.band());
             let highest = first.is_some();
-            let flag = if highest { End::QUEUED } else { End::low_queued(class) };
+            let flag = if highest {
+                End::QUEUED
+            } else {
+                End::low_queued(class)
+            };
             end.set(flag, false);
-            let sent = end.send(now, (e, class), &mut world.packets, &mut world.clocks, world.spray);
+            let sent = end.send(
+                now,
+                (e, class),
+                &mut world.packets,
+                &mut world.clocks,
+                world.spray,
+            );
             if highest && sent.is_some() && end.has(now, 0) {
                 end.set(End::QUEUED, true);
                 world.nics[nic as usize].waiting.push_back(e);
@@ -236,9 +267,10 @@ impl<T: Tracer> Simulation<T> {
             }
             if let Some(sent) = sent {
                 let link = world.nics[nic as usize].link;
-                let offered = world
-                    .links
-                    .offer(now, link, sent, &mut world.packets, &mut world.events);
+                let offered =
+                    world
+                        .links
+                        .offer(now, link, sent, &mut world.packets, &mut world.events);
                 self.settle(nic, sent.0, offered);
             }
             self.world.plan_end(e);
@@ -279,7 +311,11 @@ impl World {
     pub(crate) fn note_room(&mut self, nic: u32) {
         let n = &mut self.nics[nic as usize];
         if let Some(backlog) = self.links.waiting(n.link) {
-            n.until = if backlog.bytes > n.room { Time::MAX } else { Time::ZERO };
+            n.until = if backlog.bytes > n.room {
+                Time::MAX
+            } else {
+                Time::ZERO
+            };
         }
     }
 }

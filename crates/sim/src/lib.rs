@@ -45,10 +45,12 @@ mod world;
 
 pub use app::{App, AppId, Cause};
 pub use bundle::{BundleId, BundleSpec, BundleWay};
-pub use ccplane_transport::{Config, Connection, Failure, MAX_CLASSES, Native, Rc3, Rc3Arrivals, Rc3Stats, Rc3Stop};
+pub use ccplane_transport::{
+    Config, Connection, Failure, MAX_CLASSES, Native, Rc3, Rc3Arrivals, Rc3Stats, Rc3Stop,
+};
 pub use ccplane_workload::{
-    Arrivals, Carrier, Duty, Exchange, Message, Pairs, Pause, Pick, SizeTable, SizeTableError, TraceFlow, Workload,
-    WorkloadError, WorkloadSpec,
+    Arrivals, Carrier, Duty, Exchange, Message, Pairs, Pause, Pick, SizeTable, SizeTableError,
+    TraceFlow, Workload, WorkloadError, WorkloadSpec,
 };
 pub use change::Change;
 pub use datagram::DatagramStats;

@@ -50,11 +50,14 @@ impl World {
         let control = match spec.congestion {
             Congestion::Native(native) => Wanted::Native(native),
             Congestion::Steered(agent, algorithm) => {
-                let keeper = self.hosts.get(self.keeper(agent.0) as usize).ok_or(SimError::Unknown {
-                    what: "agent",
-                    number: agent.0,
-                    count: self.hosts.len(),
-                })?;
+                let keeper =
+                    self.hosts
+                        .get(self.keeper(agent.0) as usize)
+                        .ok_or(SimError::Unknown {
+                            what: "agent",
+                            number: agent.0,
+                            count: self.hosts.len(),
+                        })?;
                 if !keeper.offers(&algorithm) {
                     return Err(SimError::UnknownAlgorithm(algorithm.as_ref().into()));
                 }
@@ -79,7 +82,8 @@ impl World {
             transport: spec.transport,
             rest: Some(Box::new(Rest::Waiting(control))),
         });
-        self.events.push(spec.start.max(self.now), Kind::Start, id.0);
+        self.events
+            .push(spec.start.max(self.now), Kind::Start, id.0);
         Ok(id)
     }
 
@@ -135,8 +139,13 @@ impl World {
     /// Gives a flow up, at its sender; the receiver is told by a packet. False when it has not begun or is over.
     pub fn abort(&mut self, flow: FlowId) -> bool {
         let pair = self.flows.get(flow.index()).map_or(NONE, |flow| flow.ends);
-        let sender = self.ends.get_mut(pair as usize).and_then(|end| end.connection.as_mut());
-        let Some(connection) = sender else { return false };
+        let sender = self
+            .ends
+            .get_mut(pair as usize)
+            .and_then(|end| end.connection.as_mut());
+        let Some(connection) = sender else {
+            return false;
+        };
         connection.abort();
         self.events.push_end(self.now, Kind::Kick, flow.0, pair);
         true
@@ -151,7 +160,8 @@ impl<T: Tracer> Simulation<T> {
         let now = world.now;
         let flow = &mut world.flows[number as usize];
         let config = Arc::clone(&flow.transport);
-        let (from, to, bytes, finish, band) = (flow.from, flow.to, flow.bytes, flow.finish, flow.band);
+        let (from, to, bytes, finish, band) =
+            (flow.from, flow.to, flow.bytes, flow.finish, flow.band);
         let Some(Rest::Waiting(wanted)) = flow.rest.take().map(|rest| *rest) else {
             return;
         };
@@ -212,8 +222,7 @@ impl<T: Tracer> Simulation<T> {
         sender.connection = Some(connection);
         sender.control = control;
         sender.set_band(band);
-        let offered =
-            matches!(control.get(), Steer::Native(place) if matches!(world.natives.get(place), Some(Native::Rcp(_))));
+        let offered = matches!(control.get(), Steer::Native(place) if matches!(world.natives.get(place), Some(Native::Rcp(_))));
         for end in [&mut sender, &mut receiver] {
             end.set(End::RC3, config.rc3.is_some());
             end.set(End::OFFERED, offered);
@@ -288,7 +297,11 @@ impl World {
         let Some([sender, receiver]) = self.ends.get(pair as usize..pair as usize + 2) else {
             return;
         };
-        let over = |end: &End| end.connection.as_ref().is_none_or(|c| c.state() == State::Closed);
+        let over = |end: &End| {
+            end.connection
+                .as_ref()
+                .is_none_or(|c| c.state() == State::Closed)
+        };
         if !over(sender) || !over(receiver) || sender.flow == NONE {
             return;
         }
@@ -306,7 +319,9 @@ impl World {
             end.flow = NONE;
             self.writes.remove(&place);
             if end.is(End::QUEUED) {
-                self.nics[end.nic as usize].waiting.retain(|waiting| *waiting != place);
+                self.nics[end.nic as usize]
+                    .waiting
+                    .retain(|waiting| *waiting != place);
             }
             if end.is(End::LOW_QUEUED) {
                 self.low.forget(end.nic, place);
@@ -347,7 +362,12 @@ impl World {
     /// The place among the hosts' links of this one, or, where there is no way now, of the host's first.
     fn nic_at(&self, host: u32, link: Option<u32>) -> u32 {
         let links = &self.network.links;
-        let first = || links.iter().position(|wire| wire.from == host).map(|link| link as u32);
+        let first = || {
+            links
+                .iter()
+                .position(|wire| wire.from == host)
+                .map(|link| link as u32)
+        };
         link.or_else(first)
             .and_then(|link| self.nic_of.get(link as usize).copied())
             .unwrap_or(0)

@@ -7,7 +7,8 @@
 mod special;
 
 use ccplane_qdisc::{
-    Backlog, Delay, DelayModel, DropReason, Ecn, FifoLimit, FifoLink, LineSpec, Loss, LossModel, Shaped,
+    Backlog, Delay, DelayModel, DropReason, Ecn, FifoLimit, FifoLink, LineSpec, Loss, LossModel,
+    Shaped,
 };
 use ccplane_units::{Duration, Time};
 
@@ -110,7 +111,10 @@ impl Links {
                 link: network.link_name(LinkId(index as u32)),
                 why,
             };
-            let fifo = spec.queue.fifo_limit(rate, spec.rtt, spec.mtu).map_err(wrong)?;
+            let fifo = spec
+                .queue
+                .fifo_limit(rate, spec.rtt, spec.mtu)
+                .map_err(wrong)?;
             let limits = fifo.unwrap_or(FifoLimit {
                 limit: ccplane_qdisc::Limit::Unlimited,
                 mark_above: ccplane_qdisc::Limit::Unlimited,
@@ -129,7 +133,10 @@ impl Links {
             let link = index as u32;
             if fifo.is_none() {
                 let draws = LinkId(link).seeds(seed).queue;
-                let queue = spec.queue.build(rate, spec.rtt, spec.mtu, draws).map_err(wrong)?;
+                let queue = spec
+                    .queue
+                    .build(rate, spec.rtt, spec.mtu, draws)
+                    .map_err(wrong)?;
                 let shaped = Shaped::new(queue, &spec.line, Time::ZERO);
                 all.special(link).queue = Queue::Shaped(Box::new(shaped));
             }
@@ -217,14 +224,18 @@ impl Links {
             inside,
             sojourn_sum: Duration::from_nanos(link.sojourn),
             sojourn_max: Duration::from_nanos(link.longest),
-            rate: self.lines[at as usize].mean_rate().map(|rate| rate.bytes_per_sec()),
+            rate: self.lines[at as usize]
+                .mean_rate()
+                .map(|rate| rate.bytes_per_sec()),
         }
     }
 
     /// The time that so many bytes take on the line; none where it has no limit.
     pub fn time_for(&self, at: u32, bytes: u64) -> Duration {
         let rate = self.lines[at as usize].mean_rate();
-        rate.map_or(Duration::ZERO, |rate| rate.time_for(ccplane_units::Bytes::new(bytes)))
+        rate.map_or(Duration::ZERO, |rate| {
+            rate.time_for(ccplane_units::Bytes::new(bytes))
+        })
     }
 
     pub fn rate(&self, at: u32) -> Option<ccplane_units::Rate> {
@@ -291,7 +302,10 @@ impl Links {
     /// What [`observe_sojourns`](Links::observe_sojourns) has recorded.
     pub fn sojourns(&self, at: u32) -> Option<&Sojourns> {
         let link = self.links.get(at as usize)?;
-        self.specials.get(link.special as usize)?.sojourns.as_deref()
+        self.specials
+            .get(link.special as usize)?
+            .sojourns
+            .as_deref()
     }
 
     /// What [`observe`](Links::observe) has recorded.
@@ -306,7 +320,14 @@ impl Links {
 /// Links with more than the ordinary.
 impl Links {
     #[cold]
-    fn offer_special(&mut self, now: Time, at: u32, id: u32, packets: &mut Packets, events: &mut Events) -> Offered {
+    fn offer_special(
+        &mut self,
+        now: Time,
+        at: u32,
+        id: u32,
+        packets: &mut Packets,
+        events: &mut Events,
+    ) -> Offered {
         let link = &mut self.links[at as usize];
         let special = &mut self.specials[link.special as usize];
         let packet = packets.get_mut(id);
@@ -401,7 +422,11 @@ impl Links {
     /// The next packet that the queue of this link has dropped, one that was let in before; it is the caller's again.
     pub fn dropped(&mut self, at: u32, packets: &Packets) -> Option<(u32, DropReason)> {
         let link = &mut self.links[at as usize];
-        let (id, why) = self.specials.get_mut(link.special as usize)?.dropped.pop()?;
+        let (id, why) = self
+            .specials
+            .get_mut(link.special as usize)?
+            .dropped
+            .pop()?;
         let bytes = u64::from(packets.get(id).bytes);
         link.accepted -= 1;
         link.bytes -= bytes;
@@ -413,8 +438,14 @@ impl Links {
     /// What waits in a queue that decides at departure; `None` for any other link.
     pub fn waiting(&self, at: u32) -> Option<Backlog> {
         let link = &self.links[at as usize];
-        match self.specials.get(link.special as usize).map(|special| &special.queue) {
-            Some(Queue::Shaped(shaped)) => Some(ccplane_qdisc::Qdisc::<Waiting>::backlog(shaped.as_ref())),
+        match self
+            .specials
+            .get(link.special as usize)
+            .map(|special| &special.queue)
+        {
+            Some(Queue::Shaped(shaped)) => {
+                Some(ccplane_qdisc::Qdisc::<Waiting>::backlog(shaped.as_ref()))
+            }
             _ => None,
         }
     }
@@ -449,6 +480,8 @@ impl Links {
 
     pub fn is_up(&self, at: u32) -> bool {
         let special = self.links[at as usize].special;
-        self.specials.get(special as usize).is_none_or(|special| !special.down)
+        self.specials
+            .get(special as usize)
+            .is_none_or(|special| !special.down)
     }
 }

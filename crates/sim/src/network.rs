@@ -69,7 +69,9 @@ impl Remark {
     pub const STRIP: Remark = Remark([0; MAX_CLASSES as usize]);
 
     /// It drops packets of classes above 0.
-    pub const REFUSE: Remark = Remark([0, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED]);
+    pub const REFUSE: Remark = Remark([
+        0, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED,
+    ]);
 
     /// It makes `classes[n]` of class n, and drops what would be of a class that there is not.
     pub fn new(classes: [u8; MAX_CLASSES as usize]) -> Remark {
@@ -212,13 +214,22 @@ impl Network {
             self.mistake(SimError::SelfLink(self.name(from).to_owned()));
         }
         let id = LinkId(self.links.len() as u32);
-        self.links.push(Wire { from: from.0, to: to.0 });
+        self.links.push(Wire {
+            from: from.0,
+            to: to.0,
+        });
         self.specs.push(spec);
         id
     }
 
     /// Adds a link in either direction: `forward` from `a` to `b`, `backward` from `b` to `a`.
-    pub fn duplex(&mut self, a: NodeId, b: NodeId, forward: LinkSpec, backward: LinkSpec) -> (LinkId, LinkId) {
+    pub fn duplex(
+        &mut self,
+        a: NodeId,
+        b: NodeId,
+        forward: LinkSpec,
+        backward: LinkSpec,
+    ) -> (LinkId, LinkId) {
         (self.link(a, b, forward), self.link(b, a, backward))
     }
 
@@ -261,7 +272,10 @@ impl Network {
         }
         let (from, to) = name.split_once("->")?;
         let (from, to) = (self.node(from)?, self.node(to)?);
-        let at = self.links.iter().position(|l| l.from == from.0 && l.to == to.0)?;
+        let at = self
+            .links
+            .iter()
+            .position(|l| l.from == from.0 && l.to == to.0)?;
         Some(LinkId(at as u32))
     }
 
@@ -278,7 +292,9 @@ impl Network {
 
     /// The ends of a link.
     pub fn ends(&self, link: LinkId) -> Option<(NodeId, NodeId)> {
-        self.links.get(link.index()).map(|l| (NodeId(l.from), NodeId(l.to)))
+        self.links
+            .get(link.index())
+            .map(|l| (NodeId(l.from), NodeId(l.to)))
     }
 
     /// All nodes.
@@ -311,7 +327,10 @@ impl Network {
         let names: usize = self.nodes.iter().map(|node| 2 * node.name.len()).sum();
         // A B-tree's nodes are two thirds full on average.
         let map = self.names.len() * (size_of::<(Box<str>, NodeId)>() * 3 / 2);
-        self.nodes.capacity() * size_of::<Node>() + self.links.capacity() * size_of::<Wire>() + names + map
+        self.nodes.capacity() * size_of::<Node>()
+            + self.links.capacity() * size_of::<Wire>()
+            + names
+            + map
     }
 
     fn node_named(&mut self, name: String, host: bool) -> NodeId {
@@ -334,7 +353,11 @@ impl Network {
             return Err(error.clone());
         }
         for (index, spec) in self.specs.iter().enumerate() {
-            if spec.line.mean_rate().is_some_and(|rate| rate.bytes_per_sec() == 0) {
+            if spec
+                .line
+                .mean_rate()
+                .is_some_and(|rate| rate.bytes_per_sec() == 0)
+            {
                 return Err(SimError::ZeroRate(self.link_name(LinkId(index as u32))));
             }
         }

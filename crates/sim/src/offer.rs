@@ -65,7 +65,11 @@ impl Offers {
         } else {
             let heard = self.heard.get(e as usize).copied().unwrap_or_default();
             Offer {
-                way: if heard.way == Way::None { Way::None } else { Way::Back },
+                way: if heard.way == Way::None {
+                    Way::None
+                } else {
+                    Way::Back
+                },
                 ..heard
             }
         };

@@ -16,7 +16,9 @@ use ccplane_qdisc::DropReason;
 use ccplane_units::Time;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
-use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness, PcapError};
 
@@ -89,7 +91,9 @@ impl<W: Write> std::fmt::Debug for PacketLog<W> {
 #[derive(Debug, thiserror::Error)]
 pub enum PacketLogError {
     /// The file took no more.
-    #[error("the packet log could not be written after {packets} packets: {why}; look for room on its disk")]
+    #[error(
+        "the packet log could not be written after {packets} packets: {why}; look for room on its disk"
+    )]
     Write {
         /// Packets that are in the file.
         packets: u64,
@@ -108,7 +112,11 @@ pub enum PacketLogError {
 
 impl<W: Write> PacketLog<W> {
     /// A log of these links of a network, with the headers of each packet.
-    pub fn new(writer: W, network: &Network, links: &[LinkId]) -> Result<PacketLog<W>, PacketLogError> {
+    pub fn new(
+        writer: W,
+        network: &Network,
+        links: &[LinkId],
+    ) -> Result<PacketLog<W>, PacketLogError> {
         PacketLog::with_snaplen(writer, network, links, SNAPLEN)
     }
 
@@ -123,7 +131,9 @@ impl<W: Write> PacketLog<W> {
         let snaplen = snaplen.max(SNAPLEN);
         let section = SectionHeaderBlock {
             endianness: Endianness::Little,
-            options: vec![SectionHeaderOption::UserApplication(Cow::Borrowed("ccplane"))],
+            options: vec![SectionHeaderOption::UserApplication(Cow::Borrowed(
+                "ccplane",
+            ))],
             ..SectionHeaderBlock::default()
         };
         let refused = |error: PcapError| PacketLogError::Write {
@@ -134,17 +144,21 @@ impl<W: Write> PacketLog<W> {
         let count = network.links().len();
         let mut interfaces = vec![None; count];
         for (number, link) in (0..).zip(links) {
-            let interface = interfaces.get_mut(link.index()).ok_or(PacketLogError::UnknownLink {
-                number: link.index(),
-                count,
-            })?;
+            let interface =
+                interfaces
+                    .get_mut(link.index())
+                    .ok_or(PacketLogError::UnknownLink {
+                        number: link.index(),
+                        count,
+                    })?;
             *interface = Some(number);
             let mut options = vec![
                 InterfaceDescriptionOption::IfName(Cow::Owned(network.link_name(*link))),
                 InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
             ];
             let rate = network.spec(*link).and_then(|spec| spec.line.mean_rate());
-            options.extend(rate.map(|rate| InterfaceDescriptionOption::IfSpeed(rate.bits_per_sec())));
+            options
+                .extend(rate.map(|rate| InterfaceDescriptionOption::IfSpeed(rate.bits_per_sec())));
             let interface = InterfaceDescriptionBlock {
                 // Not LINKTYPE_RAW: libpcap (1.10) refuses a second interface of that type.
                 linktype: DataLink::IPV4,
@@ -191,7 +205,8 @@ impl<W: Write> PacketLog<W> {
     /// A packet comes to a link.
     fn came(&mut self, now: Time, interface: u32, seen: &Seen<'_>) {
         let (headers, length) = self.headers.of(seen);
-        self.undecided.insert(seen.id, self.packets + self.waiting.len() as u64);
+        self.undecided
+            .insert(seen.id, self.packets + self.waiting.len() as u64);
         self.waiting.push_back(Waiting {
             came: now,
             interface,

@@ -252,7 +252,9 @@ impl Probe {
     fn look(&mut self, world: &World) {
         let time = world.now().as_nanos();
         for series in &mut self.links {
-            let Some(view) = world.link(series.link) else { continue };
+            let Some(view) = world.link(series.link) else {
+                continue;
+            };
             let row = [
                 time,
                 view.backlog.bytes,
@@ -272,7 +274,10 @@ impl Probe {
             self.flows.extend(new.map(FlowSeries::new));
         }
         for series in self.flows.iter_mut().filter(|series| !series.over) {
-            let Some(view) = world.flow(series.flow).filter(|view| view.started < world.now()) else {
+            let Some(view) = world
+                .flow(series.flow)
+                .filter(|view| view.started < world.now())
+            else {
                 continue;
             };
             let row = [
@@ -294,14 +299,24 @@ impl Probe {
         self.every = self.every * 2;
         self.looks /= 2;
         let (start, every) = (self.start.as_nanos(), self.every.as_nanos());
-        let kept = |time: &[u64]| -> Vec<bool> { time.iter().map(|at| (at - start).is_multiple_of(every)).collect() };
+        let kept = |time: &[u64]| -> Vec<bool> {
+            time.iter()
+                .map(|at| (at - start).is_multiple_of(every))
+                .collect()
+        };
         for series in &mut self.links {
             let kept = kept(&series.time);
-            series.columns().into_iter().for_each(|column| retain(column, &kept));
+            series
+                .columns()
+                .into_iter()
+                .for_each(|column| retain(column, &kept));
         }
         for series in &mut self.flows {
             let kept = kept(&series.time);
-            series.columns().into_iter().for_each(|column| retain(column, &kept));
+            series
+                .columns()
+                .into_iter()
+                .for_each(|column| retain(column, &kept));
         }
     }
 }
@@ -340,7 +355,9 @@ impl World {
     /// Adds a probe; see [`World::probe`] for what it has seen.
     pub fn add_probe(&mut self, spec: ProbeSpec) -> Result<AppId, SimError> {
         if spec.every == Duration::ZERO {
-            return Err(SimError::Probe("it looks at no interval; give a time above 0"));
+            return Err(SimError::Probe(
+                "it looks at no interval; give a time above 0",
+            ));
         }
         for link in &spec.links {
             self.known_link(*link)?;
@@ -357,7 +374,9 @@ impl World {
                 count,
             });
         }
-        let row = 8 * (spec.links.len() * LINK_COLUMNS + (flows.len() + first) * FLOW_COLUMNS).max(1) as u64;
+        let row = 8
+            * (spec.links.len() * LINK_COLUMNS + (flows.len() + first) * FLOW_COLUMNS).max(1)
+                as u64;
         let rows = spec.memory_limit / row;
         if rows < FEWEST {
             return Err(SimError::TooLarge {

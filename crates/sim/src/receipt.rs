@@ -51,7 +51,8 @@ impl Receipts {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.carried.capacity() * size_of::<Proof>() + self.furthest.len() * size_of::<(u32, (u32, Number))>()
+        self.carried.capacity() * size_of::<Proof>()
+            + self.furthest.len() * size_of::<(u32, (u32, Number))>()
     }
 }
 

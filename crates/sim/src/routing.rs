@@ -120,7 +120,11 @@ impl Routing {
             1 => 0,
             count => {
                 // Different at each hop, or else all flows that met once would stay together.
-                let salt = if self.symmetric { u32::from(choice.left) } else { node };
+                let salt = if self.symmetric {
+                    u32::from(choice.left)
+                } else {
+                    node
+                };
                 random::below(
                     random::mix(u64::from(hash) << 32 | u64::from(salt)) as u32,
                     u32::from(count),
@@ -131,11 +135,19 @@ impl Routing {
     }
 
     /// The links from one host to another, for a flow of this hash.
-    pub fn path(&self, network: &Network, from: u32, to: u32, hash: u32) -> Result<Vec<u32>, SimError> {
+    pub fn path(
+        &self,
+        network: &Network,
+        from: u32,
+        to: u32,
+        hash: u32,
+    ) -> Result<Vec<u32>, SimError> {
         let mut path = Vec::new();
         let mut node = from;
         while node != to {
-            let next = self.next(node, to, hash).filter(|_| path.len() < network.nodes.len());
+            let next = self
+                .next(node, to, hash)
+                .filter(|_| path.len() < network.nodes.len());
             let Some(link) = next else {
                 return Err(SimError::NoRoute {
                     from: network.name(NodeId(from)).into(),
@@ -175,7 +187,9 @@ impl Routing {
         }
         hosts.sort_unstable();
         hosts.dedup();
-        hosts.into_iter().try_for_each(|to| self.circle(network, to))
+        hosts
+            .into_iter()
+            .try_for_each(|to| self.circle(network, to))
     }
 
     /// Whether anything that is on its way to `to` would come by the same node twice.
@@ -256,7 +270,8 @@ impl Shape {
             out[link.from as usize].push(index as u32);
             into[link.to as usize].push(index as u32);
         }
-        let routed: std::collections::BTreeSet<u32> = network.routes.iter().map(|route| route.to).collect();
+        let routed: std::collections::BTreeSet<u32> =
+            network.routes.iter().map(|route| route.to).collect();
         let mut groups: BTreeMap<u32, u32> = BTreeMap::new();
         let mut targets = Vec::new();
         let mut destinations = Vec::with_capacity(count);
@@ -267,7 +282,9 @@ impl Shape {
                 NONE => NONE,
                 link => network.links[link as usize].from,
             };
-            let hangs = switch != NONE && !network.nodes[switch as usize].host && !routed.contains(&(node as u32));
+            let hangs = switch != NONE
+                && !network.nodes[switch as usize].host
+                && !routed.contains(&(node as u32));
             let (target, switch, down) = match hangs && described.host {
                 true => (switch, switch, down),
                 false => (node as u32, NONE, NONE),
@@ -332,9 +349,18 @@ impl Shape {
 /// Mistakes in explicit routes that need no tables to be seen.
 pub(crate) fn check(network: &Network) -> Result<(), SimError> {
     for route in &network.routes {
-        let unknown = |what, number, count| Err(SimError::Unknown { what, number, count });
+        let unknown = |what, number, count| {
+            Err(SimError::Unknown {
+                what,
+                number,
+                count,
+            })
+        };
         let (nodes, links) = (network.nodes.len(), network.links.len());
-        if let Some(node) = [route.at, route.to].into_iter().find(|node| *node as usize >= nodes) {
+        if let Some(node) = [route.at, route.to]
+            .into_iter()
+            .find(|node| *node as usize >= nodes)
+        {
             return unknown("node", node, nodes);
         }
         let Some(link) = network.links.get(route.link as usize) else {

@@ -46,7 +46,11 @@ impl Simulation {
 
 impl<T: Tracer> Simulation<T> {
     /// The same, with a tracer that sees every packet.
-    pub fn with_tracer(network: Network, options: SimOptions, tracer: T) -> Result<Simulation<T>, SimError> {
+    pub fn with_tracer(
+        network: Network,
+        options: SimOptions,
+        tracer: T,
+    ) -> Result<Simulation<T>, SimError> {
         Ok(Simulation {
             world: World::new(network, options)?,
             tracer,
@@ -74,7 +78,11 @@ impl<T: Tracer> Simulation<T> {
     /// Runs until all of these workloads have [ended](crate::WorkloadApp::ended), but not beyond this time; whether they have.
     /// It stops with the event by which the last one did.
     pub fn run_workloads(&mut self, workloads: &[AppId], until: Time) -> Result<bool, SimError> {
-        let not_ended = |app: &AppId| self.world.workload(*app).is_some_and(|workload| !workload.ended());
+        let not_ended = |app: &AppId| {
+            self.world
+                .workload(*app)
+                .is_some_and(|workload| !workload.ended())
+        };
         self.world.awaited = workloads.iter().copied().filter(not_ended).collect();
         if self.world.awaited.is_empty() {
             return Ok(true);
@@ -104,7 +112,11 @@ impl<T: Tracer> Simulation<T> {
         let mut still = 0;
         while let Some(event) = self.world.events.pop(until) {
             debug_assert!(event.at() >= self.world.now, "time goes back");
-            still = if event.at() == self.world.now { still + 1 } else { 0 };
+            still = if event.at() == self.world.now {
+                still + 1
+            } else {
+                0
+            };
             self.world.now = event.at();
             if event.kind() == Kind::Arrive {
                 self.arrive(event.which());
@@ -115,7 +127,9 @@ impl<T: Tracer> Simulation<T> {
                 return Err(error);
             }
             if still > BATCH * IDLE_BATCHES {
-                return Err(self.world.stalled("millions of events, but time does not move on"));
+                return Err(self
+                    .world
+                    .stalled("millions of events, but time does not move on"));
             }
             if event.kind() == Kind::Steer
                 && self.world.hosts[self.world.keeper(event.which()) as usize]

@@ -68,13 +68,19 @@ impl World {
         let node = self.host_of(host)?;
         let rate = |link: usize| self.links.rate(link as u32).unwrap_or_default();
         let all = || self.network.links.iter().enumerate();
-        let out = all().filter(|(_, wire)| wire.from == node).map(|(link, _)| rate(link));
-        let into = all().filter(|(_, wire)| wire.to == node).map(|(link, _)| rate(link));
+        let out = all()
+            .filter(|(_, wire)| wire.from == node)
+            .map(|(link, _)| rate(link));
+        let into = all()
+            .filter(|(_, wire)| wire.to == node)
+            .map(|(link, _)| rate(link));
         // Of several links the fastest: a bound that holds for all of them.
         let rates = [out.max(), into.max()].map(Option::unwrap_or_default);
         let clock = StampClock::new(model, self.options.seed, node, rates);
         if self.clocks.hosts.is_empty() {
-            self.clocks.hosts.resize_with(self.network.nodes.len(), || None);
+            self.clocks
+                .hosts
+                .resize_with(self.network.nodes.len(), || None);
             let from = |nic: &crate::host::Nic| self.network.links[nic.link as usize].from;
             self.clocks.of_nic = self.nics.iter().map(from).collect();
         }
@@ -103,14 +109,16 @@ impl Clocks {
     #[inline(never)]
     pub fn departure(&mut self, nic: u32, now: Time, bytes: u32) -> Time {
         let host = self.of_nic.get(nic as usize).copied().unwrap_or(u32::MAX);
-        self.host(host).map_or(now, |clock| clock.departure(now, bytes))
+        self.host(host)
+            .map_or(now, |clock| clock.departure(now, bytes))
     }
 
     /// The stamp of a packet that has come to this host.
     #[cold]
     #[inline(never)]
     pub fn arrival(&mut self, host: u32, now: Time, bytes: u32) -> Time {
-        self.host(host).map_or(now, |clock| clock.arrival(now, bytes))
+        self.host(host)
+            .map_or(now, |clock| clock.arrival(now, bytes))
     }
 
     fn host(&mut self, host: u32) -> Option<&mut StampClock> {
@@ -120,7 +128,8 @@ impl Clocks {
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         let own = self.hosts.iter().flatten().count() * size_of::<StampClock>();
-        own + self.hosts.capacity() * size_of::<Option<Box<StampClock>>>() + self.of_nic.capacity() * size_of::<u32>()
+        own + self.hosts.capacity() * size_of::<Option<Box<StampClock>>>()
+            + self.of_nic.capacity() * size_of::<u32>()
     }
 }
 
@@ -189,7 +198,9 @@ impl Way {
 
     /// When the batch of a packet began, and its jitter.
     fn batch(&mut self, model: &StampModel, now: Time) -> (Time, i64) {
-        let open = self.batch.filter(|(begins, _)| now.since(*begins) < model.batch);
+        let open = self
+            .batch
+            .filter(|(begins, _)| now.since(*begins) < model.batch);
         let batch = open.unwrap_or_else(|| (now, self.jitter(model)));
         self.batch = Some(batch);
         batch

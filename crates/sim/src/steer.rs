@@ -79,7 +79,9 @@ pub(crate) struct Host {
 
 impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Host").field("due", &self.due).finish_non_exhaustive()
+        f.debug_struct("Host")
+            .field("due", &self.due)
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,7 +99,8 @@ pub(crate) struct Out {
 }
 
 /// A flow's stamps are switched on in its transport's configuration.
-const CAPABILITIES: Capabilities = ccplane_transport::CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
+const CAPABILITIES: Capabilities =
+    ccplane_transport::CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
 
 impl Host {
     /// One whose agent is there before the simulation begins: its programs are in place at time 0.
@@ -117,7 +120,12 @@ impl Host {
         Host::through(Agent::default(), Some(way), options, index)
     }
 
-    fn through(agent: Agent, instead: Option<Box<dyn Way>>, options: SteerOptions, index: u32) -> Host {
+    fn through(
+        agent: Agent,
+        instead: Option<Box<dyn Way>>,
+        options: SteerOptions,
+        index: u32,
+    ) -> Host {
         let delays = Delays {
             to_agent: options.to_agent,
             from_agent: options.from_agent,
@@ -209,7 +217,9 @@ impl Host {
             let brought = self.shared.way.bring(now)?;
             match &brought {
                 Brought::Command(
-                    command @ (Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. }),
+                    command @ (Command::Offer(_)
+                    | Command::Install { .. }
+                    | Command::Heartbeat { .. }),
                 ) => self.take(now, command, None),
                 _ => return Some(brought),
             }
@@ -311,7 +321,10 @@ impl World {
     /// An agent gets what has come by now from one of its datapaths.
     fn deliver(&mut self, agent: u32) {
         let (now, keeper) = (self.now, self.keeper(agent));
-        match self.hosts.get_disjoint_mut([agent as usize, keeper as usize]) {
+        match self
+            .hosts
+            .get_disjoint_mut([agent as usize, keeper as usize])
+        {
             Ok([host, keeper]) => host.deliver(now, Some(keeper)),
             // They are one: the host keeps its agent itself.
             Err(_) => self.hosts[agent as usize].deliver(now, None),
@@ -326,7 +339,8 @@ impl World {
     /// What an agent said to datapaths of other hosts than its keeper goes to them.
     pub(crate) fn pass_on(&mut self, keeper: u32) {
         let now = self.now;
-        while let Some((to, command)) = self.hosts[keeper as usize].shared.way.here.next_elsewhere() {
+        while let Some((to, command)) = self.hosts[keeper as usize].shared.way.here.next_elsewhere()
+        {
             if let Some(host) = self.hosts.get_mut(to.0 as usize) {
                 host.shared.way.here.take(now, command);
                 self.plan_agent(to.0);
@@ -341,7 +355,9 @@ impl World {
 
     /// The reports that an agent got, as many as its [`SteerOptions`] keep.
     pub fn heard(&self, agent: AgentId) -> &[HeardReport] {
-        self.hosts.get(agent.0 as usize).map_or(&[], |host| &host.heard)
+        self.hosts
+            .get(agent.0 as usize)
+            .map_or(&[], |host| &host.heard)
     }
 
     /// The agent itself.
@@ -401,8 +417,14 @@ impl<T: Tracer> Simulation<T> {
                 self.steer_bundle(agent, number, &command);
                 continue;
             };
-            let pair = world.flows.get(number as usize).map_or(NONE, |flow| flow.ends);
-            let end = world.ends.get_mut(pair as usize).filter(|end| end.flow == number);
+            let pair = world
+                .flows
+                .get(number as usize)
+                .map_or(NONE, |flow| flow.ends);
+            let end = world
+                .ends
+                .get_mut(pair as usize)
+                .filter(|end| end.flow == number);
             let place = match end.as_ref().map(|end| end.control.get()) {
                 Some(Steer::Agent(place)) => place,
                 _ => usize::MAX,
@@ -416,7 +438,8 @@ impl<T: Tracer> Simulation<T> {
             if let Some(connection) = end.and_then(|end| end.connection.as_mut())
                 && matches!(connection.state(), State::Open)
             {
-                connection.on_control_deadline(now, &mut host.shared.lend(u64::from(number), steered));
+                connection
+                    .on_control_deadline(now, &mut host.shared.lend(u64::from(number), steered));
                 self.pump(pair);
             }
         }
@@ -427,7 +450,11 @@ impl<T: Tracer> Simulation<T> {
 /// The number of the flow or bundle that a command is for; none has the highest of either.
 fn flow_of(command: &Command) -> u64 {
     match command {
-        Command::SetProgram { flow, .. } | Command::Update { flow, .. } | Command::Release { flow } => *flow,
-        Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => u64::from(u32::MAX),
+        Command::SetProgram { flow, .. }
+        | Command::Update { flow, .. }
+        | Command::Release { flow } => *flow,
+        Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => {
+            u64::from(u32::MAX)
+        }
     }
 }

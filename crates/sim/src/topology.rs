@@ -11,15 +11,29 @@ const MOST_MEMORY: u64 = 8_000_000_000;
 
 /// Hosts `left1..` and `right1..` at the routers `left` and `right`; the link `bottleneck` leads to the right, the link
 /// `reverse` back.
-pub fn dumbbell(pairs: u32, access: &LinkSpec, bottleneck: LinkSpec, reverse: LinkSpec) -> Result<Network, SimError> {
-    room("the dumbbell", 2 * u64::from(pairs), 2, 4 * u64::from(pairs) + 2, 2)?;
+pub fn dumbbell(
+    pairs: u32,
+    access: &LinkSpec,
+    bottleneck: LinkSpec,
+    reverse: LinkSpec,
+) -> Result<Network, SimError> {
+    room(
+        "the dumbbell",
+        2 * u64::from(pairs),
+        2,
+        4 * u64::from(pairs) + 2,
+        2,
+    )?;
     let mut network = Network::new();
     let (left, right) = (network.switch("left"), network.switch("right"));
     let (forward, back) = network.duplex(left, right, bottleneck, reverse);
     network.name_link(forward, "bottleneck");
     network.name_link(back, "reverse");
     for n in 1..=pairs {
-        let (a, b) = (network.host(format!("left{n}")), network.host(format!("right{n}")));
+        let (a, b) = (
+            network.host(format!("left{n}")),
+            network.host(format!("right{n}")),
+        );
         network.duplex(a, left, access.clone(), access.clone());
         network.duplex(right, b, access.clone(), access.clone());
     }
@@ -28,9 +42,15 @@ pub fn dumbbell(pairs: u32, access: &LinkSpec, bottleneck: LinkSpec, reverse: Li
 
 /// Routers `router1..` in a row, one more than there are `bottlenecks`. The host `source` is at the first, `sink` at the last.
 /// The link across the n-th bottleneck is `bottleneck<n>`, with the hosts `in<n>` and `out<n>` at its ends.
-pub fn parking_lot(bottlenecks: u32, access: &LinkSpec, bottleneck: &LinkSpec) -> Result<Network, SimError> {
+pub fn parking_lot(
+    bottlenecks: u32,
+    access: &LinkSpec,
+    bottleneck: &LinkSpec,
+) -> Result<Network, SimError> {
     if bottlenecks == 0 {
-        return Err(SimError::Shape("a parking lot has at least one bottleneck".into()));
+        return Err(SimError::Shape(
+            "a parking lot has at least one bottleneck".into(),
+        ));
     }
     let n = u64::from(bottlenecks);
     room("the parking lot", 2 * n + 2, n + 1, 6 * n + 4, n + 1)?;
@@ -61,7 +81,9 @@ pub fn incast(senders: u32, access: &LinkSpec, bottleneck: LinkSpec) -> Result<N
     let mut network = Network::new();
     let switch = network.switch("switch");
     let receiver = network.host("receiver");
-    let back = bottleneck.clone().with_queue(QueueSpec::UNLIMITED, Duration::ZERO);
+    let back = bottleneck
+        .clone()
+        .with_queue(QueueSpec::UNLIMITED, Duration::ZERO);
     let (link, _) = network.duplex(switch, receiver, bottleneck, back);
     network.name_link(link, "bottleneck");
     for n in 1..=senders {
@@ -83,10 +105,17 @@ pub fn leaf_spine(
     let (l, s, h) = (u64::from(leaves), u64::from(spines), u64::from(hosts));
     room("the leaf-spine fabric", l * h, l + s, 2 * l * (h + s), l)?;
     let mut network = Network::new();
-    let spines: Vec<NodeId> = (1..=spines).map(|n| network.switch(format!("spine{n}"))).collect();
+    let spines: Vec<NodeId> = (1..=spines)
+        .map(|n| network.switch(format!("spine{n}")))
+        .collect();
     for i in 1..=leaves {
         let leaf = network.switch(format!("leaf{i}"));
-        hang(&mut network, leaf, (1..=hosts).map(|n| format!("host{i}-{n}")), access);
+        hang(
+            &mut network,
+            leaf,
+            (1..=hosts).map(|n| format!("host{i}-{n}")),
+            access,
+        );
         for spine in &spines {
             network.duplex(leaf, *spine, fabric.clone(), fabric.clone());
         }
@@ -113,7 +142,9 @@ pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network,
     )?;
     let half = k / 2;
     let mut network = Network::new();
-    let cores: Vec<NodeId> = (0..half * half).map(|n| network.switch(format!("core{n}"))).collect();
+    let cores: Vec<NodeId> = (0..half * half)
+        .map(|n| network.switch(format!("core{n}")))
+        .collect();
     for pod in 0..k {
         let above: Vec<NodeId> = (0..half)
             .map(|n| network.switch(format!("aggregation{pod}-{n}")))
@@ -176,7 +207,12 @@ pub fn tree_192_with(queue: QueueSpec, access: Duration, fabric: Duration) -> Ne
             for aggregation in &above {
                 network.duplex(switch, *aggregation, fabric.clone(), fabric.clone());
             }
-            hang(&mut network, switch, (0..6).map(|n| format!("host{rack}-{n}")), &access);
+            hang(
+                &mut network,
+                switch,
+                (0..6).map(|n| format!("host{rack}-{n}")),
+                &access,
+            );
         }
     }
     network
@@ -252,11 +288,16 @@ pub fn internet2(queue: QueueSpec) -> Network {
         (9, 5, 7),
     ];
     let link = |mbit: u64, ms| {
-        LinkSpec::new(Rate::from_bits_per_sec(mbit * 1_000_000), Duration::from_millis(ms))
-            .with_queue(queue, Duration::from_millis(40))
+        LinkSpec::new(
+            Rate::from_bits_per_sec(mbit * 1_000_000),
+            Duration::from_millis(ms),
+        )
+        .with_queue(queue, Duration::from_millis(40))
     };
     let mut network = Network::new();
-    let cores: Vec<NodeId> = (0..10).map(|n| network.switch(format!("core{n}"))).collect();
+    let cores: Vec<NodeId> = (0..10)
+        .map(|n| network.switch(format!("core{n}")))
+        .collect();
     for (a, b, mbit) in LINKS {
         network.duplex(cores[a], cores[b], link(mbit, 10), link(mbit, 10));
     }
@@ -285,7 +326,12 @@ pub fn internet2(queue: QueueSpec) -> Network {
 pub const INTERNET2_QUEUE: QueueSpec = QueueSpec::DropTail(Size::Bytes(5_000_000));
 
 /// Hangs hosts on a switch.
-fn hang(network: &mut Network, switch: NodeId, names: impl Iterator<Item = String>, access: &LinkSpec) {
+fn hang(
+    network: &mut Network,
+    switch: NodeId,
+    names: impl Iterator<Item = String>,
+    access: &LinkSpec,
+) {
     for name in names {
         let host = network.host(name);
         network.duplex(host, switch, access.clone(), access.clone());
@@ -326,20 +372,32 @@ mod tests {
         let mut pairs = vec![0; network.links.len()];
         for a in 0..10 {
             for b in (0..10).filter(|b| *b != a) {
-                let host = |core| network.node(&format!("host{core}-3")).expect("it is there").0;
+                let host = |core| {
+                    network
+                        .node(&format!("host{core}-3"))
+                        .expect("it is there")
+                        .0
+                };
                 for hash in [0, 1 << 20, u32::MAX] {
-                    let path = routing.path(&network, host(a), host(b), hash).expect("connected");
+                    let path = routing
+                        .path(&network, host(a), host(b), hash)
+                        .expect("connected");
                     path.into_iter().for_each(|link| pairs[link as usize] += 1);
                 }
             }
         }
-        let cores = (network.links.iter().zip(&network.specs).zip(&pairs))
-            .filter(|((wire, _), _)| !network.nodes[wire.from as usize].host && !network.nodes[wire.to as usize].host);
+        let cores =
+            (network.links.iter().zip(&network.specs).zip(&pairs)).filter(|((wire, _), _)| {
+                !network.nodes[wire.from as usize].host && !network.nodes[wire.to as usize].host
+            });
         let mut count = 0;
         for ((_, spec), pairs) in cores {
             let rate = spec.line.mean_rate().expect("it has one").bits_per_sec() as f64 / 1e6;
             let expected = 10_000.0 / 9.0 * f64::from(*pairs) / 3.0;
-            assert!((rate - expected).abs() < 1.2, "{rate} and {expected} Mbit/s");
+            assert!(
+                (rate - expected).abs() < 1.2,
+                "{rate} and {expected} Mbit/s"
+            );
             count += 1;
         }
         assert_eq!(count, 32);

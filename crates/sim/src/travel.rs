@@ -43,9 +43,13 @@ impl<T: Tracer> Simulation<T> {
     #[inline(always)]
     fn offer(&mut self, link: u32, id: u32, bytes: u32) {
         let world = &mut self.world;
-        let offered = world
-            .links
-            .offer(world.now, link, (id, bytes), &mut world.packets, &mut world.events);
+        let offered = world.links.offer(
+            world.now,
+            link,
+            (id, bytes),
+            &mut world.packets,
+            &mut world.events,
+        );
         if T::ON || !matches!(offered, Offered::Departs(_)) {
             self.note(link, id, offered);
         }
@@ -102,7 +106,10 @@ impl<T: Tracer> Simulation<T> {
         let world = &self.world;
         let packet = world.packets.get(id);
         let backward = packet.end & 1 == 0;
-        let flow = world.flows.get(packet.flow as usize).filter(|_| packet.end != NONE);
+        let flow = world
+            .flows
+            .get(packet.flow as usize)
+            .filter(|_| packet.end != NONE);
         let from = match flow {
             Some(flow) if backward => flow.to,
             Some(flow) => flow.from,

@@ -165,7 +165,9 @@ impl World {
     /// Bytes of memory that the simulation takes, by the capacity of everything that it holds.
     pub fn memory(&self) -> usize {
         let live = self.ends.iter().filter_map(|end| end.connection.as_ref());
-        let connections: usize = live.map(|c| c.memory_bytes() - size_of::<Connection>()).sum();
+        let connections: usize = live
+            .map(|c| c.memory_bytes() - size_of::<Connection>())
+            .sum();
         self.network.memory()
             + self.routing.memory()
             + self.links.memory()
@@ -194,9 +196,12 @@ impl World {
             .unwrap_or_default()
             .iter()
             .map(|flow| flow.ends as usize);
-        let ends = pairs.filter_map(|pair| self.ends.get(pair..pair + 2)).flatten();
+        let ends = pairs
+            .filter_map(|pair| self.ends.get(pair..pair + 2))
+            .flatten();
         let live = ends.filter_map(|end| end.connection.as_ref());
-        live.map(|c| c.memory_bytes() - size_of::<Connection>()).sum()
+        live.map(|c| c.memory_bytes() - size_of::<Connection>())
+            .sum()
     }
 
     /// A number that stands for everything that was simulated: the same for the same scenario and seed, anywhere.
@@ -272,13 +277,18 @@ impl World {
             in_flight: 0,
             in_fallback: false,
         };
-        let pair = self.ends.get(flow.ends as usize..flow.ends.saturating_add(2) as usize);
+        let pair = self
+            .ends
+            .get(flow.ends as usize..flow.ends.saturating_add(2) as usize);
         if let Some([sender, receiver]) = pair {
             if let Some(connection) = &sender.connection {
                 let stats = connection.stats();
                 // The end that gave the connection up has the reason.
                 let failure = connection.failure();
-                let given_up = receiver.connection.as_ref().filter(|_| failure == Some(Failure::Reset));
+                let given_up = receiver
+                    .connection
+                    .as_ref()
+                    .filter(|_| failure == Some(Failure::Reset));
                 view.failure = given_up.and_then(Connection::failure).or(failure);
                 view.acked = stats.acked;
                 view.retransmitted = u64::from(stats.retransmitted);
@@ -291,7 +301,10 @@ impl World {
                 view.rate = connection.rate();
                 view.in_flight = connection.in_flight();
             }
-            view.received = receiver.connection.as_ref().map_or(0, |c| c.stats().received);
+            view.received = receiver
+                .connection
+                .as_ref()
+                .map_or(0, |c| c.stats().received);
             if let Steer::Agent(place) = sender.control.get() {
                 let steered = self.steered.get(place).and_then(Option::as_ref);
                 view.in_fallback = steered.is_some_and(|steered| steered.flow().in_fallback());
@@ -308,7 +321,8 @@ impl World {
         }
         let at = |e: u32| self.ends.get(e as usize)?.connection.as_ref();
         let sent = at(flow.ends)?.rc3_stats()?;
-        let arrivals = at(flow.ends.saturating_add(1)).and_then(|connection| connection.rc3_arrivals());
+        let arrivals =
+            at(flow.ends.saturating_add(1)).and_then(|connection| connection.rc3_arrivals());
         Some((*sent, arrivals.unwrap_or_default()))
     }
 }

@@ -58,7 +58,13 @@ impl WorkloadApp {
         self.under_way == 0 && self.running.ended()
     }
 
-    fn act(&mut self, now: Time, me: AppId, action: Action, world: &mut World) -> Result<(), SimError> {
+    fn act(
+        &mut self,
+        now: Time,
+        me: AppId,
+        action: Action,
+        world: &mut World,
+    ) -> Result<(), SimError> {
         match action {
             Action::Open {
                 from,
@@ -90,7 +96,11 @@ impl WorkloadApp {
                 bytes,
                 finish,
             } => {
-                let direction = if back { Direction::Backward } else { Direction::Forward };
+                let direction = if back {
+                    Direction::Backward
+                } else {
+                    Direction::Forward
+                };
                 // A flow that was given up takes no more; nothing is to be done about it.
                 if let Some(flow) = self.followed.get(slot as usize) {
                     world.write(*flow, direction, bytes, finish);
@@ -101,7 +111,9 @@ impl WorkloadApp {
                     world.abort(*flow);
                 }
             }
-            Action::Datagram { from, to, bytes } => world.datagram(me, from, to, bytes, self.band)?,
+            Action::Datagram { from, to, bytes } => {
+                world.datagram(me, from, to, bytes, self.band)?
+            }
         }
         Ok(())
     }
@@ -112,9 +124,10 @@ impl App for WorkloadApp {
         match cause {
             Cause::Time => {}
             Cause::Received(flow, direction) => match self.followed.binary_search(&flow) {
-                Ok(slot) => self
-                    .running
-                    .received(now, slot as u32, direction == Direction::Backward),
+                Ok(slot) => {
+                    self.running
+                        .received(now, slot as u32, direction == Direction::Backward)
+                }
                 Err(_) => self.under_way = self.under_way.saturating_sub(1),
             },
             Cause::Failed(flow) => {
@@ -190,7 +203,9 @@ impl World {
 /// Every host that a workload names.
 fn hosts(spec: &WorkloadSpec) -> Vec<NodeId> {
     match (&spec.kind, &spec.pairs) {
-        (Workload::Trace { flows }, _) => flows.iter().flat_map(|flow| [flow.from, flow.to]).collect(),
+        (Workload::Trace { flows }, _) => {
+            flows.iter().flat_map(|flow| [flow.from, flow.to]).collect()
+        }
         (_, Pairs::Each(pairs)) => pairs.iter().flat_map(|(from, to)| [*from, *to]).collect(),
         (_, Pairs::Every { from, to }) => from.iter().chain(to).copied().collect(),
     }

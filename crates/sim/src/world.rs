@@ -209,7 +209,9 @@ impl World {
                 number: node.0,
                 count,
             }),
-            Some(described) if !described.host => Err(SimError::NotAHost(described.name.to_string())),
+            Some(described) if !described.host => {
+                Err(SimError::NotAHost(described.name.to_string()))
+            }
             Some(_) => Ok(node.0),
         }
     }

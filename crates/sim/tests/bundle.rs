@@ -1,12 +1,14 @@
 //! Bundles at switches: what a site sends waits in its own box, and packets are conserved.
 
-use ccplane_agent::{Agent, Algorithm, Control, DynAlgorithm, FlowInfo, Options, Programs, Report, boxed};
+use ccplane_agent::{
+    Agent, Algorithm, Control, DynAlgorithm, FlowInfo, Options, Programs, Report, boxed,
+};
 use ccplane_algorithms::{Parameters, by_name};
 use ccplane_bundle::{CAPABILITIES, Marks, Mode, Reason, SendboxConfig};
 use ccplane_datapath::Capabilities;
 use ccplane_sim::{
-    BundleId, BundleSpec, Change, Congestion, FlowSpec, LinkId, LinkSpec, Native, Network, NodeId, SimError,
-    SimOptions, Simulation, SteerOptions,
+    BundleId, BundleSpec, Change, Congestion, FlowSpec, LinkId, LinkSpec, Native, Network, NodeId,
+    SimError, SimOptions, Simulation, SteerOptions,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -37,7 +39,9 @@ impl Algorithm for Fixed {
     }
 
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
-        let &[limit, waiting] = report.fields() else { return };
+        let &[limit, waiting] = report.fields() else {
+            return;
+        };
         control.gauge("waiting", waiting as f64);
         if limit > 0 {
             control.rate(Rate::from_bytes_per_sec(LINK / 12 * 11));
@@ -72,7 +76,12 @@ fn site() -> Site {
     let rtt = Duration::from_millis(50);
     let link = LinkSpec::new(Rate::from_bytes_per_sec(LINK), rtt / 2);
     let queue = "droptail:3bdp".parse().expect("a queue");
-    let (bottleneck, back) = network.duplex(routers.0, routers.1, link.clone().with_queue(queue, rtt), link);
+    let (bottleneck, back) = network.duplex(
+        routers.0,
+        routers.1,
+        link.clone().with_queue(queue, rtt),
+        link,
+    );
     network.duplex(routers.1, boxes.1, wire(), wire());
     network.duplex(boxes.1, receiver, wire(), wire());
     network.duplex(routers.1, cross.1, wire(), wire());
@@ -105,7 +114,11 @@ fn bundled(config: SendboxConfig, overhead: u32) -> (Simulation, Site, BundleId)
 }
 
 /// The network with a bundle under an algorithm, and no flow yet.
-fn idle(algorithm: Box<dyn DynAlgorithm>, config: SendboxConfig, overhead: u32) -> (Simulation, Site, BundleId) {
+fn idle(
+    algorithm: Box<dyn DynAlgorithm>,
+    config: SendboxConfig,
+    overhead: u32,
+) -> (Simulation, Site, BundleId) {
     let site = site();
     let mut sim = Simulation::new(site.network.clone(), SimOptions::default()).expect("valid");
     let name = algorithm.name().to_owned();
@@ -136,13 +149,18 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
             ..SendboxConfig::default()
         };
         let (mut sim, site, bundle) = bundled(config, overhead);
-        sim.observe_sojourns(site.bottleneck).expect("no packet yet");
+        sim.observe_sojourns(site.bottleneck)
+            .expect("no packet yet");
         // Beside it, a flow that is in no bundle.
         sim.add_flow(cubic(site.cross.0, site.cross.1).bytes(50_000))
             .expect("a path");
         sim.run_until(seconds(10)).expect("packets are conserved");
         let status = sim.bundle(bundle).expect("it is there");
-        assert_eq!((status.mode, status.reason), (Mode::Delay, Reason::Queue), "{marks:?}");
+        assert_eq!(
+            (status.mode, status.reason),
+            (Mode::Delay, Reason::Queue),
+            "{marks:?}"
+        );
         assert_eq!(status.rate, Some(Rate::from_bytes_per_sec(LINK / 12 * 11)));
         assert!(
             status.backlog.bytes > 100_000,
@@ -150,14 +168,35 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
             status.backlog
         );
         let over = status.seen.rtt.saturating_sub(Duration::from_millis(50));
-        assert!(over < Duration::from_millis(3), "{marks:?}: and not there: {over}");
-        let off = status.seen.received.bytes_per_sec().abs_diff(LINK / 12 * 11);
+        assert!(
+            over < Duration::from_millis(3),
+            "{marks:?}: and not there: {over}"
+        );
+        let off = status
+            .seen
+            .received
+            .bytes_per_sec()
+            .abs_diff(LINK / 12 * 11);
         assert!(off < LINK / 50, "{marks:?}: R {:?}", status.seen.received);
-        assert_eq!((status.totals.unlikely, status.totals.missing), (0, 0), "{marks:?}");
-        let changes: Vec<Reason> = sim.bundle_changes(bundle).iter().map(|change| change.reason).collect();
+        assert_eq!(
+            (status.totals.unlikely, status.totals.missing),
+            (0, 0),
+            "{marks:?}"
+        );
+        let changes: Vec<Reason> = sim
+            .bundle_changes(bundle)
+            .iter()
+            .map(|change| change.reason)
+            .collect();
         assert_eq!(changes, [Reason::Queue]);
-        let gauge = sim.bundle_gauges(bundle).iter().find(|(name, _)| *name == "waiting");
-        assert!(gauge.is_some_and(|(_, waiting)| *waiting > 100_000.0), "{gauge:?}");
+        let gauge = sim
+            .bundle_gauges(bundle)
+            .iter()
+            .find(|(name, _)| *name == "waiting");
+        assert!(
+            gauge.is_some_and(|(_, waiting)| *waiting > 100_000.0),
+            "{gauge:?}"
+        );
     }
 }
 
@@ -173,11 +212,19 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
                 .expect("a path");
         }
         // Others fill the queue for 4 s.
-        sim.add_flow(cubic(site.cross.0, site.cross.1).at(seconds(10)).bytes(40_000_000))
-            .expect("a path");
+        sim.add_flow(
+            cubic(site.cross.0, site.cross.1)
+                .at(seconds(10))
+                .bytes(40_000_000),
+        )
+        .expect("a path");
         for second in 11..14 {
-            sim.add_flow(cubic(site.senders[0], site.receiver).at(seconds(second)).bytes(64))
-                .expect("a path");
+            sim.add_flow(
+                cubic(site.senders[0], site.receiver)
+                    .at(seconds(second))
+                    .bytes(64),
+            )
+            .expect("a path");
         }
         sim.run_until(seconds(15)).expect("packets are conserved");
         let idle = sim.bundle(bundle).expect("it is there");
@@ -186,7 +233,11 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
             .expect("a path");
         sim.run_until(seconds(17)).expect("packets are conserved");
         let status = sim.bundle(bundle).expect("it is there");
-        assert_eq!((status.mode, status.reason), (Mode::Delay, Reason::Queue), "{before}");
+        assert_eq!(
+            (status.mode, status.reason),
+            (Mode::Delay, Reason::Queue),
+            "{before}"
+        );
         let arrived = status.totals.arrived_bytes - idle.totals.arrived_bytes;
         assert!(arrived > LINK * 13 / 10, "{before}: {arrived} bytes in 2 s");
     }
@@ -195,9 +246,14 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
 #[test]
 fn a_way_back_that_is_cut_opens_the_bundle() {
     let (mut sim, site, bundle) = bundled(SendboxConfig::default(), 60);
-    sim.schedule(seconds(5), Change::Down(site.back)).expect("in time");
+    sim.schedule(seconds(5), Change::Down(site.back))
+        .expect("in time");
     sim.run_until(seconds(7)).expect("packets are conserved");
-    let last = sim.bundle_changes(bundle).last().copied().expect("it opened");
+    let last = sim
+        .bundle_changes(bundle)
+        .last()
+        .copied()
+        .expect("it opened");
     assert_eq!((last.to, last.reason), (Mode::Open, Reason::Silent));
     let after = last.at.since(seconds(5));
     assert!(after < Duration::from_millis(300), "{after}");
@@ -236,7 +292,11 @@ fn what_is_in_one_bundle_enters_no_other() {
         .expect("a path");
     sim.run_until(seconds(5)).expect("packets are conserved");
     let status = |bundle| sim.bundle(bundle).expect("it is there");
-    assert_eq!(status(outer).mode, Mode::Delay, "its receivebox hears of its packets");
+    assert_eq!(
+        status(outer).mode,
+        Mode::Delay,
+        "its receivebox hears of its packets"
+    );
     assert!(status(outer).totals.arrived > 20_000 && status(outer).totals.missing == 0);
     let crossed = status(inner).totals.arrived;
     assert!(
@@ -278,7 +338,10 @@ fn bundles_that_cannot_be_are_refused_with_the_reason() {
         agent: Some((agent, "unheard of".into())),
         ..spec.clone()
     });
-    assert!(matches!(unknown, Err(SimError::UnknownAlgorithm(_))), "{unknown:?}");
+    assert!(
+        matches!(unknown, Err(SimError::UnknownAlgorithm(_))),
+        "{unknown:?}"
+    );
     sim.add_bundle(spec.clone()).expect("a bundle");
     assert!(refused(&mut sim, spec).contains("in two bundles"));
 }

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    Config, FlowId, FlowSpec, LinkId, LinkSpec, Network, NodeId, Seen, SimOptions, Simulation, Step, Tracer, settings,
+    Config, FlowId, FlowSpec, LinkId, LinkSpec, Network, NodeId, Seen, SimOptions, Simulation,
+    Step, Tracer, settings,
 };
 use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Rate, Time};
@@ -67,14 +68,17 @@ fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
     for queue in ["droptail:inf", "prio:2:1bdp"] {
         let (network, from, to, own) = network(queue.parse().expect("a queue"));
         let log = Log::default();
-        let mut sim = Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
+        let mut sim =
+            Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
         let long = sim.add_flow(with_rc3(from, to, 4_000_000)).expect("a path");
         // With another one, after a few round trips, something of class 0 always waits, until that is sent.
         let other = FlowSpec::new(from, to).bytes(2_000_000).at(ms(100));
         let other = sim.add_flow(other).expect("a path");
         assert!(sim.run_flows(ms(20_000)).expect("no stall"), "{queue}");
         let data = log.0.lock().expect("one thread").clone();
-        let of_other = data.iter().filter(|(_, on, flow, _)| *on == own && *flow == other);
+        let of_other = data
+            .iter()
+            .filter(|(_, on, flow, _)| *on == own && *flow == other);
         let last = of_other.map(|(at, ..)| *at).max().expect("it sent");
         // A packet takes 1.2 ms. Beside the first windows there is room for the tail.
         let before = log.count(own, 1, ms(80), ms(400));
@@ -84,7 +88,11 @@ fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
             quiet > ms(2_000),
             "{queue}: the other flow is there for a while: {last:?}"
         );
-        assert_eq!(log.count(own, 1, busy, quiet), 0, "{queue}: class 0 always waits");
+        assert_eq!(
+            log.count(own, 1, busy, quiet),
+            0,
+            "{queue}: class 0 always waits"
+        );
         assert!(log.count(own, 0, busy, quiet) > 500, "{queue}: and is sent");
         let view = sim.flow(long).expect("it is there");
         assert_eq!(view.received, 4_000_000, "{queue}");
@@ -98,13 +106,20 @@ fn a_new_tail_does_not_slip_in_before_class_0() {
     for begins in (600_000..602_400).step_by(200).map(Time::from_micros) {
         let (network, from, to, own) = network("droptail:inf".parse().expect("a queue"));
         let log = Log::default();
-        let mut sim = Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
-        sim.add_flow(FlowSpec::new(from, to).bytes(4_000_000)).expect("a path");
-        let new = sim.add_flow(with_rc3(from, to, 150_000).at(begins)).expect("a path");
+        let mut sim =
+            Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
+        sim.add_flow(FlowSpec::new(from, to).bytes(4_000_000))
+            .expect("a path");
+        let new = sim
+            .add_flow(with_rc3(from, to, 150_000).at(begins))
+            .expect("a path");
         sim.run_until(ms(1_000)).expect("no stall");
         assert_eq!(log.count(own, 1, begins, ms(1_000)), 0, "{begins:?}");
         assert!(log.count(own, 0, begins, ms(1_000)) > 300, "{begins:?}");
-        assert!(sim.flow(new).is_some_and(|view| view.received > 0), "{begins:?}");
+        assert!(
+            sim.flow(new).is_some_and(|view| view.received > 0),
+            "{begins:?}"
+        );
     }
 }
 
@@ -115,13 +130,18 @@ fn a_tail_is_done_sooner_where_the_link_is_free() {
         let mut sim = Simulation::new(network, SimOptions::default()).expect("valid");
         let flow = sim.add_flow(spec(from, to, 150_000)).expect("a path");
         assert!(sim.run_flows(ms(20_000)).expect("no stall"));
-        sim.flow(flow).and_then(|view| view.finished).expect("it is finished")
+        sim.flow(flow)
+            .and_then(|view| view.finished)
+            .expect("it is finished")
     };
     let plain = time(|from, to, bytes| FlowSpec::new(from, to).bytes(bytes));
     let with_tail = time(with_rc3);
     // 104 segments: slow start from 10 takes four rounds of 80 ms beside the handshake. With the tail one round does.
     let saved = plain.since(with_tail);
-    assert!(saved >= Duration::from_millis(2 * 80), "{plain:?}, {with_tail:?}");
+    assert!(
+        saved >= Duration::from_millis(2 * 80),
+        "{plain:?}, {with_tail:?}"
+    );
 }
 
 /// A flow in a lower band gives way to one in the highest, at its own host's link, in either order, and has it back.
@@ -135,18 +155,28 @@ fn a_flow_in_a_lower_band_takes_what_is_left() {
             let low = FlowSpec::new(from, to)
                 .in_band(3)
                 .at(if low_first { early } else { late });
-            let high = FlowSpec::new(from, to)
-                .bytes(8_000_000)
-                .at(if low_first { late } else { early });
-            let (low, high) = (sim.add_flow(low).expect("a path"), sim.add_flow(high).expect("a path"));
+            let high =
+                FlowSpec::new(from, to)
+                    .bytes(8_000_000)
+                    .at(if low_first { late } else { early });
+            let (low, high) = (
+                sim.add_flow(low).expect("a path"),
+                sim.add_flow(high).expect("a path"),
+            );
             let received = |sim: &Simulation, flow| sim.flow(flow).map_or(0, |view| view.received);
             sim.run_until(ms(4_000)).expect("no stall");
             let before = (received(&sim, low), received(&sim, high));
             sim.run_until(ms(6_000)).expect("no stall");
             let after = (received(&sim, low), received(&sim, high));
             // Two seconds are 2.5 MB on the wire.
-            assert!(after.0 - before.0 < 30_000, "{queue}: {before:?}, {after:?}");
-            assert!(after.1 - before.1 > 2_350_000, "{queue}: {before:?}, {after:?}");
+            assert!(
+                after.0 - before.0 < 30_000,
+                "{queue}: {before:?}, {after:?}"
+            );
+            assert!(
+                after.1 - before.1 > 2_350_000,
+                "{queue}: {before:?}, {after:?}"
+            );
             sim.run_until(ms(14_000)).expect("no stall");
             assert_eq!(received(&sim, high), 8_000_000, "{queue}");
             let left = received(&sim, low) - after.0;

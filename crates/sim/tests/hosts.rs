@@ -5,7 +5,8 @@ use ccplane_agent::{Agent, Options};
 use ccplane_algorithms::{Registry, UnknownAlgorithm};
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    AgentId, Congestion, FlowId, FlowSpec, LinkSpec, Network, SimError, SimOptions, Simulation, SteerOptions,
+    AgentId, Congestion, FlowId, FlowSpec, LinkSpec, Network, SimError, SimOptions, Simulation,
+    SteerOptions,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -35,15 +36,24 @@ fn two(parameters: &str) -> Two {
     let rtt = Duration::from_millis(20);
     let mut network = Network::new();
     let (router, to) = (network.switch("router"), network.host("to"));
-    let narrow = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), rtt / 4).with_queue(QueueSpec::ONE_BDP, rtt);
+    let narrow = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), rtt / 4)
+        .with_queue(QueueSpec::ONE_BDP, rtt);
     network.duplex(router, to, narrow, LinkSpec::wire(rtt / 4));
     let from = ["a", "b"].map(|name| {
         let host = network.host(name);
-        network.duplex(host, router, LinkSpec::wire(rtt / 4), LinkSpec::wire(rtt / 4));
+        network.duplex(
+            host,
+            router,
+            LinkSpec::wire(rtt / 4),
+            LinkSpec::wire(rtt / 4),
+        );
         host
     });
     let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
-    let first = sim.host_agent(agent(parameters).expect("its parameters"), SteerOptions::default());
+    let first = sim.host_agent(
+        agent(parameters).expect("its parameters"),
+        SteerOptions::default(),
+    );
     let further = SteerOptions {
         to_agent: Duration::from_millis(5),
         from_agent: Duration::from_millis(5),
@@ -54,7 +64,9 @@ fn two(parameters: &str) -> Two {
     let flows = hosts
         .iter()
         .zip(from)
-        .map(|(host, from)| sim.add_flow(FlowSpec::new(from, to).under(Congestion::Steered(*host, "group".into()))))
+        .map(|(host, from)| {
+            sim.add_flow(FlowSpec::new(from, to).under(Congestion::Steered(*host, "group".into())))
+        })
         .collect::<Result<Vec<_>, SimError>>()
         .expect("paths");
     Two { sim, hosts, flows }
@@ -85,15 +97,23 @@ fn what_the_agent_hears_of_one_host_it_tells_the_other() {
     two.rates(1_000);
     let rates = two.rates(3_000);
     assert!(
-        rates.iter().all(|rate| (rate / (LIMIT / 2.0) - 1.0).abs() < 0.01),
+        rates
+            .iter()
+            .all(|rate| (rate / (LIMIT / 2.0) - 1.0).abs() < 0.01),
         "{rates:?}"
     );
     // One is gone, and the other, of another host, has all of it.
     assert!(two.sim.abort(two.flows[0]));
     two.rates(3_200);
     let rates = two.rates(5_000);
-    assert!(rates[0] == 0.0 && (rates[1] / LIMIT - 1.0).abs() < 0.01, "{rates:?}");
-    let stats = two.sim.algorithm(two.hosts[1], "group").expect("the agent of both");
+    assert!(
+        rates[0] == 0.0 && (rates[1] / LIMIT - 1.0).abs() < 0.01,
+        "{rates:?}"
+    );
+    let stats = two
+        .sim
+        .algorithm(two.hosts[1], "group")
+        .expect("the agent of both");
     assert_eq!((stats.opened, stats.flows, stats.refusals), (2, 1, 0));
 }
 

@@ -1,7 +1,10 @@
 //! Probes see what happens, within their memory, and change nothing.
 
 use ccplane_qdisc::QueueSpec;
-use ccplane_sim::{AppId, FlowSpec, Followed, LinkId, LinkSpec, ProbeSpec, SimError, SimOptions, Simulation, topology};
+use ccplane_sim::{
+    AppId, FlowSpec, Followed, LinkId, LinkSpec, ProbeSpec, SimError, SimOptions, Simulation,
+    topology,
+};
 use ccplane_units::{Duration, Rate, Time};
 
 fn ms(ms: u64) -> Duration {
@@ -14,15 +17,19 @@ fn at(ms: u64) -> Time {
 
 /// 96 Mbit/s, 20 ms, one BDP; one endless flow and one of 1 MB that begins after a second.
 fn network() -> (Simulation, LinkId) {
-    let bottleneck = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), ms(10))
-        .with_queue("droptail:1bdp".parse::<QueueSpec>().expect("it is a queue"), ms(20));
+    let bottleneck = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), ms(10)).with_queue(
+        "droptail:1bdp".parse::<QueueSpec>().expect("it is a queue"),
+        ms(20),
+    );
     let access = LinkSpec::wire(Duration::ZERO);
-    let network = topology::dumbbell(2, &access, bottleneck, LinkSpec::wire(ms(10))).expect("a sound network");
+    let network = topology::dumbbell(2, &access, bottleneck, LinkSpec::wire(ms(10)))
+        .expect("a sound network");
     let link = network.link_named("bottleneck").expect("it has one");
     let mut sim = Simulation::new(network, SimOptions::default()).expect("a sound network");
     for (n, start) in [(1, 0), (2, 1_000)] {
         let host = |name: String| sim.network().node(&name).expect("it has such a host");
-        let mut flow = FlowSpec::new(host(format!("left{n}")), host(format!("right{n}"))).at(at(start));
+        let mut flow =
+            FlowSpec::new(host(format!("left{n}")), host(format!("right{n}"))).at(at(start));
         if n == 2 {
             flow = flow.bytes(1_000_000);
         }
@@ -45,19 +52,32 @@ fn columns_say_what_the_counters_say() {
     let (sim, probe) = probed(ProbeSpec::new(ms(10)), 10_000);
     let probe = sim.probe(probe).expect("it is one");
     let link = &probe.links()[0];
-    assert_eq!(link.time, (1..=1_000).map(|n| n * 10_000_000).collect::<Vec<u64>>());
+    assert_eq!(
+        link.time,
+        (1..=1_000).map(|n| n * 10_000_000).collect::<Vec<u64>>()
+    );
     let view = sim.link(link.link).expect("it is one of its links");
     assert_eq!(link.accepted.last(), Some(&view.accepted));
     assert_eq!(link.dropped.last(), Some(&view.queue_drops));
     assert_eq!(link.sojourn_sum.last(), Some(&view.sojourn_sum.as_nanos()));
     assert_eq!(link.backlog_bytes.last(), Some(&view.backlog.bytes));
     // Once the window is open the link is busy; a look may find a packet half sent.
-    let used: Vec<f64> = link.utilisation().map(|share| share.expect("it has a rate")).collect();
+    let used: Vec<f64> = link
+        .utilisation()
+        .map(|share| share.expect("it has a rate"))
+        .collect();
     assert_eq!(used.len(), 999);
-    assert!(used[100..].iter().all(|share| (0.98..1.02).contains(share)), "{used:?}");
+    assert!(
+        used[100..].iter().all(|share| (0.98..1.02).contains(share)),
+        "{used:?}"
+    );
     // The queue holds 20 ms at most, and the packet itself takes 125 µs.
     let waited: Vec<f64> = link.mean_sojourn().flatten().collect();
-    assert!(waited[100..].iter().all(|ns| (125_000.0..20_200_000.0).contains(ns)));
+    assert!(
+        waited[100..]
+            .iter()
+            .all(|ns| (125_000.0..20_200_000.0).contains(ns))
+    );
     assert!(link.backlog_packets.iter().all(|packets| *packets <= 161));
 
     let [long, short] = probe.flows() else {
@@ -77,7 +97,10 @@ fn columns_say_what_the_counters_say() {
     assert_eq!(short.time.first(), Some(&1_010_000_000));
     let over = short.time.last().expect("there were some looks");
     let finished = flow.finished.expect("it had nine seconds").as_nanos();
-    assert!((finished..finished + 10_000_000).contains(over), "{over} {finished}");
+    assert!(
+        (finished..finished + 10_000_000).contains(over),
+        "{over} {finished}"
+    );
     assert_eq!(short.received.last(), Some(&1_000_000));
 }
 
@@ -94,7 +117,10 @@ fn a_full_probe_keeps_every_second_look() {
     let probe = sim.probe(probe).expect("it is one");
     assert_eq!(probe.every(), ms(160));
     let link = &probe.links()[0];
-    assert_eq!(link.time, (1..=62).map(|n| n * 160_000_000).collect::<Vec<u64>>());
+    assert_eq!(
+        link.time,
+        (1..=62).map(|n| n * 160_000_000).collect::<Vec<u64>>()
+    );
     // Its rows are those of the other one.
     for (row, time) in link.time.iter().enumerate() {
         let other = all.links()[0]
@@ -114,7 +140,8 @@ fn looking_changes_nothing() {
         let (mut sim, link) = network();
         if probe {
             let spec = ProbeSpec::new(Duration::from_micros(77)).link(link);
-            sim.add_probe(spec.flows(Followed::First(2))).expect("a sound probe");
+            sim.add_probe(spec.flows(Followed::First(2)))
+                .expect("a sound probe");
         }
         sim.run_until(at(5_000)).expect("it runs");
         let flows: Vec<_> = sim.flows().map(|flow| sim.flow(flow)).collect();
@@ -131,7 +158,9 @@ fn what_cannot_be_probed_is_refused() {
         refused(&mut sim, ProbeSpec::new(Duration::ZERO)),
         "the probe cannot be: it looks at no interval; give a time above 0"
     );
-    let many = ProbeSpec::new(ms(1)).link(link).flows(Followed::First(1_000_000));
+    let many = ProbeSpec::new(ms(1))
+        .link(link)
+        .flows(Followed::First(1_000_000));
     assert_eq!(
         refused(&mut sim, many),
         "a probe of 1 links and 1000000 flows would take about 897 MB of memory and 64 MB are allowed; make it smaller, \
@@ -161,14 +190,16 @@ fn sojourns_are_those_of_the_crossings() {
         let bottleneck = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), ms(10))
             .with_queue(queue.parse::<QueueSpec>().expect("it is a queue"), ms(20));
         let access = LinkSpec::wire(Duration::ZERO);
-        let network = topology::dumbbell(1, &access, bottleneck, LinkSpec::wire(ms(10))).expect("a sound network");
+        let network = topology::dumbbell(1, &access, bottleneck, LinkSpec::wire(ms(10)))
+            .expect("a sound network");
         let link = network.link_named("bottleneck").expect("it has one");
         let (left, right) = (
             network.node("left1").expect("a host"),
             network.node("right1").expect("a host"),
         );
         let mut sim = Simulation::new(network, SimOptions::default()).expect("a sound network");
-        sim.add_flow(FlowSpec::new(left, right)).expect("a sound flow");
+        sim.add_flow(FlowSpec::new(left, right))
+            .expect("a sound flow");
         sim.observe(link).expect("nothing has passed");
         assert!(sim.sojourns(link).is_none());
         sim.observe_sojourns(link).expect("nothing has passed");
@@ -183,7 +214,9 @@ fn sojourns_are_those_of_the_crossings() {
         assert_eq!(sojourns.count(), times.len() as u64);
         assert!(times.len() > 35_000, "{}", times.len());
         for share in [0.01, 0.5, 0.9, 0.99, 1.0] {
-            let exact = times[((times.len() as f64 * share).ceil() as usize - 1).min(times.len() - 1)] as f64;
+            let exact = times
+                [((times.len() as f64 * share).ceil() as usize - 1).min(times.len() - 1)]
+                as f64;
             let kept = sojourns.quantile(share).as_nanos() as f64;
             assert!(
                 (kept / exact - 1.0).abs() < 0.001,
@@ -194,6 +227,9 @@ fn sojourns_are_those_of_the_crossings() {
         assert!((sojourns.mean() / mean - 1.0).abs() < 0.001);
         assert!(sojourns.max().as_nanos() >= times[times.len() - 1]);
         // It is too late for a link that packets have passed.
-        assert!(matches!(sim.observe_sojourns(link), Err(SimError::LateChange(_))));
+        assert!(matches!(
+            sim.observe_sojourns(link),
+            Err(SimError::LateChange(_))
+        ));
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    Config, Congestion, FlowId, FlowSpec, LinkSpec, Native, Network, NodeId, Rc3, Rc3Stats, Rc3Stop, Remark, Seen,
-    SimOptions, Simulation, Step, Tracer, settings, topology,
+    Config, Congestion, FlowId, FlowSpec, LinkSpec, Native, Network, NodeId, Rc3, Rc3Stats,
+    Rc3Stop, Remark, Seen, SimOptions, Simulation, Step, Tracer, settings, topology,
 };
 use ccplane_transport::Kind;
 use ccplane_units::{Duration, Rate, Time};
@@ -74,11 +74,22 @@ fn rc3_of(sim: &Simulation, flow: FlowId) -> Rc3Stats {
 }
 
 /// How long one flow takes alone.
-fn alone(rate: Rate, own: &str, remark: Remark, bytes: u64, rc3: Option<Rc3>) -> (Duration, Option<Rc3Stats>) {
-    let mut sim = Simulation::new(dumbbell(1, rate, own, remark), SimOptions::default()).expect("valid");
+fn alone(
+    rate: Rate,
+    own: &str,
+    remark: Remark,
+    bytes: u64,
+    rc3: Option<Rc3>,
+) -> (Duration, Option<Rc3Stats>) {
+    let mut sim =
+        Simulation::new(dumbbell(1, rate, own, remark), SimOptions::default()).expect("valid");
     let flow = add(&mut sim, 1, bytes, Duration::ZERO, rc3);
-    assert!(sim.run_flows(Time::ZERO + Duration::from_secs(600)).expect("no stall"));
-    sim.run_until(sim.now() + Duration::from_secs(5)).expect("no stall");
+    assert!(
+        sim.run_flows(Time::ZERO + Duration::from_secs(600))
+            .expect("no stall")
+    );
+    sim.run_until(sim.now() + Duration::from_secs(5))
+        .expect("no stall");
     sim.check().expect("packets are conserved");
     (took(&sim, flow), sim.rc3(flow).map(|(sent, _)| sent))
 }
@@ -94,7 +105,10 @@ fn a_flow_takes_a_round_trip_and_its_own_length() {
         let rc3 = rc3.expect("there was one");
         assert_eq!((rc3.stopped, rc3.flying), (None, 0));
         // Of what both loops sent it may be unknown whose came.
-        assert!(rc3.missing().iter().sum::<u64>() <= rc3.duplicates + 1, "{rc3:?}");
+        assert!(
+            rc3.missing().iter().sum::<u64>() <= rc3.duplicates + 1,
+            "{rc3:?}"
+        );
     }
 }
 
@@ -115,12 +129,19 @@ fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
     let run = |own, behind, rc3, bytes| {
         let mut sim = Simulation::new(network(own, behind), SimOptions::default()).expect("valid");
         let flow = add(&mut sim, 1, bytes, Duration::ZERO, rc3);
-        assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+        assert!(
+            sim.run_flows(Time::ZERO + Duration::from_secs(60))
+                .expect("no stall")
+        );
         took(&sim, flow)
     };
     for bytes in [20_000, 73_001, 400_000, 1_460_000] {
         let plain = run(Remark::KEEP, Remark::KEEP, None, bytes);
-        assert_eq!(run(Remark::REFUSE, Remark::KEEP, RC3, bytes), plain, "{bytes} bytes");
+        assert_eq!(
+            run(Remark::REFUSE, Remark::KEEP, RC3, bytes),
+            plain,
+            "{bytes} bytes"
+        );
         // Two hops of 1500 bytes at 100 Mbit/s before the one that drops it.
         let later = run(Remark::KEEP, Remark::REFUSE, RC3, bytes);
         let rounds = plain.as_millis() / 18;
@@ -147,9 +168,15 @@ fn case_17_a_network_that_ignores_or_strips_priorities() {
     // One that looks, behind a router that strips.
     let (_, rc3) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, RC3);
     let rc3 = rc3.expect("there was one");
-    assert!(matches!(rc3.stopped, Some(Rc3Stop::Marking { .. })), "{rc3:?}");
+    assert!(
+        matches!(rc3.stopped, Some(Rc3Stop::Marking { .. })),
+        "{rc3:?}"
+    );
     // Nobody looks: it goes on to the end.
-    let blind = RC3.map(|rc3| Rc3 { verify: false, ..rc3 });
+    let blind = RC3.map(|rc3| Rc3 {
+        verify: false,
+        ..rc3
+    });
     let (_, blind) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, blind);
     let blind = blind.expect("there was one");
     assert!(blind.stopped.is_none() && blind.sent.iter().sum::<u64>() >= rc3.sent.iter().sum());
@@ -201,11 +228,17 @@ fn case_17_classes_count_from_the_flows_own_band() {
     ] {
         let network = dumbbell(1, mbit(1_000), link, remark);
         let log = Highest::default();
-        let mut sim = Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
+        let mut sim =
+            Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
         let (from, to) = ends(&sim, 1);
-        let spec = FlowSpec::new(from, to).bytes(8_000_000).with(transport(RC3));
+        let spec = FlowSpec::new(from, to)
+            .bytes(8_000_000)
+            .with(transport(RC3));
         let flow = sim.add_flow(spec.in_band(band)).expect("a path");
-        assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+        assert!(
+            sim.run_flows(Time::ZERO + Duration::from_secs(60))
+                .expect("no stall")
+        );
         let (sent, arrived) = sim.rc3(flow).expect("it had one");
         let marking = matches!(sent.stopped, Some(Rc3Stop::Marking { .. }));
         assert_eq!(marking, strips, "band {band}: {sent:?}");
@@ -246,29 +279,55 @@ fn case_17_the_check_limits_the_harm_to_others() {
         let shorts: Vec<FlowId> = (0..20)
             .map(|n| add(&mut sim, 2, 14_000, ms(40 + 8 * n), None))
             .collect();
-        assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
-        shorts.iter().map(|flow| took(&sim, *flow).as_micros()).sum::<u64>() / 20
+        assert!(
+            sim.run_flows(Time::ZERO + Duration::from_secs(60))
+                .expect("no stall")
+        );
+        shorts
+            .iter()
+            .map(|flow| took(&sim, *flow).as_micros())
+            .sum::<u64>()
+            / 20
     };
-    let blind = RC3.map(|rc3| Rc3 { verify: false, ..rc3 });
+    let blind = RC3.map(|rc3| Rc3 {
+        verify: false,
+        ..rc3
+    });
     let [plain, kept, checked, unchecked] = [
         harmed(Remark::KEEP, None),
         harmed(Remark::KEEP, RC3),
         harmed(Remark::STRIP, RC3),
         harmed(Remark::STRIP, blind),
     ];
-    println!("mean of short plain flows: {plain} us, beside RC3 {kept}, stripped {checked}, unchecked {unchecked}");
-    assert!(kept <= plain + plain / 50, "{kept} us beside RC3, {plain} without");
-    assert!(checked < unchecked, "{checked} us with the check, {unchecked} without");
+    println!(
+        "mean of short plain flows: {plain} us, beside RC3 {kept}, stripped {checked}, unchecked {unchecked}"
+    );
+    assert!(
+        kept <= plain + plain / 50,
+        "{kept} us beside RC3, {plain} without"
+    );
+    assert!(
+        checked < unchecked,
+        "{checked} us with the check, {unchecked} without"
+    );
 }
 
 /// Buffers of the bands' own or one that all share, smaller than the burst, and a link that class 0 fills.
 #[test]
 fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
-    for own in ["prio:5:20p", "prio:5:shared:20p", "prio:5:shared:1bdp", "prio:5:1bdp"] {
+    for own in [
+        "prio:5:20p",
+        "prio:5:shared:20p",
+        "prio:5:shared:1bdp",
+        "prio:5:1bdp",
+    ] {
         // The whole burst meets a link of a hundredth of its rate.
         let (with, rc3) = alone(mbit(100), own, Remark::KEEP, 3_000_000, RC3);
         let (without, _) = alone(mbit(100), own, Remark::KEEP, 3_000_000, None);
-        assert!(with <= without + ms(1), "{own}: {with:?} with, {without:?} without");
+        assert!(
+            with <= without + ms(1),
+            "{own}: {with:?} with, {without:?} without"
+        );
         let rc3 = rc3.expect("there was one");
         if own.ends_with("20p") {
             assert!(rc3.missing().iter().sum::<u64>() > 500, "{own}: {rc3:?}");
@@ -284,7 +343,10 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
         .expect("valid");
         let long = add(&mut sim, 1, 40_000_000, Duration::ZERO, None);
         let late = add(&mut sim, 2, 2_000_000, ms(1_000), rc3);
-        assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+        assert!(
+            sim.run_flows(Time::ZERO + Duration::from_secs(60))
+                .expect("no stall")
+        );
         (took(&sim, long), took(&sim, late), sim.rc3(late))
     };
     let (long, _, _) = full(None);
@@ -308,7 +370,10 @@ fn case_19_short_beside_long_and_plain_beside_rc3() {
     .expect("valid");
     let long = add(&mut sim, 1, 30_000_000, Duration::ZERO, RC3);
     let short = add(&mut sim, 2, 70_000, ms(60), RC3);
-    assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+    assert!(
+        sim.run_flows(Time::ZERO + Duration::from_secs(60))
+            .expect("no stall")
+    );
     assert_eq!(rc3_of(&sim, short).sent[1..], [0, 0, 0]);
     let sent = rc3_of(&sim, long).sent;
     assert!(sent[0] >= 40 && sent[2] > sent[0], "{sent:?}");
@@ -323,12 +388,24 @@ fn case_19_short_beside_long_and_plain_beside_rc3() {
         let others: Vec<FlowId> = (1..=20)
             .map(|n| {
                 let own = if n % 2 == 0 { rc3 } else { None };
-                add(&mut sim, n, 100_000 + u64::from(n) * 30_000, ms(u64::from(n) * 37), own)
+                add(
+                    &mut sim,
+                    n,
+                    100_000 + u64::from(n) * 30_000,
+                    ms(u64::from(n) * 37),
+                    own,
+                )
             })
             .collect();
-        assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+        assert!(
+            sim.run_flows(Time::ZERO + Duration::from_secs(60))
+                .expect("no stall")
+        );
         let sum = |rest: usize| -> u64 {
-            let own = others.iter().enumerate().filter(|(n, _)| (n + 1) % 2 == rest);
+            let own = others
+                .iter()
+                .enumerate()
+                .filter(|(n, _)| (n + 1) % 2 == rest);
             own.map(|(_, flow)| took(&sim, *flow).as_micros()).sum()
         };
         (sum(1), sum(0))
@@ -356,9 +433,14 @@ fn case_22_a_flow_is_given_up_with_a_tail_that_waits() {
     let first = add(&mut sim, 1, 5_000_000, Duration::ZERO, RC3);
     sim.run_until(Time::ZERO + ms(21)).expect("no stall");
     assert!(sim.abort(first));
-    sim.run_until(Time::ZERO + Duration::from_secs(30)).expect("no stall");
+    sim.run_until(Time::ZERO + Duration::from_secs(30))
+        .expect("no stall");
     let second = add(&mut sim, 1, 100_000, Duration::from_secs(31), RC3);
-    assert!(!sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall") || sim.flow(second).is_some());
+    assert!(
+        !sim.run_flows(Time::ZERO + Duration::from_secs(60))
+            .expect("no stall")
+            || sim.flow(second).is_some()
+    );
     assert_eq!(sim.flow(second).map(|view| view.received), Some(100_000));
     sim.check().expect("packets are conserved");
 }
@@ -387,7 +469,10 @@ fn ten_thousand_flows_at_once() {
         sim.run_until(Time::ZERO + ms(step * 5)).expect("no stall");
         most = most.max(sim.memory());
     }
-    assert!(sim.run_flows(Time::ZERO + Duration::from_secs(60)).expect("no stall"));
+    assert!(
+        sim.run_flows(Time::ZERO + Duration::from_secs(60))
+            .expect("no stall")
+    );
     // A flow has 44 segments: 2 KB for its scoreboard, 1.5 KB for both connections and their second loop, and its packets.
     assert!(most < flows as usize * 20_000, "{most} bytes");
     println!("{} bytes a flow at most", most / flows as usize);

@@ -1,7 +1,10 @@
 //! RCP: routers offer rates, senders keep to them.
 
 use ccplane_qdisc::{QueueSpec, RcpConfig, Size};
-use ccplane_sim::{Config, Congestion, FlowId, FlowSpec, LinkSpec, Native, Network, SimOptions, Simulation, settings};
+use ccplane_sim::{
+    Config, Congestion, FlowId, FlowSpec, LinkSpec, Native, Network, SimOptions, Simulation,
+    settings,
+};
 use ccplane_units::{Duration, Rate, Time};
 
 /// Two hosts that send to a third over a router's link of 100 Mbit/s and 20 ms there and back, which first offers `init` per
@@ -48,11 +51,17 @@ fn ms(ms: u64) -> Time {
 #[test]
 fn a_flow_alone_takes_a_round_trip_and_a_half_and_its_bytes() {
     let (mut sim, mut flows) = simulation(100);
-    let flow = sim.add_flow(flows.remove(0).bytes(1_448_000)).expect("a path");
+    let flow = sim
+        .add_flow(flows.remove(0).bytes(1_448_000))
+        .expect("a path");
     assert!(sim.run_flows(ms(5_000)).expect("no stall"));
     let view = sim.flow(flow).expect("it is there");
     // 1,000 packets of 1,500 bytes take 120 ms.
-    let took = view.finished.expect("it ended").since(view.started).as_micros();
+    let took = view
+        .finished
+        .expect("it ended")
+        .since(view.started)
+        .as_micros();
     assert!((149_500..155_000).contains(&took), "{took} µs");
     assert_eq!((view.retransmitted, view.timeouts), (0, 0));
 }
@@ -80,12 +89,17 @@ fn two_flows_get_the_same() {
     let second = flows.remove(1).at(ms(500));
     let ids = [flows.remove(0), second].map(|flow| sim.add_flow(flow).expect("a path"));
     sim.run_until(ms(3_000)).expect("no stall");
-    let received = |sim: &Simulation| ids.map(|flow| sim.flow(flow).map_or(0, |view| view.received));
+    let received =
+        |sim: &Simulation| ids.map(|flow| sim.flow(flow).map_or(0, |view| view.received));
     let before = received(&sim);
     sim.run_until(ms(5_000)).expect("no stall");
     let after = received(&sim);
-    let [one, other] = [after[0] - before[0], after[1] - before[1]].map(|bytes| bytes as f64 * 8.0 / 2e8);
-    assert!((one - other).abs() < 0.05 && one + other > 0.85, "{one} {other}");
+    let [one, other] =
+        [after[0] - before[0], after[1] - before[1]].map(|bytes| bytes as f64 * 8.0 / 2e8);
+    assert!(
+        (one - other).abs() < 0.05 && one + other > 0.85,
+        "{one} {other}"
+    );
     let link = sim.network().link_named("router->to").expect("it is there");
     let backlog = sim.link(link).expect("it is there").backlog.bytes;
     assert!(backlog < 60_000, "{backlog}");

@@ -6,8 +6,8 @@ use ccplane_agent::{Agent, Options};
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    AgentId, Config, Congestion, Direction, Failure, FlowId, FlowSpec, FlowView, LinkId, LinkSpec, Native, Network,
-    NodeId, SimOptions, Simulation, SteerOptions, settings,
+    AgentId, Config, Congestion, Direction, Failure, FlowId, FlowSpec, FlowView, LinkId, LinkSpec,
+    Native, Network, NodeId, SimOptions, Simulation, SteerOptions, settings,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -29,12 +29,18 @@ impl Path {
     fn new(seed: u64) -> Path {
         let rtt = Duration::from_millis(20);
         let mut network = Network::new();
-        let (from, router, to) = (network.host("from"), network.switch("router"), network.host("to"));
+        let (from, router, to) = (
+            network.host("from"),
+            network.switch("router"),
+            network.host("to"),
+        );
         let access = LinkSpec::new(Rate::from_bits_per_sec(ACCESS_BITS), rtt / 4);
         // Narrower than the receiver's own link, so that packets are lost here.
-        let back = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS), rtt / 4).with_queue(QueueSpec::ONE_BDP, rtt);
+        let back = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS), rtt / 4)
+            .with_queue(QueueSpec::ONE_BDP, rtt);
         network.duplex(from, router, access, back);
-        let narrow = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS), rtt / 4).with_queue(QueueSpec::ONE_BDP, rtt);
+        let narrow = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS), rtt / 4)
+            .with_queue(QueueSpec::ONE_BDP, rtt);
         let (link, _) = network.duplex(router, to, narrow, LinkSpec::wire(rtt / 4));
         let mut sim = Simulation::new(network, SimOptions::seeded(seed)).expect("valid");
         let mut agent = Agent::new(Options::default());
@@ -77,7 +83,8 @@ impl Path {
     fn load(&self) -> f64 {
         let view = self.sim.link(self.link).expect("the link is there");
         let packet = 1_500.0;
-        (view.accepted_bytes as f64 + view.queue_drops as f64 * packet) * 8.0 / (LINK_BITS * SECONDS) as f64
+        (view.accepted_bytes as f64 + view.queue_drops as f64 * packet) * 8.0
+            / (LINK_BITS * SECONDS) as f64
     }
 }
 
@@ -88,12 +95,21 @@ fn a_receiver_that_conceals_losses_is_sent_more_than_its_link_carries() {
         honest.flow(congestion);
         honest.run();
         let mut concealing = Path::new(1);
-        concealing.sim.conceal_losses(concealing.to).expect("a host");
+        concealing
+            .sim
+            .conceal_losses(concealing.to)
+            .expect("a host");
         let flow = concealing.flow(congestion);
         concealing.run();
         let (honest, load) = (honest.load(), concealing.load());
-        assert!(honest < 1.1, "{congestion}: {honest} from an honest receiver");
-        assert!(load > 2.0, "{congestion}: {load} times what the link carries");
+        assert!(
+            honest < 1.1,
+            "{congestion}: {honest} from an honest receiver"
+        );
+        assert!(
+            load > 2.0,
+            "{congestion}: {load} times what the link carries"
+        );
         assert_eq!(concealing.view(flow).failure, None);
     }
 }
@@ -149,8 +165,14 @@ fn proof_of_receipt_changes_nothing_between_honest_ends() {
                 })
                 .collect();
             path.run();
-            assert!(flows.iter().all(|flow| path.view(*flow).failure.is_none()), "{name}");
-            assert!(path.view(flows[0]).retransmitted > 0, "{name}: nothing was lost");
+            assert!(
+                flows.iter().all(|flow| path.view(*flow).failure.is_none()),
+                "{name}"
+            );
+            assert!(
+                path.view(flows[0]).retransmitted > 0,
+                "{name}: nothing was lost"
+            );
             path.sim.digest()
         };
         assert_eq!(digest(true), digest(false), "{name}");
@@ -182,12 +204,14 @@ fn only_the_flow_of_the_false_receipts_ends() {
     let rtt = Duration::from_millis(20);
     let mut network = Network::new();
     let (from, router) = (network.host("from"), network.switch("router"));
-    let narrow = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS), rtt / 4).with_queue(QueueSpec::ONE_BDP, rtt);
+    let narrow = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS), rtt / 4)
+        .with_queue(QueueSpec::ONE_BDP, rtt);
     network.duplex(from, router, narrow, LinkSpec::wire(rtt / 4));
     let to = ["honest", "concealing"].map(|name| {
         let host = network.host(name);
         // The last link is narrower, so that losses are not at the sender's own.
-        let slow = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS / 4), rtt / 4).with_queue(QueueSpec::ONE_BDP, rtt);
+        let slow = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS / 4), rtt / 4)
+            .with_queue(QueueSpec::ONE_BDP, rtt);
         network.duplex(router, host, slow, LinkSpec::wire(rtt / 4));
         host
     });

@@ -6,8 +6,8 @@ use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Repo
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{DelayModel, LineSpec, Shape};
 use ccplane_sim::{
-    Change, Congestion, FlowSpec, LinkSpec, Native, Network, NodeId, Seen, SimError, SimOptions, Simulation, Spread,
-    SteerOptions, Step, Tracer, parallel, topology,
+    Change, Congestion, FlowSpec, LinkSpec, Native, Network, NodeId, Seen, SimError, SimOptions,
+    Simulation, Spread, SteerOptions, Step, Tracer, parallel, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -52,7 +52,11 @@ struct Log(Arc<Mutex<Vec<(u64, String, u32)>>>);
 impl Tracer for Log {
     fn see(&mut self, now: Time, seen: &Seen<'_>) {
         if seen.step == Step::Arrived {
-            let entry = (now.as_nanos(), format!("{:?}", seen.segment.kind), seen.bytes);
+            let entry = (
+                now.as_nanos(),
+                format!("{:?}", seen.segment.kind),
+                seen.bytes,
+            );
             self.0.lock().expect("one thread").push(entry);
         }
     }
@@ -68,8 +72,10 @@ fn packets_arrive_when_a_hand_says_they_do() {
     network.duplex(a, switch, first.clone(), first);
     network.duplex(switch, b, second.clone(), second);
     let log = Log::default();
-    let mut sim = Simulation::with_tracer(network, SimOptions::seeded(1), log.clone()).expect("valid");
-    sim.add_flow(FlowSpec::new(a, b).bytes(3_000)).expect("a path");
+    let mut sim =
+        Simulation::with_tracer(network, SimOptions::seeded(1), log.clone()).expect("valid");
+    sim.add_flow(FlowSpec::new(a, b).bytes(3_000))
+        .expect("a path");
     sim.run_until(us(4_500)).expect("no stall");
     let log = log.0.lock().expect("one thread");
 
@@ -78,11 +84,18 @@ fn packets_arrive_when_a_hand_says_they_do() {
     assert_eq!(log[0], (one, "Open".into(), 52));
     assert_eq!(log[1], (two, "Open".into(), 52));
     // The answer comes back over the same lines.
-    let (three, four) = (two + 4_160 + 1_000_000, two + 4_160 + 1_000_000 + 416 + 10_000);
+    let (three, four) = (
+        two + 4_160 + 1_000_000,
+        two + 4_160 + 1_000_000 + 416 + 10_000,
+    );
     assert_eq!(log[2], (three, "OpenReply".into(), 52));
     assert_eq!(log[3], (four, "OpenReply".into(), 52));
     // Three segments leave back to back, the last one of 104 bytes: each waits for the one before on the slow line.
-    let data: Vec<u64> = log.iter().filter(|e| e.1 == "Data" && e.2 > 52).map(|e| e.0).collect();
+    let data: Vec<u64> = log
+        .iter()
+        .filter(|e| e.1 == "Data" && e.2 > 52)
+        .map(|e| e.0)
+        .collect();
     let at_switch = [four + 22_000, four + 24_000, four + 24_000 + 1_248];
     let at_switch: Vec<u64> = (0..3)
         .map(|n| four + 10_000 + [12_000, 24_000, 24_000 + 156 * 8][n])
@@ -122,22 +135,30 @@ fn packets_are_conserved_whatever_the_links_do() {
             reorder: true,
         };
         let mut sim = bulk(network, 3, 7);
-        sim.schedule(us(1_000_000), Change::Line(bottleneck, LineSpec::Constant(mbit(24))))
-            .expect("before the first packet");
+        sim.schedule(
+            us(1_000_000),
+            Change::Line(bottleneck, LineSpec::Constant(mbit(24))),
+        )
+        .expect("before the first packet");
         sim.schedule(
             us(2_000_000),
             Change::Delay(bottleneck, DelayModel::Fixed(Duration::from_millis(1))),
         )
         .expect("before the first packet");
-        sim.schedule(us(2_500_000), Change::Down(bottleneck)).expect("a link");
-        sim.schedule(us(2_600_000), Change::Up(bottleneck)).expect("a link");
+        sim.schedule(us(2_500_000), Change::Down(bottleneck))
+            .expect("a link");
+        sim.schedule(us(2_600_000), Change::Up(bottleneck))
+            .expect("a link");
         // Looked at again and again, so also while packets wait and fly.
         for ms in 1..=40 {
             sim.run_until(us(ms * 100_000))
                 .unwrap_or_else(|error| panic!("{queue}: {error}"));
         }
         let view = sim.link(bottleneck).expect("it is there");
-        assert!(view.losses > 0 && view.delivered > 10_000, "{queue}: {view:?}");
+        assert!(
+            view.losses > 0 && view.delivered > 10_000,
+            "{queue}: {view:?}"
+        );
         let received: u64 = sim
             .flows()
             .filter_map(|flow| sim.flow(flow))
@@ -181,7 +202,8 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     let one = |seed| {
         let mut network = dumbbell(4, "fq_codel");
         let bottleneck = network.link_named("bottleneck").expect("it is there");
-        network.spec_mut(bottleneck).expect("it is there").loss = "0.1%".parse().expect("a probability");
+        network.spec_mut(bottleneck).expect("it is there").loss =
+            "0.1%".parse().expect("a probability");
         let mut sim = bulk(network, 4, seed);
         sim.run_until(us(2_000_000)).expect("no stall");
         sim.digest()
@@ -207,7 +229,8 @@ fn a_run_in_slices_is_the_run_in_one() {
 
 #[test]
 fn an_agent_steers_flows_with_stale_reports() {
-    let mut sim = Simulation::new(dumbbell(2, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
+    let mut sim =
+        Simulation::new(dumbbell(2, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
     let mut agent = Agent::new(Options::default());
     let cubic = Registry::builtin()
         .by_name("cubic", &Parameters::default())
@@ -226,7 +249,11 @@ fn an_agent_steers_flows_with_stale_reports() {
     let stats = sim.algorithm(id, "cubic").expect("it is there");
     // Two flows, twenty seconds, a report in about 30 ms.
     assert!(stats.flows == 2 && stats.reports > 800, "{stats:?}");
-    assert_eq!((stats.refusals, stats.stale_reports > 50), (0, false), "{stats:?}");
+    assert_eq!(
+        (stats.refusals, stats.stale_reports > 50),
+        (0, false),
+        "{stats:?}"
+    );
     let views: Vec<_> = sim.flows().filter_map(|flow| sim.flow(flow)).collect();
     let mbit = views.iter().map(|view| view.received).sum::<u64>() as f64 * 8.0 / 20.0 / 1e6;
     assert!(
@@ -243,10 +270,13 @@ fn an_agent_steers_flows_with_stale_reports() {
 
 #[test]
 fn short_flows_finish_and_give_their_place_back() {
-    let mut sim = Simulation::new(dumbbell(1, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
+    let mut sim =
+        Simulation::new(dumbbell(1, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
     let (from, to) = (node(sim.network(), "left1"), node(sim.network(), "right1"));
     for n in 0..200 {
-        let flow = FlowSpec::new(from, to).bytes(1 + n * 1_000).at(us(n * 50_000));
+        let flow = FlowSpec::new(from, to)
+            .bytes(1 + n * 1_000)
+            .at(us(n * 50_000));
         sim.add_flow(flow.under(Congestion::Native(Native::new_reno())))
             .expect("a path");
     }
@@ -261,12 +291,21 @@ fn short_flows_finish_and_give_their_place_back() {
     let before = sim.memory();
     sim.run_until(us(70_000_000)).expect("no stall");
     for n in 0..200 {
-        sim.add_flow(FlowSpec::new(from, to).bytes(1_000).at(us(70_000_000 + n * 50_000)))
-            .expect("a path");
+        sim.add_flow(
+            FlowSpec::new(from, to)
+                .bytes(1_000)
+                .at(us(70_000_000 + n * 50_000)),
+        )
+        .expect("a path");
     }
     sim.run_flows(us(120_000_000)).expect("no stall");
     // What is new is the record of each flow, not the room for its ends.
-    assert!(sim.memory() - before < 200 * 400, "{} {}", before, sim.memory());
+    assert!(
+        sim.memory() - before < 200 * 400,
+        "{} {}",
+        before,
+        sim.memory()
+    );
 }
 
 #[test]
@@ -282,7 +321,8 @@ fn flows_spread_over_equal_paths() {
                     node(sim.network(), &format!("host1-{n}")),
                     node(sim.network(), &format!("host2-{to}")),
                 );
-                sim.add_flow(FlowSpec::new(from, to).bytes(100_000)).expect("a path");
+                sim.add_flow(FlowSpec::new(from, to).bytes(100_000))
+                    .expect("a path");
             }
         }
         assert_eq!(sim.run_flows(us(10_000_000)), Ok(true));
@@ -290,8 +330,12 @@ fn flows_spread_over_equal_paths() {
             let link = sim.network().link_named(&name).expect("it is there");
             sim.link(link).expect("it is there").accepted
         };
-        let up: Vec<u64> = (1..=4).map(|n| over(&sim, format!("leaf1->spine{n}"))).collect();
-        let down: Vec<u64> = (1..=4).map(|n| over(&sim, format!("leaf2->spine{n}"))).collect();
+        let up: Vec<u64> = (1..=4)
+            .map(|n| over(&sim, format!("leaf1->spine{n}")))
+            .collect();
+        let down: Vec<u64> = (1..=4)
+            .map(|n| over(&sim, format!("leaf2->spine{n}")))
+            .collect();
         assert!(
             up.iter().chain(&down).all(|packets| *packets > 100),
             "{spread:?}: {up:?} {down:?}"
@@ -314,8 +358,10 @@ fn routes_lead_round_a_link_that_is_down() {
     let detour = network.link_named("u->t").expect("it is there");
     let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
     sim.add_flow(FlowSpec::new(a, b)).expect("a path");
-    sim.schedule(us(500_000), Change::Down(direct)).expect("a link");
-    sim.schedule(us(1_000_000), Change::Up(direct)).expect("a link");
+    sim.schedule(us(500_000), Change::Down(direct))
+        .expect("a link");
+    sim.schedule(us(1_000_000), Change::Up(direct))
+        .expect("a link");
     sim.run_until(us(500_000)).expect("no stall");
     assert_eq!(sim.link(detour).expect("it is there").accepted, 0);
     sim.run_until(us(1_000_000)).expect("no stall");
@@ -353,7 +399,9 @@ fn mistakes_are_told_by_name() {
         link.clone()
             .with_queue("droptail:1000B".parse().expect("a queue"), Duration::ZERO),
     );
-    let error = make(network).expect_err("a packet has 1500 bytes").to_string();
+    let error = make(network)
+        .expect_err("a packet has 1500 bytes")
+        .to_string();
     assert!(
         error.contains("a->b") && error.contains("less than one packet"),
         "{error}"
@@ -372,7 +420,10 @@ fn mistakes_are_told_by_name() {
             to: "a".into()
         }
     );
-    assert!(matches!(sim.add_flow(FlowSpec::new(a, a)), Err(SimError::Flow { .. })));
+    assert!(matches!(
+        sim.add_flow(FlowSpec::new(a, a)),
+        Err(SimError::Flow { .. })
+    ));
 
     // s sends what is for b to t, and t back to s.
     let mut network = Network::new();
@@ -389,7 +440,10 @@ fn mistakes_are_told_by_name() {
         "{error}"
     );
 
-    assert!(matches!(topology::fat_tree(5, &link, &link), Err(SimError::Shape(_))));
+    assert!(matches!(
+        topology::fat_tree(5, &link, &link),
+        Err(SimError::Shape(_))
+    ));
     assert!(matches!(
         topology::fat_tree(2_000, &link, &link),
         Err(SimError::TooLarge { .. })
@@ -410,13 +464,19 @@ fn what_stands_still_is_an_error_with_its_seed() {
     // A link that loses everything: the handshake is given up, and the flow with it, which is not a stall.
     let mut network = dumbbell(1, "droptail:1bdp");
     let bottleneck = network.link_named("bottleneck").expect("it is there");
-    network.spec_mut(bottleneck).expect("it is there").loss = "100%".parse().expect("a probability");
+    network.spec_mut(bottleneck).expect("it is there").loss =
+        "100%".parse().expect("a probability");
     let mut sim = Simulation::new(network, SimOptions::seeded(9)).expect("valid");
     let (from, to) = (node(sim.network(), "left1"), node(sim.network(), "right1"));
-    let flow = sim.add_flow(FlowSpec::new(from, to).bytes(1_000)).expect("a path");
+    let flow = sim
+        .add_flow(FlowSpec::new(from, to).bytes(1_000))
+        .expect("a path");
     assert_eq!(sim.run_flows(us(1_000_000_000)), Ok(true));
     let view = sim.flow(flow).expect("it is there");
-    assert!(view.finished.is_none() && view.failure.is_some(), "{view:?}");
+    assert!(
+        view.finished.is_none() && view.failure.is_some(),
+        "{view:?}"
+    );
 
     // An application that asks to be woken at once, for ever.
     struct Restless;
@@ -434,7 +494,10 @@ fn what_stands_still_is_an_error_with_its_seed() {
     let mut sim = bulk(dumbbell(1, "droptail:1bdp"), 1, 9);
     sim.add_app(Box::new(Restless), us(1_000));
     let error = sim.run_until(us(2_000)).expect_err("it stands still");
-    assert!(matches!(error, SimError::Stalled { seed: 9, .. }), "{error}");
+    assert!(
+        matches!(error, SimError::Stalled { seed: 9, .. }),
+        "{error}"
+    );
     assert!(error.to_string().contains("seed 9"), "{error}");
 }
 
@@ -461,7 +524,10 @@ fn topologies_have_the_shape_that_they_are_known_by() {
     let tree = topology::tree_192(topology::TREE_192_QUEUE);
     assert_eq!(count(&tree), (192, 56, 2 * (192 + 64 + 64)));
     let sim = Simulation::new(tree, SimOptions::seeded(1)).expect("valid");
-    let (from, to) = (node(sim.network(), "host0-0"), node(sim.network(), "host31-5"));
+    let (from, to) = (
+        node(sim.network(), "host0-0"),
+        node(sim.network(), "host31-5"),
+    );
     assert_eq!(
         sim.path(from, to).expect("connected").delay,
         Duration::from_micros(2 * 5 + 4 * 4)
@@ -492,7 +558,11 @@ fn a_host_gives_its_link_packets_in_turn() {
     // Ten flows of one host: its link is the bottleneck, nothing is lost, and all get the same.
     let link = LinkSpec::new(mbit(100), Duration::from_millis(1));
     let mut network = Network::new();
-    let (from, switch, to) = (network.host("from"), network.switch("s"), network.host("to"));
+    let (from, switch, to) = (
+        network.host("from"),
+        network.switch("s"),
+        network.host("to"),
+    );
     let (own, _) = network.duplex(from, switch, link.clone(), link.clone());
     let fast = LinkSpec::new(mbit(1_000), Duration::from_millis(1));
     network.duplex(switch, to, fast.clone(), fast);
@@ -514,7 +584,10 @@ fn a_host_gives_its_link_packets_in_turn() {
         .filter_map(|flow| sim.flow(flow))
         .map(|flow| flow.received)
         .collect();
-    let (least, most) = (received.iter().min().expect("ten"), received.iter().max().expect("ten"));
+    let (least, most) = (
+        received.iter().min().expect("ten"),
+        received.iter().max().expect("ten"),
+    );
     assert!(*most as f64 / (*least as f64) < 1.1, "{received:?}");
 }
 
@@ -541,7 +614,9 @@ impl Algorithm for Leaves {
     }
 
     fn on_report(&mut self, (): &mut (), _: &Report<'_>, control: &mut Control<'_>) {
-        assert!((2..4).all(|s| !(us(s * 1_000_000 + 50_000)..us((s + 1) * 1_000_000)).contains(&control.now())));
+        assert!((2..4).all(|s| {
+            !(us(s * 1_000_000 + 50_000)..us((s + 1) * 1_000_000)).contains(&control.now())
+        }));
     }
 
     fn on_timer(&mut self, control: &mut Control<'_>) {
@@ -559,7 +634,8 @@ impl Algorithm for Leaves {
 
 #[test]
 fn a_flow_that_its_algorithm_gives_up_runs_newreno_until_it_takes_it_back() {
-    let mut sim = Simulation::new(dumbbell(1, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
+    let mut sim =
+        Simulation::new(dumbbell(1, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
     let mut agent = Agent::new(Options::default());
     agent.add(Leaves::default()).expect("it compiles");
     let id = sim.host_agent(agent, SteerOptions::default());
@@ -568,8 +644,13 @@ fn a_flow_that_its_algorithm_gives_up_runs_newreno_until_it_takes_it_back() {
     let flow = sim.add_flow(flow).expect("offered");
     let mut received = 0;
     // Two segments in 20 ms are 1.2 Mbit/s; NewReno has slow start before it.
-    for (second, in_fallback, mbit) in [(2, false, 0.0..1.5), (4, true, 20.0..96.0), (6, false, 0.0..3.0)] {
-        sim.run_until(us(second * 1_000_000 - 100)).expect("no stall");
+    for (second, in_fallback, mbit) in [
+        (2, false, 0.0..1.5),
+        (4, true, 20.0..96.0),
+        (6, false, 0.0..3.0),
+    ] {
+        sim.run_until(us(second * 1_000_000 - 100))
+            .expect("no stall");
         let view = sim.flow(flow).expect("it lives");
         let had = (view.received - received) as f64 * 8.0 / 2.0 / 1e6;
         received = view.received;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ccplane_datapath::{OneWay, Stamps};
 use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
-    Config, FlowSpec, JitterShape, LinkSpec, Network, Seen, SimError, SimOptions, Simulation, StampModel, Step, Tracer,
-    settings,
+    Config, FlowSpec, JitterShape, LinkSpec, Network, Seen, SimError, SimOptions, Simulation,
+    StampModel, Step, Tracer, settings,
 };
 use ccplane_transport::Kind;
 use ccplane_units::{Duration, Rate, Time};
@@ -38,18 +38,31 @@ impl Tracer for Stamped {
             (Step::Queued, Kind::Data) if first => {
                 self.sent.insert(segment.number.0, now.as_nanos());
             }
-            (Step::Arrived, Kind::Data) if !first => self.last_arrival = Some((segment.number.0, now.as_nanos())),
+            (Step::Arrived, Kind::Data) if !first => {
+                self.last_arrival = Some((segment.number.0, now.as_nanos()))
+            }
             (Step::Queued, Kind::Ack) if seen.link.index() == 2 => {
                 // It answers what arrived last.
                 let Some((number, arrived)) = self.last_arrival else {
                     return;
                 };
-                let Some(sent) = self.sent.get(&number) else { return };
-                self.data.push([side.t1.as_nanos(), *sent, side.t2.as_nanos(), arrived]);
+                let Some(sent) = self.sent.get(&number) else {
+                    return;
+                };
+                self.data
+                    .push([side.t1.as_nanos(), *sent, side.t2.as_nanos(), arrived]);
             }
             (Step::Arrived, Kind::Ack) if seen.link.index() == 3 => {
                 let (t1, t2, t3) = (side.t1, side.t2, side.t3);
-                self.answers.push((now, Stamps { t1, t2, t3, t4: now }));
+                self.answers.push((
+                    now,
+                    Stamps {
+                        t1,
+                        t2,
+                        t3,
+                        t4: now,
+                    },
+                ));
             }
             _ => {}
         }
@@ -58,15 +71,32 @@ impl Tracer for Stamped {
 
 /// A sender and a receiver on either side of a switch, links of 1 Gbit/s and 10 µs: 20 ms of Cubic with stamps in every packet,
 /// paced at 200 Mbit/s or as fast as it goes.
-fn run(seed: u64, sender: Option<StampModel>, receiver: Option<StampModel>, paced: bool) -> Simulation<Stamped> {
+fn run(
+    seed: u64,
+    sender: Option<StampModel>,
+    receiver: Option<StampModel>,
+    paced: bool,
+) -> Simulation<Stamped> {
     run_from(1_000_000_000, seed, [sender, receiver], paced)
 }
 
 /// The same with a sender whose own link has so many bit/s.
-fn run_from(access: u64, seed: u64, models: [Option<StampModel>; 2], paced: bool) -> Simulation<Stamped> {
+fn run_from(
+    access: u64,
+    seed: u64,
+    models: [Option<StampModel>; 2],
+    paced: bool,
+) -> Simulation<Stamped> {
     let mut network = Network::new();
-    let (a, switch, b) = (network.host("a"), network.switch("switch"), network.host("b"));
-    let link = LinkSpec::new(Rate::from_bits_per_sec(1_000_000_000), Duration::from_micros(10));
+    let (a, switch, b) = (
+        network.host("a"),
+        network.switch("switch"),
+        network.host("b"),
+    );
+    let link = LinkSpec::new(
+        Rate::from_bits_per_sec(1_000_000_000),
+        Duration::from_micros(10),
+    );
     for (from, to) in [(a, switch), (switch, b), (b, switch), (switch, a)] {
         network.link(from, to, link.clone());
     }
@@ -76,7 +106,8 @@ fn run_from(access: u64, seed: u64, models: [Option<StampModel>; 2], paced: bool
         .and_then(|link| network.spec_mut(link))
         .expect("there are four");
     first.line = LineSpec::Constant(Rate::from_bits_per_sec(access));
-    let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), Stamped::default()).expect("it is sound");
+    let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), Stamped::default())
+        .expect("it is sound");
     for (host, model) in [a, b].into_iter().zip(models) {
         if let Some(model) = model {
             sim.set_stamps(host, model).expect("a host");
@@ -87,7 +118,8 @@ fn run_from(access: u64, seed: u64, models: [Option<StampModel>; 2], paced: bool
         max_rate: paced.then(|| Rate::from_bits_per_sec(200_000_000)),
         ..config
     });
-    sim.add_flow(FlowSpec::new(a, b).with(transport)).expect("a sound flow");
+    sim.add_flow(FlowSpec::new(a, b).with(transport))
+        .expect("a sound flow");
     sim.run_until(Time::from_micros(20_000)).expect("it runs");
     sim
 }
@@ -155,14 +187,20 @@ fn jitter_is_distributed_as_described() {
     let jitter = Duration::from_micros(5);
     let noise = StampModel { jitter, ..model() };
     let data = run(3, Some(noise), Some(noise), true).into_tracer().data;
-    let early: Vec<i64> = data.iter().map(|[t1, sent, ..]| *sent as i64 - *t1 as i64).collect();
+    let early: Vec<i64> = data
+        .iter()
+        .map(|[t1, sent, ..]| *sent as i64 - *t1 as i64)
+        .collect();
     let late: Vec<i64> = data
         .iter()
         .map(|[.., t2, arrived]| *t2 as i64 - *arrived as i64)
         .collect();
     for errors in [early, late] {
         assert!(errors.iter().all(|error| *error >= 0), "{errors:?}");
-        let (p50, p99) = (quantile(errors.clone(), 0.5), quantile(errors.clone(), 0.99));
+        let (p50, p99) = (
+            quantile(errors.clone(), 0.5),
+            quantile(errors.clone(), 0.99),
+        );
         assert!((p50 / 5_000.0 - 0.69).abs() < 0.15, "{p50}");
         assert!((p99 / 5_000.0 - 4.6).abs() < 1.5, "{p99}");
     }
@@ -171,7 +209,10 @@ fn jitter_is_distributed_as_described() {
         ..noise
     };
     let data = run(3, Some(normal), None, true).into_tracer().data;
-    let errors: Vec<i64> = data.iter().map(|[t1, sent, ..]| *sent as i64 - *t1 as i64).collect();
+    let errors: Vec<i64> = data
+        .iter()
+        .map(|[t1, sent, ..]| *sent as i64 - *t1 as i64)
+        .collect();
     let n = errors.len() as f64;
     let mean = errors.iter().sum::<i64>() as f64 / n;
     let deviation = (errors
@@ -198,10 +239,20 @@ fn batches_share_a_stamp_and_calibration_takes_them_apart() {
         assert!(t1 <= sent && sent - t1 < 100_000, "{t1} {sent}");
         assert!(t2 >= arrived && t2 - arrived <= 100_000, "{t2} {arrived}");
     }
-    let distinct = |n: usize| busy(&data).windows(2).filter(|w| w[0][n] != w[1][n]).count();
+    let distinct = |n: usize| {
+        busy(&data)
+            .windows(2)
+            .filter(|w| w[0][n] != w[1][n])
+            .count()
+    };
     assert!(distinct(0) * 5 < busy(&data).len() && distinct(2) * 5 < busy(&data).len());
-    let calibrated = StampModel { calibrate: true, ..raw };
-    let data = run(1, Some(calibrated), Some(calibrated), false).into_tracer().data;
+    let calibrated = StampModel {
+        calibrate: true,
+        ..raw
+    };
+    let data = run(1, Some(calibrated), Some(calibrated), false)
+        .into_tracer()
+        .data;
     // 1,500 bytes take 12 µs.
     for w in busy(&data).windows(2) {
         let error = |n: usize, truth: usize| {
@@ -211,7 +262,10 @@ fn batches_share_a_stamp_and_calibration_takes_them_apart() {
         assert!(error(2, 3) <= 12_100, "{w:?}");
     }
     let mean = |data: &[[u64; 4]], n: usize, truth: usize| {
-        let errors: Vec<i64> = busy(data).iter().map(|row| row[n] as i64 - row[truth] as i64).collect();
+        let errors: Vec<i64> = busy(data)
+            .iter()
+            .map(|row| row[n] as i64 - row[truth] as i64)
+            .collect();
         quantile(errors.clone(), 0.99) - quantile(errors, 0.01)
     };
     assert!(mean(&data, 2, 3) < 15_000.0, "{}", mean(&data, 2, 3));
@@ -227,7 +281,12 @@ fn offset_and_drift_leave_the_queueing_delay() {
         for (now, answer) in &sim.tracer().answers {
             // The exact clock's t4 serves where the sender has no model, as here.
             assert!(one_way.sample(*now, answer));
-            queues.push(one_way.queue_delay(*now, Duration::ZERO).expect("fresh").as_nanos() as i64);
+            queues.push(
+                one_way
+                    .queue_delay(*now, Duration::ZERO)
+                    .expect("fresh")
+                    .as_nanos() as i64,
+            );
         }
         assert_eq!(one_way.dropped(), 0);
         queues
@@ -248,8 +307,15 @@ fn offset_and_drift_leave_the_queueing_delay() {
         let measured = queues(None, Some(clock));
         // 20 ms at 50 ppm are 1 µs.
         let most = if drift_ppb == 0 { 0 } else { 1_000 };
-        let worst = measured.iter().zip(&truth).map(|(m, t)| (m - t).abs()).max();
-        assert!(worst <= Some(most), "{offset_ns} ns, {drift_ppb} ppb: {worst:?}");
+        let worst = measured
+            .iter()
+            .zip(&truth)
+            .map(|(m, t)| (m - t).abs())
+            .max();
+        assert!(
+            worst <= Some(most),
+            "{offset_ns} ns, {drift_ppb} ppb: {worst:?}"
+        );
     }
 }
 

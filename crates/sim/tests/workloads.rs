@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    AppId, Arrivals, Carrier, Config, Congestion, Duty, FlowView, LinkSpec, Message, Native, NodeId, Pairs, Pause,
-    Pick, SimError, SimOptions, Simulation, SizeTable, Workload, WorkloadSpec, settings, topology,
+    AppId, Arrivals, Carrier, Config, Congestion, Duty, FlowView, LinkSpec, Message, Native,
+    NodeId, Pairs, Pause, Pick, SimError, SimOptions, Simulation, SizeTable, Workload,
+    WorkloadSpec, settings, topology,
 };
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
@@ -21,10 +22,13 @@ fn at(ms: u64) -> Time {
 
 /// `pairs` senders and receivers across 96 Mbit/s; 20 ms there and back.
 fn dumbbell(pairs: u32, seed: u64) -> Simulation {
-    let bottleneck = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), ms(10))
-        .with_queue("droptail:1bdp".parse::<QueueSpec>().expect("it is a queue"), ms(20));
+    let bottleneck = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), ms(10)).with_queue(
+        "droptail:1bdp".parse::<QueueSpec>().expect("it is a queue"),
+        ms(20),
+    );
     let access = LinkSpec::wire(Duration::ZERO);
-    let network = topology::dumbbell(pairs, &access, bottleneck, LinkSpec::wire(ms(10))).expect("a sound network");
+    let network = topology::dumbbell(pairs, &access, bottleneck, LinkSpec::wire(ms(10)))
+        .expect("a sound network");
     let options = SimOptions::seeded(seed);
     Simulation::new(network, options).expect("a sound network")
 }
@@ -78,7 +82,10 @@ fn poisson_flows_finish_and_load_the_link() {
     let flows = flows_of(&sim, app);
     // 285.4 a second for 20 s.
     assert!((5_400..6_000).contains(&flows.len()), "{}", flows.len());
-    assert_eq!(sim.workload(app).expect("it is one").opened(), flows.len() as u64);
+    assert_eq!(
+        sim.workload(app).expect("it is one").opened(),
+        flows.len() as u64
+    );
     for flow in &flows {
         let finished = flow.finished.expect("20 s are enough");
         assert_eq!(Some(flow.received), flow.bytes);
@@ -92,7 +99,11 @@ fn poisson_flows_finish_and_load_the_link() {
         .filter_map(|flow| Some(flow.finished?.since(flow.started).as_micros()))
         .collect();
     short.sort_unstable();
-    assert!(short[short.len() / 4] < 32_000, "{}", short[short.len() / 4]);
+    assert!(
+        short[short.len() / 4] < 32_000,
+        "{}",
+        short[short.len() / 4]
+    );
 }
 
 #[test]
@@ -109,7 +120,10 @@ fn a_constant_rate_arrives_at_that_rate_and_ends() {
     };
     let app = add(&mut sim, spec);
     sim.run_until(at(1_000)).expect("it runs");
-    let before: Vec<u64> = flows_of(&sim, app).iter().map(|flow| flow.received).collect();
+    let before: Vec<u64> = flows_of(&sim, app)
+        .iter()
+        .map(|flow| flow.received)
+        .collect();
     sim.run_until(at(2_000)).expect("it runs");
     for (flow, before) in flows_of(&sim, app).iter().zip(before) {
         // 1 MB a second, in writes of a segment.
@@ -220,7 +234,10 @@ fn requests_and_responses_alternate() {
         .iter()
         .map(|e| e.finished.since(e.started).as_micros())
         .collect();
-    assert!(first.iter().all(|us| (40_000..41_000).contains(us)), "{first:?}");
+    assert!(
+        first.iter().all(|us| (40_000..41_000).contains(us)),
+        "{first:?}"
+    );
     let later = &exchanges[6..];
     assert!(
         later
@@ -229,7 +246,11 @@ fn requests_and_responses_alternate() {
     );
     // Six connections, one exchange every 70 ms each: 857; the standard deviation of their number is about 17.
     assert!((790..930).contains(&exchanges.len()), "{}", exchanges.len());
-    assert!(flows_of(&sim, app).iter().all(|flow| flow.failure.is_none()));
+    assert!(
+        flows_of(&sim, app)
+            .iter()
+            .all(|flow| flow.failure.is_none())
+    );
 }
 
 #[test]
@@ -276,9 +297,15 @@ fn a_run_can_wait_for_workloads() {
     let messages = start(messages, &mut sim);
     start(bulk(None), &mut sim);
     // Not by then, but later: the time is that of the last arrival.
-    assert!(!sim.run_workloads(&[finite, messages], at(10)).expect("it runs"));
+    assert!(
+        !sim.run_workloads(&[finite, messages], at(10))
+            .expect("it runs")
+    );
     assert_eq!(sim.now(), at(10));
-    assert!(sim.run_workloads(&[finite, messages], at(60_000)).expect("it runs"));
+    assert!(
+        sim.run_workloads(&[finite, messages], at(60_000))
+            .expect("it runs")
+    );
     let flows = sim.flows().filter_map(|flow| sim.flow(flow));
     let last = flows
         .filter(|view| view.app == Some(finite))
@@ -286,7 +313,11 @@ fn a_run_can_wait_for_workloads() {
         .max();
     let served = sim.workload(messages).expect("it is one").messages();
     assert_eq!(served.len(), 100);
-    assert!(served.iter().all(|m| m.arrived <= m.started && m.started < m.finished));
+    assert!(
+        served
+            .iter()
+            .all(|m| m.arrived <= m.started && m.started < m.finished)
+    );
     let last_message = served.last().map(|message| message.finished);
     assert_eq!(Some(sim.now()), last.max(last_message));
     assert_eq!(sim.workload(messages).expect("it is one").unfinished(), 0);
@@ -350,7 +381,13 @@ fn mistakes_are_told_with_the_workloads_name() {
             .map(drop)
     };
     let right = node(&sim, "right1");
-    let error = add(&mut sim, Pairs::one(switch, right), bulk(), Config::default()).unwrap_err();
+    let error = add(
+        &mut sim,
+        Pairs::one(switch, right),
+        bulk(),
+        Config::default(),
+    )
+    .unwrap_err();
     assert_eq!(error, SimError::NotAHost("left".into()));
     let error = add(&mut sim, Pairs::Each(vec![]), bulk(), Config::default()).unwrap_err();
     assert_eq!(
@@ -365,7 +402,10 @@ fn mistakes_are_told_with_the_workloads_name() {
     };
     add(&mut sim, Pairs::one(left, right), bulk(), config).expect("it is sound by itself");
     let error = sim.run_until(at(1)).unwrap_err();
-    assert!(error.to_string().contains("its segments carry nothing"), "{error}");
+    assert!(
+        error.to_string().contains("its segments carry nothing"),
+        "{error}"
+    );
 }
 
 fn node(sim: &Simulation, name: &str) -> NodeId {

@@ -25,18 +25,26 @@ pub fn longest_stall(rtt_ms: f64) -> Duration {
 
 /// What the emulator's log says of the forward link, for so long from the first byte on (`CLOCK_MONOTONIC`); it could have
 /// carried `capacity` bytes.
-pub(crate) fn link(report: &EmuReport, started_ns: u64, elapsed_ns: u64, capacity: f64) -> LinkRecord {
+pub(crate) fn link(
+    report: &EmuReport,
+    started_ns: u64,
+    elapsed_ns: u64,
+    capacity: f64,
+) -> LinkRecord {
     // Both clocks are CLOCK_MONOTONIC; the log counts from the emulator's start.
     let begin = Duration::from_nanos(started_ns.saturating_sub(report.epoch.as_nanos()));
     let first = Time::ZERO + begin;
-    let departed = report.forward.records().filter_map(|record| match record.fate() {
-        Fate::Departed(at) if at >= first && at.since(first).as_nanos() < elapsed_ns => Some((
-            at.since(first).as_nanos(),
-            record.sojourn()?.as_nanos(),
-            u64::from(record.bytes),
-        )),
-        _ => None,
-    });
+    let departed = report
+        .forward
+        .records()
+        .filter_map(|record| match record.fate() {
+            Fate::Departed(at) if at >= first && at.since(first).as_nanos() < elapsed_ns => Some((
+                at.since(first).as_nanos(),
+                record.sojourn()?.as_nanos(),
+                u64::from(record.bytes),
+            )),
+            _ => None,
+        });
     LinkRecord {
         departures: departed.collect(),
         capacity,
@@ -85,7 +93,10 @@ pub(crate) fn audit(
             ("the receiver's window", flow.rwnd_limited),
             ("the sender's buffer", flow.sndbuf_limited),
         ];
-        for (what, share) in limits.into_iter().filter(|(_, share)| *share > MOST_LIMITED) {
+        for (what, share) in limits
+            .into_iter()
+            .filter(|(_, share)| *share > MOST_LIMITED)
+        {
             complaints.push(format!(
                 "flow {} was held back by {what} for {:.0} % of its time",
                 i + 1,
@@ -148,7 +159,10 @@ mod tests {
             ..Counters::default()
         };
         let own = mishaps(&counters);
-        assert!(own.len() == 2 && own[0].starts_with("3 flows fell back"), "{own:?}");
+        assert!(
+            own.len() == 2 && own[0].starts_with("3 flows fell back"),
+            "{own:?}"
+        );
         let ours = Audit {
             own,
             sound: true,

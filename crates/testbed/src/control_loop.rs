@@ -2,7 +2,10 @@
 //!
 //! Agent and datapath are two threads of this process, joined by a Unix datagram socket as they would be in two. The datapath is one
 //! without traffic ([`Datapath`]), the algorithm does as little as one can that answers ([`Answer`]).
-#![expect(clippy::disallowed_methods, reason = "it times what real sockets and threads do")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it times what real sockets and threads do"
+)]
 
 mod answer;
 mod datapath;
@@ -130,5 +133,8 @@ pub fn serving<T>(
 pub fn fresh_path(what: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("ccplane-bench-{}-{number}.{what}", std::process::id()))
+    std::env::temp_dir().join(format!(
+        "ccplane-bench-{}-{number}.{what}",
+        std::process::id()
+    ))
 }

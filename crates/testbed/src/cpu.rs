@@ -55,7 +55,8 @@ impl Reading {
     pub fn others_percent_since(&self, earlier: &Reading) -> f64 {
         let (process, machine, _) = self.percent_since(earlier);
         let wall = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
-        let interrupts = self.interrupts_ns.saturating_sub(earlier.interrupts_ns) as f64 * 100.0 / wall;
+        let interrupts =
+            self.interrupts_ns.saturating_sub(earlier.interrupts_ns) as f64 * 100.0 / wall;
         (machine - interrupts - process).max(0.0)
     }
 
@@ -91,11 +92,15 @@ pub fn process_ns() -> u64 {
 }
 
 /// CPU time of the calling thread so far, nanoseconds.
-#[expect(clippy::disallowed_methods, reason = "it is what measurements of cost are made of")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is what measurements of cost are made of"
+)]
 pub fn this_thread_ns() -> u64 {
     // Cannot fail for the calling thread.
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
-        .map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0, |t| {
+        t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+    })
 }
 
 /// The first number of `schedstat` is the time on a CPU; it needs `CONFIG_SCHED_INFO`, which every distribution sets.
@@ -108,13 +113,19 @@ fn thread_ns(thread: Pid) -> Option<u64> {
 /// that in interrupts.
 fn busy_ns(stat: &str, tick_ns: u64) -> Option<(u64, u64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    let ticks: Vec<u64> = line
+        .split_whitespace()
+        .map_while(|field| field.parse().ok())
+        .collect();
     let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks.as_slice() else {
         return None;
     };
     let interrupts = irq + softirq;
     let busy = user + nice + system + interrupts;
-    Some((busy.saturating_mul(tick_ns), interrupts.saturating_mul(tick_ns)))
+    Some((
+        busy.saturating_mul(tick_ns),
+        interrupts.saturating_mul(tick_ns),
+    ))
 }
 
 /// The eighth number of the same line; kernels without it have no hypervisor that tells.

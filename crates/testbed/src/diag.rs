@@ -10,7 +10,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use ccplane_lab::result::TcpInfo;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto,
+    setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
 
@@ -51,7 +52,12 @@ impl Diag {
     /// Looks at the connection between `local` and `peer`; `None` when there is none.
     pub fn query(&mut self, local: SocketAddr, peer: SocketAddr) -> io::Result<Option<TcpInfo>> {
         let fd = self.socket.as_raw_fd();
-        sendto(fd, &request(local, peer), &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        sendto(
+            fd,
+            &request(local, peer),
+            &NetlinkAddr::new(0, 0),
+            MsgFlags::empty(),
+        )?;
         let n = recv(fd, &mut self.answer, MsgFlags::empty())?;
         parse_answer(self.answer.get(..n).unwrap_or_default())
     }
@@ -92,7 +98,12 @@ fn mapped(ip: IpAddr) -> [u8; 16] {
 }
 
 fn parse_answer(bytes: &[u8]) -> io::Result<Option<TcpInfo>> {
-    let garbled = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's inet_diag answer is too short");
+    let garbled = || {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the kernel's inet_diag answer is too short",
+        )
+    };
     let kind = u16_at(bytes, 4).ok_or_else(garbled)?;
     if kind == NLMSG_ERROR {
         let errno = u32_at(bytes, NETLINK_HEADER)
@@ -192,7 +203,10 @@ mod tests {
 
         let (local, peer) = (a.local_addr().unwrap(), a.peer_addr().unwrap());
         let mut diag = Diag::open().unwrap();
-        let info = diag.query(local, peer).unwrap().expect("the connection is open");
+        let info = diag
+            .query(local, peer)
+            .unwrap()
+            .expect("the connection is open");
         assert!(info.cwnd >= 2, "{info:?}");
         assert!(info.mss > 500 && info.mss < 65_536, "{info:?}");
         assert!(

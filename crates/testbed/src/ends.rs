@@ -66,7 +66,8 @@ pub fn open(
     flows: usize,
     buffer: usize,
 ) -> Result<(Vec<TcpStream>, Vec<TcpStream>, Diag), Error> {
-    let inside = |error| -> Error { BackendError::Emulator(ccplane_emu::Error::Host(error)).into() };
+    let inside =
+        |error| -> Error { BackendError::Emulator(ccplane_emu::Error::Host(error)).into() };
     let ecn = wants.contains(Capabilities::ECN);
     let address = ends.address;
     let listener = ends

@@ -51,7 +51,9 @@ pub enum BackendError {
     #[error("time stamps on kernel TCP: {0}")]
     Sockets(ccplane_linux::select::SelectError),
     /// The algorithm's thread ended without an error, which is a bug in ccplane.
-    #[error("the algorithm's thread ended early; please report this with the command that led to it")]
+    #[error(
+        "the algorithm's thread ended early; please report this with the command that led to it"
+    )]
     AgentEnded,
 }
 

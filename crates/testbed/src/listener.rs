@@ -17,7 +17,11 @@ pub(crate) struct Listener<'a> {
 
 impl<'a> Listener<'a> {
     /// Counts every report into `count` and keeps the first `room`.
-    pub(crate) fn new<'h>(hosted: impl Iterator<Item = &'h Hosted>, count: &'a AtomicU64, room: usize) -> Listener<'a> {
+    pub(crate) fn new<'h>(
+        hosted: impl Iterator<Item = &'h Hosted>,
+        count: &'a AtomicU64,
+        room: usize,
+    ) -> Listener<'a> {
         Listener {
             count,
             room,
@@ -83,7 +87,10 @@ mod tests {
             local,
             ..FlowInfo::default()
         };
-        listener.event(Time::from_nanos(1_000), &Event::FlowOpened { flow: 5, info });
+        listener.event(
+            Time::from_nanos(1_000),
+            &Event::FlowOpened { flow: 5, info },
+        );
         for n in 0..3 {
             let event = Event::Report {
                 flow: 5,
@@ -94,7 +101,10 @@ mod tests {
             listener.event(Time::from_nanos(2_000_000 + n), &event);
         }
         let heard = listener.into_heard().in_order_of(&[local]);
-        assert_eq!((count.into_inner(), heard.reports.len(), heard.not_kept), (3, 2, 1));
+        assert_eq!(
+            (count.into_inner(), heard.reports.len(), heard.not_kept),
+            (3, 2, 1)
+        );
         let mut csv = String::new();
         heard.csv("reno", 1_000_000, &mut csv);
         assert_eq!(

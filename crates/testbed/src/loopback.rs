@@ -121,17 +121,32 @@ fn buffer_each(flows: usize, limits: &str) -> usize {
 const LONGEST_STALL: u64 = 50;
 
 /// One run: everybody sends as fast as may be.
-pub fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Registry) -> Result<Run, Error> {
+pub fn one(
+    ends: &Ends,
+    contender: &Contender,
+    load: Load,
+    registry: &Registry,
+) -> Result<Run, Error> {
     let steered = match contender {
         Contender::Ccplane { name, parameters } => {
             let parameters = parameters
                 .iter()
-                .fold(Parameters::new(), |all, (name, value)| all.with(name, value));
-            Some(Steered::start_at(registry, name, &parameters, 0, load.behind)?)
+                .fold(Parameters::new(), |all, (name, value)| {
+                    all.with(name, value)
+                });
+            Some(Steered::start_at(
+                registry,
+                name,
+                &parameters,
+                0,
+                load.behind,
+            )?)
         }
         Contender::Native { .. } => None,
     };
-    let congestion = steered.as_ref().map_or(contender.algorithm(), Steered::kernel_name);
+    let congestion = steered
+        .as_ref()
+        .map_or(contender.algorithm(), Steered::kernel_name);
     let buffer = buffer(load.flows);
     let listener = ends
         .receiver
@@ -149,7 +164,8 @@ pub fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Registry) 
         })
         .map_err(|error| BackendError::from_host(error, true))?
         .map_err(Error::traffic("open connections", ""))?;
-    let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic("accept the connections", ""))?;
+    let receivers = traffic::accept(&listener, &senders)
+        .map_err(Error::traffic("accept the connections", ""))?;
 
     for receiver in &receivers {
         ccplane_linux::wake_reader_at(receiver, WAKE_AT.min(buffer / 4) as i32)
@@ -164,19 +180,27 @@ pub fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Registry) 
         duration: load.length,
         sample_every: load.look_every,
     };
-    let transfer = traffic::transfer(senders, receivers, diag, &plan, |_, _| true).map_err(Error::traffic(
-        "observe the connections",
-        "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
-    ))?;
+    let transfer =
+        traffic::transfer(senders, receivers, diag, &plan, |_, _| true).map_err(Error::traffic(
+            "observe the connections",
+            "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
+        ))?;
     let (after, machine) = (Reading::now(thread), watch.finish());
     drop(burner);
     let reports = reports() - reports_before;
-    let counters = steered.map(Steered::finish).transpose()?.unwrap_or_default().counters;
+    let counters = steered
+        .map(Steered::finish)
+        .transpose()?
+        .unwrap_or_default()
+        .counters;
 
     let looks = transfer.flows.iter().map(Vec::len).min().unwrap_or(0);
     let received: Vec<(u64, u64)> = (0..looks)
         .map(|look| {
-            let samples = transfer.flows.iter().filter_map(|samples| samples.get(look));
+            let samples = transfer
+                .flows
+                .iter()
+                .filter_map(|samples| samples.get(look));
             samples.fold((0, 0), |(at, sum), s| (at.max(s.at_ns), sum + s.received))
         })
         .collect();
@@ -188,7 +212,9 @@ pub fn one(ends: &Ends, contender: &Contender, load: Load, registry: &Registry) 
         goodputs_gbit: received
             .windows(2)
             .filter_map(|w| match w {
-                [(from, before), (to, after)] => Some(metrics::mbits(after - before, to - from) / 1e3),
+                [(from, before), (to, after)] => {
+                    Some(metrics::mbits(after - before, to - from) / 1e3)
+                }
                 _ => None,
             })
             .collect(),

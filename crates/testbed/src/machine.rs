@@ -40,10 +40,16 @@ pub struct Machine {
 impl Machine {
     /// What disturbed a run that can bear stalls up to this long, a sentence each.
     pub fn disturbed(&self, longest_stall: Duration) -> Vec<String> {
-        let stall = self.stall_ms.filter(|ms| *ms > longest_stall.as_secs_f64() * 1e3);
+        let stall = self
+            .stall_ms
+            .filter(|ms| *ms > longest_stall.as_secs_f64() * 1e3);
         let stall = stall.map(|ms| format!("the machine once stood still for {ms:.1} ms"));
-        let stolen = (self.stolen_percent > MOST_STOLEN)
-            .then(|| format!("the hypervisor gave {:.0} % of a CPU to others", self.stolen_percent));
+        let stolen = (self.stolen_percent > MOST_STOLEN).then(|| {
+            format!(
+                "the hypervisor gave {:.0} % of a CPU to others",
+                self.stolen_percent
+            )
+        });
         let others = (self.others_percent > MOST_OTHERS)
             .then(|| format!("other processes used {:.0} % of a CPU", self.others_percent));
         [stall, stolen, others].into_iter().flatten().collect()
@@ -81,7 +87,10 @@ impl Watch {
     pub fn finish(mut self) -> Machine {
         let after = Reading::now(None);
         self.stop.store(true, Ordering::Relaxed);
-        let stalls = self.threads.drain(..).filter_map(|thread| thread.join().ok().flatten());
+        let stalls = self
+            .threads
+            .drain(..)
+            .filter_map(|thread| thread.join().ok().flatten());
         Machine {
             stall_ms: stalls.max().map(|ns| ns as f64 / 1e6),
             stolen_percent: after.stolen_percent_since(&self.before),
@@ -137,8 +146,14 @@ mod tests {
                 "other processes used 150 % of a CPU"
             ]
         );
-        let unseen = Machine { stall_ms: None, ..calm };
-        assert!(unseen.disturbed(Duration::ZERO).is_empty(), "not permitted to look");
+        let unseen = Machine {
+            stall_ms: None,
+            ..calm
+        };
+        assert!(
+            unseen.disturbed(Duration::ZERO).is_empty(),
+            "not permitted to look"
+        );
     }
 
     #[test]

@@ -71,7 +71,11 @@ impl Packets {
 }
 
 impl Place for Packets {
-    fn prepare<'s>(&'s self, scenario: &'s Scenario, registry: &'s Registry) -> Result<Box<dyn Prepared + 's>, Error> {
+    fn prepare<'s>(
+        &'s self,
+        scenario: &'s Scenario,
+        registry: &'s Registry,
+    ) -> Result<Box<dyn Prepared + 's>, Error> {
         Ok(Box::new(Path::of(scenario, registry, self)?))
     }
 
@@ -91,7 +95,9 @@ impl Place for Packets {
 
     fn keeps_up(&self, scenario: &Scenario) -> bool {
         let rate = layout(scenario, self.over).map(|layout| layout.forward().line.mean_rate());
-        rate.is_ok_and(|rate| rate.is_some_and(|rate| rate.bytes_per_sec() <= FASTEST.bytes_per_sec()))
+        rate.is_ok_and(|rate| {
+            rate.is_some_and(|rate| rate.bytes_per_sec() <= FASTEST.bytes_per_sec())
+        })
     }
 }
 
@@ -109,18 +115,34 @@ struct Path<'s> {
 
 impl<'s> Path<'s> {
     /// Everything that can be wrong is found here, before anything is made.
-    fn of(scenario: &'s Scenario, registry: &'s Registry, packets: &'s Packets) -> Result<Path<'s>, Error> {
+    fn of(
+        scenario: &'s Scenario,
+        registry: &'s Registry,
+        packets: &'s Packets,
+    ) -> Result<Path<'s>, Error> {
         let (over, agent) = (packets.over, packets.agent.as_ref());
         let own = scenario
             .workloads
             .iter()
             .filter_map(|workload| workload.algorithm.as_ref());
-        let boxes = scenario.bundles.iter().filter_map(|bundle| bundle.algorithm.as_ref());
+        let boxes = scenario
+            .bundles
+            .iter()
+            .filter_map(|bundle| bundle.algorithm.as_ref());
         let hosts = scenario.hosts_of_bundles();
-        for contender in scenario.contenders.iter().chain(own.clone()).chain(boxes).chain(hosts) {
+        for contender in scenario
+            .contenders
+            .iter()
+            .chain(own.clone())
+            .chain(boxes)
+            .chain(hosts)
+        {
             known(contender, over, registry, agent)?;
         }
-        if let Topology::Dumbbell { bottleneck, back, .. } = &scenario.topology {
+        if let Topology::Dumbbell {
+            bottleneck, back, ..
+        } = &scenario.topology
+        {
             check(scenario, bottleneck, bottleneck.delay + *back)?;
         }
         if let Over::Quic(stack) = over {
@@ -133,7 +155,10 @@ impl<'s> Path<'s> {
         let mut parts = apart(scenario, &layout, &network);
         if !scenario.bundles.is_empty() {
             if agent.is_some() {
-                parts.push("[[bundle]] with an agent in another process: a site's gateway has its own".to_owned());
+                parts.push(
+                    "[[bundle]] with an agent in another process: a site's gateway has its own"
+                        .to_owned(),
+                );
             }
             for contender in own.chain(hosts) {
                 if ccplane_lab::wants(contender, registry)?.contains(Capabilities::ONE_WAY_DELAY) {
@@ -147,7 +172,9 @@ impl<'s> Path<'s> {
             return Err(refused(scenario, parts));
         }
         let datapath = match over {
-            Over::Udp if scenario.transport.rc3.is_some() => "ccplane's transport over UDP, with RC3's second loop",
+            Over::Udp if scenario.transport.rc3.is_some() => {
+                "ccplane's transport over UDP, with RC3's second loop"
+            }
             _ => packets.name(),
         };
         let mut setup = sim::setup(scenario, &network, datapath, rtt.max(NARROWEST_BIN));
@@ -193,8 +220,16 @@ impl<'s> Path<'s> {
     }
 
     /// What a run with this seed does.
-    fn plan(&self, contender: Option<&Contender>, seed: u64, controls: &Controls) -> Result<RealPlan, Error> {
-        let wants = |contender: &Contender| match (&self.packets.agent, controls.wants(contender, self.registry)) {
+    fn plan(
+        &self,
+        contender: Option<&Contender>,
+        seed: u64,
+        controls: &Controls,
+    ) -> Result<RealPlan, Error> {
+        let wants = |contender: &Contender| match (
+            &self.packets.agent,
+            controls.wants(contender, self.registry),
+        ) {
             // An agent in another process may have what is not known here.
             (Some(_), wants) => Ok(wants.unwrap_or_default()),
             (None, wants) => wants,
@@ -220,7 +255,13 @@ impl<'s> Path<'s> {
     /// What the drawn link did.
     fn link(&self, plan: &RealPlan, recorded: &Recorded, report: &EmuReport) -> LinkRecord {
         let span = Duration::from_nanos(recorded.elapsed_ns);
-        let capacity = could_carry(&self.layout.forward().line, Way::Forward, &plan.events, plan.warm, span);
+        let capacity = could_carry(
+            &self.layout.forward().line,
+            Way::Forward,
+            &plan.events,
+            plan.warm,
+            span,
+        );
         link(report, recorded.started_ns, recorded.elapsed_ns, capacity)
     }
 
@@ -238,32 +279,49 @@ impl<'s> Path<'s> {
             .filter_map(|workload| workload.algorithm.as_ref());
         // Who steers bundles is no congestion control of the kernel's.
         let hosts = self.scenario.hosts_of_bundles().or(contender);
-        let mut controls = Controls::start(hosts.into_iter().chain(own), self.registry, self.packets.agent.as_ref())?;
+        let mut controls = Controls::start(
+            hosts.into_iter().chain(own),
+            self.registry,
+            self.packets.agent.as_ref(),
+        )?;
         let bpf = controls.all().next().is_some();
         let plan = self.plan(contender, seed, &controls)?;
-        let emulator = Emulator::start(self.config(seed)).map_err(|error| BackendError::from_emulator(error, bpf))?;
-        let mut sites = Sites::start(&emulator, &self.layout, self.scenario, contender, self.registry, seed)?;
+        let emulator = Emulator::start(self.config(seed))
+            .map_err(|error| BackendError::from_emulator(error, bpf))?;
+        let mut sites = Sites::start(
+            &emulator,
+            &self.layout,
+            self.scenario,
+            contender,
+            self.registry,
+            seed,
+        )?;
         let ends = Ends::of(&emulator);
         // One set of stamps: those of the contender, or of the first that wants any.
         let mut steered: Vec<_> = controls.all().collect();
         steered.sort_by_key(|(known, _)| Some(*known) != contender);
-        let stamps = steered.into_iter().find_map(|(_, steered)| steered.take_stamps());
+        let stamps = steered
+            .into_iter()
+            .find_map(|(_, steered)| steered.take_stamps());
         let mut stamping = stamps
             .map(|stamps| Stamping::start(stamps, &ends, [DEVICE; 2]))
             .transpose()?;
 
         let mine = contender.and_then(|contender| controls.steered(contender));
-        let (thread, reports) = (mine.map(Steered::thread), || mine.map_or(0, Steered::reports));
+        let (thread, reports) = (mine.map(Steered::thread), || {
+            mine.map_or(0, Steered::reports)
+        });
         let (before, reports_before, watch) = (Reading::now(thread), reports(), Watch::start());
         let mut shown = Shown::new(self.scenario.duration, progress);
         let namespaces = sites.namespaces();
-        let recorded = real::tcp::run(&emulator, namespaces, &plan, &controls, |gone, received| {
-            if let Some(stamping) = &mut stamping {
-                stamping.collect();
-            }
-            sites.look();
-            shown.look(gone, received)
-        })?;
+        let recorded =
+            real::tcp::run(&emulator, namespaces, &plan, &controls, |gone, received| {
+                if let Some(stamping) = &mut stamping {
+                    stamping.collect();
+                }
+                sites.look();
+                shown.look(gone, received)
+            })?;
         let (after, reports) = (Reading::now(thread), reports() - reports_before);
         let machine = watch.finish();
         let boxes = sites.finish(self.scenario, recorded.started_ns)?;
@@ -274,16 +332,24 @@ impl<'s> Path<'s> {
             return Err(Error::Interrupted);
         }
         let kernel_name = hosts.filter(|hosts| Some(*hosts) == contender);
-        let kernel_name = kernel_name.map_or(String::new(), |contender| controls.kernel_name(contender).to_owned());
+        let kernel_name = kernel_name.map_or(String::new(), |contender| {
+            controls.kernel_name(contender).to_owned()
+        });
         let told = controls.finish()?;
         // Short flows may all have ended before the end.
-        let abandoned = |finished: &Finished| finished.agent_gone && finished.counters.fallbacks > 0;
+        let abandoned =
+            |finished: &Finished| finished.agent_gone && finished.counters.fallbacks > 0;
         let abandoned = told.iter().filter(|(_, finished)| abandoned(finished));
         let abandoned: Vec<Contender> = abandoned.map(|(contender, _)| contender.clone()).collect();
-        let (mine, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(known, _)| Some(known) == contender);
+        let (mine, others): (Vec<_>, Vec<_>) = told
+            .into_iter()
+            .partition(|(known, _)| Some(known) == contender);
         let mine = mine.into_iter().next().map(|(_, finished)| finished);
-        let (counters, heard) = mine.map(|finished| (finished.counters, finished.heard)).unzip();
-        let measured = stamping.map(|stamping| stamping.finish(&report, recorded.started_ns, recorded.elapsed_ns));
+        let (counters, heard) = mine
+            .map(|finished| (finished.counters, finished.heard))
+            .unzip();
+        let measured = stamping
+            .map(|stamping| stamping.finish(&report, recorded.started_ns, recorded.elapsed_ns));
         let (elapsed_ns, received) = (recorded.elapsed_ns, received(&recorded));
         let mut result = self.result(
             contender, &plan, recorded, &report, &machine, counters, heard, &abandoned,
@@ -322,7 +388,8 @@ impl<'s> Path<'s> {
         progress: &dyn Progress,
     ) -> Result<ContenderResult, Error> {
         let plan = self.plan(contender, seed, &Controls::none())?;
-        let emulator = Emulator::start(self.config(seed)).map_err(|error| BackendError::from_emulator(error, false))?;
+        let emulator = Emulator::start(self.config(seed))
+            .map_err(|error| BackendError::from_emulator(error, false))?;
         let (before, watch) = (Reading::now(None), Watch::start());
         let mut shown = Shown::new(self.scenario.duration, progress);
         let rc3 = self.scenario.transport.rc3.map(second_loop);
@@ -343,7 +410,16 @@ impl<'s> Path<'s> {
             return Err(Error::Interrupted);
         }
         let received = received(&recorded);
-        let mut result = self.result(contender, &plan, recorded, &report, &machine, None, None, &[]);
+        let mut result = self.result(
+            contender,
+            &plan,
+            recorded,
+            &report,
+            &machine,
+            None,
+            None,
+            &[],
+        );
         result.figures.second_loop = second_loop;
         let (process, machine_cpu, _) = after.percent_since(&before);
         result.host = HostFigures {
@@ -369,7 +445,10 @@ impl<'s> Path<'s> {
     ) -> ContenderResult {
         let abandoned = self.abandoned(&recorded, abandoned);
         let link = self.link(plan, &recorded, report);
-        let (bin, span) = (self.rtt.max(NARROWEST_BIN), Duration::from_nanos(recorded.elapsed_ns));
+        let (bin, span) = (
+            self.rtt.max(NARROWEST_BIN),
+            Duration::from_nanos(recorded.elapsed_ns),
+        );
         let record = Record {
             span,
             warm: plan.warm,
@@ -417,7 +496,10 @@ impl<'s> Path<'s> {
     fn abandoned(&self, recorded: &Recorded, known: &[Contender]) -> Vec<Contender> {
         let mut abandoned = known.to_vec();
         if self.packets.agent.is_some() {
-            let fallen = recorded.workloads.iter().filter(|workload| workload.fell_back > 0);
+            let fallen = recorded
+                .workloads
+                .iter()
+                .filter(|workload| workload.fell_back > 0);
             for contender in fallen.filter_map(|workload| workload.contender.as_ref()) {
                 if !abandoned.contains(contender) {
                     abandoned.push(contender.clone());
@@ -433,7 +515,12 @@ impl Prepared for Path<'_> {
         self.setup.clone()
     }
 
-    fn run(&self, contender: Option<&Contender>, seed: u64, progress: &dyn Progress) -> Result<ContenderResult, Error> {
+    fn run(
+        &self,
+        contender: Option<&Contender>,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<ContenderResult, Error> {
         match self.packets.over {
             Over::Tcp => self.over_tcp(contender, seed, progress),
             Over::Udp | Over::Quic(_) => self.in_user_space(contender, seed, progress),
@@ -446,13 +533,19 @@ const STARTS: u128 = 0x73_7461_7274 << 32;
 
 /// Socket buffers for a path and its queue; one without a limit is taken to hold up to a second.
 fn buffer(setup: &Setup) -> usize {
-    let queue = setup.queue_bytes.unwrap_or((setup.rate_mbit * 125e3) as u64);
+    let queue = setup
+        .queue_bytes
+        .unwrap_or((setup.rate_mbit * 125e3) as u64);
     traffic::buffer_for(Bytes::new(setup.bdp_bytes.saturating_add(queue)))
 }
 
 /// Bytes of all workloads together.
 fn received(recorded: &Recorded) -> u64 {
-    recorded.workloads.iter().map(|workload| workload.received).sum()
+    recorded
+        .workloads
+        .iter()
+        .map(|workload| workload.received)
+        .sum()
 }
 
 /// What a caller sees of a run.
@@ -465,12 +558,19 @@ struct Shown<'p> {
 impl<'p> Shown<'p> {
     fn new(length: Duration, progress: &'p dyn Progress) -> Shown<'p> {
         let seen = (Duration::ZERO, 0);
-        Shown { length, progress, seen }
+        Shown {
+            length,
+            progress,
+            seen,
+        }
     }
 
     /// Whether to go on.
     fn look(&mut self, gone: Duration, received: u64) -> bool {
-        let (span, bytes) = (gone.saturating_sub(self.seen.0), received.saturating_sub(self.seen.1));
+        let (span, bytes) = (
+            gone.saturating_sub(self.seen.0),
+            received.saturating_sub(self.seen.1),
+        );
         let goodput = format!("{:7.1} Mbit/s", metrics::mbits(bytes, span.as_nanos()));
         self.progress
             .advanced(gone.as_secs_f64() / self.length.as_secs_f64(), &goodput);
@@ -530,9 +630,16 @@ fn check(scenario: &Scenario, link: &Link, rtt: Duration) -> Result<(), Error> {
 }
 
 /// Whether there is such an algorithm.
-fn known(contender: &Contender, over: Over, registry: &Registry, agent: Option<&RemoteAgent>) -> Result<(), Error> {
+fn known(
+    contender: &Contender,
+    over: Over,
+    registry: &Registry,
+    agent: Option<&RemoteAgent>,
+) -> Result<(), Error> {
     if let (Contender::Native { name }, Over::Quic(stack)) = (contender, over) {
-        return Ok(Native::of(stack, name).map(drop).map_err(BackendError::from)?);
+        return Ok(Native::of(stack, name)
+            .map(drop)
+            .map_err(BackendError::from)?);
     }
     match contender {
         // An agent in another process knows what it has.

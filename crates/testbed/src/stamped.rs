@@ -57,7 +57,10 @@ impl Stamping {
     pub fn waited(&mut self, transfer: &Transfer) -> Vec<u64> {
         self.collect();
         let full = full(&self.arrivals);
-        let (begin, end) = (transfer.started_ns, transfer.started_ns + transfer.elapsed_ns);
+        let (begin, end) = (
+            transfer.started_ns,
+            transfer.started_ns + transfer.elapsed_ns,
+        );
         let ports: Vec<u16> = transfer.senders.iter().map(SocketAddr::port).collect();
         let theirs = self.arrivals.iter();
         let theirs = theirs.filter(|a| a.bytes >= full && ports.contains(&a.remote_port));
@@ -70,7 +73,12 @@ impl Stamping {
     }
 
     /// What happened to the stamps, and what they say of the packets that left the link while bytes were counted.
-    pub(crate) fn finish(mut self, report: &EmuReport, started_ns: u64, elapsed_ns: u64) -> Measured {
+    pub(crate) fn finish(
+        mut self,
+        report: &EmuReport,
+        started_ns: u64,
+        elapsed_ns: u64,
+    ) -> Measured {
         self.collect();
         Measured {
             packets: compare(
@@ -93,7 +101,9 @@ pub(crate) struct Measured {
 impl Measured {
     /// `None` where no packet was stamped.
     pub(crate) fn figures(&self) -> Option<OneWayFigures> {
-        let of = |what: fn(&StampedPacket) -> u64| Distribution::new(self.packets.iter().map(|p| what(p) as f64 / 1e3));
+        let of = |what: fn(&StampedPacket) -> u64| {
+            Distribution::new(self.packets.iter().map(|p| what(p) as f64 / 1e3))
+        };
         let (measured, truth) = (of(|p| p.measured_ns), of(|p| p.link_ns));
         let error = of(|p| p.measured_ns.abs_diff(p.link_ns));
         Some(OneWayFigures {
@@ -125,7 +135,12 @@ fn took(arrival: &Arrival) -> u64 {
 /// Full packets in both records. Both clocks are this host's, so a packet is found by its time of departure: packets of a flow do
 /// not overtake each other, and it is the first one that reached the link afterwards. Queueing delay is the excess over the
 /// shortest of each record.
-fn compare(arrivals: &[Arrival], log: &LinkLog, epoch: Duration, (begin, end): (u64, u64)) -> Vec<StampedPacket> {
+fn compare(
+    arrivals: &[Arrival],
+    log: &LinkLog,
+    epoch: Duration,
+    (begin, end): (u64, u64),
+) -> Vec<StampedPacket> {
     let largest = log.records().map(|r| r.bytes).max().unwrap_or(0);
     let full_ip = (f64::from(largest) * FULL) as u16;
     let full_tcp = full(arrivals);
@@ -143,7 +158,9 @@ fn compare(arrivals: &[Arrival], log: &LinkLog, epoch: Duration, (begin, end): (
     }
     let mut next: HashMap<u16, usize> = HashMap::new();
     let mut found = Vec::new();
-    let to_this_end = arrivals.iter().filter(|a| flows.contains_key(&a.remote_port));
+    let to_this_end = arrivals
+        .iter()
+        .filter(|a| flows.contains_key(&a.remote_port));
     for arrival in to_this_end.filter(|a| a.bytes >= full_tcp) {
         let took = took(arrival);
         let left = arrival.at_ns.saturating_sub(took);
@@ -152,7 +169,9 @@ fn compare(arrivals: &[Arrival], log: &LinkLog, epoch: Duration, (begin, end): (
         while records.get(*at).is_some_and(|(came, _)| *came < left) {
             *at += 1;
         }
-        let Some((_, sojourn)) = records.get(*at) else { continue };
+        let Some((_, sojourn)) = records.get(*at) else {
+            continue;
+        };
         *at += 1;
         if (begin..end).contains(&left) {
             found.push(StampedPacket {

@@ -15,7 +15,8 @@ use ccplane_lab::heard::Heard;
 use ccplane_link::{Remote, far_silence};
 use ccplane_linux::stamp::Stamps;
 use ccplane_linux::{
-    AlgorithmSpec, Counters, Flows, Kernel, LoadError, Options, remote_algorithms, run_agent, run_reader, run_relay,
+    AlgorithmSpec, Counters, Flows, Kernel, LoadError, Options, remote_algorithms, run_agent,
+    run_reader, run_relay,
 };
 use nix::unistd::{Pid, gettid};
 
@@ -63,7 +64,12 @@ enum By {
 
 impl Steered {
     /// Registers the algorithm with the kernel and starts its thread, which keeps the first `keep` reports.
-    pub fn start(registry: &Registry, name: &str, parameters: &Parameters, keep: usize) -> Result<Steered, Error> {
+    pub fn start(
+        registry: &Registry,
+        name: &str,
+        parameters: &Parameters,
+        keep: usize,
+    ) -> Result<Steered, Error> {
         Steered::start_at(registry, name, parameters, keep, false)
     }
 
@@ -79,8 +85,14 @@ impl Steered {
         let algorithm = registry.by_name(name, parameters)?;
         let wants = algorithm.wants();
         agent.add_boxed(algorithm)?;
-        let specs = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
-        let alone = agent.hosted().find(|hosted| hosted.alone.is_some()).cloned();
+        let specs = agent
+            .hosted()
+            .map(|hosted| AlgorithmSpec::from(&**hosted))
+            .collect();
+        let alone = agent
+            .hosted()
+            .find(|hosted| hosted.alone.is_some())
+            .cloned();
         let by = alone.map_or_else(|| By::Agent(Box::new(agent)), By::Nobody);
         Steered::launch(specs, wants, by, Options::default(), keep, behind)
     }
@@ -94,8 +106,8 @@ impl Steered {
         keep: usize,
     ) -> Result<Steered, Error> {
         let mut options = Options::default();
-        let asked =
-            remote_algorithms(&agent.address, &[name], options.limits.fallback_after).map_err(BackendError::from)?;
+        let asked = remote_algorithms(&agent.address, &[name], options.limits.fallback_after)
+            .map_err(BackendError::from)?;
         if let Some(round_trip) = asked.round_trip {
             options.limits.fallback_after = far_silence(round_trip);
         }
@@ -121,7 +133,10 @@ impl Steered {
         behind: bool,
     ) -> Result<Steered, Error> {
         let stamped = wants.contains(Capabilities::ONE_WAY_DELAY);
-        let kernel_name = specs.first().map(|spec| spec.kernel_name.clone()).unwrap_or_default();
+        let kernel_name = specs
+            .first()
+            .map(|spec| spec.kernel_name.clone())
+            .unwrap_or_default();
         let stamps = stamped
             .then(|| Stamps::load(&[&kernel_name], true))
             .transpose()
@@ -158,7 +173,8 @@ impl Steered {
                 let heard = match by {
                     By::Agent(mut agent) => {
                         let hosted: Vec<_> = agent.hosted().cloned().collect();
-                        let mut listener = Listener::new(hosted.iter().map(|hosted| &**hosted), &reports, keep);
+                        let mut listener =
+                            Listener::new(hosted.iter().map(|hosted| &**hosted), &reports, keep);
                         run_agent(&mut kernel, &mut agent, &stop, &mut listener);
                         listener.into_heard()
                     }

@@ -15,8 +15,8 @@ use std::thread;
 use ccplane_lab::result::Sample;
 use ccplane_units::{Bytes, Duration};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, getsockopt, listen as nix_listen,
-    setsockopt, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, getsockopt,
+    listen as nix_listen, setsockopt, socket, sockopt,
 };
 use nix::time::{ClockId, clock_gettime};
 
@@ -90,7 +90,10 @@ pub fn connect(to: SocketAddr, congestion: &str, buffer: usize) -> io::Result<Tc
     let stream = TcpStream::from(fd);
     // The send timeout bounds `connect` too.
     stream.set_write_timeout(Some(CONNECT_PATIENCE))?;
-    nix::sys::socket::connect(std::os::fd::AsRawFd::as_raw_fd(&stream), &SockaddrStorage::from(to))?;
+    nix::sys::socket::connect(
+        std::os::fd::AsRawFd::as_raw_fd(&stream),
+        &SockaddrStorage::from(to),
+    )?;
     let in_force = getsockopt(&stream, sockopt::TcpCongestion)?;
     let in_force = in_force.to_string_lossy();
     if in_force.trim_end_matches('\0') != congestion {
@@ -111,7 +114,13 @@ pub fn available() -> Vec<String> {
 /// Whether the kernel has, or can load, a congestion control of that name.
 pub fn exists(congestion: &str) -> bool {
     tcp_socket(IpAddr::from([127, 0, 0, 1]))
-        .and_then(|fd| Ok(setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion))?))
+        .and_then(|fd| {
+            Ok(setsockopt(
+                &fd,
+                sockopt::TcpCongestion,
+                &OsString::from(congestion),
+            )?)
+        })
         .is_ok()
 }
 
@@ -132,7 +141,11 @@ fn tcp_socket(ip: IpAddr) -> io::Result<OwnedFd> {
 /// Accepts the other ends of `senders`, in their order.
 pub fn accept(listener: &TcpListener, senders: &[TcpStream]) -> io::Result<Vec<TcpStream>> {
     // They are in the accept queue already, or their connection failed: nothing here waits for long.
-    setsockopt(listener, sockopt::ReceiveTimeout, &nix::sys::time::TimeVal::new(5, 0))?;
+    setsockopt(
+        listener,
+        sockopt::ReceiveTimeout,
+        &nix::sys::time::TimeVal::new(5, 0),
+    )?;
     let mut accepted: Vec<(SocketAddr, TcpStream)> = Vec::with_capacity(senders.len());
     for _ in senders {
         let (stream, peer) = listener.accept()?;
@@ -143,7 +156,9 @@ pub fn accept(listener: &TcpListener, senders: &[TcpStream]) -> io::Result<Vec<T
         .map(|sender| {
             let local = sender.local_addr()?;
             let found = accepted.iter().position(|(peer, _)| *peer == local);
-            let at = found.ok_or_else(|| io::Error::other(format!("a connection that is not ours, for {local}")))?;
+            let at = found.ok_or_else(|| {
+                io::Error::other(format!("a connection that is not ours, for {local}"))
+            })?;
             Ok(accepted.swap_remove(at).1)
         })
         .collect()
@@ -183,7 +198,11 @@ pub fn transfer(
             // A connection that broke keeps its last state: its goodput then shows what happened.
             let tcp = samples.last().map(|s: &Sample| s.tcp).unwrap_or_default();
             let received = count.load(Ordering::Relaxed);
-            samples.push(Sample { at_ns, received, tcp });
+            samples.push(Sample {
+                at_ns,
+                received,
+                tcp,
+            });
         }
         for (samples, (local, peer)) in flows.iter_mut().zip(&addresses) {
             if let (Some(sample), Some(tcp)) = (samples.last_mut(), diag.query(*local, *peer)?) {
@@ -249,7 +268,11 @@ fn fill(mut stream: TcpStream, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         match stream.write(&block) {
             Ok(_) => {}
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             Err(_) => break, // broken: the flow's samples stand still from here on
         }
     }
@@ -278,7 +301,11 @@ pub fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool) {
             Ok(n) => {
                 count.fetch_add(n as u64, Ordering::Relaxed);
             }
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             Err(_) => break,
         }
     }
@@ -294,9 +321,14 @@ pub fn monotonic_ns() -> u64 {
 }
 
 /// Sleeps until [`monotonic_ns`] shows so much.
-#[expect(clippy::disallowed_methods, reason = "real traffic is timed in real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "real traffic is timed in real time"
+)]
 pub fn wait_until(ns: u64) {
-    thread::sleep(std::time::Duration::from_nanos(ns.saturating_sub(monotonic_ns())));
+    thread::sleep(std::time::Duration::from_nanos(
+        ns.saturating_sub(monotonic_ns()),
+    ));
 }
 
 #[cfg(test)]
@@ -308,7 +340,9 @@ mod tests {
         let here = IpAddr::from([127, 0, 0, 1]);
         let listener = listen(here, 4 << 20).unwrap();
         let to = listener.local_addr().unwrap();
-        let senders: Vec<_> = (0..2).map(|_| connect(to, "reno", 4 << 20).unwrap()).collect();
+        let senders: Vec<_> = (0..2)
+            .map(|_| connect(to, "reno", 4 << 20).unwrap())
+            .collect();
         let receivers = accept(&listener, &senders).unwrap();
         let mut seen = 0;
         let t = transfer(

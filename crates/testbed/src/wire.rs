@@ -30,10 +30,19 @@ pub fn make(rate: Option<Rate>) -> Result<Ends, Error> {
         receiver: namespace("wire-rcv", made)?,
         address: NEAR.into(),
     };
-    pair([&ends.sender, &ends.receiver], ["wire0", "wire1"], [SENDER, NEAR])?;
+    pair(
+        [&ends.sender, &ends.receiver],
+        ["wire0", "wire1"],
+        [SENDER, NEAR],
+    )?;
     if let Some(rate) = rate {
         // A bucket of a millisecond at 10 Gbit/s: smaller and the timer limits the rate, larger and bursts pass the limit.
-        tc(&ends.sender, "wire0", rate, &["burst", "1mb", "latency", "5ms"])?;
+        tc(
+            &ends.sender,
+            "wire0",
+            rate,
+            &["burst", "1mb", "latency", "5ms"],
+        )?;
     }
     Ok(ends)
 }
@@ -70,7 +79,11 @@ pub fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Error> {
     };
     let router = namespace("wire-mid", rate)?;
     pair([&ends.sender, &router], ["wire0", "wire1"], [SENDER, NEAR])?;
-    pair([&router, &ends.receiver], ["wire2", "wire3"], [FAR, RECEIVER])?;
+    pair(
+        [&router, &ends.receiver],
+        ["wire2", "wire3"],
+        [FAR, RECEIVER],
+    )?;
     run(
         &ends.sender,
         "ip",
@@ -86,7 +99,10 @@ pub fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Error> {
             tc(&router, device, rate, &["burst", &burst, "limit", &queue])?;
         }
     }
-    Ok(Routed { ends, _router: router })
+    Ok(Routed {
+        ends,
+        _router: router,
+    })
 }
 
 /// A route on which every packet is acknowledged at once. The datapath asks for that where there are stamps, but of some thousand ACKs
@@ -101,17 +117,28 @@ pub(crate) fn answer_at_once(inside: &Namespace, to: &str, way: &[&str]) -> Resu
 
 fn namespace(end: &str, rate: u64) -> Result<Namespace, Error> {
     let id = std::process::id();
-    Namespace::create(&format!("ccplane-{id}-{end}-{rate}")).map_err(|error| BackendError::from_host(error, true))
+    Namespace::create(&format!("ccplane-{id}-{end}-{rate}"))
+        .map_err(|error| BackendError::from_host(error, true))
 }
 
 /// A pair of devices, one in each, with addresses.
-pub fn pair(inside: [&Namespace; 2], devices: [&str; 2], addresses: [Ipv4Addr; 2]) -> Result<(), Error> {
+pub fn pair(
+    inside: [&Namespace; 2],
+    devices: [&str; 2],
+    addresses: [Ipv4Addr; 2],
+) -> Result<(), Error> {
     let [near, far] = devices;
     let peer = inside[1].name();
-    let make = ["link", "add", near, "type", "veth", "peer", "name", far, "netns", peer];
+    let make = [
+        "link", "add", near, "type", "veth", "peer", "name", far, "netns", peer,
+    ];
     run(inside[0], "ip", &make)?;
     for ((inside, device), address) in inside.into_iter().zip(devices).zip(addresses) {
-        run(inside, "ip", &["addr", "add", &format!("{address}/30"), "dev", device])?;
+        run(
+            inside,
+            "ip",
+            &["addr", "add", &format!("{address}/30"), "dev", device],
+        )?;
         run(inside, "ip", &["link", "set", device, "up"])?;
     }
     Ok(())
@@ -133,13 +160,22 @@ pub fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), 
         .confine(&mut command)
         .map_err(|error| BackendError::from_host(error, true))?;
     let fail = |what: String| {
-        let told = Error::traffic("make a link between namespaces", "it needs `ip` and `tc` (iproute2)");
+        let told = Error::traffic(
+            "make a link between namespaces",
+            "it needs `ip` and `tc` (iproute2)",
+        );
         told(io::Error::other(what))
     };
-    let output = confined.output().map_err(|error| fail(format!("{program}: {error}")))?;
+    let output = confined
+        .output()
+        .map_err(|error| fail(format!("{program}: {error}")))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(fail(format!("`{program} {}`: {}", arguments.join(" "), said.trim())))
+    Err(fail(format!(
+        "`{program} {}`: {}",
+        arguments.join(" "),
+        said.trim()
+    )))
 }

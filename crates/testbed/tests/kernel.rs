@@ -33,7 +33,8 @@ fn on_the_kernel(setting: Setting, contender: &str) -> ContenderResult {
         Duration::from_millis(setting.rtt_ms),
     );
     let length = Duration::from_secs(setting.seconds);
-    let scenario = Scenario::over(contenders, rate, rtt, QueueSpec::ONE_BDP, length).sampled(Duration::from_millis(10));
+    let scenario = Scenario::over(contenders, rate, rtt, QueueSpec::ONE_BDP, length)
+        .sampled(Duration::from_millis(10));
     let place = Packets {
         timing: setting.timing,
         ..Packets::over(Over::Tcp)
@@ -47,7 +48,10 @@ fn on_the_kernel(setting: Setting, contender: &str) -> ContenderResult {
 
 fn in_the_simulator(setting: Setting, contender: &str) -> ContenderResult {
     let Setting {
-        mbit, rtt_ms, seconds, ..
+        mbit,
+        rtt_ms,
+        seconds,
+        ..
     } = setting;
     let text = format!(
         "contenders = [{contender:?}]\nduration = \"{seconds}s\"\n\
@@ -86,11 +90,23 @@ fn compare(setting: Setting, contender: &str, bounds: Bounds) {
         let drops = [simulated.queue_drops as f64, figures.queue_drops as f64];
         let factor = drops[0].max(drops[1]) / drops[0].min(drops[1]).max(1.0);
         let most = bounds.loss_factor;
-        println!("{contender}, drops: simulator, kernel {drops:?}: a factor of {factor:.2}, bound {most}");
+        println!(
+            "{contender}, drops: simulator, kernel {drops:?}: a factor of {factor:.2}, bound {most}"
+        );
         let (goodput, delay) = (bounds.goodput_percent, bounds.delay_percent);
         let agrees = [
-            within("goodput, Mbit/s", simulated.goodput_mbit, figures.goodput_mbit, goodput),
-            within("mean queue, ms", simulated.delay_mean_ms, figures.delay_mean_ms, delay),
+            within(
+                "goodput, Mbit/s",
+                simulated.goodput_mbit,
+                figures.goodput_mbit,
+                goodput,
+            ),
+            within(
+                "mean queue, ms",
+                simulated.delay_mean_ms,
+                figures.delay_mean_ms,
+                delay,
+            ),
             factor <= most,
         ];
         if agrees == [true; 3] {
@@ -102,7 +118,9 @@ fn compare(setting: Setting, contender: &str, bounds: Bounds) {
         );
         println!("not counted: {}", real.audit.complaints.join("; "));
     }
-    panic!("{contender}: the emulator was not precise in any of {RUNS} runs, and none agreed with the simulator");
+    panic!(
+        "{contender}: the emulator was not precise in any of {RUNS} runs, and none agreed with the simulator"
+    );
 }
 
 /// 24 Mbit/s, which any machine emulates while other tests run; too short to count drops.
@@ -156,11 +174,20 @@ fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
         return;
     }
     let _host = registers();
-    let (rate, rtt) = (Rate::from_bits_per_sec(96_000_000), Duration::from_millis(5));
+    let (rate, rtt) = (
+        Rate::from_bits_per_sec(96_000_000),
+        Duration::from_millis(5),
+    );
     let queue = "ecn:20p:200p".parse().unwrap();
-    let scenario = Scenario::over(vec!["dctcp".parse().unwrap()], rate, rtt, queue, Duration::from_secs(4))
-        .with_flows(2)
-        .sampled(Duration::from_millis(10));
+    let scenario = Scenario::over(
+        vec!["dctcp".parse().unwrap()],
+        rate,
+        rtt,
+        queue,
+        Duration::from_secs(4),
+    )
+    .with_flows(2)
+    .sampled(Duration::from_millis(10));
     let options = Options::once(1, "ccplane run");
     let result = run(
         &Packets::over(Over::Tcp),
@@ -186,12 +213,18 @@ fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
         );
         assert!(last.ecn && last.delivered_ce > 10, "{last:?}");
         let share = f64::from(last.delivered_ce) * f64::from(last.mss) / last.bytes_acked as f64;
-        assert!(share < 0.5, "marks are echoed one by one, not until answered: {share}");
+        assert!(
+            share < 0.5,
+            "marks are echoed one by one, not until answered: {share}"
+        );
     }
     assert_eq!(
         f.queue_drops, 0,
         "a queue of 200 packets that marks from 20 on does not fill"
     );
     // A machine that stands still makes bursts of its own.
-    assert!(f.goodput_mbit > 75.0 && (0.8..6.0).contains(&f.delay_mean_ms), "{f:?}");
+    assert!(
+        f.goodput_mbit > 75.0 && (0.8..6.0).contains(&f.delay_mean_ms),
+        "{f:?}"
+    );
 }

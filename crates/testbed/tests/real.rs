@@ -73,7 +73,10 @@ fn a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck() {
             "{line}"
         );
         let figures = &result.contenders[0].figures;
-        assert!(figures.goodput_mbit > 15.0 && figures.delay_p95_ms > 5.0, "{figures:?}");
+        assert!(
+            figures.goodput_mbit > 15.0 && figures.delay_p95_ms > 5.0,
+            "{figures:?}"
+        );
     };
     shown(&Sim::default());
     if steers("a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck") {
@@ -107,7 +110,11 @@ fn scenarios_run_on_kernel_tcp_as_in_the_simulator() {
         (
             "15-outage.toml",
             "native:reno",
-            &[("10s", "3s"), ("\"4s\"", "\"1s\""), ("\"4.5s\"", "\"1.5s\"")],
+            &[
+                ("10s", "3s"),
+                ("\"4s\"", "\"1s\""),
+                ("\"4.5s\"", "\"1.5s\""),
+            ],
         ),
         ("16-cellular.toml", "native:cubic", &[("10s", "3s")]),
         (
@@ -129,13 +136,18 @@ fn scenarios_run_on_kernel_tcp_as_in_the_simulator() {
     ];
     for (file, contender, replace) in scenarios {
         let scenario = shipped(file, contender, replace);
-        let (real, simulated) = (at(&Packets::over(Over::Tcp), &scenario), at(&Sim::default(), &scenario));
+        let (real, simulated) = (
+            at(&Packets::over(Over::Tcp), &scenario),
+            at(&Sim::default(), &scenario),
+        );
         let goodputs = [&real, &simulated].map(|result| result.figures.goodput_mbit);
         let drops = [&real, &simulated].map(|result| result.figures.queue_drops);
         let done = [&real, &simulated].map(|result| {
             let completions = result.figures.completions.as_ref();
             completions.map_or((0, 0.0), |all| {
-                all.classes.last().map_or((0, 0.0), |class| (class.flows, class.p50_ms))
+                all.classes
+                    .last()
+                    .map_or((0, 0.0), |class| (class.flows, class.p50_ms))
             })
         });
         println!(
@@ -143,10 +155,16 @@ fn scenarios_run_on_kernel_tcp_as_in_the_simulator() {
         );
         let ratio = goodputs[0] / goodputs[1];
         let likely = match file {
-            "03-random-loss.toml" | "04-bursts-of-loss.toml" | "21-mixed.toml" => 1.0 / BY_CHANCE..BY_CHANCE,
+            "03-random-loss.toml" | "04-bursts-of-loss.toml" | "21-mixed.toml" => {
+                1.0 / BY_CHANCE..BY_CHANCE
+            }
             _ => 1.0 - GOODPUT..1.0 + GOODPUT,
         };
-        assert!(likely.contains(&ratio), "{file}: {goodputs:?} Mbit/s, {:?}", real.audit);
+        assert!(
+            likely.contains(&ratio),
+            "{file}: {goodputs:?} Mbit/s, {:?}",
+            real.audit
+        );
         assert_eq!(real.workloads.len(), simulated.workloads.len(), "{file}");
         let flows = [&real, &simulated].map(|result| result.figures.flows.len());
         assert_eq!(flows[0], flows[1], "{file}");
@@ -156,7 +174,10 @@ fn scenarios_run_on_kernel_tcp_as_in_the_simulator() {
             "06-fq-codel.toml" | "18-requests.toml" => {
                 let share = done[0].0 as f64 / done[1].0 as f64;
                 assert!((0.8..1.2).contains(&share), "{file}: {done:?}");
-                assert!((done[0].1 / done[1].1 - 1.0).abs() < 0.2, "{file}: {done:?}");
+                assert!(
+                    (done[0].1 / done[1].1 - 1.0).abs() < 0.2,
+                    "{file}: {done:?}"
+                );
             }
             _ => {}
         }
@@ -198,7 +219,10 @@ fn the_other_scenarios_are_refused_with_the_reason() {
         let scenario = shipped(file, contender, &[]);
         match Packets::over(Over::Tcp).prepare(&scenario, &Registry::builtin()) {
             Err(Error::NotOnLinux { parts, .. }) => {
-                assert!(parts.iter().any(|part| part.contains(reason)), "{file}: {parts:?}");
+                assert!(
+                    parts.iter().any(|part| part.contains(reason)),
+                    "{file}: {parts:?}"
+                );
             }
             Err(error) => panic!("{file}: {error}"),
             Ok(_) => panic!("{file} is not refused"),

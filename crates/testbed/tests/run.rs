@@ -21,8 +21,18 @@ use host::{privileged, registers, steers};
 /// 24 Mbit/s, 20 ms, a queue of one BDP, two seconds.
 fn scenario(contenders: &[&str]) -> Scenario {
     let contenders = contenders.iter().map(|c| c.parse().unwrap()).collect();
-    let (rate, rtt) = (Rate::from_bits_per_sec(24_000_000), Duration::from_millis(20));
-    Scenario::over(contenders, rate, rtt, QueueSpec::ONE_BDP, Duration::from_secs(2)).sampled(Duration::from_millis(10))
+    let (rate, rtt) = (
+        Rate::from_bits_per_sec(24_000_000),
+        Duration::from_millis(20),
+    );
+    Scenario::over(
+        contenders,
+        rate,
+        rtt,
+        QueueSpec::ONE_BDP,
+        Duration::from_secs(2),
+    )
+    .sampled(Duration::from_millis(10))
 }
 
 fn run(scenario: &Scenario) -> Result<RunResult, Error> {
@@ -42,7 +52,11 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Names of namespaces that this process made and that are still there.
 fn left_behind() -> Vec<String> {
-    let list = Command::new("ip").args(["netns", "list"]).output().unwrap().stdout;
+    let list = Command::new("ip")
+        .args(["netns", "list"])
+        .output()
+        .unwrap()
+        .stdout;
     let mine = format!("ccplane-{}-", std::process::id());
     String::from_utf8_lossy(&list)
         .lines()
@@ -74,7 +88,11 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
         let result = run_on(&Packets::over(Over::Udp), &scenario).unwrap();
         for c in &result.contenders {
             let f = &c.figures;
-            assert!(f.goodput_mbit > 14.0 && f.goodput_mbit < 24.0, "{}: {f:?}", c.label);
+            assert!(
+                f.goodput_mbit > 14.0 && f.goodput_mbit < 24.0,
+                "{}: {f:?}",
+                c.label
+            );
             assert!(f.goodput_mbit / 24.0 < f.utilisation, "{}: {f:?}", c.label);
             assert!(
                 f.flows.iter().all(|flow| flow.received_bytes > 100_000),
@@ -82,7 +100,13 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
                 c.label
             );
             let samples = &c.series.flows[1];
-            assert!(samples.len() > 50 && samples.iter().skip(5).all(|s| s.tcp.cwnd > 0 && s.tcp.srtt_us > 15_000));
+            assert!(
+                samples.len() > 50
+                    && samples
+                        .iter()
+                        .skip(5)
+                        .all(|s| s.tcp.cwnd > 0 && s.tcp.srtt_us > 15_000)
+            );
             // What the second loop did is told where there is one: the flows have more to send than their windows hold.
             let told = f
                 .second_loop
@@ -94,7 +118,10 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
             assert_eq!(page.contains("<h2>Second loop</h2>"), second_loop);
         }
     }
-    let unknown = run_on(&Packets::over(Over::Udp), &self::scenario(&["native:vegas"]));
+    let unknown = run_on(
+        &Packets::over(Over::Udp),
+        &self::scenario(&["native:vegas"]),
+    );
     assert!(matches!(unknown, Err(Error::UnknownControl { .. })));
     assert_eq!(left_behind(), Vec::<String>::new());
 }
@@ -109,8 +136,16 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
     assert_eq!(result.contenders.len(), 2);
     for c in &result.contenders {
         let f = &c.figures;
-        assert!(f.goodput_mbit > 15.0 && f.goodput_mbit < 24.0, "{}: {f:?}", c.label);
-        assert!(f.utilisation > 0.7 && f.utilisation < 1.02, "{}: {f:?}", c.label);
+        assert!(
+            f.goodput_mbit > 15.0 && f.goodput_mbit < 24.0,
+            "{}: {f:?}",
+            c.label
+        );
+        assert!(
+            f.utilisation > 0.7 && f.utilisation < 1.02,
+            "{}: {f:?}",
+            c.label
+        );
         // Headers are in one and not in the other: 52 of 1500 bytes.
         assert!(f.goodput_mbit / 24.0 < f.utilisation, "{}: {f:?}", c.label);
         // The queue holds one BDP: 20 ms at most, and half a packet's rounding.
@@ -131,9 +166,13 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
                 flow.min_rtt_ms >= 20.0 && flow.srtt_mean_ms >= flow.min_rtt_ms,
                 "{flow:?}"
             );
-            assert!(flow.rwnd_limited < 0.01 && flow.sndbuf_limited < 0.01, "{flow:?}");
+            assert!(
+                flow.rwnd_limited < 0.01 && flow.sndbuf_limited < 0.01,
+                "{flow:?}"
+            );
         }
-        let mean: f64 = c.series.throughput_mbit.iter().sum::<f64>() / c.series.throughput_mbit.len() as f64;
+        let mean: f64 =
+            c.series.throughput_mbit.iter().sum::<f64>() / c.series.throughput_mbit.len() as f64;
         assert!(
             (mean - f.utilisation * 24.0).abs() < 1.0,
             "bins {mean}, utilisation {}",
@@ -144,7 +183,9 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
     }
     assert_eq!(left_behind(), [] as [&str; 0]);
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native");
-    let page = ccplane_lab::files::write(&result, &directory, &ccplane_report::Provenance::default()).unwrap();
+    let page =
+        ccplane_lab::files::write(&result, &directory, &ccplane_report::Provenance::default())
+            .unwrap();
     assert!(page.is_file());
     for (file, rows) in [("series.csv", 300), ("bins.csv", 201), ("flows.csv", 5)] {
         let text = std::fs::read_to_string(directory.join(file)).unwrap();
@@ -160,7 +201,8 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
         );
     }
     let summary: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(directory.join("summary.json")).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(directory.join("summary.json")).unwrap())
+            .unwrap();
     assert!(summary["contenders"][0]["figures"]["goodput_mbit"].is_number());
     assert!(
         summary["contenders"][0]["host"].is_null(),
@@ -172,28 +214,41 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
 fn bad_input_gives_one_clear_message_and_leaves_nothing() {
     let _turn = alone();
     let told = |scenario: Scenario| run(&scenario).unwrap_err().to_string();
-    let line = |line: LineSpec| told(scenario(&["native:reno"]).with_bottleneck(|link| link.line = line));
+    let line =
+        |line: LineSpec| told(scenario(&["native:reno"]).with_bottleneck(|link| link.line = line));
     let who = |contenders: &[&str]| told(scenario(contenders));
     let short = Scenario {
         duration: Duration::from_millis(1),
         ..scenario(&["native:reno"])
     };
     let cases: [(&str, String); 9] = [
-        ("--rate 96mbit", line(LineSpec::Constant(Rate::from_bytes_per_sec(0)))),
+        (
+            "--rate 96mbit",
+            line(LineSpec::Constant(Rate::from_bytes_per_sec(0))),
+        ),
         ("needs a bottleneck", line(LineSpec::Unlimited)),
         ("did you mean `cubic`", who(&["native:cubik"])),
         ("nothing to run", who(&[])),
         ("at least 100 ms", told(short)),
-        ("1000 are the most", told(scenario(&["native:reno"]).with_flows(1_001))),
+        (
+            "1000 are the most",
+            told(scenario(&["native:reno"]).with_flows(1_001)),
+        ),
         ("did you mean `cubic`", who(&["cubix"])),
         ("no parameter `colour`", who(&["reno:colour=red"])),
         (
             "less than one packet",
-            told(scenario(&["native:reno"]).with_bottleneck(|link| link.queue = QueueSpec::DropTail(Size::Bytes(10)))),
+            told(
+                scenario(&["native:reno"])
+                    .with_bottleneck(|link| link.queue = QueueSpec::DropTail(Size::Bytes(10))),
+            ),
         ),
     ];
     for (part, text) in cases {
-        assert!(text.contains(part) && !text.contains('\n'), "{text:?} lacks {part:?}");
+        assert!(
+            text.contains(part) && !text.contains('\n'),
+            "{text:?} lacks {part:?}"
+        );
     }
     assert_eq!(left_behind(), [] as [&str; 0]);
 }
@@ -321,7 +376,10 @@ fn one_way_delay_stands_beside_the_links_own() {
     assert!(reno.figures.one_way.is_none() && reno.series.stamped.is_empty());
     let f = dx.figures.one_way.as_ref().unwrap();
     assert_eq!(f.packets as usize, dx.series.stamped.len());
-    assert!(f.packets > 500 && f.samples > 500 && f.malformed == 0, "{f:?}");
+    assert!(
+        f.packets > 500 && f.samples > 500 && f.malformed == 0,
+        "{f:?}"
+    );
     // A packet takes 500 µs on this link.
     assert!(
         f.queue_error_p50_us < 500.0 && f.queue_error_p50_us <= f.queue_error_p99_us,

@@ -16,7 +16,8 @@ use host::{privileged, registers};
 
 /// Site `n`'s nodes and wires, at either side.
 fn site(n: usize) -> String {
-    let node = |name: &str, switch: bool| format!("[[node]]\nname = \"{name}{n}\"\nswitch = {switch}\n");
+    let node =
+        |name: &str, switch: bool| format!("[[node]]\nname = \"{name}{n}\"\nswitch = {switch}\n");
     let wire = |from: &str, to: &str| format!("[[link]]\nfrom = \"{from}\"\nto = \"{to}\"\n");
     [
         node("server", false),
@@ -64,7 +65,10 @@ fn on_kernel(scenario: &Scenario) -> Vec<ContenderResult> {
 /// Names of namespaces that a process has.
 fn namespaces(of: u32) -> Vec<PathBuf> {
     let begin = format!("ccplane-{of}-");
-    let all = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let all = std::fs::read_dir("/run/netns")
+        .into_iter()
+        .flatten()
+        .flatten();
     let ours = all.filter(|entry| entry.file_name().to_string_lossy().starts_with(&begin));
     ours.map(|entry| entry.path()).collect()
 }
@@ -86,7 +90,11 @@ fn a_bundle_moves_the_queue_from_the_link_into_its_box() {
         panic!("two contenders")
     };
     // A queue of 120 ms, which four Cubic flows fill.
-    assert!(without.figures.delay_p50_ms > 40.0, "{}", without.figures.delay_p50_ms);
+    assert!(
+        without.figures.delay_p50_ms > 40.0,
+        "{}",
+        without.figures.delay_p50_ms
+    );
     assert!(
         with.figures.delay_p50_ms < 0.6 * without.figures.delay_p50_ms,
         "{} of {}",
@@ -95,7 +103,11 @@ fn a_bundle_moves_the_queue_from_the_link_into_its_box() {
     );
     for result in &results {
         let goodput = result.figures.goodput_mbit;
-        assert!((12.0..23.0).contains(&goodput), "{}: {goodput}", result.label);
+        assert!(
+            (12.0..23.0).contains(&goodput),
+            "{}: {goodput}",
+            result.label
+        );
         assert_eq!(result.audit.own, Vec::<String>::new(), "{}", result.label);
         let bundle = &result.figures.bundles[0];
         assert_eq!(bundle.name, "near1 -> far1");
@@ -160,7 +172,10 @@ fn two_pairs_of_sites_have_a_bundle_each() {
     };
     assert!(workload("cross").totals.goodput_mbit > 0.5);
     let completions = workload("one").completions.as_ref().unwrap();
-    assert!(completions.classes.last().unwrap().flows > 20, "{completions:?}");
+    assert!(
+        completions.classes.last().unwrap().flows > 20,
+        "{completions:?}"
+    );
 }
 
 /// A long run, for who kills it.
@@ -173,7 +188,10 @@ fn long() -> Scenario {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a process is waited for in real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a process is waited for in real time"
+)]
 fn a_killed_run_leaves_no_site() {
     if !privileged("a_killed_run_leaves_no_site") {
         return;
@@ -217,24 +235,41 @@ fn victim() {
 
 #[test]
 fn what_sites_cannot_do_is_refused_with_the_reason() {
-    let refused = |place: &dyn Place, scenario: &Scenario| match place.prepare(scenario, &Registry::builtin()) {
+    let refused = |place: &dyn Place, scenario: &Scenario| match place
+        .prepare(scenario, &Registry::builtin())
+    {
         Err(Error::NotOnLinux { parts, .. }) => parts,
         Err(error) => panic!("{error}"),
         Ok(_) => Vec::new(),
     };
-    let bulk =
-        |from: &str, to: &str| format!("[[workload]]\nname = \"w\"\nfrom = \"{from}\"\nto = \"{to}\"\nbulk = {{}}\n");
+    let bulk = |from: &str, to: &str| {
+        format!("[[workload]]\nname = \"w\"\nfrom = \"{from}\"\nto = \"{to}\"\nbulk = {{}}\n")
+    };
     let top = "contenders = [\"bundler\"]\nduration = \"1s\"";
     assert_eq!(
-        refused(&Packets::over(Over::Tcp), &sites(1, top, &bulk("server1", "client1"))),
+        refused(
+            &Packets::over(Over::Tcp),
+            &sites(1, top, &bulk("server1", "client1"))
+        ),
         Vec::<String>::new()
     );
-    let over_udp = refused(&Packets::over(Over::Udp), &sites(1, top, &bulk("server1", "client1")));
+    let over_udp = refused(
+        &Packets::over(Over::Udp),
+        &sites(1, top, &bulk("server1", "client1")),
+    );
     assert!(over_udp[0].contains("--datapath linux"), "{over_udp:?}");
     for (count, workloads, reason) in [
         (1, bulk("server1", "guest"), "`server1` sends to `guest`"),
-        (1, bulk("stranger", "client1"), "`stranger` sends to `client1`"),
-        (2, bulk("server1", "client2"), "`server1` sends to `client2`"),
+        (
+            1,
+            bulk("stranger", "client1"),
+            "`stranger` sends to `client1`",
+        ),
+        (
+            2,
+            bulk("server1", "client2"),
+            "`server1` sends to `client2`",
+        ),
     ] {
         let parts = refused(&Packets::over(Over::Tcp), &sites(count, top, &workloads));
         assert!(parts.len() == 1 && parts[0].contains(reason), "{parts:?}");
@@ -252,7 +287,10 @@ fn what_sites_cannot_do_is_refused_with_the_reason() {
     for (words, reason) in [
         ("overhead = \"80B\"", "an overhead of 80 bytes"),
         ("by_hash = true", "`by_hash` of far1 -> near1"),
-        ("queue = \"droptail:1bdp\"", "the queue needs the link's rate"),
+        (
+            "queue = \"droptail:1bdp\"",
+            "the queue needs the link's rate",
+        ),
     ] {
         let parts = refused(&Packets::over(Over::Tcp), &with(words));
         assert!(

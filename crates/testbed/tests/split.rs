@@ -23,7 +23,12 @@ fn text(contenders: &str, seconds: u64, loss: &str) -> String {
 /// The agent alone fills the link as the transport's own algorithm does, and reduces as often.
 #[test]
 fn an_agent_alone_does_as_the_transport_itself() {
-    for (name, loss) in [("reno", "0%"), ("cubic", "0%"), ("reno", "0.3%"), ("cubic", "0.3%")] {
+    for (name, loss) in [
+        ("reno", "0%"),
+        ("cubic", "0%"),
+        ("reno", "0.3%"),
+        ("cubic", "0.3%"),
+    ] {
         let contenders = format!("\"{name}:split=agent\", \"native:{name}\"");
         let result = simulate(&text(&contenders, 30, loss));
         let figures = |n: usize| &result.contenders[n].figures;
@@ -46,10 +51,16 @@ fn an_agent_alone_does_as_the_transport_itself() {
 fn on_packets(over: Over, contender: &str) -> ContenderResult {
     let scenario = scenario(&text(&format!("{contender:?}"), 5, "0%"));
     let options = Options::once(1, "ccplane run");
-    run(&Packets::over(over), &scenario, &Registry::builtin(), &options, &Quiet)
-        .unwrap()
-        .contenders
-        .remove(0)
+    run(
+        &Packets::over(over),
+        &scenario,
+        &Registry::builtin(),
+        &options,
+        &Quiet,
+    )
+    .unwrap()
+    .contenders
+    .remove(0)
 }
 
 /// Slow start fills the path, losses are answered, and no retransmission timeout is needed.
@@ -64,7 +75,10 @@ fn an_agent_alone_steers_kernel_tcp_and_the_transport_over_udp() {
             let real = on_packets(over, contender);
             let figures = &real.figures;
             println!("{contender}, {over:?}: {figures:?}");
-            assert!(figures.utilisation > 0.9 || !real.audit.sound, "{contender}, {over:?}");
+            assert!(
+                figures.utilisation > 0.9 || !real.audit.sound,
+                "{contender}, {over:?}"
+            );
             // The slow start's losses and a few teeth; a flow that is not reduced loses in each
             // round trip.
             assert!(figures.retransmissions > 0, "{contender}, {over:?}");

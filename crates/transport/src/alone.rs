@@ -94,7 +94,10 @@ impl Alone {
 
     /// The numbers of what may leave now.
     pub fn leaving(&mut self) -> Vec<u32> {
-        self.segments().iter().map(|segment| segment.number.0).collect()
+        self.segments()
+            .iter()
+            .map(|segment| segment.number.0)
+            .collect()
     }
 
     /// An acknowledgement arrives. Returns the event that the control sees.

@@ -243,7 +243,13 @@ impl Connection {
 
     /// A segment has arrived now. `side` counts only where the segment says that it has one.
     #[inline(always)]
-    pub fn handle(&mut self, now: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
+    pub fn handle(
+        &mut self,
+        now: Time,
+        segment: &Segment,
+        side: &Side,
+        control: &mut impl Control,
+    ) {
         self.handle_arrived(now, now, segment, side, control);
     }
 
@@ -519,7 +525,8 @@ impl Connection {
     /// grow ahead of the application (Linux' `tcp_is_cwnd_limited`).
     #[inline(always)]
     pub fn cwnd_limited(&self) -> bool {
-        self.flags.cwnd_limited || (self.cwnd < self.ssthresh && self.window < self.most_out.saturating_mul(2))
+        self.flags.cwnd_limited
+            || (self.cwnd < self.ssthresh && self.window < self.most_out.saturating_mul(2))
     }
 }
 
@@ -540,7 +547,8 @@ impl Connection {
     pub(crate) fn follow_window(&mut self) {
         if self.config.pacing {
             let limit = self.config.max_bytes_per_sec();
-            self.pacer.follow(self.cwnd, self.ssthresh, self.rtt.smoothed(), limit);
+            self.pacer
+                .follow(self.cwnd, self.ssthresh, self.rtt.smoothed(), limit);
         }
     }
 
@@ -572,7 +580,10 @@ impl Connection {
     #[inline]
     pub(crate) fn set_cwnd(&mut self, cwnd: u64) {
         let mss = u32::from(self.mss);
-        debug_assert!(mss > 0, "the constructor, `take_terms` and `set_mss` keep it above 0");
+        debug_assert!(
+            mss > 0,
+            "the constructor, `take_terms` and `set_mss` keep it above 0"
+        );
         self.window = match u32::try_from(cwnd) {
             Ok(cwnd) => (cwnd / mss).max(1),
             Err(_) => u32::try_from(cwnd / u64::from(mss)).unwrap_or(u32::MAX),
@@ -585,8 +596,12 @@ impl Connection {
     #[inline(always)]
     pub(crate) fn steered_cwnd(&self) -> u64 {
         match (self.phase, self.repair.as_ref()) {
-            (Phase::Reduction | Phase::Recovery, Some(repair)) if repair.prr.began() => repair.target,
-            (_, Some(repair)) if repair.withheld != Withheld::No && repair.asked != 0 => repair.asked,
+            (Phase::Reduction | Phase::Recovery, Some(repair)) if repair.prr.began() => {
+                repair.target
+            }
+            (_, Some(repair)) if repair.withheld != Withheld::No && repair.asked != 0 => {
+                repair.asked
+            }
             _ => self.cwnd,
         }
     }

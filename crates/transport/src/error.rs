@@ -5,13 +5,19 @@
 #[non_exhaustive]
 pub enum Failure {
     /// The handshake was not answered.
-    #[error("no answer to {0} requests for a connection: is the peer there, and does the path carry its packets?")]
+    #[error(
+        "no answer to {0} requests for a connection: is the peer there, and does the path carry its packets?"
+    )]
     NoAnswer(u8),
     /// Data was sent again and again and never acknowledged.
-    #[error("{0} retransmission timeouts in a row without an acknowledgement: the path or the peer is gone")]
+    #[error(
+        "{0} retransmission timeouts in a row without an acknowledgement: the path or the peer is gone"
+    )]
     TimedOut(u8),
     /// Nothing was heard for the idle timeout.
-    #[error("nothing heard from the peer for the idle timeout; raise `idle_timeout` where silence is normal")]
+    #[error(
+        "nothing heard from the peer for the idle timeout; raise `idle_timeout` where silence is normal"
+    )]
     Silent,
     /// The peer gave the connection up.
     #[error("the peer gave the connection up")]

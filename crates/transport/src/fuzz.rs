@@ -6,7 +6,9 @@ use std::sync::Arc;
 use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
 
-use crate::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Proof, Range, Rc3, Segment, Side, State};
+use crate::{
+    Config, Connection, Kind, MAX_CLASSES, Native, Number, Proof, Range, Rc3, Segment, Side, State,
+};
 
 /// Bytes that a connection may take whatever happens: holes at the receiver and the sender, and a window of segments.
 const MOST_MEMORY: usize = 4 << 20;
@@ -48,7 +50,11 @@ pub fn transport(data: &[u8]) {
         stamps: choice & 4 != 0,
         rc3: (choice & 8 != 0).then_some(rc3),
         pacing: choice & 16 != 0,
-        ecn: if choice & 32 != 0 { Ecn::Ect0 } else { Ecn::NotEct },
+        ecn: if choice & 32 != 0 {
+            Ecn::Ect0
+        } else {
+            Ecn::NotEct
+        },
         first_number: u32::MAX - 5,
         ..Config::default()
     });
@@ -81,7 +87,8 @@ pub fn transport(data: &[u8]) {
                 };
                 // Most claims are proved, or the connection would end at the first.
                 if kind % 32 != 0 {
-                    (proof.sum, proof.echo) = connection.claimed(&segment, &side).unwrap_or_default();
+                    (proof.sum, proof.echo) =
+                        connection.claimed(&segment, &side).unwrap_or_default();
                 }
                 connection.handle_proved((now, now), &segment, &side, &proof, &mut control);
             }

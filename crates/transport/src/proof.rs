@@ -118,7 +118,11 @@ impl Connection {
     /// leave. To be called before the next segment is handled.
     #[inline]
     pub fn prove(&self, segment: &Segment, side: &Side) -> Proof {
-        let ranges = if segment.has_side() { side.ranges() } else { &[] };
+        let ranges = if segment.has_side() {
+            side.ranges()
+        } else {
+            &[]
+        };
         let mut proof = Proof {
             sum: self.receiver.sum(ranges),
             ..Proof::default()
@@ -137,7 +141,10 @@ impl Connection {
     /// Checks what a segment claims to have received. Returns false, and ends the connection, where the claim is false.
     #[inline]
     pub(crate) fn check_proof(&mut self, segment: &Segment, side: &Side, proof: &Proof) -> bool {
-        if self.nonces.is_none() || segment.kind > Kind::Data || matches!(self.state, State::Opening | State::Closed) {
+        if self.nonces.is_none()
+            || segment.kind > Kind::Data
+            || matches!(self.state, State::Opening | State::Closed)
+        {
             return true;
         }
         if self.claimed(segment, side) == Some((proof.sum, proof.echo)) {
@@ -154,7 +161,11 @@ impl Connection {
     pub(crate) fn claimed(&self, segment: &Segment, side: &Side) -> Option<(u16, u16)> {
         let key = self.nonces.as_deref()?;
         let mut sum = key.prefix(segment.ack).wrapping_sub(key.first);
-        let ranges = if segment.has_side() { side.ranges() } else { &[] };
+        let ranges = if segment.has_side() {
+            side.ranges()
+        } else {
+            &[]
+        };
         for range in ranges {
             // A range that would be left out must not count either: it could cancel another one.
             if clip(*range, segment.ack, self.flight.cut()) != Some(*range) {

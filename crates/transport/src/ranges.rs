@@ -71,7 +71,9 @@ impl RangeSet {
     /// The span that holds `number`.
     pub fn find_span(&self, number: Number) -> Option<&Span> {
         let span = self.0.get(self.place(number.plus(1)))?;
-        number.within(span.range.start, span.range.end).then_some(span)
+        number
+            .within(span.range.start, span.range.end)
+            .then_some(span)
     }
 
     /// Adds `range`, which is not empty and less than 2^31 long. Calls `fresh` for each part that was not in the set. Returns
@@ -81,7 +83,13 @@ impl RangeSet {
     }
 
     /// The same with the nonce of a range of one segment, which counts if the segment is new.
-    pub fn insert_with(&mut self, range: Range, end_offset: u64, nonce: u16, mut fresh: impl FnMut(Range)) -> bool {
+    pub fn insert_with(
+        &mut self,
+        range: Range,
+        end_offset: u64,
+        nonce: u16,
+        mut fresh: impl FnMut(Range),
+    ) -> bool {
         let Range { start, end } = range;
         let mut is_new = false;
         let mut fresh = |range| {
@@ -124,7 +132,10 @@ impl RangeSet {
             return true;
         }
         if reached.before(end) {
-            fresh(Range { start: reached, end });
+            fresh(Range {
+                start: reached,
+                end,
+            });
         }
         if is_new {
             span.nonces = span.nonces.wrapping_add(nonce);
@@ -183,7 +194,15 @@ mod tests {
         }
         assert_eq!(
             seen,
-            [(10, 12), (14, 16), (12, 14), (30, 31), (9, 10), (16, 30), (31, 32)]
+            [
+                (10, 12),
+                (14, 16),
+                (12, 14),
+                (30, 31),
+                (9, 10),
+                (16, 30),
+                (31, 32)
+            ]
         );
         assert_eq!(set.iter().count(), 1);
         assert_eq!(set.find(Number(31)), Some(range(9, 32)));

@@ -107,7 +107,9 @@ impl Rc3Loop {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        size_of::<Rc3Loop>() + self.sent.heap_bytes() + self.echoes.capacity() * size_of::<(Number, Sent)>()
+        size_of::<Rc3Loop>()
+            + self.sent.heap_bytes()
+            + self.echoes.capacity() * size_of::<(Number, Sent)>()
     }
 }
 
@@ -133,7 +135,9 @@ impl Connection {
 
     /// RC3 has something to send. Pacing is not checked.
     pub(crate) fn rc3_waits(&self) -> bool {
-        self.config.rc3.is_some_and(|rc3| self.next_place(&rc3).is_some())
+        self.config
+            .rc3
+            .is_some_and(|rc3| self.next_place(&rc3).is_some())
     }
 
     /// The class of RC3's next segment, if that may leave now.
@@ -147,16 +151,22 @@ impl Connection {
 
     /// Distance of RC3's next segment from the end of what is buffered, also where it is not cut yet. The last segment's is 1.
     fn next_place(&self, rc3: &Rc3) -> Option<u64> {
-        let stopped = self.rc3.as_ref().is_some_and(|rc3| rc3.stats.stopped.is_some());
+        let stopped = self
+            .rc3
+            .as_ref()
+            .is_some_and(|rc3| rc3.stats.stopped.is_some());
         if stopped || !matches!(self.state, State::Open | State::Proving) {
             return None;
         }
-        let flying = self.rc3.as_ref().map_or(0, |rc3| u64::from(rc3.stats.flying));
+        let flying = self
+            .rc3
+            .as_ref()
+            .map_or(0, |rc3| u64::from(rc3.stats.flying));
         let start = match self.cuttable(rc3) {
             0 => self.flight.offset_of(self.flight.get(self.next_rc3()?)),
             segments => {
-                let beyond_window =
-                    self.flight.cut().since(self.flight.next()) as u64 + segments > u64::from(self.window_room());
+                let beyond_window = self.flight.cut().since(self.flight.next()) as u64 + segments
+                    > u64::from(self.window_room());
                 if !beyond_window {
                     return None;
                 }
@@ -206,7 +216,9 @@ impl Connection {
                 .saturating_sub(self.flight.cut().since(self.flight.una())),
         );
         let full = unsent.min(room) / mss;
-        let short = unsent <= room && !unsent.is_multiple_of(mss) && (self.flags.finishing || !self.short_flies());
+        let short = unsent <= room
+            && !unsent.is_multiple_of(mss)
+            && (self.flags.finishing || !self.short_flies());
         (full + u64::from(short)).min(ahead)
     }
 
@@ -214,14 +226,20 @@ impl Connection {
     fn short_flies(&self) -> bool {
         let short = self.rc3.as_ref().and_then(|rc3| rc3.short);
         short.is_some_and(|short| {
-            short.within(self.flight.next(), self.flight.cut()) && !self.flight.get(short).is(Sent::SACKED)
+            short.within(self.flight.next(), self.flight.cut())
+                && !self.flight.get(short).is(Sent::SACKED)
         })
     }
 
     /// Sends RC3's next segment, if it is of this class.
     #[cold]
     #[inline(never)]
-    pub(crate) fn send_rc3(&mut self, now: Time, segment: &mut Segment, side: &mut Side) -> Option<()> {
+    pub(crate) fn send_rc3(
+        &mut self,
+        now: Time,
+        segment: &mut Segment,
+        side: &mut Side,
+    ) -> Option<()> {
         let rc3 = self.config.rc3?;
         if self.rc3_class(now, &rc3) != Some(segment.class) {
             return None;
@@ -255,7 +273,9 @@ impl Connection {
             rc3.stats.stopped = Some(Rc3Stop::Scattered);
         }
         let level = usize::from(segment.class - 1) & (LEVELS - 1);
-        debug_assert!(!number.before(next) && !self.flight.get(number).is(Sent::SACKED | Sent::RC3));
+        debug_assert!(
+            !number.before(next) && !self.flight.get(number).is(Sent::SACKED | Sent::RC3)
+        );
         let sent = self.flight.on_sent_below(number, level as u8);
         rc3.watch.sends(now, rc3.stats.flying == 0);
         rc3.stats.flying += 1;
@@ -282,7 +302,11 @@ impl Connection {
     /// Everything has arrived: of RC3's state only the figures stay. A late copy of what RC3 sent would now look like a needless
     /// retransmission, so earlier reductions are not undone any more.
     pub(crate) fn release_rc3(&mut self) {
-        let Some(rc3) = self.rc3.as_deref_mut().filter(|_| self.flight.echoes() == 0) else {
+        let Some(rc3) = self
+            .rc3
+            .as_deref_mut()
+            .filter(|_| self.flight.echoes() == 0)
+        else {
             return;
         };
         (rc3.sent, rc3.echoes) = (RangeSet::default(), VecDeque::new());

@@ -152,7 +152,12 @@ impl Receiver {
         self.read += bytes;
         let known = self.edge.saturating_sub(self.offset);
         let short = known <= u64::from(config.receive_buffer) / 2;
-        if bytes > 0 && short && !self.ended() && self.opens(config).is_some_and(|edge| edge - self.offset >= 2 * known)
+        if bytes > 0
+            && short
+            && !self.ended()
+            && self
+                .opens(config)
+                .is_some_and(|edge| edge - self.offset >= 2 * known)
         {
             self.owed |= 1;
         }
@@ -162,7 +167,11 @@ impl Receiver {
     /// How far the sender may go.
     #[inline(always)]
     fn limit(&self, config: &Config) -> u64 {
-        let taken = if config.discard { self.offset } else { self.read };
+        let taken = if config.discard {
+            self.offset
+        } else {
+            self.read
+        };
         taken + u64::from(config.receive_buffer)
     }
 
@@ -239,7 +248,8 @@ impl Receiver {
         // Beyond the announced window, beyond the end, or where no honest sender puts it.
         let ahead = number.since(self.next);
         let gap = segment.offset().wrapping_sub(self.offset);
-        let misplaced = ahead > FURTHEST || (gap > 0) != (ahead > 0) && !(ahead > 0 && segment.has(Segment::FIN));
+        let misplaced = ahead > FURTHEST
+            || (gap > 0) != (ahead > 0) && !(ahead > 0 && segment.has(Segment::FIN));
         let beyond_end = self.end_known && !number.before(self.end);
         if end > self.edge || segment.offset() < self.offset || beyond_end || misplaced {
             return self.refuse();
@@ -316,7 +326,10 @@ impl Receiver {
             start: number,
             end: number.plus(1),
         };
-        if !beyond.set.insert_with(range, end_offset, proof.nonce, |_| fresh = true) {
+        if !beyond
+            .set
+            .insert_with(range, end_offset, proof.nonce, |_| fresh = true)
+        {
             // No room for one more hole: it counts as lost.
             return true;
         }
@@ -432,7 +445,11 @@ impl Receiver {
     pub fn echo_mark(&self, class: u8) -> u16 {
         match (class, self.low.as_deref()) {
             (0, _) => self.mark,
-            (class, Some(low)) => low.mark.get(usize::from(class)).copied().unwrap_or_default(),
+            (class, Some(low)) => low
+                .mark
+                .get(usize::from(class))
+                .copied()
+                .unwrap_or_default(),
             (_, None) => 0,
         }
     }
@@ -444,12 +461,21 @@ impl Receiver {
 
     /// Writes the acknowledgement into a segment. Whatever leaves in class 0 settles what is due there.
     #[inline(always)]
-    pub fn acknowledge(&mut self, now: Time, segment: &mut Segment, side: &mut Side, config: &Config) {
+    pub fn acknowledge(
+        &mut self,
+        now: Time,
+        segment: &mut Segment,
+        side: &mut Side,
+        config: &Config,
+    ) {
         if let Some(edge) = self.opens(config) {
             debug_assert!(edge > self.edge, "a granted window does not shrink");
             self.edge = edge;
         }
-        debug_assert!(self.offset <= self.edge, "nothing is taken beyond what was granted");
+        debug_assert!(
+            self.offset <= self.edge,
+            "nothing is taken beyond what was granted"
+        );
         segment.ack = self.next;
         segment.window = u32::try_from(self.edge - self.offset).unwrap_or(u32::MAX);
         segment.ce_packets = self.ce_packets;
@@ -523,7 +549,12 @@ impl Receiver {
     /// Checks the invariants: the application took no more than has arrived, nothing arrived beyond the granted window, and what
     /// waits lies beyond what arrived in order. For tests.
     pub fn check(&self) {
-        assert!(self.read <= self.offset, "{} read of {}", self.read, self.offset);
+        assert!(
+            self.read <= self.offset,
+            "{} read of {}",
+            self.read,
+            self.offset
+        );
         assert!(
             self.offset <= self.edge,
             "{} arrived, {} granted",
@@ -571,7 +602,11 @@ impl Beyond {
     /// RFC 2018, section 4: the range of the latest arrival comes first, then those reported last. Others fill the remaining
     /// room. A duplicate of class 0 is told only in class 0: elsewhere it would not count.
     fn report(&mut self, next: Number, class: u8, side: &mut Side) {
-        let own = if class == 0 { self.duplicate.take() } else { None };
+        let own = if class == 0 {
+            self.duplicate.take()
+        } else {
+            None
+        };
         if let Some(duplicate) = own.or_else(|| self.duplicate_low.take()) {
             side.set_duplicate(duplicate);
         }

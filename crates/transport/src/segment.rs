@@ -156,7 +156,10 @@ impl Side {
     /// SACK ranges, the one with the latest arrival first, without the duplicate.
     #[inline]
     pub fn ranges(&self) -> &[Range] {
-        let all = self.ranges.get(..usize::from(self.count)).unwrap_or(&self.ranges);
+        let all = self
+            .ranges
+            .get(..usize::from(self.count))
+            .unwrap_or(&self.ranges);
         if self.duplicate {
             all.get(1..).unwrap_or(&[])
         } else {

@@ -39,7 +39,8 @@ impl Connection {
 
     /// What the stamps say of queues on the way to the peer.
     pub fn one_way(&self) -> OneWay {
-        self.stamped().map_or_else(OneWay::default, |stamped| stamped.one_way)
+        self.stamped()
+            .map_or_else(OneWay::default, |stamped| stamped.one_way)
     }
 
     /// The signals that come from stamps; `fresh`: this event brought some.

@@ -25,7 +25,9 @@ fn every_ack() -> Config {
 }
 
 /// A path of 10 ms each way that drops what `lose` says of a segment and how often it has passed before.
-fn losing(mut lose: impl FnMut(usize, &Segment) -> bool) -> impl FnMut(Time, usize, &mut Segment, &mut Vec<Time>) {
+fn losing(
+    mut lose: impl FnMut(usize, &Segment) -> bool,
+) -> impl FnMut(Time, usize, &mut Segment, &mut Vec<Time>) {
     move |now, from, segment, arrivals| {
         if !lose(from, segment) {
             arrivals.push(now + ms(10));
@@ -124,11 +126,17 @@ fn timeouts_back_off() {
             sendings.push((at.since(away).as_millis(), segment.number.0));
         }
     }
-    let gaps: Vec<u64> = sendings.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    let gaps: Vec<u64> = sendings
+        .windows(2)
+        .map(|pair| pair[1].0 - pair[0].0)
+        .collect();
     assert!(sendings.len() >= 3, "{sendings:?}");
     // Timeouts of the same segment, each twice as late. (The probe before them was new data.)
     assert!(sendings.iter().all(|(_, number)| *number == sendings[0].1));
-    assert!(gaps.windows(2).all(|gap| gap[1] == gap[0] * 2), "{sendings:?}");
+    assert!(
+        gaps.windows(2).all(|gap| gap[1] == gap[0] * 2),
+        "{sendings:?}"
+    );
     assert_eq!(pair.connection(0).phase(), Phase::Loss);
     assert_eq!(pair.connection(0).window(), 1);
 }
@@ -153,7 +161,11 @@ fn a_spurious_timeout_is_undone() {
             before = connection.cwnd();
         } else if connection.phase() == Phase::Open && !undone {
             undone = true;
-            assert!(connection.cwnd() >= before, "{} after {before}", connection.cwnd());
+            assert!(
+                connection.cwnd() >= before,
+                "{} after {before}",
+                connection.cwnd()
+            );
             assert_eq!(connection.ssthresh(), u64::MAX);
         }
     }
@@ -168,7 +180,14 @@ fn reordering_is_learnt_and_undone() {
     let path = move |now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>| {
         count += 1;
         let late = from == 0 && segment.kind == Kind::Data && count.is_multiple_of(7);
-        arrivals.push(now + ms(10) + if late { ms(4) } else { Duration::from_nanos(count) });
+        arrivals.push(
+            now + ms(10)
+                + if late {
+                    ms(4)
+                } else {
+                    Duration::from_nanos(count)
+                },
+        );
     };
     let mut pair = Pair::new(&every_ack(), reno(), path, [3000 * MSS, 0]);
     while !pair.connection(0).sent_all() {
@@ -201,7 +220,9 @@ fn a_closed_window_is_probed_and_opens() {
         .collect();
     assert!((4..8).contains(&probes.len()), "{probes:?}");
     assert!(
-        probes.windows(3).all(|three| three[2] - three[1] > three[1] - three[0]),
+        probes
+            .windows(3)
+            .all(|three| three[2] - three[1] > three[1] - three[0]),
         "{probes:?}"
     );
     pair.ends[1].reads = true;
@@ -294,7 +315,10 @@ fn samples_that_cannot_be_true_are_dropped_and_counted() {
     };
     let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [50 * MSS, 0]);
     // Every acknowledgement arrives before what it answers was sent.
-    pair.clocks = [|now| Time::from_nanos((1 << 50) - now.as_nanos()), |now| now];
+    pair.clocks = [
+        |now| Time::from_nanos((1 << 50) - now.as_nanos()),
+        |now| now,
+    ];
     while !pair.connection(0).sent_all() && pair.step(secs(1)) {}
     let sender = pair.connection(0);
     let dropped = sender.stats().samples_dropped;
@@ -364,7 +388,10 @@ fn every_connection_ends() {
         [MSS, 0],
     );
     pair.run(secs(100_000));
-    assert!(matches!(pair.connection(0).failure(), Some(Failure::TimedOut(15))));
+    assert!(matches!(
+        pair.connection(0).failure(),
+        Some(Failure::TimedOut(15))
+    ));
     // The peer gives up.
     let mut pair = Pair::new(&every_ack(), reno(), Delay(ms(10)), [10_000_000, 0]);
     pair.run(Time::from_micros(100_000));
@@ -380,7 +407,12 @@ fn every_connection_ends() {
 #[test]
 fn the_handshake_measures_paths_longer_than_the_initial_rto() {
     for rtt_ms in [600, 1_100, 2_000, 2_900] {
-        let mut pair = Pair::new(&Config::default(), reno(), Delay(ms(rtt_ms / 2)), [200_000, 0]);
+        let mut pair = Pair::new(
+            &Config::default(),
+            reno(),
+            Delay(ms(rtt_ms / 2)),
+            [200_000, 0],
+        );
         pair.run(secs(60));
         let stats = pair.connection(0).stats();
         assert_eq!(stats.acked, 200_000, "{rtt_ms} ms");
@@ -396,7 +428,9 @@ fn ranges_come_latest_first_and_duplicates_before_them() {
     let config = std::sync::Arc::new(every_ack());
     let mut side = Side::default();
     let mut client = Connection::connect(&config, Time::ZERO);
-    let open = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let open = client
+        .transmit(Time::ZERO, 0, &mut side)
+        .expect("a request");
     let mut server = Connection::accept(&config, Time::ZERO, &open).expect("a connection");
     let mut control = Native::new_reno();
     let mut arrive = |n: u32| {
@@ -409,7 +443,9 @@ fn ranges_come_latest_first_and_duplicates_before_them() {
         segment.set_offset(u64::from(n) * 100);
         server.handle(Time::ZERO, &segment, &Side::default(), &mut control);
         let mut side = Side::default();
-        let ack = server.transmit(Time::ZERO, 0, &mut side).expect("an ACK at once");
+        let ack = server
+            .transmit(Time::ZERO, 0, &mut side)
+            .expect("an ACK at once");
         let plain = |range: &Range| (range.start.0, range.end.0);
         (
             ack.ack.0,
@@ -459,7 +495,10 @@ fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
     pair.run(Time::from_micros(20_500));
     assert_eq!(pair.connection(0).cwnd(), 500 * MSS);
     let early = pair.connection(0).stats().sent / MSS;
-    assert!(early < 30, "{early} of 500 packets within half a millisecond");
+    assert!(
+        early < 30,
+        "{early} of 500 packets within half a millisecond"
+    );
     while pair.received(1) < 500 * MSS {
         assert!(pair.step(secs(5)));
     }
@@ -470,8 +509,15 @@ fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
         assert!(pair.step(secs(5)));
     }
     let stats = pair.connection(0).stats();
-    assert_eq!((stats.retransmitted, stats.lost, stats.ssthresh), (0, 0, 500 * MSS));
-    assert!(stats.cwnd <= 502 * MSS, "slow start is over: {}", stats.cwnd / MSS);
+    assert_eq!(
+        (stats.retransmitted, stats.lost, stats.ssthresh),
+        (0, 0, 500 * MSS)
+    );
+    assert!(
+        stats.cwnd <= 502 * MSS,
+        "slow start is over: {}",
+        stats.cwnd / MSS
+    );
 }
 
 #[test]
@@ -489,13 +535,19 @@ fn a_narrower_path_gets_shorter_segments_and_the_window_stays() {
     }
     let cwnd = pair.connection(0).cwnd();
     pair.connection_mut(0).set_mss(1000);
-    assert_eq!((pair.connection(0).mss(), pair.connection(0).cwnd()), (1000, cwnd));
+    assert_eq!(
+        (pair.connection(0).mss(), pair.connection(0).cwnd()),
+        (1000, cwnd)
+    );
     while !pair.connection(0).sent_all() && pair.step(secs(10)) {}
     assert_eq!(pair.received(1), 200 * MSS);
     // It is wide again; no wider than the owner wants.
     let cwnd = pair.connection(0).cwnd();
     pair.connection_mut(0).set_mss(u16::MAX);
-    assert_eq!((pair.connection(0).mss(), pair.connection(0).cwnd()), (MSS, cwnd));
+    assert_eq!(
+        (pair.connection(0).mss(), pair.connection(0).cwnd()),
+        (MSS, cwnd)
+    );
     drop(pair);
     assert!(longest <= 1000, "{longest}");
 }

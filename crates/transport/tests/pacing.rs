@@ -29,7 +29,12 @@ fn departures<P: Path, C: Control>(pair: &Pair<P, C>) -> Vec<(Time, u64)> {
 fn largest_burst(departures: &[(Time, u64)], rate: Rate) -> u64 {
     let (mut level, mut last, mut most) = (0, Time::ZERO, 0);
     for (at, bytes) in departures {
-        level = rate.bytes_in(at.since(last)).get().min(level).abs_diff(level) + bytes;
+        level = rate
+            .bytes_in(at.since(last))
+            .get()
+            .min(level)
+            .abs_diff(level)
+            + bytes;
         (last, most) = (*at, most.max(level));
     }
     most
@@ -66,7 +71,8 @@ fn a_limit_holds_over_any_time_and_is_used_to_the_full() {
                 pacing,
                 ..limited(mbit, quantum)
             };
-            let what = format!("{mbit} Mbit/s, {one_way} µs, {quantum}, {native:?}, pacing {pacing}");
+            let what =
+                format!("{mbit} Mbit/s, {one_way} µs, {quantum}, {native:?}, pacing {pacing}");
             let rate = config.max_rate.unwrap();
             let path = Delay(Duration::from_micros(one_way));
             let mut pair = Pair::new(&config, [native, Native::new_reno()], path, [1 << 40, 0]);
@@ -75,9 +81,16 @@ fn a_limit_holds_over_any_time_and_is_used_to_the_full() {
             let sent = departures(&pair);
             let burst = largest_burst(&sent, rate);
             let allowed = rate.bytes_in(quantum * 2).get() + 2 * 1500;
-            assert!(burst <= allowed, "{burst} bytes at once, {allowed} are allowed: {what}");
-            let used = rate_from(&sent, Time::ZERO + ms(500), secs(1)) / rate.bytes_per_sec() as f64;
-            assert!((0.97..1.01).contains(&used), "{used:.3} of the limit is used: {what}");
+            assert!(
+                burst <= allowed,
+                "{burst} bytes at once, {allowed} are allowed: {what}"
+            );
+            let used =
+                rate_from(&sent, Time::ZERO + ms(500), secs(1)) / rate.bytes_per_sec() as f64;
+            assert!(
+                (0.97..1.01).contains(&used),
+                "{used:.3} of the limit is used: {what}"
+            );
         }
     }
 }
@@ -97,7 +110,11 @@ fn acknowledgements_between_batches_let_nothing_leave() {
     times.retain(|at| *at > Time::ZERO + ms(500));
     let packets = times.len();
     times.dedup();
-    let shortest = times.windows(2).map(|pair| pair[1].since(pair[0])).min().unwrap();
+    let shortest = times
+        .windows(2)
+        .map(|pair| pair[1].since(pair[0]))
+        .min()
+        .unwrap();
     // Of whole packets, of 12 µs each.
     assert!(
         shortest + Duration::from_micros(12) > QUANTUM,
@@ -129,7 +146,11 @@ fn a_window_that_limits_loses_nothing_by_batches() {
                 let mut pair = Pair::new(&config, [Fixed(window), Fixed(10)], path, [1 << 40, 0]);
                 pair.log = Some(Vec::new());
                 pair.run(Time::ZERO + ms(150));
-                rate_from(&departures(&pair), Time::ZERO + ms(50), Time::ZERO + ms(150))
+                rate_from(
+                    &departures(&pair),
+                    Time::ZERO + ms(50),
+                    Time::ZERO + ms(150),
+                )
             };
             let (smooth, batched) = (with(Duration::ZERO), with(QUANTUM));
             let part = batched / smooth;
@@ -157,14 +178,24 @@ fn the_tail_does_not_keep_to_the_pace_of_class_0() {
         pair.run(Time::ZERO + ms(39));
         let left = |low: bool| -> Vec<Time> {
             let data = pair.log.iter().flatten();
-            data.filter(|(_, from, segment)| *from == 0 && segment.kind == Kind::Data && (segment.class != 0) == low)
-                .map(|(at, ..)| *at)
-                .collect()
+            data.filter(|(_, from, segment)| {
+                *from == 0 && segment.kind == Kind::Data && (segment.class != 0) == low
+            })
+            .map(|(at, ..)| *at)
+            .collect()
         };
         let (first, tail) = (left(false), left(true));
         assert_eq!((first.len(), tail.len()), (10, 336));
-        let took = |times: &[Time]| times[times.len() - 1].since(Time::ZERO + ms(20)).as_micros();
-        assert!((3_400..4_700).contains(&took(&tail)), "{} µs for the tail", took(&tail));
+        let took = |times: &[Time]| {
+            times[times.len() - 1]
+                .since(Time::ZERO + ms(20))
+                .as_micros()
+        };
+        assert!(
+            (3_400..4_700).contains(&took(&tail)),
+            "{} µs for the tail",
+            took(&tail)
+        );
         assert!(
             (8_400..9_600).contains(&took(&first)),
             "{} µs for class 0",
@@ -172,7 +203,10 @@ fn the_tail_does_not_keep_to_the_pace_of_class_0() {
         );
         let burst = largest_burst(&departures(&pair), rate);
         let allowed = rate.bytes_in(quantum * 2).get() + 2 * 1500;
-        assert!(burst <= allowed, "{burst} bytes at once, {allowed} are allowed");
+        assert!(
+            burst <= allowed,
+            "{burst} bytes at once, {allowed} are allowed"
+        );
     }
 }
 
@@ -197,8 +231,9 @@ fn the_tail_keeps_to_the_limit_and_leaves_last() {
     while !pair.connection(0).sent_all() {
         assert!(pair.step(secs(10)));
     }
-    let low =
-        |(_, from, segment): &&(Time, usize, Segment)| *from == 0 && segment.class == 1 && segment.kind == Kind::Data;
+    let low = |(_, from, segment): &&(Time, usize, Segment)| {
+        *from == 0 && segment.class == 1 && segment.kind == Kind::Data
+    };
     let tail = pair.log.iter().flatten().filter(low).count();
     assert!(tail > 4, "{tail} segments of the tail");
     let burst = largest_burst(&departures(&pair), rate);
@@ -207,5 +242,8 @@ fn the_tail_keeps_to_the_limit_and_leaves_last() {
         "{burst} bytes at once"
     );
     let took = pair.now.since(Time::ZERO).as_secs_f64();
-    assert!((0.4..0.6).contains(&took), "500 kB at 10 Mbit/s took {took} s");
+    assert!(
+        (0.4..0.6).contains(&took),
+        "500 kB at 10 Mbit/s took {took} s"
+    );
 }

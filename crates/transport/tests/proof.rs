@@ -67,7 +67,10 @@ fn a_receiver_that_conceals_losses_is_given_up_at_its_first_false_ack() {
     for control in [Native::new_reno(), Native::cubic()] {
         // 2.5 MB is what the link carries in two seconds.
         let (sent, ..) = run(&control, false);
-        assert!(sent > 10_000_000, "{control:?} sent {sent} bytes without a proof");
+        assert!(
+            sent > 10_000_000,
+            "{control:?} sent {sent} bytes without a proof"
+        );
         let (sent, begun, ended, failure) = run(&control, true);
         assert_eq!(failure, Some(Failure::FalseReceipt));
         assert!(sent < 1_000_000, "{control:?} sent {sent} bytes");

@@ -102,10 +102,20 @@ fn schedule(number: u64) -> bool {
         min_rto: pick(r, &[Duration::from_millis(1), Duration::from_millis(200)]),
         pacing: pick(r, &[true, false, false]),
         pacing_quantum: pick(r, &[Duration::ZERO, Duration::from_micros(500)]),
-        max_rate: pick(r, &[None, None, Some(100_000), Some(10_000_000)]).map(Rate::from_bytes_per_sec),
+        max_rate: pick(r, &[None, None, Some(100_000), Some(10_000_000)])
+            .map(Rate::from_bytes_per_sec),
         ecn: pick(r, &[Ecn::NotEct, Ecn::Ect0]),
         stamps: pick(r, &[true, false, false]),
-        rc3: pick(r, &[None, None, Some(Rc3::default()), Some(ONE_LEVEL), Some(SMALL)]),
+        rc3: pick(
+            r,
+            &[
+                None,
+                None,
+                Some(Rc3::default()),
+                Some(ONE_LEVEL),
+                Some(SMALL),
+            ],
+        ),
         idle_timeout: Duration::from_secs(600),
         // Just below the wrap: half of the schedules cross it.
         first_number: u32::MAX - 20,
@@ -146,7 +156,11 @@ fn schedule(number: u64) -> bool {
         straggler: pick(r, &[0, 0, 50]),
         outage: pick(
             r,
-            &[(away, away), (away, away), (away, away + Duration::from_millis(900))],
+            &[
+                (away, away),
+                (away, away),
+                (away, away + Duration::from_millis(900)),
+            ],
         ),
         last: [Time::ZERO; 2],
         random: Pcg32::new(number, 7),
@@ -164,7 +178,11 @@ fn schedule(number: u64) -> bool {
     let mut steps = 0u64;
     let late_at = Time::from_micros(late);
     loop {
-        let until = if pair.ends[0].finishes { secs(100_000) } else { late_at };
+        let until = if pair.ends[0].finishes {
+            secs(100_000)
+        } else {
+            late_at
+        };
         if !pair.step(until) {
             if pair.ends[0].finishes {
                 break;
@@ -196,18 +214,33 @@ fn schedule(number: u64) -> bool {
         well &= sender.failure().is_none();
         assert_ne!(sender.failure(), Some(Failure::FalseReceipt));
         if std::env::var("CCPLANE_SCHEDULE").is_ok() {
-            println!("loss {loss} of 1000: {:?} {:?}", sender.failure(), sender.stats());
+            println!(
+                "loss {loss} of 1000: {:?} {:?}",
+                sender.failure(),
+                sender.stats()
+            );
         }
         let received = pair.received(to);
-        assert!(received <= written[from], "{received} of {} arrived", written[from]);
+        assert!(
+            received <= written[from],
+            "{received} of {} arrived",
+            written[from]
+        );
         if sender.sent_all() {
             assert_eq!(received, written[from], "acknowledged, but not there");
         }
-        if pair.ends[to].connection.as_ref().is_some_and(|c| c.received_all()) {
+        if pair.ends[to]
+            .connection
+            .as_ref()
+            .is_some_and(|c| c.received_all())
+        {
             assert_eq!(received, written[from], "the stream ended early");
         }
         if sender.failure().is_none() {
-            assert!(sender.sent_all() && sender.received_all(), "closed too early");
+            assert!(
+                sender.sent_all() && sender.received_all(),
+                "closed too early"
+            );
         }
     }
     assert!(
@@ -220,7 +253,11 @@ fn schedule(number: u64) -> bool {
 
 #[test]
 fn exactly_the_bytes_that_were_sent_and_an_end() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
     let range = match number("CCPLANE_SCHEDULE") {
         Some(one) => one..one + 1,
         None => 0..number("CCPLANE_SCHEDULES").unwrap_or(20_000),
@@ -231,7 +268,9 @@ fn exactly_the_bytes_that_were_sent_and_an_end() {
         let outcome = std::panic::catch_unwind(|| schedule(schedule_number));
         match outcome {
             Ok(ended_well) => well += u64::from(ended_well),
-            Err(_) => panic!("schedule {schedule_number} failed: repeat it with CCPLANE_SCHEDULE={schedule_number}"),
+            Err(_) => panic!(
+                "schedule {schedule_number} failed: repeat it with CCPLANE_SCHEDULE={schedule_number}"
+            ),
         }
     }
     println!("{well} of {total} schedules ended without a failure");

@@ -81,9 +81,13 @@ fn open(config: Config, bytes: u64) -> (Connection, Connection, Time) {
     let config = Arc::new(config);
     let mut side = Side::default();
     let mut client = Connection::connect(&config, Time::ZERO);
-    let request = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let request = client
+        .transmit(Time::ZERO, 0, &mut side)
+        .expect("a request");
     let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
-    let answer = server.transmit(Time::ZERO, 0, &mut side).expect("an answer");
+    let answer = server
+        .transmit(Time::ZERO, 0, &mut side)
+        .expect("an answer");
     let now = Time::ZERO + ms(20);
     client.handle(now, &answer, &side, &mut Native::new_reno());
     client.write(bytes);
@@ -105,8 +109,16 @@ fn all(connection: &mut Connection, now: Time) -> Vec<Segment> {
 fn run<P: Path>(config: &Config, control: [Native; 2], path: P, bytes: u64) -> Pair<P> {
     let mut pair = Pair::new(config, control, path, [bytes, 0]);
     pair.log = Some(Vec::new());
-    while !pair.ends[0].connection.as_ref().is_some_and(|sender| sender.sent_all()) {
-        assert!(pair.step(secs(1_000)), "it does not end: {:?}", pair.connection(0));
+    while !pair.ends[0]
+        .connection
+        .as_ref()
+        .is_some_and(|sender| sender.sent_all())
+    {
+        assert!(
+            pair.step(secs(1_000)),
+            "it does not end: {:?}",
+            pair.connection(0)
+        );
     }
     assert_eq!(pair.received(1), bytes);
     pair
@@ -122,5 +134,8 @@ fn sent<P>(pair: &Pair<P>) -> Vec<(Time, Segment)> {
 
 /// How many segments of data it sent in this class.
 fn count<P>(pair: &Pair<P>, class: u8) -> u64 {
-    sent(pair).iter().filter(|(_, segment)| segment.class == class).count() as u64
+    sent(pair)
+        .iter()
+        .filter(|(_, segment)| segment.class == class)
+        .count() as u64
 }

@@ -107,7 +107,9 @@ impl Owned {
             updates: std::iter::empty().collect(),
         };
         shared.take(Time::ZERO, &install, |_| None::<&mut Local>);
-        shared.take(heartbeat, &Command::Heartbeat { algorithm }, |_| None::<&mut Local>);
+        shared.take(heartbeat, &Command::Heartbeat { algorithm }, |_| {
+            None::<&mut Local>
+        });
         shared.take(Time::ZERO, &set, |_| Some(&mut flow));
         Owned {
             flow,
@@ -128,8 +130,14 @@ impl Control for Owned {
 
     fn on_event(&mut self, event: &Event<'_>) -> Outcome {
         let signals = event.signals();
-        assert_eq!(signals.bytes_in_flight, signals.packets_in_flight * signals.mss);
-        assert_eq!(signals.in_recovery != 0, event.connection().phase() != Phase::Open);
+        assert_eq!(
+            signals.bytes_in_flight,
+            signals.packets_in_flight * signals.mss
+        );
+        assert_eq!(
+            signals.in_recovery != 0,
+            event.connection().phase() != Phase::Open
+        );
         if signals.rtt_sample_us != 0 {
             assert!(signals.rtt_sample_us >= signals.min_rtt_us);
         }
@@ -221,8 +229,7 @@ fn a_program_that_sets_no_threshold_keeps_its_window_while_losses_are_repaired()
 #[test]
 fn a_least_window_is_no_answer_to_a_timeout() {
     const MSS: u64 = 1448;
-    let silent =
-        "(def (Report (x 0)))\n(when Flow.in_recovery (:= Report.x 1) (fallthrough))\n(when (> Report.x 5) (report))";
+    let silent = "(def (Report (x 0)))\n(when Flow.in_recovery (:= Report.x 1) (fallthrough))\n(when (> Report.x 5) (report))";
     let window_at_the_end = |min_cwnd: u64| {
         let limits = Limits {
             min_cwnd,
@@ -251,6 +258,9 @@ fn a_least_window_is_no_answer_to_a_timeout() {
         (pair.connection(0).cwnd(), pair.connection(0).ssthresh())
     };
     let (window, threshold) = window_at_the_end(MSS);
-    assert!(window == threshold && threshold > 2 * MSS, "{window} of {threshold}");
+    assert!(
+        window == threshold && threshold > 2 * MSS,
+        "{window} of {threshold}"
+    );
     assert_eq!(window_at_the_end(2 * MSS), (window, threshold));
 }

@@ -25,16 +25,28 @@ fn a_transfer_takes_a_round_trip_for_the_handshake_and_one_for_each_window() {
     pair.run(secs(100));
     assert!(pair.over());
     let stats = pair.connection(0).stats();
-    assert_eq!((stats.acked, stats.retransmitted, stats.timeouts), (bytes, 0, 0));
+    assert_eq!(
+        (stats.acked, stats.retransmitted, stats.timeouts),
+        (bytes, 0, 0)
+    );
     assert_eq!(stats.srtt, ms(20));
 }
 
 #[test]
 fn a_bottleneck_is_filled() {
-    for native in [Native::new_reno(), Native::cubic(), Native::cubic_without_hystart()] {
+    for native in [
+        Native::new_reno(),
+        Native::cubic(),
+        Native::cubic_without_hystart(),
+    ] {
         let path = Bottleneck::new(12_000_000, ms(10), 240_000);
         let bytes = 110_000_000;
-        let mut pair = Pair::new(&Config::default(), [native.clone(), native.clone()], path, [bytes, 0]);
+        let mut pair = Pair::new(
+            &Config::default(),
+            [native.clone(), native.clone()],
+            path,
+            [bytes, 0],
+        );
         while pair.received(1) < bytes {
             assert!(pair.step(secs(60)), "{:?}", pair.connection(0));
         }
@@ -45,7 +57,10 @@ fn a_bottleneck_is_filled() {
             pair.connection(0).stats(),
             pair.path.dropped
         );
-        assert!(took < best * 102 / 100, "{native:?}: {took} ms instead of {best}");
+        assert!(
+            took < best * 102 / 100,
+            "{native:?}: {took} ms instead of {best}"
+        );
         assert_eq!(pair.connection(0).stats().timeouts, 0);
         pair.run(secs(100));
         assert!(pair.over());

@@ -98,13 +98,20 @@ mod tests {
                 assert_eq!(ahead.room(now, || 0), 0, "not before the next look");
             }
             let sent = 300 * per_look;
-            assert!(idle <= sent / 10, "{per_look}: idle for {idle} bytes of {sent}");
-            assert!(most <= 2 * per_look.max(LEAST), "{per_look}: {most} bytes wait");
+            assert!(
+                idle <= sent / 10,
+                "{per_look}: idle for {idle} bytes of {sent}"
+            );
+            assert!(
+                most <= 2 * per_look.max(LEAST),
+                "{per_look}: {most} bytes wait"
+            );
         }
     }
 
     #[test]
-    fn a_device_that_takes_everything_holds_nothing_back_for_long_and_class_0_keeps_half_the_buffer() {
+    fn a_device_that_takes_everything_holds_nothing_back_for_long_and_class_0_keeps_half_the_buffer()
+     {
         let mut ahead = Ahead::new(200_000);
         let mut now = Time::ZERO;
         for _ in 0..20 {

@@ -65,7 +65,10 @@ impl Batch {
     /// Adds what was written there, `length` bytes. False where it does not belong to the same call: it waits behind the others
     /// until they are [sent](Batch::send), and nothing may be added before.
     pub fn add(&mut self, length: usize, to: SocketAddr, marks: Marks, said: Option<Time>) -> bool {
-        debug_assert!(self.behind.is_none(), "what waits behind the others leaves first");
+        debug_assert!(
+            self.behind.is_none(),
+            "what waits behind the others leaves first"
+        );
         let same = self.to.is_some_and(|first| first == to) && self.marks == marks && !self.closed;
         let fits = length <= self.size && self.count < self.most && self.filled + length <= LARGEST;
         if self.is_empty() {
@@ -86,7 +89,11 @@ impl Batch {
 
     /// Sends it, and tells `departures` the kernel's numbers of what says when it was made. `WouldBlock` leaves what was not taken,
     /// any other error empties it, as the network might have lost it.
-    pub fn send(&mut self, socket: &mut Socket, departures: Option<&mut Departures>) -> io::Result<()> {
+    pub fn send(
+        &mut self,
+        socket: &mut Socket,
+        departures: Option<&mut Departures>,
+    ) -> io::Result<()> {
         let Some(to) = self.to.filter(|_| !self.is_empty()) else {
             return Ok(());
         };
@@ -161,7 +168,9 @@ mod tests {
             6..10 => Marks { ecn: 3, dscp: 46 },
             _ => Marks { ecn: 3, dscp: 1 },
         };
-        let lengths = [100, 100, 60, 60, 100, 200, 200, 10, 1400, 1400, 1400, 1400, 7];
+        let lengths = [
+            100, 100, 60, 60, 100, 200, 200, 10, 1400, 1400, 1400, 1400, 7,
+        ];
         let mut batch = Batch::new(3);
         for (index, length) in lengths.into_iter().enumerate() {
             batch.room()[..length].fill(index as u8);

@@ -53,7 +53,8 @@ pub const STAMPS: usize = 1 + STAMP;
 /// Bytes that saying that a segment is a part of another takes.
 pub const PART: usize = 1 + 4;
 /// Bytes of the longest header of any segment.
-pub const MAX_HEADER: usize = COMMON + OFFSET + SUM + NONCES + ECHO + COUNTS + 1 + 8 * MAX_RANGES + 3 * STAMP;
+pub const MAX_HEADER: usize =
+    COMMON + OFFSET + SUM + NONCES + ECHO + COUNTS + 1 + 8 * MAX_RANGES + 3 * STAMP;
 
 const COMMON: usize = 15;
 const OFFSET: usize = 6;
@@ -129,7 +130,11 @@ pub fn write(
     let echo = segment.echo_transmission != 0;
     let counts = segment.ce_packets != 0 || segment.ce_bytes != 0;
     let has = |there: bool, bit: u8| if there { bit } else { 0 };
-    let band = if segment.class != 0 { segment.echo_band << 5 } else { 0 };
+    let band = if segment.class != 0 {
+        segment.echo_band << 5
+    } else {
+        0
+    };
     out.put([segment.kind as u8 | has(echo, HAS_ECHO) | has(counts, HAS_COUNTS) | band])?;
     out.put([flags | segment.class << 4])?;
     out.put([segment.transmission])?;
@@ -145,7 +150,11 @@ pub fn write(
         Kind::Ack | Kind::Abort | Kind::PathProbe => {}
     }
     let proves = proves(segment.kind);
-    let proof = if proves { prove(side) } else { Proof::default() };
+    let proof = if proves {
+        prove(side)
+    } else {
+        Proof::default()
+    };
     if proves {
         out.put(proof.sum.to_be_bytes())?;
     }
@@ -205,7 +214,9 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, Proof, usize), Co
             let [a, b, c, d, e, f] = rest.take::<OFFSET>()?;
             segment.set_offset(u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
         }
-        Kind::Open | Kind::OpenReply | Kind::PathReply => segment.length = u16::from_be_bytes(rest.take()?),
+        Kind::Open | Kind::OpenReply | Kind::PathReply => {
+            segment.length = u16::from_be_bytes(rest.take()?)
+        }
         Kind::Ack | Kind::Abort | Kind::PathProbe => {}
     }
     let (mut proof, proves) = (Proof::default(), proves(segment.kind));
@@ -239,7 +250,9 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, Proof, usize), Co
     }
     let payload = rest.rest.len();
     match segment.kind {
-        Kind::Data => segment.length = u16::try_from(payload).map_err(|_| CodecError::Payload(payload))?,
+        Kind::Data => {
+            segment.length = u16::try_from(payload).map_err(|_| CodecError::Payload(payload))?
+        }
         Kind::Open | Kind::PathProbe => {}
         _ if payload == 0 => {}
         _ => return Err(CodecError::Payload(payload)),
@@ -272,7 +285,11 @@ fn length(segment: &Segment, side: &Side) -> usize {
     };
     let side = if segment.has_side() && !side.is_empty() {
         let ranges = side.ranges().len() + usize::from(side.duplicate().is_some());
-        let stamps = if side.stamped { stamps(segment.kind) } else { 0 };
+        let stamps = if side.stamped {
+            stamps(segment.kind)
+        } else {
+            0
+        };
         1 + 8 * ranges + stamps + if side.part.whole != 0 { PART - 1 } else { 0 }
     } else {
         0
@@ -303,7 +320,9 @@ impl Writer<'_> {
         let ranges = duplicate.iter().chain(side.ranges());
         let has = |there: bool, bit: u8| if there { bit } else { 0 };
         let part = kind == Kind::Data && side.part.whole != 0;
-        let marks = has(duplicate.is_some(), DUPLICATE) | has(side.stamped, HAS_STAMPS) | has(part, HAS_PART);
+        let marks = has(duplicate.is_some(), DUPLICATE)
+            | has(side.stamped, HAS_STAMPS)
+            | has(part, HAS_PART);
         self.put([ranges.clone().count() as u8 | marks])?;
         for range in ranges {
             self.put(range.start.0.to_be_bytes())?;

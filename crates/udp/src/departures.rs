@@ -132,7 +132,11 @@ mod tests {
         departures.sent(at(150), 0, 99);
         assert_eq!(departures.of(said[0], at(200)), None);
         departures.left(0, |_| at(140));
-        assert_eq!(departures.of(at(150), at(200)), None, "a stamp of the count before");
+        assert_eq!(
+            departures.of(at(150), at(200)),
+            None,
+            "a stamp of the count before"
+        );
         departures.left(0, |bytes| at(52 + u64::from(bytes)));
         assert_eq!(departures.of(at(150), at(200)), Some(at(151)));
         assert_eq!(departures.missed(), 3);
@@ -150,7 +154,15 @@ mod tests {
         }
         assert_eq!(departures.packets.len(), MOST);
         let last = at(2 * MOST as u64 - 1);
-        assert_eq!(departures.of(last, at(900)), None, "it stamped a moment ago");
-        assert_eq!(departures.of(last, at(1_100_000)), Some(last), "not for a second");
+        assert_eq!(
+            departures.of(last, at(900)),
+            None,
+            "it stamped a moment ago"
+        );
+        assert_eq!(
+            departures.of(last, at(1_100_000)),
+            Some(last),
+            "not for a second"
+        );
     }
 }

@@ -181,9 +181,12 @@ impl Counters {
             Dropped::Plain | Dropped::Sealed => &mut self.mismatched,
             Dropped::Forged | Dropped::Spent | Dropped::Refused => &mut self.forged,
             Dropped::Replayed => &mut self.replayed,
-            Dropped::Unknown | Dropped::Early | Dropped::Moved | Dropped::Portless | Dropped::Deaf | Dropped::Small => {
-                &mut self.unknown
-            }
+            Dropped::Unknown
+            | Dropped::Early
+            | Dropped::Moved
+            | Dropped::Portless
+            | Dropped::Deaf
+            | Dropped::Small => &mut self.unknown,
             Dropped::Full => &mut self.full,
         } += 1;
     }
@@ -306,12 +309,16 @@ impl Endpoint {
             return Ok(match heard {
                 Heard::More => Arrival::Nothing,
                 Heard::Again => Arrival::Again(envelope.to),
-                Heard::Reply(segment) => Arrival::Segment(envelope.to, segment, Proof::default(), 0..0),
+                Heard::Reply(segment) => {
+                    Arrival::Segment(envelope.to, segment, Proof::default(), 0..0)
+                }
                 Heard::Refused => Arrival::Refused(envelope.to),
             });
         }
         match session.read(&envelope, head, datagram, side) {
-            Ok((segment, proof, payload)) => Ok(Arrival::Segment(envelope.to, segment, proof, payload)),
+            Ok((segment, proof, payload)) => {
+                Ok(Arrival::Segment(envelope.to, segment, proof, payload))
+            }
             Err(Dropped::Spent) => {
                 self.counters.count(Dropped::Spent);
                 Ok(Arrival::Spent(envelope.to))
@@ -330,7 +337,10 @@ impl Endpoint {
         out: &mut [u8],
     ) -> Result<Arrival, Dropped> {
         let Came { envelope, .. } = came;
-        let source = envelope.from.filter(|source| source.id != 0).ok_or(Dropped::Unknown)?;
+        let source = envelope
+            .from
+            .filter(|source| source.id != 0)
+            .ok_or(Dropped::Unknown)?;
         match (&self.tls, envelope.cover, envelope.to) {
             (None, Cover::Plain, 0) => self.answer(came, source, datagram, out),
             (None, Cover::Plain, _) => self.accept(came, source, datagram, side),
@@ -343,7 +353,13 @@ impl Endpoint {
     }
 
     /// Answers a hello, and forgets it.
-    fn answer(&mut self, came: Came, source: Source, datagram: &mut [u8], out: &mut [u8]) -> Result<Arrival, Dropped> {
+    fn answer(
+        &mut self,
+        came: Came,
+        source: Source,
+        datagram: &mut [u8],
+        out: &mut [u8],
+    ) -> Result<Arrival, Dropped> {
         let listening = self.listening(came.address)?;
         let (open, ..) = session::parse(datagram, came.head..datagram.len(), &mut Side::default())?;
         let us = Source {
@@ -352,7 +368,13 @@ impl Endpoint {
         };
         let segment = self.reply(came.now, &open)?;
         let limit = datagram.len().min(out.len());
-        let answer = session::answer(us, source.id, &segment, &mut Side::default(), &mut out[..limit]);
+        let answer = session::answer(
+            us,
+            source.id,
+            &segment,
+            &mut Side::default(),
+            &mut out[..limit],
+        );
         let length = answer.ok_or(Dropped::Small)?;
         Ok(Arrival::Answer(length, length))
     }
@@ -370,14 +392,22 @@ impl Endpoint {
     /// What a server answers to a hello.
     fn reply(&self, now: Time, open: &Segment) -> Result<Segment, Dropped> {
         let mut reply = Connection::accept(&self.config, now, open).ok_or(Dropped::Unknown)?;
-        let mut segment = reply.transmit(now, 0, &mut Side::default()).ok_or(Dropped::Unknown)?;
+        let mut segment = reply
+            .transmit(now, 0, &mut Side::default())
+            .ok_or(Dropped::Unknown)?;
         // Which of several hellos it is tells the client what the path carries.
         (segment.echo, segment.echo_transmission) = (open.number, open.transmission);
         Ok(segment)
     }
 
     /// Answers a hello with our side of the handshake, or asks for another one with a cookie.
-    fn greet(&mut self, came: Came, source: Source, datagram: &mut [u8], out: &mut [u8]) -> Result<Arrival, Dropped> {
+    fn greet(
+        &mut self,
+        came: Came,
+        source: Source,
+        datagram: &mut [u8],
+        out: &mut [u8],
+    ) -> Result<Arrival, Dropped> {
         let Came {
             now,
             address,
@@ -388,8 +418,13 @@ impl Endpoint {
         if datagram.len() < LEAST_HELLO {
             return Err(Dropped::Small);
         }
-        let (part, length) = Crypto::read(datagram.get(head..).unwrap_or_default()).map_err(Dropped::Malformed)?;
-        let (open, ..) = session::parse(datagram, head + length..datagram.len(), &mut Side::default())?;
+        let (part, length) =
+            Crypto::read(datagram.get(head..).unwrap_or_default()).map_err(Dropped::Malformed)?;
+        let (open, ..) = session::parse(
+            datagram,
+            head + length..datagram.len(),
+            &mut Side::default(),
+        )?;
         let mut segment = [0; MAX_HEADER];
         let count = encode(&self.reply(now, &open)?, &mut segment).ok_or(Dropped::Small)?;
         let segment = &segment[..count];
@@ -415,7 +450,9 @@ impl Endpoint {
                 if proved && !listening.cookies.knows(now, address, source.id, id) {
                     return Err(Dropped::Unknown);
                 }
-                if self.sessions.contains_key(&id) || self.ended.iter().any(|(_, ended)| *ended == id) {
+                if self.sessions.contains_key(&id)
+                    || self.ended.iter().any(|(_, ended)| *ended == id)
+                {
                     return Err(Dropped::Unknown);
                 }
                 if proved && !listening.waiting.make_room_for(address, id) {
@@ -430,7 +467,8 @@ impl Endpoint {
                         cover: Cover::Handshake,
                     };
                     let alert = handshake.alert().ok_or(Dropped::Refused)?;
-                    let length = flight::write_alert(&mut handshake, envelope, alert, out).ok_or(Dropped::Small)?;
+                    let length = flight::write_alert(&mut handshake, envelope, alert, out)
+                        .ok_or(Dropped::Small)?;
                     self.counters.count(Dropped::Refused);
                     return Ok(Arrival::Alert(length));
                 }
@@ -438,11 +476,16 @@ impl Endpoint {
                 if !handshake.has_keys() {
                     return Err(Dropped::Refused);
                 }
-                listening.waiting.begin(now, id, address, source, proved, handshake);
+                listening
+                    .waiting
+                    .begin(now, id, address, source, proved, handshake);
                 id
             }
         };
-        let (most, size) = (datagram.len() * AMPLIFICATION, datagram.len().min(self.size));
+        let (most, size) = (
+            datagram.len() * AMPLIFICATION,
+            datagram.len().min(self.size),
+        );
         let pending = listening.waiting.get(id).ok_or(Dropped::Unknown)?;
         let answer = pending.answer(Source { id, mss }, segment, size, most, out);
         let (length, each) = answer.ok_or(Dropped::Small)?;
@@ -450,7 +493,13 @@ impl Endpoint {
     }
 
     /// Takes the last flight of a client's handshake.
-    fn hear(&mut self, came: Came, source: Source, datagram: &mut [u8], out: &mut [u8]) -> Result<Arrival, Dropped> {
+    fn hear(
+        &mut self,
+        came: Came,
+        source: Source,
+        datagram: &mut [u8],
+        out: &mut [u8],
+    ) -> Result<Arrival, Dropped> {
         let id = came.envelope.to;
         let waiting = &mut self.listening.as_mut().ok_or(Dropped::Unknown)?.waiting;
         let pending = waiting.get(id).ok_or(Dropped::Unknown)?;
@@ -467,23 +516,34 @@ impl Endpoint {
             id,
             mss: self.config.mss,
         };
-        let length = waiting.remove(id).and_then(|mut pending| pending.alert(us, out));
+        let length = waiting
+            .remove(id)
+            .and_then(|mut pending| pending.alert(us, out));
         let length = length.ok_or(Dropped::Refused)?;
         self.counters.count(Dropped::Refused);
         Ok(Arrival::Alert(length))
     }
 
     /// Opens a connection for who comes with an identifier that was an answer to its address.
-    fn accept(&mut self, came: Came, source: Source, datagram: &mut [u8], side: &mut Side) -> Result<Arrival, Dropped> {
+    fn accept(
+        &mut self,
+        came: Came,
+        source: Source,
+        datagram: &mut [u8],
+        side: &mut Side,
+    ) -> Result<Arrival, Dropped> {
         let id = came.envelope.to;
         let listening = self.listening.as_ref().ok_or(Dropped::Unknown)?;
-        if !listening.cookies.knows(came.now, came.address, source.id, id)
+        if !listening
+            .cookies
+            .knows(came.now, came.address, source.id, id)
             || self.ended.iter().any(|(_, ended)| *ended == id)
         {
             return Err(Dropped::Unknown);
         }
         self.listening(came.address)?;
-        let mut session = Session::server(came.address, id, source, (self.config.mss, self.size), None);
+        let mut session =
+            Session::server(came.address, id, source, (self.config.mss, self.size), None);
         let (segment, proof, payload) = session.read(&came.envelope, came.head, datagram, side)?;
         if !segment.has(Segment::PROOF) {
             return Err(Dropped::Unknown);
@@ -516,7 +576,9 @@ impl Endpoint {
         let read = session.read(&came.envelope, came.head, datagram, side);
         let proved = read.and_then(|(segment, proof, payload)| {
             let proves = segment.has(Segment::PROOF);
-            proves.then_some((segment, proof, payload)).ok_or(Dropped::Unknown)
+            proves
+                .then_some((segment, proof, payload))
+                .ok_or(Dropped::Unknown)
         });
         match proved {
             Ok(first) => {
@@ -569,7 +631,8 @@ impl Endpoint {
         };
         listening.shares.release(id);
         let over = |at: Time| now.since(at) > VALID;
-        while self.ended.len() >= MOST_ENDED || self.ended.front().is_some_and(|(at, _)| over(*at)) {
+        while self.ended.len() >= MOST_ENDED || self.ended.front().is_some_and(|(at, _)| over(*at))
+        {
             self.ended.pop_front();
         }
         self.ended.push_back((now, id));
@@ -592,7 +655,9 @@ impl Endpoint {
 
     /// Handshakes that are under way.
     pub fn pending(&self) -> usize {
-        self.listening.as_ref().map_or(0, |listening| listening.waiting.len())
+        self.listening
+            .as_ref()
+            .map_or(0, |listening| listening.waiting.len())
     }
 
     /// The address at the other end of a connection.
@@ -650,8 +715,12 @@ fn retry(us: Source, client: u64, segment: &[u8], out: &mut [u8]) -> Option<usiz
         cover: Cover::Handshake,
     };
     let head = envelope.write(out)?;
-    let nothing = Crypto { offset: 0, bytes: &[] };
+    let nothing = Crypto {
+        offset: 0,
+        bytes: &[],
+    };
     let head = head + nothing.write(&mut out[head..])?;
-    out.get_mut(head..head + segment.len())?.copy_from_slice(segment);
+    out.get_mut(head..head + segment.len())?
+        .copy_from_slice(segment);
     Some(head + segment.len())
 }

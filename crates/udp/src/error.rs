@@ -21,7 +21,9 @@ pub enum UdpError {
         why: io::Error,
     },
     /// Datagrams of this size do not leave.
-    #[error("datagrams of {size} bytes are too long for the path to {address}: choose a smaller --mtu")]
+    #[error(
+        "datagrams of {size} bytes are too long for the path to {address}: choose a smaller --mtu"
+    )]
     TooLong {
         /// For whom.
         address: SocketAddr,
@@ -53,7 +55,8 @@ pub enum UdpError {
 /// What a socket says of one datagram, or of the way there, and not of itself: the next one may pass. A forged source makes some of them.
 pub fn passes(why: &io::Error) -> bool {
     matches!(
-        why.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw),
+        why.raw_os_error()
+            .map_or(Errno::UnknownErrno, Errno::from_raw),
         Errno::ECONNREFUSED
             | Errno::EHOSTUNREACH
             | Errno::ENETUNREACH

@@ -54,7 +54,10 @@ pub(super) struct Flow {
 /// Runs `$run` with whatever controls `$flow`, as a variable `$control`; nothing where that is gone.
 macro_rules! controlled {
     ($flow:expr, $id:expr, $steering:expr, |$control:ident| $run:expr) => {
-        match (&mut $flow.native, $steering.as_mut().and_then(|s| s.flow($id))) {
+        match (
+            &mut $flow.native,
+            $steering.as_mut().and_then(|s| s.flow($id)),
+        ) {
             (Some($control), _) => Some($run),
             (None, Some(mut agent)) => {
                 let $control = &mut agent;
@@ -157,9 +160,14 @@ impl Flow {
     /// Takes the deadlines that have come.
     pub fn on_time(&mut self, now: Time, id: u64, steering: &mut Option<Steering>) {
         if self.connection.next_timeout().is_some_and(|due| due <= now) {
-            controlled!(self, id, steering, |control| self.connection.on_timeout(now, control));
+            controlled!(self, id, steering, |control| self
+                .connection
+                .on_timeout(now, control));
         }
-        if self.control_deadline(id, steering).is_some_and(|due| due <= now) {
+        if self
+            .control_deadline(id, steering)
+            .is_some_and(|due| due <= now)
+        {
             controlled!(self, id, steering, |control| self
                 .connection
                 .on_control_deadline(now, control));
@@ -217,7 +225,11 @@ impl Flow {
 
     /// A piece of the room for what the application writes next.
     pub fn room(&mut self) -> &mut [u8] {
-        let free = self.sending.capacity() as u64 - self.connection.pending().min(self.sending.capacity() as u64);
+        let free = self.sending.capacity() as u64
+            - self
+                .connection
+                .pending()
+                .min(self.sending.capacity() as u64);
         self.sending.piece_mut(self.written, free as usize)
     }
 
@@ -229,7 +241,8 @@ impl Flow {
 
     /// What arrived in order and was not taken, in two pieces.
     pub fn arrived(&self) -> (&[u8], &[u8]) {
-        self.receiving.at(self.taken, self.connection.readable() as usize)
+        self.receiving
+            .at(self.taken, self.connection.readable() as usize)
     }
 
     /// The application took so many bytes of it.

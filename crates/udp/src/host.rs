@@ -17,7 +17,9 @@ use ccplane_agent::{FlowInfo, Tables};
 use ccplane_datapath::Capabilities;
 use ccplane_link::Clock;
 use ccplane_link::Pollable;
-use ccplane_transport::{CAPABILITIES, Config, Connection, Ecn, Kind, Native, Segment, Side, State, Stats};
+use ccplane_transport::{
+    CAPABILITIES, Config, Connection, Ecn, Kind, Native, Segment, Side, State, Stats,
+};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use self::classes::{Classes, Seen};
@@ -122,7 +124,10 @@ impl Host {
     /// Binds a socket.
     pub fn bind(options: Options) -> Result<Host, UdpError> {
         let local = options.local;
-        let mut socket = Socket::bind(local).map_err(|why| UdpError::Bind { address: local, why })?;
+        let mut socket = Socket::bind(local).map_err(|why| UdpError::Bind {
+            address: local,
+            why,
+        })?;
         let datagram = options.datagram.clamp(LEAST, crate::socket::LARGEST);
         let window = options.window.next_power_of_two();
         let (sealed, stamps) = (options.tls.is_some(), options.config.stamps);
@@ -140,7 +145,9 @@ impl Host {
         let clock = Clock::new();
         let mut kernel = None;
         if stamps && options.stamping != Stamping::Off {
-            socket.stamp(options.stamping, true).map_err(UdpError::Stamps)?;
+            socket
+                .stamp(options.stamping, true)
+                .map_err(UdpError::Stamps)?;
             kernel = Some(Box::new(HostStamps::new(clock, options.link)));
         }
         let batch = Batch::new(socket.batch());
@@ -199,7 +206,12 @@ impl Host {
     /// Lets an agent steer the connections that ask for it, within limits.
     pub fn steer(&mut self, way: impl Pollable + 'static, limits: ccplane_datapath::Limits) {
         let tables = Tables::new(limits, self.capabilities());
-        let shared = Shared::new(std::process::id(), "udp", tables, Box::new(way) as Box<dyn Pollable>);
+        let shared = Shared::new(
+            std::process::id(),
+            "udp",
+            tables,
+            Box::new(way) as Box<dyn Pollable>,
+        );
         self.steering = Some(Datapath::new(self.now(), shared));
     }
 
@@ -240,7 +252,8 @@ impl Host {
                 None
             }
         };
-        self.flows.insert(id, Flow::new(connection, native, self.window));
+        self.flows
+            .insert(id, Flow::new(connection, native, self.window));
         Ok(id)
     }
 
@@ -252,7 +265,11 @@ impl Host {
     /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to do it waits for the next
     /// event, `longest` at most.
     pub fn turn(&mut self, longest: Duration) -> Result<(), UdpError> {
-        if self.work()? { Ok(()) } else { self.wait(longest) }
+        if self.work()? {
+            Ok(())
+        } else {
+            self.wait(longest)
+        }
     }
 
     /// The same for several that share a thread: it waits where none of them had anything to do.
@@ -261,7 +278,11 @@ impl Host {
         for host in hosts.iter_mut() {
             busy |= host.work()?;
         }
-        if busy { Ok(()) } else { Host::wait_all(hosts, longest) }
+        if busy {
+            Ok(())
+        } else {
+            Host::wait_all(hosts, longest)
+        }
     }
 
     /// Runs once through everything; whether there was anything to do.
@@ -276,7 +297,11 @@ impl Host {
                 narrower = Some(*id);
             }
             due |= flow.path_at() <= now;
-            if let Some(mut lent) = self.steering.as_mut().and_then(|steering| steering.flow(*id)) {
+            if let Some(mut lent) = self
+                .steering
+                .as_mut()
+                .and_then(|steering| steering.flow(*id))
+            {
                 flow.note(lent.beside());
             }
         }
@@ -427,7 +452,10 @@ impl Host {
         if self.classes.reads_marks && !self.flows.values().any(|flow| flow.low) {
             self.classes.end();
         }
-        if self.stamps.is_some() && !self.config.stamps && !self.flows.values().any(|flow| flow.stamped) {
+        if self.stamps.is_some()
+            && !self.config.stamps
+            && !self.flows.values().any(|flow| flow.stamped)
+        {
             self.end_stamps();
         }
     }
@@ -497,7 +525,9 @@ impl Host {
         side: &mut Side,
     ) {
         let size = datagram.len();
-        let arrival = self.endpoint.receive(now, address, datagram, side, &mut self.answer);
+        let arrival = self
+            .endpoint
+            .receive(now, address, datagram, side, &mut self.answer);
         let (id, mut segment, proof, payload) = match arrival {
             Ok(Arrival::Segment(id, segment, proof, payload)) => (id, segment, proof, payload),
             Ok(Arrival::Accepted {
@@ -515,8 +545,10 @@ impl Host {
                     self.broken.get_or_insert(why);
                     return self.endpoint.remove(now, id);
                 }
-                self.flows
-                    .insert(id, Flow::new(connection, Some(self.native.clone()), self.window));
+                self.flows.insert(
+                    id,
+                    Flow::new(connection, Some(self.native.clone()), self.window),
+                );
                 self.accepted.push_back(id);
                 (id, segment, proof, payload)
             }
@@ -611,7 +643,8 @@ impl Host {
 
     /// Whether a connection is over, well or not.
     pub fn is_over(&self, id: u64) -> bool {
-        self.connection(id).is_none_or(|c| c.state() == State::Closed)
+        self.connection(id)
+            .is_none_or(|c| c.state() == State::Closed)
     }
 
     /// Bytes of a datagram.
@@ -640,7 +673,9 @@ fn warn(warned: &mut Vec<Dropped>, address: SocketAddr, why: Dropped) {
     );
     if telling && !warned.contains(&why) {
         warned.push(why);
-        tracing::warn!("a datagram from {address} was dropped: {why}; more of its kind are dropped silently");
+        tracing::warn!(
+            "a datagram from {address} was dropped: {why}; more of its kind are dropped silently"
+        );
     }
 }
 

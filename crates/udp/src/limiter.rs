@@ -147,7 +147,9 @@ mod tests {
     fn a_network_of_64_bits_and_a_mapped_address_are_one_source() {
         let mut limiter = SourceLimiter::new(1, 3);
         let host = |n: u128| IpAddr::V6(Ipv6Addr::from_bits(0x2001_0db8 << 96 | n));
-        let admitted = (0..1_000).filter(|n| limiter.admit(at(5), host(*n))).count();
+        let admitted = (0..1_000)
+            .filter(|n| limiter.admit(at(5), host(*n)))
+            .count();
         assert_eq!(admitted, 3);
         assert!(limiter.admit(at(5), host(1 << 64)), "another network");
         let v4 = Ipv4Addr::new(192, 0, 2, 1);

@@ -13,7 +13,12 @@ const MOST: usize = 1024;
 /// The parts of a segment with so many bytes of payload, where each takes `step` bytes: where each begins and ends.
 pub(crate) fn parts(length: u16, step: u16) -> impl Iterator<Item = (u16, u16)> {
     let step = step.max(1);
-    (0..length.div_ceil(step)).map(move |n| (n * step, length.min(n.saturating_mul(step).saturating_add(step))))
+    (0..length.div_ceil(step)).map(move |n| {
+        (
+            n * step,
+            length.min(n.saturating_mul(step).saturating_add(step)),
+        )
+    })
 }
 
 /// What came of segments that are not complete, by their place in the stream.
@@ -89,7 +94,10 @@ mod tests {
         // Again, and now cut otherwise: the first is lost.
         assert_eq!(take((500, 1000)), None);
         let whole = take((1000, 1400)).expect("it is complete");
-        assert_eq!((whole.offset(), whole.length, whole.number), (5000, 1400, Number(7)));
+        assert_eq!(
+            (whole.offset(), whole.length, whole.number),
+            (5000, 1400, Number(7))
+        );
         // All of it again is a segment that arrived twice, as the transport will find.
         assert_eq!(take((0, 700)), None);
         assert!(take((700, 1400)).is_some());

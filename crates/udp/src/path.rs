@@ -114,7 +114,11 @@ impl PathSize {
     /// The search goes on at `then` with the next size, if there is one.
     fn begin(&mut self, then: Time) {
         (self.trying, self.tries) = (None, 0);
-        self.due = if self.size < self.most { then } else { Time::MAX };
+        self.due = if self.size < self.most {
+            then
+        } else {
+            Time::MAX
+        };
     }
 
     /// The search is over for now.
@@ -142,7 +146,9 @@ mod tests {
         let mut now = from;
         while path.next() <= until {
             now = now.max(path.next());
-            let Some(size) = path.probe(now, RTT) else { continue };
+            let Some(size) = path.probe(now, RTT) else {
+                continue;
+            };
             probes += 1;
             if size <= carries(now) {
                 now += RTT;
@@ -194,12 +200,9 @@ mod tests {
         assert!(path.on_black_hole(at(201)) && path.size() == LEAST);
         assert!(!path.on_black_hole(at(202)));
         // It is wide again ten minutes after the last try.
-        search(
-            &mut path,
-            at(202),
-            at(900),
-            |now| if now < at(300) { 600 } else { 1500 },
-        );
+        search(&mut path, at(202), at(900), |now| {
+            if now < at(300) { 600 } else { 1500 }
+        });
         assert_eq!(path.size(), 1472);
     }
 

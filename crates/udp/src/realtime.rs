@@ -79,7 +79,10 @@ impl Stamper {
             if let Ok(real) = real
                 && error < best.0
             {
-                let real = real.tv_sec().wrapping_mul(1_000_000_000).wrapping_add(real.tv_nsec());
+                let real = real
+                    .tv_sec()
+                    .wrapping_mul(1_000_000_000)
+                    .wrapping_add(real.tv_nsec());
                 best = (error, real.wrapping_sub((before.as_nanos() + error) as i64));
             }
             if best.0 < 1_000 {
@@ -113,7 +116,10 @@ impl Stamper {
         };
         if let Some(software) = software {
             let apart = (hardware as i64).wrapping_sub(software.as_nanos() as i64);
-            if self.interface.is_none_or(|known| known.abs_diff(apart) > APART) {
+            if self
+                .interface
+                .is_none_or(|known| known.abs_diff(apart) > APART)
+            {
                 self.interface = Some(apart);
             }
         }
@@ -178,15 +184,32 @@ mod tests {
     fn a_stamp_is_of_our_clock_and_a_clock_that_is_set_is_not_believed_for_a_while() {
         let mut stamper = stamper();
         let now = at(10 * S);
-        assert_eq!(stamper.convert(software(15 * S - 300), now), Some(at(10 * S - 300)));
-        assert_eq!(stamper.convert(software(15 * S + 1_000), now), None, "from the future");
-        assert_eq!(stamper.convert(software(13 * S), now), None, "two seconds old");
+        assert_eq!(
+            stamper.convert(software(15 * S - 300), now),
+            Some(at(10 * S - 300))
+        );
+        assert_eq!(
+            stamper.convert(software(15 * S + 1_000), now),
+            None,
+            "from the future"
+        );
+        assert_eq!(
+            stamper.convert(software(13 * S), now),
+            None,
+            "two seconds old"
+        );
         assert_eq!(stamper.convert(KernelStamp::default(), now), None);
         // Noise of the measurement is no step; the tighter one is kept.
         stamper.measured(5 * S as i64 + 90, 60, now);
-        assert_eq!((stamper.offset, stamper.settles), (5 * S as i64, Time::ZERO));
+        assert_eq!(
+            (stamper.offset, stamper.settles),
+            (5 * S as i64, Time::ZERO)
+        );
         stamper.measured(5 * S as i64 - 20, 20, now);
-        assert_eq!((stamper.offset, stamper.settles), (5 * S as i64 - 20, Time::ZERO));
+        assert_eq!(
+            (stamper.offset, stamper.settles),
+            (5 * S as i64 - 20, Time::ZERO)
+        );
         // Somebody sets it back by 30 ms.
         stamper.measured(5 * S as i64 - 30_000_000, 50, now);
         assert_eq!(stamper.settles, now + SETTLE);
@@ -217,7 +240,9 @@ mod tests {
         let third = stamper.convert(alone, at(10 * S + 300_000)).unwrap();
         assert_eq!(third.since(second), Duration::from_micros(100));
         // It drifts by more than a millisecond: put anew, and the age is right again.
-        let late = stamper.convert(both(16 * S, S + 2_000_000), at(11 * S)).unwrap();
+        let late = stamper
+            .convert(both(16 * S, S + 2_000_000), at(11 * S))
+            .unwrap();
         assert_eq!(late, at(11 * S));
     }
 }

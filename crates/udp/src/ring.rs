@@ -43,7 +43,10 @@ impl Ring {
     pub fn at(&self, offset: u64, length: usize) -> (&[u8], &[u8]) {
         let start = self.index(offset);
         let first = length.min(self.bytes.len() - start);
-        (&self.bytes[start..start + first], &self.bytes[..length - first])
+        (
+            &self.bytes[start..start + first],
+            &self.bytes[..length - first],
+        )
     }
 
     /// The part of `offset..offset + length` that lies in one piece, for a reader to fill.

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, getsockopt, sendmsg,
-    setsockopt, socket, sockopt,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, getsockopt,
+    sendmsg, setsockopt, socket, sockopt,
 };
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
@@ -162,8 +162,18 @@ impl Socket {
         };
         let mut program = [
             step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 0),
-            step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, first.mask.into()),
-            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, first.value.into()),
+            step(
+                libc::BPF_ALU | libc::BPF_AND | libc::BPF_K,
+                0,
+                0,
+                first.mask.into(),
+            ),
+            step(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                0,
+                1,
+                first.value.into(),
+            ),
             step(libc::BPF_RET | libc::BPF_K, 0, 0, 1),
             step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
         ];
@@ -171,7 +181,11 @@ impl Socket {
             len: program.len() as u16,
             filter: program.as_mut_ptr(),
         };
-        Ok(setsockopt(&self.io, sockopt::AttachReusePortCbpf, &program)?)
+        Ok(setsockopt(
+            &self.io,
+            sockopt::AttachReusePortCbpf,
+            &program,
+        )?)
     }
 
     /// The same socket for another thread: what arrives comes to whoever asks first. Stamps are not taken along.
@@ -264,7 +278,11 @@ impl Socket {
     }
 
     /// Takes what has arrived, with the kernel's stamps; datagrams of at most `longest` bytes.
-    pub(crate) fn receive_each<'a>(&self, inbox: &'a mut Inbox, longest: usize) -> io::Result<Stamped<'a>> {
+    pub(crate) fn receive_each<'a>(
+        &self,
+        inbox: &'a mut Inbox,
+        longest: usize,
+    ) -> io::Result<Stamped<'a>> {
         let size = longest.clamp(1, BUFFER);
         stamped::receive(&self.io, &mut inbox.buffers, size, &mut inbox.arrived)?;
         Ok(Stamped { inbox, size })
@@ -282,7 +300,13 @@ impl Socket {
     /// `quinn-udp` allocates nothing for it. But it writes the whole traffic-class byte and offers only its two ECN bits, loses a batch
     /// that is not cut, and after one refusal marks nothing any more. So what has a DSCP, and all from the first refusal on, goes through
     /// `sendmsg` with the byte in full.
-    pub fn send(&self, to: SocketAddr, contents: &[u8], size: usize, marks: Marks) -> io::Result<usize> {
+    pub fn send(
+        &self,
+        to: SocketAddr,
+        contents: &[u8],
+        size: usize,
+        marks: Marks,
+    ) -> io::Result<usize> {
         if marks.dscp != 0 || !self.smooth.get() {
             return self.send_marked(to, contents, size, marks);
         }
@@ -308,7 +332,13 @@ impl Socket {
     }
 
     /// As one batch, or one by one where those are not cut: the kernel says so only when it is given one.
-    fn send_marked(&self, to: SocketAddr, contents: &[u8], size: usize, marks: Marks) -> io::Result<usize> {
+    fn send_marked(
+        &self,
+        to: SocketAddr,
+        contents: &[u8],
+        size: usize,
+        marks: Marks,
+    ) -> io::Result<usize> {
         let size = size.max(1);
         let count = contents.len().div_ceil(size);
         if count > 1 && self.cuts.get() {
@@ -333,7 +363,13 @@ impl Socket {
     }
 
     /// One call: one datagram, or one that is cut into such of `size` bytes.
-    fn send_cut(&self, to: SocketAddr, contents: &[u8], size: Option<usize>, marks: Marks) -> Result<(), Errno> {
+    fn send_cut(
+        &self,
+        to: SocketAddr,
+        contents: &[u8],
+        size: Option<usize>,
+        marks: Marks,
+    ) -> Result<(), Errno> {
         let byte = marks.dscp << 2 | marks.ecn & 3;
         let (wide, size) = (i32::from(byte), size.map(|size| size as u16));
         let mark = if to.ip().to_canonical().is_ipv4() {
@@ -346,7 +382,13 @@ impl Socket {
         let control = if cut.is_some() { &both[..] } else { &both[..1] };
         let text = [io::IoSlice::new(contents)];
         let to = SockaddrStorage::from(to);
-        sendmsg(self.io.as_raw_fd(), &text, control, MsgFlags::empty(), Some(&to))?;
+        sendmsg(
+            self.io.as_raw_fd(),
+            &text,
+            control,
+            MsgFlags::empty(),
+            Some(&to),
+        )?;
         Ok(())
     }
 
@@ -358,7 +400,10 @@ impl Socket {
         let mut chunks = inbox.buffers.chunks_exact_mut(BUFFER);
         let mut slices: [IoSliceMut<'_>; BUFFERS] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
-        let filled = match self.state.recv((&self.io).into(), &mut slices, &mut inbox.meta) {
+        let filled = match self
+            .state
+            .recv((&self.io).into(), &mut slices, &mut inbox.meta)
+        {
             Ok(filled) => filled,
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => 0,
             Err(why) => return Err(why),
@@ -498,17 +543,31 @@ mod tests {
     fn arrives_uncut(marks: Marks) {
         let here = "127.0.0.1:0".parse().unwrap();
         let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
-        let contents: Vec<u8> = (0..=u8::MAX).flat_map(|place| [place; 10]).chain([7; 4]).collect();
+        let contents: Vec<u8> = (0..=u8::MAX)
+            .flat_map(|place| [place; 10])
+            .chain([7; 4])
+            .collect();
 
         // Nobody has port 0: nothing is learned of cutting.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
         let refused = sender.send(nobody, &contents[..20], 10, marks);
-        assert_eq!(refused.unwrap_err().raw_os_error(), Some(Errno::EINVAL as i32));
+        assert_eq!(
+            refused.unwrap_err().raw_os_error(),
+            Some(Errno::EINVAL as i32)
+        );
         assert!(sender.batch() > 1);
 
-        assert_eq!(sender.send(receiver.local(), &contents, 10, marks).unwrap(), 257);
+        assert_eq!(
+            sender.send(receiver.local(), &contents, 10, marks).unwrap(),
+            257
+        );
         assert_eq!(sender.batch(), 1, "from now on one by one");
-        assert_eq!(sender.send(receiver.local(), &contents[..15], 10, marks).unwrap(), 2);
+        assert_eq!(
+            sender
+                .send(receiver.local(), &contents[..15], 10, marks)
+                .unwrap(),
+            2
+        );
 
         let (mut inbox, mut found) = (Inbox::new(), Vec::new());
         while found.len() < contents.len() + 15 {
@@ -551,7 +610,8 @@ mod tests {
             for datagram in &sent {
                 other.send_to(datagram, socket.local()).unwrap();
             }
-            let (begin, rest): (Vec<_>, Vec<_>) = sent.into_iter().partition(|sent| sent[0] & 0b110 == 0b100);
+            let (begin, rest): (Vec<_>, Vec<_>) =
+                sent.into_iter().partition(|sent| sent[0] & 0b110 == 0b100);
             assert_eq!(waiting(&second), begin);
             assert_eq!(waiting(&socket), rest);
             // An answer comes from the address that was asked.

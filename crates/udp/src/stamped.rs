@@ -16,8 +16,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, TimestampingFlag, Timestamps,
-    recvmmsg, sendmmsg, setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, TimestampingFlag,
+    Timestamps, recvmmsg, sendmmsg, setsockopt, sockopt,
 };
 use nix::sys::time::TimeSpec;
 
@@ -73,7 +73,11 @@ pub(super) struct Arrived {
 
 impl Stamps {
     /// Switches stamps on: of arrivals, and of departures if those are wanted too.
-    pub fn switch_on(socket: &UdpSocket, stamping: Stamping, departures: bool) -> io::Result<Stamps> {
+    pub fn switch_on(
+        socket: &UdpSocket,
+        stamping: Stamping,
+        departures: bool,
+    ) -> io::Result<Stamps> {
         // A datagram that the kernel joined to others would share their stamp.
         let _ = setsockopt(socket, sockopt::UdpGroSegment, &false);
         set(socket, flags(stamping, departures))?;
@@ -203,7 +207,9 @@ pub(super) fn receive(
                 ControlMessageOwned::ScmTimestampsns(stamps) => stamp = of(&stamps),
                 ControlMessageOwned::Ipv4Tos(tos) => byte = tos,
                 ControlMessageOwned::Ipv6TClass(class) => byte = class as u8,
-                ControlMessageOwned::UdpGroSegments(bytes) => each = usize::try_from(bytes).unwrap_or_default(),
+                ControlMessageOwned::UdpGroSegments(bytes) => {
+                    each = usize::try_from(bytes).unwrap_or_default()
+                }
                 _ => {}
             }
         }
@@ -221,14 +227,26 @@ pub(super) fn receive(
 }
 
 /// Reads the stamps of departures, and errors that the network reported: the last of them.
-pub(super) fn departures(socket: &UdpSocket, mut take: impl FnMut(u32, KernelStamp)) -> Option<io::Error> {
+pub(super) fn departures(
+    socket: &UdpSocket,
+    mut take: impl FnMut(u32, KernelStamp),
+) -> Option<io::Error> {
     let mut trouble = None;
     loop {
         let mut buffers = [0; MOST];
-        let mut slices: Vec<[IoSliceMut<'_>; 1]> = buffers.chunks_exact_mut(1).map(|b| [IoSliceMut::new(b)]).collect();
+        let mut slices: Vec<[IoSliceMut<'_>; 1]> = buffers
+            .chunks_exact_mut(1)
+            .map(|b| [IoSliceMut::new(b)])
+            .collect();
         let mut headers = headers(MOST);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-        let Ok(received) = recvmmsg(socket.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None) else {
+        let Ok(received) = recvmmsg(
+            socket.as_raw_fd(),
+            &mut headers,
+            slices.iter_mut(),
+            flags,
+            None,
+        ) else {
             return trouble;
         };
         let mut count = 0;
@@ -238,7 +256,8 @@ pub(super) fn departures(socket: &UdpSocket, mut take: impl FnMut(u32, KernelSta
             for control in message.cmsgs().into_iter().flatten() {
                 match control {
                     ControlMessageOwned::ScmTimestampsns(stamps) => stamp = Some(of(&stamps)),
-                    ControlMessageOwned::Ipv4RecvErr(error, _) | ControlMessageOwned::Ipv6RecvErr(error, _) => {
+                    ControlMessageOwned::Ipv4RecvErr(error, _)
+                    | ControlMessageOwned::Ipv6RecvErr(error, _) => {
                         if error.ee_origin != STAMP {
                             trouble = Some(io::Error::from_raw_os_error(error.ee_errno as i32));
                         } else if let (Some(stamp), SENT) = (stamp, error.ee_info) {
@@ -272,7 +291,9 @@ fn flags(stamping: Stamping, departures: bool) -> TimestampingFlag {
         (Stamping::Off, _) => F::empty(),
         (Stamping::Software, false) => software,
         (Stamping::Software, true) => software | numbered | F::SOF_TIMESTAMPING_TX_SOFTWARE,
-        (Stamping::Hardware, false) => software | F::SOF_TIMESTAMPING_RAW_HARDWARE | F::SOF_TIMESTAMPING_RX_HARDWARE,
+        (Stamping::Hardware, false) => {
+            software | F::SOF_TIMESTAMPING_RAW_HARDWARE | F::SOF_TIMESTAMPING_RX_HARDWARE
+        }
         (Stamping::Hardware, true) => {
             flags(Stamping::Hardware, false)
                 | numbered
@@ -297,13 +318,20 @@ fn of(stamps: &Timestamps) -> KernelStamp {
 }
 
 fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
-    let v4 = storage.as_sockaddr_in().map(|a| SocketAddr::from((a.ip(), a.port())));
-    v4.or_else(|| storage.as_sockaddr_in6().map(|a| SocketAddr::from((a.ip(), a.port()))))
+    let v4 = storage
+        .as_sockaddr_in()
+        .map(|a| SocketAddr::from((a.ip(), a.port())));
+    v4.or_else(|| {
+        storage
+            .as_sockaddr_in6()
+            .map(|a| SocketAddr::from((a.ip(), a.port())))
+    })
 }
 
 /// Whether a datagram that finds no room is not counted: "make sk_tskey more predictable in error path", Linux 6.9.
 fn has_exact_numbers() -> bool {
-    let release = nix::sys::utsname::uname().map(|uname| uname.release().to_string_lossy().into_owned());
+    let release =
+        nix::sys::utsname::uname().map(|uname| uname.release().to_string_lossy().into_owned());
     let release = release.unwrap_or_default();
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())

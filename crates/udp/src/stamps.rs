@@ -162,7 +162,10 @@ mod tests {
                 index < RANGES && (ns > 1 << 16 || index == last || index == last + 1),
                 "{ns}"
             );
-            assert!((least(index)..least(index + 1)).contains(&u64::from(ns)), "{ns}");
+            assert!(
+                (least(index)..least(index + 1)).contains(&u64::from(ns)),
+                "{ns}"
+            );
             assert!(least(index + 1) - least(index) <= (u64::from(ns) / 32).max(1));
             last = index;
         }
@@ -189,7 +192,9 @@ mod tests {
         let begun = stamps.begin();
         let now = begun + Duration::from_millis(1);
         let real = |n: u64| KernelStamp {
-            software: Some((begun.as_nanos() as i64 + stamps.stamper.real_offset()) as u64 + n * 2_000),
+            software: Some(
+                (begun.as_nanos() as i64 + stamps.stamper.real_offset()) as u64 + n * 2_000,
+            ),
             hardware: None,
         };
         let told: Vec<KernelStamp> = (0..100).map(real).collect();
@@ -200,7 +205,11 @@ mod tests {
             stamps.left(number as u32, *stamp, now, 28);
         }
         let last = stamps.departures.of(said[99], now).unwrap();
-        assert!(last.since(begun) <= Duration::from_micros(200), "{}", last.since(begun));
+        assert!(
+            last.since(begun) <= Duration::from_micros(200),
+            "{}",
+            last.since(begun)
+        );
     }
 
     #[test]
@@ -212,7 +221,11 @@ mod tests {
             stamps.came(KernelStamp::default(), now, 1500);
         }
         stamps.complete();
-        assert_eq!(stamps.arrival(0, now), now, "user space's times are left as they are");
+        assert_eq!(
+            stamps.arrival(0, now),
+            now,
+            "user space's times are left as they are"
+        );
         let at = |n: u64| now + Duration::from_micros(n);
         stamps.begin();
         (stamps.batch, stamps.trusted) = (
@@ -227,7 +240,10 @@ mod tests {
         );
         stamps.complete();
         // 1,538 bytes take 12.3 µs.
-        let apart = stamps.arrival(1, now).since(stamps.arrival(0, now)).as_nanos();
+        let apart = stamps
+            .arrival(1, now)
+            .since(stamps.arrival(0, now))
+            .as_nanos();
         assert!((12_200..12_310).contains(&apart), "{apart} ns");
         assert_eq!(stamps.arrival(2, now), at(100));
     }

@@ -34,7 +34,10 @@ pub struct Tls {
 
 impl Tls {
     /// Of a client that believes this fingerprint, or anybody where there is none. It shows `own` to a server that asks for it.
-    pub fn client(trusted: Option<Fingerprint>, own: Option<&Identity>) -> Result<Tls, IdentityError> {
+    pub fn client(
+        trusted: Option<Fingerprint>,
+        own: Option<&Identity>,
+    ) -> Result<Tls, IdentityError> {
         let config = ccplane_link::identity::client(PROTOCOL, trusted, own)?;
         Ok(Tls {
             client: Some(Arc::new(config)),

@@ -1,5 +1,8 @@
 //! A transfer under a flood of forged hellos. Receiver, sender and attacker are on a switch.
-#![expect(clippy::disallowed_methods, reason = "a load generator runs in real time")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a load generator runs in real time"
+)]
 
 #[path = "support/switch.rs"]
 mod switch;
@@ -100,11 +103,20 @@ fn run(spaces: &[Namespace; 3], origin: Origin) -> ([u64; 2], u64) {
             .unwrap();
         receiver.run(|| host.listen(8)).unwrap().unwrap();
         scope.spawn(|| {
-            let tls = Tls::client(Some(identity.fingerprint()), Some(&Identity::new().unwrap())).unwrap();
+            let tls = Tls::client(
+                Some(identity.fingerprint()),
+                Some(&Identity::new().unwrap()),
+            )
+            .unwrap();
             let local = (SENDER, 0).into();
             let rate = Some(Rate::from_bits_per_sec(mbit * 1_000_000));
-            let mut host = sender.run(|| Host::bind(options(local, tls, rate))).unwrap().unwrap();
-            let id = host.connect(address, Congestion::Native(Native::cubic())).unwrap();
+            let mut host = sender
+                .run(|| Host::bind(options(local, tls, rate)))
+                .unwrap()
+                .unwrap();
+            let id = host
+                .connect(address, Congestion::Native(Native::cubic()))
+                .unwrap();
             while !stop.load(Relaxed) {
                 let written = host.room(id).len();
                 host.wrote(id, written);
@@ -122,7 +134,9 @@ fn run(spaces: &[Namespace; 3], origin: Origin) -> ([u64; 2], u64) {
 
 #[test]
 fn no_flood_of_hellos_costs_a_transfer_its_goodput() {
-    let Some(spaces) = network("hello") else { return };
+    let Some(spaces) = network("hello") else {
+        return;
+    };
     let mut failed = Vec::new();
     for origin in [Origin::OnLink, Origin::OffLink, Origin::Own] {
         let mut best = 0.0_f64;

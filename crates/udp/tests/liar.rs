@@ -49,17 +49,25 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
     let failure = loop {
         let room = host.room(id).len();
         host.wrote(id, room);
-        host.turn(Duration::from_millis(10)).expect("the socket works");
+        host.turn(Duration::from_millis(10))
+            .expect("the socket works");
         let connection = host.connection(id).expect("it is there");
         // Without a proof the sender goes on for as long as it is lied to.
-        assert!(connection.stats().acked < 100_000_000, "{:?}", connection.stats());
+        assert!(
+            connection.stats().acked < 100_000_000,
+            "{:?}",
+            connection.stats()
+        );
         if let Some(why) = connection.failure() {
             break why;
         }
     };
     assert_eq!(failure, Failure::FalseReceipt);
     let text = failure.to_string();
-    assert!(text.contains("acknowledged data that it did not get"), "{text}");
+    assert!(
+        text.contains("acknowledged data that it did not get"),
+        "{text}"
+    );
     // The receiver is told that it is over.
     host.turn(Duration::ZERO).expect("the socket works");
     let deadline = std::time::Duration::from_millis(100);

@@ -42,7 +42,14 @@ impl Routed {
         }
         ip(&["-n", a, "route", "add", "default", "via", "10.72.1.2"]);
         ip(&["-n", b, "route", "add", "default", "via", "10.72.2.2"]);
-        ip(&["netns", "exec", r, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]);
+        ip(&[
+            "netns",
+            "exec",
+            r,
+            "sh",
+            "-c",
+            "echo 1 > /proc/sys/net/ipv4/ip_forward",
+        ]);
         // What is too long is dropped without a word, and what comes in fragments too.
         let silent = "add table ip hole; add chain ip hole out { type filter hook output priority 0; }; add rule ip hole out ip protocol icmp drop; \
                       add chain ip hole way { type filter hook forward priority 0; }; add rule ip hole way ip frag-off & 0x3fff != 0 drop";
@@ -52,7 +59,15 @@ impl Routed {
 
     /// What the router's way to the receiver takes.
     fn carries(&self, mtu: usize) {
-        ip(&["-n", NAMES[1], "link", "set", "side-b", "mtu", &mtu.to_string()]);
+        ip(&[
+            "-n",
+            NAMES[1],
+            "link",
+            "set",
+            "side-b",
+            "mtu",
+            &mtu.to_string(),
+        ]);
     }
 }
 
@@ -68,7 +83,10 @@ impl Drop for Routed {
 }
 
 fn ip(arguments: &[&str]) {
-    let status = Command::new("ip").args(arguments).status().expect("ip is there");
+    let status = Command::new("ip")
+        .args(arguments)
+        .status()
+        .expect("ip is there");
     assert!(status.success(), "ip {arguments:?}");
 }
 
@@ -130,8 +148,12 @@ fn receive(mut host: Host) -> u64 {
 
 #[test]
 fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragmented() {
-    const NAME: &str = "a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragmented";
-    let nft = Command::new("nft").arg("--version").stdout(Stdio::null()).status();
+    const NAME: &str =
+        "a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragmented";
+    let nft = Command::new("nft")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status();
     if !nix::unistd::geteuid().is_root() || nft.is_err() {
         let skipped = format!("SKIPPED: {NAME}: it makes namespaces, as root, and needs nft");
         assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
@@ -151,7 +173,9 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
         enter(NAMES[0]);
         let mut host = Host::bind(options("10.72.1.1:0")).expect("it binds");
         host.search_paths_after(RAISE);
-        let id = host.connect(to, Congestion::Native(Native::cubic())).expect("it opens");
+        let id = host
+            .connect(to, Congestion::Native(Native::cubic()))
+            .expect("it opens");
         let (began, mut at) = (Instant::now(), 0);
         let mut sizes = vec![FULL];
         let mut stage = 0;

@@ -10,7 +10,9 @@ use ccplane_datapath::Limits;
 use ccplane_link::identity::Identity;
 use ccplane_transport::{Config, Failure, Native, Rc3, Rc3Stats, Rc3Stop, State, Stats};
 use ccplane_udp::endpoint::overhead;
-use ccplane_udp::{Congestion, DATAGRAM, Host, Inbox, Marks, Options, Refused, Socket, Stamping, Tls};
+use ccplane_udp::{
+    Congestion, DATAGRAM, Host, Inbox, Marks, Options, Refused, Socket, Stamping, Tls,
+};
 use ccplane_units::{Duration, Rate, Time};
 use ccplane_wire::Event;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -79,7 +81,10 @@ impl Server {
                     for (index, found) in pieces.iter().enumerate() {
                         let place = *at + index as u64;
                         // The first byte says which stream it is.
-                        assert!(place == 0 || *found == byte(0, place), "byte {place} is wrong");
+                        assert!(
+                            place == 0 || *found == byte(0, place),
+                            "byte {place} is wrong"
+                        );
                     }
                     *at += pieces.len() as u64;
                     host.take(*id, pieces.len());
@@ -130,7 +135,12 @@ fn feed(host: &mut Host, id: u64, at: &mut u64, end: u64) {
 }
 
 /// Sends so many bytes, and waits for the answer.
-fn send(host: &mut Host, to: SocketAddr, bytes: u64, congestion: Congestion) -> Result<Stats, Failure> {
+fn send(
+    host: &mut Host,
+    to: SocketAddr,
+    bytes: u64,
+    congestion: Congestion,
+) -> Result<Stats, Failure> {
     let id = host.connect(to, congestion).unwrap();
     let (mut at, mut answer) = (0, Vec::new());
     loop {
@@ -174,7 +184,10 @@ fn streams_of_many_lengths_arrive_with_and_without_tls() {
             assert!(stats.srtt > Duration::ZERO);
         }
         let counters = server.end().counters();
-        assert_eq!((counters.malformed, counters.forged, counters.mismatched), (0, 0, 0));
+        assert_eq!(
+            (counters.malformed, counters.forged, counters.mismatched),
+            (0, 0, 0)
+        );
     }
 }
 
@@ -198,7 +211,11 @@ fn a_stream_goes_on_over_new_keys_and_begins_with_a_cookie() {
     );
     client.abort(id).unwrap();
     let counters = server.end().counters();
-    assert_eq!((counters.forged, counters.mismatched), (0, 0), "{counters:?}");
+    assert_eq!(
+        (counters.forged, counters.mismatched),
+        (0, 0),
+        "{counters:?}"
+    );
 }
 
 #[test]
@@ -229,7 +246,12 @@ fn several_hosts_share_a_thread() {
     while came != [1_000_000; 2] {
         Host::turn_all(&mut hosts, WAIT).unwrap();
         for pair in 0..2 {
-            feed(&mut hosts[2 * pair + 1], ids[pair], &mut sent[pair], 1_000_000);
+            feed(
+                &mut hosts[2 * pair + 1],
+                ids[pair],
+                &mut sent[pair],
+                1_000_000,
+            );
             let server = &mut hosts[2 * pair];
             accepted[pair] = accepted[pair].or_else(|| server.accepted());
             if let Some(id) = accepted[pair] {
@@ -315,12 +337,18 @@ impl Relay {
                         break;
                     };
                     let to = if end == 1 { Some(server) } else { client };
-                    let marks = if keeps { marks } else { Marks { dscp: 0, ..marks } };
+                    let marks = if keeps {
+                        marks
+                    } else {
+                        Marks { dscp: 0, ..marks }
+                    };
                     // One that finds no room is lost, as on any path.
                     let _ = ends[end].send(to.unwrap(), &text, text.len(), marks);
                 }
                 let wake = TimeSpec::from_duration(std::time::Duration::from_micros(200));
-                let mut fds = ends.each_ref().map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
+                let mut fds = ends
+                    .each_ref()
+                    .map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
                 ppoll(&mut fds, Some(wake), None).unwrap();
             }
             seen
@@ -391,7 +419,10 @@ fn the_second_loop_brings_the_tail_with_a_marking_for_each_of_its_levels_and_non
 #[test]
 fn the_second_loop_stops_where_its_marking_is_stripped_and_the_stream_arrives() {
     let (stats, _) = second_loop(false);
-    assert!(matches!(stats.stopped, Some(Rc3Stop::Marking { .. })), "{stats:?}");
+    assert!(
+        matches!(stats.stopped, Some(Rc3Stop::Marking { .. })),
+        "{stats:?}"
+    );
 }
 
 /// The server is not told of stamps: it answers those that it sees. On loopback nothing waits for long.
@@ -491,7 +522,10 @@ fn a_connection_whose_agent_is_silent_is_known_to_be_on_the_fallback() {
         }
     }
     assert_eq!(host.in_fallback(steered), Some(true));
-    assert_eq!((host.in_fallback(native), host.in_fallback(7)), (None, None));
+    assert_eq!(
+        (host.in_fallback(native), host.in_fallback(7)),
+        (None, None)
+    );
     server.end();
 }
 
@@ -502,7 +536,11 @@ fn ends_with_unlike_datagrams_agree_on_the_smaller() {
     let server = Server::start(small);
     let mut client = Host::bind(options(None)).unwrap();
     let stats = send(&mut client, server.address, 1_000_000, cubic()).unwrap();
-    assert!(stats.delivered > 1_000_000 / 700, "{} packets", stats.delivered);
+    assert!(
+        stats.delivered > 1_000_000 / 700,
+        "{} packets",
+        stats.delivered
+    );
     server.end();
 }
 
@@ -511,7 +549,10 @@ fn ipv6_carries_a_stream() {
     let mut v6 = options(None);
     v6.local = "[::1]:0".parse().unwrap();
     if UdpSocket::bind(v6.local).is_err() {
-        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "no IPv6 here");
+        assert!(
+            std::env::var_os("CCPLANE_NO_SKIP").is_none(),
+            "no IPv6 here"
+        );
         return eprintln!("SKIPPED: ipv6_carries_a_stream: no IPv6 here");
     }
     let server = Server::start(v6.clone());
@@ -625,7 +666,8 @@ fn a_packet_in_steady_state_allocates_nothing() {
         let mut counts = Vec::new();
         for round in 1..=8 {
             let before = client.stats(id).unwrap().delivered;
-            let counted = allocation_counter::measure(|| send_until(&mut client, warm + round * measured));
+            let counted =
+                allocation_counter::measure(|| send_until(&mut client, warm + round * measured));
             let packets = client.stats(id).unwrap().delivered - before;
             assert!(u64::from(packets) >= measured / 1500, "{packets} packets");
             counts.push(counted.count_total);
@@ -634,7 +676,10 @@ fn a_packet_in_steady_state_allocates_nothing() {
                 break;
             }
         }
-        assert!(counts.last() <= Some(&4), "{counts:?} allocations a round, TLS {tls}");
+        assert!(
+            counts.last() <= Some(&4),
+            "{counts:?} allocations a round, TLS {tls}"
+        );
         server.end();
     }
 }

@@ -261,7 +261,11 @@ impl Rate {
             return Duration::MAX;
         }
         let ns = amount.0 as u128 * NANOS_PER_SEC / self.0 as u128;
-        Duration(if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 })
+        Duration(if ns > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            ns as u64
+        })
     }
 
     /// The rate at which `amount` passes in `time`, rounded down; saturates, and is the highest where there is no time.
@@ -270,7 +274,11 @@ impl Rate {
             return Rate(u64::MAX);
         }
         let rate = amount.0 as u128 * NANOS_PER_SEC / time.0 as u128;
-        Rate(if rate > u64::MAX as u128 { u64::MAX } else { rate as u64 })
+        Rate(if rate > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            rate as u64
+        })
     }
 
     /// How much passes at this rate in `time`, rounded down; saturates. `rate.bytes_in(rtt)` is the BDP.
@@ -296,7 +304,11 @@ impl Probability {
 
     /// `parts` of 2^32; more are 1.
     pub const fn from_parts(parts: u64) -> Probability {
-        Probability(if parts > Self::ALWAYS.0 { Self::ALWAYS.0 } else { parts })
+        Probability(if parts > Self::ALWAYS.0 {
+            Self::ALWAYS.0
+        } else {
+            parts
+        })
     }
 
     /// Parts of 2^32.

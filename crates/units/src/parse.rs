@@ -104,7 +104,12 @@ impl Decimal {
 }
 
 /// Reads a number with one of `units`: name, and what one of it is worth as `num / den`.
-fn quantity(text: &str, units: &[(&str, u64, u64)], any_case: bool, expected: &'static str) -> Result<u64, ParseError> {
+fn quantity(
+    text: &str,
+    units: &[(&str, u64, u64)],
+    any_case: bool,
+    expected: &'static str,
+) -> Result<u64, ParseError> {
     let fail = |reason| ParseError { reason, expected };
     let (number, unit) = Decimal::split(text, expected)?;
     if unit.is_empty() {
@@ -117,7 +122,10 @@ fn quantity(text: &str, units: &[(&str, u64, u64)], any_case: bool, expected: &'
             name == unit
         }
     };
-    let (_, num, den) = units.iter().find(|(name, ..)| same(name)).ok_or(fail("unknown unit"))?;
+    let (_, num, den) = units
+        .iter()
+        .find(|(name, ..)| same(name))
+        .ok_or(fail("unknown unit"))?;
     let value = number.scaled(*num, *den).ok_or(fail("too large"))?;
     if value == 0 && number.digits != 0 {
         return Err(fail("too small: it rounds to zero"));
@@ -168,7 +176,10 @@ impl FromStr for Rate {
         ];
         let trimmed = text.trim_end();
         let ends = |end: &str| {
-            let at = trimmed.len().checked_sub(end.len()).and_then(|at| trimmed.get(at..));
+            let at = trimmed
+                .len()
+                .checked_sub(end.len())
+                .and_then(|at| trimmed.get(at..));
             at.is_some_and(|last| last.eq_ignore_ascii_case(end))
         };
         if ends("bps") {
@@ -268,7 +279,10 @@ impl FromStr for Packets {
         if number.places != 0 {
             return Err(fail("packets are whole"));
         }
-        number.scaled(1, 1).map(Packets::new).ok_or(fail("too large"))
+        number
+            .scaled(1, 1)
+            .map(Packets::new)
+            .ok_or(fail("too large"))
     }
 }
 

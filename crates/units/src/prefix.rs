@@ -33,8 +33,13 @@ pub enum PrefixError {
 impl fmt::Display for PrefixError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PrefixError::Address => f.write_str("no IP address; write 10.8.0.0/16, 192.0.2.7 or fd08::/48"),
-            PrefixError::Bits { most } => write!(f, "no number of bits after the slash; this address has 0 to {most}"),
+            PrefixError::Address => {
+                f.write_str("no IP address; write 10.8.0.0/16, 192.0.2.7 or fd08::/48")
+            }
+            PrefixError::Bits { most } => write!(
+                f,
+                "no number of bits after the slash; this address has 0 to {most}"
+            ),
             PrefixError::Within { address, network } => write!(
                 f,
                 "an address within the network, not the network itself; write {network} for all of it, or {address} for this one address"
@@ -51,11 +56,15 @@ impl Prefix {
     pub fn of(address: IpAddr, bits: u8) -> Option<Prefix> {
         let network = match address {
             IpAddr::V4(v4) => {
-                let mask = u32::MAX.checked_shl(32_u32.checked_sub(bits.into())?).unwrap_or(0);
+                let mask = u32::MAX
+                    .checked_shl(32_u32.checked_sub(bits.into())?)
+                    .unwrap_or(0);
                 IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
             }
             IpAddr::V6(v6) => {
-                let mask = u128::MAX.checked_shl(128_u32.checked_sub(bits.into())?).unwrap_or(0);
+                let mask = u128::MAX
+                    .checked_shl(128_u32.checked_sub(bits.into())?)
+                    .unwrap_or(0);
                 IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
             }
         };
@@ -162,7 +171,10 @@ mod tests {
     #[test]
     fn a_bad_one_says_what_to_write() {
         for (text, says) in [
-            ("10.8.0.1/16", "write 10.8.0.0/16 for all of it, or 10.8.0.1 for"),
+            (
+                "10.8.0.1/16",
+                "write 10.8.0.0/16 for all of it, or 10.8.0.1 for",
+            ),
             ("2001:db8::1/32", "write 2001:db8::/32 for all"),
             ("ten", "no IP address"),
             ("", "no IP address"),

@@ -62,7 +62,15 @@ impl fmt::Display for Duration {
         let ns = u128::from(self.as_nanos());
         let (one, unit) = match ns {
             0 => (1_000_000, "ms"),
-            _ => largest(ns, &[(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")]),
+            _ => largest(
+                ns,
+                &[
+                    (1_000_000_000, "s"),
+                    (1_000_000, "ms"),
+                    (1_000, "us"),
+                    (1, "ns"),
+                ],
+            ),
         };
         decimal(f, ns, one, unit)
     }
@@ -87,7 +95,12 @@ impl fmt::Display for Bytes {
             _ => {
                 let (one, unit) = largest(
                     bytes,
-                    &[(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB"), (1, "B")],
+                    &[
+                        (1_000_000_000, "GB"),
+                        (1_000_000, "MB"),
+                        (1_000, "kB"),
+                        (1, "B"),
+                    ],
                 );
                 decimal(f, bytes, one, unit)
             }

@@ -96,7 +96,10 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     assert_eq!(reason(rate("96mhz")), "unknown unit");
     for both in ["10Mbps", "10 mbps", "1bps", "10Mb/s", "5GIBPS"] {
         let why = both.parse::<Rate>().expect_err("two readings").to_string();
-        assert!(why.contains("10mbit") && why.contains("10MB/s"), "{both}: {why}");
+        assert!(
+            why.contains("10mbit") && why.contains("10MB/s"),
+            "{both}: {why}"
+        );
     }
     assert_eq!(reason(rate("99999999999999999999tbit")), "too large");
     assert_eq!(reason(rate(&"9".repeat(1000))), "too many digits");
@@ -105,7 +108,10 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     assert_eq!(reason(bytes("1kb")), "unknown unit");
     assert_eq!(reason(parts("101%")), "a probability is at most 1");
     assert_eq!(reason(parts("2e3")), "a probability is at most 1");
-    assert_eq!(reason(parts("1e-12")), "too small: the smallest probability is 2.4e-10");
+    assert_eq!(
+        reason(parts("1e-12")),
+        "too small: the smallest probability is 2.4e-10"
+    );
     assert_eq!(reason(parts("1e-99999999999")), "unknown unit");
     assert_eq!(reason(parts("1e-2147483648")), "unknown unit");
     let hint = "a number without a unit; write a rate as 96mbit, 1.5gbit or 100kbit (bits/s), or as 12MB/s (bytes/s)";
@@ -126,7 +132,10 @@ fn quantities_are_printed_in_their_largest_unit() {
     assert_eq!(Duration::from_micros(1_500).to_string(), "1.5ms");
     assert_eq!(Duration::ZERO.to_string(), "0ms");
     assert_eq!(format!("{:.1}", Duration::from_micros(1_549)), "1.5ms");
-    assert_eq!(format!("{:.2}", Rate::from_bytes_per_sec(12_345_678)), "98.77mbit");
+    assert_eq!(
+        format!("{:.2}", Rate::from_bytes_per_sec(12_345_678)),
+        "98.77mbit"
+    );
     assert_eq!(Bytes::new(65_536).to_string(), "64KiB");
     assert_eq!(Bytes::new(150_000).to_string(), "150kB");
     assert_eq!(Bytes::new(1_514).to_string(), "1.514kB");

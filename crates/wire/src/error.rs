@@ -10,7 +10,9 @@ use crate::BadTag;
 #[non_exhaustive]
 pub enum WireError {
     /// The bytes end before the message does.
-    #[error("{what} needs {needs} bytes, {has} are left: the sender cut it, or its length is wrong")]
+    #[error(
+        "{what} needs {needs} bytes, {has} are left: the sender cut it, or its length is wrong"
+    )]
     Short {
         /// Which message or part.
         what: &'static str,
@@ -40,7 +42,9 @@ pub enum WireError {
         most: usize,
     },
     /// A number that stands for nothing.
-    #[error("{what} {value} does not exist: sender and receiver speak different versions, or this is no message")]
+    #[error(
+        "{what} {value} does not exist: sender and receiver speak different versions, or this is no message"
+    )]
     Unknown {
         /// Which number.
         what: &'static str,
@@ -74,34 +78,48 @@ pub enum WireError {
 #[non_exhaustive]
 pub enum Unsayable {
     /// A signal after the first 15.
-    #[error("the signal `{0}`: compute it from the signals of CCP, or offer another program for CCP datapaths")]
+    #[error(
+        "the signal `{0}`: compute it from the signals of CCP, or offer another program for CCP datapaths"
+    )]
     Signal(&'static str),
     /// `Ssthresh`.
-    #[error("`Ssthresh`: a CCP datapath has no slow-start threshold; keep it in a variable of the program")]
+    #[error(
+        "`Ssthresh`: a CCP datapath has no slow-start threshold; keep it in a variable of the program"
+    )]
     Ssthresh,
     /// `(reset)`.
     #[error("`(reset)`: bind each volatile variable to its initial value instead")]
     Reset,
     /// Statement `(if …)`.
-    #[error("a statement `(if …)`: write `(:= variable (if condition value))`, or a `when` of its own")]
+    #[error(
+        "a statement `(if …)`: write `(:= variable (if condition value))`, or a `when` of its own"
+    )]
     Statement,
     /// A weight that is not a multiple of a tenth.
     #[error("the ewma weight {0}/{1}: its weights are tenths")]
     Weight(u64, u64),
     /// A constant that is too large.
-    #[error("the constant {0} here: its constants have 31 bits, and +infinity; bind a larger one in a clause")]
+    #[error(
+        "the constant {0} here: its constants have 31 bits, and +infinity; bind a larger one in a clause"
+    )]
     Constant(u64),
     /// Too deep an expression.
-    #[error("an expression that needs {0} temporaries: it has 8; name an intermediate value with `(:= name …)`")]
+    #[error(
+        "an expression that needs {0} temporaries: it has 8; name an intermediate value with `(:= name …)`"
+    )]
     Temporaries(usize),
     /// Too many instructions.
-    #[error("a program of {0} instructions, with those that define its variables: it has room for 255")]
+    #[error(
+        "a program of {0} instructions, with those that define its variables: it has room for 255"
+    )]
     Instructions(usize),
     /// Too many variables.
     #[error("{0} variables of a kind: it has room for 110")]
     Variables(usize),
     /// A report without fields.
-    #[error("a report without fields, which would say that the flow ended: declare a report variable")]
+    #[error(
+        "a report without fields, which would say that the flow ended: declare a report variable"
+    )]
     EmptyReport,
     /// Setting `Micros` from the agent.
     #[error("an update of `Micros`: bind it in the program, at a condition on a control variable")]

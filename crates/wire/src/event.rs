@@ -199,10 +199,14 @@ pub struct FlowStats {
 #[non_exhaustive]
 pub enum Refusal {
     /// No such program is installed.
-    #[error("the datapath has no program {0}: it was not installed, or the datapath restarted since")]
+    #[error(
+        "the datapath has no program {0}: it was not installed, or the datapath restarted since"
+    )]
     UnknownProgram(u32),
     /// No such flow lives, or it was announced anew since: it is back from the datapath's own control.
-    #[error("the datapath has no such flow: it ended, or began anew, while the command was on its way")]
+    #[error(
+        "the datapath has no such flow: it ended, or began anew, while the command was on its way"
+    )]
     UnknownFlow,
     /// An update of something that the flow's program does not have, or that the agent may not set.
     #[error("an update names what its program does not have or the agent may not set: {0}")]
@@ -241,7 +245,9 @@ impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Refusal {
         match refused {
             Refused::UnknownProgram { uid } => Refusal::UnknownProgram(uid),
-            Refused::BadTarget { .. } | Refused::NoProgram => Refusal::BadTarget(refused.to_string()),
+            Refused::BadTarget { .. } | Refused::NoProgram => {
+                Refusal::BadTarget(refused.to_string())
+            }
             Refused::TableFull { .. } => Refusal::TableFull,
             Refused::TooManyVars { has, room } => Refusal::TooManyVars {
                 needed: has as u32,
@@ -264,7 +270,10 @@ pub struct Updates(List);
     reason = "the large one is the common one, and a box would allocate per command"
 )]
 enum List {
-    Inline { len: u8, items: [Update; Updates::INLINE] },
+    Inline {
+        len: u8,
+        items: [Update; Updates::INLINE],
+    },
     Heap(Vec<Update>),
 }
 
@@ -287,7 +296,11 @@ impl Updates {
 
     /// Adds one; an update of the same target is replaced, as only the last counts.
     pub fn push(&mut self, update: Update) {
-        if let Some(old) = self.as_mut_slice().iter_mut().find(|u| u.target == update.target) {
+        if let Some(old) = self
+            .as_mut_slice()
+            .iter_mut()
+            .find(|u| u.target == update.target)
+        {
             *old = update;
             return;
         }

@@ -106,7 +106,9 @@ fn read(frame: &[u8]) -> Result<Frame<'_>, WireError> {
                 });
             }
             let words = std::str::from_utf8(words);
-            words.map(Frame::Goodbye).map_err(|_| WireError::Text("a goodbye"))
+            words
+                .map(Frame::Goodbye)
+                .map_err(|_| WireError::Text("a goodbye"))
         }
         unknown => Err(WireError::Unknown {
             what: "frame of first byte",
@@ -287,14 +289,20 @@ mod tests {
         let (_, why) = read_all([&b"GET / HTTP/1.1\r\n"[..]]);
         assert!(matches!(why, Some(WireError::TooLong { .. })), "{why:?}");
         let (_, why) = read_all([&[1, 0, 0, 0, 7][..]]);
-        assert!(matches!(why, Some(WireError::Unknown { value: 7, .. })), "{why:?}");
+        assert!(
+            matches!(why, Some(WireError::Unknown { value: 7, .. })),
+            "{why:?}"
+        );
         let (_, why) = read_all([&[2, 0, 0, 0, HELLO, 7][..]]);
         assert!(matches!(why, Some(WireError::Short { .. })), "{why:?}");
         let (_, why) = read_all([&[2, 0, 0, 0, GOODBYE, 0xff][..]]);
         assert!(matches!(why, Some(WireError::Text(_))), "{why:?}");
         let long = framed(GOODBYE, |out| out.put(&[b'x'; MOST_WORDS + 1]));
         let (_, why) = read_all([&long[..]]);
-        assert!(matches!(why, Some(WireError::TooLong { is: 513, .. })), "{why:?}");
+        assert!(
+            matches!(why, Some(WireError::TooLong { is: 513, .. })),
+            "{why:?}"
+        );
     }
 
     #[test]
@@ -302,6 +310,9 @@ mod tests {
         let frame = goodbye(&"ä".repeat(400));
         assert_eq!(frame.len(), LENGTH + 1 + MOST_WORDS);
         let (all, why) = read_all([&frame[..]]);
-        assert_eq!((all, why), (vec![Owned::Goodbye("ä".repeat(MOST_WORDS / 2))], None));
+        assert_eq!(
+            (all, why),
+            (vec![Owned::Goodbye("ä".repeat(MOST_WORDS / 2))], None)
+        );
     }
 }

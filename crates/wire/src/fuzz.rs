@@ -23,7 +23,9 @@ fn frames_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (usize, usize, Optio
                     (count, size) = (count + 1, size + packet.len());
                     read(packet);
                 }
-                Ok(Some(framed::Frame::Goodbye(words))) => (count, size) = (count + 1, size + words.len()),
+                Ok(Some(framed::Frame::Goodbye(words))) => {
+                    (count, size) = (count + 1, size + words.len())
+                }
                 Ok(Some(framed::Frame::Hello(_))) => count += 1,
                 Ok(None) => break,
                 Err(why) => return (count, size, Some(why)),
@@ -47,7 +49,10 @@ pub fn read(bytes: &[u8]) {
                 }
             }
             Ok(v1::Message::Measure { fields, .. }) => drop(fields.iter().collect::<Vec<_>>()),
-            Ok(v1::Message::UpdateField { updates, .. } | v1::Message::ChangeProgram { updates, .. }) => {
+            Ok(
+                v1::Message::UpdateField { updates, .. }
+                | v1::Message::ChangeProgram { updates, .. },
+            ) => {
                 drop(updates.iter().collect::<Vec<_>>());
             }
             Ok(v1::Message::Create { .. } | v1::Message::Ready { .. }) => {}
@@ -57,7 +62,9 @@ pub fn read(bytes: &[u8]) {
     let mut packet = v2::Packet::new();
     let _ = v2::read_events(bytes, &mut Vec::new(), &mut |event| {
         packet.clear();
-        packet.event(&event).expect("an event that was read can be written");
+        packet
+            .event(&event)
+            .expect("an event that was read can be written");
     });
     let _ = v2::read_commands(bytes, &mut |command| {
         packet.clear();

@@ -29,7 +29,9 @@ pub enum BadTag {
     #[error("`{0}` is no tag: one is KEY=VALUE, such as site=paris")]
     Form(String),
     /// A key is empty or of other characters.
-    #[error("the key of `{0}` is not of letters, digits, `_`, `-` and `.`: write one such as site=paris")]
+    #[error(
+        "the key of `{0}` is not of letters, digits, `_`, `-` and `.`: write one such as site=paris"
+    )]
     Key(String),
     /// A value has characters that cannot be shown.
     #[error("the value of {0:?} has characters that cannot be shown: leave them out")]
@@ -99,7 +101,8 @@ impl Tags {
         if all.len() > MOST_TAGS {
             return Err(BadTag::TooMany(all.len()));
         }
-        let twice = |(at, tag): (usize, &Tag)| all[..at].iter().any(|before| before.key() == tag.key());
+        let twice =
+            |(at, tag): (usize, &Tag)| all[..at].iter().any(|before| before.key() == tag.key());
         if let Some((_, tag)) = all.iter().enumerate().find(|one| twice(*one)) {
             return Err(BadTag::Twice(tag.key().to_owned()));
         }
@@ -108,7 +111,10 @@ impl Tags {
 
     /// The value of this key.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.as_slice().iter().find(|tag| tag.key() == key).map(Tag::value)
+        self.as_slice()
+            .iter()
+            .find(|tag| tag.key() == key)
+            .map(Tag::value)
     }
 
     /// All of them.
@@ -130,7 +136,10 @@ mod tests {
     fn a_tag_is_a_key_and_a_value() {
         let tag: Tag = "site=a=b ü".parse().unwrap();
         assert_eq!((tag.key(), tag.value()), ("site", "a=b ü"));
-        assert_eq!("k=".parse::<Tag>().map(|tag| tag.value().to_owned()), Ok(String::new()));
+        assert_eq!(
+            "k=".parse::<Tag>().map(|tag| tag.value().to_owned()),
+            Ok(String::new())
+        );
         for (bad, says) in [
             ("site", "KEY=VALUE"),
             ("=x", "letters"),
@@ -150,7 +159,10 @@ mod tests {
         let tags = Tags::new((0..MOST_TAGS).map(tag)).unwrap();
         assert_eq!((tags.get("k3"), tags.get("k9")), (Some("v3"), None));
         assert_eq!(Tags::new((0..9).map(tag)), Err(BadTag::TooMany(9)));
-        assert_eq!(Tags::new([tag(1), tag(1)]), Err(BadTag::Twice("k1".to_owned())));
+        assert_eq!(
+            Tags::new([tag(1), tag(1)]),
+            Err(BadTag::Twice("k1".to_owned()))
+        );
         assert_eq!(Tags::new([]), Ok(Tags::default()));
     }
 }

@@ -165,7 +165,10 @@ impl RawUpdate {
             (class::CONTROL | class::VOLATILE_CONTROL, index) => program.and_then(|program| {
                 let index = program.report_vars().checked_add(index as usize)?;
                 let is_control = program.vars().get(index)?.kind == VarKind::Control;
-                u8::try_from(index).ok().filter(|_| is_control).map(Target::Var)
+                u8::try_from(index)
+                    .ok()
+                    .filter(|_| is_control)
+                    .map(Target::Var)
             }),
             _ => None,
         };
@@ -183,13 +186,13 @@ impl RawUpdate {
 impl RawUpdates<'_> {
     /// All of them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = RawUpdate> {
-        self.0
-            .iter()
-            .map(|&[class, i0, i1, i2, i3, v0, v1, v2, v3, v4, v5, v6, v7]| RawUpdate {
+        self.0.iter().map(
+            |&[class, i0, i1, i2, i3, v0, v1, v2, v3, v4, v5, v6, v7]| RawUpdate {
                 class,
                 index: u32::from_le_bytes([i0, i1, i2, i3]),
                 value: u64::from_le_bytes([v0, v1, v2, v3, v4, v5, v6, v7]),
-            })
+            },
+        )
     }
 }
 
@@ -305,7 +308,8 @@ fn read_create<'a>(body: &mut Reader<'a>) -> Result<Create<'a>, WireError> {
     let destination = read_address(body)?;
     let name = body.bytes(ALGORITHM)?;
     let end = name.iter().position(|b| *b == 0).unwrap_or(ALGORITHM);
-    let algorithm = std::str::from_utf8(&name[..end]).map_err(|_| WireError::Text("the algorithm's name"))?;
+    let algorithm =
+        std::str::from_utf8(&name[..end]).map_err(|_| WireError::Text("the algorithm's name"))?;
     Ok(Create {
         init_cwnd,
         mss,

@@ -351,9 +351,16 @@ impl Running {
             why,
         };
         let machine = match kind {
-            Workload::Paced { rate, duty, carrier } => {
+            Workload::Paced {
+                rate,
+                duty,
+                carrier,
+            } => {
                 room(&name, "sources", pairs.places() as u64)?;
-                Machine::Paced(paced::Paced::new(rate, duty, carrier, &pairs, span, random).map_err(nothing)?)
+                Machine::Paced(
+                    paced::Paced::new(rate, duty, carrier, &pairs, span, random)
+                        .map_err(nothing)?,
+                )
             }
             Workload::Requests {
                 connections,
@@ -362,7 +369,11 @@ impl Running {
                 think,
             } => {
                 let places = pairs.places() as u64;
-                room(&name, "connections", places.saturating_mul(u64::from(connections)))?;
+                room(
+                    &name,
+                    "connections",
+                    places.saturating_mul(u64::from(connections)),
+                )?;
                 if connections == 0 {
                     return Err(nothing("it has no connections; give at least one"));
                 }
@@ -384,7 +395,11 @@ impl Running {
                 requested: _,
             } => {
                 let places = pairs.places() as u64;
-                room(&name, "connections", places.saturating_mul(u64::from(connections)))?;
+                room(
+                    &name,
+                    "connections",
+                    places.saturating_mul(u64::from(connections)),
+                )?;
                 if connections == 0 {
                     return Err(nothing("it has no connections; give at least one"));
                 }
@@ -400,7 +415,9 @@ impl Running {
                     most: messages,
                 };
                 let servers = draw::servers(seed, which);
-                Machine::Messages(messages::Messages::new(demand, &pairs, span, random, servers))
+                Machine::Messages(messages::Messages::new(
+                    demand, &pairs, span, random, servers,
+                ))
             }
             kind => {
                 if let Some((what, index)) = backwards(&kind) {
@@ -414,7 +431,9 @@ impl Running {
                     )?;
                 }
                 let late = draw::late(seed, which);
-                Machine::Open(open::OpenLoop::new(kind, &pairs, span, random, late).map_err(nothing)?)
+                Machine::Open(
+                    open::OpenLoop::new(kind, &pairs, span, random, late).map_err(nothing)?,
+                )
             }
         };
         Ok(Running { pairs, machine })
@@ -507,8 +526,14 @@ impl Span {
 /// The first flow of a trace or list that starts before the one above it, and which of the two it is.
 fn backwards(kind: &Workload) -> Option<(&'static str, usize)> {
     let (what, index) = match kind {
-        Workload::Trace { flows } => ("trace", flows.windows(2).position(|pair| pair[1].at < pair[0].at)),
-        Workload::List { flows } => ("list", flows.windows(2).position(|pair| pair[1].0 < pair[0].0)),
+        Workload::Trace { flows } => (
+            "trace",
+            flows.windows(2).position(|pair| pair[1].at < pair[0].at),
+        ),
+        Workload::List { flows } => (
+            "list",
+            flows.windows(2).position(|pair| pair[1].0 < pair[0].0),
+        ),
         _ => return None,
     };
     Some((what, index? + 1))

@@ -118,7 +118,13 @@ pub(crate) struct Demand {
 }
 
 impl Messages {
-    pub fn new(demand: Demand, pairs: &Pairs, span: Span, random: Pcg64, servers: Pcg64) -> Messages {
+    pub fn new(
+        demand: Demand,
+        pairs: &Pairs,
+        span: Span,
+        random: Pcg64,
+        servers: Pcg64,
+    ) -> Messages {
         let mut messages = Messages {
             pick: demand.pick,
             gap: demand.gap,
@@ -255,7 +261,8 @@ impl Messages {
             self.arrived += 1;
             self.next = self.after(arrived);
             let message = Waiting { arrived, bytes };
-            let Some((place, desk)) = pair.and_then(|(place, _)| Some((place, self.desks.get_mut(place as usize)?)))
+            let Some((place, desk)) =
+                pair.and_then(|(place, _)| Some((place, self.desks.get_mut(place as usize)?)))
             else {
                 // There are pairs, and each has its desk.
                 self.finished += 1;
@@ -287,7 +294,8 @@ impl Messages {
         while self.considered < places * self.connections {
             let place = (self.considered % places) as usize;
             self.considered += 1;
-            let (Some((from, to)), Some(desk)) = (pairs.get(place), self.desks.get_mut(place)) else {
+            let (Some((from, to)), Some(desk)) = (pairs.get(place), self.desks.get_mut(place))
+            else {
                 continue;
             };
             let slot = self.open.len() as u32;
@@ -343,7 +351,12 @@ mod tests {
     use super::*;
     use crate::{Arrivals, NodeId, Running, Workload, WorkloadSpec};
 
-    fn spec(connections: u32, arrivals: Arrivals, sizes: SizeTable, messages: Option<u64>) -> WorkloadSpec {
+    fn spec(
+        connections: u32,
+        arrivals: Arrivals,
+        sizes: SizeTable,
+        messages: Option<u64>,
+    ) -> WorkloadSpec {
         WorkloadSpec {
             name: "test".into(),
             pairs: Pairs::Each(vec![(NodeId(0), NodeId(1)), (NodeId(0), NodeId(2))]),
@@ -375,7 +388,12 @@ mod tests {
         let mut free: Vec<Time> = Vec::new();
         let next = |running: &Running, under_way: &BTreeSet<(Time, u32)>| {
             let arrival = under_way.first().map(|first| first.0);
-            running.next_time().map(|at| at + late).into_iter().chain(arrival).min()
+            running
+                .next_time()
+                .map(|at| at + late)
+                .into_iter()
+                .chain(arrival)
+                .min()
         };
         while let Some(at) = next(running, &under_way) {
             now = at.max(now);
@@ -414,13 +432,24 @@ mod tests {
                 share: load,
                 of: Rate::from_bytes_per_sec(1_000_000),
             };
-            let mut one = spec(1, arrivals, SizeTable::fixed(Bytes::new(1_000)), Some(40_000));
+            let mut one = spec(
+                1,
+                arrivals,
+                SizeTable::fixed(Bytes::new(1_000)),
+                Some(40_000),
+            );
             one.pairs = Pairs::one(NodeId(0), NodeId(1));
             let mut running = Running::new(one, 3, 0).expect("a sound workload");
-            drive(&mut running, Rate::from_bytes_per_sec(1_000_000), Duration::ZERO);
+            drive(
+                &mut running,
+                Rate::from_bytes_per_sec(1_000_000),
+                Duration::ZERO,
+            );
             let messages = running.messages();
             assert_eq!(messages.len(), 40_000);
-            let waited = messages.iter().map(|m| m.started.since(m.arrived).as_nanos() as f64);
+            let waited = messages
+                .iter()
+                .map(|m| m.started.since(m.arrived).as_nanos() as f64);
             let mean = waited.sum::<f64>() / messages.len() as f64 / 1e6;
             let expected = load / (2.0 * (1.0 - load));
             assert!(
@@ -437,7 +466,11 @@ mod tests {
         let last = spec(20, arrivals, sizes, Some(20_000));
         let messages = |spec: WorkloadSpec| {
             let mut running = Running::new(spec, 7, 0).expect("a sound workload");
-            drive(&mut running, Rate::from_bytes_per_sec(5_000_000), Duration::ZERO);
+            drive(
+                &mut running,
+                Rate::from_bytes_per_sec(5_000_000),
+                Duration::ZERO,
+            );
             let mut messages = running.messages().to_vec();
             messages.sort_by_key(|message| message.arrived);
             messages
@@ -447,13 +480,18 @@ mod tests {
         assert_eq!(demand(&last), demand(&random));
         // 500 for each of 40 connections: six standard deviations are 134.
         let mut counts = [0; 40];
-        random.iter().for_each(|m| counts[m.connection as usize] += 1);
+        random
+            .iter()
+            .for_each(|m| counts[m.connection as usize] += 1);
         assert!(counts.iter().all(|n| (366..634).contains(n)), "{counts:?}");
         // The pool needs few: 1,000 messages a second of 4 ms each are four busy connections on
         // average.
         let mut counts = [0; 40];
         last.iter().for_each(|m| counts[m.connection as usize] += 1);
-        assert!(counts.iter().filter(|n| **n == 0).count() >= 10, "{counts:?}");
+        assert!(
+            counts.iter().filter(|n| **n == 0).count() >= 10,
+            "{counts:?}"
+        );
     }
 
     /// A small message waits behind a large one on its connection and follows it without a pause; a
@@ -470,12 +508,16 @@ mod tests {
             Action::Write { bytes, .. } if *bytes > 0 => Some((*at, *bytes)),
             _ => None,
         });
-        let expected = running.messages().iter().map(|m| (m.arrived + late, m.bytes.get()));
+        let expected = running
+            .messages()
+            .iter()
+            .map(|m| (m.arrived + late, m.bytes.get()));
         assert!(
             writes.eq(expected),
             "one connection: the order of arrivals is that of the writes"
         );
-        let waited = |w: &&[Message]| w[1].started == w[0].finished && w[1].started > w[1].arrived + late;
+        let waited =
+            |w: &&[Message]| w[1].started == w[0].finished && w[1].started > w[1].arrived + late;
         let waited = running.messages().windows(2).filter(waited).count();
         assert!(waited > 100, "{waited}");
     }
@@ -484,10 +526,22 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let size = || SizeTable::fixed(Bytes::new(1_000));
         for (spec, why) in [
-            (spec(0, Arrivals::PerSecond(1.0), size(), None), "no connections"),
-            (spec(1, Arrivals::PerSecond(1.0), size(), Some(0)), "no messages"),
-            (spec(1, Arrivals::PerSecond(0.0), size(), None), "never arrive"),
-            (spec(u32::MAX, Arrivals::PerSecond(1.0), size(), None), "are the most"),
+            (
+                spec(0, Arrivals::PerSecond(1.0), size(), None),
+                "no connections",
+            ),
+            (
+                spec(1, Arrivals::PerSecond(1.0), size(), Some(0)),
+                "no messages",
+            ),
+            (
+                spec(1, Arrivals::PerSecond(0.0), size(), None),
+                "never arrive",
+            ),
+            (
+                spec(u32::MAX, Arrivals::PerSecond(1.0), size(), None),
+                "are the most",
+            ),
         ] {
             let said = Running::new(spec, 1, 0).map(drop).unwrap_err().to_string();
             assert!(said.contains(why), "{said}");
@@ -496,7 +550,12 @@ mod tests {
 
     #[test]
     fn without_a_message_nothing_is_opened() {
-        let mut short = spec(2, Arrivals::PerSecond(0.001), SizeTable::fixed(Bytes::new(1)), None);
+        let mut short = spec(
+            2,
+            Arrivals::PerSecond(0.001),
+            SizeTable::fixed(Bytes::new(1)),
+            None,
+        );
         short.stop = Some(Time::ZERO + Duration::from_millis(6));
         let mut running = Running::new(short, 1, 0).expect("a sound workload");
         assert!(running.ended() && running.next_time().is_none());
@@ -509,7 +568,11 @@ mod tests {
         let mut finite = spec(2, Arrivals::PerSecond(100.0), size, None);
         finite.stop = Some(Time::ZERO + Duration::from_secs(1));
         let mut running = Running::new(finite, 1, 0).expect("a sound workload");
-        let actions = drive(&mut running, Rate::from_bytes_per_sec(1_000_000), Duration::ZERO);
+        let actions = drive(
+            &mut running,
+            Rate::from_bytes_per_sec(1_000_000),
+            Duration::ZERO,
+        );
         let opened = Time::ZERO + Duration::from_millis(5);
         for (at, action) in &actions[..4] {
             let open = matches!(
@@ -523,7 +586,11 @@ mod tests {
             );
             assert!(*at == opened && open, "{at:?} {action:?}");
         }
-        let last = running.messages().iter().map(|message| message.arrived).max();
+        let last = running
+            .messages()
+            .iter()
+            .map(|message| message.arrived)
+            .max();
         let ends = actions.iter().rev().take(4);
         assert!(
             ends.clone()

@@ -67,7 +67,9 @@ impl OpenLoop {
         let places = pairs.places() as u64;
         let plan = match kind {
             Workload::Bulk { flows: 0, .. } => return Err("it has no flows; give at least one"),
-            Workload::Bulk { bytes: Some(none), .. } if none.get() == 0 => {
+            Workload::Bulk {
+                bytes: Some(none), ..
+            } if none.get() == 0 => {
                 return Err("its flows have no bytes; give a size, or none for flows without end");
             }
             Workload::Bulk {
@@ -75,7 +77,9 @@ impl OpenLoop {
                 lasts: Some(_),
                 ..
             } => return Err("its flows end by their bytes; give no time that they last"),
-            Workload::Bulk { lasts: Some(lasts), .. } if lasts == Duration::ZERO => {
+            Workload::Bulk {
+                lasts: Some(lasts), ..
+            } if lasts == Duration::ZERO => {
                 return Err("its flows last no time; give a longer one");
             }
             Workload::Bulk {
@@ -89,7 +93,9 @@ impl OpenLoop {
                 let planned = Planned::new(span, stagger, lasts);
                 let drawn = (spread > Duration::ZERO).then(|| {
                     let mut later = || Duration::from_nanos(late.next_u64() % spread.as_nanos());
-                    let mut starts: Vec<(u64, Time)> = (0..flows).map(|n| (n, planned.starts(n) + later())).collect();
+                    let mut starts: Vec<(u64, Time)> = (0..flows)
+                        .map(|n| (n, planned.starts(n) + later()))
+                        .collect();
                     starts.sort_by_key(|(_, at)| *at);
                     starts
                 });
@@ -100,7 +106,11 @@ impl OpenLoop {
                     drawn,
                 }
             }
-            Workload::Poisson { arrivals, sizes, flows } => Plan::Poisson {
+            Workload::Poisson {
+                arrivals,
+                sizes,
+                flows,
+            } => Plan::Poisson {
                 gap: gap(arrivals, &sizes)?,
                 sizes,
                 flows: flows.unwrap_or(u64::MAX),
@@ -108,13 +118,19 @@ impl OpenLoop {
             Workload::Bursts { every, .. } if every == Duration::ZERO => {
                 return Err("bursts follow each other at once; give a time between them");
             }
-            Workload::Bursts { sizes, every, bursts } => Plan::Bursts {
+            Workload::Bursts {
+                sizes,
+                every,
+                bursts,
+            } => Plan::Bursts {
                 sizes,
                 every,
                 burst: places.max(1),
                 flows: bursts.map_or(u64::MAX, |bursts| bursts.saturating_mul(places)),
             },
-            Workload::List { flows } if flows.is_empty() => return Err("its list is empty; give a time and a size"),
+            Workload::List { flows } if flows.is_empty() => {
+                return Err("its list is empty; give a time and a size");
+            }
             Workload::List { flows } if flows.iter().any(|(_, bytes)| bytes.get() == 0) => {
                 return Err("a flow of its list has no bytes; leave it out");
             }
@@ -186,24 +202,35 @@ impl OpenLoop {
     fn after(&mut self, at: Time) -> Option<Time> {
         let (count, start) = (self.count, self.span.start);
         match &self.plan {
-            Plan::Bulk { drawn: Some(drawn), .. } => drawn.get(usize::try_from(count).ok()?).map(|(_, at)| *at),
+            Plan::Bulk {
+                drawn: Some(drawn), ..
+            } => drawn.get(usize::try_from(count).ok()?).map(|(_, at)| *at),
             Plan::Bulk { flows, planned, .. } => (count < *flows).then(|| planned.starts(count)),
-            Plan::Poisson { gap, flows, .. } => (count < *flows).then(|| at + exponential(&mut self.random, *gap)),
+            Plan::Poisson { gap, flows, .. } => {
+                (count < *flows).then(|| at + exponential(&mut self.random, *gap))
+            }
             Plan::Bursts {
-                every, burst, flows, ..
+                every,
+                burst,
+                flows,
+                ..
             } => (count < *flows).then(|| start + *every * (count / burst)),
             Plan::List { flows, each } => {
                 let (after, _) = flows.get(usize::try_from(count / each).ok()?)?;
                 Some(start + *after)
             }
-            Plan::Trace(flows) => flows.get(usize::try_from(count).ok()?).map(|flow| start + flow.at),
+            Plan::Trace(flows) => flows
+                .get(usize::try_from(count).ok()?)
+                .map(|flow| start + flow.at),
         }
     }
 
     /// The next flow; none where its place holds no pair.
     fn start(&mut self, pairs: &Pairs) -> Option<Action> {
         let number = match &self.plan {
-            Plan::Bulk { drawn: Some(drawn), .. } => drawn.get(usize::try_from(self.count).ok()?)?.0,
+            Plan::Bulk {
+                drawn: Some(drawn), ..
+            } => drawn.get(usize::try_from(self.count).ok()?)?.0,
             _ => self.count,
         };
         let place = (number % pairs.places().max(1) as u64) as usize;
@@ -232,7 +259,9 @@ impl OpenLoop {
         };
         let leaves = match &self.plan {
             Plan::Bulk {
-                bytes: None, planned, ..
+                bytes: None,
+                planned,
+                ..
             } => planned.leaves(number),
             _ => None,
         };

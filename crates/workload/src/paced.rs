@@ -96,10 +96,18 @@ impl Paced {
 
     pub fn poll(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
         let over = self.span.over(now);
-        while let Some(Reverse((at, number))) = self.due.peek().copied().filter(|due| over || due.0.0 <= now) {
+        while let Some(Reverse((at, number))) = self
+            .due
+            .peek()
+            .copied()
+            .filter(|due| over || due.0.0 <= now)
+        {
             self.due.pop();
             if self.span.over(at) {
-                let ended = self.sources.get(number as usize).and_then(|source| source.slot);
+                let ended = self
+                    .sources
+                    .get(number as usize)
+                    .and_then(|source| source.slot);
                 match ended {
                     Some(slot) => return Some(write(slot, 0, true)),
                     None => continue,
@@ -127,11 +135,19 @@ impl Paced {
             return None;
         }
         source.count += 1;
-        let next =
-            |bytes: u32| source.on + Duration::from_nanos(nanos(source.count.saturating_mul(bytes.into()), self.rate));
+        let next = |bytes: u32| {
+            source.on
+                + Duration::from_nanos(nanos(source.count.saturating_mul(bytes.into()), self.rate))
+        };
         let (action, next) = match self.carrier {
-            Carrier::Datagrams { bytes, poisson: false } => (Some(Action::Datagram { from, to, bytes }), next(bytes)),
-            Carrier::Datagrams { bytes, poisson: true } => {
+            Carrier::Datagrams {
+                bytes,
+                poisson: false,
+            } => (Some(Action::Datagram { from, to, bytes }), next(bytes)),
+            Carrier::Datagrams {
+                bytes,
+                poisson: true,
+            } => {
                 let mean = f64::from(bytes) * 1e9 / self.rate.bytes_per_sec() as f64;
                 let gap = exponential(&mut self.random, mean);
                 (Some(Action::Datagram { from, to, bytes }), at + gap)
@@ -139,7 +155,10 @@ impl Paced {
             Carrier::Stream { write: bytes } => {
                 let next = next(bytes);
                 // What the application produces before it goes off or ends.
-                let end = self.span.stop.map_or(source.until, |stop| stop.min(source.until));
+                let end = self
+                    .span
+                    .stop
+                    .map_or(source.until, |stop| stop.min(source.until));
                 let bytes = if next <= end {
                     u64::from(bytes)
                 } else {

@@ -14,7 +14,11 @@ pub(crate) struct Planned {
 
 impl Planned {
     pub fn new(span: Span, stagger: Duration, lasts: Option<Duration>) -> Planned {
-        Planned { span, stagger, lasts }
+        Planned {
+            span,
+            stagger,
+            lasts,
+        }
     }
 
     /// When the `n`-th flow is to start, counted from 0.

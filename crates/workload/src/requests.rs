@@ -116,7 +116,12 @@ impl Requests {
                 });
             }
         }
-        while let Some(Reverse((_, slot))) = self.thinking.peek().copied().filter(|Reverse((at, _))| *at <= now) {
+        while let Some(Reverse((_, slot))) = self
+            .thinking
+            .peek()
+            .copied()
+            .filter(|Reverse((at, _))| *at <= now)
+        {
             self.thinking.pop();
             if self.span.over(now) {
                 self.end(slot);
@@ -171,7 +176,10 @@ impl Requests {
 
     /// Requests without their responses.
     pub fn unfinished(&self) -> u64 {
-        let open = self.open.iter().filter(|connection| connection.state != State::Quiet);
+        let open = self
+            .open
+            .iter()
+            .filter(|connection| connection.state != State::Quiet);
         open.count() as u64
     }
 

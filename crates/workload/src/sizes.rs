@@ -108,7 +108,10 @@ impl SizeTable {
                 share: false,
                 fix,
             };
-            let bytes = size.parse().ok().or_else(|| Some(size.parse::<Bytes>().ok()?.get()));
+            let bytes = size
+                .parse()
+                .ok()
+                .or_else(|| Some(size.parse::<Bytes>().ok()?.get()));
             let Some(point) = bytes.zip(share.parse::<f64>().ok()) else {
                 return Err(wrong(
                     format!("`{}` is not a size and a share", line.trim().escape_debug()),
@@ -125,7 +128,10 @@ impl SizeTable {
             points.push(point);
             lines.push(n);
         }
-        if points.last().is_some_and(|(_, share)| (share - 100.0).abs() < ROUNDING) {
+        if points
+            .last()
+            .is_some_and(|(_, share)| (share - 100.0).abs() < ROUNDING)
+        {
             points.iter_mut().for_each(|(_, share)| *share /= 100.0);
         }
         let unit = if columns == Some(3) { NS2_PACKET } else { 1 };
@@ -183,13 +189,22 @@ impl SizeTable {
         let next = self.points.partition_point(|point| point.share <= at);
         let (Some(point), Some(before)) = (self.points.get(next), next.checked_sub(1)) else {
             // Below the first point's share, which is an atom (or, never, at the last one's).
-            return Bytes::new(self.points.first().map_or(1, |point| point.size * self.unit).max(1));
+            return Bytes::new(
+                self.points
+                    .first()
+                    .map_or(1, |point| point.size * self.unit)
+                    .max(1),
+            );
         };
         let before = self.points.get(before).copied().unwrap_or(*point);
         let up = u128::from(point.size - before.size) * u128::from(at - before.share);
         let width = u128::from(point.share - before.share);
         // A part of a packet is a packet.
-        let up = if self.unit > 1 { up / width + 1 } else { up / width };
+        let up = if self.unit > 1 {
+            up / width + 1
+        } else {
+            up / width
+        };
         let size = (before.size + up as u64).min(point.size);
         Bytes::new((size * self.unit).max(1))
     }
@@ -208,7 +223,14 @@ impl SizeTable {
     }
 
     fn in_units(points: &[(u64, f64)], unit: u64) -> Result<SizeTable, SizeTableError> {
-        let bad = |index, share, why: String, fix| Err(SizeTableError { index, why, share, fix });
+        let bad = |index, share, why: String, fix| {
+            Err(SizeTableError {
+                index,
+                why,
+                share,
+                fix,
+            })
+        };
         let mut before: Option<(u64, f64)> = None;
         for (index, &(size, share)) in points.iter().enumerate() {
             if !(0.0..=1.0 + ROUNDING).contains(&share) {
@@ -236,7 +258,12 @@ impl SizeTable {
                 }
                 if size < size_before {
                     let why = format!("the size falls from {size_before} to {size}");
-                    return bad(index, false, why, "write the points in the order of their sizes");
+                    return bad(
+                        index,
+                        false,
+                        why,
+                        "write the points in the order of their sizes",
+                    );
                 }
             }
             before = Some((size, share));
@@ -250,7 +277,12 @@ impl SizeTable {
             ),
             Some((_, share)) if share < 1.0 - ROUNDING => {
                 let why = format!("the last share is {share}, not 1");
-                bad(points.len() - 1, true, why, "end with the largest size and 1.0")
+                bad(
+                    points.len() - 1,
+                    true,
+                    why,
+                    "end with the largest size and 1.0",
+                )
             }
             Some((0, _)) => {
                 let fix = "end with the largest size, above 0";
@@ -278,7 +310,8 @@ impl SizeTable {
 impl fmt::Display for SizeTable {
     /// Its name, or that it is a table of its own, and its mean.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = SizeTable::names().find(|(name, _)| SizeTable::named(name).as_ref() == Some(self));
+        let known =
+            SizeTable::names().find(|(name, _)| SizeTable::named(name).as_ref() == Some(self));
         match (known, self.points.as_ref()) {
             (Some((name, _)), _) => f.write_str(name),
             (None, [only]) => write!(f, "{}", Bytes::new(only.size * self.unit)),
@@ -314,14 +347,20 @@ mod tests {
             .iter()
             .map(|(size, share)| format!("{size} 1 {share}\n"))
             .collect();
-        assert_eq!(SizeTable::parse(&ns2).ok(), SizeTable::named("websearch-packets"));
+        assert_eq!(
+            SizeTable::parse(&ns2).ok(),
+            SizeTable::named("websearch-packets")
+        );
         for (text, line, why) in [
             ("0 0\n10 1 0.5\n", 2, "3 columns, after lines with 2"),
             ("0 0 0 0\n", 1, "not a size and a share"),
             ("0 0\n100 40\n", 2, "not between 0 and 1"),
         ] {
             let error = SizeTable::parse(text).expect_err(text);
-            assert!(error.index == line && error.to_string().contains(why), "{error}");
+            assert!(
+                error.index == line && error.to_string().contains(why),
+                "{error}"
+            );
         }
     }
 
@@ -351,7 +390,10 @@ mod tests {
             assert_eq!(table.to_string(), name);
         }
         assert_eq!(SizeTable::names().count(), 10);
-        assert!(SizeTable::names().all(|(name, source)| SizeTable::named(name).is_some() && !source.is_empty()));
+        assert!(
+            SizeTable::names()
+                .all(|(name, source)| SizeTable::named(name).is_some() && !source.is_empty())
+        );
     }
 
     #[test]
@@ -362,10 +404,19 @@ mod tests {
             [at(0.0), at(0.2), at(0.25), at(0.5), at(0.75), at(1.0)],
             [1_000, 1_000, 1_000, 2_000, 3_000, 3_000]
         );
-        assert_eq!(table.mean(), 0.25 * 1_000.0 + 0.5 * 2_000.0 + 0.25 * 3_000.0);
+        assert_eq!(
+            table.mean(),
+            0.25 * 1_000.0 + 0.5 * 2_000.0 + 0.25 * 3_000.0
+        );
         let share = |bytes| table.share_up_to(Bytes::new(bytes));
         assert_eq!(
-            [share(999), share(1_000), share(2_000), share(2_999), share(3_000)],
+            [
+                share(999),
+                share(1_000),
+                share(2_000),
+                share(2_999),
+                share(3_000)
+            ],
             [0.0, 0.25, 0.5, 0.74975, 1.0]
         );
         // Packets are whole.
@@ -375,7 +426,10 @@ mod tests {
             [at(0.1), at(0.5), at(0.74), at(0.76), at(1.0)],
             [1_460, 2_920, 2_920, 4_380, 4_380]
         );
-        assert_eq!(packets.mean(), 0.5 * 1_460.0 + 0.25 * 2_920.0 + 0.25 * 4_380.0);
+        assert_eq!(
+            packets.mean(),
+            0.5 * 1_460.0 + 0.25 * 2_920.0 + 0.25 * 4_380.0
+        );
         assert_eq!(packets.share_up_to(Bytes::new(2_919)), 0.5);
         assert_eq!(SizeTable::fixed(Bytes::new(7)).quantile(0.3).get(), 7);
         assert_eq!(SizeTable::fixed(Bytes::new(0)).mean(), 1.0);
@@ -388,7 +442,11 @@ mod tests {
             table,
             SizeTable::new(&[(0, 0.0), (10_000, 0.5), (2_000_000, 1.0)]).unwrap()
         );
-        let wrong = |text: &str| SizeTable::parse(text).map(|table| table.to_string()).unwrap_err();
+        let wrong = |text: &str| {
+            SizeTable::parse(text)
+                .map(|table| table.to_string())
+                .unwrap_err()
+        };
         let falls = wrong("0 0\n\n10 0.5\n20 0.4\n30 1\n");
         assert_eq!((falls.index, falls.share), (4, true));
         assert_eq!(
@@ -402,7 +460,11 @@ mod tests {
         assert!(wrong("").why.contains("no points"));
         assert!(wrong("10 NaN").why.contains("not between"));
         assert!(wrong("0 1").why.contains("every size is 0"));
-        assert!(wrong("999999999999999 1").why.contains("more than a stream"));
+        assert!(
+            wrong("999999999999999 1")
+                .why
+                .contains("more than a stream")
+        );
     }
 
     proptest! {

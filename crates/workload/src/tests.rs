@@ -85,7 +85,10 @@ fn sizes_follow_their_tables() {
         // The distance exceeds 1.95 / sqrt(n) once in a thousand times (Kolmogorov). Sizes are rounded down to a byte,
         // which moves small sizes of `caida` by up to 1/10,000 of the share there.
         let distance = distance(sizes, &table);
-        assert!(distance < 1.95 / (count as f64).sqrt() + 1e-4, "{name}: {distance}");
+        assert!(
+            distance < 1.95 / (count as f64).sqrt() + 1e-4,
+            "{name}: {distance}"
+        );
     }
 }
 
@@ -94,7 +97,10 @@ fn poisson_arrivals_have_exponential_gaps_of_the_right_mean() {
     let link = Rate::from_bits_per_sec(96_000_000);
     let table = SizeTable::named("caida").expect("it is published");
     let poisson = Workload::Poisson {
-        arrivals: Arrivals::Load { share: 0.875, of: link },
+        arrivals: Arrivals::Load {
+            share: 0.875,
+            of: link,
+        },
         sizes: table,
         flows: Some(50_000),
     };
@@ -103,7 +109,11 @@ fn poisson_arrivals_have_exponential_gaps_of_the_right_mean() {
     let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let n = gaps.len() as f64;
     let mean = gaps.iter().sum::<f64>() / n;
-    let variance = gaps.iter().map(|gap| (gap - mean) * (gap - mean)).sum::<f64>() / n;
+    let variance = gaps
+        .iter()
+        .map(|gap| (gap - mean) * (gap - mean))
+        .sum::<f64>()
+        / n;
     // Bundler's workload at 84 Mbit/s: 499.4 requests a second.
     let expected = 1e9 / (0.875 * 12_000_000.0 / 21_025.0);
     assert!(((1e9 / expected) - 499.43_f64).abs() < 0.1);
@@ -125,7 +135,10 @@ fn poisson_arrivals_have_exponential_gaps_of_the_right_mean() {
 fn load_is_the_share_of_the_link_that_its_bytes_take() {
     let link = Rate::from_bits_per_sec(1_000_000_000);
     let poisson = Workload::Poisson {
-        arrivals: Arrivals::Load { share: 0.5, of: link },
+        arrivals: Arrivals::Load {
+            share: 0.5,
+            of: link,
+        },
         sizes: SizeTable::named("hadoop").expect("it is published"),
         flows: None,
     };
@@ -338,7 +351,10 @@ fn every_pair_plays_the_list() {
     assert!(std::iter::from_fn(|| running.poll(seconds(1))).count() == 2 && running.ended());
     let mut refused = |flows| {
         list.kind = Workload::List { flows };
-        Running::new(list.clone(), 1, 0).map(drop).unwrap_err().to_string()
+        Running::new(list.clone(), 1, 0)
+            .map(drop)
+            .unwrap_err()
+            .to_string()
     };
     let ms = Duration::from_millis;
     assert!(refused(vec![]).contains("its list is empty"));
@@ -359,7 +375,8 @@ fn a_constant_rate_does_not_drift() {
     let (
         first,
         Action::Open {
-            bytes: Some(opened), ..
+            bytes: Some(opened),
+            ..
         },
     ) = actions[0]
     else {
@@ -415,22 +432,30 @@ fn on_off_sources_send_while_on() {
     let told: Vec<(u64, u64)> = actions[..8]
         .iter()
         .map(|(at, action)| match action {
-            Action::Open { bytes: Some(bytes), .. } | Action::Write { bytes, .. } => (at.as_nanos() - phase, *bytes),
+            Action::Open {
+                bytes: Some(bytes), ..
+            }
+            | Action::Write { bytes, .. } => (at.as_nanos() - phase, *bytes),
             other => panic!("{other:?}"),
         })
         .collect();
     let ms = 1_000_000;
     assert_eq!(
         told,
-        [(0, 3_000), (3 * ms, 3_000), (6 * ms, 3_000), (9 * ms, 1_000)]
-            .into_iter()
-            .chain([
-                (100 * ms, 3_000),
-                (103 * ms, 3_000),
-                (106 * ms, 3_000),
-                (109 * ms, 1_000)
-            ])
-            .collect::<Vec<_>>()
+        [
+            (0, 3_000),
+            (3 * ms, 3_000),
+            (6 * ms, 3_000),
+            (9 * ms, 1_000)
+        ]
+        .into_iter()
+        .chain([
+            (100 * ms, 3_000),
+            (103 * ms, 3_000),
+            (106 * ms, 3_000),
+            (109 * ms, 1_000)
+        ])
+        .collect::<Vec<_>>()
     );
 
     // With exponential times the long-term rate is the duty cycle's share.
@@ -448,7 +473,11 @@ fn on_off_sources_send_while_on() {
     };
     let sent = run(spec(datagrams), 1, seconds(400)).len() as f64 * 100.0;
     // 10,000 cycles, each with a standard deviation of about its mean: 250,000 bytes/s ± 4 %.
-    assert!((sent / 400.0 / 250_000.0 - 1.0).abs() < 0.05, "{}", sent / 400.0);
+    assert!(
+        (sent / 400.0 / 250_000.0 - 1.0).abs() < 0.05,
+        "{}",
+        sent / 400.0
+    );
 }
 
 #[test]
@@ -599,7 +628,10 @@ fn what_can_never_send_is_refused() {
         (lasting(Some(Bytes::new(1)), 1), "end by their bytes"),
         (poisson(Arrivals::PerSecond(0.0)), "never arrive"),
         (poisson(Arrivals::PerSecond(f64::NAN)), "never arrive"),
-        (poisson(Arrivals::Rate(Rate::from_bytes_per_sec(0))), "never arrive"),
+        (
+            poisson(Arrivals::Rate(Rate::from_bytes_per_sec(0))),
+            "never arrive",
+        ),
         (paced(0, 1, 1), "rate is 0"),
         (paced(1, 0, 1), "never on"),
         (paced(1, 1, 0), "0 bytes at a time"),
@@ -619,7 +651,10 @@ fn what_can_never_send_is_refused() {
 
 fn any_kind() -> impl Strategy<Value = Workload> {
     let ms = |range: std::ops::Range<u64>| range.prop_map(Duration::from_millis);
-    let pause = prop_oneof![ms(1..50).prop_map(Pause::Fixed), ms(1..50).prop_map(Pause::Exponential)];
+    let pause = prop_oneof![
+        ms(1..50).prop_map(Pause::Fixed),
+        ms(1..50).prop_map(Pause::Exponential)
+    ];
     let table = prop_oneof![
         Just(SizeTable::named("caida").expect("it is published")),
         (1_u64..100_000).prop_map(|n| SizeTable::fixed(Bytes::new(n))),
@@ -631,35 +666,51 @@ fn any_kind() -> impl Strategy<Value = Workload> {
     ];
     let carrier = prop_oneof![
         (100_u32..3_000).prop_map(|write| Carrier::Stream { write }),
-        (100_u32..3_000, any::<bool>()).prop_map(|(bytes, poisson)| Carrier::Datagrams { bytes, poisson }),
+        (100_u32..3_000, any::<bool>())
+            .prop_map(|(bytes, poisson)| Carrier::Datagrams { bytes, poisson }),
     ];
     prop_oneof![
-        (1_u32..5, prop::option::of(1_u64..9), ms(0..100)).prop_map(|(flows, bytes, stagger)| Workload::Bulk {
-            flows,
-            bytes: bytes.map(Bytes::new),
-            stagger,
-            spread: Duration::ZERO,
-            lasts: None,
-        }),
-        (1_u32..5, ms(0..100), ms(0..200), ms(1..500)).prop_map(|(flows, stagger, spread, lasts)| Workload::Bulk {
-            flows,
-            bytes: None,
-            stagger,
-            spread,
-            lasts: Some(lasts),
-        }),
-        (rate, duty, carrier).prop_map(|(rate, duty, carrier)| Workload::Paced { rate, duty, carrier }),
-        (1.0_f64..2_000.0, table.clone(), prop::option::of(1_u64..500)).prop_map(|(n, sizes, flows)| {
-            Workload::Poisson {
-                arrivals: Arrivals::PerSecond(n),
-                sizes,
+        (1_u32..5, prop::option::of(1_u64..9), ms(0..100)).prop_map(|(flows, bytes, stagger)| {
+            Workload::Bulk {
                 flows,
+                bytes: bytes.map(Bytes::new),
+                stagger,
+                spread: Duration::ZERO,
+                lasts: None,
             }
         }),
-        (table, ms(1..100), prop::option::of(1_u64..9)).prop_map(|(sizes, every, bursts)| Workload::Bursts {
-            sizes,
-            every,
-            bursts
+        (1_u32..5, ms(0..100), ms(0..200), ms(1..500)).prop_map(
+            |(flows, stagger, spread, lasts)| Workload::Bulk {
+                flows,
+                bytes: None,
+                stagger,
+                spread,
+                lasts: Some(lasts),
+            }
+        ),
+        (rate, duty, carrier).prop_map(|(rate, duty, carrier)| Workload::Paced {
+            rate,
+            duty,
+            carrier
+        }),
+        (
+            1.0_f64..2_000.0,
+            table.clone(),
+            prop::option::of(1_u64..500)
+        )
+            .prop_map(|(n, sizes, flows)| {
+                Workload::Poisson {
+                    arrivals: Arrivals::PerSecond(n),
+                    sizes,
+                    flows,
+                }
+            }),
+        (table, ms(1..100), prop::option::of(1_u64..9)).prop_map(|(sizes, every, bursts)| {
+            Workload::Bursts {
+                sizes,
+                every,
+                bursts,
+            }
         }),
     ]
 }

@@ -69,12 +69,19 @@ impl Here {
 
     /// The same for an agent that is kept with another of its datapaths, which [collects](Here::collect) what it answers.
     pub fn deliver_to(&mut self, agent: &mut Agent, now: Time, see: impl FnMut(&Event<'_>)) {
-        hand_over(agent, self.id, now, (&mut self.to_agent, &mut self.together), see);
+        hand_over(
+            agent,
+            self.id,
+            now,
+            (&mut self.to_agent, &mut self.together),
+            see,
+        );
     }
 
     /// Takes what the agent says to this datapath.
     pub fn take(&mut self, now: Time, command: Command) {
-        self.from_agent.push_back((now + self.delays.from_agent, command));
+        self.from_agent
+            .push_back((now + self.delays.from_agent, command));
     }
 
     /// The next of what the agent said to other datapaths of it.
@@ -112,7 +119,12 @@ fn hand_over(
         return;
     }
     let mut events = recycle_events(std::mem::take(together));
-    events.extend(to_agent.iter().take(due).map(|(_, message)| message.event()));
+    events.extend(
+        to_agent
+            .iter()
+            .take(due)
+            .map(|(_, message)| message.event()),
+    );
     events.iter().for_each(see);
     agent.handle_all(now, id, &events);
     *together = recycle_events(events);
@@ -150,7 +162,9 @@ impl Way for Here {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        let due = self.next_due().min(self.agent.next_deadline().unwrap_or(Time::MAX));
+        let due = self
+            .next_due()
+            .min(self.agent.next_deadline().unwrap_or(Time::MAX));
         (due != Time::MAX).then_some(due)
     }
 }

@@ -4,7 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use ccplane_agent::{
-    Agent, Algorithm, Control, DatapathId, DatapathInfo, FlowInfo, FlowStats, Options, Programs, Refusal, Report,
+    Agent, Algorithm, Control, DatapathId, DatapathInfo, FlowInfo, FlowStats, Options, Programs,
+    Refusal, Report,
 };
 use ccplane_datapath::{Capabilities, Target};
 use ccplane_units::{Duration, Time};
@@ -31,7 +32,8 @@ pub struct Scripted {
 
 pub const FIRST: &str = "(def (Report (volatile acked 0) (volatile lost 0)) (gain 1) (pace 2))
     (when true (:= Report.acked (+ Report.acked gain)) (:= Report.lost (+ Report.lost pace)) (report))";
-pub const SECOND: &str = "(def (Report (volatile rtt 0)) (probe 3)) (when true (:= Report.rtt probe) (report))";
+pub const SECOND: &str =
+    "(def (Report (volatile rtt 0)) (probe 3)) (when true (:= Report.rtt probe) (report))";
 
 impl Scripted {
     fn say(&self, what: impl Into<String>) {
@@ -87,7 +89,10 @@ impl Algorithm for Scripted {
     }
 
     fn on_close(&mut self, seen: u64, last: &FlowStats) {
-        self.say(format!("close after {seen} reports, {} bytes", last.bytes_acked.get()));
+        self.say(format!(
+            "close after {seen} reports, {} bytes",
+            last.bytes_acked.get()
+        ));
     }
 }
 
@@ -128,7 +133,11 @@ impl Bench {
             script: script.clone(),
         };
         agent.add(scripted).expect("it compiles");
-        let uids: Vec<u32> = agent.hosted().flat_map(|h| &h.programs).map(|p| p.uid).collect();
+        let uids: Vec<u32> = agent
+            .hosted()
+            .flat_map(|h| &h.programs)
+            .map(|p| p.uid)
+            .collect();
         let mut bench = Bench {
             agent,
             script,
@@ -179,9 +188,11 @@ impl Bench {
 
 pub fn targets(command: &Command) -> Vec<(Target, u64)> {
     match command {
-        Command::SetProgram { updates, .. } | Command::Update { updates, .. } => {
-            updates.as_slice().iter().map(|u| (u.target, u.value)).collect()
-        }
+        Command::SetProgram { updates, .. } | Command::Update { updates, .. } => updates
+            .as_slice()
+            .iter()
+            .map(|u| (u.target, u.value))
+            .collect(),
         other => panic!("{other:?}"),
     }
 }

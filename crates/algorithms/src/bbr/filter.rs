@@ -22,7 +22,8 @@ impl MaxFilter {
 
     /// Takes a value; the greatest that is still young enough. Time does not go back.
     pub fn update(&mut self, now: u64, value: u64) -> u64 {
-        self.best.retain(|(at, _)| now.saturating_sub(*at) <= self.window);
+        self.best
+            .retain(|(at, _)| now.saturating_sub(*at) <= self.window);
         while self.best.back().is_some_and(|(_, last)| *last <= value) {
             self.best.pop_back();
         }

@@ -105,7 +105,10 @@ mod tests {
         bounds.too_high(100_000, 50_000);
         assert_eq!(bounds.with_headroom(1_000), 85_000);
         bounds.too_high(10_000, 100_000);
-        assert_eq!(bounds.long, 70_000, "not below 0.7 of what the model asks for");
+        assert_eq!(
+            bounds.long, 70_000,
+            "not below 0.7 of what the model asks for"
+        );
         bounds.long = 6_000;
         assert_eq!(bounds.with_headroom(1_000), 5_000);
         bounds.long = 4_500;
@@ -125,6 +128,9 @@ mod tests {
             long: 800,
         };
         bounds.undo(&before);
-        assert_eq!((bounds.bw_short, bounds.short, bounds.long), (900, NONE, 800));
+        assert_eq!(
+            (bounds.bw_short, bounds.short, bounds.long),
+            (900, NONE, 800)
+        );
     }
 }

@@ -66,7 +66,9 @@ impl Policer {
     /// Takes a round. `cycling`: the flow is in PROBE_BW, where the rounds of use are counted. True when the use ended.
     pub fn update(&mut self, passed: &Passed, cycling: bool) -> bool {
         if self.used {
-            self.rounds = self.rounds.saturating_add(if cycling { passed.rounds } else { 0 });
+            self.rounds = self
+                .rounds
+                .saturating_add(if cycling { passed.rounds } else { 0 });
             let over = self.rounds >= USED_ROUNDS;
             if over {
                 self.reset();
@@ -97,7 +99,9 @@ impl Policer {
         let heavy = lost.saturating_mul(LOSS.1) >= delivered.saturating_mul(LOSS.0);
         if passed.newly_lost == 0 || delivered == 0 || !heavy || us < 1_000 {
             // Once more in the next round: the share of losses changes little within one.
-            self.due = self.due.max(passed.round + u64::from(passed.newly_lost > 0));
+            self.due = self
+                .due
+                .max(passed.round + u64::from(passed.newly_lost > 0));
             return false;
         }
         self.end(super::scale(delivered, 1_000_000, us), passed);
@@ -158,7 +162,10 @@ mod tests {
         assert!(!rounds(&mut policer, 1, 1_000_000, 25, 9));
         assert_eq!(policer.rate(), Some(1_000_000));
         assert!(!rounds(&mut policer, 47, 1_000_000, 0, 10));
-        assert!(rounds(&mut policer, 1, 1_000_000, 0, 57), "over after 48 rounds");
+        assert!(
+            rounds(&mut policer, 1, 1_000_000, 0, 57),
+            "over after 48 rounds"
+        );
         assert_eq!(policer.rate(), None);
     }
 
@@ -197,7 +204,11 @@ mod tests {
         policer.end(1_125_001, &passed);
         assert_eq!((policer.rate(), policer.rate), (None, 1_125_001));
         policer.end(1_000_001, &passed);
-        assert_eq!(policer.rate(), Some(1_062_501), "within an eighth: the mean");
+        assert_eq!(
+            policer.rate(),
+            Some(1_062_501),
+            "within an eighth: the mean"
+        );
     }
 
     #[test]

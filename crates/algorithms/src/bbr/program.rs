@@ -50,7 +50,8 @@ pub(super) fn text(version: &Version<'_>) -> String {
         repair,
         conserve,
     } = version;
-    let (timeout, undo, done, idle) = (Events::TIMEOUT, Events::UNDO, Events::DRAINED, Events::IDLE);
+    let (timeout, undo, done, idle) =
+        (Events::TIMEOUT, Events::UNDO, Events::DRAINED, Events::IDLE);
     let limited = Events::LIMITED;
     format!(
         "(def

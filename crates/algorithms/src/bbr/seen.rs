@@ -70,8 +70,18 @@ impl Seen {
     /// Reads a report of version 1 or 3; `None` for anything else.
     pub fn read(fields: &[u64]) -> Option<Seen> {
         let (common, more) = fields.split_first_chunk::<10>()?;
-        let [bw, rtt, rounds, delivered, lost, extra, events, now, flight, window] =
-            common.map(|value| value.min(MOST));
+        let [
+            bw,
+            rtt,
+            rounds,
+            delivered,
+            lost,
+            extra,
+            events,
+            now,
+            flight,
+            window,
+        ] = common.map(|value| value.min(MOST));
         let losses = match *more {
             [] => Losses::default(),
             [rounds, bw, volume, marked] => Losses {

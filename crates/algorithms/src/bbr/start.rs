@@ -57,7 +57,11 @@ mod tests {
             ..FlowInfo::default()
         };
         start.open(&info, &mut orders);
-        assert_eq!(orders.get("pace"), Some(14_480_000 * 2885 / 1000), "in 1 ms");
+        assert_eq!(
+            orders.get("pace"),
+            Some(14_480_000 * 2885 / 1000),
+            "in 1 ms"
+        );
         let seen = Seen {
             rtt: 20_000,
             ..Seen::default()

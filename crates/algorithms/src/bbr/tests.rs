@@ -41,7 +41,9 @@ impl Orders for Recorder {
 
 fn made(name: &str, parameters: &str) -> Box<dyn DynAlgorithm> {
     let parameters: Parameters = parameters.parse().expect("well-formed");
-    Registry::builtin().by_name(name, &parameters).expect("built in")
+    Registry::builtin()
+        .by_name(name, &parameters)
+        .expect("built in")
 }
 
 #[test]
@@ -64,9 +66,14 @@ fn the_programs_fit_every_datapath() {
 
 #[test]
 fn an_interval_below_a_second_is_refused_with_the_reason() {
-    let parameters = "probe_rtt_interval=10ms".parse::<Parameters>().expect("well-formed");
+    let parameters = "probe_rtt_interval=10ms"
+        .parse::<Parameters>()
+        .expect("well-formed");
     for name in ["bbr", "bbr3"] {
-        let why = Registry::builtin().by_name(name, &parameters).err().expect("refused");
+        let why = Registry::builtin()
+            .by_name(name, &parameters)
+            .err()
+            .expect("refused");
         assert!(why.to_string().contains("at least 1s"), "{why}");
     }
 }
@@ -182,15 +189,26 @@ fn reports_come_once_a_round() {
 #[test]
 fn the_gain_cycle_takes_eight_times_the_shortest_rtt() {
     let mut path = Path::cruising("bbr");
-    let (up, down, even) = (BW * 12_375 / 10_000, BW * 7_425 / 10_000, BW * 9_900 / 10_000);
+    let (up, down, even) = (
+        BW * 12_375 / 10_000,
+        BW * 7_425 / 10_000,
+        BW * 9_900 / 10_000,
+    );
     let mut rates = Vec::new();
     for _ in 0..1_000 {
         // What is sent faster is in flight, and gone when it is sent slower.
-        path.flight = if path.rate() == up { 2 * BDP } else { BDP + 30_000 };
+        path.flight = if path.rate() == up {
+            2 * BDP
+        } else {
+            BDP + 30_000
+        };
         path.ack(|_| ());
         rates.push(path.rate());
     }
-    assert!(rates.iter().all(|rate| [up, down, even].contains(rate)), "{rates:?}");
+    assert!(
+        rates.iter().all(|rate| [up, down, even].contains(rate)),
+        "{rates:?}"
+    );
     let mut runs: Vec<(u64, usize)> = Vec::new();
     for rate in rates {
         match runs.last_mut() {
@@ -258,7 +276,9 @@ fn a_loss_that_begins_or_ends_the_interval_of_a_policer_is_reported_at_once() {
         path.ack(|s| s.lost_pkts_sample = lost);
         path.script.reports - before
     };
-    let each: Vec<usize> = (0..100).map(|ack| reported(u64::from(ack % 2 == 1) * 3)).collect();
+    let each: Vec<usize> = (0..100)
+        .map(|ack| reported(u64::from(ack % 2 == 1) * 3))
+        .collect();
     let early = each[..80].iter().sum::<usize>();
     // The first loss begins the interval. Then once a round, until four rounds later the next loss ends it.
     assert_eq!(each[1], 1, "{each:?}");
@@ -295,7 +315,10 @@ fn a_repair_reduces_nothing_but_in_version_1_for_a_round() {
         assert!(path.script.transport.cwnd > expected, "it grows again");
         path.ack(|_| ());
         let after = path.script.transport.cwnd;
-        assert!(after >= window - 10 * MSS, "{algorithm}: {after}, before {window}");
+        assert!(
+            after >= window - 10 * MSS,
+            "{algorithm}: {after}, before {window}"
+        );
         assert_eq!(path.script.transport.ssthresh, after);
     }
 }

@@ -10,7 +10,10 @@ use super::policer::{Passed, Policer};
 use super::program::{self, Version};
 use super::seen::{Events, Seen};
 use super::start::Start;
-use super::{Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, paced, probe_rtt_us, volume};
+use super::{
+    Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, paced,
+    probe_rtt_us, volume,
+};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -188,7 +191,10 @@ impl Bbr {
 /// What `bbr_update_model` has, report by report.
 impl Flow {
     fn bw(&self) -> u64 {
-        self.policer.rate().unwrap_or(NONE).min(self.bandwidth.get())
+        self.policer
+            .rate()
+            .unwrap_or(NONE)
+            .min(self.bandwidth.get())
     }
 
     fn measure_bandwidth(&mut self, seen: &Seen, orders: &mut impl Orders) {
@@ -252,7 +258,8 @@ impl Flow {
 
     /// `bbr_check_full_bw_reached`.
     fn check_full(&mut self, rounds: u64, orders: &mut impl Orders) {
-        if self.full || rounds == 0 || self.round_bw == 0 || matches!(self.mode, Mode::ProbeRtt(_)) {
+        if self.full || rounds == 0 || self.round_bw == 0 || matches!(self.mode, Mode::ProbeRtt(_))
+        {
             return;
         }
         self.pipe.update(self.bandwidth.get(), rounds);

@@ -15,7 +15,8 @@ use super::program::{self, Version};
 use super::seen::{Events, Seen};
 use super::start::Start;
 use super::{
-    Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, paced, probe_rtt_us, scale, volume,
+    Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, paced,
+    probe_rtt_us, scale, volume,
 };
 use crate::{AlgorithmDoc, BadParameter, Parameters};
 
@@ -182,7 +183,9 @@ impl Algorithm for Bbr3 {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("bbr3", text(true)).with("unmarked", text(false))
+        Programs::new()
+            .with("bbr3", text(true))
+            .with("unmarked", text(false))
     }
 
     fn needs(&self) -> Capabilities {
@@ -196,7 +199,9 @@ impl Algorithm for Bbr3 {
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
         let dice = control.this().map_or(Dice(0), Dice::of);
-        let marks = Capabilities::ECN.missing_from(control.capabilities()).is_empty();
+        let marks = Capabilities::ECN
+            .missing_from(control.capabilities())
+            .is_empty();
         control.program(if marks { "bbr3" } else { "unmarked" }, &[]);
         let mut flow = Flow::new(info.mss.get(), dice, self.probe_rtt_us);
         flow.start.open(info, control);
@@ -250,7 +255,8 @@ impl Flow {
         self.bandwidth[1] = self.bandwidth[1].max(seen.bw);
         self.told_bw = self.told_bw.max(seen.bw);
         self.rounds_since_up = self.rounds_since_up.saturating_add(rounds);
-        self.extra.set_window(if self.full { EXTRA_ROUNDS } else { 1 });
+        self.extra
+            .set_window(if self.full { EXTRA_ROUNDS } else { 1 });
         self.extra.update(seen.rounds, seen.extra);
         // A round without trouble begins the measurement anew; one with trouble goes on to the end of its round of losses.
         if rounds > 0 && !self.losing {
@@ -339,7 +345,10 @@ impl Flow {
                 orders.set("gain", paced(DRAIN));
                 orders.set("draining", NONE);
             }
-            State::Drain if seen.events.has(Events::DRAINED) || seen.rounds > self.since_round + DRAIN_ROUNDS => {
+            State::Drain
+                if seen.events.has(Events::DRAINED)
+                    || seen.rounds > self.since_round + DRAIN_ROUNDS =>
+            {
                 self.down(seen, orders);
             }
             _ => {}
@@ -358,7 +367,8 @@ impl Flow {
     fn check_rtt(&mut self, seen: &Seen, orders: &mut impl Orders) {
         let before = self.min_rtt.us;
         // From the RTT before it expires: a queue that stands would make the dip too wide to drain it.
-        let dip_window = scale(self.bdp(), PROBE_RTT_WINDOW, GAIN).max(self.mss.saturating_mul(LEAST_SEGMENTS));
+        let dip_window =
+            scale(self.bdp(), PROBE_RTT_WINDOW, GAIN).max(self.mss.saturating_mul(LEAST_SEGMENTS));
         let expired = self.min_rtt.update(seen.rtt, seen.now);
         if self.min_rtt.us > before {
             orders.set("min_rtt", self.min_rtt.us);
@@ -399,7 +409,8 @@ impl Flow {
             State::Cruise => self.bounds.with_headroom(self.mss),
             State::ProbeRtt(dip) => dip.window.min(self.bounds.with_headroom(self.mss)),
         };
-        cap.min(self.bounds.short).max(self.mss.saturating_mul(LEAST_SEGMENTS))
+        cap.min(self.bounds.short)
+            .max(self.mss.saturating_mul(LEAST_SEGMENTS))
     }
 
     /// Sets what changed.

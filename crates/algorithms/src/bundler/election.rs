@@ -199,8 +199,12 @@ impl Election {
         let stranger = all
             .filter(|bin| bin.abs_diff(mine) >= 2)
             .max_by(|a, b| strength(*a).total_cmp(&strength(*b)))
-            .filter(|bin| strength(*bin) >= least && strength(*bin) > FOREIGN * spectra.strength(Part::Sent, *bin));
-        let same = strength(mine) >= least && strength(mine) > FOREIGN * spectra.strength(Part::Received, mine);
+            .filter(|bin| {
+                strength(*bin) >= least
+                    && strength(*bin) > FOREIGN * spectra.strength(Part::Sent, *bin)
+            });
+        let same = strength(mine) >= least
+            && strength(mine) > FOREIGN * spectra.strength(Part::Received, mine);
         self.hears_tone = stranger.is_some() || same;
         let outranks = |bin: usize| match (mode, bin <= PASSING[2]) {
             (Mode::Competitive, false) => true,
@@ -220,7 +224,13 @@ impl Election {
     }
 
     /// What they say to a watcher; the mode that it is to take where that is another. `part` is R over the capacity.
-    pub fn as_watcher(&mut self, spectra: &Spectra<'_>, mode: Mode, part: f64, count: u32) -> Option<Mode> {
+    pub fn as_watcher(
+        &mut self,
+        spectra: &Spectra<'_>,
+        mode: Mode,
+        part: f64,
+        count: u32,
+    ) -> Option<Mode> {
         let (own, other) = match mode {
             Mode::Delay => (DELAY, PASSING),
             Mode::Competitive => (PASSING, DELAY),
@@ -294,7 +304,9 @@ mod tests {
     fn detector(mine: Option<usize>, others: Option<usize>, phase: f64) -> Detector {
         let mut detector = Detector::new();
         let swing = |bin: Option<usize>, i: usize, phase: f64| {
-            bin.map_or(0.0, |bin| 0.15 * libm::sin(TAU * bin as f64 * i as f64 / 512.0 + phase))
+            bin.map_or(0.0, |bin| {
+                0.15 * libm::sin(TAU * bin as f64 * i as f64 / 512.0 + phase)
+            })
         };
         for i in 0..512 {
             let sent = MU * (0.5 + swing(mine, i, 0.0));
@@ -321,7 +333,9 @@ mod tests {
         let (mut fourier, mut election) = (Fourier::new(), pulser(tone));
         (0..seconds * 10).find_map(|i| {
             let now = Time::ZERO + Duration::from_millis(i * 100);
-            let spectra = detector.spectra(&mut fourier, MU, LISTENS).expect("it is full");
+            let spectra = detector
+                .spectra(&mut fourier, MU, LISTENS)
+                .expect("it is full");
             election.as_pulser(now, &spectra, Mode::Delay, 10);
             assert!(
                 election.role == Role::Watcher || election.is_foreign() == (others.is_some()),
@@ -354,7 +368,8 @@ mod tests {
         // ẑ gives way to S, a quarter of a period late and as much as it can.
         let mut detector = Detector::new();
         for i in 0..512 {
-            let swing = |lag: usize| libm::sin(TAU * DELAY[1] as f64 * (i as f64 - lag as f64) / 512.0);
+            let swing =
+                |lag: usize| libm::sin(TAU * DELAY[1] as f64 * (i as f64 - lag as f64) / 512.0);
             let (sent, cross) = (MU * (0.5 + 0.15 * swing(0)), MU * (0.5 - 0.1 * swing(4)));
             detector.push(Sample {
                 sent: sent as f32,
@@ -364,8 +379,15 @@ mod tests {
         }
         let (mut fourier, mut election) = (Fourier::new(), pulser(1));
         for i in 0..600 {
-            let spectra = detector.spectra(&mut fourier, MU, LISTENS).expect("it is full");
-            election.as_pulser(Time::ZERO + Duration::from_millis(i * 100), &spectra, Mode::Delay, 10);
+            let spectra = detector
+                .spectra(&mut fourier, MU, LISTENS)
+                .expect("it is full");
+            election.as_pulser(
+                Time::ZERO + Duration::from_millis(i * 100),
+                &spectra,
+                Mode::Delay,
+                10,
+            );
         }
         assert!(election.role() == Role::Pulser && !election.is_foreign());
     }
@@ -373,9 +395,12 @@ mod tests {
     /// What a watcher in this mode hears after so many tenths of a second.
     fn watches(mode: Mode, others: Option<usize>, tenths: u64) -> (bool, Option<Mode>) {
         let detector = detector(None, others, 0.0);
-        let (mut fourier, mut election) = (Fourier::new(), Election::new(Time::ZERO, Dice(7), true));
+        let (mut fourier, mut election) =
+            (Fourier::new(), Election::new(Time::ZERO, Dice(7), true));
         let changed = (0..tenths).filter_map(|_| {
-            let spectra = detector.spectra(&mut fourier, MU, LISTENS).expect("it is full");
+            let spectra = detector
+                .spectra(&mut fourier, MU, LISTENS)
+                .expect("it is full");
             election.as_watcher(&spectra, mode, 0.5, 10)
         });
         let changed = changed.collect::<Vec<_>>().first().copied();
@@ -386,11 +411,17 @@ mod tests {
     fn a_watcher_hears_a_pulse_and_takes_its_mode() {
         for tone in DELAY {
             assert_eq!(watches(Mode::Delay, Some(tone), 50), (true, None));
-            assert_eq!(watches(Mode::Competitive, Some(tone), 50), (true, Some(Mode::Delay)));
+            assert_eq!(
+                watches(Mode::Competitive, Some(tone), 50),
+                (true, Some(Mode::Delay))
+            );
         }
         for tone in PASSING {
             assert_eq!(watches(Mode::Competitive, Some(tone), 50), (true, None));
-            assert_eq!(watches(Mode::Delay, Some(tone), 50), (true, Some(Mode::Competitive)));
+            assert_eq!(
+                watches(Mode::Delay, Some(tone), 50),
+                (true, Some(Mode::Competitive))
+            );
         }
         assert_eq!(watches(Mode::Delay, None, 50), (false, None));
         // 8 Hz are nobody's.
@@ -405,7 +436,8 @@ mod tests {
                 .find(|i| election.begins(share, true, 10, i * 1_000 + other))
                 .unwrap_or(10_000)
         };
-        let mean = |share: f64| (0..200).map(|other| begins(share, other)).sum::<u64>() as f64 / 200.0;
+        let mean =
+            |share: f64| (0..200).map(|other| begins(share, other)).sum::<u64>() as f64 / 200.0;
         // 0.02 a sample: 0.18 a reading of ten at all of the link.
         assert!((3.0..6.5).contains(&mean(1.0)), "{}", mean(1.0));
         assert!((35.0..65.0).contains(&mean(0.1)), "{}", mean(0.1));

@@ -9,7 +9,9 @@ use super::need::Need;
 use super::passage::Passage;
 use super::path::{self, Path};
 use super::{Bundler, Pulses};
-use crate::nimbus::{DelayMode, Detector, Estimate, HEIGHT, INTERVAL, Mode, Now, Pulse, Sample, WINDOW};
+use crate::nimbus::{
+    DelayMode, Detector, Estimate, HEIGHT, INTERVAL, Mode, Now, Pulse, Sample, WINDOW,
+};
 
 /// Without an acknowledged byte for so long there is no queue to look at, seconds, or two RTTs.
 const IDLE: f64 = 0.25;
@@ -134,7 +136,11 @@ impl Flow {
         (self.known, self.looked) = (false, 0.0);
         self.need = Need::since(tick.now);
         self.election = Election::new(tick.now, dice, algorithm.election && !self.own);
-        let mode = if self.own { Mode::Delay } else { algorithm.start };
+        let mode = if self.own {
+            Mode::Delay
+        } else {
+            algorithm.start
+        };
         self.passage = Passage::of(mode);
         self.from = tick.received;
     }
@@ -190,7 +196,8 @@ impl Flow {
         }
         let capacity = self.capacity(tick);
         let (cross, aim) = (self.cross(tick, capacity) / capacity, self.most(capacity));
-        self.need.seen(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
+        self.need
+            .seen(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
     }
 
     /// Nobody is there, so that no pulse needs a queue, and Copa's form does with less. BasicDelay does not: in the model of the tests 3 ms
@@ -210,7 +217,8 @@ impl Flow {
     /// The most that it ever aims at, by which a queue is too long, seconds.
     fn most(&self, capacity: f64) -> f64 {
         let base = self.path.base();
-        self.law.aim(base, Law::bounds(capacity, self.mss, base, false))
+        self.law
+            .aim(base, Law::bounds(capacity, self.mss, base, false))
     }
 
     /// The rate of the delay mode from what was measured, bytes/s.
@@ -229,7 +237,9 @@ impl Flow {
             aim: Law::bounds(capacity, self.mss, self.path.base(), self.alone(tick.now)),
         };
         let lost = tick.lost * self.mss;
-        self.rate = self.law.rate(&seen, tick.elapsed, lost, tick.limited, self.rate);
+        self.rate = self
+            .law
+            .rate(&seen, tick.elapsed, lost, tick.limited, self.rate);
         if self.passage.mode() == Mode::Delay {
             self.keep_part(tick, capacity);
         }
@@ -258,7 +268,8 @@ impl Flow {
             self.law.hold(least, tick.rtt);
         }
         let queue = if hinders { self.queueing(tick) } else { 0.0 };
-        self.passage.seen(tick.now, queue, self.most(capacity), wants_less);
+        self.passage
+            .seen(tick.now, queue, self.most(capacity), wants_less);
     }
 
     /// What the pulse adds now, bytes/s.

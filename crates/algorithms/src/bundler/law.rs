@@ -143,8 +143,12 @@ mod tests {
             // Four packets at 1 Mbit/s.
             (DelayMode::Copa, 0.02, 125_000.0, true, 0.048),
         ] {
-            let aim = Law::at(which, 1e6, base, base).aim(base, Law::bounds(capacity, 1_500.0, base, alone));
-            assert!((aim - expected).abs() < 1e-9, "{which:?} {base} {capacity}: {aim}");
+            let aim = Law::at(which, 1e6, base, base)
+                .aim(base, Law::bounds(capacity, 1_500.0, base, alone));
+            assert!(
+                (aim - expected).abs() < 1e-9,
+                "{which:?} {base} {capacity}: {aim}"
+            );
         }
     }
 

@@ -231,7 +231,8 @@ impl Link {
     fn delayed(&mut self, gap: f64) -> f64 {
         self.draws = ccplane_agent::dice::scatter(self.draws);
         let part = (self.draws >> 11) as f64 / (1_u64 << 53) as f64;
-        (2.0 * self.jitter - libm::sqrt(-4.0 * self.jitter * gap * libm::log(part.max(1e-9)))).max(0.0)
+        (2.0 * self.jitter - libm::sqrt(-4.0 * self.jitter * gap * libm::log(part.max(1e-9))))
+            .max(0.0)
     }
 
     /// The mean of the last so many seconds of a course.
@@ -257,14 +258,21 @@ impl Link {
             .iter()
             .map(|flow| {
                 let under_way = flow.flying.iter().map(|(_, bytes)| bytes).sum::<f64>();
-                let paced = PACED * flow.window.bytes * TICK / (self.rtt + flow.farther + self.backlog / self.rate);
+                let paced = PACED * flow.window.bytes * TICK
+                    / (self.rtt + flow.farther + self.backlog / self.rate);
                 (flow.window.bytes - under_way).clamp(0.0, paced)
             })
             .collect();
-        let all = sent.iter().map(|(bytes, _)| bytes).sum::<f64>() + others.iter().sum::<f64>() + self.constant * TICK;
+        let all = sent.iter().map(|(bytes, _)| bytes).sum::<f64>()
+            + others.iter().sum::<f64>()
+            + self.constant * TICK;
         // A FIFO: what came in this tick has left when the backlog before it and itself have.
         let over = self.backlog + all - self.rate * self.buffer;
-        let lost = if over > 0.0 { (over / all).min(1.0) } else { 0.0 };
+        let lost = if over > 0.0 {
+            (over / all).min(1.0)
+        } else {
+            0.0
+        };
         let kept = all * (1.0 - lost);
         // It comes over the tick, and the last of it leaves when what is before it has.
         let first = now - TICK + self.backlog / self.rate;
@@ -281,9 +289,14 @@ impl Link {
                 false => (0.0, 0.0),
             })
             .collect();
-        for ((bundle, (bytes, empty)), (there, here)) in self.bundles.iter_mut().zip(&sent).zip(late) {
+        for ((bundle, (bytes, empty)), (there, here)) in
+            self.bundles.iter_mut().zip(&sent).zip(late)
+        {
             if *bytes > 0.0 {
-                let last = bundle.flying.back().map_or((0.0, 0.0), |last| (last.out, last.back));
+                let last = bundle
+                    .flying
+                    .back()
+                    .map_or((0.0, 0.0), |last| (last.out, last.back));
                 let out = (out + there).max(last.0);
                 let back = (out + self.rtt + here).max(last.1);
                 bundle.flying.push_back(Batch {
@@ -323,7 +336,12 @@ impl Bundle {
             }
         }
         // From one batch to another an RTT later: the bytes after the first, over the time between them at either end.
-        while self.back.len() > 2 && self.back.get(1).is_some_and(|batch| batch.back <= now - path) {
+        while self.back.len() > 2
+            && self
+                .back
+                .get(1)
+                .is_some_and(|batch| batch.back <= now - path)
+        {
             self.back.pop_front();
         }
         self.delivered += bytes;
@@ -337,7 +355,12 @@ impl Bundle {
         let signals = match ends.filter(|_| self.back.len() > 1) {
             None => self.script.usual,
             Some((first, last)) => {
-                let arrived = self.back.iter().skip(1).map(|batch| batch.bytes).sum::<f64>();
+                let arrived = self
+                    .back
+                    .iter()
+                    .skip(1)
+                    .map(|batch| batch.bytes)
+                    .sum::<f64>();
                 let rate = |time: f64| (arrived / time.max(0.001)) as u64;
                 let rtt = last.rtt;
                 self.shortest = self.shortest.min(rtt);

@@ -49,7 +49,14 @@ impl Need {
 
     /// What `elapsed` seconds showed: cross traffic as a part of µ, over an RTT of so many seconds, and the queue in the network and its
     /// aim, seconds. Where the queue was empty at some time in two RTTs, the rates over one have spare capacity in them.
-    pub fn seen(&mut self, now: Time, elapsed: f64, (cross, rtt): (f64, f64), queue: f64, aim: f64) {
+    pub fn seen(
+        &mut self,
+        now: Time,
+        elapsed: f64,
+        (cross, rtt): (f64, f64),
+        queue: f64,
+        aim: f64,
+    ) {
         let gain = elapsed / (OVER + elapsed);
         if queue <= BUSY {
             self.empty = now;
@@ -122,7 +129,10 @@ mod tests {
             need.seen(now, 0.01, (0.0, 0.05), 0.012, AIM);
             !need.pulses(now)
         });
-        assert!(gone.is_some_and(|ms| (5_100..5_300).contains(&(ms - when))), "{gone:?}");
+        assert!(
+            gone.is_some_and(|ms| (5_100..5_300).contains(&(ms - when))),
+            "{gone:?}"
+        );
     }
 
     #[test]

@@ -86,12 +86,21 @@ impl Passage {
 
     /// Whether a bundle in delay mode is to pass.
     pub fn enters(&self, now: Time) -> bool {
-        self.mode == Mode::Delay && self.in_vain.is_some_and(|since| now.since(since) >= IN_VAIN)
+        self.mode == Mode::Delay
+            && self
+                .in_vain
+                .is_some_and(|since| now.since(since) >= IN_VAIN)
     }
 
     /// In passing: whether it is to leave. `reading` is of the whole window, `count` samples after the last reading. `lately` is of the last
     /// [`LATELY`] samples, in which this bundle pulsed all the time.
-    pub fn leaves(&mut self, reading: &Reading, lately: &Reading, capacity: f64, count: u32) -> bool {
+    pub fn leaves(
+        &mut self,
+        reading: &Reading,
+        lately: &Reading,
+        capacity: f64,
+        count: u32,
+    ) -> bool {
         let answer = if lately.prominence >= STANDS_OUT {
             lately.answer.min(1.0)
         } else {
@@ -163,7 +172,11 @@ mod tests {
         // One second's average from 1 to 0.1 passes 0.3 after ln(0.9 / 0.2) = 1.5 s.
         assert_eq!(leaves(reading(0.1, 5.0, 0.2), 1_000), Some(15));
         assert_eq!(leaves(reading(0.1, 2.0, 0.2), 1_000), None);
-        assert_eq!(leaves(reading(0.8, 5.0, 0.02), 1_000), Some(1), "nobody is there");
+        assert_eq!(
+            leaves(reading(0.8, 5.0, 0.02), 1_000),
+            Some(1),
+            "nobody is there"
+        );
         let empty = Reading {
             busy: 0.05,
             ..reading(0.8, 5.0, 0.2)

@@ -188,7 +188,13 @@ mod tests {
     use super::*;
 
     /// Each 10 ms for so long, RTTs from what the path has now.
-    fn run(path: &mut Path, from: &mut Time, seconds: f64, alone: bool, rtt: impl Fn(bool) -> f64) -> u32 {
+    fn run(
+        path: &mut Path,
+        from: &mut Time,
+        seconds: f64,
+        alone: bool,
+        rtt: impl Fn(bool) -> f64,
+    ) -> u32 {
         let mut drained = 0;
         for _ in 0..(seconds * 100.0) as u32 {
             *from += Duration::from_millis(10);
@@ -217,13 +223,9 @@ mod tests {
         let (mut path, mut now) = (Path::default(), Time::ZERO);
         free(&mut path, now);
         // The queue stands at 10 ms and goes when the rate is halved.
-        let drained = run(
-            &mut path,
-            &mut now,
-            100.0,
-            true,
-            |drains| if drains { 0.05 } else { 0.06 },
-        );
+        let drained = run(&mut path, &mut now, 100.0, true, |drains| {
+            if drains { 0.05 } else { 0.06 }
+        });
         assert!(close(path.base(), 0.05), "{}", path.base());
         // Nine times about an RTT and a half: 1 % of the time at half the rate.
         assert!((50..=110).contains(&drained), "{drained}");
@@ -240,31 +242,19 @@ mod tests {
     fn a_route_that_became_longer_is_found_within_a_window() {
         let (mut path, mut now) = (Path::default(), Time::ZERO);
         free(&mut path, now);
-        run(
-            &mut path,
-            &mut now,
-            11.0,
-            true,
-            |drains| if drains { 0.08 } else { 0.09 },
-        );
+        run(&mut path, &mut now, 11.0, true, |drains| {
+            if drains { 0.08 } else { 0.09 }
+        });
         assert!(close(path.base(), 0.08), "{}", path.base());
         // Beside others it takes three, since it may be their queue.
         free(&mut path, now);
-        run(
-            &mut path,
-            &mut now,
-            25.0,
-            false,
-            |drains| if drains { 0.08 } else { 0.09 },
-        );
+        run(&mut path, &mut now, 25.0, false, |drains| {
+            if drains { 0.08 } else { 0.09 }
+        });
         assert!(close(path.base(), 0.05), "{}", path.base());
-        run(
-            &mut path,
-            &mut now,
-            10.0,
-            false,
-            |drains| if drains { 0.08 } else { 0.09 },
-        );
+        run(&mut path, &mut now, 10.0, false, |drains| {
+            if drains { 0.08 } else { 0.09 }
+        });
         assert!(close(path.base(), 0.08), "{}", path.base());
     }
 
@@ -305,7 +295,10 @@ mod tests {
             others.set(others.get() * 0.999_9);
             others.get()
         });
-        assert!((90..=110).contains(&drained), "a second and no more: {drained}");
+        assert!(
+            (90..=110).contains(&drained),
+            "a second and no more: {drained}"
+        );
         assert!(close(path.base(), 0.05), "{}", path.base());
     }
 }

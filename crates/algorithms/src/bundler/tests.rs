@@ -25,7 +25,8 @@ fn one(course: bool) -> f64 {
 /// The mean of a gateway's queue, of the last so many ticks, where it has passed for eight seconds: what stood there before has left.
 fn settled(bundle: &Bundle, ticks: usize) -> f64 {
     let from = bundle.passed.len() - ticks;
-    let long = (from..bundle.passed.len()).filter(|now| bundle.passed[now - 800..=*now].iter().all(|passed| *passed));
+    let long = (from..bundle.passed.len())
+        .filter(|now| bundle.passed[now - 800..=*now].iter().all(|passed| *passed));
     let queues: Vec<f64> = long.map(|now| bundle.own[now]).collect();
     queues.iter().sum::<f64>() / queues.len() as f64
 }
@@ -80,7 +81,13 @@ fn alone_the_queue_moves_and_the_link_stays_full() {
 #[test]
 fn jitter_does_not_strangle_a_site() {
     let mut strangled = Vec::new();
-    for (mbit, jitter) in [(20.0, 5.0), (48.0, 5.0), (48.0, 10.0), (48.0, 20.0), (100.0, 10.0)] {
+    for (mbit, jitter) in [
+        (20.0, 5.0),
+        (48.0, 5.0),
+        (48.0, 10.0),
+        (48.0, 20.0),
+        (100.0, 10.0),
+    ] {
         // A call, then a download.
         let mut link = Link::new(vec![Bundle::new("", Site::Constant(125_000.0))]);
         link.rate = mbit * 125_000.0;
@@ -137,7 +144,10 @@ fn it_passes_beside_elastic_traffic_and_is_back_when_that_has_gone() {
         link.run(5.0);
         let queue = Link::lately(&link.queue, 3.0, |queue| queue);
         let passed = Link::lately(&link.bundles[0].passed, 3.0, one);
-        assert!(queue < 0.02 && passed == 0.0, "{parameters}: {queue} {passed}");
+        assert!(
+            queue < 0.02 && passed == 0.0,
+            "{parameters}: {queue} {passed}"
+        );
     }
 }
 
@@ -153,7 +163,10 @@ fn a_gateway_that_opens_again_forgets_the_mode_and_the_next_limit_begins_anew() 
     link.bundles[0].site = Site::Constant(3e6);
     link.run(2.0);
     let bundle = &mut link.bundles[0];
-    assert_eq!((bundle.passed.last(), bundle.pulsed.last()), (Some(&true), Some(&true)));
+    assert_eq!(
+        (bundle.passed.last(), bundle.pulsed.last()),
+        (Some(&true), Some(&true))
+    );
     bundle.limits = false;
     link.run(0.02);
     let bundle = &link.bundles[0];
@@ -171,7 +184,10 @@ fn a_gateway_that_opens_again_forgets_the_mode_and_the_next_limit_begins_anew() 
     let share = share(&mut link, 0, 30.0);
     let queue = Link::lately(&link.queue, 30.0, |queue| queue);
     let passed = Link::lately(&link.bundles[0].passed, 100.0, one);
-    println!("{share:.3} of the link, {:.1} ms, passed {passed:.2}", 1e3 * queue);
+    println!(
+        "{share:.3} of the link, {:.1} ms, passed {passed:.2}",
+        1e3 * queue
+    );
     assert!(
         link.bundles[0].limits && share >= 0.97 && queue < 0.013,
         "{share} {queue}"
@@ -193,7 +209,10 @@ fn beside_a_constant_rate_it_does_not_pass() {
             "{parameters}: {share:.2} of the link, {:.1} ms, passed {passed:.2}",
             1e3 * queue
         );
-        assert!(share > 0.47 && queue < 0.016, "{parameters}: {share} {queue}");
+        assert!(
+            share > 0.47 && queue < 0.016,
+            "{parameters}: {share} {queue}"
+        );
         assert_eq!(passed, 0.0, "{parameters}");
     }
 }
@@ -207,14 +226,21 @@ fn a_link_that_became_slower_is_no_cross_traffic_for_long() {
     let share = share(&mut link, 0, 30.0);
     let queue = Link::lately(&link.queue, 30.0, |queue| queue);
     let passed = Link::lately(&link.bundles[0].passed, 45.0, one);
-    println!("{share:.3} of the link, {:.1} ms, passed {passed:.2}", 1e3 * queue);
+    println!(
+        "{share:.3} of the link, {:.1} ms, passed {passed:.2}",
+        1e3 * queue
+    );
     assert!(share > 0.97 && queue < 0.014, "{share} {queue}");
     assert!(passed < 0.2, "{passed}");
 }
 
 #[test]
 fn without_a_pulse_a_link_that_became_slower_is_known_when_what_was_has_aged() {
-    for parameters in ["pulse=off", "pulse=off,law=basic", "switching=off,law=basic"] {
+    for parameters in [
+        "pulse=off",
+        "pulse=off,law=basic",
+        "switching=off,law=basic",
+    ] {
         let mut link = Link::new(vec![full(parameters)]);
         link.run(30.0);
         link.rate = 6e6;
@@ -226,8 +252,14 @@ fn without_a_pulse_a_link_that_became_slower_is_known_when_what_was_has_aged() {
             "{parameters}: {share:.3} of the link, {:.1} ms, µ {capacity:.0}",
             1e3 * queue
         );
-        assert!((capacity / 6e6 - 1.0).abs() < 0.1, "{parameters}: {capacity}");
-        assert!(share > 0.97 && queue < 0.014, "{parameters}: {share} {queue}");
+        assert!(
+            (capacity / 6e6 - 1.0).abs() < 0.1,
+            "{parameters}: {capacity}"
+        );
+        assert!(
+            share > 0.97 && queue < 0.014,
+            "{parameters}: {share} {queue}"
+        );
     }
 }
 
@@ -264,8 +296,14 @@ fn of_two_bundles_one_pulses_and_neither_passes() {
             "{first}/{second}: {sum:.3} of the link, pulsers 0: {none:.2}, 1: {exactly:.2}, 2: {two:.2}; {:.1} ms, passed {passed:.3}",
             1e3 * queue
         );
-        assert!(exactly > 0.9 && two < 0.1, "{first}/{second}: {none} {exactly} {two}");
-        assert!(passed <= 0.02 && queue < 0.025, "{first}/{second}: {passed} {queue}");
+        assert!(
+            exactly > 0.9 && two < 0.1,
+            "{first}/{second}: {none} {exactly} {two}"
+        );
+        assert!(
+            passed <= 0.02 && queue < 0.025,
+            "{first}/{second}: {passed} {queue}"
+        );
         assert!(sum > 0.95, "{first}/{second}: {sum}");
     }
 }
@@ -298,8 +336,14 @@ fn short_and_long_paths_are_kept_full_with_a_short_queue() {
             link.run(40.0);
             let share = share(&mut link, 0, 30.0);
             let queue = Link::lately(&link.queue, 30.0, |queue| queue);
-            println!("{law} at {rtt} s: {share:.3} of the link, {:.1} ms", 1e3 * queue);
-            assert!(share > 0.91 && queue < most, "{law} at {rtt} s: {share} {queue}");
+            println!(
+                "{law} at {rtt} s: {share:.3} of the link, {:.1} ms",
+                1e3 * queue
+            );
+            assert!(
+                share > 0.91 && queue < most,
+                "{law} at {rtt} s: {share} {queue}"
+            );
         }
     }
 }
@@ -312,7 +356,10 @@ fn a_site_that_sends_less_than_the_link_is_left_alone() {
     link.run(20.0);
     let share = share(&mut link, 0, 30.0);
     let own = Link::lately(&link.bundles[0].own, 30.0, |queue| queue);
-    assert!((share - 10.0 / 12.0).abs() < 0.01 && own < 0.001, "{share} {own}");
+    assert!(
+        (share - 10.0 / 12.0).abs() < 0.01 && own < 0.001,
+        "{share} {own}"
+    );
 }
 
 #[test]
@@ -322,7 +369,11 @@ fn switching_off_holds_the_mode_that_it_starts_in() {
         link.run(10.0);
         link.elastic = others();
         link.run(30.0);
-        assert_eq!(Link::lately(&link.bundles[0].passed, 30.0, one), expected, "{start}");
+        assert_eq!(
+            Link::lately(&link.bundles[0].passed, 30.0, one),
+            expected,
+            "{start}"
+        );
     }
 }
 
@@ -359,7 +410,10 @@ fn while_the_gateway_is_open_nothing_is_in_force_and_a_limit_begins_where_it_say
     tick(&mut script, 60_000, 1_000_000);
     let rate = script.transport.rate as f64;
     assert!((rate / 6e6 - 1.0).abs() < 0.05, "{rate}");
-    assert_eq!(script.transport.cwnd, window, "the rate is all that a gateway is told");
+    assert_eq!(
+        script.transport.cwnd, window,
+        "the rate is all that a gateway is told"
+    );
     // Nor of the limit before, once it has been open again.
     script.transport.rate = 0;
     for _ in 0..100 {
@@ -492,16 +546,26 @@ fn a_transport_starts_by_doubling_and_never_passes() {
         assert_ne!(script.gauge("pulser"), Some(1.0));
         assert_ne!(script.gauge("mode"), Some(1.0));
         // Later the drain finds no shorter RTT, so that there is no queue, and the most is twice what arrives.
-        let (rate, most) = (script.transport.rate, if ms < 3_000 { 5_000_000 } else { 10_000_000 });
+        let (rate, most) = (
+            script.transport.rate,
+            if ms < 3_000 { 5_000_000 } else { 10_000_000 },
+        );
         assert!((250_000..=most).contains(&rate), "{rate} at {ms}");
     }
-    assert_eq!((script.gauge("mode"), script.gauge("pulser")), (Some(0.0), Some(0.0)));
+    assert_eq!(
+        (script.gauge("mode"), script.gauge("pulser")),
+        (Some(0.0), Some(0.0))
+    );
     assert!(script.transport.cwnd >= 10 * MSS);
 }
 
 #[test]
 fn without_pacing_or_rates_it_is_refused() {
-    for missing in [Capabilities::PACING, Capabilities::DELIVERY_RATE, Capabilities::RTT] {
+    for missing in [
+        Capabilities::PACING,
+        Capabilities::DELIVERY_RATE,
+        Capabilities::RTT,
+    ] {
         let rest = Capabilities(everything().0 & !missing.0);
         assert!(
             Script::on(rest, "bundler", "").is_none(),
@@ -513,10 +577,18 @@ fn without_pacing_or_rates_it_is_refused() {
 
 #[test]
 fn parameters_that_make_no_sense_are_refused() {
-    for wrong in ["target=0ms", "target=2s", "law=vegas", "seed=x", "pulse=maybe"] {
+    for wrong in [
+        "target=0ms",
+        "target=2s",
+        "law=vegas",
+        "seed=x",
+        "pulse=maybe",
+    ] {
         let parameters = wrong.parse().expect("well-formed");
         assert!(
-            crate::Registry::builtin().by_name("bundler", &parameters).is_err(),
+            crate::Registry::builtin()
+                .by_name("bundler", &parameters)
+                .is_err(),
             "{wrong}"
         );
     }

@@ -32,9 +32,15 @@ fn a_queue_that_never_empties_shows_in_five_round_trips() {
         assert!(rounds.was_nearly_empty(20_000, 100.0), "too few to tell");
     }
     rounds.push(40_000, 60_000);
-    assert!(!rounds.was_nearly_empty(20_000, 100.0), "20 ms of 40 is not empty");
+    assert!(
+        !rounds.was_nearly_empty(20_000, 100.0),
+        "20 ms of 40 is not empty"
+    );
     rounds.push(23_900, 60_000);
-    assert!(rounds.was_nearly_empty(20_000, 100.0), "3.9 ms of 40 is: a tenth is 4");
+    assert!(
+        rounds.was_nearly_empty(20_000, 100.0),
+        "3.9 ms of 40 is: a tenth is 4"
+    );
     (0..4).for_each(|_| rounds.push(40_000, 60_000));
     assert!(rounds.was_nearly_empty(20_000, 100.0), "it was the fifth");
     rounds.push(40_000, 60_000);
@@ -163,7 +169,14 @@ fn patience_grows_by_one_and_halves_once_a_round_trip() {
     flow.halve(&copa, at(4), RTT);
     assert_eq!(flow.patience, 2.0, "not below that of the default mode");
     flow.patience = 9.0;
-    flow.round(&copa, at(5), &Round { least: 21_000, ..full });
+    flow.round(
+        &copa,
+        at(5),
+        &Round {
+            least: 21_000,
+            ..full
+        },
+    );
     assert_eq!(flow.patience, 2.0, "empty: the default mode");
 }
 
@@ -173,8 +186,16 @@ fn a_tenth_of_the_packets_lost_shrinks_the_window() {
     let mut at = |s, acked, lost, cwnd| flow.retreat(at(s), RTT, acked, lost, cwnd).map(Bytes::get);
     assert_eq!(at(1, 10.0, 5.0, 100_000), None, "too few to tell");
     assert_eq!(at(1, 5.0, 0.0, 100_000), Some(70_000), "5 of 20");
-    assert_eq!(at(2, 18.0, 2.0, 100_000), None, "2 of 20 is a tenth and no more");
-    assert_eq!(at(2, 0.0, 30.0, 1_000), Some(2_000), "two segments at least");
+    assert_eq!(
+        at(2, 18.0, 2.0, 100_000),
+        None,
+        "2 of 20 is a tenth and no more"
+    );
+    assert_eq!(
+        at(2, 0.0, 30.0, 1_000),
+        Some(2_000),
+        "two segments at least"
+    );
 }
 
 #[test]
@@ -184,7 +205,10 @@ fn losses_of_one_round_trip_shrink_the_window_once() {
     assert!(flow.retreat(start, RTT, 10.0, 20.0, 100_000).is_some());
     assert_eq!(flow.retreat(start + RTT / 2, RTT, 10.0, 20.0, 70_000), None);
     assert_eq!(flow.retreat(start + RTT, RTT, 10.0, 20.0, 70_000), None);
-    assert!(flow.retreat(start + RTT * 2, RTT, 10.0, 20.0, 70_000).is_some());
+    assert!(
+        flow.retreat(start + RTT * 2, RTT, 10.0, 20.0, 70_000)
+            .is_some()
+    );
 }
 
 /// A flow of a hundred segments out of slow start, on a base of 20 ms.
@@ -203,14 +227,21 @@ fn slow_start_doubles_until_two_packets_wait() {
     (0..3).for_each(|_| script.round(RTT));
     assert_eq!(script.window(), 80);
     // Pacing is twice the window in a standing RTT.
-    assert_eq!(script.transport.rate, 2_000_000 * script.transport.cwnd / 20_000);
+    assert_eq!(
+        script.transport.rate,
+        2_000_000 * script.transport.cwnd / 20_000
+    );
     // 1/δ = 2 packets: at 80 segments on 20 ms a packet in the queue is 0.25 ms. cwnd·d_q <= RTT_s·2·mss holds up to 0.51.
     script.round(Duration::from_micros(20_400));
     assert!(script.window() > 100, "{}", script.window());
     let before = script.window();
     script.round(Duration::from_micros(22_000));
     script.round(Duration::from_micros(22_000));
-    assert!(script.window() < before + 20, "{} after {before}", script.window());
+    assert!(
+        script.window() < before + 20,
+        "{} after {before}",
+        script.window()
+    );
     assert!(script.reports > 3 && script.faults() == 0);
 }
 
@@ -230,7 +261,10 @@ fn moved_in_a_window(parameters: &str, rtt: u64) -> f64 {
 fn the_window_grows_by_one_over_delta_packets_a_window() {
     for (parameters, packets) in [("mode=default", 2.0), ("mode=default,delta=0.125", 8.0)] {
         let moved = moved_in_a_window(parameters, 20_000);
-        assert!((moved - packets).abs() < 0.25 * packets, "{parameters}: {moved}");
+        assert!(
+            (moved - packets).abs() < 0.25 * packets,
+            "{parameters}: {moved}"
+        );
     }
 }
 
@@ -238,7 +272,10 @@ fn the_window_grows_by_one_over_delta_packets_a_window() {
 fn by_the_velocity_the_window_shrinks_as_it_grows() {
     for (parameters, packets) in [("mode=default", 2.0), ("mode=default,delta=0.125", 8.0)] {
         let moved = moved_in_a_window(&format!("{parameters},descent=velocity"), 60_000);
-        assert!((moved + packets).abs() < 0.25 * packets, "{parameters}: {moved}");
+        assert!(
+            (moved + packets).abs() < 0.25 * packets,
+            "{parameters}: {moved}"
+        );
     }
 }
 
@@ -270,15 +307,23 @@ fn a_loss_leaves_the_window_where_copa_wants_it() {
 fn what_was_sacked_before_does_not_move_the_window_again() {
     let mut script = steady("");
     let before = script.window();
-    script.ack(RTT / 100, |s| (s.bytes_acked, s.packets_acked) = (900 * MSS, 1));
-    assert!(script.window() <= before + 1, "{before} -> {}", script.window());
+    script.ack(RTT / 100, |s| {
+        (s.bytes_acked, s.packets_acked) = (900 * MSS, 1)
+    });
+    assert!(
+        script.window() <= before + 1,
+        "{before} -> {}",
+        script.window()
+    );
 }
 
 #[test]
 fn a_timeout_begins_anew() {
     let mut script = steady("");
     script.transport.cwnd = MSS;
-    script.ack(RTT * 10, |s| (s.in_recovery, s.was_timeout, s.bytes_acked) = (1, 1, 0));
+    script.ack(RTT * 10, |s| {
+        (s.in_recovery, s.was_timeout, s.bytes_acked) = (1, 1, 0)
+    });
     (0..20).for_each(|_| {
         script.ack(RTT, |s| s.in_recovery = 1);
     });
@@ -336,7 +381,11 @@ fn sustained_loss_ends_slow_start() {
     }
     let before = script.window();
     script.round(RTT);
-    assert!(script.window() <= before + 4, "{before} -> {}", script.window());
+    assert!(
+        script.window() <= before + 4,
+        "{before} -> {}",
+        script.window()
+    );
 }
 
 #[test]

@@ -62,7 +62,9 @@ impl Noise {
         let least = self.back_least.update(now, seen.back_least);
         self.back.update(seen.back);
         self.spread.update(seen.spread);
-        let (Some(least), Some(back), Some(spread)) = (least, self.back.least(), self.spread.least()) else {
+        let (Some(least), Some(back), Some(spread)) =
+            (least, self.back.least(), self.spread.least())
+        else {
             return 0;
         };
         // The RTT form takes the least of a round, which has no bias, and has no way back of its own.

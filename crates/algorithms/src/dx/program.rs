@@ -59,7 +59,8 @@ const CUT_SMALL: &str = "(/ (* Report.window Report.queue) (* 2 (+ Report.base R
 /// All of Q counts, and not only what is above the headroom, although the link would then never be idle and large flows lost
 /// less: a flow that begins has to find the queue empty at times, or it takes what stands for its path, and each of many that
 /// begin one after the other leaves its own headroom standing (30 at 10 Gbit/s: 118 µs, and some get nothing).
-const CUT: &str = "(/ (* (diff Report.window Flow.mss) (min Report.queue Report.base)) Report.base)";
+const CUT: &str =
+    "(/ (* (diff Report.window Flow.mss) (min Report.queue Report.base)) Report.base)";
 
 impl Dx {
     /// The text. `left` counts delivered bytes down: first those that were under way at the last decision, then the window

@@ -99,7 +99,10 @@ fn a_packet_more_a_decision_while_nobody_waits_for_longer_than_the_headroom() {
             // What was under way at the decision, and then the window that left after it.
             let (acks, after) = moved(&mut script, queue);
             assert_eq!(after, before + 1, "{queue} ns under {headroom}");
-            assert!(acks.abs_diff(2 * before) <= 2, "{acks} ACKs at {before} packets");
+            assert!(
+                acks.abs_diff(2 * before) <= 2,
+                "{acks} ACKs at {before} packets"
+            );
         }
     }
 }
@@ -164,7 +167,10 @@ fn parts_of_a_packet_add_up_unless_they_are_cut_off() {
         script.window()
     };
     let (floor, fractional, ceil) = (shrunk("floor"), shrunk("fractional"), shrunk("ceil"));
-    assert!(floor < fractional && fractional < 20, "{floor} {fractional} {ceil}");
+    assert!(
+        floor < fractional && fractional < 20,
+        "{floor} {fractional} {ceil}"
+    );
     assert_eq!(ceil, 20, "half a packet less is none less");
 }
 
@@ -203,7 +209,10 @@ fn slow_start_ends_at_a_queue_and_not_at_one_packet_that_waited() {
         ack(&mut script, if n % 8 == 0 { 3_000 } else { 0 });
     }
     let grown = script.window();
-    assert!(grown >= 200 && script.transport.ssthresh == u64::MAX, "{grown}");
+    assert!(
+        grown >= 200 && script.transport.ssthresh == u64::MAX,
+        "{grown}"
+    );
     // A pace of a window in an RTT, so that what it sends makes no queue by itself.
     let rate = script.transport.rate * RTT / 1_000_000 / MSS;
     assert!(rate.abs_diff(grown) <= 1, "{rate} packets in an RTT");
@@ -211,7 +220,10 @@ fn slow_start_ends_at_a_queue_and_not_at_one_packet_that_waited() {
         ack(&mut script, 30_000);
     }
     let left = script.window();
-    assert!(left < (grown + 5) * 9 / 16 + 2 && left > grown / 2, "{left} of {grown}");
+    assert!(
+        left < (grown + 5) * 9 / 16 + 2 && left > grown / 2,
+        "{left} of {grown}"
+    );
     assert_eq!(script.transport.ssthresh, script.transport.cwnd);
 }
 
@@ -230,8 +242,14 @@ fn a_path_of_which_no_rate_is_known_is_not_a_slow_one() {
                 }
                 s.bytes_in_flight = in_flight;
             });
-            let (window, pace) = (script.window(), script.transport.rate * RTT / 1_000_000 / MSS);
-            assert!(pace.abs_diff(window) <= 1, "{pace} packets an RTT of {window}, ACK {n}");
+            let (window, pace) = (
+                script.window(),
+                script.transport.rate * RTT / 1_000_000 / MSS,
+            );
+            assert!(
+                pace.abs_diff(window) <= 1,
+                "{pace} packets an RTT of {window}, ACK {n}"
+            );
         }
         let grown = script.window();
         for _ in 0..10 {
@@ -240,7 +258,11 @@ fn a_path_of_which_no_rate_is_known_is_not_a_slow_one() {
                 (s.rate_incoming, s.rate_outgoing) = (0, 0);
             });
         }
-        assert!(script.window() < grown * 3 / 4, "{} of {grown}", script.window());
+        assert!(
+            script.window() < grown * 3 / 4,
+            "{} of {grown}",
+            script.window()
+        );
         assert_eq!(script.faults(), 0);
     }
 }
@@ -294,7 +316,12 @@ fn an_undo_restores_slow_start() {
         let before = script.transport;
         script.transport.ssthresh = before.cwnd / 2;
         script.ack(Duration::from_millis(200), |s| {
-            (s.in_recovery, s.lost_pkts_sample, s.bytes_acked, s.packets_acked) = (1, 1, 0, 0);
+            (
+                s.in_recovery,
+                s.lost_pkts_sample,
+                s.bytes_acked,
+                s.packets_acked,
+            ) = (1, 1, 0, 0);
             s.was_timeout = u64::from(timeout);
         });
         assert!(script.transport.ssthresh < before.cwnd);
@@ -362,23 +389,38 @@ fn what_a_datapath_has_to_be_able_to_do() {
     // Time stamps: used where they are there, demanded, or not asked for.
     let made = |parameters: &str| {
         let parameters = parameters.parse().expect("well-formed");
-        Registry::builtin().by_name("dx", &parameters).expect("valid")
+        Registry::builtin()
+            .by_name("dx", &parameters)
+            .expect("valid")
     };
-    for (delay, runs, wants) in [("auto", true, true), ("stamps", false, true), ("rtt", true, false)] {
+    for (delay, runs, wants) in [
+        ("auto", true, true),
+        ("stamps", false, true),
+        ("rtt", true, false),
+    ] {
         let parameters = format!("delay={delay}");
         assert_eq!(
             Script::on(without(C::ONE_WAY_DELAY), "dx", &parameters).is_some(),
             runs,
             "{delay}"
         );
-        assert!(Script::on(everything(), "dx", &parameters).is_some(), "{delay}");
-        assert_eq!(made(&parameters).wants().contains(C::ONE_WAY_DELAY), wants, "{delay}");
+        assert!(
+            Script::on(everything(), "dx", &parameters).is_some(),
+            "{delay}"
+        );
+        assert_eq!(
+            made(&parameters).wants().contains(C::ONE_WAY_DELAY),
+            wants,
+            "{delay}"
+        );
     }
 }
 
 #[test]
 fn parameters_that_make_no_sense_are_refused() {
-    let why = |parameters: &str| match Registry::builtin().by_name("dx", &parameters.parse().expect("well-formed")) {
+    let why = |parameters: &str| match Registry::builtin()
+        .by_name("dx", &parameters.parse().expect("well-formed"))
+    {
         Ok(_) => panic!("{parameters} was accepted"),
         Err(why) => why.to_string(),
     };
@@ -396,7 +438,8 @@ fn parameters_that_make_no_sense_are_refused() {
 /// Both hosts stamp late by exponential jitter of this mean, ns, and nothing waits: what the stamps say, block by block.
 fn noise(mean: f64, samples: f64) -> (u64, f64) {
     let mut dice = Dice(7);
-    let mut late = || (-mean * libm::log((dice.below(1 << 40) + 1) as f64 / (1_u64 << 40) as f64)) as u64;
+    let mut late =
+        || (-mean * libm::log((dice.below(1 << 40) + 1) as f64 / (1_u64 << 40) as f64)) as u64;
     let (mut one_way, mut noise) = (OneWay::default(), Noise::default());
     let (mut headroom, mut seen_mean) = (0, 0.0);
     const BLOCKS: u64 = 200;
@@ -442,7 +485,9 @@ fn the_headroom_covers_the_bias_of_noisy_stamps_and_the_error_of_a_mean() {
             // Two exponential stamps a sample.
             let error = libm::sqrt(2.0) * mean / libm::sqrt(samples);
             let (least, most) = (0.8 * bias + 0.3 * error, 3.0 * (bias + error));
-            println!("{mean} ns, {samples} samples: {headroom} ns, bias {bias:.0}, error {error:.0}");
+            println!(
+                "{mean} ns, {samples} samples: {headroom} ns, bias {bias:.0}, error {error:.0}"
+            );
             assert!(
                 (least..=most).contains(&(headroom as f64)),
                 "{headroom} is not in {least}..{most}"
@@ -459,8 +504,9 @@ fn every_combination_of_parameters_is_a_program_that_a_datapath_takes() {
             for rate in ["auto", "10gbit"] {
                 for samples in ["after", "window", "freshest"] {
                     for window in ["fractional", "floor", "ceil"] {
-                        let all =
-                            format!("delay={delay},headroom={headroom},rate={rate},samples={samples},window={window}");
+                        let all = format!(
+                            "delay={delay},headroom={headroom},rate={rate},samples={samples},window={window}"
+                        );
                         assert!(avoiding(&all, 20).window() > 0, "{all}");
                     }
                 }

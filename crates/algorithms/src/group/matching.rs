@@ -14,7 +14,9 @@ const WEIGHTS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
 /// Reads `10.1.0.0/16`, `[2001:db8::]/32`, or an address alone. The brackets are because colons divide an algorithm's parameters.
 fn prefix(text: &str) -> Result<Prefix, String> {
-    let wrong = |why: &dyn Display| format!("`{text}` is no prefix such as `10.1.0.0/16` or `[2001:db8::]/32`: {why}");
+    let wrong = |why: &dyn Display| {
+        format!("`{text}` is no prefix such as `10.1.0.0/16` or `[2001:db8::]/32`: {why}")
+    };
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let bare = match bracketed.filter(|(_, bits)| bits.is_empty() || bits.starts_with('/')) {
         Some((address, bits)) => Cow::Owned([address, bits].concat()),
@@ -23,7 +25,9 @@ fn prefix(text: &str) -> Result<Prefix, String> {
     let prefix: Prefix = bare.parse().map_err(|why: PrefixError| wrong(&why))?;
     match prefix.network() == prefix.network().to_canonical() {
         true => Ok(prefix),
-        false => Err(wrong(&"an IPv4 address inside an IPv6 one counts as itself")),
+        false => Err(wrong(
+            &"an IPv4 address inside an IPv6 one counts as itself",
+        )),
     }
 }
 
@@ -34,7 +38,11 @@ pub(super) struct Prefixes(Vec<Prefix>);
 impl Prefixes {
     /// Whether an address is of one of these; every address is where there are none. An IPv4 address inside an IPv6 one counts as itself.
     pub fn contain(&self, address: IpAddr) -> bool {
-        self.0.is_empty() || self.0.iter().any(|prefix| prefix.contains(address.to_canonical()))
+        self.0.is_empty()
+            || self
+                .0
+                .iter()
+                .any(|prefix| prefix.contains(address.to_canonical()))
     }
 }
 
@@ -69,7 +77,11 @@ impl FromStr for Tagged {
         let tag = |one: &str| one.trim().parse().map_err(|why| format!("{why}"));
         match text {
             "any" => Ok(Tagged::default()),
-            _ => text.split(';').map(tag).collect::<Result<_, String>>().map(Tagged),
+            _ => text
+                .split(';')
+                .map(tag)
+                .collect::<Result<_, String>>()
+                .map(Tagged),
         }
     }
 }
@@ -137,12 +149,17 @@ impl FromStr for Weights {
                 }
                 Some(key) => Named::Key(key.to_owned()),
                 // A prefix has no `=`, and a tag has one.
-                None if who.contains('=') => Named::Tagged(who.parse().map_err(|why| format!("{why}"))?),
+                None if who.contains('=') => {
+                    Named::Tagged(who.parse().map_err(|why| format!("{why}"))?)
+                }
                 None => Named::Senders(prefix(who)?),
             };
             Ok((who, weight))
         };
-        text.split(';').map(rule).collect::<Result<_, _>>().map(Weights)
+        text.split(';')
+            .map(rule)
+            .collect::<Result<_, _>>()
+            .map(Weights)
     }
 }
 
@@ -173,7 +190,10 @@ mod tests {
             ("10.1.0.0/16;10.3.0.0/16", "10.3.0.1", "10.2.0.1"),
         ] {
             assert!(prefixes(text).contain(address(inside)), "{text} {inside}");
-            assert!(!prefixes(text).contain(address(outside)), "{text} {outside}");
+            assert!(
+                !prefixes(text).contain(address(outside)),
+                "{text} {outside}"
+            );
         }
         assert!(prefixes("any").contain(address("10.2.0.1")));
     }
@@ -207,7 +227,10 @@ mod tests {
                 ..FlowInfo::default()
             })
         };
-        assert_eq!((of("10.1.2.9"), of("10.1.3.9"), of("10.9.9.9")), (5.0, 0.5, 1.0));
+        assert_eq!(
+            (of("10.1.2.9"), of("10.1.3.9"), of("10.9.9.9")),
+            (5.0, 0.5, 1.0)
+        );
     }
 
     #[test]
@@ -222,11 +245,24 @@ mod tests {
         assert!(Tagged::default().has(&FlowInfo::default()));
         let weights: Weights = "site=paris=2;0.0.0.0/0=3".parse().expect("rules");
         assert_eq!(
-            (weights.of(&flow("site=paris")), weights.of(&flow("site=rome"))),
+            (
+                weights.of(&flow("site=paris")),
+                weights.of(&flow("site=rome"))
+            ),
             (2.0, 3.0)
         );
-        assert!("site".parse::<Tagged>().expect_err("no value").contains("KEY=VALUE"));
-        assert!("a b=c=2".parse::<Weights>().expect_err("no key").contains("letters"));
+        assert!(
+            "site"
+                .parse::<Tagged>()
+                .expect_err("no value")
+                .contains("KEY=VALUE")
+        );
+        assert!(
+            "a b=c=2"
+                .parse::<Weights>()
+                .expect_err("no key")
+                .contains("letters")
+        );
     }
 
     #[test]
@@ -240,13 +276,20 @@ mod tests {
             ),
             (4.0, 1.0, 1.0)
         );
-        assert!("@=4".parse::<Weights>().expect_err("no name").contains("names no key"));
+        assert!(
+            "@=4"
+                .parse::<Weights>()
+                .expect_err("no name")
+                .contains("names no key")
+        );
     }
 
     #[test]
     fn a_weight_of_nothing_is_refused() {
         for weight in ["0", "-1", "nan", "inf", "much", ""] {
-            let why = format!("10.0.0.0/8={weight}").parse::<Weights>().expect_err(weight);
+            let why = format!("10.0.0.0/8={weight}")
+                .parse::<Weights>()
+                .expect_err(weight);
             assert!(why.contains("would starve"), "{why}");
         }
         let why = "10.0.0.0/8".parse::<Weights>().expect_err("no weight");

@@ -174,7 +174,11 @@ impl Member {
     pub fn hear(&mut self, now: Time, heard: &Heard) -> bool {
         if (1..INFINITY).contains(&heard.srtt) {
             let rtt = heard.srtt as f64 / 1e6;
-            self.rtt += if self.rtt > 0.0 { GAIN * (rtt - self.rtt) } else { rtt };
+            self.rtt += if self.rtt > 0.0 {
+                GAIN * (rtt - self.rtt)
+            } else {
+                rtt
+            };
         }
         self.cwnd = heard.cwnd as f64;
         let cut = heard.cuts > self.cuts;
@@ -218,7 +222,11 @@ impl Member {
             return;
         }
         let pace = self.pace as f64;
-        self.short = if rate < SHORT * pace { self.short + 1 } else { 0 };
+        self.short = if rate < SHORT * pace {
+            self.short + 1
+        } else {
+            0
+        };
         let wants = ROOM * rate;
         if self.held && wants > pace * RISE {
             // It is its part that holds it now.
@@ -250,7 +258,11 @@ impl Member {
     /// Sets its part of a window: so many segments, or slow start.
     pub fn wish(&mut self, starting: bool, segments: f64, epoch: u64) {
         self.stamp = epoch;
-        self.part = if starting { self.segments().floor() } else { segments };
+        self.part = if starting {
+            self.segments().floor()
+        } else {
+            segments
+        };
         self.wish = match starting {
             true => INFINITY,
             false => ((segments.max(LEAST_SEGMENTS) * self.mss) as u64).min(INFINITY - 1),

@@ -21,7 +21,10 @@ pub(super) fn text(report: Reporting, paced: bool) -> String {
     let (declarations, hystart) = (exit.declarations(), exit.clauses());
     // Where the pace limits, the window does not, and says nothing of what the application has.
     let (pace, busy) = match paced {
-        true => ("\n    (if (> pace 0) (:= Rate pace))", "(! Flow.app_limited)"),
+        true => (
+            "\n    (if (> pace 0) (:= Rate pace))",
+            "(! Flow.app_limited)",
+        ),
         false => ("", "(|| Flow.cwnd_limited Flow.in_recovery)"),
     };
     let (due, kept) = (due(report, "Flow.srtt_us"), Cubic::KEPT);

@@ -43,7 +43,10 @@ pub(super) fn divide(total: f64, parts: &mut [Part]) -> bool {
         return true;
     }
     let at = |level: f64, part: &Part| (level * part.weight).min(part.wants).max(part.least);
-    let lightest = parts.iter().map(|part| part.weight).fold(f64::INFINITY, f64::min);
+    let lightest = parts
+        .iter()
+        .map(|part| part.weight)
+        .fold(f64::INFINITY, f64::min);
     // At the higher level the lightest alone would have all.
     let (mut low, mut high) = (0.0, total / lightest);
     for _ in 0..HALVINGS {
@@ -71,7 +74,9 @@ pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
             part.gets
         };
         part.ideal = exact;
-        part.gets = part.had.clamp((exact - 1.0).floor() + 1.0, (exact + 1.0).ceil() - 1.0);
+        part.gets = part
+            .had
+            .clamp((exact - 1.0).floor() + 1.0, (exact + 1.0).ceil() - 1.0);
         sum += part.gets;
     }
     let count = parts.len();
@@ -124,7 +129,10 @@ pub(super) struct Owner {
 /// Divides `total` among owners by weight, and what an owner gets among its members: members that one owner invents take
 /// nothing from the others. `circle` makes parts whole, see [`whole`]. Returns true where all members get their least.
 pub(super) fn divide_among(total: f64, owners: &mut [Owner], circle: Option<usize>) -> bool {
-    let mut owners: Vec<&mut Owner> = owners.iter_mut().filter(|owner| !owner.parts.is_empty()).collect();
+    let mut owners: Vec<&mut Owner> = owners
+        .iter_mut()
+        .filter(|owner| !owner.parts.is_empty())
+        .collect();
     let mut shares: Vec<Part> = owners.iter().map(|owner| owner.share()).collect();
     match shares.as_mut_slice() {
         [one] => one.gets = total,
@@ -194,13 +202,19 @@ mod tests {
     fn given(total: f64, parts: &[Part]) -> Vec<f64> {
         let mut parts = parts.to_vec();
         assert!(divide(total, &mut parts));
-        parts.iter().map(|part| (part.gets * 1e6).round() / 1e6).collect()
+        parts
+            .iter()
+            .map(|part| (part.gets * 1e6).round() / 1e6)
+            .collect()
     }
 
     #[test]
     fn all_is_divided_by_weight() {
         let all = f64::INFINITY;
-        assert_eq!(given(12.0, &[part(1.0, all), part(1.0, all), part(1.0, all)]), [4.0; 3]);
+        assert_eq!(
+            given(12.0, &[part(1.0, all), part(1.0, all), part(1.0, all)]),
+            [4.0; 3]
+        );
         assert_eq!(
             given(12.0, &[part(1.0, all), part(2.0, all), part(3.0, all)]),
             [2.0, 4.0, 6.0]
@@ -244,7 +258,10 @@ mod tests {
             divide(10.0, &mut parts);
             whole(10.0, &mut parts, turn);
             assert_eq!(parts.iter().map(|part| part.gets).sum::<f64>(), 10.0);
-            parts.iter().zip(&mut had).for_each(|(part, had)| *had += part.gets);
+            parts
+                .iter()
+                .zip(&mut had)
+                .for_each(|(part, had)| *had += part.gets);
         }
         assert_eq!(had, [10.0; 4]);
     }
@@ -285,10 +302,23 @@ mod tests {
 
     #[test]
     fn members_that_an_owner_invents_take_nothing_from_the_others() {
-        let mut owners = [owner(1.0, 2, 2.0), owner(1.0, 2_000, 2.0), owner(2.0, 1, 2.0)];
+        let mut owners = [
+            owner(1.0, 2, 2.0),
+            owner(1.0, 2_000, 2.0),
+            owner(2.0, 1, 2.0),
+        ];
         assert!(!divide_among(400.0, &mut owners, Some(0)));
-        let gets = |owner: &Owner| owner.parts.iter().map(|part| part.gets).collect::<Vec<f64>>();
-        assert_eq!((gets(&owners[0]), gets(&owners[2])), (vec![50.0; 2], vec![200.0]));
+        let gets = |owner: &Owner| {
+            owner
+                .parts
+                .iter()
+                .map(|part| part.gets)
+                .collect::<Vec<f64>>()
+        };
+        assert_eq!(
+            (gets(&owners[0]), gets(&owners[2])),
+            (vec![50.0; 2], vec![200.0])
+        );
         assert!(owners[0].fits && !owners[1].fits && owners[2].fits);
         assert_eq!((owners[1].gets, owners[1].parts[7].gets), (100.0, 2.0));
         // What an owner cannot use, the others have.
@@ -311,14 +341,16 @@ mod tests {
 
     fn any_part() -> impl Strategy<Value = Part> {
         let wants = prop_oneof![Just(f64::INFINITY), Just(0.0), 0.0..1e9f64];
-        (0.001..1000.0f64, wants, 0..1_000u32, 0..1_000u32).prop_map(|(weight, wants, least, had)| Part {
-            weight,
-            wants,
-            least: f64::from(least),
-            gets: f64::NAN,
-            had: f64::from(had),
-            ideal: f64::NAN,
-        })
+        (0.001..1000.0f64, wants, 0..1_000u32, 0..1_000u32).prop_map(
+            |(weight, wants, least, had)| Part {
+                weight,
+                wants,
+                least: f64::from(least),
+                gets: f64::NAN,
+                had: f64::from(had),
+                ideal: f64::NAN,
+            },
+        )
     }
 
     proptest! {

@@ -87,7 +87,12 @@ impl Hosts {
         let hosted = agent.hosted().next().expect("added").clone();
         let program = &hosted.programs[0];
         let names = ["wish", "stamp", "seen", "pace"];
-        let control = |name: &str| format!("{:?}", Target::Var(program.control(name).expect("its name")));
+        let control = |name: &str| {
+            format!(
+                "{:?}",
+                Target::Var(program.control(name).expect("its name"))
+            )
+        };
         let mut hosts = Hosts {
             agent,
             now: Time::from_micros(1_000_000),
@@ -116,7 +121,9 @@ impl Hosts {
     fn obey(&mut self) {
         while let Some((datapath, command)) = self.agent.poll() {
             let (flow, updates) = match &command {
-                Command::SetProgram { flow, updates, .. } | Command::Update { flow, updates } => (*flow, updates),
+                Command::SetProgram { flow, updates, .. } | Command::Update { flow, updates } => {
+                    (*flow, updates)
+                }
                 _ => continue,
             };
             let told = self.told.entry(FlowId { datapath, flow }).or_default();
@@ -153,8 +160,11 @@ impl Hosts {
 
     fn close(&mut self, host: u32, flow: u64) {
         let stats = FlowStats::default();
-        self.agent
-            .handle(self.now, DatapathId(host), Event::FlowClosed { flow, stats });
+        self.agent.handle(
+            self.now,
+            DatapathId(host),
+            Event::FlowClosed { flow, stats },
+        );
         self.told.remove(&id(host, flow));
         self.obey();
     }
@@ -237,7 +247,14 @@ fn four(parameters: &str) -> Hosts {
     }
     hosts.wait(RTT);
     for (host, flow) in FOUR {
-        hosts.say(host, flow, Said { slow: true, ..busy(40) });
+        hosts.say(
+            host,
+            flow,
+            Said {
+                slow: true,
+                ..busy(40)
+            },
+        );
     }
     hosts.wait(RTT);
     hosts.say(1, 1, busy(40));
@@ -252,7 +269,11 @@ fn a_group_in_slow_start_has_no_parts_and_newcomers_begin_with_less() {
     }
     assert!(hosts.told.values().all(|told| told.wish == INFINITY));
     let windows: Vec<u64> = hosts.told.values().map(|told| told.cwnd).collect();
-    assert_eq!(windows, [0, 5_000, 5_000, 5_000], "0 is as it comes: ten segments");
+    assert_eq!(
+        windows,
+        [0, 5_000, 5_000, 5_000],
+        "0 is as it comes: ten segments"
+    );
 }
 
 #[test]
@@ -268,14 +289,32 @@ fn half_a_segment_of_each_member_waits_for_its_acknowledgement_and_of_one_flow_o
     for (host, flow) in &FOUR[1..] {
         hosts.close(*host, *flow);
     }
-    hosts.say(1, 1, Said { counted: 0, ..busy(40) });
-    assert_eq!(hosts.wishes(), [158], "160 less three halves, in whole segments");
+    hosts.say(
+        1,
+        1,
+        Said {
+            counted: 0,
+            ..busy(40)
+        },
+    );
+    assert_eq!(
+        hosts.wishes(),
+        [158],
+        "160 less three halves, in whole segments"
+    );
     // Four members that count as two flows have two halves too many.
     let mut hosts = four("as=2");
     for (host, flow) in &FOUR[1..] {
         hosts.close(*host, *flow);
     }
-    hosts.say(1, 1, Said { counted: 0, ..busy(40) });
+    hosts.say(
+        1,
+        1,
+        Said {
+            counted: 0,
+            ..busy(40)
+        },
+    );
     assert_eq!(hosts.wishes(), [159]);
 }
 
@@ -290,14 +329,25 @@ fn a_loss_of_one_makes_all_give_way_and_those_of_the_same_round_trip_count_no_mo
     };
     hosts.say(1, 1, lost);
     assert_eq!(hosts.wishes(), [28; 4]);
-    assert_eq!((hosts.told[&id(1, 1)].stamp, hosts.told[&id(1, 1)].seen), (1, 1));
+    assert_eq!(
+        (hosts.told[&id(1, 1)].stamp, hosts.told[&id(1, 1)].seen),
+        (1, 1)
+    );
     hosts.say(2, 2, lost);
     hosts.say(2, 1, lost);
     assert_eq!(hosts.wishes(), [28; 4]);
-    assert_eq!(hosts.told[&id(2, 2)].seen, 1, "it hears that its cut was seen");
+    assert_eq!(
+        hosts.told[&id(2, 2)].seen,
+        1,
+        "it hears that its cut was seen"
+    );
     // In the next round trip it is another.
     hosts.say(1, 2, Said { epoch: 1, ..lost });
-    assert!(hosts.wishes().iter().sum::<u64>() <= 79, "{:?}", hosts.wishes());
+    assert!(
+        hosts.wishes().iter().sum::<u64>() <= 79,
+        "{:?}",
+        hosts.wishes()
+    );
 }
 
 #[test]
@@ -325,7 +375,11 @@ fn weights_divide() {
 #[test]
 fn others_are_flows_of_their_own() {
     let mut hosts = four("prefix=10.1.0.0/16");
-    assert_eq!(hosts.told[&id(2, 1)].wish, INFINITY, "still in its own slow start");
+    assert_eq!(
+        hosts.told[&id(2, 1)].wish,
+        INFINITY,
+        "still in its own slow start"
+    );
     hosts.say(2, 1, busy(50));
     // The group has 80, of the two that are its members.
     assert_eq!(hosts.wishes(), [40, 40, 50, INFINITY / MSS]);
@@ -346,7 +400,9 @@ fn a_member_that_falls_silent_leaves_its_part_and_gets_it_back() {
     hosts.say(2, 2, busy(2));
     let wishes = hosts.wishes();
     assert!(
-        wishes.iter().all(|wish| (40..=wishes[3] + 1).contains(wish)),
+        wishes
+            .iter()
+            .all(|wish| (40..=wishes[3] + 1).contains(wish)),
         "{wishes:?}"
     );
 }
@@ -395,7 +451,11 @@ fn next_to_a_crowd(parameters: &str, crowd: u64) -> Hosts {
 
 #[test]
 fn members_that_one_key_invents_leave_another_key_its_share() {
-    let of_good = |hosts: &Hosts| (0..2).map(|flow| hosts.told[&id(1, flow)].pace).sum::<u64>();
+    let of_good = |hosts: &Hosts| {
+        (0..2)
+            .map(|flow| hosts.told[&id(1, flow)].pace)
+            .sum::<u64>()
+    };
     for (parameters, share) in [
         ("rate=100mbit", 6_250_000),
         ("rate=100mbit,weights=@good=3", 9_375_000),
@@ -423,13 +483,19 @@ fn members_that_one_key_invents_leave_another_key_its_share() {
 #[test]
 fn a_key_has_1024_members_and_further_ones_get_the_least() {
     let hosts = next_to_a_crowd("rate=100mbit", 2_000);
-    let paces: Vec<u64> = (0..2_000).map(|flow| hosts.told[&id(2, flow)].pace).collect();
+    let paces: Vec<u64> = (0..2_000)
+        .map(|flow| hosts.told[&id(2, flow)].pace)
+        .collect();
     assert!(
         paces[1_024..].iter().all(|pace| *pace == 1_448),
         "{:?}",
         &paces[1_024..1_030]
     );
-    assert!(paces[..1_024].iter().all(|pace| *pace > 1_448), "{:?}", &paces[..8]);
+    assert!(
+        paces[..1_024].iter().all(|pace| *pace > 1_448),
+        "{:?}",
+        &paces[..8]
+    );
 }
 
 /// Counts the commands that divisions cause.
@@ -484,7 +550,11 @@ fn members_come_and_go() {
     hosts.close(2, 3);
     hosts.close(1, 1);
     hosts.round(&FOUR[1..]);
-    assert!(hosts.wishes().iter().all(|wish| *wish >= 53), "{:?}", hosts.wishes());
+    assert!(
+        hosts.wishes().iter().all(|wish| *wish >= 53),
+        "{:?}",
+        hosts.wishes()
+    );
     for (host, flow) in &FOUR[1..] {
         hosts.close(*host, *flow);
     }
@@ -554,7 +624,14 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     // And one of little use has no pace of nothing, at which its host would let nothing go for seconds.
     for _ in 0..4 {
         hosts.round(&FOUR[..3]);
-        hosts.say(2, 2, Said { segments: 1, ..little });
+        hosts.say(
+            2,
+            2,
+            Said {
+                segments: 1,
+                ..little
+            },
+        );
     }
     assert!(hosts.paces()[3] >= BEGINS, "{:?}", hosts.paces());
 }
@@ -629,7 +706,10 @@ fn a_datapath_that_repairs_no_losses_is_refused() {
     use ccplane_datapath::Capabilities as C;
     let least = C::CWND.with(C::RTT).with(C::RECOVERY);
     assert!(Script::on(least, "group", "").is_some());
-    assert!(Script::on(least, "group", "rate=1gbit").is_none(), "no pacing");
+    assert!(
+        Script::on(least, "group", "rate=1gbit").is_none(),
+        "no pacing"
+    );
     assert!(Script::on(C::CWND.with(C::RTT), "group", "").is_none());
 }
 
@@ -648,7 +728,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         who().prop_map(|(host, flow)| Step::Open(host, flow)),
         who().prop_map(|(host, flow)| Step::Close(host, flow)),
-        (who(), 0..200u64, any::<bool>()).prop_map(|((host, flow), n, busy)| Step::Say(host, flow, n, busy)),
+        (who(), 0..200u64, any::<bool>())
+            .prop_map(|((host, flow), n, busy)| Step::Say(host, flow, n, busy)),
         who().prop_map(|(host, flow)| Step::Lose(host, flow)),
         (0..200u64).prop_map(Step::Wait),
     ]

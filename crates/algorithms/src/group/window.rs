@@ -82,7 +82,9 @@ impl Window {
 
     fn set(&mut self, total: f64) {
         let each = total / self.flows.len() as f64;
-        self.flows.iter_mut().for_each(|flow| flow.window = each.max(LEAST));
+        self.flows
+            .iter_mut()
+            .for_each(|flow| flow.window = each.max(LEAST));
     }
 
     /// The whole, segments.
@@ -255,7 +257,12 @@ mod tests {
             window.total() / f64::from(flows)
         };
         assert!(grown(1) > 75.0, "{}", grown(1));
-        assert!((grown(1) - grown(2)).abs() < 1e-6, "{} {}", grown(1), grown(2));
+        assert!(
+            (grown(1) - grown(2)).abs() < 1e-6,
+            "{} {}",
+            grown(1),
+            grown(2)
+        );
     }
 
     #[test]

@@ -25,15 +25,34 @@ fn slowdowns_take_a_tenth_of_the_time() {
     phase = phase.after(at(1), false, 0, 20_000);
     assert_eq!(phase, Phase::Starting);
     phase = phase.after(at(2), true, 0, 20_000);
-    assert_eq!(phase, Phase::Steady { next: at(2) + RTT * 2 });
+    assert_eq!(
+        phase,
+        Phase::Steady {
+            next: at(2) + RTT * 2
+        }
+    );
     phase = phase.after(at(3), true, 0, 20_000);
-    assert_eq!(phase, Phase::Slowing { since: at(3), made: 0 });
+    assert_eq!(
+        phase,
+        Phase::Slowing {
+            since: at(3),
+            made: 0
+        }
+    );
     phase = phase.after(at(4), true, 0, 20_000);
     assert!(matches!(phase, Phase::Slowing { .. }), "ordered, not begun");
     phase = phase.after(at(4), false, 1, 20_000);
-    assert!(matches!(phase, Phase::Slowing { .. }), "below the threshold");
+    assert!(
+        matches!(phase, Phase::Slowing { .. }),
+        "below the threshold"
+    );
     phase = phase.after(at(5), true, 1, 20_000);
-    assert_eq!(phase, Phase::Steady { next: at(5 + 2 * 9) });
+    assert_eq!(
+        phase,
+        Phase::Steady {
+            next: at(5 + 2 * 9)
+        }
+    );
     assert_eq!(phase.after(at(20), true, 1, 20_000), phase);
 }
 
@@ -69,14 +88,18 @@ fn above_the_target_it_shrinks_by_the_excess_and_at_most_by_half() {
     let mut script = avoiding(100);
     // The least of four samples counts.
     (0..3).for_each(|_| {
-        script.ack(Duration::ZERO, |s| (s.rtt_sample_us, s.bytes_acked) = (86_000, 1));
+        script.ack(Duration::ZERO, |s| {
+            (s.rtt_sample_us, s.bytes_acked) = (86_000, 1)
+        });
     });
     // 66 ms are a tenth over 60.
     let moved = window_of_acks(&mut script, 86_000);
     assert!((-10.0..=-9.0).contains(&moved), "{moved}");
     let mut script = avoiding(100);
     (0..4).for_each(|_| {
-        script.ack(Duration::ZERO, |s| (s.rtt_sample_us, s.bytes_acked) = (500_000, 1));
+        script.ack(Duration::ZERO, |s| {
+            (s.rtt_sample_us, s.bytes_acked) = (500_000, 1)
+        });
     });
     let moved = window_of_acks(&mut script, 500_000);
     assert!((-50.5..=-49.0).contains(&moved), "{moved}");
@@ -102,7 +125,10 @@ fn slow_start_is_slower_and_ends_at_three_quarters_of_the_target() {
     for _ in 0..4 {
         script.ack(RTT, |s| s.rtt_sample_us = 65_100);
     }
-    assert!(script.transport.ssthresh <= script.transport.cwnd, "45.1 ms");
+    assert!(
+        script.transport.ssthresh <= script.transport.cwnd,
+        "45.1 ms"
+    );
 }
 
 #[test]
@@ -118,12 +144,23 @@ fn a_slowdown_drains_the_queue_and_comes_back() {
     let held = windows.iter().filter(|window| **window == 2).count();
     assert!(held >= 2, "{windows:?}");
     let first = windows.iter().position(|window| *window == 2).unwrap();
-    let back = windows[first..].iter().position(|window| *window >= 100).unwrap();
-    assert!((20..=40).contains(&back), "from 2 to 100 at 7/6 a round trip: {back}");
+    let back = windows[first..]
+        .iter()
+        .position(|window| *window >= 100)
+        .unwrap();
+    assert!(
+        (20..=40).contains(&back),
+        "from 2 to 100 at 7/6 a round trip: {back}"
+    );
     // Nine times as long until the next.
-    let next = windows[first + back..].iter().position(|window| *window == 2);
+    let next = windows[first + back..]
+        .iter()
+        .position(|window| *window == 2);
     let next = next.expect("400 rounds have a second");
-    assert!((8 * back..=11 * back).contains(&next), "{next} after {back}");
+    assert!(
+        (8 * back..=11 * back).contains(&next),
+        "{next} after {back}"
+    );
 }
 
 #[test]
@@ -136,13 +173,22 @@ fn a_loss_halves() {
 
 #[test]
 fn names_and_needs() {
-    let algorithm = Registry::builtin().by_name("ledbat++", &Parameters::new()).unwrap();
+    let algorithm = Registry::builtin()
+        .by_name("ledbat++", &Parameters::new())
+        .unwrap();
     assert_eq!(algorithm.kernel_name(), "ccp_ledbatpp");
     let all = everything();
     for missing in [Capabilities::RTT, Capabilities::RECOVERY] {
         assert!(Script::on(Capabilities(all.0 & !missing.0), "ledbat++", "").is_none());
     }
-    assert!(Script::on(Capabilities(all.0 & !Capabilities::TIMERS.0), "ledbat++", "").is_some());
+    assert!(
+        Script::on(
+            Capabilities(all.0 & !Capabilities::TIMERS.0),
+            "ledbat++",
+            ""
+        )
+        .is_some()
+    );
     let zero = "target=0ms".parse().unwrap();
     assert!(Registry::builtin().by_name("ledbat++", &zero).is_err());
 }

@@ -131,7 +131,11 @@ mod tests {
         let mut estimate = Estimate::default();
         (0..100).for_each(|_| estimate.push(at(0), 6e6, true));
         for n in 0..100 {
-            let _ = estimate.learn(elasticity::Capacity::Shared(if n % 20 < 10 { 13e6 } else { 20e6 }));
+            let _ = estimate.learn(elasticity::Capacity::Shared(if n % 20 < 10 {
+                13e6
+            } else {
+                20e6
+            }));
             assert!(estimate.get() < 6.1e6);
         }
         let believed = (0..30)

@@ -82,7 +82,11 @@ mod tests {
             let acked = competitor.window() / 10.0;
             competitor.acked(&law, now, acked, 0.1);
         }
-        assert!((competitor.window() - 320.0).abs() < 2.0, "{}", competitor.window());
+        assert!(
+            (competitor.window() - 320.0).abs() < 2.0,
+            "{}",
+            competitor.window()
+        );
         let before = competitor.window();
         competitor.reduce(&law, false);
         competitor.undo(&law);

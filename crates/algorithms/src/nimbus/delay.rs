@@ -116,7 +116,8 @@ impl Basic {
     pub fn rate(&self, now: &Now) -> f64 {
         let least = now.aim.least.max(LEAST_QUEUE * now.mss / now.capacity);
         let target = (self.target * now.base).max(now.base + least);
-        now.sent + ALPHA * (now.capacity - now.cross - now.sent) - BETA * now.capacity / now.rtt * (now.rtt - target)
+        now.sent + ALPHA * (now.capacity - now.cross - now.sent)
+            - BETA * now.capacity / now.rtt * (now.rtt - target)
     }
 }
 
@@ -179,7 +180,8 @@ impl Copa {
             };
             (self.before, self.direction, self.elapsed) = (self.direction, 0, 0.0);
         }
-        let step = (self.velocity * now.mss * now.acked / (COPA_STEP * self.window)).min(now.aim.step * now.acked);
+        let step = (self.velocity * now.mss * now.acked / (COPA_STEP * self.window))
+            .min(now.aim.step * now.acked);
         let most = (2.0 * now.capacity * now.rtt).max(COPA_LEAST);
         self.window = (self.window + if up { step } else { -step }).clamp(COPA_LEAST, most);
         self.window / now.rtt
@@ -204,7 +206,8 @@ mod tests {
     #[test]
     fn basic_delay_by_hand() {
         // 10 + 0.8 * 2 - 0.5 * 12 / 50 ms * (50 ms - 62.5 ms) = 11.6 + 1.5 Mbyte/s.
-        let close = |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
+        let close =
+            |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
         close(Basic::at(1.0).rate(&NOW), 13.1e6);
         // At the target and with nothing to spare it stays where it is.
         let settled = Now {
@@ -262,7 +265,8 @@ mod tests {
 
     #[test]
     fn an_aim_bounds_the_queue_of_long_and_of_short_paths() {
-        let close = |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
+        let close =
+            |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
         let aim = Aim {
             least: 0.002,
             most: 0.010,
@@ -287,9 +291,15 @@ mod tests {
             ..NOW
         };
         // A packet of 1,500 bytes in 100,000 is 1.7 ms of the RTT, which Copa has above its aim.
-        assert!(up(&at(0.1, 0.011, aim)) && !up(&at(0.1, 0.012, aim)) && up(&at(0.1, 0.020, Aim::FREE)));
+        assert!(
+            up(&at(0.1, 0.011, aim)) && !up(&at(0.1, 0.012, aim)) && up(&at(0.1, 0.020, Aim::FREE))
+        );
         // 5 ms: a fifth is less than two.
-        assert!(up(&at(0.005, 0.001_9, aim)) && !up(&at(0.005, 0.002_2, aim)) && !up(&at(0.005, 0.001_9, Aim::FREE)));
+        assert!(
+            up(&at(0.005, 0.001_9, aim))
+                && !up(&at(0.005, 0.002_2, aim))
+                && !up(&at(0.005, 0.001_9, Aim::FREE))
+        );
     }
 
     #[test]

@@ -147,7 +147,12 @@ impl Detector {
     }
 
     /// The spectra of the last so many samples alone, given the capacity µ that is assumed, bytes/s. `None` until there are as many.
-    pub fn spectra<'a>(&self, fourier: &'a mut Fourier, capacity: f64, last: usize) -> Option<Spectra<'a>> {
+    pub fn spectra<'a>(
+        &self,
+        fourier: &'a mut Fourier,
+        capacity: f64,
+        last: usize,
+    ) -> Option<Spectra<'a>> {
         let last = last.clamp(1, WINDOW);
         if self.filled < last || capacity.is_nan() || capacity <= 0.0 {
             return None;
@@ -181,7 +186,10 @@ impl Detector {
 
         let pulse = band(frequency - width, frequency + width);
         let beside = band(frequency + 1.5, 2.0 * frequency - 0.5);
-        let (at_pulse, out_at_pulse) = (spectra.peak(Part::Cross, &pulse), spectra.peak(Part::Received, &pulse));
+        let (at_pulse, out_at_pulse) = (
+            spectra.peak(Part::Cross, &pulse),
+            spectra.peak(Part::Received, &pulse),
+        );
 
         let mut eta = over(at_pulse, spectra.peak(Part::Cross, &beside));
         let answer = over(at_pulse, out_at_pulse);
@@ -214,7 +222,10 @@ impl Detector {
         beside: &std::ops::Range<usize>,
     ) -> Capacity {
         let lately = || (1..=LATELY).map(|ago| self.ago(ago));
-        let [sent, received] = [moments(lately().map(|s| s.sent)), moments(lately().map(|s| s.received))];
+        let [sent, received] = [
+            moments(lately().map(|s| s.sent)),
+            moments(lately().map(|s| s.received)),
+        ];
         let pulsed = sent.deviation >= SWINGS && received.deviation < FLAT * sent.deviation;
         if pulsed && busy(lately()) >= MOSTLY {
             return Capacity::Alone(received.mean);
@@ -227,8 +238,12 @@ impl Detector {
             return Capacity::Unknown;
         }
         let strength = |bin: usize| spectra.strength(Part::Sent, bin);
-        let strongest = pulse.clone().max_by(|a, b| strength(*a).total_cmp(&strength(*b)));
-        let Some(at) = strongest.filter(|at| strength(*at) >= SEEN * spectra.peak(Part::Sent, beside)) else {
+        let strongest = pulse
+            .clone()
+            .max_by(|a, b| strength(*a).total_cmp(&strength(*b)));
+        let Some(at) =
+            strongest.filter(|at| strength(*at) >= SEEN * spectra.peak(Part::Sent, beside))
+        else {
             return Capacity::Unknown;
         };
         // ρ = (R_f / R) / (S_f / S).
@@ -269,7 +284,11 @@ fn moments(values: impl Iterator<Item = f32> + Clone) -> Moments {
         / count;
     Moments {
         mean,
-        deviation: if mean > 0.0 { square.sqrt() / mean } else { 0.0 },
+        deviation: if mean > 0.0 {
+            square.sqrt() / mean
+        } else {
+            0.0
+        },
     }
 }
 
@@ -310,14 +329,19 @@ mod tests {
         let reading = read(&shared(MU / 2.0, |_, _| MU / 2.0), MU);
         assert!(reading.eta < 1.0, "{reading:?}");
         assert!((reading.cross - MU / 2.0).abs() < 0.01 * MU, "{reading:?}");
-        assert!(reading.pulse_arrives() && reading.answer < 0.1, "{reading:?}");
+        assert!(
+            reading.pulse_arrives() && reading.answer < 0.1,
+            "{reading:?}"
+        );
     }
 
     #[test]
     fn cross_traffic_that_gives_way_is_elastic() {
         // What was taken from it one RTT of 100 ms ago it sends less now.
         let reading = read(
-            &shared(MU / 2.0, |t, _| MU / 2.0 - Pulse::at((t - 0.1) * HZ) * 0.125 * MU),
+            &shared(MU / 2.0, |t, _| {
+                MU / 2.0 - Pulse::at((t - 0.1) * HZ) * 0.125 * MU
+            }),
             MU,
         );
         assert!(reading.eta > 3.0 && reading.answer > 0.4, "{reading:?}");
@@ -352,7 +376,10 @@ mod tests {
                 panic!("{cross} {reading:?}")
             };
             // The pulse is large, and R no straight line of S: up to an eighth too little.
-            assert!((0.85..1.05).contains(&(capacity / MU)), "{cross} {reading:?}");
+            assert!(
+                (0.85..1.05).contains(&(capacity / MU)),
+                "{cross} {reading:?}"
+            );
         }
     }
 
@@ -376,7 +403,10 @@ mod tests {
                 queueing: 0.0,
             });
         });
-        assert_eq!((detector.samples.len(), detector.ago(WINDOW).sent), (WINDOW, 1.0));
+        assert_eq!(
+            (detector.samples.len(), detector.ago(WINDOW).sent),
+            (WINDOW, 1.0)
+        );
         detector.push(Sample::default());
         assert_eq!(detector.ago(1).sent, 1.0, "no rate: the last one holds");
         detector.clear();

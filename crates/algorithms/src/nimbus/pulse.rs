@@ -41,7 +41,9 @@ mod tests {
         close(Pulse::at(7.125), 1.0);
         close(Pulse::at(0.625), -1.0 / 3.0);
         close(Pulse::at(0.25), 0.0);
-        let sum: f64 = (0..10_000).map(|i| Pulse::at((f64::from(i) + 0.5) / 10_000.0)).sum();
+        let sum: f64 = (0..10_000)
+            .map(|i| Pulse::at((f64::from(i) + 0.5) / 10_000.0))
+            .sum();
         assert!((sum / 10_000.0).abs() < 1e-6, "{sum}");
     }
 }

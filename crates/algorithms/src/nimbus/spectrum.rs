@@ -77,17 +77,26 @@ impl Fourier {
     ) -> Spectra<'_> {
         let part = |rate: f32| (f64::from(rate) / capacity) as f32;
         let samples = samples.map(|s| [part(s.sent), part(s.received), s.sent / s.received]);
-        let mean = |of: usize| (samples.clone().map(|s| f64::from(s[of])).sum::<f64>() / count as f64) as f32;
+        let mean = |of: usize| {
+            (samples.clone().map(|s| f64::from(s[of])).sum::<f64>() / count as f64) as f32
+        };
         let [sent, received, ratio] = [mean(0), mean(1), mean(2)];
         let zero = Complex::new(0.0, 0.0);
         self.rates.fill(zero);
         self.ratio.fill(zero);
-        for ((a, b), s) in self.rates.iter_mut().zip(&mut self.ratio).zip(samples.clone()) {
+        for ((a, b), s) in self
+            .rates
+            .iter_mut()
+            .zip(&mut self.ratio)
+            .zip(samples.clone())
+        {
             *a = Complex::new(s[0] - sent, s[1] - received);
             *b = Complex::new(s[2] - ratio, 0.0);
         }
-        self.plan.process_with_scratch(&mut self.rates, &mut self.scratch);
-        self.plan.process_with_scratch(&mut self.ratio, &mut self.scratch);
+        self.plan
+            .process_with_scratch(&mut self.rates, &mut self.scratch);
+        self.plan
+            .process_with_scratch(&mut self.ratio, &mut self.scratch);
         Spectra {
             rates: &self.rates,
             ratio: &self.ratio,
@@ -124,7 +133,9 @@ impl Spectra<'_> {
 
     /// How strong it is where it is strongest.
     pub fn peak(&self, part: Part, bins: &Range<usize>) -> f64 {
-        bins.clone().map(|bin| self.strength(part, bin)).fold(0.0, f64::max)
+        bins.clone()
+            .map(|bin| self.strength(part, bin))
+            .fold(0.0, f64::max)
     }
 
     /// The spectrum of a real part is even, of an imaginary part odd.
@@ -162,7 +173,11 @@ mod tests {
         let mut detector = Detector::new();
         for i in 0..WINDOW {
             let swing = 1e6 * libm::sin(TAU * 6.25 * i as f64 * 0.01);
-            let (sent, received) = if i < WINDOW / 2 { (swing, 0.0) } else { (0.0, swing) };
+            let (sent, received) = if i < WINDOW / 2 {
+                (swing, 0.0)
+            } else {
+                (0.0, swing)
+            };
             detector.push(Sample {
                 sent: (5e6 + sent) as f32,
                 received: (5e6 + received) as f32,
@@ -170,11 +185,21 @@ mod tests {
             });
         }
         let mut fourier = Fourier::new();
-        let whole = detector.spectra(&mut fourier, 10e6, WINDOW).expect("it is full");
-        let (sent, received) = (whole.strength(Part::Sent, 32), whole.strength(Part::Received, 32));
+        let whole = detector
+            .spectra(&mut fourier, 10e6, WINDOW)
+            .expect("it is full");
+        let (sent, received) = (
+            whole.strength(Part::Sent, 32),
+            whole.strength(Part::Received, 32),
+        );
         assert!((sent / received - 1.0).abs() < 0.01, "{sent} {received}");
-        let late = detector.spectra(&mut fourier, 10e6, WINDOW / 2).expect("it is full");
-        let (sent, received) = (late.strength(Part::Sent, 32), late.strength(Part::Received, 32));
+        let late = detector
+            .spectra(&mut fourier, 10e6, WINDOW / 2)
+            .expect("it is full");
+        let (sent, received) = (
+            late.strength(Part::Sent, 32),
+            late.strength(Part::Received, 32),
+        );
         assert!(sent < 0.001 * received, "{sent} {received}");
         // Half of 256 samples of a tenth of the capacity.
         assert!((late.peak(Part::Received, &band(5.5, 6.5)) - 12.8).abs() < 0.1);

@@ -93,7 +93,9 @@ impl Switch {
         }
         let next = match self.mode {
             Mode::Delay if self.eta > ELASTIC => Mode::Competitive,
-            Mode::Competitive if self.eta < INELASTIC && now.since(self.switched) >= STAYS => Mode::Delay,
+            Mode::Competitive if self.eta < INELASTIC && now.since(self.switched) >= STAYS => {
+                Mode::Delay
+            }
             _ => return false,
         };
         (self.mode, self.switched) = (next, now);
@@ -173,6 +175,10 @@ mod tests {
             busy: 0.05,
             ..reading(9.0, 0.5)
         };
-        assert_eq!(run(&mut unseen, 20, 20, gone), Some(20_000), "the link is free");
+        assert_eq!(
+            run(&mut unseen, 20, 20, gone),
+            Some(20_000),
+            "the link is free"
+        );
     }
 }

@@ -115,8 +115,14 @@ fn at_its_target_the_rate_is_what_is_sent_and_the_pulse_on_it() {
     let most = rates.iter().copied().fold(0.0, f64::max);
     let least = rates.iter().copied().fold(f64::MAX, f64::min);
     assert!((mean / 10e6 - 1.0).abs() < 0.02, "{mean}");
-    assert!((most / (10e6 * (1.0 + HEIGHT)) - 1.0).abs() < 0.01, "{most}");
-    assert!((least / (10e6 * (1.0 - HEIGHT / 3.0)) - 1.0).abs() < 0.01, "{least}");
+    assert!(
+        (most / (10e6 * (1.0 + HEIGHT)) - 1.0).abs() < 0.01,
+        "{most}"
+    );
+    assert!(
+        (least / (10e6 * (1.0 - HEIGHT / 3.0)) - 1.0).abs() < 0.01,
+        "{least}"
+    );
     assert!(
         script.orders.is_empty() || script.reports > 90,
         "a report each 10 ms: {}",
@@ -133,14 +139,25 @@ fn a_recovery_does_not_reduce_the_window() {
     let _ = script.ack(Duration::from_millis(1), |s| {
         (s.in_recovery, s.lost_pkts_sample) = (1, 1)
     });
-    assert_eq!((script.transport.ssthresh, script.transport.cwnd), (u64::MAX, window));
+    assert_eq!(
+        (script.transport.ssthresh, script.transport.cwnd),
+        (u64::MAX, window)
+    );
 }
 
 #[test]
 fn without_pacing_or_rates_it_is_refused() {
     let all = everything();
-    for missing in [Capabilities::PACING, Capabilities::DELIVERY_RATE, Capabilities::RTT] {
+    for missing in [
+        Capabilities::PACING,
+        Capabilities::DELIVERY_RATE,
+        Capabilities::RTT,
+    ] {
         let rest = Capabilities(all.0 & !missing.0);
-        assert!(Script::on(rest, "nimbus", "").is_none(), "{:?}", missing.names().next());
+        assert!(
+            Script::on(rest, "nimbus", "").is_none(),
+            "{:?}",
+            missing.names().next()
+        );
     }
 }

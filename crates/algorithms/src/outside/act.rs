@@ -79,10 +79,18 @@ impl Actor {
     /// What an action means, after this interval. What is no number changes nothing; numbers beyond −1 and 1 count as these.
     pub fn decide(&mut self, action: &[f32], interval: &Interval) -> Decision {
         let factor = |n: usize| {
-            let given = action.get(n).copied().filter(|a| !a.is_nan()).unwrap_or(0.0);
+            let given = action
+                .get(n)
+                .copied()
+                .filter(|a| !a.is_nan())
+                .unwrap_or(0.0);
             libm::exp2(f64::from(given.clamp(-1.0, 1.0)))
         };
-        let rtt = if interval.rtt > 0.0 { interval.rtt } else { FIRST_RTT };
+        let rtt = if interval.rtt > 0.0 {
+            interval.rtt
+        } else {
+            FIRST_RTT
+        };
         let begin = self.cwnd / rtt;
         let least = LEAST_SEGMENTS * self.mss;
         let most = (MOST_BDPS * interval.best * interval.base).max(FIRST_SEGMENTS * self.mss);

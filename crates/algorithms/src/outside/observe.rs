@@ -147,7 +147,10 @@ impl Observer {
         let before = self.interval;
         // In microseconds: what an agent in another process is told of the time.
         let now = Time::from_nanos(now.as_nanos() / 1000 * 1000);
-        let elapsed = self.last.replace(now).map_or(0.0, |last| now.since(last).as_secs_f64());
+        let elapsed = self
+            .last
+            .replace(now)
+            .map_or(0.0, |last| now.since(last).as_secs_f64());
         let seconds = |us: u64| if us >= UNKNOWN { 0.0 } else { us as f64 / 1e6 };
         let rtt = match totals.samples {
             0 => before.rtt,
@@ -158,7 +161,10 @@ impl Observer {
             (known, now) if known <= 0.0 => now,
             (known, now) => known.min(now),
         };
-        let (arrived, lost) = (totals.arrived as f64, totals.lost as f64 * totals.mss as f64);
+        let (arrived, lost) = (
+            totals.arrived as f64,
+            totals.lost as f64 * totals.mss as f64,
+        );
         self.interval = Interval {
             elapsed,
             goodput: over(arrived, elapsed),
@@ -261,14 +267,42 @@ mod tests {
         let (before, now) = observer.values().split_at(all.len());
         let near = |values: &[f32], wanted: [f32; 10]| {
             for ((value, wanted), (_, name)) in values.iter().zip(wanted).zip(Feature::ALL) {
-                assert!((value - wanted).abs() < 1e-5, "{name}: {value}, not {wanted}");
+                assert!(
+                    (value - wanted).abs() < 1e-5,
+                    "{name}: {value}, not {wanted}"
+                );
             }
         };
         // 100 Mbit/s, 30 ms over 20; a window of two BDPs, half of it in flight.
-        near(before, [0.5, 0.0, 1.0 / 11.0, 0.25, 1.0, 2.0, 0.5, 0.0, 2.0, 1.301_03]);
+        near(
+            before,
+            [
+                0.5,
+                0.0,
+                1.0 / 11.0,
+                0.25,
+                1.0,
+                2.0,
+                0.5,
+                0.0,
+                2.0,
+                1.301_03,
+            ],
+        );
         near(
             now,
-            [0.6, 0.1, 1.0 / 11.0, 0.25, 0.5, 2.0, 0.5, 1.0, 1.698_97, 1.301_03],
+            [
+                0.6,
+                0.1,
+                1.0 / 11.0,
+                0.25,
+                0.5,
+                2.0,
+                0.5,
+                1.0,
+                1.698_97,
+                1.301_03,
+            ],
         );
     }
 
@@ -282,7 +316,10 @@ mod tests {
             ..Totals::default()
         };
         observer.observe(Time::from_nanos(20_000_000), &nothing);
-        assert_eq!(observer.values(), [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]);
+        assert_eq!(
+            observer.values(),
+            [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+        );
     }
 
     proptest! {

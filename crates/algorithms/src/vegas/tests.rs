@@ -23,7 +23,11 @@ fn two_to_four_segments_wait() {
     assert_eq!(step(20_400), Step::Hold, "2");
     assert_eq!(step(20_999), Step::Hold, "4.99 counts as 4, as in Linux");
     assert_eq!(step(21_000), Step::Down, "5");
-    assert_eq!(linux().step(100, 2, 40_000, 20_000), Step::Up, "Reno's on two samples");
+    assert_eq!(
+        linux().step(100, 2, 40_000, 20_000),
+        Step::Up,
+        "Reno's on two samples"
+    );
     assert_eq!(linux().step(u64::MAX, 3, u64::MAX, 1), Step::Down);
     assert_eq!(linux().step(100, 3, 1, 0), Step::Up, "no base");
 }
@@ -38,7 +42,11 @@ fn slow_start_ends_when_two_segments_wait() {
     script.round(Duration::from_micros(20_400));
     script.round(Duration::from_micros(20_400));
     // 1.6 to 3.2 segments wait: the window becomes what its rate carries in 20 ms, and one.
-    assert!(script.transport.ssthresh <= 163 * MSS, "{}", script.transport.ssthresh);
+    assert!(
+        script.transport.ssthresh <= 163 * MSS,
+        "{}",
+        script.transport.ssthresh
+    );
     assert!((80..=160).contains(&script.window()), "{}", script.window());
     assert_eq!(script.transport.ssthresh, script.transport.cwnd);
 }
@@ -88,7 +96,10 @@ fn a_loss_halves_once_and_measures_nothing() {
     assert_eq!(script.reports, reports + 1);
     for _ in 0..20 {
         let outcome = script.ack(RTT / 10, |s| (s.in_recovery, s.rtt_sample_us) = (1, 90_000));
-        assert_eq!((outcome.ssthresh, outcome.cwnd, outcome.report), (None, None, None));
+        assert_eq!(
+            (outcome.ssthresh, outcome.cwnd, outcome.report),
+            (None, None, None)
+        );
     }
 }
 
@@ -97,7 +108,9 @@ fn after_a_timeout_it_is_reno_s_slow_start() {
     let mut script = avoiding(100);
     let before = script.window();
     script.transport.cwnd = MSS;
-    let outcome = script.ack(RTT * 10, |s| (s.in_recovery, s.was_timeout, s.bytes_acked) = (1, 1, 0));
+    let outcome = script.ack(RTT * 10, |s| {
+        (s.in_recovery, s.was_timeout, s.bytes_acked) = (1, 1, 0)
+    });
     assert_eq!(outcome.ssthresh, Some(before / 2 * MSS), "whole segments");
     for _ in 0..200 {
         script.ack(RTT / 10, |s| s.in_recovery = 1);
@@ -122,6 +135,9 @@ fn beta_below_alpha_is_refused() {
     let parameters = "alpha=5".parse().expect("well-formed");
     match Registry::builtin().by_name("vegas", &parameters) {
         Ok(_) => panic!("alpha 5, beta 4"),
-        Err(why) => assert_eq!(why.to_string(), "`4` is no value for `beta`: it is at least alpha, 5"),
+        Err(why) => assert_eq!(
+            why.to_string(),
+            "`4` is no value for `beta`: it is at least alpha, 5"
+        ),
     }
 }

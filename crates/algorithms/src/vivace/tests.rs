@@ -65,15 +65,19 @@ impl Path {
             self.now_us += 500;
             self.rates.push(rate);
             let (steps, delivered, losses) = &mut self.waiting;
-            (*steps, *delivered, *losses) = (*steps + 1, *delivered + packets - lost, *losses + lost);
+            (*steps, *delivered, *losses) =
+                (*steps + 1, *delivered + packets - lost, *losses + lost);
             if *steps < self.steps_per_ack {
                 continue;
             }
             let (steps, delivered, losses) = std::mem::take(&mut self.waiting);
-            let _ = self.script.ack(Duration::from_micros(500) * u64::from(steps), |s| {
-                (s.rtt_sample_us, s.srtt_us) = (rtt, rtt);
-                (s.packets_acked, s.lost_pkts_sample) = (delivered.max(0.0) as u64, losses as u64);
-            });
+            let _ = self
+                .script
+                .ack(Duration::from_micros(500) * u64::from(steps), |s| {
+                    (s.rtt_sample_us, s.srtt_us) = (rtt, rtt);
+                    (s.packets_acked, s.lost_pkts_sample) =
+                        (delivered.max(0.0) as u64, losses as u64);
+                });
         }
         self
     }
@@ -125,15 +129,26 @@ fn rates_of_a_pair_are_five_percent_apart_on_either_side_and_one_interval_long()
     let (up, down) = (pair[0].0.max(pair[1].0), pair[0].0.min(pair[1].0));
     assert!((up / down - 1.05 / 0.95).abs() < 1e-3, "{pair:?}");
     // 20 ms in steps of 0.5 ms, and the queue's delay.
-    assert!(pair[..2].iter().all(|(_, count)| (40..=45).contains(count)), "{pair:?}");
+    assert!(
+        pair[..2].iter().all(|(_, count)| (40..=45).contains(count)),
+        "{pair:?}"
+    );
 }
 
 #[test]
 fn it_fills_the_path_and_not_the_queue() {
     let mut path = Path::new("");
     path.run(10.0);
-    assert!((0.9..1.02).contains(&path.utilisation()), "{}", path.utilisation());
-    assert!(path.queue < 0.005 * CAPACITY, "{} ms", path.queue / CAPACITY * 1e3);
+    assert!(
+        (0.9..1.02).contains(&path.utilisation()),
+        "{}",
+        path.utilisation()
+    );
+    assert!(
+        path.queue < 0.005 * CAPACITY,
+        "{} ms",
+        path.queue / CAPACITY * 1e3
+    );
 }
 
 #[test]
@@ -152,7 +167,9 @@ fn a_timeout_halves() {
     let mut path = Path::new("");
     path.run(5.0);
     let before = path.script.transport.rate as f64;
-    let _ = path.script.ack(Duration::from_millis(200), |s| s.was_timeout = 1);
+    let _ = path
+        .script
+        .ack(Duration::from_millis(200), |s| s.was_timeout = 1);
     path.run(0.001);
     let ratio = path.script.transport.rate as f64 / before;
     assert!((0.4..0.6).contains(&ratio), "{ratio}");
@@ -172,7 +189,11 @@ fn two_runs_are_the_same() {
 fn without_pacing_it_is_refused() {
     for missing in [Capabilities::PACING, Capabilities::RTT] {
         let rest = Capabilities(everything().0 & !missing.0);
-        assert!(Script::on(rest, "vivace", "").is_none(), "{:?}", missing.names().next());
+        assert!(
+            Script::on(rest, "vivace", "").is_none(),
+            "{:?}",
+            missing.names().next()
+        );
     }
     let rest = Capabilities(everything().0 & !Capabilities::TIMERS.0 & !Capabilities::ECN.0);
     assert!(Script::on(rest, "vivace", "").is_some());
@@ -184,7 +205,11 @@ fn jitter_does_not_hold_it_back() {
     let mut path = Path::new("");
     path.jitter_us = 4_000;
     path.run(15.0);
-    assert!((0.8..1.1).contains(&path.utilisation()), "{}", path.utilisation());
+    assert!(
+        (0.8..1.1).contains(&path.utilisation()),
+        "{}",
+        path.utilisation()
+    );
 }
 
 /// An ACK covers all packets of 10 ms: three of them in a round trip at most.
@@ -193,5 +218,9 @@ fn stretch_acks_do_not_hold_it_back() {
     let mut path = Path::new("");
     path.steps_per_ack = 20;
     path.run(15.0);
-    assert!((0.8..1.1).contains(&path.utilisation()), "{}", path.utilisation());
+    assert!(
+        (0.8..1.1).contains(&path.utilisation()),
+        "{}",
+        path.utilisation()
+    );
 }

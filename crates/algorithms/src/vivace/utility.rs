@@ -116,7 +116,8 @@ impl Regression {
     /// ρ)/(1 + ρ), where ρ is the correlation of neighbours. It follows from the mean squared step,
     /// which is 2·(1 − ρ) times the variance.
     pub fn slope(&self) -> Slope {
-        let [n, x, y, xx, xy, yy] = [self.n, self.x, self.y, self.xx, self.xy, self.yy].map(|sum| sum as f64);
+        let [n, x, y, xx, xy, yy] =
+            [self.n, self.x, self.y, self.xx, self.xy, self.yy].map(|sum| sum as f64);
         let sxx = xx - x * x / n.max(1.0);
         if self.n < 2 || sxx <= 0.0 {
             return Slope {
@@ -175,9 +176,18 @@ mod tests {
     fn by_hand() {
         // 100^0.9 = 63.0957; 900 * 100 * 0.02 = 1800; 11.35 * 100 * 0.01 = 11.35.
         close(Utility::Latency.of(100.0, 0.0, 0.0), 63.095_734_448);
-        close(Utility::Latency.of(100.0, 0.02, 0.01), 63.095_734_448 - 1800.0 - 11.35);
-        close(Utility::Latency.of(100.0, 0.009, 0.01), 63.095_734_448 - 11.35);
-        close(Utility::Latency.of(100.0, -0.02, 0.0), 63.095_734_448 + 1800.0);
+        close(
+            Utility::Latency.of(100.0, 0.02, 0.01),
+            63.095_734_448 - 1800.0 - 11.35,
+        );
+        close(
+            Utility::Latency.of(100.0, 0.009, 0.01),
+            63.095_734_448 - 11.35,
+        );
+        close(
+            Utility::Latency.of(100.0, -0.02, 0.0),
+            63.095_734_448 + 1800.0,
+        );
         close(Utility::Loss.of(100.0, 0.02, 0.01), 63.095_734_448 - 11.35);
     }
 
@@ -199,7 +209,10 @@ mod tests {
         assert_eq!(Losses::parts(losses(3), losses(0)), [3.0 / 320.0; 2]);
         // 5 % more than fits are 8 packets.
         assert_eq!(Losses::parts(losses(8), losses(0)), [0.05, 0.0]);
-        assert_eq!(Losses::parts(Losses::default(), Losses::default()), [0.0; 2]);
+        assert_eq!(
+            Losses::parts(Losses::default(), Losses::default()),
+            [0.0; 2]
+        );
     }
 
     /// The sums of these samples, times and RTTs in µs.
@@ -266,8 +279,15 @@ mod tests {
                 .filter(|seed| jittered(*seed, growth).significant() != 0.0)
                 .count()
         };
-        let beyond = |limit: f64| (0..200).filter(|seed| jittered(*seed, 0.0).value.abs() > limit).count();
-        assert!(beyond(FLAT) > 100, "a fixed limit of 1 % takes the jitter for a slope");
+        let beyond = |limit: f64| {
+            (0..200)
+                .filter(|seed| jittered(*seed, 0.0).value.abs() > limit)
+                .count()
+        };
+        assert!(
+            beyond(FLAT) > 100,
+            "a fixed limit of 1 % takes the jitter for a slope"
+        );
         assert!(counts(0.0) < 30, "{}", counts(0.0));
         assert!(counts(0.05) > 150, "{}", counts(0.05));
     }

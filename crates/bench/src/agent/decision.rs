@@ -16,8 +16,16 @@ pub fn add(figures: &mut Figures) -> Result<(), Error> {
     }
     for together in TOGETHER {
         let cost = decision_cost(DECISIONS, together)?;
-        figures.add(format!("mapped_decision_ns_{together}"), cost.mapped_ns, "ns");
-        figures.add(format!("relayed_decision_ns_{together}"), cost.relayed_ns, "ns");
+        figures.add(
+            format!("mapped_decision_ns_{together}"),
+            cost.mapped_ns,
+            "ns",
+        );
+        figures.add(
+            format!("relayed_decision_ns_{together}"),
+            cost.relayed_ns,
+            "ns",
+        );
     }
     figures.note(
         "decision: report in the kernel's ring to words in its table, one thread playing all sides; relayed: by the agent of `attach --agent unix:`",

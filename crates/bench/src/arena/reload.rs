@@ -28,15 +28,22 @@ pub(super) fn median_ms() -> Result<f64, Error> {
     let attached = Attached::start(file)?;
     let failed = |what: &'static str| Error::because(what);
     let listener = TcpListener::bind("127.0.0.1:0").map_err(failed("listening on loopback"))?;
-    let to = listener.local_addr().map_err(failed("listening on loopback"))?;
+    let to = listener
+        .local_addr()
+        .map_err(failed("listening on loopback"))?;
     let mut stream = TcpStream::connect(to).map_err(failed("a connection over loopback"))?;
     setsockopt(&stream, sockopt::TcpCongestion, &NAME.into())
         .map_err(std::io::Error::from)
         .map_err(failed("a socket under the text"))?;
-    let (mut accepted, _) = listener.accept().map_err(failed("a connection over loopback"))?;
-    let receiver = thread::spawn(move || while accepted.read(&mut [0; 1 << 16]).is_ok_and(|read| read > 0) {});
+    let (mut accepted, _) = listener
+        .accept()
+        .map_err(failed("a connection over loopback"))?;
+    let receiver =
+        thread::spawn(move || while accepted.read(&mut [0; 1 << 16]).is_ok_and(|read| read > 0) {});
     let sender = {
-        let mut stream = stream.try_clone().map_err(failed("a connection over loopback"))?;
+        let mut stream = stream
+            .try_clone()
+            .map_err(failed("a connection over loopback"))?;
         // Small and steady: a flow that is never without ACKs, on a processor that has time for others.
         thread::spawn(move || {
             while stream.write_all(&[0; 20_000]).is_ok() {
@@ -70,7 +77,9 @@ fn segments(change: u32) -> u32 {
 }
 
 fn write(file: &Path, segments: u32) -> Result<(), Error> {
-    let text = format!("(algorithm bench_text (needs cwnd)) (def) (when true (:= Cwnd (* {segments} Flow.mss)))\n");
+    let text = format!(
+        "(algorithm bench_text (needs cwnd)) (def) (when true (:= Cwnd (* {segments} Flow.mss)))\n"
+    );
     std::fs::write(file, text).map_err(Error::because(file.display()))
 }
 
@@ -94,7 +103,9 @@ impl Attached {
         let began = Instant::now();
         while Observed::open(NAME).is_err() {
             if began.elapsed() > PATIENCE {
-                return Err(Error::failed("ccplane attach --watch does not register the text"));
+                return Err(Error::failed(
+                    "ccplane attach --watch does not register the text",
+                ));
             }
             sleep(LOOK);
         }

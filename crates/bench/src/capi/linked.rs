@@ -38,7 +38,11 @@ pub(super) fn run(program: &Path, registry: &Registry, figures: &mut Figures) ->
             figures.add(format!("udp_{what}_{name}"), c, unit);
             figures.add(format!("udp_{what}_{name}_transport"), transport, unit);
             figures
-                .add(format!("udp_{what}_ratio_{name}"), c / transport, "of our transport's")
+                .add(
+                    format!("udp_{what}_ratio_{name}"),
+                    c / transport,
+                    "of our transport's",
+                )
                 .aim(ALIKE);
         };
         add("goodput_mbit", theirs.goodput, ours.goodput, "Mbit/s");
@@ -53,7 +57,11 @@ pub(super) fn run(program: &Path, registry: &Registry, figures: &mut Figures) ->
 }
 
 fn in_c(program: &Path, name: &str) -> Result<Run, Error> {
-    let words = [("--seconds", SECONDS), ("--mbit", MBIT), ("--rtt-ms", RTT_MS)];
+    let words = [
+        ("--seconds", SECONDS),
+        ("--mbit", MBIT),
+        ("--rtt-ms", RTT_MS),
+    ];
     let mut command = Command::new(program);
     command.arg(name);
     for (word, value) in words {
@@ -63,11 +71,16 @@ fn in_c(program: &Path, name: &str) -> Result<Run, Error> {
         what: format!("{}: {why}", program.display()),
         hint: Some("build examples/c/udp.c as docs/c.md says, and give the path of the program"),
     };
-    let said = command.output().map_err(|error| failed(error.to_string()))?;
+    let said = command
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
     if !said.status.success() {
-        return Err(failed(String::from_utf8_lossy(&said.stderr).trim().to_owned()));
+        return Err(failed(
+            String::from_utf8_lossy(&said.stderr).trim().to_owned(),
+        ));
     }
-    let told: Value = serde_json::from_slice(&said.stdout).map_err(|error| failed(format!("what it said: {error}")))?;
+    let told: Value = serde_json::from_slice(&said.stdout)
+        .map_err(|error| failed(format!("what it said: {error}")))?;
     let number = |key: &str| {
         let number = told[key].as_f64();
         number.ok_or_else(|| failed(format!("it did not say {key}")))
@@ -81,7 +94,10 @@ fn in_c(program: &Path, name: &str) -> Result<Run, Error> {
 }
 
 fn simulated(name: &str, registry: &Registry) -> Result<Run, Error> {
-    let (rate, rtt) = (Rate::from_bits_per_sec(MBIT * 1_000_000), Duration::from_millis(RTT_MS));
+    let (rate, rtt) = (
+        Rate::from_bits_per_sec(MBIT * 1_000_000),
+        Duration::from_millis(RTT_MS),
+    );
     let queue = QueueSpec::DropTail(Size::Bytes(rate.bytes_in(rtt).get()));
     let scenario = Scenario::over(
         vec![Contender::ccplane(name)],
@@ -92,7 +108,10 @@ fn simulated(name: &str, registry: &Registry) -> Result<Run, Error> {
     );
     let once = Options::once(1, "ccplane bench capi");
     let result = run_once(&Sim::default(), &scenario, registry, &once, &Quiet)?;
-    let told = result.contenders.first().map(|contender| &contender.figures);
+    let told = result
+        .contenders
+        .first()
+        .map(|contender| &contender.figures);
     Ok(Run {
         goodput: told.map_or(f64::NAN, |figures| figures.goodput_mbit),
         delay: told.map_or(f64::NAN, |figures| figures.delay_p50_ms),
@@ -110,7 +129,11 @@ mod tests {
             ("/bin/false", "/bin/false: "),
             ("/bin/echo", "what it said"),
         ] {
-            let Err(Error::Failed { what, hint: Some(hint) }) = in_c(Path::new(program), "reno") else {
+            let Err(Error::Failed {
+                what,
+                hint: Some(hint),
+            }) = in_c(Path::new(program), "reno")
+            else {
                 panic!("{program} is no transport");
             };
             assert!(what.contains(program) && what.contains(reason), "{what}");

@@ -11,21 +11,39 @@ use super::{Options, QUEUE, RATE, Round};
 
 const RTT: Duration = Duration::from_micros(200);
 
-pub(super) fn in_turns(options: &Options, registry: &Registry, round: &mut Round) -> Result<(), Error> {
+pub(super) fn in_turns(
+    options: &Options,
+    registry: &Registry,
+    round: &mut Round,
+) -> Result<(), Error> {
     let contenders = vec![options.contender.clone(), Contender::native("cubic")];
     let queue = QueueSpec::DropTail(Size::Bytes(QUEUE));
     let scenario = Scenario::over(contenders, RATE, RTT, queue, options.run);
     let once = RunOptions::once(1, "ccplane bench dx");
-    let result = run(&Packets::over(Over::Tcp), &scenario, registry, &once, &Quiet)?;
+    let result = run(
+        &Packets::over(Over::Tcp),
+        &scenario,
+        registry,
+        &once,
+        &Quiet,
+    )?;
     let queue_us = |at: usize| {
         let figures = result.contenders.get(at).map(|c| &c.figures);
         figures.map_or(f64::NAN, |f| waited_us(f.delay_p50_ms, RATE))
     };
-    let goodput = |at: usize| result.contenders.get(at).map_or(f64::NAN, |c| c.figures.goodput_mbit);
+    let goodput = |at: usize| {
+        result
+            .contenders
+            .get(at)
+            .map_or(f64::NAN, |c| c.figures.goodput_mbit)
+    };
     round.emulated_queue_p50_us = queue_us(0);
     round.emulated_queue_cubic_p50_us = queue_us(1);
     round.emulated_goodput_ratio = goodput(0) / goodput(1);
-    let one_way = result.contenders.first().and_then(|c| c.figures.one_way.as_ref());
+    let one_way = result
+        .contenders
+        .first()
+        .and_then(|c| c.figures.one_way.as_ref());
     round.queue_error_p50_us = one_way.map_or(f64::NAN, |o| o.queue_error_p50_us);
     Ok(())
 }

@@ -64,8 +64,15 @@ struct Seen {
 
 impl Seen {
     fn goodput_mbit(&self) -> f64 {
-        let received = self.transfer.flows.iter().filter_map(|samples| samples.last());
-        metrics::mbits(received.map(|last| last.received).sum(), self.transfer.elapsed_ns)
+        let received = self
+            .transfer
+            .flows
+            .iter()
+            .filter_map(|samples| samples.last());
+        metrics::mbits(
+            received.map(|last| last.received).sum(),
+            self.transfer.elapsed_ns,
+        )
     }
 
     fn waited_p50_us(&self) -> f64 {
@@ -100,10 +107,21 @@ pub(super) fn in_turns(options: &Options, link: &Link, registry: &Registry) -> R
 }
 
 /// DX one way, Cubic the other, each over a bucket that the other one's ACKs share.
-pub(super) fn flooded(options: &Options, registry: &Registry, round: &mut Round) -> Result<(), Error> {
+pub(super) fn flooded(
+    options: &Options,
+    registry: &Registry,
+    round: &mut Round,
+) -> Result<(), Error> {
     let counting = Counting::start();
     let path = wire::routed(bucket(&SLOW), Some(bucket(&SLOW)))?;
-    let seen = one(&path, &options.contender, SLOW.flows, true, options.run, registry)?;
+    let seen = one(
+        &path,
+        &options.contender,
+        SLOW.flows,
+        true,
+        options.run,
+        registry,
+    )?;
     drop(counting);
     round.flooded_owd_p50_us = seen.waited_p50_us();
     round.flooded_rtt_p50_us = seen.rtts().quantile(0.5).unwrap_or(f64::NAN);
@@ -132,7 +150,9 @@ fn one(
         Contender::Native { .. } => None,
         Contender::Ccplane { name, parameters } => {
             let parameters = parameters.iter();
-            let parameters = parameters.fold(Parameters::new(), |all, (name, value)| all.with(name, value));
+            let parameters = parameters.fold(Parameters::new(), |all, (name, value)| {
+                all.with(name, value)
+            });
             Some(Steered::start(registry, name, &parameters, 0)?)
         }
     };
@@ -148,7 +168,8 @@ fn one(
         Some(_) => Capabilities::ONE_WAY_DELAY,
         None => Capabilities::default(),
     };
-    let (senders, receivers, diag) = ccplane_testbed::ends::open(ends, &congestion, wants, flows, BUFFER)?;
+    let (senders, receivers, diag) =
+        ccplane_testbed::ends::open(ends, &congestion, wants, flows, BUFFER)?;
 
     // The flood, from the receiver's side.
     let back = IpAddr::from(wire::SENDER);
@@ -171,7 +192,8 @@ fn one(
                 .run(|| Ok((vec![traffic::connect(to, "cubic", BUFFER)?], Diag::open()?)))
                 .map_err(inside)?
                 .map_err(Error::traffic("connect over the path", ""))?;
-            let drains = traffic::accept(&listener, &flooders).map_err(Error::traffic("accept the connections", ""))?;
+            let drains = traffic::accept(&listener, &flooders)
+                .map_err(Error::traffic("accept the connections", ""))?;
             Ok::<_, Error>((flooders, drains, diag))
         })
         .transpose()?;
@@ -185,7 +207,11 @@ fn one(
             }
             true
         });
-        let flood = flood.map(|flood| flood.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let flood = flood.map(|flood| {
+            flood
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
         transfer.and_then(|transfer| flood.transpose().map(|_| transfer))
     });
     let transfer = transfers.map_err(Error::traffic(
@@ -198,7 +224,9 @@ fn one(
         .map(|stamping| stamping.waited(&transfer))
         .unwrap_or_default();
     let finished = steered.map(Steered::finish).transpose()?;
-    let counters = finished.map(|finished| finished.counters).unwrap_or_default();
+    let counters = finished
+        .map(|finished| finished.counters)
+        .unwrap_or_default();
     Ok(Seen {
         transfer,
         waited,

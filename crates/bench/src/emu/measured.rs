@@ -38,8 +38,20 @@ pub struct RttError {
 }
 
 /// Throughput of one TCP connection with this delay each way, over `length` after a warm-up of two seconds.
-pub fn throughput(timing: Timing, gso: Gso, delay: Duration, length: Duration) -> Result<Throughput, Error> {
-    bulk(timing, gso, LineSpec::Unlimited, QueueSpec::UNLIMITED, delay, length)
+pub fn throughput(
+    timing: Timing,
+    gso: Gso,
+    delay: Duration,
+    length: Duration,
+) -> Result<Throughput, Error> {
+    bulk(
+        timing,
+        gso,
+        LineSpec::Unlimited,
+        QueueSpec::UNLIMITED,
+        delay,
+        length,
+    )
 }
 
 /// One TCP connection through a drop-tail queue of one bandwidth-delay product, 10 ms each way, over `length` after a
@@ -103,7 +115,9 @@ fn bulk(
 /// per cent of that, IP headers included.
 pub fn rate_error_pct(timing: Timing, asked: Rate, length: Duration) -> Result<f64, Error> {
     // Long enough to keep the link busy while a busy machine keeps the sender waiting.
-    let queue = QueueSpec::DropTail(Size::Bytes(asked.bytes_in(Duration::from_millis(250)).get()));
+    let queue = QueueSpec::DropTail(Size::Bytes(
+        asked.bytes_in(Duration::from_millis(250)).get(),
+    ));
     let emulator = start(
         timing,
         Gso::Auto,
@@ -118,7 +132,8 @@ pub fn rate_error_pct(timing: Timing, asked: Rate, length: Duration) -> Result<f
     let clock = Clock::new();
     let done = AtomicBool::new(false);
     let measured = thread::scope(|scope| {
-        scope.spawn(|| in_time(|| offer(&source, to, asked.bytes_per_sec() * 3 / 2, &clock, &done)));
+        scope
+            .spawn(|| in_time(|| offer(&source, to, asked.bytes_per_sec() * 3 / 2, &clock, &done)));
         let measured = join(scope.spawn(|| in_time(|| received_rate(&sink, &clock, length))));
         done.store(true, Ordering::Relaxed);
         measured
@@ -131,7 +146,13 @@ pub fn rate_error_pct(timing: Timing, asked: Rate, length: Duration) -> Result<f
 
 /// Round trips of small datagrams, `samples` of them, almost 200 a second, with nothing else on the path.
 pub fn idle_rtt_error(timing: Timing, asked: Duration, samples: usize) -> Result<RttError, Error> {
-    let emulator = start(timing, Gso::Auto, LineSpec::Unlimited, asked / 2, QueueSpec::UNLIMITED)?;
+    let emulator = start(
+        timing,
+        Gso::Auto,
+        LineSpec::Unlimited,
+        asked / 2,
+        QueueSpec::UNLIMITED,
+    )?;
     let (source, echo) = udp_pair(&emulator)?;
     let to = echo.local_addr().map_err(failed)?;
     let clock = Clock::new();
@@ -155,7 +176,13 @@ pub fn idle_rtt_error(timing: Timing, asked: Duration, samples: usize) -> Result
     })
 }
 
-fn start(timing: Timing, gso: Gso, line: LineSpec, delay: Duration, queue: QueueSpec) -> Result<Emulator, Error> {
+fn start(
+    timing: Timing,
+    gso: Gso,
+    line: LineSpec,
+    delay: Duration,
+    queue: QueueSpec,
+) -> Result<Emulator, Error> {
     let shaped = LinkConfig {
         line,
         delay,
@@ -216,7 +243,12 @@ fn send_back(socket: &UdpSocket) {
 }
 
 /// Sends the time, almost 200 times a second, and an empty datagram at the end.
-fn send_stamps(socket: &UdpSocket, to: SocketAddr, samples: usize, clock: &Clock) -> io::Result<()> {
+fn send_stamps(
+    socket: &UdpSocket,
+    to: SocketAddr,
+    samples: usize,
+    clock: &Clock,
+) -> io::Result<()> {
     // Nothing that the delays are a multiple of, or the delivery of one would coincide with that of another.
     const GAP: Duration = Duration::from_micros(5_370);
     for n in 0..samples {
@@ -228,12 +260,20 @@ fn send_stamps(socket: &UdpSocket, to: SocketAddr, samples: usize, clock: &Clock
 }
 
 /// How far each round trip is from the time asked for, ns.
-fn receive_stamps(socket: &UdpSocket, asked: Duration, samples: usize, clock: &Clock) -> io::Result<Vec<u64>> {
+fn receive_stamps(
+    socket: &UdpSocket,
+    asked: Duration,
+    samples: usize,
+    clock: &Clock,
+) -> io::Result<Vec<u64>> {
     let mut errors = Vec::with_capacity(samples);
     let mut stamp = [0; 8];
     while errors.len() < samples {
         socket.recv(&mut stamp)?;
-        let took = clock.now().as_nanos().saturating_sub(u64::from_be_bytes(stamp));
+        let took = clock
+            .now()
+            .as_nanos()
+            .saturating_sub(u64::from_be_bytes(stamp));
         errors.push(took.abs_diff(asked.as_nanos()));
     }
     Ok(errors)
@@ -284,7 +324,12 @@ fn received_rate(socket: &UdpSocket, clock: &Clock, length: Duration) -> io::Res
 }
 
 /// Gbit/s that come from a stream in `length` after `warm_up`.
-fn received_gbps(stream: &mut TcpStream, clock: &Clock, warm_up: Duration, length: Duration) -> io::Result<f64> {
+fn received_gbps(
+    stream: &mut TcpStream,
+    clock: &Clock,
+    warm_up: Duration,
+    length: Duration,
+) -> io::Result<f64> {
     let mut buffer = vec![0; 256 * 1024];
     let (mut begin, mut bytes) = (None, 0_usize);
     loop {
@@ -306,7 +351,10 @@ fn received_gbps(stream: &mut TcpStream, clock: &Clock, warm_up: Duration, lengt
     }
 }
 
-fn inside<T: Send>(namespace: &Namespace, open: impl FnOnce() -> io::Result<T> + Send) -> Result<T, Error> {
+fn inside<T: Send>(
+    namespace: &Namespace,
+    open: impl FnOnce() -> io::Result<T> + Send,
+) -> Result<T, Error> {
     namespace.run(open)?.map_err(failed)
 }
 

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, getsockopt, recvmmsg, sendmmsg, setsockopt, sockopt};
+use nix::sys::socket::{
+    MsgFlags, MultiHeaders, SockaddrStorage, getsockopt, recvmmsg, sendmmsg, setsockopt, sockopt,
+};
 
 use super::sites::{MTU, Sites};
 use crate::Error;
@@ -54,7 +56,9 @@ pub fn bulk(sites: &Sites, warm_up: Duration, length: Duration) -> Result<Bulk, 
         .run(|| TcpListener::bind((address, 0)))?
         .map_err(failed())?;
     let to = listener.local_addr().map_err(failed())?;
-    let mut source = sites.spaces[0].run(|| TcpStream::connect(to))?.map_err(failed())?;
+    let mut source = sites.spaces[0]
+        .run(|| TcpStream::connect(to))?
+        .map_err(failed())?;
     let (mut sink, _) = listener.accept().map_err(failed())?;
     thread::scope(|scope| {
         let writer = source.try_clone().map_err(failed())?;
@@ -123,7 +127,10 @@ pub fn packets(
     far.set_read_timeout(Some(PATIENCE)).map_err(failed())?;
     // A host that is kept waiting is not what is measured.
     setsockopt(&far, sockopt::RcvBufForce, &(32 << 20)).map_err(|why| failed()(why.into()))?;
-    let (stop, payload) = (AtomicBool::new(false), vec![0; bytes.min(MTU as usize) - HEADERS]);
+    let (stop, payload) = (
+        AtomicBool::new(false),
+        vec![0; bytes.min(MTU as usize) - HEADERS],
+    );
     thread::scope(|scope| {
         let sending = scope.spawn(|| offer(&near, &payload, rate, burst, &stop));
         let measured = count(&far, warm_up, length, || sites.cpu_ns());
@@ -131,7 +138,9 @@ pub fn packets(
         let sent = sending
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
-        let counted = measured.and_then(|counted| sent.map(|()| counted)).map_err(failed())?;
+        let counted = measured
+            .and_then(|counted| sent.map(|()| counted))
+            .map_err(failed())?;
         let (took, wall) = (counted.between.as_secs_f64(), counted.wall.as_secs_f64());
         let [near, far] = counted.cpu;
         let came = counted.packets as f64;
@@ -145,7 +154,13 @@ pub fn packets(
 }
 
 /// Offers packets, each millisecond or so what is due by then.
-fn offer(socket: &UdpSocket, payload: &[u8], rate: f64, burst: Duration, stop: &AtomicBool) -> io::Result<()> {
+fn offer(
+    socket: &UdpSocket,
+    payload: &[u8],
+    rate: f64,
+    burst: Duration,
+    stop: &AtomicBool,
+) -> io::Result<()> {
     let _ = nix::sys::prctl::set_timerslack(1);
     let pieces = [IoSlice::new(payload)];
     let all: Vec<&[IoSlice<'_>]> = vec![&pieces; AT_ONCE];
@@ -190,13 +205,28 @@ struct Counted {
     cpu: [u64; 2],
 }
 
-fn count(socket: &UdpSocket, warm_up: Duration, length: Duration, cpu: impl Fn() -> [u64; 2]) -> io::Result<Counted> {
+fn count(
+    socket: &UdpSocket,
+    warm_up: Duration,
+    length: Duration,
+    cpu: impl Fn() -> [u64; 2],
+) -> io::Result<Counted> {
     let mut buffers = vec![[0; 2_048]; AT_ONCE];
     let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(AT_ONCE, None);
     let mut receive = || -> io::Result<u64> {
-        let mut slices: Vec<[IoSliceMut<'_>; 1]> = buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
+        let mut slices: Vec<[IoSliceMut<'_>; 1]> = buffers
+            .iter_mut()
+            .map(|buffer| [IoSliceMut::new(buffer)])
+            .collect();
         let flags = MsgFlags::MSG_WAITFORONE;
-        let came = recvmmsg(socket.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None)?.count();
+        let came = recvmmsg(
+            socket.as_raw_fd(),
+            &mut headers,
+            slices.iter_mut(),
+            flags,
+            None,
+        )?
+        .count();
         Ok(came as u64)
     };
     let start = Instant::now();

@@ -84,7 +84,10 @@ fn bundle_bytes() -> Option<f64> {
         let key = PrivateKey::from_bytes(KEYS[1]).public();
         let counted = allocation_counter::measure(|| {
             let sendbox = Sendbox::<Waiting>::new(Time::ZERO, &SendboxConfig::default()).ok();
-            let (receivebox, tunnel) = (Receivebox::new(Marks::Counter), door.tunnel(0, key, None, true));
+            let (receivebox, tunnel) = (
+                Receivebox::new(Marks::Counter),
+                door.tunnel(0, key, None, true),
+            );
             sizes = size_of_val(&sendbox) + size_of_val(&receivebox) + size_of_val(&tunnel);
             kept = Some((sendbox, receivebox, tunnel));
         });
@@ -102,7 +105,11 @@ pub fn run(figures: &mut Figures) -> Result<(), Error> {
         .at_most(250.0)
         .beside("SFQ, 1,000 flows, a packet in and one out");
     figures
-        .add("sendbox_full_ns", ns_a_packet(2 * WAITING, false)?, "ns/packet")
+        .add(
+            "sendbox_full_ns",
+            ns_a_packet(2 * WAITING, false)?,
+            "ns/packet",
+        )
         .beside("the same when it is full: a packet in and the longest flow's last one dropped");
     match bundle_bytes() {
         Some(bytes) => {
@@ -111,7 +118,8 @@ pub fn run(figures: &mut Figures) -> Result<(), Error> {
                 .at_most(131_072.0)
                 .beside("sendbox, receivebox and tunnel before the first packet");
         }
-        None => figures.note("built without the feature `allocations`: a bundle's bytes were not counted"),
+        None => figures
+            .note("built without the feature `allocations`: a bundle's bytes were not counted"),
     }
     Ok(())
 }

@@ -73,7 +73,8 @@ impl Sites {
     pub fn over_wire(who: Who) -> Result<Sites, Error> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let space = |end| Namespace::create(&format!("ccplane-{}-gate{number}{end}", std::process::id()));
+        let space =
+            |end| Namespace::create(&format!("ccplane-{}-gate{number}{end}", std::process::id()));
         let spaces = [space('a')?, space('b')?];
         wire::pair([&spaces[0], &spaces[1]], [DEVICE, "wire1"], OUTER)?;
         Sites::between(who, spaces, OUTER.map(IpAddr::from))
@@ -144,7 +145,9 @@ impl Sites {
                 return Ok(());
             }
         }
-        Err(Error::failed("no packet came from one site to the other within 10 s"))
+        Err(Error::failed(
+            "no packet came from one site to the other within 10 s",
+        ))
     }
 }
 
@@ -159,7 +162,9 @@ impl Running {
         let before = tasks("self");
         let kind = match who {
             Who::Wire => Kind::None,
-            Who::Gateway(limit) => Kind::Gateway(Box::new(space.run(|| gateway(site, ends, keys, limit))??)),
+            Who::Gateway(limit) => {
+                Kind::Gateway(Box::new(space.run(|| gateway(site, ends, keys, limit))??))
+            }
             Who::Bare => Kind::Bare(space.run(|| bare(site, ends))??),
             Who::WireguardGo => Kind::Process(wireguard_go::start(site, space, ends, keys)?),
         };
@@ -176,7 +181,10 @@ impl Running {
 
     fn cpu_ns(&self) -> u64 {
         match &self.kind {
-            Kind::Process(child) => tasks(&child.id().to_string()).iter().map(|task| task_ns(task)).sum(),
+            Kind::Process(child) => tasks(&child.id().to_string())
+                .iter()
+                .map(|task| task_ns(task))
+                .sum(),
             _ => self.tasks.iter().map(|task| task_ns(task)).sum(),
         }
     }
@@ -210,7 +218,12 @@ fn task_ns(task: &Path) -> u64 {
 }
 
 /// A gateway's configuration.
-pub fn config(site: usize, ends: [SocketAddr; 2], keys: &[PrivateKey; 2], limit: Option<Rate>) -> String {
+pub fn config(
+    site: usize,
+    ends: [SocketAddr; 2],
+    keys: &[PrivateKey; 2],
+    limit: Option<Rate>,
+) -> String {
     let far = 1 - site;
     let endpoint = match site {
         0 => format!("endpoint = \"{}\"\n", ends[far]),
@@ -230,12 +243,20 @@ pub fn config(site: usize, ends: [SocketAddr; 2], keys: &[PrivateKey; 2], limit:
     )
 }
 
-fn gateway(site: usize, ends: [SocketAddr; 2], keys: &[PrivateKey; 2], limit: Option<Rate>) -> Result<Gateway, Error> {
-    let config = Config::parse("bench", &config(site, ends, keys, limit), &|_| Ok(()))
-        .map_err(|problem| Error::failed(format!("the benchmark's own configuration: {problem}")))?;
-    let makes: Makes =
-        Arc::new(|algorithm: &Algorithm| by_name(&algorithm.name, &Parameters::new()).map_err(|why| why.to_string()));
-    let listener = Listener::bind(ends[site]).map_err(Error::because("bind a gateway's sockets"))?;
+fn gateway(
+    site: usize,
+    ends: [SocketAddr; 2],
+    keys: &[PrivateKey; 2],
+    limit: Option<Rate>,
+) -> Result<Gateway, Error> {
+    let config = Config::parse("bench", &config(site, ends, keys, limit), &|_| Ok(())).map_err(
+        |problem| Error::failed(format!("the benchmark's own configuration: {problem}")),
+    )?;
+    let makes: Makes = Arc::new(|algorithm: &Algorithm| {
+        by_name(&algorithm.name, &Parameters::new()).map_err(|why| why.to_string())
+    });
+    let listener =
+        Listener::bind(ends[site]).map_err(Error::because("bind a gateway's sockets"))?;
     Ok(Gateway::start_over(
         listener,
         config,
@@ -246,7 +267,12 @@ fn gateway(site: usize, ends: [SocketAddr; 2], keys: &[PrivateKey; 2], limit: Op
 }
 
 fn bare(site: usize, ends: [SocketAddr; 2]) -> Result<Bare, Error> {
-    let tun = Tun::create("gate0", MTU, &[(INNER[site].into(), 24)], Offload::Segmentation)?;
+    let tun = Tun::create(
+        "gate0",
+        MTU,
+        &[(INNER[site].into(), 24)],
+        Offload::Segmentation,
+    )?;
     let socket = Socket::bind(ends[site]).map_err(Error::because("bind a forwarder's socket"))?;
     Bare::start(tun, socket, ends[1 - site])
 }

@@ -62,7 +62,9 @@ pub fn silent_open_ms() -> Result<f64, Error> {
             thread::sleep(Duration::from_millis(1_500));
             let begun = Instant::now();
             emulator.control().set_up(Way::Reverse, false);
-            until("opened", || Ok(sites.gateway(0)?.report().peers[0].reason == "silent"))?;
+            until("opened", || {
+                Ok(sites.gateway(0)?.report().peers[0].reason == "silent")
+            })?;
             Ok(begun.elapsed())
         });
         stop.store(true, Ordering::Relaxed);
@@ -75,14 +77,18 @@ pub fn silent_open_ms() -> Result<f64, Error> {
 
 /// Waits until the first site's gateway has a limit.
 pub fn limited(sites: &Sites) -> Result<(), Error> {
-    until("limited", || Ok(sites.gateway(0)?.report().peers[0].rate.is_some()))
+    until("limited", || {
+        Ok(sites.gateway(0)?.report().peers[0].rate.is_some())
+    })
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
     let begun = Instant::now();
     while !holds()? {
         if begun.elapsed() > PATIENCE {
-            return Err(Error::failed(format!("the gateway was not {what} within {PATIENCE:?}")));
+            return Err(Error::failed(format!(
+                "the gateway was not {what} within {PATIENCE:?}"
+            )));
         }
         thread::sleep(Duration::from_millis(1));
     }
@@ -91,13 +97,15 @@ fn until(what: &str, mut holds: impl FnMut() -> Result<bool, Error>) -> Result<(
 
 /// For how long nothing came through after `kill -9` of a site's gateway, which is started again at once, ms.
 pub fn restart_outage_ms(killed: usize) -> Result<f64, Error> {
-    let space = |end| Namespace::create(&format!("ccplane-{}-kill{killed}{end}", std::process::id()));
+    let space =
+        |end| Namespace::create(&format!("ccplane-{}-kill{killed}{end}", std::process::id()));
     let spaces = [space('a')?, space('b')?];
     wire::pair([&spaces[0], &spaces[1]], [DEVICE, "wire1"], OUTER)?;
     let folder = Folder::make()?;
     let key = |site| {
         let read = PrivateKey::read_or_make(&key_file(&folder.0, site));
-        read.map(|(key, _)| key).map_err(|why| Error::failed(why.to_string()))
+        read.map(|(key, _)| key)
+            .map_err(|why| Error::failed(why.to_string()))
     };
     let keys = [key(0)?, key(1)?];
     let second = Gateway::start(1, &spaces[1], &folder.0, &keys)?;
@@ -169,7 +177,12 @@ struct Gateway(Child);
 
 impl Gateway {
     /// Starts it and waits until it says that it listens.
-    fn start(site: usize, space: &Namespace, folder: &Path, keys: &[PrivateKey; 2]) -> Result<Gateway, Error> {
+    fn start(
+        site: usize,
+        space: &Namespace,
+        folder: &Path,
+        keys: &[PrivateKey; 2],
+    ) -> Result<Gateway, Error> {
         let ends = OUTER.map(|address| SocketAddr::new(IpAddr::from(address), PORT));
         let (file, key) = (folder.join(format!("{site}.toml")), key_file(folder, site));
         let text = config(site, ends, keys, None).replace("site.key", &key.display().to_string());
@@ -193,7 +206,9 @@ impl Gateway {
         let _ = said.map(|said| BufReader::new(said).read_line(&mut line));
         match line.is_empty() {
             false => Ok(gateway),
-            true => Err(Error::failed("a gateway's process did not start: it says why above")),
+            true => Err(Error::failed(
+                "a gateway's process did not start: it says why above",
+            )),
         }
     }
 
@@ -215,7 +230,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn make() -> Result<Folder, Error> {
-        let path = std::env::temp_dir().join(format!("ccplane-bench-gateway-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("ccplane-bench-gateway-{}", std::process::id()));
         fs::create_dir_all(&path).map_err(Error::because(path.display()))?;
         Ok(Folder(path))
     }

@@ -19,7 +19,12 @@ use crate::Error;
 pub const PROGRAM: &str = "wireguard-go";
 
 /// Starts it in a namespace, with its device.
-pub fn start(site: usize, space: &Namespace, ends: [SocketAddr; 2], keys: &[PrivateKey; 2]) -> Result<Child, Error> {
+pub fn start(
+    site: usize,
+    space: &Namespace,
+    ends: [SocketAddr; 2],
+    keys: &[PrivateKey; 2],
+) -> Result<Child, Error> {
     // The socket has the device's name, and is not in the namespace.
     let device = format!("ccp{}{}", std::process::id() % 10_000_000, ["a", "b"][site]);
     let mut command = Command::new(PROGRAM);
@@ -63,7 +68,9 @@ fn set_up(
     let mut stream = connect(device).map_err(failed())?;
     stream.write_all(settings.as_bytes()).map_err(failed())?;
     let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).map_err(failed())?;
+    BufReader::new(stream)
+        .read_line(&mut answer)
+        .map_err(failed())?;
     if answer.trim() != "errno=0" {
         return Err(Error::failed(format!(
             "{PROGRAM} refuses its settings: {}",

@@ -72,7 +72,9 @@ mod tests {
             let path = fresh_path("test");
             let (stop, (bound, is_bound)) = (AtomicBool::new(false), mpsc::channel());
             std::thread::scope(|scope| {
-                scope.spawn(|| answer(&path, updates, &stop, move || bound.send(()).unwrap()).unwrap());
+                scope.spawn(|| {
+                    answer(&path, updates, &stop, move || bound.send(()).unwrap()).unwrap()
+                });
                 is_bound.recv().unwrap();
                 let rates = rates(&path, Duration::from_millis(100)).unwrap();
                 assert!(rates.reports > 100.0, "{rates:?}");

@@ -15,12 +15,22 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, UnixAddr, connect, recv, send};
 
 /// Serves at `path` with the algorithm that is measured, until `stop`; `updates`: it answers reports.
-pub fn answer(path: &Path, updates: bool, stop: &AtomicBool, bound: impl FnOnce()) -> Result<(), LoopError> {
+pub fn answer(
+    path: &Path,
+    updates: bool,
+    stop: &AtomicBool,
+    bound: impl FnOnce(),
+) -> Result<(), LoopError> {
     let mut link = Datagram::bind(path)?;
     bound();
     let mut agent = Agent::new(Options::default());
     agent.add(Answer { updates }).map_err(io::Error::other)?;
-    Ok(serve(&mut agent, &mut [&mut link], Waiting::default(), stop)?)
+    Ok(serve(
+        &mut agent,
+        &mut [&mut link],
+        Waiting::default(),
+        stop,
+    )?)
 }
 
 /// Takes what comes at `path` and, where reports are to be answered, sends the same bytes back for each: no agent can do less. It
@@ -28,13 +38,23 @@ pub fn answer(path: &Path, updates: bool, stop: &AtomicBool, bound: impl FnOnce(
 pub fn bound(path: &Path, updates: bool, bound: impl FnOnce()) -> Result<(), LoopError> {
     let socket = UnixDatagram::bind(path)?;
     bound();
-    let program = ccplane_lang::compile(PROGRAM, &ccplane_lang::Limits::default()).map_err(io::Error::other)?;
+    let program = ccplane_lang::compile(PROGRAM, &ccplane_lang::Limits::default())
+        .map_err(io::Error::other)?;
     let program = program.code();
     let mut install = Vec::new();
     v1::install(&mut install, 1, program).map_err(io::Error::other)?;
     let mut window = Vec::new();
     let target = Target::Cwnd;
-    v1::update_fields(&mut window, 1, Some(program), &[Update { target, value: 14_480 }]).map_err(io::Error::other)?;
+    v1::update_fields(
+        &mut window,
+        1,
+        Some(program),
+        &[Update {
+            target,
+            value: 14_480,
+        }],
+    )
+    .map_err(io::Error::other)?;
 
     let fd = socket.as_raw_fd();
     let (clock, mut spinner) = (Clock::new(), Spinner::new(Waiting::default()));

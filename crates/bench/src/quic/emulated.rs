@@ -80,7 +80,10 @@ pub(super) fn run(
         let scenario = Scenario::over(vec![who.contender()], RATE, RTT, queue, length);
         let once = RunOptions::once(1, "ccplane bench quic");
         let result = run_once(&*who.place(), &scenario, registry, &once, &Quiet)?;
-        let told = result.contenders.first().map(|contender| &contender.figures);
+        let told = result
+            .contenders
+            .first()
+            .map(|contender| &contender.figures);
         Ok::<Run, Error>(Run {
             goodput: told.map_or(f64::NAN, |figures| figures.goodput_mbit),
             delay: told.map_or(f64::NAN, |figures| figures.delay_mean_ms),
@@ -88,7 +91,9 @@ pub(super) fn run(
             throughput: result
                 .contenders
                 .first()
-                .map_or_else(Vec::new, |contender| contender.series.throughput_mbit.clone()),
+                .map_or_else(Vec::new, |contender| {
+                    contender.series.throughput_mbit.clone()
+                }),
         })
     })?;
     let kinds = [
@@ -105,7 +110,11 @@ pub(super) fn run(
             turns.median(who, |run| run.goodput),
             "Mbit/s",
         );
-        figures.add(format!("emu_delay_ms_{name}"), turns.median(who, |run| run.delay), "ms");
+        figures.add(
+            format!("emu_delay_ms_{name}"),
+            turns.median(who, |run| run.delay),
+            "ms",
+        );
         figures.add(
             format!("emu_retransmitted_{name}"),
             turns.median(who, |run| run.again),
@@ -138,9 +147,25 @@ pub(super) fn run(
             "x kernel TCP",
         )
         .at_most(1.2);
-    let throughput = |who| -> Vec<Vec<f64>> { turns.of(who).iter().map(|run| run.throughput.clone()).collect() };
-    alike(figures, "cubic", &throughput(Who::Cubic), &throughput(Who::OwnCubic));
-    alike(figures, "bbr3", &throughput(Who::Bbr3), &throughput(Who::OwnBbr3));
+    let throughput = |who| -> Vec<Vec<f64>> {
+        turns
+            .of(who)
+            .iter()
+            .map(|run| run.throughput.clone())
+            .collect()
+    };
+    alike(
+        figures,
+        "cubic",
+        &throughput(Who::Cubic),
+        &throughput(Who::OwnCubic),
+    );
+    alike(
+        figures,
+        "bbr3",
+        &throughput(Who::Bbr3),
+        &throughput(Who::OwnBbr3),
+    );
     figures.note(format!(
         "behind a link: {RATE}, {RTT}, a queue of one BDP, {rounds} runs of {length} each in turns, one flow; delay: one way, mean of packets"
     ));
@@ -156,9 +181,17 @@ fn alike(figures: &mut Figures, name: &str, ours: &[Vec<f64>], own: &[Vec<f64>])
     let Some((apart, floor)) = distance(ours, own).zip(distance_within(own)) else {
         return;
     };
-    figures.add(format!("noq_emu_ks_throughput_{name}_own"), floor, "KS distance");
+    figures.add(
+        format!("noq_emu_ks_throughput_{name}_own"),
+        floor,
+        "KS distance",
+    );
     figures
-        .add(format!("noq_emu_ks_throughput_{name}"), apart, "KS distance")
+        .add(
+            format!("noq_emu_ks_throughput_{name}"),
+            apart,
+            "KS distance",
+        )
         .at_most((1.5 * floor).max(0.05));
 }
 
@@ -168,7 +201,9 @@ mod tests {
 
     fn runs(mean: f64) -> Vec<Vec<f64>> {
         let bin = |run: u32, bin: u32| mean + f64::from((run * 7 + bin * 13) % 10) / 10.0;
-        (0..4).map(|run| (0..100).map(|at| bin(run, at)).collect()).collect()
+        (0..4)
+            .map(|run| (0..100).map(|at| bin(run, at)).collect())
+            .collect()
     }
 
     #[test]
@@ -178,7 +213,11 @@ mod tests {
         alike(&mut figures, "other", &runs(80.0), &runs(90.0));
         let of = |key: &str| figures.get(key).unwrap();
         assert!(of("noq_emu_ks_throughput_same") <= 0.05, "{figures:?}");
-        assert_eq!(of("noq_emu_ks_throughput_other"), 1.0, "nothing is in common");
+        assert_eq!(
+            of("noq_emu_ks_throughput_other"),
+            1.0,
+            "nothing is in common"
+        );
         assert!(of("noq_emu_ks_throughput_other_own") <= 0.05);
         // One run of each says nothing of distributions.
         let mut few = Figures::default();

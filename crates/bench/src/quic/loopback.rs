@@ -44,10 +44,16 @@ pub(super) fn run(
             Err(ccplane_lab::Error::Interrupted.into())
         }
     })?;
-    for (key, who) in [("noq_loopback_gbps_own", Who::Own), ("noq_loopback_gbps", Who::Ours)] {
+    for (key, who) in [
+        ("noq_loopback_gbps_own", Who::Own),
+        ("noq_loopback_gbps", Who::Ours),
+    ] {
         figures.add(key, turns.median(who, |run| run.gbps), "Gbit/s");
     }
-    for (key, who) in [("noq_cpu_s_per_gb_own", Who::Own), ("noq_cpu_s_per_gb", Who::Ours)] {
+    for (key, who) in [
+        ("noq_cpu_s_per_gb_own", Who::Own),
+        ("noq_cpu_s_per_gb", Who::Ours),
+    ] {
         figures.add(key, turns.median(who, |run| run.cpu_s_per_gb), "s/GB");
     }
     figures
@@ -80,7 +86,10 @@ fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
             let cubic = registry
                 .by_name("cubic", &Parameters::default())
                 .map_err(|why| failed(&why))?;
-            Congestion::Steered(Plane::in_process(Stack::Noq, cubic, Limits::default()).map_err(|why| failed(&why))?)
+            Congestion::Steered(
+                Plane::in_process(Stack::Noq, cubic, Limits::default())
+                    .map_err(|why| failed(&why))?,
+            )
         }
     };
     let identity = Identity::new().map_err(|why| failed(&why))?;
@@ -95,8 +104,10 @@ fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
         per_address: 1,
         congestion,
     };
-    let server = Host::listen(options(Congestion::Native(Native::Cubic)), &identity).map_err(|why| failed(&why))?;
-    let client = Host::bind(options(congestion), Some(identity.fingerprint())).map_err(|why| failed(&why))?;
+    let server = Host::listen(options(Congestion::Native(Native::Cubic)), &identity)
+        .map_err(|why| failed(&why))?;
+    let client = Host::bind(options(congestion), Some(identity.fingerprint()))
+        .map_err(|why| failed(&why))?;
     let to = server.local();
     let mut hosts = [server, client];
     let id = hosts[1].connect(to).map_err(|why| failed(&why))?;

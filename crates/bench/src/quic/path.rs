@@ -31,11 +31,17 @@ pub(super) fn run(registry: &Registry, figures: &mut Figures) -> Result<(), Erro
         }
         let event = median(spent.iter().map(|spent| spent.0));
         let packet = median(spent.iter().map(|spent| spent.1));
-        let suffix = if covered == COVERED[0] { "" } else { "_2_packets" };
+        let suffix = if covered == COVERED[0] {
+            ""
+        } else {
+            "_2_packets"
+        };
         figures
             .add(format!("ack_event_ns{suffix}"), event, "ns")
             .at_most(250.0)
-            .beside("everything of ours at an acknowledgement but its packets, Reno's fold; no agent");
+            .beside(
+                "everything of ours at an acknowledgement but its packets, Reno's fold; no agent",
+            );
         figures
             .add(format!("packet_ns{suffix}"), packet, "ns")
             .at_most(25.0)
@@ -63,7 +69,8 @@ fn steered(registry: &Registry) -> Result<Steered, Error> {
     let reno = registry
         .by_name("reno", &parameters)
         .map_err(|why| Error::failed(why.to_string()))?;
-    let plane = Plane::in_process(Stack::Noq, reno, Limits::default()).map_err(|why| Error::failed(why.to_string()))?;
+    let plane = Plane::in_process(Stack::Noq, reno, Limits::default())
+        .map_err(|why| Error::failed(why.to_string()))?;
     Ok(Steered::new(&plane, Instant::now(), BYTES))
 }
 

@@ -91,7 +91,8 @@ pub fn parallel_speedup() -> Result<f64, SimError> {
     };
     let timed = |threads: usize| -> Result<(f64, Vec<u64>), SimError> {
         let began = Instant::now();
-        let digests: Result<Vec<u64>, SimError> = parallel::run(1..51, threads, one).into_iter().collect();
+        let digests: Result<Vec<u64>, SimError> =
+            parallel::run(1..51, threads, one).into_iter().collect();
         Ok((began.elapsed().as_secs_f64(), digests?))
     };
     let turns = Turns::take(RUNS, &[1, 2], |_, threads| timed(threads))?;

@@ -6,8 +6,8 @@ use ccplane_agent::{Agent, Options};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{Ecn, QueueSpec, Size};
 use ccplane_sim::{
-    Config, Congestion, FLOW_BYTES, FlowSpec, LinkSpec, Network, NodeId, SimError, SimOptions, Simulation,
-    SteerOptions, settings, topology,
+    Config, Congestion, FLOW_BYTES, FlowSpec, LinkSpec, Network, NodeId, SimError, SimOptions,
+    Simulation, SteerOptions, settings, topology,
 };
 use ccplane_transport::Native;
 use ccplane_units::{Duration, Rate, Time};
@@ -17,7 +17,11 @@ use ccplane_units::{Duration, Rate, Time};
 pub fn incast(senders: u32, queue: u64, steered: bool) -> Result<Simulation, SimError> {
     let link = LinkSpec::new(gbit(10), Duration::from_micros(5));
     let queue = QueueSpec::DropTail(Size::Packets(queue));
-    let network = topology::incast(senders, &link, link.clone().with_queue(queue, Duration::ZERO))?;
+    let network = topology::incast(
+        senders,
+        &link,
+        link.clone().with_queue(queue, Duration::ZERO),
+    )?;
     let mut sim = Simulation::new(network, SimOptions::default())?;
     let congestion = if steered {
         steered_cubic(&mut sim)?
@@ -104,7 +108,11 @@ pub fn idle_flow_bytes() -> Result<usize, SimError> {
 }
 
 fn ends(network: &Network) -> Result<(NodeId, NodeId), SimError> {
-    let node = |name| network.node(name).ok_or(SimError::Shape(format!("no host `{name}`")));
+    let node = |name| {
+        network
+            .node(name)
+            .ok_or(SimError::Shape(format!("no host `{name}`")))
+    };
     Ok((node("left1")?, node("right1")?))
 }
 
@@ -119,7 +127,9 @@ fn steered_cubic(sim: &mut Simulation) -> Result<Congestion, SimError> {
         .by_name("cubic", &Parameters::default())
         .map_err(|why| none(why.to_string()))?;
     let mut agent = Agent::new(Options::default());
-    agent.add_boxed(cubic).map_err(|why| none(why.to_string()))?;
+    agent
+        .add_boxed(cubic)
+        .map_err(|why| none(why.to_string()))?;
     let id = sim.host_agent(agent, SteerOptions::default());
     Ok(Congestion::Steered(id, "cubic".into()))
 }

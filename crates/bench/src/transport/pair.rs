@@ -103,7 +103,9 @@ impl Pair {
             }
             idle = if self.round() == 0 { idle + 1 } else { 0 };
             if idle > 100_000 {
-                return Err(Error::failed("the transport stands still between two ends in memory"));
+                return Err(Error::failed(
+                    "the transport stands still between two ends in memory",
+                ));
             }
         }
         Ok(())
@@ -121,7 +123,14 @@ impl Pair {
         self.spent.send_ns += Self::send(&mut self.sender, now, buffers, lengths, &self.payload);
         let count = lengths.len() as u64;
         let from = self.sender.address;
-        self.spent.receive_ns += Self::take(&mut self.receiver, from, now, buffers, lengths, &mut self.payload);
+        self.spent.receive_ns += Self::take(
+            &mut self.receiver,
+            from,
+            now,
+            buffers,
+            lengths,
+            &mut self.payload,
+        );
         self.spent.receive_ns += Self::send(&mut self.receiver, now, buffers, lengths, &[]);
         let from = self.receiver.address;
         self.spent.send_ns += Self::take(&mut self.sender, from, now, buffers, lengths, &mut []);
@@ -130,7 +139,13 @@ impl Pair {
     }
 
     /// Writes what an end has to send; ns that it took.
-    fn send(end: &mut End, now: Time, buffers: &mut [Vec<u8>], lengths: &mut Vec<usize>, payload: &[u8]) -> u64 {
+    fn send(
+        end: &mut End,
+        now: Time,
+        buffers: &mut [Vec<u8>],
+        lengths: &mut Vec<usize>,
+        payload: &[u8],
+    ) -> u64 {
         lengths.clear();
         let begun = Instant::now();
         let Some(connection) = &mut end.connection else {
@@ -152,7 +167,9 @@ impl Pair {
                 let at = segment.offset() as usize % (payload.len() / 2).max(1);
                 out.copy_from_slice(&payload[at..at + out.len()]);
             };
-            let written = end.endpoint.write(end.id, &segment, &mut side, buffer, prove, fill);
+            let written = end
+                .endpoint
+                .write(end.id, &segment, &mut side, buffer, prove, fill);
             lengths.push(written.map_or(0, |(length, _)| length));
             if segment.has_side() {
                 side = Side::default();
@@ -173,9 +190,9 @@ impl Pair {
         let (mut side, mut answer) = (Side::default(), [0; 256]);
         let begun = Instant::now();
         for (buffer, length) in buffers.iter_mut().zip(lengths) {
-            let arrival = end
-                .endpoint
-                .receive(now, from, &mut buffer[..*length], &mut side, &mut answer);
+            let arrival =
+                end.endpoint
+                    .receive(now, from, &mut buffer[..*length], &mut side, &mut answer);
             let (segment, proof, data) = match arrival {
                 Ok(Arrival::Segment(_, segment, proof, data)) => (segment, proof, data),
                 Ok(Arrival::Accepted {
@@ -228,7 +245,14 @@ impl Pair {
         };
         self.buffers[0][..length].copy_from_slice(&answer[..length]);
         let from = self.receiver.address;
-        Self::take(&mut self.sender, from, self.now, &mut self.buffers, &[length], &mut []);
+        Self::take(
+            &mut self.sender,
+            from,
+            self.now,
+            &mut self.buffers,
+            &[length],
+            &mut [],
+        );
         Some(())
     }
 

@@ -78,7 +78,11 @@ pub(super) fn over_tcp() -> Result<Run, Error> {
         duration: RUN,
         sample_every: Duration::from_millis(200),
     };
-    let congestion = if traffic::exists("cubic") { "cubic" } else { "reno" };
+    let congestion = if traffic::exists("cubic") {
+        "cubic"
+    } else {
+        "reno"
+    };
     let buffer = 4 << 20;
     let listener = traffic::listen(IpAddr::from([127, 0, 0, 1]), buffer).map_err(fail)?;
     let to = listener.local_addr().map_err(fail)?;

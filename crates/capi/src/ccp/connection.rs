@@ -51,7 +51,13 @@ impl Connection {
     }
 
     /// Runs its program on what the datapath measured.
-    pub fn invoke(&mut self, now: Time, index: u16, prims: &ccp_primitives, shared: &Shared) -> Result<Asked, c_int> {
+    pub fn invoke(
+        &mut self,
+        now: Time,
+        index: u16,
+        prims: &ccp_primitives,
+        shared: &Shared,
+    ) -> Result<Asked, c_int> {
         let program = self.flow.program_uid().ok_or(code::PROG_IS_NULL)?;
         let table = shared.table(self.table).ok_or(code::PROG_IS_NULL)?;
         let transport = Transport {
@@ -67,7 +73,9 @@ impl Connection {
             message.clear();
             // One without fields would say that the connection ended. A program of this size always fits.
             let fields = self.flow.report(table);
-            if !fields.is_empty() && v1::measure(&mut message, index.into(), program, fields).is_ok() {
+            if !fields.is_empty()
+                && v1::measure(&mut message, index.into(), program, fields).is_ok()
+            {
                 report = Some((message, program));
             } else {
                 self.room = message;
@@ -90,7 +98,12 @@ impl Connection {
     }
 
     /// Sets values of its program, window or rate, from the next invocation on.
-    pub fn update(&mut self, now: Time, updates: v1::RawUpdates<'_>, shared: &mut Shared) -> Result<(), c_int> {
+    pub fn update(
+        &mut self,
+        now: Time,
+        updates: v1::RawUpdates<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), c_int> {
         let program = self.flow.program_uid();
         let table = program.and_then(|_| shared.table(self.table));
         let applied = match table {
@@ -110,7 +123,8 @@ impl Connection {
         shared: &mut Shared,
     ) -> Result<(), c_int> {
         let place = shared.place_of(uid);
-        let Some((place, table)) = place.and_then(|place| Some((place, shared.table(place)?))) else {
+        let Some((place, table)) = place.and_then(|place| Some((place, shared.table(place)?)))
+        else {
             shared.counts.unknown += 1;
             return Err(code::PROG_NOT_FOUND);
         };
@@ -131,9 +145,14 @@ impl Connection {
     }
 }
 
-fn decode(updates: v1::RawUpdates<'_>, program: Option<&::ccplane_datapath::Program>) -> Result<Updates, c_int> {
+fn decode(
+    updates: v1::RawUpdates<'_>,
+    program: Option<&::ccplane_datapath::Program>,
+) -> Result<Updates, c_int> {
     let read = |update: v1::RawUpdate| -> Result<Update, c_int> {
-        update.decode(program).map_err(|_| code::UPDATE_INVALID_REG_TYPE)
+        update
+            .decode(program)
+            .map_err(|_| code::UPDATE_INVALID_REG_TYPE)
     };
     updates.iter().map(read).collect()
 }
@@ -160,7 +179,12 @@ fn signals(prims: &ccp_primitives) -> Signals {
 
 /// The CREATE of a connection. Its name is cut where the message has no room for it, and left out where it is no text.
 pub(crate) fn create(index: u16, info: &ccp_datapath_info) -> Vec<u8> {
-    let name: Vec<u8> = info.congAlg.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+    let name: Vec<u8> = info
+        .congAlg
+        .iter()
+        .map(|c| *c as u8)
+        .take_while(|c| *c != 0)
+        .collect();
     let name = name.get(..v1::ALGORITHM - 1).unwrap_or(&name);
     // The address' bytes stand as the caller has them. A port that is none says nothing to anybody.
     let address = |ip: u32, port: u32| {

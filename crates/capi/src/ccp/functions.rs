@@ -95,8 +95,12 @@ pub unsafe extern "C" fn ccp_connection_start(
         let info = *flow_info.as_ref()?;
         let place = (0..places(datapath)).find(|place| {
             let index = &raw mut (*(*datapath).ccp_active_connections.add(*place)).index;
-            let taken =
-                AtomicU16::from_ptr(index).compare_exchange(0, *place as u16 + 1, Ordering::AcqRel, Ordering::Relaxed);
+            let taken = AtomicU16::from_ptr(index).compare_exchange(
+                0,
+                *place as u16 + 1,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
             taken.is_ok()
         })?;
         let conn = (*datapath).ccp_active_connections.add(place);
@@ -139,9 +143,16 @@ pub unsafe extern "C" fn ccp_connection_free(datapath: *mut ccp_datapath, sid: u
 /// # Safety
 /// `datapath` is null or of [`ccp_init`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ccp_connection_lookup(datapath: *mut ccp_datapath, sid: u16) -> *mut ccp_connection {
+pub unsafe extern "C" fn ccp_connection_lookup(
+    datapath: *mut ccp_datapath,
+    sid: u16,
+) -> *mut ccp_connection {
     // SAFETY: the caller's word.
-    guarded(|| unsafe { lookup(datapath, sid.into()) }, Err(CCPLANE_EPANIC)).unwrap_or(std::ptr::null_mut())
+    guarded(
+        || unsafe { lookup(datapath, sid.into()) },
+        Err(CCPLANE_EPANIC),
+    )
+    .unwrap_or(std::ptr::null_mut())
 }
 
 /// What the caller keeps with a connection.
@@ -171,7 +182,11 @@ pub unsafe extern "C" fn ccp_set_impl(conn: *mut ccp_connection, ptr: *mut c_voi
 /// # Safety
 /// `datapath` is null or of [`ccp_init`], `buf` null or so many bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ccp_read_msg(datapath: *mut ccp_datapath, buf: *mut c_char, bufsize: c_int) -> c_int {
+pub unsafe extern "C" fn ccp_read_msg(
+    datapath: *mut ccp_datapath,
+    buf: *mut c_char,
+    bufsize: c_int,
+) -> c_int {
     // SAFETY: the caller's word.
     status(|| unsafe {
         lives(datapath)?;
@@ -216,7 +231,11 @@ pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
             return Err(code::FALLBACK_TIMED_OUT);
         }
         let now = time(datapath);
-        let state = (*conn).state.cast::<Connection>().as_mut().ok_or(code::PRIV_IS_NULL)?;
+        let state = (*conn)
+            .state
+            .cast::<Connection>()
+            .as_mut()
+            .ok_or(code::PRIV_IS_NULL)?;
         if !state.announced {
             announce(datapath, conn);
             return Ok(());
@@ -253,7 +272,10 @@ pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
 /// # Safety
 /// `datapath` is null or of [`ccp_init`], `counts` null or a place for them.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ccp_get_counts(datapath: *mut ccp_datapath, counts: *mut ccp_counts) -> c_int {
+pub unsafe extern "C" fn ccp_get_counts(
+    datapath: *mut ccp_datapath,
+    counts: *mut ccp_counts,
+) -> c_int {
     // SAFETY: the caller's word.
     status(|| unsafe {
         let shared = shared_of(datapath)?;
@@ -285,7 +307,10 @@ pub unsafe extern "C" fn _update_fto_timer(datapath: *mut ccp_datapath) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _check_fto(datapath: *mut ccp_datapath) -> bool {
     // SAFETY: the caller's word.
-    guarded(|| unsafe { lives(datapath).is_ok() && timed_out(datapath) }, false)
+    guarded(
+        || unsafe { lives(datapath).is_ok() && timed_out(datapath) },
+        false,
+    )
 }
 
 /// The agent was heard.
@@ -349,11 +374,16 @@ pub(super) unsafe fn places(datapath: *mut ccp_datapath) -> usize {
 
 /// # Safety
 /// `datapath` is null or of [`ccp_init`].
-pub(super) unsafe fn lookup(datapath: *mut ccp_datapath, sid: u32) -> Result<*mut ccp_connection, c_int> {
+pub(super) unsafe fn lookup(
+    datapath: *mut ccp_datapath,
+    sid: u32,
+) -> Result<*mut ccp_connection, c_int> {
     // SAFETY: the caller's word; the place is one of its places.
     unsafe {
         lives(datapath)?;
-        let place = (sid as usize).checked_sub(1).filter(|place| *place < places(datapath));
+        let place = (sid as usize)
+            .checked_sub(1)
+            .filter(|place| *place < places(datapath));
         let conn = (*datapath)
             .ccp_active_connections
             .add(place.ok_or(code::UNKNOWN_CONNECTION)?);
@@ -416,7 +446,11 @@ unsafe fn send(datapath: *mut ccp_datapath, message: &[u8]) -> c_int {
         let Some(send) = (*datapath).send_msg else {
             return code::MISSING_ARG;
         };
-        let sent = send(datapath, message.as_ptr().cast_mut().cast(), message.len() as c_int);
+        let sent = send(
+            datapath,
+            message.as_ptr().cast_mut().cast(),
+            message.len() as c_int,
+        );
         if sent < 0 {
             _update_fto_timer(datapath);
         }
@@ -449,10 +483,19 @@ unsafe extern "C" fn silent(_: *mut ccp_datapath, _: c_int, _: *const c_char, _:
 /// # Safety
 /// `datapath` is of [`ccp_init`]. Nothing may be borrowed: the callback may call back.
 unsafe fn log(datapath: *mut ccp_datapath, level: c_int, words: &str) {
-    let Ok(words) = CString::new(words) else { return };
+    let Ok(words) = CString::new(words) else {
+        return;
+    };
     // SAFETY: the caller's word.
     if let Some(log) = unsafe { (*datapath).log } {
         // SAFETY: as above.
-        unsafe { log(datapath, level, words.as_ptr(), words.count_bytes() as c_int) };
+        unsafe {
+            log(
+                datapath,
+                level,
+                words.as_ptr(),
+                words.count_bytes() as c_int,
+            )
+        };
     }
 }

@@ -36,13 +36,19 @@ pub(super) unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(
         v1::Message::Install(install) => {
             // SAFETY: the caller's word.
             let places = unsafe { places(datapath) } as u32;
-            let runs = |uid| (1..=places).any(|sid| state(sid).is_ok_and(|state| state.program() == Some(uid)));
+            let runs = |uid| {
+                (1..=places).any(|sid| state(sid).is_ok_and(|state| state.program() == Some(uid)))
+            };
             shared.install(&install, runs)
         }
-        v1::Message::UpdateField { flow, updates } => known(flow, &mut shared.counts)?.update(now, updates, shared),
-        v1::Message::ChangeProgram { flow, program, updates } => {
-            known(flow, &mut shared.counts)?.change(now, program, updates, shared)
+        v1::Message::UpdateField { flow, updates } => {
+            known(flow, &mut shared.counts)?.update(now, updates, shared)
         }
+        v1::Message::ChangeProgram {
+            flow,
+            program,
+            updates,
+        } => known(flow, &mut shared.counts)?.change(now, program, updates, shared),
         // `first` lets no other pass.
         _ => Err(code::READ_INVALID_HEADER_TYPE),
     }

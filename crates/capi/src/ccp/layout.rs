@@ -1,5 +1,9 @@
 //! The structs of `ccp.h`, field for field as the reference has them, and its codes.
-#![allow(non_camel_case_types, non_snake_case, reason = "the names of the reference")]
+#![allow(
+    non_camel_case_types,
+    non_snake_case,
+    reason = "the names of the reference"
+)]
 #![allow(missing_docs, reason = "`ccp.h` says what each field is")]
 
 use std::ffi::{c_char, c_int, c_void};

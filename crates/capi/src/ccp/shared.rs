@@ -40,7 +40,9 @@ impl Shared {
 
     /// The place of the table that has this program. It stays there while a connection runs it.
     pub fn place_of(&self, uid: u32) -> Option<usize> {
-        self.tables.iter().position(|table| table.get(uid).is_some())
+        self.tables
+            .iter()
+            .position(|table| table.get(uid).is_some())
     }
 
     /// The table at a place.
@@ -50,8 +52,14 @@ impl Shared {
     }
 
     /// Installs a program in place of the one of its number. `runs` says whether a connection runs one.
-    pub fn install(&mut self, install: &v1::program::Install<'_>, runs: impl Fn(u32) -> bool) -> Result<(), c_int> {
-        let program = self.decode(install).inspect_err(|_| self.counts.programs += 1)?;
+    pub fn install(
+        &mut self,
+        install: &v1::program::Install<'_>,
+        runs: impl Fn(u32) -> bool,
+    ) -> Result<(), c_int> {
+        let program = self
+            .decode(install)
+            .inspect_err(|_| self.counts.programs += 1)?;
         let uid = program.uid();
         // An agent that starts counts from 1: what is there is of one before.
         if uid == 1 {
@@ -81,7 +89,9 @@ impl Shared {
             return Err(code::INSTALL_TOO_MANY_INSTR);
         }
         install.decode().map_err(|why| match why {
-            WireError::Unknown { what: "operation", .. } => code::READ_INVALID_OP,
+            WireError::Unknown {
+                what: "operation", ..
+            } => code::READ_INVALID_OP,
             WireError::Unknown { .. } => code::READ_REG_NOT_ALLOWED,
             WireError::Program(_) | WireError::TooLong { .. } => code::INSTALL_TOO_MANY_EXPR,
             _ => code::INSTALL_TYPE_MISMATCH,
@@ -94,7 +104,11 @@ impl Shared {
 
     /// The table that has this number, or room for it.
     fn table_for(&mut self, uid: u32) -> &mut Table {
-        let room = || self.tables.iter().position(|table| table.programs().count() < PLACES);
+        let room = || {
+            self.tables
+                .iter()
+                .position(|table| table.programs().count() < PLACES)
+        };
         let place = self.place_of(uid).or_else(room).unwrap_or_else(|| {
             // The reference never falls back by silence, and knows no owner's limits.
             let limits = Limits {
@@ -104,8 +118,11 @@ impl Shared {
                 fallback_after: Duration::MAX,
             };
             let capabilities: Capabilities = what_ccp_has(0).capabilities;
-            self.tables
-                .push(Box::new(Table::with_compat(limits, capabilities, Compat::Libccp)));
+            self.tables.push(Box::new(Table::with_compat(
+                limits,
+                capabilities,
+                Compat::Libccp,
+            )));
             self.tables.len() - 1
         });
         &mut self.tables[place]

@@ -56,7 +56,11 @@ unsafe extern "C" fn set_rate(conn: *mut ccp_connection, rate: u32) {
     unsafe { seen((*conn).datapath) }.rate.push(rate);
 }
 
-unsafe extern "C" fn send_msg(datapath: *mut ccp_datapath, message: *mut c_char, size: c_int) -> c_int {
+unsafe extern "C" fn send_msg(
+    datapath: *mut ccp_datapath,
+    message: *mut c_char,
+    size: c_int,
+) -> c_int {
     // SAFETY: so many bytes are there; the answers are taken out before the library is called again.
     unsafe {
         if seen(datapath).gone {
@@ -73,7 +77,13 @@ unsafe extern "C" fn send_msg(datapath: *mut ccp_datapath, message: *mut c_char,
 
 unsafe fn say(datapath: *mut ccp_datapath, message: &[u8]) -> c_int {
     // SAFETY: so many bytes; the library writes none.
-    unsafe { ccp_read_msg(datapath, message.as_ptr().cast_mut().cast(), message.len() as c_int) }
+    unsafe {
+        ccp_read_msg(
+            datapath,
+            message.as_ptr().cast_mut().cast(),
+            message.len() as c_int,
+        )
+    }
 }
 
 /// A datapath and its memory.
@@ -140,7 +150,10 @@ impl Host {
     fn counts(&mut self) -> ccp_counts {
         let mut counts = ccp_counts::default();
         // SAFETY: all is there.
-        assert_eq!(unsafe { ccp_get_counts(self.datapath, &mut counts) }, code::OK);
+        assert_eq!(
+            unsafe { ccp_get_counts(self.datapath, &mut counts) },
+            code::OK
+        );
         counts
     }
 }
@@ -305,7 +318,10 @@ fn a_fallthrough_holds_for_every_later_clause_as_in_the_reference() {
     instrs.extend([to(flag, 1), to(b, 1)]);
     instrs.extend([to(flag, 1), to(c, 1), to(reports, 1)]);
     let three = raw(1, &[[3, 1, 4, 2], [6, 1, 7, 1], [8, 1, 9, 2]], &instrs);
-    assert_eq!((host.say(&three), host.say(&change(1, 1))), (code::OK, code::OK));
+    assert_eq!(
+        (host.say(&three), host.say(&change(1, 1))),
+        (code::OK, code::OK)
+    );
     host.seen().sent.clear();
     invoke(conn, 1);
     assert_eq!(fields(&host.seen().sent[0]), [1, 1, 1]);
@@ -318,7 +334,9 @@ fn what_the_reference_takes_to_its_harm_is_refused_and_counted() {
     host.say(&install(1, SUM));
     host.say(&change(1, 1));
     // 256 definitions: the reference's counter of a byte never comes to the end.
-    let many: Vec<_> = (0..256).map(|n| (DEF, (5, n % 60), (5, n % 60), (1, 0))).collect();
+    let many: Vec<_> = (0..256)
+        .map(|n| (DEF, (5, n % 60), (5, n % 60), (1, 0)))
+        .collect();
     let many = raw(9, &[], &many);
     assert_eq!(host.say(&many), code::INSTALL_TOO_MANY_INSTR);
     // A ninth temporary, whose writes it drops.
@@ -358,15 +376,31 @@ fn what_the_reference_takes_to_its_harm_is_refused_and_counted() {
         code::UNKNOWN_CONNECTION,
         "there the 16 bits count"
     );
-    assert_eq!(host.say(&[9, 0, 8, 0, 0, 0, 0, 0]), code::READ_INVALID_HEADER_TYPE);
+    assert_eq!(
+        host.say(&[9, 0, 8, 0, 0, 0, 0, 0]),
+        code::READ_INVALID_HEADER_TYPE
+    );
     assert_eq!(host.say(&[2, 0, 255, 255, 0, 0, 0, 0]), code::MSG_TOO_LONG);
-    assert_eq!(host.say(&[2, 0, 20, 0, 0, 0, 0, 0]), code::BUFSIZE_TOO_SMALL);
+    assert_eq!(
+        host.say(&[2, 0, 20, 0, 0, 0, 0, 0]),
+        code::BUFSIZE_TOO_SMALL
+    );
     assert_eq!(host.say(&[]), code::BUFSIZE_TOO_SMALL);
     let counts = host.counts();
-    let refused = counts.malformed + counts.programs + counts.table_full + counts.updates + counts.unknown;
-    assert_eq!((counts.messages, counts.refused, refused), (21, 19, 19), "{counts:?}");
+    let refused =
+        counts.malformed + counts.programs + counts.table_full + counts.updates + counts.unknown;
     assert_eq!(
-        (counts.programs, counts.updates, counts.unknown, counts.malformed),
+        (counts.messages, counts.refused, refused),
+        (21, 19, 19),
+        "{counts:?}"
+    );
+    assert_eq!(
+        (
+            counts.programs,
+            counts.updates,
+            counts.unknown,
+            counts.malformed
+        ),
         (2, 9, 3, 5)
     );
     // Not one of the updates that came with a wrong one counts, and the connection goes on.
@@ -379,7 +413,9 @@ fn what_the_reference_takes_to_its_harm_is_refused_and_counted() {
 fn a_program_of_the_same_number_replaces_and_a_full_table_says_so() {
     let mut host = Host::new(1, 3);
     let conn = host.start();
-    let constant = |value: u32| format!("(def (Report (volatile x 0))) (when true (:= Report.x {value}) (report))");
+    let constant = |value: u32| {
+        format!("(def (Report (volatile x 0))) (when true (:= Report.x {value}) (report))")
+    };
     for uid in [1, 2, 3] {
         assert_eq!(
             host.say(&install(uid, &constant(uid))),
@@ -398,7 +434,15 @@ fn a_program_of_the_same_number_replaces_and_a_full_table_says_so() {
     // Another agent counts from 1: what no connection runs makes room, what one runs does not.
     for uid in [1, 4, 5] {
         let said = host.say(&install(uid, &constant(uid)));
-        assert_eq!(said, if uid == 5 { code::PROG_TABLE_FULL } else { code::OK }, "{uid}");
+        assert_eq!(
+            said,
+            if uid == 5 {
+                code::PROG_TABLE_FULL
+            } else {
+                code::OK
+            },
+            "{uid}"
+        );
     }
     assert_eq!(invoke(conn, 1), code::OK);
     assert_eq!(fields(&host.seen().sent[0]), [9]);
@@ -417,11 +461,19 @@ fn an_agent_that_takes_nothing_is_gone_until_it_says_something() {
     assert_eq!(invoke(conn, 10), code::OK, "a millisecond has not passed");
     assert_eq!(invoke(conn, 10), code::FALLBACK_TIMED_OUT);
     host.seen().gone = false;
-    assert_eq!(invoke(conn, 10), code::FALLBACK_TIMED_OUT, "it has to say something");
+    assert_eq!(
+        invoke(conn, 10),
+        code::FALLBACK_TIMED_OUT,
+        "it has to say something"
+    );
     assert_eq!(host.say(&update(1, &[])), code::OK);
     host.seen().sent.clear();
     assert_eq!(invoke(conn, 10), code::OK);
-    assert_eq!(fields(&host.seen().sent[0]), [30], "what was measured is not lost");
+    assert_eq!(
+        fields(&host.seen().sent[0]),
+        [30],
+        "what was measured is not lost"
+    );
     assert_eq!(host.counts().reports_kept, 2);
 }
 
@@ -434,7 +486,11 @@ fn a_connection_that_was_not_announced_is_announced_later() {
     host.say(&install(1, SUM));
     let sent = host.seen().sent.len();
     assert_eq!(invoke(conn, 1), code::OK);
-    assert_eq!(host.seen().sent.len(), sent, "not before 100 ms have passed");
+    assert_eq!(
+        host.seen().sent.len(),
+        sent,
+        "not before 100 ms have passed"
+    );
     CLOCK.set(CLOCK.get() + 100_000);
     assert_eq!(invoke(conn, 1), code::OK);
     assert_eq!(host.seen().sent.len(), sent + 1);
@@ -491,7 +547,10 @@ fn our_agent_steers_a_connection_by_messages_of_version_1() {
     assert!(grown > 100_000, "slow start: {grown}");
     ack(&mut host, 1);
     let reduced = (0..3).fold(0, |_, _| ack(&mut host, 0));
-    assert!((grown / 3..grown * 2 / 3).contains(&reduced), "{reduced} after {grown}");
+    assert!(
+        (grown / 3..grown * 2 / 3).contains(&reduced),
+        "{reduced} after {grown}"
+    );
     assert_eq!(host.counts().refused, 0);
 }
 
@@ -502,7 +561,11 @@ fn a_callback_may_call_back() {
     host.say(&install(1, SUM));
     host.say(&change(1, 1));
     let other = "(def (Report (y 7))) (when true (report))";
-    host.seen().answers = vec![install(2, other), change(1, 2), update(1, &[(2, 4, 99_000)])];
+    host.seen().answers = vec![
+        install(2, other),
+        change(1, 2),
+        update(1, &[(2, 4, 99_000)]),
+    ];
     host.seen().sent.clear();
     assert_eq!(invoke(conn, 5), code::OK);
     assert_eq!(invoke(conn, 5), code::OK);

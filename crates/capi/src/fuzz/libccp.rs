@@ -45,7 +45,10 @@ unsafe extern "C" fn set_rate(conn: *mut ccp_connection, rate: u32) {
 unsafe extern "C" fn send_msg(_: *mut ccp_datapath, message: *mut c_char, size: c_int) -> c_int {
     // SAFETY: the library offers this many bytes.
     let bytes = unsafe { std::slice::from_raw_parts(message.cast::<u8>(), size as usize) };
-    assert!(v1::messages(bytes).all(|message| message.is_ok()), "{bytes:?}");
+    assert!(
+        v1::messages(bytes).all(|message| message.is_ok()),
+        "{bytes:?}"
+    );
     if REFUSES.get() { -1 } else { size }
 }
 
@@ -105,7 +108,8 @@ pub fn libccp(data: &[u8]) {
     let mut input = Input(data.iter());
     let places = 1 + input.small() as usize % 4;
     // SAFETY: all fields are numbers and pointers, which may be 0.
-    let mut connections = vec![unsafe { std::mem::zeroed::<ccp_connection>() }; places].into_boxed_slice();
+    let mut connections =
+        vec![unsafe { std::mem::zeroed::<ccp_connection>() }; places].into_boxed_slice();
     let connections = connections.as_mut_ptr();
     let mut datapath = Box::new(ccp_datapath {
         set_cwnd: Some(set_cwnd),
@@ -151,7 +155,10 @@ pub fn libccp(data: &[u8]) {
                         congAlg: [input.small() as c_char; 64],
                     });
                     let started = ccp_connection_start(datapath, null_mut(), &mut *info);
-                    assert!(started.is_null() || started >= connections && started < connections.add(places));
+                    assert!(
+                        started.is_null()
+                            || started >= connections && started < connections.add(places)
+                    );
                 }
                 40..=49 => ccp_connection_free(datapath, number),
                 50..=149 => {
@@ -162,8 +169,10 @@ pub fn libccp(data: &[u8]) {
                 150..=229 => {
                     let connection = connections.add(usize::from(which) % places);
                     let prims = &mut (*connection).prims;
-                    (prims.bytes_acked, prims.lost_pkts_sample) = (input.number() as u32, input.small() as u32 / 100);
-                    (prims.rtt_sample_us, prims.was_timeout) = (input.number(), input.small() as u8 / 100);
+                    (prims.bytes_acked, prims.lost_pkts_sample) =
+                        (input.number() as u32, input.small() as u32 / 100);
+                    (prims.rtt_sample_us, prims.was_timeout) =
+                        (input.number(), input.small() as u8 / 100);
                     assert!(ccp_invoke(connection) <= 0);
                 }
                 230..=239 => {
@@ -178,7 +187,10 @@ pub fn libccp(data: &[u8]) {
                     }
                 }
                 _ => {
-                    assert!(ccp_read_msg(datapath, null_mut(), 9) < 0 && ccp_read_msg(null_mut(), null_mut(), 0) < 0);
+                    assert!(
+                        ccp_read_msg(datapath, null_mut(), 9) < 0
+                            && ccp_read_msg(null_mut(), null_mut(), 0) < 0
+                    );
                     assert!(ccp_invoke(null_mut()) < 0 && ccp_get_counts(datapath, null_mut()) < 0);
                     assert!(ccp_connection_start(datapath, null_mut(), null_mut()).is_null());
                 }

@@ -56,7 +56,12 @@ impl Apart for Processes {
         self.sandbox.is_some() && is_python(contender)
     }
 
-    fn run(&self, contender: &Contender, scenarios: &[&str], progress: &dyn Progress) -> Result<Vec<Outcome>, String> {
+    fn run(
+        &self,
+        contender: &Contender,
+        scenarios: &[&str],
+        progress: &dyn Progress,
+    ) -> Result<Vec<Outcome>, String> {
         let sandbox = self
             .sandbox
             .as_ref()
@@ -65,14 +70,21 @@ impl Apart for Processes {
             scenarios: scenarios.iter().map(|text| (*text).to_owned()).collect(),
             ..Given::of([contender])?
         };
-        let mut words: Vec<OsString> = vec!["arena".into(), "--apart".into(), self.seconds.to_string().into()];
+        let mut words: Vec<OsString> = vec![
+            "arena".into(),
+            "--apart".into(),
+            self.seconds.to_string().into(),
+        ];
         // A module that the file imports may be next to it.
         if let Ok(folder) = std::env::current_dir() {
             words.extend(["--folder".into(), folder.into()]);
         }
         words.push(contender.to_string().into());
         // One algorithm runs on one thread: others would only take memory.
-        let (process, to) = sandbox.start(words, &[("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")])?;
+        let (process, to) = sandbox.start(
+            words,
+            &[("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")],
+        )?;
         let output = process.output();
         let (told, ended) = thread::scope(|scope| {
             // A process that has ended reads nothing, and its status says why.
@@ -96,7 +108,9 @@ impl Apart for Processes {
         }
         match ended {
             Ok(status) if status.success() && outcomes.len() == scenarios.len() => Ok(outcomes),
-            Ok(status) => Err(process.refused(status).unwrap_or_else(|| self.because(status))),
+            Ok(status) => Err(process
+                .refused(status)
+                .unwrap_or_else(|| self.because(status))),
             Err(why) => Err(why),
         }
     }
@@ -123,15 +137,21 @@ impl Processes {
 
     fn because(&self, status: ExitStatus) -> String {
         let seconds = self.seconds;
-        match status.signal().and_then(|signal| Signal::try_from(signal).ok()) {
-            Some(Signal::SIGXCPU) => format!("it used more than {seconds} s of processor time (--cpu)"),
+        match status
+            .signal()
+            .and_then(|signal| Signal::try_from(signal).ok())
+        {
+            Some(Signal::SIGXCPU) => {
+                format!("it used more than {seconds} s of processor time (--cpu)")
+            }
             Some(Signal::SIGKILL) => {
                 format!(
                     "it was ended: it used more than {seconds} s of processor time (--cpu), or this machine has no memory left"
                 )
             }
             Some(Signal::SIGABRT) => {
-                "it gave up: it wanted more than 512 MB of memory, or the message above says what".to_owned()
+                "it gave up: it wanted more than 512 MB of memory, or the message above says what"
+                    .to_owned()
             }
             Some(signal) => format!("its process was ended by {signal}"),
             None => format!(
@@ -146,8 +166,14 @@ impl Processes {
 fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<Said> {
     let mut lines = BufReader::new(from.take(LONGEST_ANSWER));
     let (mut said, mut line) = (Vec::new(), Vec::new());
-    while said.len() <= runs && lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        let Ok(one) = serde_json::from_slice(&line) else { break };
+    while said.len() <= runs
+        && lines
+            .read_until(b'\n', &mut line)
+            .is_ok_and(|read| read > 0)
+    {
+        let Ok(one) = serde_json::from_slice(&line) else {
+            break;
+        };
         said.push(one);
         line.clear();
         progress.advanced(said.len().saturating_sub(1) as f64 / runs.max(1) as f64, "");
@@ -165,18 +191,26 @@ pub(super) fn serve(
     seconds: u64,
     registry: &Registry,
 ) -> Result<(), Failure> {
-    let cannot = |what: &str, why: &dyn std::fmt::Display| Failure::text(Kind::Failed, format!("{what}: {why}"));
+    let cannot = |what: &str, why: &dyn std::fmt::Display| {
+        Failure::text(Kind::Failed, format!("{what}: {why}"))
+    };
     let given = Given::receive()?;
     // What the candidate prints is no answer.
-    let mut to = std::fs::File::from(dup(io::stdout()).map_err(|why| cannot("keep the standard output", &why))?);
+    let mut to = std::fs::File::from(
+        dup(io::stdout()).map_err(|why| cannot("keep the standard output", &why))?,
+    );
     dup2_stdout(io::stderr()).map_err(|why| cannot("keep the standard output", &why))?;
     let mut say = |said: &Said| -> Result<(), Failure> {
-        let mut line = serde_json::to_vec(said).map_err(|why| cannot("say what came of a run", &why))?;
+        let mut line =
+            serde_json::to_vec(said).map_err(|why| cannot("say what came of a run", &why))?;
         line.push(b'\n');
         to.write_all(&line)
             .map_err(|why| cannot("say what came of a run", &why))
     };
-    if let Err(why) = bound(seconds).and_then(|()| confine()).and_then(|()| enter(folder)) {
+    if let Err(why) = bound(seconds)
+        .and_then(|()| confine())
+        .and_then(|()| enter(folder))
+    {
         return say(&Said::Unusable(why.sentence()));
     }
     if let Err(why) = arena::usable(contender, registry) {

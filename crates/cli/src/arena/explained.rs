@@ -129,14 +129,24 @@ fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failur
 fn pass_on(from: Output) {
     let mut lines = BufReader::new(from.take(LONGEST_ANSWER));
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        println!("{}", printable(String::from_utf8_lossy(&line).trim_end_matches('\n')));
+    while lines
+        .read_until(b'\n', &mut line)
+        .is_ok_and(|read| read > 0)
+    {
+        println!(
+            "{}",
+            printable(String::from_utf8_lossy(&line).trim_end_matches('\n'))
+        );
         line.clear();
     }
 }
 
 fn print(Explained { standing, worst }: &Explained) {
-    let gate = if standing.gate_passed { "passed" } else { "FAILED" };
+    let gate = if standing.gate_passed {
+        "passed"
+    } else {
+        "FAILED"
+    };
     let score = standing
         .score
         .map_or(String::new(), |score| format!("score {score:.3}, "));
@@ -151,7 +161,10 @@ fn print(Explained { standing, worst }: &Explained) {
         println!("In force from {from:.2} to {to:.2} s:");
         println!("{}", in_force(&worst.in_force).text());
     }
-    println!("# the run, as a file for `ccplane run FILE`\n{}", worst.scenario);
+    println!(
+        "# the run, as a file for `ccplane run FILE`\n{}",
+        worst.scenario
+    );
 }
 
 fn trace(worst: &Worst) -> Table {
@@ -167,14 +180,20 @@ fn trace(worst: &Worst) -> Table {
     let [from, to] = worst.event_s;
     let row = |row: &arena::Row| {
         let inside = row.time_s > from && row.time_s <= to;
-        let mut all = vec![format!("{:.2}{}", row.time_s, if inside { " <" } else { "" })];
+        let mut all = vec![format!(
+            "{:.2}{}",
+            row.time_s,
+            if inside { " <" } else { "" }
+        )];
         all.extend(cells(&row.candidate));
         all.extend(cells(&row.baseline));
         all
     };
     let mut headings = vec!["until s".to_owned()];
     for who in ["", "its "] {
-        headings.extend(["window kB", "Mbit/s", "delay ms", "sent again"].map(|what| format!("{who}{what}")));
+        headings.extend(
+            ["window kB", "Mbit/s", "delay ms", "sent again"].map(|what| format!("{who}{what}")),
+        );
     }
     headings[5] = format!("{}: window kB", worst.baseline);
     Table::new(headings, worst.trace.iter().map(row).collect())
@@ -187,5 +206,8 @@ fn in_force(all: &[InForce]) -> Table {
             .map_or_else(|| Table::NOTHING.to_owned(), |line| line.to_string());
         vec![one.times.to_string(), line, one.what.clone()]
     };
-    Table::new(["times", "line", "clause or callback"], all.iter().map(row).collect())
+    Table::new(
+        ["times", "line", "clause or callback"],
+        all.iter().map(row).collect(),
+    )
 }

@@ -35,15 +35,22 @@ pub(super) struct Apart {
 impl Apart {
     /// Starts an agent of these algorithms and waits until its socket is there.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
-    pub(super) fn start(algorithms: &[Contender], python: &Path, user: Option<RunAs>) -> Result<Apart, Failure> {
+    pub(super) fn start(
+        algorithms: &[Contender],
+        python: &Path,
+        user: Option<RunAs>,
+    ) -> Result<Apart, Failure> {
         let group = user.as_ref().map(RunAs::group);
         let sandbox = Sandbox::new(python, user, MEMORY);
         let who = sandbox.user();
-        let failed = |what: &str, why: &dyn std::fmt::Display| Failure::text(Kind::Failed, format!("{what}: {why}"));
+        let failed = |what: &str, why: &dyn std::fmt::Display| {
+            Failure::text(Kind::Failed, format!("{what}: {why}"))
+        };
         let given = Given::of(algorithms).map_err(|why| Failure::text(Kind::Usage, why))?;
         sweep();
         let folder = std::env::temp_dir().join(format!("{FOLDER}{}", std::process::id()));
-        fs::create_dir(&folder).map_err(|why| failed(&format!("make {}", folder.display()), &why))?;
+        fs::create_dir(&folder)
+            .map_err(|why| failed(&format!("make {}", folder.display()), &why))?;
         let path = folder.join("agent.sock");
         let names: Vec<String> = algorithms.iter().map(Contender::to_string).collect();
         let mut words: Vec<OsString> = ["agent", "--confined", "--alg"].map(OsString::from).into();
@@ -67,7 +74,9 @@ impl Apart {
         let mut apart = Apart {
             process: Arc::new(process),
             folder,
-            address: address.parse().map_err(|why| failed("name the agent's socket", &why))?,
+            address: address
+                .parse()
+                .map_err(|why| failed("name the agent's socket", &why))?,
             exceptions: Exceptions::default(),
         };
         given
@@ -100,7 +109,9 @@ impl Apart {
         let (process, exceptions) = (Arc::clone(&self.process), self.exceptions.clone());
         let watch = move || {
             if let Err(error) = ccplane_linux::drop_capabilities() {
-                tracing::error!("exceptions are not counted: the thread cannot give up its capabilities: {error}");
+                tracing::error!(
+                    "exceptions are not counted: the thread cannot give up its capabilities: {error}"
+                );
                 return;
             }
             if let Some(told) = process.output() {
@@ -109,8 +120,12 @@ impl Apart {
             match process.wait(Duration::from_secs(1)) {
                 _ if process.ends() => {}
                 Ok(Some(status)) => {
-                    let why = process.refused(status).unwrap_or_else(|| status.to_string());
-                    tracing::error!("{names}: its process ended, and its flows run on the fallback: {why}");
+                    let why = process
+                        .refused(status)
+                        .unwrap_or_else(|| status.to_string());
+                    tracing::error!(
+                        "{names}: its process ended, and its flows run on the fallback: {why}"
+                    );
                 }
                 Ok(None) => {}
                 Err(why) => tracing::error!("{names}: {why}"),
@@ -118,14 +133,23 @@ impl Apart {
         };
         let thread = std::thread::Builder::new().name("ccplane-told".into());
         let started = thread.spawn(watch);
-        started.map_err(|why| Failure::text(Kind::Failed, format!("listen to the agent's process: {why}")))?;
+        started.map_err(|why| {
+            Failure::text(
+                Kind::Failed,
+                format!("listen to the agent's process: {why}"),
+            )
+        })?;
         Ok(())
     }
 }
 
 /// Removes the folders of processes that were killed.
 pub(crate) fn sweep() {
-    for folder in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+    for folder in fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let name = folder.file_name();
         let of = name
             .to_str()

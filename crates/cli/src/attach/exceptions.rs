@@ -36,7 +36,9 @@ impl Exceptions {
     /// The count of what is registered under this name, `None` where it runs out of sight.
     pub fn get(&self, registered: &str) -> Option<u64> {
         let counts = self.counts();
-        let known = counts.values().find(|known| known.registered == registered)?;
+        let known = counts
+            .values()
+            .find(|known| known.registered == registered)?;
         Some(known.count)
     }
 
@@ -51,7 +53,11 @@ impl Exceptions {
     pub fn listen(&self, told: impl Read) {
         let mut told = BufReader::new(told);
         let mut line = Vec::new();
-        while let Ok(1..) = told.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+        while let Ok(1..) = told
+            .by_ref()
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)
+        {
             if let Some((name, count)) = parse(&line) {
                 self.set(name, count);
             }
@@ -65,7 +71,10 @@ impl Exceptions {
 }
 
 fn parse(line: &[u8]) -> Option<(&str, u64)> {
-    let (name, count) = std::str::from_utf8(line).ok()?.strip_suffix('\n')?.split_once(' ')?;
+    let (name, count) = std::str::from_utf8(line)
+        .ok()?
+        .strip_suffix('\n')?
+        .split_once(' ')?;
     Some((name, count.parse().ok()?))
 }
 
@@ -78,7 +87,9 @@ impl Last {
     pub fn changes(&mut self, agent: &Agent, mut told: impl FnMut(&str, u64)) {
         self.0.resize(agent.hosted().count(), 0);
         for (hosted, last) in agent.hosted().zip(&mut self.0) {
-            let count = agent.stats(&hosted.name).map_or(0, |stats| stats.exceptions);
+            let count = agent
+                .stats(&hosted.name)
+                .map_or(0, |stats| stats.exceptions);
             if count != *last {
                 *last = count;
                 told(&hosted.kernel_name, count);
@@ -137,7 +148,9 @@ mod tests {
         let exceptions = Exceptions::default();
         exceptions.of("ccp_mine", "ccp_east");
         let long = "x".repeat(1_000);
-        let told = format!("ccp_mine 3\nccp_other 9\nccp_mine many\n{long}\nhello\n\u{fffd}\nccp_mine 4\nccp_mine 5");
+        let told = format!(
+            "ccp_mine 3\nccp_other 9\nccp_mine many\n{long}\nhello\n\u{fffd}\nccp_mine 4\nccp_mine 5"
+        );
         exceptions.listen(told.as_bytes());
         assert_eq!(
             (exceptions.get("ccp_east"), exceptions.get("ccp_mine")),

@@ -16,7 +16,9 @@ use crate::places::PlacesArgs;
 fn kernel_name(name: &str) -> Result<String, String> {
     match ccplane_linux::is_kernel_name(name) && name.len() > "ccp_".len() {
         true => Ok(name.to_owned()),
-        false => Err("a name is `ccp_` and up to eleven letters, digits, `_` or `.`: ccp_east".to_owned()),
+        false => Err(
+            "a name is `ccp_` and up to eleven letters, digits, `_` or `.`: ccp_east".to_owned(),
+        ),
     }
 }
 
@@ -25,7 +27,12 @@ fn kernel_name(name: &str) -> Result<String, String> {
 pub struct AttachArgs {
     /// Read this configuration [default: /etc/ccplane/ccplane.toml, if it is there]. Options, and variables of the environment, are
     /// above what it says.
-    #[arg(long, value_name = "FILE", env = "CCPLANE_CONFIG", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CCPLANE_CONFIG",
+        hide_env_values = true
+    )]
     pub(crate) config: Option<PathBuf>,
     /// Algorithms, separated by commas; with parameters: `cubic:report=10ms`. Sockets choose them as ccp_NAME. They replace those of
     /// the configuration, and its rules.
@@ -48,14 +55,29 @@ pub struct AttachArgs {
     pub(crate) tag: Vec<Tag>,
     /// Also steer new connections of this cgroup, with the first algorithm. This and the next three replace the configuration's
     /// rules.
-    #[arg(long, value_name = "PATH", env = "CCPLANE_CGROUP", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "CCPLANE_CGROUP",
+        hide_env_values = true
+    )]
     pub(crate) cgroup: Option<PathBuf>,
     /// Also steer new connections to this prefix, with the first algorithm.
-    #[arg(long, value_name = "PREFIX", env = "CCPLANE_TO", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        env = "CCPLANE_TO",
+        hide_env_values = true
+    )]
     pub(crate) to: Option<String>,
     /// Also steer new connections to servers' ports: `443`, `8000-8999`. The peer's port of a connection that is made here, this
     /// host's of one that is accepted; with the first algorithm.
-    #[arg(long, value_name = "PORTS", env = "CCPLANE_PORT", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "PORTS",
+        env = "CCPLANE_PORT",
+        hide_env_values = true
+    )]
     pub(crate) port: Option<Ports>,
     /// Also steer all new connections of this host, with the first algorithm.
     #[arg(long, conflicts_with_all = ["cgroup", "to", "port"], env = "CCPLANE_SYSTEM", hide_env_values = true)]
@@ -68,17 +90,37 @@ pub struct AttachArgs {
     #[arg(long, value_name = "N", default_value_t = 100, env = "CCPLANE_PERCENT", hide_env_values = true, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) percent: u8,
     /// Owner's limit: no flow paces faster.
-    #[arg(long, value_name = "RATE", env = "CCPLANE_MAX_RATE", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "RATE",
+        env = "CCPLANE_MAX_RATE",
+        hide_env_values = true
+    )]
     pub(crate) max_rate: Option<Rate>,
     /// Owner's limit: no window is smaller.
-    #[arg(long, value_name = "BYTES", env = "CCPLANE_MIN_CWND", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "CCPLANE_MIN_CWND",
+        hide_env_values = true
+    )]
     pub(crate) min_cwnd: Option<Bytes>,
     /// Owner's limit: no window is larger.
-    #[arg(long, value_name = "BYTES", env = "CCPLANE_MAX_CWND", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "CCPLANE_MAX_CWND",
+        hide_env_values = true
+    )]
     pub(crate) max_cwnd: Option<Bytes>,
     /// Owner's limit: after this long without a sign of the agent, flows run on the datapath's own NewReno [default: 500ms, of an agent
     /// on another host 3 round trips to it and 200ms].
-    #[arg(long, value_name = "TIME", env = "CCPLANE_FALLBACK_AFTER", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "CCPLANE_FALLBACK_AFTER",
+        hide_env_values = true
+    )]
     pub(crate) fallback_after: Option<Duration>,
     /// Flows that the table of each algorithm holds; further ones run on the datapath's own NewReno until a place is free
     /// [default: 65536, of a host with little memory fewer].
@@ -90,7 +132,12 @@ pub struct AttachArgs {
     #[command(flatten)]
     pub(crate) places: PlacesArgs,
     /// Serve Prometheus figures here, under /metrics.
-    #[arg(long, value_name = "ADDRESS:PORT", env = "CCPLANE_METRICS", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        env = "CCPLANE_METRICS",
+        hide_env_values = true
+    )]
     pub(crate) metrics: Option<SocketAddr>,
     /// Leave the registration when this process ends, for the next `attach`; in between, flows run on the fallback.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", env = "CCPLANE_KEEP", hide_env_values = true)]

@@ -42,7 +42,8 @@ impl Reload<'_> {
     fn reload(&mut self, arms: Option<&Arms>) -> Result<(), Failure> {
         let Some(config) = config::read(self.args, self.registry)? else {
             let text = format!("{} is gone", config::path(self.args).display());
-            return Err(Failure::text(Kind::Failed, text).hint("an empty file says that nothing is to be chosen"));
+            return Err(Failure::text(Kind::Failed, text)
+                .hint("an empty file says that nothing is to be chosen"));
         };
         let mut settings = Settings::of(self.args, Some(&config))?;
         if let Some(round_trip) = self.settings.round_trip() {
@@ -55,7 +56,9 @@ impl Reload<'_> {
         // The only step that can fail, and it leaves all as it was.
         select::replace(&self.names, &choices, arms).map_err(failed)?;
         let limits = settings.limits();
-        self.owners.iter().for_each(|owner| owner.set_limits(&limits));
+        self.owners
+            .iter()
+            .for_each(|owner| owner.set_limits(&limits));
         self.settings = settings;
         Ok(())
     }

@@ -30,15 +30,24 @@ pub(super) fn steered(
 }
 
 /// The names of the command line, without parameters, which are the agent's.
-pub fn names<'a>(contenders: &'a [Contender], address: &AgentAddress) -> Result<Vec<&'a str>, Failure> {
+pub fn names<'a>(
+    contenders: &'a [Contender],
+    address: &AgentAddress,
+) -> Result<Vec<&'a str>, Failure> {
     let name = |contender: &'a Contender| match contender {
         // A Python file's agent was started with its parameters.
-        Contender::Ccplane { name, parameters } if parameters.is_empty() || name.ends_with(".py") => Ok(name.as_str()),
+        Contender::Ccplane { name, parameters }
+            if parameters.is_empty() || name.ends_with(".py") =>
+        {
+            Ok(name.as_str())
+        }
         Contender::Ccplane { name, .. } => Err(Failure::text(
             Kind::Usage,
             format!("`{contender}`: the agent at {address} runs it, with its own parameters"),
         )
-        .hint(format!("{name} alone here, the parameters where the agent is started"))),
+        .hint(format!(
+            "{name} alone here, the parameters where the agent is started"
+        ))),
         native => Err(Failure::text(
             Kind::Usage,
             format!("`{native}` is not for an agent: the datapath has it itself"),
@@ -51,19 +60,29 @@ pub fn names<'a>(contenders: &'a [Contender], address: &AgentAddress) -> Result<
 /// A limit of silence is for those who have no heartbeats; of several agents one such is enough.
 pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Result<(), Failure> {
     match (address, silence) {
-        (AgentAddress::Several(all), _) if all.iter().any(|one| may_be_silent(one, silence).is_ok()) => Ok(()),
-        (AgentAddress::Unix(_) | AgentAddress::Tls(_) | AgentAddress::Several(_), Some(_)) => Err(Failure::text(
-            Kind::Usage,
-            "--silence is for a CCP agent: ccplane's says by heartbeats that it lives",
-        )
-        .hint("leave it out; `attach --fallback-after` is the limit for heartbeats")),
+        (AgentAddress::Several(all), _)
+            if all.iter().any(|one| may_be_silent(one, silence).is_ok()) =>
+        {
+            Ok(())
+        }
+        (AgentAddress::Unix(_) | AgentAddress::Tls(_) | AgentAddress::Several(_), Some(_)) => {
+            Err(Failure::text(
+                Kind::Usage,
+                "--silence is for a CCP agent: ccplane's says by heartbeats that it lives",
+            )
+            .hint("leave it out; `attach --fallback-after` is the limit for heartbeats"))
+        }
         _ => Ok(()),
     }
 }
 
 /// The algorithms of these names that the agent there has; an error when it is not there or lacks one. Unasked, an agent serves a
 /// flow whose algorithm it lacks by the first that it has.
-pub fn ask(address: &AgentAddress, names: &[&str], fallback_after: Duration) -> Result<Asked, Failure> {
+pub fn ask(
+    address: &AgentAddress,
+    names: &[&str],
+    fallback_after: Duration,
+) -> Result<Asked, Failure> {
     remote_algorithms(address, names, fallback_after).map_err(failed)
 }
 
@@ -82,7 +101,10 @@ mod tests {
     #[test]
     fn a_limit_of_silence_is_for_agents_without_heartbeats() {
         let may_be = |addresses: &[&str]| {
-            let all: Vec<AgentAddress> = addresses.iter().map(|text| text.parse().expect("an address")).collect();
+            let all: Vec<AgentAddress> = addresses
+                .iter()
+                .map(|text| text.parse().expect("an address"))
+                .collect();
             let address = AgentAddress::one_of(all).expect("there is one");
             may_be_silent(&address, Some(Duration::from_secs(1))).is_ok()
         };

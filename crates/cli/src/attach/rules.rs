@@ -15,7 +15,9 @@ pub(super) fn choices(
 ) -> Result<Vec<Choice>, Failure> {
     let choice = |rule: &crate::config::Setting<crate::config::Rule>| {
         let refuse = |why: String, fix: String| match rule.place(config) {
-            Some((config, span)) => Failure::diagnostic(Kind::Usage, config.problem(span, why, fix)),
+            Some((config, span)) => {
+                Failure::diagnostic(Kind::Usage, config.problem(span, why, fix))
+            }
             None if fix.is_empty() => Failure::text(Kind::Usage, why),
             None => Failure::text(Kind::Usage, why).hint(fix),
         };
@@ -25,7 +27,10 @@ pub(super) fn choices(
         };
         let spec = spec.ok_or_else(|| {
             let name = rule.value.algorithm.as_deref().unwrap_or("an algorithm");
-            refuse(format!("{name} is not attached"), "the agent has to have it".to_owned())
+            refuse(
+                format!("{name} is not attached"),
+                "the agent has to have it".to_owned(),
+            )
         })?;
         select::check(&rule.value.selection).map_err(|why| {
             let text = why.to_string();

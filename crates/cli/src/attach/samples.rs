@@ -76,7 +76,11 @@ impl Samples {
     ) -> Result<(), String> {
         let (silence, mut stats) = (self.fallback_after, Vec::new());
         for observed in observed {
-            if let Some(algorithm) = self.algorithms.iter_mut().find(|a| a.name == observed.name()) {
+            if let Some(algorithm) = self
+                .algorithms
+                .iter_mut()
+                .find(|a| a.name == observed.name())
+            {
                 let exceptions = self.exceptions.get(observed.name());
                 stats.push(ConnectionStats {
                     exceptions,
@@ -155,6 +159,7 @@ impl Observer for Counting {
         let bucket = Histogram::bucket(TIMES, took.as_nanos());
         self.callbacks.counts[bucket].fetch_add(1, Relaxed);
         self.callbacks.sum_ns.fetch_add(took.as_nanos(), Relaxed);
-        self.last.changes(agent, |name, count| self.exceptions.set(name, count));
+        self.last
+            .changes(agent, |name, count| self.exceptions.set(name, count));
     }
 }

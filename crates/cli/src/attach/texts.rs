@@ -28,7 +28,10 @@ pub(super) struct Text {
 }
 
 /// Those of these algorithms that are texts, with the name in the kernel where one is given. An error where none is a text.
-pub(super) fn watched(wanted: &[Contender], kernel_name: Option<&str>) -> Result<Vec<Text>, Failure> {
+pub(super) fn watched(
+    wanted: &[Contender],
+    kernel_name: Option<&str>,
+) -> Result<Vec<Text>, Failure> {
     let mut texts = Vec::new();
     for contender in wanted {
         if let Contender::Ccplane { name, parameters } = contender
@@ -39,7 +42,8 @@ pub(super) fn watched(wanted: &[Contender], kernel_name: Option<&str>) -> Result
                 .fold(Parameters::new(), |all, (key, value)| all.with(key, value));
             let source = program_text::read(name)
                 .map_err(|e| Failure::text(Kind::Usage, format!("{name} cannot be read: {e}")))?;
-            let spec = compiled(name, &source, &parameters).map_err(|why| Failure::text(Kind::Usage, why))?;
+            let spec = compiled(name, &source, &parameters)
+                .map_err(|why| Failure::text(Kind::Usage, why))?;
             texts.push(Text {
                 path: name.clone(),
                 parameters,
@@ -52,10 +56,11 @@ pub(super) fn watched(wanted: &[Contender], kernel_name: Option<&str>) -> Result
         }
     }
     match texts.is_empty() {
-        true => Err(
-            Failure::text(Kind::Usage, "--watch watches texts, and no algorithm is one")
-                .hint("name a file, as in --alg ./mine.ccp; docs/text-algorithms.md"),
-        ),
+        true => Err(Failure::text(
+            Kind::Usage,
+            "--watch watches texts, and no algorithm is one",
+        )
+        .hint("name a file, as in --alg ./mine.ccp; docs/text-algorithms.md")),
         false => Ok(texts),
     }
 }
@@ -64,7 +69,9 @@ pub(super) fn watched(wanted: &[Contender], kernel_name: Option<&str>) -> Result
 fn compiled(path: &str, source: &str, parameters: &Parameters) -> Result<AlgorithmSpec, String> {
     let text = source.to_owned();
     let registry = Registry::empty().with_files(move |_| Ok(text.clone()));
-    let made = registry.by_name(path, parameters).map_err(|why| why.to_string())?;
+    let made = registry
+        .by_name(path, parameters)
+        .map_err(|why| why.to_string())?;
     let name = made.name().to_owned();
     let mut agent = Agent::new(AgentOptions::default());
     agent.add_boxed(made).map_err(|why| why.to_string())?;
@@ -118,10 +125,13 @@ impl Text {
             ));
         }
         spec.kernel_name.clone_from(kernel_name);
-        let has_it = |kernel: &&mut &mut Kernel| kernel.counters().any(|(_, name, _)| name == kernel_name);
+        let has_it =
+            |kernel: &&mut &mut Kernel| kernel.counters().any(|(_, name, _)| name == kernel_name);
         let kernel = kernels.iter_mut().find(has_it);
         let kernel = kernel.ok_or_else(|| format!("{path}: {kernel_name} is not registered"))?;
-        kernel.replace(&spec).map_err(|why| format!("{path}: {why}"))
+        kernel
+            .replace(&spec)
+            .map_err(|why| format!("{path}: {why}"))
     }
 }
 
@@ -137,7 +147,8 @@ mod tests {
         let right = "(algorithm watched (needs cwnd)) (def) (when true (:= Cwnd (* 10 Flow.mss)))";
         fs::write(&file, right).expect("a temporary file");
         let path = file.display().to_string();
-        let mut texts = watched(&[Contender::ccplane(&path)], None).unwrap_or_else(|why| panic!("{why}"));
+        let mut texts =
+            watched(&[Contender::ccplane(&path)], None).unwrap_or_else(|why| panic!("{why}"));
         let text = &mut texts[0];
         fs::write(&file, "nonsense").expect("the same");
         text.look(&mut []);
@@ -146,7 +157,10 @@ mod tests {
         assert_eq!(text.refused.as_deref(), Some("nonsense"));
         fs::write(&file, right).expect("the same");
         text.look(&mut []);
-        assert_eq!((text.seen.as_deref(), text.refused.as_deref()), (None, None));
+        assert_eq!(
+            (text.seen.as_deref(), text.refused.as_deref()),
+            (None, None)
+        );
         fs::remove_file(&file).expect("it is there");
     }
 }

@@ -78,7 +78,12 @@ pub(super) fn serve(
                 match one.by {
                     By::Agent(mut agent, callbacks) => {
                         let mut counting = Counting::new(callbacks, exceptions);
-                        ccplane_linux::run_agent_unprivileged(kernel, &mut agent, stop, &mut counting)
+                        ccplane_linux::run_agent_unprivileged(
+                            kernel,
+                            &mut agent,
+                            stop,
+                            &mut counting,
+                        )
                     }
                     // None is started for these.
                     By::Nobody => Ok(()),
@@ -91,7 +96,8 @@ pub(super) fn serve(
             thread.spawn_scoped(scope, run)
         };
         let all = steered.into_iter().zip(&mut kernels);
-        let (alone, served): (Vec<_>, Vec<_>) = all.partition(|(one, _)| matches!(one.by, By::Nobody));
+        let (alone, served): (Vec<_>, Vec<_>) =
+            all.partition(|(one, _)| matches!(one.by, By::Nobody));
         let mut alone: Vec<&mut Kernel> = alone.into_iter().map(|(_, kernel)| kernel).collect();
         let threads: Result<Vec<_>, _> = served.into_iter().map(start).collect();
         // What they inherited of this thread's capabilities they have by now.
@@ -111,12 +117,12 @@ pub(super) fn serve(
         (detached, asked, ends, kept)
     });
     kept?;
-    let ends = ends.map_err(|e| Failure::text(Kind::Failed, format!("no thread for the agent: {e}")))?;
+    let ends =
+        ends.map_err(|e| Failure::text(Kind::Failed, format!("no thread for the agent: {e}")))?;
     if let Some(error) = ends.iter().flatten().find_map(|end| end.as_ref().err()) {
         let text = format!("the agent's thread cannot give up its capabilities: {error}");
-        return Err(
-            Failure::text(Kind::Failed, text).hint("a filter of system calls may forbid it: allow capset and prctl")
-        );
+        return Err(Failure::text(Kind::Failed, text)
+            .hint("a filter of system calls may forbid it: allow capset and prctl"));
     }
     if !asked || ends.iter().any(Result::is_err) {
         return Err(Failure::text(
@@ -151,7 +157,9 @@ fn leave(attached: &mut Attached) -> ! {
     tracing::error!("an algorithm's callback hangs: the process ends without waiting for it");
     let names = attached.names.clone();
     let removed = attached.remove();
-    names.iter().for_each(|name| ccplane_linux::abandon_name(name));
+    names
+        .iter()
+        .for_each(|name| ccplane_linux::abandon_name(name));
     if let Err(failure) = &removed {
         tracing::error!("not everything could be removed: {failure}; `ccplane detach` tries again");
     }
@@ -187,7 +195,9 @@ fn watch(
             Ok(Message::Ended) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
-        if told.elapsed() >= watchdog.min(Duration::from_millis(100)) && alive(observed, here, fallback_after) {
+        if told.elapsed() >= watchdog.min(Duration::from_millis(100))
+            && alive(observed, here, fallback_after)
+        {
             told = Instant::now();
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
         }
@@ -251,9 +261,14 @@ impl Pins {
                 "{} is missing: {name} goes on, but no other `ccplane attach` can take it over; `ccplane detach {name}`, then attach anew",
                 pin.display()
             ),
-            Err(error) => format!("cannot tell whether {name} is still attached, and goes on: {error}"),
+            Err(error) => {
+                format!("cannot tell whether {name} is still attached, and goes on: {error}")
+            }
         };
-        if self.said.is_none_or(|said| now.duration_since(said) >= SAY_EVERY) {
+        if self
+            .said
+            .is_none_or(|said| now.duration_since(said) >= SAY_EVERY)
+        {
             tracing::warn!("{text}");
             self.said = Some(now);
         }

@@ -25,7 +25,9 @@ pub(super) fn config(source: Source<'_>, file: &File, knows: Knows<'_>) -> Resul
     let limits = &file.limits;
     context.limits(limits)?;
     let flows = limits.max_flows.as_ref();
-    let max_flows = flows.map(|flows| context.number(flows, &FLOWS, "flows")).transpose()?;
+    let max_flows = flows
+        .map(|flows| context.number(flows, &FLOWS, "flows"))
+        .transpose()?;
     if let Some(metrics) = &file.metrics
         && metrics.get_ref().0.0.port() == 0
     {
@@ -72,11 +74,16 @@ impl Context<'_> {
         &self,
         written: Option<&Spanned<Vec<Q<Contender>>>>,
     ) -> Result<Option<Spanned<Vec<Contender>>>, Problem> {
-        let Some(written) = written else { return Ok(None) };
+        let Some(written) = written else {
+            return Ok(None);
+        };
         let mut all: Vec<Contender> = Vec::new();
         for one in written.get_ref() {
             let contender = &one.get_ref().0;
-            if all.iter().any(|before| before.algorithm() == contender.algorithm()) {
+            if all
+                .iter()
+                .any(|before| before.algorithm() == contender.algorithm())
+            {
                 let text = format!("`{}` is there twice", contender.algorithm());
                 let fix = "an algorithm has one set of parameters: remove one of them";
                 return Err(self.source.problem(one.span(), text, "again", fix));
@@ -86,7 +93,9 @@ impl Context<'_> {
         }
         if all.is_empty() {
             let fix = "name one, as algorithms = [\"cubic\"]; `ccplane algorithms` lists them";
-            return Err(self.source.problem(written.span(), "no algorithm", "empty", fix));
+            return Err(self
+                .source
+                .problem(written.span(), "no algorithm", "empty", fix));
         }
         Ok(Some(Spanned::new(written.span(), all)))
     }
@@ -109,7 +118,9 @@ impl Context<'_> {
                 Bytes::new(most)
             );
             let fix = "no window satisfies both: lower one or raise the other";
-            return Err(self.source.problem(at.map_or(0..0, Spanned::span), text, "here", fix));
+            return Err(self
+                .source
+                .problem(at.map_or(0..0, Spanned::span), text, "here", fix));
         }
         match &limits.fallback_after {
             Some(time) if time.get_ref().0 < LEAST_SILENCE => {
@@ -122,7 +133,12 @@ impl Context<'_> {
     }
 
     /// A number within a range.
-    fn number<T>(&self, written: &Spanned<i64>, range: &RangeInclusive<T>, what: &str) -> Result<Spanned<T>, Problem>
+    fn number<T>(
+        &self,
+        written: &Spanned<i64>,
+        range: &RangeInclusive<T>,
+        what: &str,
+    ) -> Result<Spanned<T>, Problem>
     where
         T: TryFrom<i64> + PartialOrd + std::fmt::Display,
     {
@@ -159,7 +175,8 @@ impl Context<'_> {
                     "no connection comes to this rule: the one before, {}, takes all",
                     before.get_ref()
                 );
-                let fix = "put the narrower rule first, or give the earlier one a `percent` below 100";
+                let fix =
+                    "put the narrower rule first, or give the earlier one a `percent` below 100";
                 return Err(self.source.problem(line, text, "never reached", fix));
             }
             if all.len() == MOST_RULES {
@@ -175,10 +192,15 @@ impl Context<'_> {
     fn rule(&self, rule: &file::Rule, line: Range<usize>, known: &[&str]) -> Result<Rule, Problem> {
         let name = &rule.algorithm;
         if !known.contains(&name.get_ref().as_str()) {
-            let text = format!("no algorithm of this file is `{}`", name.get_ref().escape_debug());
+            let text = format!(
+                "no algorithm of this file is `{}`",
+                name.get_ref().escape_debug()
+            );
             let near = ccplane_scenario::suggestions(name.get_ref(), known.iter().copied());
             let fix = match (near.first(), name.get_ref().split_once(':')) {
-                (_, Some((alone, _))) => format!("write `{alone}` here, and its parameters under `algorithms`"),
+                (_, Some((alone, _))) => {
+                    format!("write `{alone}` here, and its parameters under `algorithms`")
+                }
                 (Some(near), None) => format!("did you mean `{near}`?"),
                 (None, None) => "name it under `algorithms` too".to_owned(),
             };
@@ -187,9 +209,12 @@ impl Context<'_> {
         let narrowed = rule.cgroup.is_some() || rule.to.is_some() || rule.port.is_some();
         if narrowed && rule.system {
             let fix = "leave out `system`, or the conditions beside it";
-            return Err(self
-                .source
-                .problem(line, "`system` is for a rule without other conditions", "here", fix));
+            return Err(self.source.problem(
+                line,
+                "`system` is for a rule without other conditions",
+                "here",
+                fix,
+            ));
         }
         if !narrowed && !rule.system {
             let fix = "give it `cgroup`, `to` or `port`, or say `system = true` for all connections of this host";

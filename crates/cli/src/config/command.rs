@@ -89,7 +89,11 @@ pub fn read(args: &AttachArgs, registry: &Registry) -> Result<Option<Config>, Fa
     };
     match read {
         Ok(config) => Ok(Some(config)),
-        Err(Unusable::Read { why, .. }) if named.is_none() && why.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(Unusable::Read { why, .. })
+            if named.is_none() && why.kind() == std::io::ErrorKind::NotFound =>
+        {
+            Ok(None)
+        }
         Err(unusable) => Err(unusable.into()),
     }
 }

@@ -88,14 +88,30 @@ impl Settings {
                 },
                 from: From::Asked,
             }],
-            (None, Some(config)) if !alone => config.rules.iter().map(|rule| merge.written(rule)).collect(),
+            (None, Some(config)) if !alone => config
+                .rules
+                .iter()
+                .map(|rule| merge.written(rule))
+                .collect(),
             (None, _) => Vec::new(),
         };
         let settings = Settings {
-            algorithms: merge.choose(alone.then(|| args.alg.clone()), |c| c.algorithms.as_ref(), Vec::new()),
+            algorithms: merge.choose(
+                alone.then(|| args.alg.clone()),
+                |c| c.algorithms.as_ref(),
+                Vec::new(),
+            ),
             rules,
-            min_cwnd: merge.choose(args.min_cwnd, |c| c.min_cwnd.as_ref(), Bytes::new(default.min_cwnd)),
-            max_cwnd: merge.choose(args.max_cwnd, |c| c.max_cwnd.as_ref(), Bytes::new(default.max_cwnd)),
+            min_cwnd: merge.choose(
+                args.min_cwnd,
+                |c| c.min_cwnd.as_ref(),
+                Bytes::new(default.min_cwnd),
+            ),
+            max_cwnd: merge.choose(
+                args.max_cwnd,
+                |c| c.max_cwnd.as_ref(),
+                Bytes::new(default.max_cwnd),
+            ),
             max_rate: merge.choose(
                 args.max_rate,
                 |c| c.max_rate.as_ref(),
@@ -106,7 +122,11 @@ impl Settings {
                 |c| c.fallback_after.as_ref(),
                 default.fallback_after,
             ),
-            max_flows: merge.choose(args.max_flows, |c| c.max_flows.as_ref(), ccplane_linux::most_flows()),
+            max_flows: merge.choose(
+                args.max_flows,
+                |c| c.max_flows.as_ref(),
+                ccplane_linux::most_flows(),
+            ),
             metrics: match (args.metrics, config.and_then(|c| c.metrics.as_ref())) {
                 (None, Some(file)) => {
                     let Setting { value, from } = merge.written(file);
@@ -117,7 +137,11 @@ impl Settings {
                 }
                 (asked, _) => Setting {
                     value: asked,
-                    from: if asked.is_some() { From::Asked } else { From::Default },
+                    from: if asked.is_some() {
+                        From::Asked
+                    } else {
+                        From::Default
+                    },
                 },
             },
             keep: merge.choose(args.keep, |c| c.keep.as_ref(), false),
@@ -155,7 +179,10 @@ impl Settings {
             return Err(Failure::text(Kind::Usage, text).hint("no window satisfies both"));
         }
         if self.fallback_after.value < LEAST_SILENCE {
-            let text = format!("--fallback-after {} is too short", self.fallback_after.value);
+            let text = format!(
+                "--fallback-after {} is too short",
+                self.fallback_after.value
+            );
             return Err(Failure::text(Kind::Usage, text)
                 .hint("a pause of the scheduler would look like a dead agent: 100ms or more, 10ms at least"));
         }
@@ -209,7 +236,9 @@ impl Settings {
         let (name, _, span) = spans.into_iter().find(|(_, differs, _)| *differs)?;
         let text = format!("`{name}` cannot change while `ccplane attach` runs");
         let fix = match span {
-            Some(_) => "put it back, or start `attach` anew: with --keep the flows only spend a moment on the fallback",
+            Some(_) => {
+                "put it back, or start `attach` anew: with --keep the flows only spend a moment on the fallback"
+            }
             None => {
                 "write it again as it was, or start `attach` anew: with --keep the flows only spend a moment on the fallback"
             }
@@ -278,7 +307,9 @@ impl Display for From {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             From::Default => f.write_str(" # default"),
-            From::Measured(round_trip) => write!(f, " # by the round trip to the agent, {round_trip}"),
+            From::Measured(round_trip) => {
+                write!(f, " # by the round trip to the agent, {round_trip}")
+            }
             From::File(_, line) => write!(f, " # line {line}"),
             From::Asked => f.write_str(" # command line or environment"),
         }
@@ -291,23 +322,47 @@ impl Display for Settings {
         let names: Vec<String> = self.algorithms.value.iter().map(text).collect();
         match names.as_slice() {
             [] => writeln!(f, "# algorithms: none is named")?,
-            names => writeln!(f, "algorithms = [{}]{}", names.join(", "), self.algorithms.from)?,
+            names => writeln!(
+                f,
+                "algorithms = [{}]{}",
+                names.join(", "),
+                self.algorithms.from
+            )?,
         }
         match self.metrics.value {
             Some(address) => writeln!(f, "metrics = {}{}", text(address), self.metrics.from)?,
             None => writeln!(f, "# metrics: not served")?,
         }
         writeln!(f, "keep = {}{}", self.keep.value, self.keep.from)?;
-        writeln!(f, "any_user = {}{}", self.any_user.value, self.any_user.from)?;
+        writeln!(
+            f,
+            "any_user = {}{}",
+            self.any_user.value, self.any_user.from
+        )?;
         writeln!(f, "\n[limits]")?;
-        writeln!(f, "min_cwnd = {}{}", text(self.min_cwnd.value), self.min_cwnd.from)?;
+        writeln!(
+            f,
+            "min_cwnd = {}{}",
+            text(self.min_cwnd.value),
+            self.min_cwnd.from
+        )?;
         match self.max_cwnd.value.get() {
             u64::MAX => writeln!(f, "# max_cwnd: no limit")?,
-            _ => writeln!(f, "max_cwnd = {}{}", text(self.max_cwnd.value), self.max_cwnd.from)?,
+            _ => writeln!(
+                f,
+                "max_cwnd = {}{}",
+                text(self.max_cwnd.value),
+                self.max_cwnd.from
+            )?,
         }
         match self.max_rate.value.bytes_per_sec() {
             u64::MAX => writeln!(f, "# max_rate: no limit")?,
-            _ => writeln!(f, "max_rate = {}{}", text(self.max_rate.value), self.max_rate.from)?,
+            _ => writeln!(
+                f,
+                "max_rate = {}{}",
+                text(self.max_rate.value),
+                self.max_rate.from
+            )?,
         }
         writeln!(
             f,
@@ -315,13 +370,21 @@ impl Display for Settings {
             text(self.fallback_after.value),
             self.fallback_after.from
         )?;
-        writeln!(f, "max_flows = {}{}", self.max_flows.value, self.max_flows.from)?;
+        writeln!(
+            f,
+            "max_flows = {}{}",
+            self.max_flows.value, self.max_flows.from
+        )?;
         self.rules.iter().try_for_each(|rule| self.rule(f, rule))
     }
 }
 
 impl Settings {
-    fn rule(&self, f: &mut fmt::Formatter<'_>, Setting { value: rule, from }: &Setting<Rule>) -> fmt::Result {
+    fn rule(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        Setting { value: rule, from }: &Setting<Rule>,
+    ) -> fmt::Result {
         let first = || self.algorithms.value.first().map(Contender::algorithm);
         writeln!(f, "\n[[rule]]{from}")?;
         match rule.algorithm.as_deref().or_else(first) {

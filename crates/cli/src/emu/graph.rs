@@ -48,13 +48,22 @@ struct Told {
 
 impl Told {
     fn of(captured: &Captured, way: Way) -> Told {
-        let packets = || captured.packets.iter().filter(move |packet| packet.way == way);
+        let packets = || {
+            captured
+                .packets
+                .iter()
+                .filter(move |packet| packet.way == way)
+        };
         let delivered = || packets().filter(|packet| packet.dropped.is_none());
         let count = |lost: bool| {
             let dropped = packets().filter_map(|packet| packet.dropped);
-            dropped.filter(|reason| (*reason == DropReason::Lost) == lost).count() as u64
+            dropped
+                .filter(|reason| (*reason == DropReason::Lost) == lost)
+                .count() as u64
         };
-        let mut queued_ms: Vec<f64> = delivered().map(|packet| packet.queued.as_secs_f64() * 1e3).collect();
+        let mut queued_ms: Vec<f64> = delivered()
+            .map(|packet| packet.queued.as_secs_f64() * 1e3)
+            .collect();
         queued_ms.sort_by(f64::total_cmp);
         Told {
             name: match way {
@@ -168,7 +177,9 @@ impl Drawn {
             dropped: [Vec::new(), Vec::new()],
         };
         for packet in captured.packets.iter().filter(|packet| packet.way == way) {
-            let Logged { at, queued, bytes, .. } = packet;
+            let Logged {
+                at, queued, bytes, ..
+            } = packet;
             match packet.dropped {
                 Some(reason) => {
                     let dropped = at.as_secs_f64() - packet.early.as_secs_f64();
@@ -176,7 +187,9 @@ impl Drawn {
                 }
                 None => {
                     let bin = (at.as_nanos() / bin_ns) as usize;
-                    if let (Some(mbit), Some(longest)) = (drawn.mbit.get_mut(bin), drawn.queued_ms.get_mut(bin)) {
+                    if let (Some(mbit), Some(longest)) =
+                        (drawn.mbit.get_mut(bin), drawn.queued_ms.get_mut(bin))
+                    {
                         *mbit += f64::from(*bytes) * 8.0 / 1e6 / drawn.bin_s;
                         let ms = queued.as_secs_f64() * 1e3;
                         *longest = Some(longest.map_or(ms, |other: f64| other.max(ms)));
@@ -189,19 +202,31 @@ impl Drawn {
 
     fn pictures(&self, name: &str, rate: Option<ccplane_units::Rate>, seconds: f64) -> String {
         let middle = |bin: usize| (bin as f64 + 0.5) * self.bin_s;
-        let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max).max(1e-3) * 1.05;
+        let most =
+            |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max).max(1e-3) * 1.05;
         let rate = rate.map(|rate| rate.bits_per_sec() as f64 / 1e6);
-        let mbit = self.mbit.iter().enumerate().map(|(bin, mbit)| (middle(bin), *mbit));
+        let mbit = self
+            .mbit
+            .iter()
+            .enumerate()
+            .map(|(bin, mbit)| (middle(bin), *mbit));
         let top = most(&mut self.mbit.iter().copied().chain(rate));
         let throughput = Chart {
             title: format!("{name}: throughput, Mbit/s"),
             x: Axis::linear("time, s").from_to(0.0, seconds),
             y: Axis::linear("").from_to(0.0, top),
             lines: vec![Line::named("throughput", 0, mbit)],
-            guides: rate.map(|rate| (rate, "link".to_owned())).into_iter().collect(),
+            guides: rate
+                .map(|rate| (rate, "link".to_owned()))
+                .into_iter()
+                .collect(),
         };
         let top = most(&mut self.queued_ms.iter().flatten().copied());
-        let queued = self.queued_ms.iter().enumerate().map(|(bin, ms)| (middle(bin), *ms));
+        let queued = self
+            .queued_ms
+            .iter()
+            .enumerate()
+            .map(|(bin, ms)| (middle(bin), *ms));
         let mut lines = vec![Line {
             points: queued.collect(),
             ..Line::named("queueing delay", 1, [])

@@ -46,7 +46,9 @@ pub fn by_hand(socket: &Path, peer: &str, pass: bool, json: bool) -> Result<(), 
     let report = one(socket, &question)?;
     if json {
         println!("{report}");
-    } else if let Some(shown) = peers(&report).find(|shown| shown["name"] == peer || shown["public_key"] == peer) {
+    } else if let Some(shown) =
+        peers(&report).find(|shown| shown["name"] == peer || shown["public_key"] == peer)
+    {
         println!("{}: {}", text(&shown["name"]), text(&shown["why"]));
     }
     Ok(())
@@ -109,7 +111,9 @@ fn show(report: &Value) {
             number("since_seconds")
         );
         let limit = peer["rate"].as_f64();
-        let limit = limit.map_or("no limit".to_owned(), |rate| format!("limit {:.1} Mbit/s", rate / 1e6));
+        let limit = limit.map_or("no limit".to_owned(), |rate| {
+            format!("limit {:.1} Mbit/s", rate / 1e6)
+        });
         println!(
             "  {limit}, sent {:.1}, arrived {:.1} Mbit/s",
             mbit("sent"),
@@ -156,7 +160,10 @@ fn handshake(peer: &Value) -> String {
 
 /// Describes the longest packet and whether the peer confirmed that it arrives.
 fn longest_packet(peer: &Value) -> String {
-    let known = match (text(&peer["mtu_search"]), peer["mtu_confirmed"] == peer["mtu"]) {
+    let known = match (
+        text(&peer["mtu_search"]),
+        peer["mtu_confirmed"] == peer["mtu"],
+    ) {
         ("complete", true) => "confirmed",
         ("searching", true) => "confirmed; longer ones are being tried",
         ("searching" | "complete", false) => "not confirmed yet",
@@ -196,7 +203,10 @@ mod tests {
         });
         assert_eq!(handshake(&peer), "handshake 4 s ago");
         assert_eq!(round_trip(&peer), "RTT 51.1 ms, minimum 40.4");
-        assert_eq!(longest_packet(&peer), "packets of up to 1240 bytes (confirmed)");
+        assert_eq!(
+            longest_packet(&peer),
+            "packets of up to 1240 bytes (confirmed)"
+        );
         let unknown = json!({
             "keys_age_seconds": null, "rtt": 0.0, "min_rtt": 0.0,
             "mtu": 1_420, "mtu_confirmed": null, "mtu_search": "unconfirmed",

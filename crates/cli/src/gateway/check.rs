@@ -14,7 +14,11 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
     let public = key.public().to_string();
     if json {
         let peers: Vec<_> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
-        let classes: Vec<_> = config.classes.iter().map(|class| class.name.as_str()).collect();
+        let classes: Vec<_> = config
+            .classes
+            .iter()
+            .map(|class| class.name.as_str())
+            .collect();
         let object = serde_json::json!({
             "file": file, "public_key": public, "peers": peers, "classes": classes,
             "effective": config.without_secrets().to_string(),
@@ -42,7 +46,10 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
     if let Some(address) = config.metrics {
         println!("               serves metrics at http://{address}/metrics");
     }
-    config.peers.iter().for_each(|peer| show_peer(&config, peer));
+    config
+        .peers
+        .iter()
+        .for_each(|peer| show_peer(&config, peer));
     if config.classes.len() > 1 {
         config.classes.iter().for_each(show_class);
     }
@@ -78,7 +85,9 @@ fn show_peer(config: &Config, peer: &Peer) {
         println!("               but for {outer}, which lies within and belongs to {other}");
     }
     match peer.address {
-        Some(address) => println!("               is measured through {address}, the tunnel's end there"),
+        Some(address) => {
+            println!("               is measured through {address}, the tunnel's end there")
+        }
         None => println!(
             "               is not measured, and not shaped: no prefix is one address; give `address`, the tunnel's end there"
         ),
@@ -98,7 +107,9 @@ fn show_class(class: &Class) {
         .matches
         .as_ref()
         .map_or("all that is left".to_owned(), Match::to_string);
-    let queue = class.queue.map_or("the peer's".to_owned(), |queue| queue.to_string());
+    let queue = class
+        .queue
+        .map_or("the peer's".to_owned(), |queue| queue.to_string());
     println!("  class {}", class.name);
     println!("               {what}");
     println!(
@@ -109,7 +120,10 @@ fn show_class(class: &Class) {
 
 /// Longer prefixes of others within this peer's.
 fn within<'a>(config: &'a Config, peer: &'a Peer) -> Vec<(String, &'a str)> {
-    let others = config.peers.iter().filter(|other| other.public_key != peer.public_key);
+    let others = config
+        .peers
+        .iter()
+        .filter(|other| other.public_key != peer.public_key);
     others
         .flat_map(|other| other.prefixes.iter().map(move |prefix| (prefix, other)))
         .filter(|(inner, _)| peer.prefixes.iter().any(|outer| outer.covers(inner)))

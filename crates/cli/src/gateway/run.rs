@@ -48,7 +48,9 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
         ccplane_linux::keep_net_admin,
     )
     .map_err(failed)?;
-    let metrics = metrics.map(|address| serve_metrics(address, &gateway)).transpose()?;
+    let metrics = metrics
+        .map(|address| serve_metrics(address, &gateway))
+        .transpose()?;
     let report = gateway.report();
     if json {
         println!(
@@ -114,7 +116,10 @@ fn reload(gateway: &Gateway, args: &RunArgs, registry: &Registry) {
 
 /// Stop, and read again.
 fn signals() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
-    let (stop, again) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (stop, again) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let hooks = [SIGINT, SIGTERM].into_iter().try_for_each(|signal| {
         // A second one ends the process at once, for when the way out is stuck.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;

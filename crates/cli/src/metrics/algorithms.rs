@@ -83,11 +83,19 @@ pub fn registry(stats: &[AlgorithmStats]) -> Registry {
             "Reports that found the ring full; nothing measured is lost, only delayed",
             |s| s.ring_losses,
         ),
-        ("fallbacks", "Times that a flow went to the fallback", |s| s.fallbacks),
-        ("program_faults", "Arithmetic faults of datapath programs", |s| s.faults),
-        ("table_full", "New flows that found the flow table full", |s| {
-            s.table_full
+        ("fallbacks", "Times that a flow went to the fallback", |s| {
+            s.fallbacks
         }),
+        (
+            "program_faults",
+            "Arithmetic faults of datapath programs",
+            |s| s.faults,
+        ),
+        (
+            "table_full",
+            "New flows that found the flow table full",
+            |s| s.table_full,
+        ),
         (
             "share_full",
             "New flows that found the share of their network namespace in use",
@@ -104,7 +112,12 @@ pub fn registry(stats: &[AlgorithmStats]) -> Registry {
         );
     }
     for (name, help, value) in counters {
-        counter(&mut registry, name, help, stats.iter().map(|s| (labels(s), value(s))));
+        counter(
+            &mut registry,
+            name,
+            help,
+            stats.iter().map(|s| (labels(s), value(s))),
+        );
     }
     type Stamps = fn(&StampStats) -> u64;
     let of_stamps: [(&str, &str, Stamps); 10] = [
@@ -118,10 +131,20 @@ pub fn registry(stats: &[AlgorithmStats]) -> Registry {
             "Exchanges of time stamps that cannot be true",
             |s| s.impossible,
         ),
-        ("stamp_departed", "Packets stamped as they left", |s| s.departed),
-        ("stamp_arrived", "Packets stamped as they came", |s| s.arrived),
-        ("stamp_bursts", "Super-packets that were not stamped", |s| s.bursts),
-        ("stamp_agreed", "Connections that agreed on time stamps", |s| s.agreed),
+        ("stamp_departed", "Packets stamped as they left", |s| {
+            s.departed
+        }),
+        ("stamp_arrived", "Packets stamped as they came", |s| {
+            s.arrived
+        }),
+        ("stamp_bursts", "Super-packets that were not stamped", |s| {
+            s.bursts
+        }),
+        (
+            "stamp_agreed",
+            "Connections that agreed on time stamps",
+            |s| s.agreed,
+        ),
         (
             "stamp_not_agreed",
             "Connections whose peer does not know time stamps",
@@ -167,7 +190,10 @@ mod tests {
             ..AlgorithmStats::default()
         });
         let text = crate::metrics::text(registry(&stats), 0, crate::metrics::Format::OpenMetrics);
-        assert!(text.contains("ccplane_flows{algorithm=\"ccp_reno\"} 3.0"), "{text}");
+        assert!(
+            text.contains("ccplane_flows{algorithm=\"ccp_reno\"} 3.0"),
+            "{text}"
+        );
         assert!(
             text.contains("ccplane_reports_total{algorithm=\"ccp_cubic\"} 12345"),
             "{text}"

@@ -37,14 +37,19 @@ pub struct AgentStats {
 /// Adds these figures, and those of the arms that are compared.
 pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
     let named = |algorithm: &String| -> Labels { vec![("algorithm", algorithm.clone())] };
-    let all: Vec<_> = stats.iter().map(|s| (named(&s.algorithm), s.totals)).collect();
+    let all: Vec<_> = stats
+        .iter()
+        .map(|s| (named(&s.algorithm), s.totals))
+        .collect();
     totals(registry, "", "of the algorithm's flows", &all);
     // Only of algorithms that have arms.
     let compared = arms
         .iter()
         .filter(|arm| arm.steered != Totals::default() || arm.control != Totals::default());
     let arms: Vec<_> = compared
-        .flat_map(|arm| [("steered", arm.steered), ("control", arm.control)].map(|(name, sum)| (arm, name, sum)))
+        .flat_map(|arm| {
+            [("steered", arm.steered), ("control", arm.control)].map(|(name, sum)| (arm, name, sum))
+        })
         .map(|(arm, name, sum)| {
             let mut labels = named(&arm.algorithm);
             labels.push(("arm", name.to_owned()));
@@ -59,7 +64,11 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
             &arms,
         );
     }
-    let agents = || stats.iter().filter_map(|s| Some((named(&s.algorithm), s.agent?)));
+    let agents = || {
+        stats
+            .iter()
+            .filter_map(|s| Some((named(&s.algorithm), s.agent?)))
+    };
     gauge(
         registry,
         "agent_up",
@@ -72,10 +81,14 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
         "Time since the last heartbeat of the agent",
         agents().map(|(labels, agent)| (labels, agent.heartbeat_age.as_secs_f64())),
     );
-    let exceptions = stats.iter().filter_map(|s| Some((named(&s.algorithm), s.exceptions?)));
+    let exceptions = stats
+        .iter()
+        .filter_map(|s| Some((named(&s.algorithm), s.exceptions?)));
     let help = "Callbacks that raised, in a language in which they can: their flows run NewReno";
     counter(registry, "callback_exceptions", help, exceptions);
-    let callbacks = stats.iter().filter_map(|s| Some((named(&s.algorithm), s.callbacks?)));
+    let callbacks = stats
+        .iter()
+        .filter_map(|s| Some((named(&s.algorithm), s.callbacks?)));
     let family = Histograms {
         base: TIMES,
         scale: 1e9,
@@ -102,11 +115,15 @@ fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, To
     type Count = fn(&Totals) -> u64;
     let counters: [(&str, &str, Count); 3] = [
         ("acked_bytes", "Bytes acknowledged", |t| t.acked),
-        ("retransmitted_packets", "Packets sent again", |t| t.retransmits),
+        ("retransmitted_packets", "Packets sent again", |t| {
+            t.retransmits
+        }),
         ("lost_packets", "Packets marked lost", |t| t.lost),
     ];
     for (name, help, value) in counters {
-        let values = all.iter().map(|(labels, totals)| (labels.clone(), value(totals)));
+        let values = all
+            .iter()
+            .map(|(labels, totals)| (labels.clone(), value(totals)));
         counter(
             registry,
             &format!("{prefix}{name}"),
@@ -116,10 +133,16 @@ fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, To
     }
     type Of = fn(&Totals) -> Histogram;
     let histograms: [(&str, &str, u32, f64, Of); 2] = [
-        ("rtt_seconds", "Smoothed round-trip times", RTTS, 1e6, |t| t.rtt),
-        ("delivery_rate_bytes_per_second", "Delivery rates", RATES, 1.0, |t| {
-            t.rate
+        ("rtt_seconds", "Smoothed round-trip times", RTTS, 1e6, |t| {
+            t.rtt
         }),
+        (
+            "delivery_rate_bytes_per_second",
+            "Delivery rates",
+            RATES,
+            1.0,
+            |t| t.rate,
+        ),
     ];
     for (name, help, base, scale, of) in histograms {
         let series = all
@@ -127,7 +150,15 @@ fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, To
             .map(|(labels, totals)| (labels.clone(), of(totals)))
             .collect();
         let help = format!("{help}, {whose}, once a second and at the end");
-        registry.register(format!("{prefix}{name}"), help, Histograms { base, scale, series });
+        registry.register(
+            format!("{prefix}{name}"),
+            help,
+            Histograms {
+                base,
+                scale,
+                series,
+            },
+        );
     }
 }
 
@@ -145,7 +176,10 @@ impl EncodeMetric for Histograms {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         for (labels, histogram) in &self.series {
             let bounds = Histogram::bounds(self.base).map(|bound| bound as f64 / self.scale);
-            let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(histogram.counts).collect();
+            let buckets: Vec<(f64, u64)> = bounds
+                .chain([f64::INFINITY])
+                .zip(histogram.counts)
+                .collect();
             let count = histogram.counts.iter().sum();
             let sum = histogram.sum as f64 / self.scale;
             encoder
@@ -196,7 +230,10 @@ mod tests {
             assert!(text.contains(line), "{line}\n{text}");
         }
         let unknown = "callback_exceptions_total{algorithm=\"ccp_copa\"}";
-        assert!(!text.contains(unknown), "it is not counted, and not nought: {text}");
+        assert!(
+            !text.contains(unknown),
+            "it is not counted, and not nought: {text}"
+        );
         let no_agent = "agent_up{algorithm=\"ccp_copa\"}";
         assert!(!text.contains(no_agent), "it has none: {text}");
         assert!(!text.contains("arm="), "nothing is compared: {text}");
@@ -217,7 +254,9 @@ mod tests {
         add(&mut registry, &[], &[arm]);
         let text = crate::metrics::text(registry, 0, crate::metrics::Format::OpenMetrics);
         for (arm, bytes) in [("steered", 7), ("control", 0)] {
-            let line = format!("ccplane_arm_acked_bytes_total{{algorithm=\"ccp_copa\",arm=\"{arm}\"}} {bytes}");
+            let line = format!(
+                "ccplane_arm_acked_bytes_total{{algorithm=\"ccp_copa\",arm=\"{arm}\"}} {bytes}"
+            );
             assert!(text.contains(&line), "{line}\n{text}");
         }
     }

@@ -53,7 +53,10 @@ pub(super) fn to_text(openmetrics: &str) -> String {
     for line in openmetrics.lines() {
         if let Some(described) = line.strip_prefix("# HELP ") {
             help = described.split_once(' ').map_or("", |(_, help)| help);
-        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|typed| typed.split_once(' ')) {
+        } else if let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|typed| typed.split_once(' '))
+        {
             let (name, kind): (Cow<'_, str>, &str) = match kind {
                 "counter" => (format!("{name}_total").into(), kind),
                 "info" => (format!("{name}_info").into(), "gauge"),
@@ -83,7 +86,10 @@ mod tests {
             ("*/*", Format::Text),
             ("text/html,application/xhtml+xml,*/*;q=0.8", Format::Text),
             ("application/openmetrics-text;q=0", Format::Text),
-            ("text/plain, application/openmetrics-text;q=0.5", Format::Text),
+            (
+                "text/plain, application/openmetrics-text;q=0.5",
+                Format::Text,
+            ),
         ] {
             assert_eq!(Format::negotiate([accept]), expected, "{accept}");
         }

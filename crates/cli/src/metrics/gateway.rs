@@ -16,36 +16,48 @@ type ClassCount = fn(&ClassReport) -> u64;
 const MODES: [Mode; 3] = [Mode::Open, Mode::Delay, Mode::Passing];
 
 const VALUES: [(&str, &str, Value); 15] = [
-    ("limit_bytes_per_second", "The limit; absent while there is none", |p| {
-        p.rate.map(bytes)
-    }),
-    ("sent_rate_bytes_per_second", "S, what is sent, on the wire", |p| {
-        Some(bytes(p.sent))
-    }),
+    (
+        "limit_bytes_per_second",
+        "The limit; absent while there is none",
+        |p| p.rate.map(bytes),
+    ),
+    (
+        "sent_rate_bytes_per_second",
+        "S, what is sent, on the wire",
+        |p| Some(bytes(p.sent)),
+    ),
     (
         "arrived_rate_bytes_per_second",
         "R, what arrives at the peer, on the wire",
         |p| Some(bytes(p.received)),
     ),
-    ("rtt_seconds", "The last round trip; absent before the first", |p| {
-        seconds(p.rtt)
-    }),
+    (
+        "rtt_seconds",
+        "The last round trip; absent before the first",
+        |p| seconds(p.rtt),
+    ),
     ("min_rtt_seconds", "The least round trip of 10 s", |p| {
         seconds(p.min_rtt)
     }),
-    ("network_queue_seconds", "What packets wait in the network", |p| {
-        p.in_network.map(|ms| ms / 1e3)
-    }),
+    (
+        "network_queue_seconds",
+        "What packets wait in the network",
+        |p| p.in_network.map(|ms| ms / 1e3),
+    ),
     ("queue_packets", "Packets that wait here", |p| {
         Some(p.queue_packets as f64)
     }),
-    ("queue_bytes", "Their bytes on the wire", |p| Some(p.queue_bytes as f64)),
+    ("queue_bytes", "Their bytes on the wire", |p| {
+        Some(p.queue_bytes as f64)
+    }),
     (
         "out_of_order_ratio",
         "The share of packets that came out of order, of 10 s",
         |p| p.out_of_order,
     ),
-    ("mtu_bytes", "The longest packet to the peer", |p| Some(p.mtu.into())),
+    ("mtu_bytes", "The longest packet to the peer", |p| {
+        Some(p.mtu.into())
+    }),
     (
         "mtu_confirmed_bytes",
         "The longest packet that is known to arrive at the peer",
@@ -62,26 +74,38 @@ const VALUES: [(&str, &str, Value); 15] = [
     ("mode_age_seconds", "Since the mode changed last", |p| {
         Some(p.since_seconds)
     }),
-    ("unshaped", "1 while nobody at the peer says what arrives", |p| {
-        Some(f64::from(u8::from(matches!(
-            p.reason,
-            "plain" | "no_address" | "no_keys"
-        ))))
-    }),
+    (
+        "unshaped",
+        "1 while nobody at the peer says what arrives",
+        |p| {
+            Some(f64::from(u8::from(matches!(
+                p.reason,
+                "plain" | "no_address" | "no_keys"
+            ))))
+        },
+    ),
 ];
 
 const CLASS_VALUES: [(&str, &str, ClassCount); 2] = [
-    ("class_queue_packets", "Packets of a class that wait here", |c| {
-        c.queue_packets
+    (
+        "class_queue_packets",
+        "Packets of a class that wait here",
+        |c| c.queue_packets,
+    ),
+    ("class_queue_bytes", "Their bytes on the wire", |c| {
+        c.queue_bytes
     }),
-    ("class_queue_bytes", "Their bytes on the wire", |c| c.queue_bytes),
 ];
 
 const CLASS_COUNTS: [(&str, &str, ClassCount); 3] = [
-    ("class_sent_packets", "Packets of a class that left its queue", |c| {
-        c.sent_packets
+    (
+        "class_sent_packets",
+        "Packets of a class that left its queue",
+        |c| c.sent_packets,
+    ),
+    ("class_sent_bytes", "Their bytes on the wire", |c| {
+        c.sent_bytes
     }),
-    ("class_sent_bytes", "Their bytes on the wire", |c| c.sent_bytes),
     (
         "class_dropped_packets",
         "Packets of a class that its queue dropped",
@@ -96,8 +120,14 @@ const COUNTS: [(&str, &str); 29] = [
     ("dropped_packets", "Packets that the queue here dropped"),
     ("arrived_packets", "Packets that the peer counted"),
     ("arrived_bytes", "Bytes that the peer counted, on the wire"),
-    ("missing_packets", "Packets that were lost on the way to the peer"),
-    ("out_of_order_packets", "Packets that came to the peer out of order"),
+    (
+        "missing_packets",
+        "Packets that were lost on the way to the peer",
+    ),
+    (
+        "out_of_order_packets",
+        "Packets that came to the peer out of order",
+    ),
     (
         "marked_packets",
         "Packets that came to the peer with a mark of congestion",
@@ -105,7 +135,10 @@ const COUNTS: [(&str, &str); 29] = [
     ("feedback", "Messages of the box at the peer"),
     ("feedback_late", "Messages that came too late to count"),
     ("feedback_unlikely", "Messages that cannot be true"),
-    ("bad_messages", "Messages that are malformed or cannot be true"),
+    (
+        "bad_messages",
+        "Messages that are malformed or cannot be true",
+    ),
     ("received_packets", "Packets that came from the peer"),
     ("received_bytes", "Bytes that came from the peer, inside"),
     ("handshakes", "Keys that packets left under"),
@@ -113,11 +146,17 @@ const COUNTS: [(&str, &str); 29] = [
         "unreachable_packets",
         "Packets that were dropped because the peer could not be reached",
     ),
-    ("replayed", "Datagrams that came again, or too late to be known"),
+    (
+        "replayed",
+        "Datagrams that came again, or too late to be known",
+    ),
     ("unknown_session", "Datagrams under keys that are not there"),
     ("forged", "Datagrams that the peer did not seal"),
     ("busy", "Handshakes beyond what is taken in a second"),
-    ("foreign_packets", "Packets whose source is not behind the peer"),
+    (
+        "foreign_packets",
+        "Packets whose source is not behind the peer",
+    ),
     (
         "posed_messages",
         "Packets of the site that posed as messages of the gateway, and were dropped",
@@ -126,8 +165,14 @@ const COUNTS: [(&str, &str); 29] = [
         "marked_unable_packets",
         "Packets dropped because a mark would not have been understood",
     ),
-    ("too_long", "Times that the way took no datagrams of their length"),
-    ("too_big_packets", "Packets dropped as longer than the way takes"),
+    (
+        "too_long",
+        "Times that the way took no datagrams of their length",
+    ),
+    (
+        "too_big_packets",
+        "Packets dropped as longer than the way takes",
+    ),
     ("divided_packets", "Packets that left in fragments"),
     ("mtu_probes", "Packets that tried how long packets may be"),
     ("mtu_probes_lost", "Of these, packets that did not arrive"),
@@ -172,7 +217,9 @@ pub fn registry(report: &Report) -> Registry {
 
 fn of_peers(registry: &mut Registry, peers: &[PeerReport]) {
     for (name, help, value) in VALUES {
-        let known = peers.iter().filter_map(|peer| Some((labels(peer), value(peer)?)));
+        let known = peers
+            .iter()
+            .filter_map(|peer| Some((labels(peer), value(peer)?)));
         gauge(registry, name, help, known);
     }
     let modes = peers.iter().flat_map(|peer| {
@@ -187,7 +234,12 @@ fn of_peers(registry: &mut Registry, peers: &[PeerReport]) {
             .iter()
             .map(|(name, value)| (with(peer, "name", name), *value))
     });
-    gauge(registry, "algorithm", "What the algorithm says, in its own units", said);
+    gauge(
+        registry,
+        "algorithm",
+        "What the algorithm says, in its own units",
+        said,
+    );
     for (name, help) in COUNTS {
         let counts = peers
             .iter()
@@ -333,7 +385,10 @@ mod tests {
         ] {
             assert!(text.contains(&format!("{line}\n")), "{line}: {text}");
         }
-        assert!(text.contains("ccplane_gateway_build_info{version=\""), "{text}");
+        assert!(
+            text.contains("ccplane_gateway_build_info{version=\""),
+            "{text}"
+        );
         for absent in [
             "198.51.100.7",
             "secret",

@@ -48,7 +48,10 @@ pub type Answer = oneshot::Sender<Figures>;
 ///
 /// The thread has no capability. Each scrape calls `ask`, which answers, or hands the question to a thread that may read what this one may
 /// not; it does not wait.
-pub fn serve(address: SocketAddr, ask: impl Fn(Answer) + Send + 'static) -> Result<SocketAddr, Failure> {
+pub fn serve(
+    address: SocketAddr,
+    ask: impl Fn(Answer) + Send + 'static,
+) -> Result<SocketAddr, Failure> {
     let cannot = |e: std::io::Error| {
         Failure::text(
             Kind::Failed,
@@ -67,7 +70,9 @@ pub fn serve(address: SocketAddr, ask: impl Fn(Answer) + Send + 'static) -> Resu
         match std::panic::catch_unwind(AssertUnwindSafe(|| run(listener, ask))) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!("the metrics endpoint ended: {error}"),
-            Err(_) => tracing::error!("the metrics endpoint ended by a panic; the algorithms go on"),
+            Err(_) => {
+                tracing::error!("the metrics endpoint ended by a panic; the algorithms go on")
+            }
         }
     };
     let thread = std::thread::Builder::new().name("ccplane-metrics".into());
@@ -76,7 +81,9 @@ pub fn serve(address: SocketAddr, ask: impl Fn(Answer) + Send + 'static) -> Resu
 }
 
 fn run(listener: Bound, ask: impl Fn(Answer) + 'static) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let tasks = tokio::task::LocalSet::new();
     tasks.block_on(&runtime, async move {
         let listener = TcpListener::from_std(listener)?;
@@ -119,7 +126,8 @@ struct Service {
 impl Service {
     /// One request and its answer.
     async fn connection(&self, stream: TcpStream) -> hyper::Result<()> {
-        let answer = service_fn(|request| async { Ok::<_, Infallible>(self.answer(request).await) });
+        let answer =
+            service_fn(|request| async { Ok::<_, Infallible>(self.answer(request).await) });
         http1::Builder::new()
             .keep_alive(false)
             .max_buf_size(HEAD)
@@ -129,7 +137,10 @@ impl Service {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         if !request.body().is_end_stream() {
-            return plain(StatusCode::PAYLOAD_TOO_LARGE, "no body is taken\n".to_owned());
+            return plain(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "no body is taken\n".to_owned(),
+            );
         }
         let path = request.uri().path();
         if path != "/metrics" && path != "/" {

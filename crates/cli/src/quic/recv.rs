@@ -1,5 +1,8 @@
 //! `ccplane quic recv`.
-#![expect(clippy::disallowed_methods, reason = "time-outs and rates follow the clock")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "time-outs and rates follow the clock"
+)]
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -66,9 +69,9 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     }
     let once = args.once || target.is_single();
     let own = identity::load(args.identity.as_deref())?;
-    let options = args
-        .common
-        .options(args.listen, MOST, None, Congestion::Native(Native::Cubic))?;
+    let options =
+        args.common
+            .options(args.listen, MOST, None, Congestion::Native(Native::Cubic))?;
     let stack = options.stack;
     let mut host = Host::listen(options, &own).map_err(failed)?;
     let stop = interrupt::flag()?;
@@ -88,7 +91,9 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let mut transfers: Vec<Transfer> = Vec::new();
     loop {
         if interrupt::raised(&stop) {
-            transfers.iter().for_each(|transfer| host.close(transfer.id, false));
+            transfers
+                .iter()
+                .for_each(|transfer| host.close(transfer.id, false));
             host.turn(LOOK_EVERY).map_err(failed)?;
             let incomplete = once || !transfers.is_empty();
             return if incomplete {
@@ -104,7 +109,13 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         if host.was_crowded() && !once {
             make_room(&transfers, &mut host);
         }
-        let (mut ended, mut first) = (None, transfers.iter().find(|one| one.has_begun()).map(|one| one.id));
+        let (mut ended, mut first) = (
+            None,
+            transfers
+                .iter()
+                .find(|one| one.has_begun())
+                .map(|one| one.id),
+        );
         transfers.retain_mut(|transfer| {
             // A file and standard output are one transfer's: that of the first byte.
             if once && first.is_some_and(|first| first != transfer.id) {
@@ -151,7 +162,11 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
 
 /// Ends a random transfer that is slow, as others wait.
 fn make_room(transfers: &[Transfer], host: &mut Host) {
-    let slow: Vec<u64> = transfers.iter().filter(|one| one.is_slow()).map(|one| one.id).collect();
+    let slow: Vec<u64> = transfers
+        .iter()
+        .filter(|one| one.is_slow())
+        .map(|one| one.id)
+        .collect();
     // Keyed: no sender chooses it.
     let random = RandomState::new().hash_one(slow.len()) as usize;
     if let Some(id) = random.checked_rem(slow.len()).and_then(|n| slow.get(n)) {
@@ -195,7 +210,9 @@ impl Transfer {
     /// [`SLOW_RATE`] for [`SLOW_AFTER`] or longer.
     fn is_slow(&self) -> bool {
         let age = self.begun.elapsed();
-        self.stored.is_none() && age >= SLOW_AFTER.to_std() && (self.bytes as f64) < SLOW_RATE * age.as_secs_f64()
+        self.stored.is_none()
+            && age >= SLOW_AFTER.to_std()
+            && (self.bytes as f64) < SLOW_RATE * age.as_secs_f64()
     }
 
     /// Returns true if something of it is or was being stored.
@@ -205,7 +222,12 @@ impl Transfer {
 
     /// Takes what has come. Returns the result once the file is stored and the sender has its receipt, or had the time to take it.
     /// Fails where nothing new came for `pause`.
-    fn step(&mut self, host: &mut Host, target: &Target, pause: Duration) -> Result<Option<Done>, Failure> {
+    fn step(
+        &mut self,
+        host: &mut Host,
+        target: &Target,
+        pause: Duration,
+    ) -> Result<Option<Done>, Failure> {
         if let Some((place, hash, since)) = &self.stored {
             let over = host.has_sent_all(self.id)
                 || host.failure(self.id).is_some()
@@ -229,15 +251,25 @@ impl Transfer {
         outcome.map_err(failed)?;
         if host.has_read_all(self.id) {
             open(sink, target).map_err(failed)?;
-            let place = self.sink.take().map_or(Ok(String::new()), |sink| sink.store(false));
+            let place = self
+                .sink
+                .take()
+                .map_or(Ok(String::new()), |sink| sink.store(false));
             let hash = *self.hasher.finalize().as_bytes();
             self.stored = Some((place.map_err(failed)?, hash, Instant::now()));
             host.write(self.id, &hash);
             host.finish(self.id);
         } else if let Some(why) = host.failure(self.id) {
-            let text = format!("a transfer ended after {} bytes: {}", self.bytes, printable(why));
+            let text = format!(
+                "a transfer ended after {} bytes: {}",
+                self.bytes,
+                printable(why)
+            );
             return Err(Failure::text(Kind::Failed, text));
-        } else if self.progress.has_stalled(Instant::now(), self.bytes, true, pause) {
+        } else if self
+            .progress
+            .has_stalled(Instant::now(), self.bytes, true, pause)
+        {
             let text = format!(
                 "a transfer ended after {} bytes: nothing new came for {pause}",
                 self.bytes
@@ -264,11 +296,14 @@ fn open<'s>(sink: &'s mut Option<Sink>, target: &Target) -> Result<&'s mut Sink,
 fn print(done: &Done, target: &Target, stack: Stack, json: bool) {
     let Done { place, bytes, hash } = done;
     let text = if json {
-        let object =
-            json!({ "out": place, "bytes": bytes, "blake3": hex(hash), "encrypted": true, "stack": stack.name() });
+        let object = json!({ "out": place, "bytes": bytes, "blake3": hex(hash), "encrypted": true, "stack": stack.name() });
         object.to_string()
     } else {
-        format!("{}: {bytes} bytes, hash {}", printable(place), &hex(hash)[..16])
+        format!(
+            "{}: {bytes} bytes, hash {}",
+            printable(place),
+            &hex(hash)[..16]
+        )
     };
     // Standard output may be what was received.
     if matches!(target, Target::Stdout) {

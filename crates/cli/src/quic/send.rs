@@ -1,5 +1,8 @@
 //! `ccplane quic send`.
-#![expect(clippy::disallowed_methods, reason = "what a person sees follows the clock")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what a person sees follows the clock"
+)]
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -54,13 +57,23 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     let (mut source, length) = source(&args.file)?;
     // A plane keeps to the owner's limits itself, on stacks that have none of their own.
     let steered = matches!(congestion, Congestion::Steered(_));
-    let own = args.steer.max_rate.filter(|_| stack == Stack::Noq || !steered);
+    let own = args
+        .steer
+        .max_rate
+        .filter(|_| stack == Stack::Noq || !steered);
     let options = args.common.options(any(to), 1, own, congestion.clone())?;
     let mut host = Host::bind(options, trusted).map_err(failed)?;
     let stop = interrupt::flag()?;
     let begun = (Instant::now(), cpu_seconds());
     let id = host.connect(to).map_err(failed)?;
-    let outcome = carry(&mut host, id, (to, args.common.timeout), &mut *source, length, &stop);
+    let outcome = carry(
+        &mut host,
+        id,
+        (to, args.common.timeout),
+        &mut *source,
+        length,
+        &stop,
+    );
     let (seconds, cpu_s) = (begun.0.elapsed().as_secs_f64(), cpu_seconds() - begun.1);
     let stats = host.stats(id).unwrap_or_default();
     host.close(id, outcome.is_ok());
@@ -114,7 +127,9 @@ fn congestion(stack: Stack, steer: &SteerArgs, registry: &Registry) -> Result<Co
             let native = Native::of(stack, name).map_err(|why| Failure::new(Kind::Usage, why))?;
             return Ok(Congestion::Native(native));
         }
-        Decides::Agent(address, name) => Plane::agent(stack, &address, name, steer.elsewhere.silence, limits),
+        Decides::Agent(address, name) => {
+            Plane::agent(stack, &address, name, steer.elsewhere.silence, limits)
+        }
         Decides::Here => Plane::in_process(stack, make(&steer.alg, registry)?, limits),
     };
     plane.map(Congestion::Steered).map_err(refused)
@@ -130,7 +145,8 @@ fn source(file: &std::path::Path) -> Result<(Box<dyn Read>, Option<u64>), Failur
     let about = opened.metadata().map_err(bad)?;
     if about.is_dir() {
         let text = format!("{} is a folder", file.display());
-        return Err(Failure::text(Kind::Usage, text).hint("`tar c FOLDER | ccplane quic send HOST:PORT#FINGERPRINT -`"));
+        return Err(Failure::text(Kind::Usage, text)
+            .hint("`tar c FOLDER | ccplane quic send HOST:PORT#FINGERPRINT -`"));
     }
     Ok((Box::new(opened), about.is_file().then_some(about.len())))
 }
@@ -165,9 +181,9 @@ fn carry(
         }
         while host.is_connected(id) && !ended {
             if place == filled {
-                filled = source
-                    .read(&mut piece)
-                    .map_err(|why| Failure::text(Kind::Failed, format!("what is sent cannot be read: {why}")))?;
+                filled = source.read(&mut piece).map_err(|why| {
+                    Failure::text(Kind::Failed, format!("what is sent cannot be read: {why}"))
+                })?;
                 place = 0;
                 if filled == 0 {
                     ended = true;
@@ -204,17 +220,20 @@ fn carry(
             ),
         )
         .hint("did the file change meanwhile?")),
-        Err(_) => Err(
-            Failure::text(Kind::Failed, format!("the receiver at {to} ended without a receipt"))
-                .hint("it says why on its own terminal"),
-        ),
+        Err(_) => Err(Failure::text(
+            Kind::Failed,
+            format!("the receiver at {to} ended without a receipt"),
+        )
+        .hint("it says why on its own terminal")),
     }
 }
 
 /// The receiver answers and makes no progress.
 fn stalled(connected: bool, to: SocketAddr) -> Failure {
     if connected {
-        let text = format!("the transfer to {to} ended: it answers but takes nothing, and sends no receipt");
+        let text = format!(
+            "the transfer to {to} ended: it answers but takes nothing, and sends no receipt"
+        );
         return Failure::text(Kind::Failed, text).hint("is its disk so slow? raise --timeout");
     }
     let text = format!("no connection to {to}: it answers but does not finish the handshake");
@@ -237,7 +256,10 @@ fn lost(connected: bool, to: SocketAddr, why: &str) -> Failure {
 
 fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
     let Done {
-        bytes, seconds, stats, ..
+        bytes,
+        seconds,
+        stats,
+        ..
     } = done;
     let mbit = *bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6;
     let srtt_ms = stats.srtt.as_nanos() as f64 / 1e6;

@@ -114,7 +114,11 @@ impl Incoming {
                 self.progress = now;
             }
         }
-        if self.storing.as_ref().is_some_and(|(_, thread)| thread.is_finished()) {
+        if self
+            .storing
+            .as_ref()
+            .is_some_and(|(_, thread)| thread.is_finished())
+        {
             self.settle(now);
         }
         host.take(id, arrived);
@@ -138,7 +142,9 @@ impl Incoming {
                 ended
             }
             (Some(_), Some(_)) => true,
-            (Some((_, since)), None) => connection.sent_all() || now.since(*since) > RECEIPT_TIMEOUT,
+            (Some((_, since)), None) => {
+                connection.sent_all() || now.since(*since) > RECEIPT_TIMEOUT
+            }
         }
     }
 
@@ -179,7 +185,9 @@ impl Incoming {
     fn end(&mut self, theirs: Hash) -> Result<(), Answer> {
         let announced = self.header.as_ref().and_then(|header| header.bytes);
         if announced.is_some_and(|all| self.bytes != all) {
-            return Err(Answer::Failed("fewer bytes than the sender announced".to_owned()));
+            return Err(Answer::Failed(
+                "fewer bytes than the sender announced".to_owned(),
+            ));
         }
         let ours = *self.hasher.finalize().as_bytes();
         if ours != theirs {
@@ -248,7 +256,8 @@ impl Incoming {
 
     /// Returns true if nothing that continues the stream came for `within`.
     pub fn is_idle(&mut self, now: Time, within: Duration) -> bool {
-        let idle = self.receipt.is_none() && self.storing.is_none() && now.since(self.progress) > within;
+        let idle =
+            self.receipt.is_none() && self.storing.is_none() && now.since(self.progress) > within;
         if idle {
             self.failed = Some(format!("nothing new came for {within}"));
             self.reason = Some("stalled");
@@ -269,10 +278,9 @@ impl Incoming {
         }
         let from = format!("the transfer from {}", self.peer);
         let failed = |text| Failure::text(Kind::Failed, text);
-        let name = self
-            .header
-            .as_ref()
-            .map_or_else(String::new, |header| String::from_utf8_lossy(&header.name).into_owned());
+        let name = self.header.as_ref().map_or_else(String::new, |header| {
+            String::from_utf8_lossy(&header.name).into_owned()
+        });
         match self.receipt.take() {
             Some((Answer::Stored(hash), at)) => Ok(Done {
                 peer: self.peer,

@@ -35,7 +35,10 @@ impl Source {
         };
         if path == Path::new("-") {
             let input = io::stdin().as_fd().try_clone_to_owned().map_err(bad)?;
-            return Ok((Source::Pipe(File::from(input), "standard input".into()), stream));
+            return Ok((
+                Source::Pipe(File::from(input), "standard input".into()),
+                stream,
+            ));
         }
         let about = fs::metadata(path).map_err(bad)?;
         if about.is_dir() {
@@ -72,7 +75,9 @@ impl Source {
     pub fn read(&mut self, room: &mut [u8], at: u64) -> Result<Option<usize>, Failure> {
         match self {
             Source::File(file, path, bytes) => {
-                let most = usize::try_from(*bytes - at).unwrap_or(usize::MAX).min(room.len());
+                let most = usize::try_from(*bytes - at)
+                    .unwrap_or(usize::MAX)
+                    .min(room.len());
                 if most == 0 {
                     return Ok(Some(0));
                 }
@@ -98,14 +103,21 @@ impl Source {
                 }
                 match input.read(room) {
                     Ok(read) => Ok(Some(read)),
-                    Err(why) if matches!(why.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+                    Err(why)
+                        if matches!(
+                            why.kind(),
+                            io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+                        ) =>
+                    {
                         Ok(None)
                     }
                     Err(why) => Err(unreadable(path, &why)),
                 }
             }
             Source::Pattern(bytes) => {
-                let most = usize::try_from(*bytes - at).unwrap_or(usize::MAX).min(room.len());
+                let most = usize::try_from(*bytes - at)
+                    .unwrap_or(usize::MAX)
+                    .min(room.len());
                 fill_pattern(&mut room[..most], at);
                 Ok(Some(most))
             }
@@ -125,7 +137,10 @@ fn fill_pattern(room: &mut [u8], at: u64) {
 }
 
 fn unreadable(path: &Path, why: &io::Error) -> Failure {
-    Failure::text(Kind::Failed, format!("{} cannot be read: {why}", path.display()))
+    Failure::text(
+        Kind::Failed,
+        format!("{} cannot be read: {why}", path.display()),
+    )
 }
 
 #[cfg(test)]

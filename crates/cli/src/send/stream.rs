@@ -58,9 +58,9 @@ enum Step {
 impl Stream {
     /// Returns the stream of a source; an error if its name is too long.
     pub fn new(source: Source, header: &Header, now: Time) -> Result<Stream, Failure> {
-        let head = header
-            .write()
-            .map_err(|why| Failure::new(Kind::Usage, why).hint("rename it, or send it as standard input: `-`"))?;
+        let head = header.write().map_err(|why| {
+            Failure::new(Kind::Usage, why).hint("rename it, or send it as standard input: `-`")
+        })?;
         Ok(Stream {
             source,
             total: header.bytes,
@@ -79,7 +79,8 @@ impl Stream {
 
     /// Returns the hash of what was read.
     pub fn hash(&self) -> Hash {
-        self.hash.unwrap_or_else(|| *self.hasher.finalize().as_bytes())
+        self.hash
+            .unwrap_or_else(|| *self.hasher.finalize().as_bytes())
     }
 
     /// Returns true if the whole file was read.
@@ -209,7 +210,9 @@ mod tests {
         };
         let mut host = Host::bind(options).unwrap();
         let to = peer.local_addr().unwrap();
-        let id = host.connect(to, Congestion::Native(Native::cubic())).unwrap();
+        let id = host
+            .connect(to, Congestion::Native(Native::cubic()))
+            .unwrap();
         (host, id, peer)
     }
 
@@ -217,9 +220,14 @@ mod tests {
     fn the_end_of_the_stream_is_known_before_anything_is_sent() {
         let (mut host, id, peer) = connecting();
         let mut stream = pattern(200_000);
-        stream.read_ahead(&mut host, id, Duration::from_millis(100)).unwrap();
+        stream
+            .read_ahead(&mut host, id, Duration::from_millis(100))
+            .unwrap();
         let known = host.connection(id).unwrap().pending();
-        assert!((200_000 + HASH_BYTES as u64..202_000).contains(&known), "{known}");
+        assert!(
+            (200_000 + HASH_BYTES as u64..202_000).contains(&known),
+            "{known}"
+        );
         let nothing = peer.recv(&mut [0; 2000]).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         host.turn(Duration::ZERO).unwrap();
@@ -244,7 +252,9 @@ mod tests {
                     std::thread::sleep(std::time::Duration::from_millis(20));
                 }
             });
-            stream.read_ahead(&mut host, id, Duration::from_millis(100)).unwrap();
+            stream
+                .read_ahead(&mut host, id, Duration::from_millis(100))
+                .unwrap();
             // The writer ends when the other end of its pipe is closed.
             drop(stream);
         });
@@ -258,13 +268,17 @@ mod tests {
             let mut stream = pattern(bytes);
             let mut whole = vec![0; bytes as usize];
             assert_eq!(
-                Source::pattern(Bytes::new(bytes)).0.read(&mut whole, 0).unwrap(),
+                Source::pattern(Bytes::new(bytes))
+                    .0
+                    .read(&mut whole, 0)
+                    .unwrap(),
                 Some(whole.len())
             );
             for room in [1, 3, 17, 100, 1 << 17] {
                 let mut again = pattern(bytes);
                 let sent = written(&mut again, room);
-                let (mut frames, mut rest, mut data, mut end) = (Frames::default(), &sent[..], Vec::new(), None);
+                let (mut frames, mut rest, mut data, mut end) =
+                    (Frames::default(), &sent[..], Vec::new(), None);
                 while let Some(event) = frames.next(&mut rest).unwrap() {
                     match event {
                         Event::Header(header) => assert_eq!(header.bytes, Some(bytes)),

@@ -80,7 +80,11 @@ impl Liveness {
         }
         // A question that was asked before, and what came of it.
         if refused && self.asked > 0 {
-            self.confirmed = if refusals > self.seen { self.confirmed + 1 } else { 0 };
+            self.confirmed = if refusals > self.seen {
+                self.confirmed + 1
+            } else {
+                0
+            };
             if self.confirmed >= REFUSALS {
                 return Verdict::Refused;
             }
@@ -105,11 +109,20 @@ pub struct Progress {
 impl Progress {
     /// Starts to count at `now`.
     pub fn new(now: Instant) -> Progress {
-        Progress { count: 0, since: now }
+        Progress {
+            count: 0,
+            since: now,
+        }
     }
 
     /// Returns true when `count` has stayed the same for `limit` although it was the other side's turn all the time.
-    pub fn has_stalled(&mut self, now: Instant, count: u64, is_its_turn: bool, limit: Duration) -> bool {
+    pub fn has_stalled(
+        &mut self,
+        now: Instant,
+        count: u64,
+        is_its_turn: bool,
+        limit: Duration,
+    ) -> bool {
         if count != self.count || !is_its_turn {
             *self = Progress { count, since: now };
         }
@@ -128,7 +141,10 @@ mod tests {
 
     /// Runs for so long; `answers` says what becomes of a question: heard, refused, or nothing. When it was given up and why, with the
     /// number of questions.
-    fn run(seconds: u64, mut answers: impl FnMut(u32) -> (bool, bool)) -> (Option<(Duration, Verdict)>, u32) {
+    fn run(
+        seconds: u64,
+        mut answers: impl FnMut(u32) -> (bool, bool),
+    ) -> (Option<(Duration, Verdict)>, u32) {
         let (mut heard, mut refusals, mut asked) = (Time::ZERO, 0, 0);
         let mut liveness = Liveness::new(Time::ZERO, PATIENCE);
         let mut now = Time::ZERO;
@@ -190,8 +206,14 @@ mod tests {
         let mut progress = Progress::new(begin);
         assert!(!progress.has_stalled(at(2), 0, true, limit));
         assert!(progress.has_stalled(at(3), 0, true, limit));
-        assert!(!progress.has_stalled(at(4), 1, true, limit), "something was taken");
-        assert!(!progress.has_stalled(at(9), 1, false, limit), "the source pauses");
+        assert!(
+            !progress.has_stalled(at(4), 1, true, limit),
+            "something was taken"
+        );
+        assert!(
+            !progress.has_stalled(at(9), 1, false, limit),
+            "the source pauses"
+        );
         assert!(!progress.has_stalled(at(11), 1, true, limit));
         assert!(progress.has_stalled(at(12), 1, true, limit));
     }

@@ -70,10 +70,15 @@ mod tests {
                 "{name:?}"
             );
         }
-        assert!(matches!(entry(b".profile", false), Err(NameError::Hidden(_))));
+        assert!(matches!(
+            entry(b".profile", false),
+            Err(NameError::Hidden(_))
+        ));
         assert_eq!(entry(b".profile", true), Ok(OsString::from(".profile")));
         assert_eq!(entry(b"a b.txt", false), Ok(OsString::from("a b.txt")));
-        let why = entry(b"a/\x1b]0;title\x07\n", true).unwrap_err().to_string();
+        let why = entry(b"a/\x1b]0;title\x07\n", true)
+            .unwrap_err()
+            .to_string();
         assert!(!why.contains(|c: char| c.is_control()), "{why:?}");
     }
 

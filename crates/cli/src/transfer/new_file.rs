@@ -38,17 +38,29 @@ impl Folder {
     /// Refuses a folder in which any user may replace files: one that others can write to, unless it is
     /// sticky and owned by root or the caller.
     pub fn open(path: &Path) -> Result<Folder, Failure> {
-        let bad = |why: io::Error| Failure::text(Kind::Usage, format!("--out: folder {}: {why}", path.display()));
+        let bad = |why: io::Error| {
+            Failure::text(
+                Kind::Usage,
+                format!("--out: folder {}: {why}", path.display()),
+            )
+        };
         let mut options = fs::OpenOptions::new();
-        let folder = options.read(true).custom_flags(libc::O_DIRECTORY).open(path);
+        let folder = options
+            .read(true)
+            .custom_flags(libc::O_DIRECTORY)
+            .open(path);
         let folder = folder.map_err(bad)?;
         let about = folder.metadata().map_err(bad)?;
         let (mode, owner) = (about.mode(), about.uid());
         // A group of the caller's own, as many systems give each user, counts as the caller.
-        let others_write = mode & 0o002 != 0 || mode & 0o020 != 0 && about.gid() != getegid().as_raw();
+        let others_write =
+            mode & 0o002 != 0 || mode & 0o020 != 0 && about.gid() != getegid().as_raw();
         let is_guarded = mode & libc::S_ISVTX != 0 && (owner == 0 || owner == geteuid().as_raw());
         if others_write && !is_guarded {
-            let text = format!("--out: other users can replace files in the folder {}", path.display());
+            let text = format!(
+                "--out: other users can replace files in the folder {}",
+                path.display()
+            );
             return Err(Failure::text(Kind::Usage, text).hint(format!(
                 "take the right to write away (chmod go-w {0}), or use a folder of yours",
                 path.display()
@@ -68,7 +80,11 @@ impl Folder {
     /// Returns the free bytes of the file system, if it has a limit.
     pub fn free_bytes(&self) -> Option<u64> {
         let about = nix::sys::statvfs::fstatvfs(&self.folder).ok()?;
-        Some(about.blocks_available().saturating_mul(about.fragment_size()))
+        Some(
+            about
+                .blocks_available()
+                .saturating_mul(about.fragment_size()),
+        )
     }
 
     /// Creates the file that will be called `name`.
@@ -103,7 +119,8 @@ fn create_new(folder: &impl AsFd, name: &OsStr) -> nix::Result<OwnedFd> {
     if name.as_bytes().contains(&b'/') {
         return Err(Errno::EINVAL);
     }
-    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    let flags =
+        OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
     let mode = Mode::from_bits_truncate(0o666);
     let how = OpenHow::new()
         .flags(flags)
@@ -135,7 +152,13 @@ impl NewFile {
     /// Gives the file a name that nothing has.
     pub fn link(&self, name: &OsStr) -> io::Result<()> {
         let folder = &self.folder.folder;
-        Ok(linkat(folder, self.hidden.as_os_str(), folder, name, AtFlags::empty())?)
+        Ok(linkat(
+            folder,
+            self.hidden.as_os_str(),
+            folder,
+            name,
+            AtFlags::empty(),
+        )?)
     }
 
     /// Gives the file a name, and replaces what has it.
@@ -158,7 +181,11 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         // The name is gone after `replace`.
-        let _ = unlinkat(&self.folder.folder, self.hidden.as_os_str(), UnlinkatFlags::NoRemoveDir);
+        let _ = unlinkat(
+            &self.folder.folder,
+            self.hidden.as_os_str(),
+            UnlinkatFlags::NoRemoveDir,
+        );
     }
 }
 
@@ -185,7 +212,10 @@ mod tests {
         assert_eq!(refusal(&folder.0, 0o755), None);
         for mode in [0o777, 0o757, 0o707] {
             let why = refusal(&folder.0, mode).unwrap();
-            assert!(why.contains("other users can replace files"), "{mode:o}: {why}");
+            assert!(
+                why.contains("other users can replace files"),
+                "{mode:o}: {why}"
+            );
         }
         assert_eq!(refusal(&folder.0, 0o1777), None, "sticky and ours");
         assert_eq!(refusal(&folder.0, 0o770), None, "a group of our own");
@@ -195,7 +225,10 @@ mod tests {
             assert!(refusal(&folder.0, 0o770).is_some(), "another group");
             std::os::unix::fs::chown(&folder.0, nobody, None).unwrap();
             assert_eq!(refusal(&folder.0, 0o755), None, "a user's folder");
-            assert!(refusal(&folder.0, 0o1777).is_some(), "sticky for somebody else");
+            assert!(
+                refusal(&folder.0, 0o1777).is_some(),
+                "sticky for somebody else"
+            );
         }
         assert!(Folder::open(Path::new("/dev/null")).is_err());
     }
@@ -210,7 +243,10 @@ mod tests {
             create_new(&open.folder, OsStr::new("planted")).err(),
             Some(Errno::EEXIST)
         );
-        assert_eq!(create_new(&open.folder, OsStr::new("../up")).err(), Some(Errno::EINVAL));
+        assert_eq!(
+            create_new(&open.folder, OsStr::new("../up")).err(),
+            Some(Errno::EINVAL)
+        );
         assert!(!victim.exists());
     }
 
@@ -247,7 +283,8 @@ mod tests {
     #[test]
     fn a_folder_that_is_swapped_for_a_link_stays_the_folder() {
         let folder = TestFolder::new("swap");
-        let [inside, aside, elsewhere] = ["in", "aside", "elsewhere"].map(|name| folder.0.join(name));
+        let [inside, aside, elsewhere] =
+            ["in", "aside", "elsewhere"].map(|name| folder.0.join(name));
         fs::create_dir(&inside).unwrap();
         fs::create_dir(&elsewhere).unwrap();
         let open = Folder::open(&inside).unwrap();

@@ -54,9 +54,16 @@ impl Sink {
     }
 
     /// Creates a file in a folder.
-    pub fn file(folder: &Folder, name: OsString, taken: Taken, executable: bool) -> Result<Sink, String> {
+    pub fn file(
+        folder: &Folder,
+        name: OsString,
+        taken: Taken,
+        executable: bool,
+    ) -> Result<Sink, String> {
         let path = folder.path().join(&name);
-        let new = folder.create(&name).map_err(|why| cannot_write(&path, &why))?;
+        let new = folder
+            .create(&name)
+            .map_err(|why| cannot_write(&path, &why))?;
         Ok(Sink {
             shown: path.display().to_string(),
             output: Output::File {

@@ -57,7 +57,10 @@ impl Target {
             Ok(about) if about.is_dir() => return Folder::open(out).map(Target::Folder),
             Ok(about) if !about.is_file() => return device(out, &about),
             Err(why) if why.kind() != io::ErrorKind::NotFound => {
-                return Err(Failure::text(Kind::Usage, format!("--out {}: {why}", out.display())));
+                return Err(Failure::text(
+                    Kind::Usage,
+                    format!("--out {}: {why}", out.display()),
+                ));
             }
             _ => {}
         }
@@ -89,7 +92,10 @@ impl Target {
     pub fn open(&self, header: &Header, hidden: bool, n: u64) -> Result<Sink, String> {
         self.check_room(header.bytes.unwrap_or(0))?;
         match self {
-            Target::Stdout => Ok(Sink::plain(Box::new(io::stdout()), "standard output".to_owned())),
+            Target::Stdout => Ok(Sink::plain(
+                Box::new(io::stdout()),
+                "standard output".to_owned(),
+            )),
             Target::Device { path, id } => {
                 let file = OpenOptions::new().write(true).open(path);
                 let file = file.map_err(|why| cannot_write(path, &why))?;
@@ -102,8 +108,16 @@ impl Target {
                 }
                 Ok(Sink::plain(Box::new(file), path.display().to_string()))
             }
-            Target::File { folder, name, force } => {
-                let taken = if *force { Taken::Replace } else { Taken::Refuse };
+            Target::File {
+                folder,
+                name,
+                force,
+            } => {
+                let taken = if *force {
+                    Taken::Replace
+                } else {
+                    Taken::Refuse
+                };
                 Sink::file(folder, name.clone(), taken, header.executable)
             }
             Target::Folder(folder) if header.name.is_empty() => {
@@ -134,9 +148,13 @@ impl Target {
 
 /// Returns the target of a device or pipe. Refuses a link of another user: it could lead anywhere.
 fn device(out: &Path, about: &Metadata) -> Result<Target, Failure> {
-    let is_foreign = |link: Metadata| link.is_symlink() && link.uid() != 0 && link.uid() != geteuid().as_raw();
+    let is_foreign =
+        |link: Metadata| link.is_symlink() && link.uid() != 0 && link.uid() != geteuid().as_raw();
     if out.symlink_metadata().is_ok_and(is_foreign) {
-        let text = format!("--out {} is a link of another user to a device", out.display());
+        let text = format!(
+            "--out {} is a link of another user to a device",
+            out.display()
+        );
         return Err(Failure::text(Kind::Usage, text).hint("name the device itself"));
     }
     Ok(Target::Device {

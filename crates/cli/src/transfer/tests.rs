@@ -13,14 +13,17 @@ pub(crate) struct TestFolder(pub PathBuf);
 
 impl TestFolder {
     pub fn new(name: &str) -> TestFolder {
-        let path = std::env::temp_dir().join(format!("ccplane-transfer-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("ccplane-transfer-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         TestFolder(path)
     }
 
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.0).unwrap().flatten();
-        let mut names: Vec<_> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<_> = entries
+            .map(|e| e.file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -68,7 +71,10 @@ fn a_file_has_its_name_when_it_is_complete_and_leaves_nothing_else() {
     let mut sink = open(&Target::parse(&path, true).unwrap(), "sent");
     sink.write(b"new").unwrap();
     sink.store(true).unwrap();
-    assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"new".to_vec(), 1));
+    assert_eq!(
+        (fs::read(&path).unwrap(), folder.names().len()),
+        (b"new".to_vec(), 1)
+    );
 }
 
 #[test]
@@ -93,7 +99,10 @@ fn a_file_that_appears_meanwhile_is_not_replaced() {
     fs::write(&path, "other").unwrap();
     let error = sink.store(true).unwrap_err();
     assert!(error.contains("out") && error.contains("exists"), "{error}");
-    assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"other".to_vec(), 1));
+    assert_eq!(
+        (fs::read(&path).unwrap(), folder.names().len()),
+        (b"other".to_vec(), 1)
+    );
 }
 
 #[test]
@@ -101,7 +110,10 @@ fn a_link_is_replaced_and_not_followed() {
     let folder = TestFolder::new("link");
     let [path, victim] = ["out", "victim"].map(|name| folder.0.join(name));
     symlink(&victim, &path).unwrap();
-    assert!(Target::parse(&path, false).is_err(), "a dangling link exists");
+    assert!(
+        Target::parse(&path, false).is_err(),
+        "a dangling link exists"
+    );
     for _ in 0..2 {
         let mut sink = open(&Target::parse(&path, true).unwrap(), "sent");
         sink.write(b"ours").unwrap();
@@ -120,7 +132,10 @@ fn a_name_that_is_taken_gets_a_number() {
         sink.write(text.as_bytes()).unwrap();
         sink.store(false).unwrap();
     }
-    assert_eq!(folder.names(), ["report-2.pdf", "report-3.pdf", "report.pdf"]);
+    assert_eq!(
+        folder.names(),
+        ["report-2.pdf", "report-3.pdf", "report.pdf"]
+    );
     assert_eq!(fs::read(folder.0.join("report.pdf")).unwrap(), b"old");
     assert_eq!(fs::read(folder.0.join("report-3.pdf")).unwrap(), b"third");
 }
@@ -140,7 +155,10 @@ fn a_stream_gets_the_next_free_number() {
     assert_eq!(stored, ["a", "b", "c"]);
     assert_eq!(folder.names().len(), 5, "{:?}", folder.names());
     assert_eq!(fs::read(folder.0.join("received-0001")).unwrap(), b"before");
-    assert_eq!(fs::read(folder.0.join("received-0003")).unwrap(), b"meanwhile");
+    assert_eq!(
+        fs::read(folder.0.join("received-0003")).unwrap(),
+        b"meanwhile"
+    );
 }
 
 #[test]
@@ -152,12 +170,18 @@ fn bad_names_and_too_little_room_are_refused() {
         (".profile", 1, "is hidden"),
         ("f", 1 << 60, "there is no room"),
     ] {
-        let why = target.open(&header(name, Some(bytes)), false, 1).err().unwrap();
+        let why = target
+            .open(&header(name, Some(bytes)), false, 1)
+            .err()
+            .unwrap();
         assert!(why.contains(says), "{why}");
     }
     assert!(folder.names().is_empty());
     assert!(Target::parse(&folder.0.join("none/out"), false).is_err());
-    assert!(Target::parse(&folder.0.join(".."), false).is_ok(), "a folder");
+    assert!(
+        Target::parse(&folder.0.join(".."), false).is_ok(),
+        "a folder"
+    );
     assert!(Target::parse(Path::new("/nonesuch/.."), false).is_err());
 }
 

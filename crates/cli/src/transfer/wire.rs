@@ -98,7 +98,9 @@ impl Header {
 
 fn name_length(bytes: usize) -> Result<u16, WireError> {
     let length = u16::try_from(bytes).ok();
-    length.filter(|_| bytes <= NAME_BYTES_MAX).ok_or(WireError::Name(bytes))
+    length
+        .filter(|_| bytes <= NAME_BYTES_MAX)
+        .ok_or(WireError::Name(bytes))
 }
 
 /// Returns the head of a data frame with `length` bytes.
@@ -176,7 +178,10 @@ impl Frames {
         if self.held[..8] != SENDER {
             return Err(WireError::Version);
         }
-        let (bytes, length) = (number(&self.held[9..17]), number(&self.held[17..19]) as usize);
+        let (bytes, length) = (
+            number(&self.held[9..17]),
+            number(&self.held[17..19]) as usize,
+        );
         name_length(length)?;
         if !hold(&mut self.held, HEAD_BYTES + length, input) {
             return Ok(None);
@@ -364,15 +369,24 @@ mod tests {
         };
         assert_eq!(long.write(), Err(WireError::Name(NAME_BYTES_MAX + 1)));
         let name_length = [&SENDER[..], &[0; 9], &[1, 0]].concat();
-        assert_eq!(Frames::default().next(&mut &name_length[..]), Err(WireError::Name(256)));
+        assert_eq!(
+            Frames::default().next(&mut &name_length[..]),
+            Err(WireError::Name(256))
+        );
         let kind = [&SENDER[..], &[3], &[0; 10]].concat();
-        assert_eq!(Frames::default().next(&mut &kind[..]), Err(WireError::File(3)));
+        assert_eq!(
+            Frames::default().next(&mut &kind[..]),
+            Err(WireError::File(3))
+        );
         assert_eq!(
             Frames::default().next(&mut &b"ccpsend2___________"[..]),
             Err(WireError::Version)
         );
         let reason = [&RECEIVER[..], &[3, 2, 1]].concat();
-        assert_eq!(Answers::default().next(&mut &reason[..]), Err(WireError::Reason(513)));
+        assert_eq!(
+            Answers::default().next(&mut &reason[..]),
+            Err(WireError::Reason(513))
+        );
         let cut = Answer::Failed("ö".repeat(300)).write();
         assert_eq!(cut.len(), 3 + REASON_BYTES_MAX);
     }

@@ -15,17 +15,23 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(
+            started.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {what}"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// Whether BPF programs can be loaded; says so where they cannot.
 pub fn can_run(test: &str) -> bool {
-    if nix::unistd::geteuid().is_root() && fs::exists("/sys/kernel/btf/vmlinux").is_ok_and(|there| there) {
+    if nix::unistd::geteuid().is_root()
+        && fs::exists("/sys/kernel/btf/vmlinux").is_ok_and(|there| there)
+    {
         return true;
     }
-    let skipped = format!("SKIPPED: {test}: it loads BPF programs, as root and with /sys/kernel/btf/vmlinux");
+    let skipped =
+        format!("SKIPPED: {test}: it loads BPF programs, as root and with /sys/kernel/btf/vmlinux");
     assert!(
         std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
         "{skipped}"
@@ -47,7 +53,10 @@ pub fn lock_host() -> Flock<File> {
 /// A copy of the command that everybody may run. Another process writes it: what another test starts while this one writes would hold the copy open,
 /// and it could not be run.
 pub fn copy_command(to: &Path) {
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_ccplane")).arg(to).status();
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_ccplane"))
+        .arg(to)
+        .status();
     assert!(copied.expect("cp is there").success());
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).expect("ours");
 }

@@ -37,7 +37,9 @@ fn senders_of_one_byte_each_make_room_for_another_sender() {
             let mut ids = Vec::new();
             for (n, host) in hosts.iter_mut().enumerate() {
                 for _ in 0..4 {
-                    let id = host.connect(to, Congestion::Native(Native::cubic())).unwrap();
+                    let id = host
+                        .connect(to, Congestion::Native(Native::cubic()))
+                        .unwrap();
                     host.room(id)[0] = b'c';
                     host.wrote(id, 1);
                     ids.push((n, id));

@@ -24,7 +24,10 @@ fn a_file_keeps_its_name_and_replaces_nothing() {
     }
     receiver.signal("-INT");
     let (code, text) = receiver.end();
-    assert!(code == 0 && text.contains("run-2.sh: 1000 bytes"), "{code} {text}");
+    assert!(
+        code == 0 && text.contains("run-2.sh: 1000 bytes"),
+        "{code} {text}"
+    );
     for name in ["run.sh", "run-2.sh"] {
         let path = Path::new(&into).join(name);
         assert_eq!(fs::read(&path).unwrap(), fs::read(&file).unwrap());
@@ -86,7 +89,11 @@ fn a_receiver_that_is_killed_is_noticed_within_seconds() {
         output.status.code() == Some(1) && text.contains("nobody is there any more"),
         "{text}"
     );
-    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    assert!(
+        killed.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        killed.elapsed()
+    );
 }
 
 #[test]
@@ -114,8 +121,7 @@ fn standard_input_is_sent_to_its_end_however_slowly_it_comes() {
 #[test]
 fn what_finds_no_room_is_refused_before_it_is_sent() {
     if !nix::unistd::geteuid().is_root() {
-        let skipped =
-            "SKIPPED: what_finds_no_room_is_refused_before_it_is_sent: it mounts a small file system, as root";
+        let skipped = "SKIPPED: what_finds_no_room_is_refused_before_it_is_sent: it mounts a small file system, as root";
         assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
         return eprintln!("{skipped}");
     }
@@ -130,7 +136,13 @@ fn what_finds_no_room_is_refused_before_it_is_sent() {
     let left = fs::read_dir(&into).unwrap().count();
     receiver.signal("-INT");
     receiver.end();
-    assert!(Command::new("umount").arg(&into).status().unwrap().success());
+    assert!(
+        Command::new("umount")
+            .arg(&into)
+            .status()
+            .unwrap()
+            .success()
+    );
     assert!(
         output.status.code() == Some(1) && text.contains("there is no room in"),
         "{text}"

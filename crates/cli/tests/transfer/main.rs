@@ -47,7 +47,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("transfer-{name}-{}", std::process::id()));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("transfer-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
@@ -61,7 +62,9 @@ impl Folder {
         let mut random = bytes as u64 + 1;
         let text: Vec<u8> = (0..bytes)
             .map(|_| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 (random >> 56) as u8
             })
             .collect();
@@ -71,7 +74,9 @@ impl Folder {
 
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.0).unwrap().flatten();
-        let mut names: Vec<_> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<_> = entries
+            .map(|e| e.file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -120,8 +125,12 @@ impl Receiver {
             if let Some(rest) = line.strip_prefix("listening on ") {
                 address = rest.strip_suffix("; to send:").map(str::to_owned);
             }
-            let print = line.split_once('#').map(|(_, rest)| rest.trim_end_matches(" FILE"));
-            fingerprint = print.filter(|_| line.starts_with("ccplane send ")).map(str::to_owned);
+            let print = line
+                .split_once('#')
+                .map(|(_, rest)| rest.trim_end_matches(" FILE"));
+            fingerprint = print
+                .filter(|_| line.starts_with("ccplane send "))
+                .map(str::to_owned);
         }
         Receiver {
             child,
@@ -141,7 +150,12 @@ impl Receiver {
         let mut text = String::new();
         self.errors.read_to_string(&mut text).unwrap();
         let code = self.child.wait().unwrap().code().unwrap_or(-1);
-        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
         (
             code,
             text.replace(['│', '\n'], " ")
@@ -205,7 +219,11 @@ fn a_file_arrives_as_it_was_under_every_kind_of_control() {
                 "{summary}"
             );
             assert_eq!(receiver.end().0, 0);
-            assert_eq!(fs::read(source).unwrap(), fs::read(&out).unwrap(), "{options:?}");
+            assert_eq!(
+                fs::read(source).unwrap(),
+                fs::read(&out).unwrap(),
+                "{options:?}"
+            );
             assert!(folder.names().iter().all(|name| !name.ends_with(".part")));
         }
     }
@@ -242,7 +260,10 @@ fn two_transfers_at_once_while_strangers_send_garbage() {
                     .unwrap()
             })
             .collect();
-        let ended: Vec<_> = senders.into_iter().map(|sender| sender.wait_with_output()).collect();
+        let ended: Vec<_> = senders
+            .into_iter()
+            .map(|sender| sender.wait_with_output())
+            .collect();
         done.store(true, Ordering::Relaxed);
         for output in ended {
             let output = output.unwrap();
@@ -275,10 +296,19 @@ fn bad_requests_are_usage_errors() {
     let cases: [(&[&str], &str); 16] = [
         (&["send", "nowhere", &file], "no address"),
         (&["send", "192.0.2.1:1", &file], "without a fingerprint"),
-        (&["send", "127.0.0.1:1#12ab", &file], "64 hexadecimal digits"),
+        (
+            &["send", "127.0.0.1:1#12ab", &file],
+            "64 hexadecimal digits",
+        ),
         (&["send", "127.0.0.1:1", "/tmp"], "tar -c /tmp"),
-        (&["send", "127.0.0.1:1", &file, &file], "unexpected argument"),
-        (&["send", "127.0.0.1:1", &file, "--bytes", "1kB"], "cannot be used with"),
+        (
+            &["send", "127.0.0.1:1", &file, &file],
+            "unexpected argument",
+        ),
+        (
+            &["send", "127.0.0.1:1", &file, "--bytes", "1kB"],
+            "cannot be used with",
+        ),
         (
             &["recv", "--out", &file, "--force", "--identity", &exposed],
             "chmod 600",
@@ -287,17 +317,29 @@ fn bad_requests_are_usage_errors() {
             &["recv", "--out", &file, "--force", "--client", "12"],
             "64 hexadecimal digits",
         ),
-        (&["send", "127.0.0.1:1", &file, "--alg", "native:none"], "none"),
-        (&["recv", "--out", &open_to_all], "other users can replace files"),
+        (
+            &["send", "127.0.0.1:1", &file, "--alg", "native:none"],
+            "none",
+        ),
+        (
+            &["recv", "--out", &open_to_all],
+            "other users can replace files",
+        ),
         (&["send", "127.0.0.1:1", &file, "--mtu", "100"], "--mtu"),
         (&["send", "[::1]:1", &file, "--mtu", "576"], "596 to 65535"),
-        (&["send", "127.0.0.1:1", &file, "--max-rate", "0mbit"], "--max-rate"),
+        (
+            &["send", "127.0.0.1:1", &file, "--max-rate", "0mbit"],
+            "--max-rate",
+        ),
         (
             &["send", "127.0.0.1:1", &file, "--rc3", "--dscp", "11"],
             "--dscp 11 with --rc3",
         ),
         (&["recv", "--out", &file], "--force"),
-        (&["recv", "--out", "/no/such/folder/f"], "folder /no/such/folder"),
+        (
+            &["recv", "--out", "/no/such/folder/f"],
+            "folder /no/such/folder",
+        ),
     ];
     for (arguments, says) in cases {
         let output = command(arguments).output().unwrap();
@@ -320,13 +362,18 @@ fn who_is_not_there_or_cannot_store_or_vanishes_is_named() {
         .to_string();
     let output = send(&[&nobody, "--bytes", "1kB"]);
     let text = said(&output);
-    assert!(output.status.code() == Some(1) && text.contains("refused"), "{text}");
+    assert!(
+        output.status.code() == Some(1) && text.contains("refused"),
+        "{text}"
+    );
 
     let full = Receiver::start(&["--out", "/dev/full", "--once"]);
     let output = send(&[&full.address, "--bytes", "1MB"]);
     let text = said(&output);
     assert!(
-        output.status.code() == Some(1) && text.contains("/dev/full") && text.contains("No space left"),
+        output.status.code() == Some(1)
+            && text.contains("/dev/full")
+            && text.contains("No space left"),
         "{text}"
     );
     let (code, text) = full.end();
@@ -356,7 +403,10 @@ fn who_is_not_there_or_cannot_store_or_vanishes_is_named() {
     );
     stopped.signal("-CONT");
     let (code, text) = stopped.end();
-    assert!(code == 1 && text.contains("nothing of it is kept"), "{code} {text}");
+    assert!(
+        code == 1 && text.contains("nothing of it is kept"),
+        "{code} {text}"
+    );
     assert!(folder.names().is_empty());
 }
 
@@ -365,9 +415,16 @@ fn an_interrupted_sender_makes_the_receiver_clean_up() {
     let folder = Folder::new("interrupt");
     let out = folder.path("out");
     let receiver = Receiver::start(&["--out", &out]);
-    let sender = command(&["send", &receiver.address, "--bytes", "1GB", "--max-rate", "40mbit"])
-        .stderr(Stdio::piped())
-        .spawn();
+    let sender = command(&[
+        "send",
+        &receiver.address,
+        "--bytes",
+        "1GB",
+        "--max-rate",
+        "40mbit",
+    ])
+    .stderr(Stdio::piped())
+    .spawn();
     let sender = sender.unwrap();
     std::thread::sleep(Duration::from_millis(700));
     assert!(
@@ -384,7 +441,10 @@ fn an_interrupted_sender_makes_the_receiver_clean_up() {
         said(&output)
     );
     let (code, text) = receiver.end();
-    assert!(code == 1 && text.contains("gave the connection up"), "{code} {text}");
+    assert!(
+        code == 1 && text.contains("gave the connection up"),
+        "{code} {text}"
+    );
     assert!(folder.names().is_empty());
 }
 
@@ -411,7 +471,15 @@ fn an_agent_steers_over_a_link_and_its_death_is_survived() {
     assert!(line.contains("listening"), "{line}");
     let receiver = Receiver::start(&["--out", &out]);
     let address = receiver.address.clone();
-    let rate = ["--agent", &socket, "--alg", "reno", "--max-rate", "2mbit", "--json"];
+    let rate = [
+        "--agent",
+        &socket,
+        "--alg",
+        "reno",
+        "--max-rate",
+        "2mbit",
+        "--json",
+    ];
     let sender = command(&[&["send", &address, file.as_str()], &rate[..]].concat());
     let sender = { sender }
         .stdout(Stdio::piped())
@@ -423,7 +491,11 @@ fn an_agent_steers_over_a_link_and_its_death_is_survived() {
     agent.wait().unwrap();
     let output = sender.wait_with_output().unwrap();
     assert_eq!(json(&output)["bytes"], 400_000);
-    assert!(said(&output).contains("the agent is gone"), "{}", said(&output));
+    assert!(
+        said(&output).contains("the agent is gone"),
+        "{}",
+        said(&output)
+    );
     assert_eq!(receiver.end().0, 0);
     assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
 }
@@ -451,7 +523,15 @@ fn a_ccp_agent_steers_a_transfer_and_its_death_is_survived() {
         .unwrap();
     let receiver = Receiver::start(&["--out", &out]);
     let there = receiver.address.clone();
-    let rate = ["--agent", &address, "--alg", "reno", "--max-rate", "2mbit", "--json"];
+    let rate = [
+        "--agent",
+        &address,
+        "--alg",
+        "reno",
+        "--max-rate",
+        "2mbit",
+        "--json",
+    ];
     let sender = command(&[&["send", &there, file.as_str()], &rate[..]].concat());
     let sender = { sender }
         .stdout(Stdio::piped())
@@ -463,7 +543,11 @@ fn a_ccp_agent_steers_a_transfer_and_its_death_is_survived() {
     agent.wait().unwrap();
     let output = sender.wait_with_output().unwrap();
     assert_eq!(json(&output)["bytes"], 400_000);
-    assert!(said(&output).contains("the agent is gone"), "{}", said(&output));
+    assert!(
+        said(&output).contains("the agent is gone"),
+        "{}",
+        said(&output)
+    );
     assert_eq!(receiver.end().0, 0);
     assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
 }
@@ -472,7 +556,8 @@ fn a_ccp_agent_steers_a_transfer_and_its_death_is_survived() {
 #[test]
 fn a_file_arrives_over_a_link_that_loses_packets() {
     if !nix::unistd::geteuid().is_root() {
-        let skipped = "SKIPPED: a_file_arrives_over_a_link_that_loses_packets: it makes namespaces, as root";
+        let skipped =
+            "SKIPPED: a_file_arrives_over_a_link_that_loses_packets: it makes namespaces, as root";
         assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
         return eprintln!("{skipped}");
     }
@@ -480,7 +565,10 @@ fn a_file_arrives_over_a_link_that_loses_packets() {
     let file = folder.file("f", 1_500_000);
     for (index, (queue, options)) in [
         ("droptail:20p", &["--alg", "cubic"][..]),
-        ("droptail:60p", &["--alg", "native:reno", "--stamps", "software"]),
+        (
+            "droptail:60p",
+            &["--alg", "native:reno", "--stamps", "software"],
+        ),
         ("fq_codel", &["--alg", "native:cubic"]),
         ("prio:6:shared:400p", &["--alg", "cubic", "--rc3"]),
     ]
@@ -515,7 +603,11 @@ fn a_file_arrives_over_a_link_that_loses_packets() {
             );
         }
         assert_eq!(receiver.end().0, 0);
-        assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap(), "{options:?}");
+        assert_eq!(
+            fs::read(&file).unwrap(),
+            fs::read(&out).unwrap(),
+            "{options:?}"
+        );
     }
 }
 
@@ -528,7 +620,11 @@ fn one_address_has_four_transfers_and_a_fifth_sender_is_not_answered() {
     let slow = ["--max-rate", "1mbit", &receiver.address, &file];
     let start = |arguments: &[&str]| {
         let mut command = command(&[&["send"], arguments].concat());
-        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
     };
     let mut senders: Vec<Child> = (0..4).map(|_| start(&slow)).collect();
     // Each has a hidden file until it is complete.
@@ -567,9 +663,14 @@ fn a_sender_that_says_nothing_new_gives_its_place_up() {
         })
     };
     assert!(within(&|| held() == 1), "the transfer has begun");
-    let stopped = Command::new("kill").args(["-STOP", &sender.id().to_string()]).status();
+    let stopped = Command::new("kill")
+        .args(["-STOP", &sender.id().to_string()])
+        .status();
     assert!(stopped.unwrap().success());
-    assert!(within(&|| held() == 0), "its place and its file are given up");
+    assert!(
+        within(&|| held() == 0),
+        "its place and its file are given up"
+    );
     let _ = sender.kill();
     let _ = sender.wait();
     receiver.signal("-INT");
@@ -611,7 +712,11 @@ fn stalling(reads: bool, stop: Arc<AtomicBool>) -> (String, std::thread::JoinHan
 fn a_receiver_that_conceals_losses_ends_the_transfer_with_the_reason() {
     let identity = Identity::new().unwrap();
     let mut liar = liar::Liar::new(Tls::server(&identity, &[]).unwrap());
-    let address = format!("{}#{}", liar.socket.local_addr().unwrap(), identity.fingerprint());
+    let address = format!(
+        "{}#{}",
+        liar.socket.local_addr().unwrap(),
+        identity.fingerprint()
+    );
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     let receiver = std::thread::spawn(move || {
@@ -621,13 +726,26 @@ fn a_receiver_that_conceals_losses_ends_the_transfer_with_the_reason() {
         }
         liar.datagrams
     });
-    let output = send(&["--json", "--alg", "native:cubic", "--bytes", "200MB", &address]);
+    let output = send(&[
+        "--json",
+        "--alg",
+        "native:cubic",
+        "--bytes",
+        "200MB",
+        &address,
+    ]);
     stop.store(true, Ordering::Relaxed);
     let datagrams = receiver.join().unwrap();
     let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("acknowledged data that it did not get"), "{said}");
-    assert!((liar::LOST..100_000).contains(&datagrams), "{datagrams} datagrams");
+    assert!(
+        said.contains("acknowledged data that it did not get"),
+        "{said}"
+    );
+    assert!(
+        (liar::LOST..100_000).contains(&datagrams),
+        "{datagrams} datagrams"
+    );
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         (&told["reason"], &told["kind"]),
@@ -641,9 +759,21 @@ fn a_receiver_that_answers_and_takes_nothing_ends_the_transfer() {
     let stop = Arc::new(AtomicBool::new(false));
     let senders = [false, true].map(|reads| {
         let (address, receiver) = stalling(reads, stop.clone());
-        let arguments = ["--json", "send", "--timeout", "1s", "--bytes", "8MB", &address];
+        let arguments = [
+            "--json",
+            "send",
+            "--timeout",
+            "1s",
+            "--bytes",
+            "8MB",
+            &address,
+        ];
         let mut sender = command(&arguments);
-        let sender = sender.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let sender = sender
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         (sender, receiver)
     });
     let ended = senders.map(|(sender, receiver)| (sender.wait_with_output().unwrap(), receiver));

@@ -92,7 +92,14 @@ impl Routed {
         }
         ip(&["-n", a, "route", "add", "default", "via", "10.71.1.2"]);
         ip(&["-n", b, "route", "add", "default", "via", "10.71.2.2"]);
-        ip(&["netns", "exec", r, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]);
+        ip(&[
+            "netns",
+            "exec",
+            r,
+            "sh",
+            "-c",
+            "echo 1 > /proc/sys/net/ipv4/ip_forward",
+        ]);
         routed
     }
 }

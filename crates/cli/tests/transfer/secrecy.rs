@@ -20,7 +20,10 @@ fn tap(server: &str) -> (String, Capture) {
     let address = ends[0].local_addr().unwrap().to_string();
     let (capture, client) = (Capture::default(), Arc::new(Mutex::new(None)));
     for end in 0..2 {
-        let (from, to) = (ends[end].try_clone().unwrap(), ends[1 - end].try_clone().unwrap());
+        let (from, to) = (
+            ends[end].try_clone().unwrap(),
+            ends[1 - end].try_clone().unwrap(),
+        );
         let (capture, client) = (Arc::clone(&capture), Arc::clone(&client));
         std::thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
@@ -31,7 +34,10 @@ fn tap(server: &str) -> (String, Capture) {
                 } else {
                     *client.lock().unwrap()
                 };
-                capture.lock().unwrap().push((end == 0, buffer[..length].to_vec()));
+                capture
+                    .lock()
+                    .unwrap()
+                    .push((end == 0, buffer[..length].to_vec()));
                 let _ = whither.map(|whither| to.send_to(&buffer[..length], whither));
             }
         });
@@ -54,7 +60,10 @@ fn expand<const N: usize>(secret: &[u8], label: &str) -> [u8; N] {
     let info = [&lengths.0[..], &lengths.1, label.as_bytes(), &[0]];
     let mut out = [0; N];
     let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA384, secret);
-    prk.expand(&info, Length(N)).unwrap().fill(&mut out).unwrap();
+    prk.expand(&info, Length(N))
+        .unwrap()
+        .fill(&mut out)
+        .unwrap();
     out
 }
 
@@ -66,11 +75,18 @@ fn opened(datagram: &[u8], secret: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let head = 9 + if datagram[0] & 1 == 0 { 0 } else { 10 };
-    let protection =
-        aead::quic::HeaderProtectionKey::new(&aead::quic::AES_256, &expand::<32>(secret, "quic hp")).unwrap();
+    let protection = aead::quic::HeaderProtectionKey::new(
+        &aead::quic::AES_256,
+        &expand::<32>(secret, "quic hp"),
+    )
+    .unwrap();
     let mask = protection.new_mask(&datagram[head + 4..head + 20]).unwrap();
     datagram[0] ^= (mask[0] & 4) << 1;
-    assert_eq!(datagram[0] & 8, 0, "no other key phase in so short a transfer");
+    assert_eq!(
+        datagram[0] & 8,
+        0,
+        "no other key phase in so short a transfer"
+    );
     for (byte, mask) in datagram[head..head + 4].iter_mut().zip(&mask[1..]) {
         *byte ^= mask;
     }
@@ -158,7 +174,10 @@ fn whom_a_receiver_or_a_sender_does_not_know_is_refused_by_name() {
     let refused = |to: &str, more: &[&str], says: &str| {
         let output = send(&[&[to, "--bytes", "10kB"], more].concat());
         let text = said(&output);
-        assert!(output.status.code() == Some(1) && text.contains(says), "{says}: {text}");
+        assert!(
+            output.status.code() == Some(1) && text.contains(says),
+            "{says}: {text}"
+        );
     };
     refused(
         &to,
@@ -171,7 +190,14 @@ fn whom_a_receiver_or_a_sender_does_not_know_is_refused_by_name() {
         &["--identity", &ours],
         "its certificate has another fingerprint",
     );
-    let summary = json(&send(&[&to, "--bytes", "10kB", "--identity", &ours, "--json"]));
+    let summary = json(&send(&[
+        &to,
+        "--bytes",
+        "10kB",
+        "--identity",
+        &ours,
+        "--json",
+    ]));
     assert_eq!(
         (&summary["encrypted"], &summary["bytes"]),
         (&true.into(), &10_000.into())
@@ -189,7 +215,8 @@ fn hidden_files_are_taken_of_known_senders_alone() {
     let output = send(&[&receiver.address, &file]);
     let text = said(&output);
     assert!(
-        output.status.code() == Some(1) && text.contains("only from senders that `recv --client` names"),
+        output.status.code() == Some(1)
+            && text.contains("only from senders that `recv --client` names"),
         "{text}"
     );
     assert_eq!(receiver.end().0, 1);
@@ -204,7 +231,11 @@ fn a_receiver_that_asks_for_proofs_first_gets_them() {
     let folder = Folder::new("retry");
     let (file, out) = (folder.file("f", 100_000), folder.path("out"));
     let receiver = Receiver::start(&["--out", &out, "--retry"]);
-    json(&send(&[&receiver.known(&receiver.address), &file, "--json"]));
+    json(&send(&[
+        &receiver.known(&receiver.address),
+        &file,
+        "--json",
+    ]));
     assert_eq!(receiver.end().0, 0);
     assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
 }
@@ -222,5 +253,8 @@ fn a_datagram_of_version_1_is_told_on_the_receivers_side() {
     std::thread::sleep(Duration::from_millis(500));
     receiver.signal("-INT");
     let (_, text) = receiver.end();
-    assert!(text.contains("of version 1, where version 3 is spoken"), "{text}");
+    assert!(
+        text.contains("of version 1, where version 3 is spoken"),
+        "{text}"
+    );
 }

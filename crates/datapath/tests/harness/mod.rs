@@ -4,8 +4,8 @@
 mod model;
 
 use ccplane_datapath::{
-    Capabilities, Clause, Command, Compat, Flow, INFINITY, Instr, Limits, MAX_VARS, Op, Program, ProgramTable, Signals,
-    Transport, Var, VarKind, reg,
+    Capabilities, Clause, Command, Compat, Flow, INFINITY, Instr, Limits, MAX_VARS, Op, Program,
+    ProgramTable, Signals, Transport, Var, VarKind, reg,
 };
 use ccplane_units::{Duration, Time};
 use model::Model;
@@ -53,14 +53,22 @@ fn run(program: &Program, input: &mut Input) {
         fallback_after: Duration::MAX,
         ..Limits::default()
     };
-    let mut table: ProgramTable<1> = ProgramTable::with_compat(limits, Capabilities(u64::MAX), compat);
+    let mut table: ProgramTable<1> =
+        ProgramTable::with_compat(limits, Capabilities(u64::MAX), compat);
     table
         .install(program.clone())
         .expect("an empty table takes any program");
     let mut now = Time::from_micros(input.value());
     let mut flow: Flow<MAX_VARS> = Flow::new(now, 14_480);
-    flow.apply(now, &Command::SetProgram { uid: 1, updates: &[] }, &table)
-        .expect("the program is there");
+    flow.apply(
+        now,
+        &Command::SetProgram {
+            uid: 1,
+            updates: &[],
+        },
+        &table,
+    )
+    .expect("the program is there");
     let mut model = Model::new(program, compat, now);
 
     let mut transport = Transport {
@@ -82,8 +90,16 @@ fn run(program: &Program, input: &mut Input) {
             model.on_deadline(&transport);
             outcome
         };
-        assert_eq!(outcome, model.outcome(&transport), "call {call} of {program:?}");
-        assert_eq!(flow.report(&table), model.report(), "call {call} of {program:?}");
+        assert_eq!(
+            outcome,
+            model.outcome(&transport),
+            "call {call} of {program:?}"
+        );
+        assert_eq!(
+            flow.report(&table),
+            model.report(),
+            "call {call} of {program:?}"
+        );
         assert_eq!(flow.faults(), model.faults(), "call {call} of {program:?}");
         assert_eq!(
             flow.next_deadline(),
@@ -101,7 +117,9 @@ fn run(program: &Program, input: &mut Input) {
         }
         now = match (input.byte() % 4, flow.next_deadline()) {
             // A flow takes a leap of more than 292 years for a clock that went back.
-            (0, Some(deadline)) if deadline.since(now) < Duration::from_nanos(1 << 58) => now.max(deadline),
+            (0, Some(deadline)) if deadline.since(now) < Duration::from_nanos(1 << 58) => {
+                now.max(deadline)
+            }
             (1, _) => now + Duration::from_nanos(input.value() % 3_000_000),
             _ => now + Duration::from_micros(u64::from(input.byte())),
         };
@@ -265,7 +283,9 @@ fn shaped_instr(input: &mut Input, variables: &[u8], written: &mut Vec<u8>, guar
         reg::SHOULD_CONTINUE,
         reg::SHOULD_RESET,
     ];
-    let temps: Vec<u8> = (reg::TEMPS..reg::TEMPS + 3).chain([reg::TEMPS_END - 1]).collect();
+    let temps: Vec<u8> = (reg::TEMPS..reg::TEMPS + 3)
+        .chain([reg::TEMPS_END - 1])
+        .collect();
     let mut sources: Vec<u8> = (reg::SIGNALS..reg::SIGNALS_END)
         .chain(reg::MICROS..=reg::SSTHRESH)
         .collect();

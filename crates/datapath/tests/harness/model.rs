@@ -1,6 +1,8 @@
 //! The bytecode as its definition says it, as plainly as possible: what the interpreter must agree with.
 
-use ccplane_datapath::{Compat, INFINITY, Instr, Op, Outcome, Program, Signals, Transport, Urgency, Var, VarKind, reg};
+use ccplane_datapath::{
+    Compat, INFINITY, Instr, Op, Outcome, Program, Signals, Transport, Urgency, Var, VarKind, reg,
+};
 use ccplane_units::Time;
 
 pub struct Model<'a> {
@@ -39,7 +41,11 @@ impl Model<'_> {
         self.run(
             transport,
             signals,
-            if urgent { Urgency::Urgent } else { Urgency::Normal },
+            if urgent {
+                Urgency::Urgent
+            } else {
+                Urgency::Normal
+            },
         );
     }
 
@@ -68,7 +74,13 @@ impl Model<'_> {
     }
 
     pub fn outcome(&self, transport: &Transport) -> Outcome {
-        let changed = |new: u64, old: u64| if new == 0 || new == old { None } else { Some(new) };
+        let changed = |new: u64, old: u64| {
+            if new == 0 || new == old {
+                None
+            } else {
+                Some(new)
+            }
+        };
         let [cwnd, rate, ssthresh] = self.after;
         Outcome {
             cwnd: changed(cwnd, transport.cwnd),
@@ -172,7 +184,10 @@ impl Model<'_> {
                 reset(self.program.vars(), &mut self.vars);
             }
             reset(self.program.vars(), &mut machine.registers[first..]);
-            waits_for = [waits_for, self.look_ahead(&machine)].into_iter().flatten().min();
+            waits_for = [waits_for, self.look_ahead(&machine)]
+                .into_iter()
+                .flatten()
+                .min();
         }
         self.timer = waits_for.filter(|_| !sticky).and_then(|waits_for| {
             // What lies 584 years ahead is never.
@@ -353,7 +368,13 @@ fn average(num: u128, den: u128, old: u64, new: u64) -> u128 {
 
 /// The reference's rule: distances in both directions around 2^32, of which the one that wraps is one short.
 fn max_wrap(a: u64, b: u64) -> u128 {
-    let distance = |from: u32, to: u32| if to > from { to - from } else { u32::MAX - from + to };
+    let distance = |from: u32, to: u32| {
+        if to > from {
+            to - from
+        } else {
+            u32::MAX - from + to
+        }
+    };
     let [a32, b32] = [a as u32, b as u32];
     u128::from(match (a, b) {
         (0, _) => b,

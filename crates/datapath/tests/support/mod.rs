@@ -4,7 +4,8 @@
 pub mod programs;
 
 use ccplane_datapath::{
-    Capabilities, Command, Compat, Flow, Limits, Outcome, ProgramTable, Refused, Signals, Transport, Update,
+    Capabilities, Command, Compat, Flow, Limits, Outcome, ProgramTable, Refused, Signals,
+    Transport, Update,
 };
 use ccplane_units::{Duration, Time};
 use programs::Code;
@@ -51,14 +52,19 @@ impl Rig {
             reports: Vec::new(),
             queue: true,
         };
-        rig.table.install(code.program(1)).expect("room for a program");
+        rig.table
+            .install(code.program(1))
+            .expect("room for a program");
         rig.set_program(1, &[]).expect("program 1 is installed");
         rig
     }
 
     pub fn set_program(&mut self, uid: u32, updates: &[Update]) -> Result<(), Refused> {
-        self.flow
-            .apply(self.transport.now, &Command::SetProgram { uid, updates }, &self.table)
+        self.flow.apply(
+            self.transport.now,
+            &Command::SetProgram { uid, updates },
+            &self.table,
+        )
     }
 
     pub fn update(&mut self, updates: &[Update]) -> Result<(), Refused> {

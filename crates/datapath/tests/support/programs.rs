@@ -14,7 +14,11 @@ pub struct Code {
 impl Code {
     /// Declares a variable; returns its register.
     pub fn var(&mut self, kind: VarKind, volatile: bool, init: u64) -> u8 {
-        self.vars.push(Var { kind, volatile, init });
+        self.vars.push(Var {
+            kind,
+            volatile,
+            init,
+        });
         reg::VARS + self.vars.len() as u8 - 1
     }
 
@@ -146,7 +150,8 @@ pub fn bbr_probe_bw() -> Code {
     let min_rtt = code.volatile(INFINITY);
     let rate = code.volatile(0);
     let pulse = code.var(VarKind::Report, false, 0);
-    let [state, cwnd_cap, bottle, three_fourths, five_fourths] = [0; 5].map(|init| code.control(init));
+    let [state, cwnd_cap, bottle, three_fourths, five_fourths] =
+        [0; 5].map(|init| code.control(init));
     code.always(|code| {
         code.op(Op::Add, loss, loss, LOST);
         code.op(Op::Min, min_rtt, min_rtt, RTT);
@@ -155,7 +160,11 @@ pub fn bbr_probe_bw() -> Code {
         code.mov(pulse, state);
         code.fallthrough();
     });
-    let phases = [(1, three_fourths, 0, 1), (2, bottle, 1, 2), (8, five_fourths, 2, 0)];
+    let phases = [
+        (1, three_fourths, 0, 1),
+        (2, bottle, 1, 2),
+        (8, five_fourths, 2, 0),
+    ];
     for (rtts, gain, from, to) in phases {
         code.when(
             |code| {

@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use ccplane_units::Duration;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
-use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness, PcapError};
 
@@ -30,10 +32,17 @@ pub(super) struct Writer<W: Write> {
 
 impl<W: Write> Writer<W> {
     /// Writes what the directions are.
-    pub(super) fn new(file: W, config: &Config, began: Duration, ethernet: bool) -> io::Result<Writer<W>> {
+    pub(super) fn new(
+        file: W,
+        config: &Config,
+        began: Duration,
+        ethernet: bool,
+    ) -> io::Result<Writer<W>> {
         let section = SectionHeaderBlock {
             endianness: Endianness::Little,
-            options: vec![SectionHeaderOption::UserApplication(Cow::Borrowed("ccplane emu"))],
+            options: vec![SectionHeaderOption::UserApplication(Cow::Borrowed(
+                "ccplane emu",
+            ))],
             ..SectionHeaderBlock::default()
         };
         let mut file = PcapNgWriter::with_section_header(file, section).map_err(reason)?;
@@ -45,10 +54,15 @@ impl<W: Write> Writer<W> {
                 InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
             ];
             let rate = link.line.mean_rate();
-            options.extend(rate.map(|rate| InterfaceDescriptionOption::IfSpeed(rate.bits_per_sec())));
+            options
+                .extend(rate.map(|rate| InterfaceDescriptionOption::IfSpeed(rate.bits_per_sec())));
             let interface = InterfaceDescriptionBlock {
                 // Not LINKTYPE_RAW: libpcap (1.10) refuses a second interface of that type.
-                linktype: if ethernet { DataLink::ETHERNET } else { DataLink::IPV4 },
+                linktype: if ethernet {
+                    DataLink::ETHERNET
+                } else {
+                    DataLink::IPV4
+                },
                 snaplen: KEPT as u32,
                 options,
             };
@@ -69,7 +83,10 @@ impl<W: Write> Writer<W> {
             data: Cow::Borrowed(sight.head()),
             options: vec![EnhancedPacketOption::Comment(Cow::Borrowed(&self.words))],
         };
-        self.file.write_pcapng_block(packet).map_err(reason).map(|_| ())
+        self.file
+            .write_pcapng_block(packet)
+            .map_err(reason)
+            .map(|_| ())
     }
 
     /// All is in the file.

@@ -27,11 +27,20 @@ impl FlowOrder {
     /// Records that a packet came to the queue.
     pub(crate) fn on_arrived(&mut self, flow: u32, packet: (u32, u16)) {
         let dropped = None;
-        self.flows.entry(flow).or_default().push_back(Entry { packet, dropped });
+        self.flows
+            .entry(flow)
+            .or_default()
+            .push_back(Entry { packet, dropped });
     }
 
     /// Records that a packet left the queue or was dropped, and appends to `out` every record that is due.
-    pub(crate) fn on_gone(&mut self, flow: u32, packet: (u32, u16), sight: Sight, out: &mut Vec<Sight>) {
+    pub(crate) fn on_gone(
+        &mut self,
+        flow: u32,
+        packet: (u32, u16),
+        sight: Sight,
+        out: &mut Vec<Sight>,
+    ) {
         let now = sight.at;
         let Some(entries) = self.flows.get_mut(&flow) else {
             out.push(sight);
@@ -43,7 +52,9 @@ impl FlowOrder {
             None => entries.iter().position(|entry| entry.packet == packet),
         };
         match found {
-            Some(index) if sight.dropped.is_some() => entries[index].dropped = Some(Box::new(sight)),
+            Some(index) if sight.dropped.is_some() => {
+                entries[index].dropped = Some(Box::new(sight))
+            }
             Some(index) => {
                 entries.remove(index);
                 // Packets that this one overtakes stay.
@@ -107,7 +118,11 @@ mod tests {
         assert!(order.flows.is_empty(), "nothing is held for ever");
         let shown = |sight: &Sight| {
             let ms = |ns: u64| ns / 1_000_000;
-            (sight.bytes.into(), ms(sight.at.as_nanos()), ms(sight.early.as_nanos()))
+            (
+                sight.bytes.into(),
+                ms(sight.at.as_nanos()),
+                ms(sight.early.as_nanos()),
+            )
         };
         out.iter().map(shown).collect()
     }

@@ -8,7 +8,9 @@ use ccplane_host::Headers;
 use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Rate, Time};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
-use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError};
 
@@ -100,7 +102,10 @@ impl Words {
             dropped: None,
         };
         let duration = |us: &str| {
-            let us = us.parse::<f64>().ok().filter(|us| (0.0..1e12).contains(us))?;
+            let us = us
+                .parse::<f64>()
+                .ok()
+                .filter(|us| (0.0..1e12).contains(us))?;
             Some(Duration::from_nanos((us * 1e3).round() as u64))
         };
         let mut seen = 0;
@@ -115,7 +120,9 @@ impl Words {
                     words.backlog = bytes.parse().ok()?;
                     seen += 1;
                 }
-                ("dropped", name) => words.dropped = Some(REASONS.iter().find(|(_, other)| *other == name)?.0),
+                ("dropped", name) => {
+                    words.dropped = Some(REASONS.iter().find(|(_, other)| *other == name)?.0)
+                }
                 _ => return None,
             }
         }
@@ -167,7 +174,8 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
         let first = *first.get_or_insert(packet.timestamp);
         captured.packets.push(Logged {
             way,
-            at: Time::ZERO + Duration::from_nanos(packet.timestamp.saturating_sub(first).as_nanos() as u64),
+            at: Time::ZERO
+                + Duration::from_nanos(packet.timestamp.saturating_sub(first).as_nanos() as u64),
             early: words.early,
             queued: words.queued,
             backlog: words.backlog,
@@ -180,15 +188,22 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
 }
 
 /// Which direction an interface stands for, and what its packets have in front of IP; what it says of the link is kept.
-fn described(interface: &InterfaceDescriptionBlock<'_>, captured: &mut Captured) -> Option<(Way, usize)> {
+fn described(
+    interface: &InterfaceDescriptionBlock<'_>,
+    captured: &mut Captured,
+) -> Option<(Way, usize)> {
     let name = interface.options.iter().find_map(|option| match option {
         InterfaceDescriptionOption::IfName(name) => Some(name.as_ref()),
         _ => None,
     })?;
-    let way = Way::BOTH.into_iter().find(|way| NAMES[way.index()] == name)?;
+    let way = Way::BOTH
+        .into_iter()
+        .find(|way| NAMES[way.index()] == name)?;
     for option in &interface.options {
         match option {
-            InterfaceDescriptionOption::IfDescription(text) => captured.links[way.index()] = text.to_string(),
+            InterfaceDescriptionOption::IfDescription(text) => {
+                captured.links[way.index()] = text.to_string()
+            }
             InterfaceDescriptionOption::IfSpeed(bits) => {
                 captured.rates[way.index()] = Some(Rate::from_bits_per_sec(*bits));
             }

@@ -53,7 +53,13 @@ pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
         ("`mtu` of the site", a.mtu != b.mtu),
         ("`listen` of the metrics", from.metrics != to.metrics),
     ];
-    let of = |config: &Config, key: PublicKey| config.peers.iter().find(|peer| peer.public_key == key).cloned();
+    let of = |config: &Config, key: PublicKey| {
+        config
+            .peers
+            .iter()
+            .find(|peer| peer.public_key == key)
+            .cloned()
+    };
     let mut all: Vec<Change> = Vec::new();
     all.extend(
         fixed
@@ -100,7 +106,12 @@ impl fmt::Display for Change {
             Change::Added(peer) => write!(f, "peer `{}` added", peer.name),
             Change::Removed { name, .. } => write!(f, "peer `{name}` removed"),
             Change::Changed { from, to } => {
-                write!(f, "peer `{}` changed: {}", from.name, differences(from, to).join(", "))
+                write!(
+                    f,
+                    "peer `{}` changed: {}",
+                    from.name,
+                    differences(from, to).join(", ")
+                )
             }
             Change::Classes => f.write_str("classes changed"),
             Change::Uplink => f.write_str("uplink_rate changed"),

@@ -12,7 +12,9 @@ use ccplane_units::{Duration, Prefix, Rate};
 use toml::Spanned;
 
 use super::file::{self, FarEnd, File, Q};
-use super::{ALGORITHM, Algorithm, Class, Config, DEVICE, Knows, MIN, MTU, Match, Peer, QUEUE, REST, Site};
+use super::{
+    ALGORITHM, Algorithm, Class, Config, DEVICE, Knows, MIN, MTU, Match, Peer, QUEUE, REST, Site,
+};
 use crate::address::InterfaceAddress;
 use crate::keys::{KeyError, PrivateKey, PublicKey};
 use crate::peers::{PeerId, Routes};
@@ -91,7 +93,13 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    fn problem<T>(&self, at: &Spanned<T>, message: impl Into<String>, label: &str, fix: impl Into<String>) -> Problem {
+    fn problem<T>(
+        &self,
+        at: &Spanned<T>,
+        message: impl Into<String>,
+        label: &str,
+        fix: impl Into<String>,
+    ) -> Problem {
         self.source.problem(at.span(), message, label, fix)
     }
 
@@ -123,7 +131,9 @@ impl Context<'_> {
     }
 
     fn metrics(&self, metrics: Option<&file::Metrics>) -> Result<Option<SocketAddr>, Problem> {
-        let Some(metrics) = metrics else { return Ok(None) };
+        let Some(metrics) = metrics else {
+            return Ok(None);
+        };
         let address = metrics.listen.get_ref().0.0;
         if address.port() == 0 {
             let fix = "give one, as 127.0.0.1:9465: who asks for them has to know it";
@@ -154,7 +164,10 @@ impl Context<'_> {
         Ok(name.clone())
     }
 
-    fn addresses(&self, written: &Spanned<Vec<Q<InterfaceAddress>>>) -> Result<Vec<InterfaceAddress>, Problem> {
+    fn addresses(
+        &self,
+        written: &Spanned<Vec<Q<InterfaceAddress>>>,
+    ) -> Result<Vec<InterfaceAddress>, Problem> {
         let mut all: Vec<InterfaceAddress> = Vec::new();
         for address in written.get_ref() {
             let one = address.get_ref().0;
@@ -168,7 +181,12 @@ impl Context<'_> {
             }
             if one.address.is_ipv4() && all.iter().any(|before| before.address.is_ipv4()) {
                 let fix = "give one IPv4 address, and any number of IPv6 ones";
-                return Err(self.problem(address, "the device has one IPv4 address already", "a second one", fix));
+                return Err(self.problem(
+                    address,
+                    "the device has one IPv4 address already",
+                    "a second one",
+                    fix,
+                ));
             }
             all.push(one);
         }
@@ -207,7 +225,10 @@ impl Context<'_> {
                     "there is no other site",
                     "add a [[peer]] with its public_key and prefixes".to_owned(),
                 ),
-                Some(_) => ("too many peers", format!("a gateway has at most {MOST_PEERS}")),
+                Some(_) => (
+                    "too many peers",
+                    format!("a gateway has at most {MOST_PEERS}"),
+                ),
             };
             let span = written.get(MOST_PEERS).map_or(0..0, Spanned::span);
             return Err(self.source.problem(span, what, "here", fix));
@@ -219,7 +240,13 @@ impl Context<'_> {
         self.distinct(written, &peers)?;
         let routes = self.routes(written, site)?;
         for (place, (written, peer)) in written.iter().zip(&peers).enumerate() {
-            self.reaches(written.get_ref(), peer, PeerId(place as u32), &peers, &routes)?;
+            self.reaches(
+                written.get_ref(),
+                peer,
+                PeerId(place as u32),
+                &peers,
+                &routes,
+            )?;
         }
         Ok(peers)
     }
@@ -278,7 +305,10 @@ impl Context<'_> {
             return Ok(key.short());
         };
         let text = name.get_ref();
-        if text.is_empty() || text.len() > 64 || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        if text.is_empty()
+            || text.len() > 64
+            || text.chars().any(|c| c.is_control() || c.is_whitespace())
+        {
             return Err(self.problem(
                 name,
                 format!("`{}` is no name for a peer", text.escape_debug()),
@@ -290,7 +320,9 @@ impl Context<'_> {
     }
 
     fn endpoint(&self, peer: &file::Peer, site: &Site) -> Result<Option<super::Endpoint>, Problem> {
-        let Some(written) = &peer.endpoint else { return Ok(None) };
+        let Some(written) = &peer.endpoint else {
+            return Ok(None);
+        };
         let endpoint = &written.get_ref().0;
         if let Some(SocketAddr::V6(v6)) = endpoint.literal()
             && site.listen.is_ipv4()
@@ -307,9 +339,17 @@ impl Context<'_> {
     }
 
     /// The tunnel's end at the peer: what is given, or the first prefix that is one address.
-    fn far_end(&self, peer: &file::Peer, prefixes: &[Prefix], site: &Site) -> Result<Option<IpAddr>, Problem> {
+    fn far_end(
+        &self,
+        peer: &file::Peer,
+        prefixes: &[Prefix],
+        site: &Site,
+    ) -> Result<Option<IpAddr>, Problem> {
         let Some(written) = &peer.address else {
-            let mut hosts = prefixes.iter().filter(|prefix| prefix.is_host()).map(Prefix::network);
+            let mut hosts = prefixes
+                .iter()
+                .filter(|prefix| prefix.is_host())
+                .map(Prefix::network);
             return Ok(hosts.find(|host| has_family(site, *host)));
         };
         let FarEnd(address) = written.get_ref().0;
@@ -334,7 +374,11 @@ impl Context<'_> {
     }
 
     /// What is given, or the default; then `peer` is where its mistakes are shown.
-    fn algorithm(&self, written: Option<&Q<Algorithm>>, peer: Range<usize>) -> Result<Algorithm, Problem> {
+    fn algorithm(
+        &self,
+        written: Option<&Q<Algorithm>>,
+        peer: Range<usize>,
+    ) -> Result<Algorithm, Problem> {
         let default = Algorithm {
             name: ALGORITHM.to_owned(),
             parameters: Vec::new(),
@@ -345,8 +389,14 @@ impl Context<'_> {
         Ok(algorithm)
     }
 
-    fn queue(&self, written: Option<&Q<QueueSpec>>, mtu: u32) -> Result<Option<QueueSpec>, Problem> {
-        let Some(written) = written else { return Ok(None) };
+    fn queue(
+        &self,
+        written: Option<&Q<QueueSpec>>,
+        mtu: u32,
+    ) -> Result<Option<QueueSpec>, Problem> {
+        let Some(written) = written else {
+            return Ok(None);
+        };
         let queue = written.get_ref().0;
         if matches!(
             queue,
@@ -366,12 +416,20 @@ impl Context<'_> {
     }
 
     fn default_queue<T>(&self, at: &Spanned<T>) -> Result<QueueSpec, Problem> {
-        QUEUE.parse().map_err(|why| self.said(at.span(), &why, "its queue"))
+        QUEUE
+            .parse()
+            .map_err(|why| self.said(at.span(), &why, "its queue"))
     }
 
     /// A time is as many bytes as pass in it at the highest rate; without one it means nothing.
-    fn buffer(&self, written: Option<&Q<Duration>>, rate: Option<Rate>) -> Result<Option<Duration>, Problem> {
-        let Some(written) = written else { return Ok(None) };
+    fn buffer(
+        &self,
+        written: Option<&Q<Duration>>,
+        rate: Option<Rate>,
+    ) -> Result<Option<Duration>, Problem> {
+        let Some(written) = written else {
+            return Ok(None);
+        };
         let buffer = written.get_ref().0;
         if !(LEAST_BUFFER..=MOST_BUFFER).contains(&buffer) {
             return Err(self.problem(
@@ -408,7 +466,12 @@ impl Context<'_> {
             if names.insert(&peer.name, ()).is_some() {
                 let span = w.name.as_ref().map_or(w.public_key.span(), Spanned::span);
                 let what = format!("there are two peers named `{}`", peer.name);
-                return Err(self.source.problem(span, what, "the second", "give it another `name`"));
+                return Err(self.source.problem(
+                    span,
+                    what,
+                    "the second",
+                    "give it another `name`",
+                ));
             }
         }
         Ok(())
@@ -420,7 +483,12 @@ impl Context<'_> {
         for (place, peer) in written.iter().enumerate() {
             for prefix in peer.get_ref().prefixes.get_ref() {
                 let one = prefix.get_ref().0;
-                if one.is_host() && site.addresses.iter().any(|own| own.address == one.network()) {
+                if one.is_host()
+                    && site
+                        .addresses
+                        .iter()
+                        .any(|own| own.address == one.network())
+                {
                     return Err(self.problem(
                         prefix,
                         format!("{} is this site's own address", one.network()),
@@ -455,7 +523,11 @@ impl Context<'_> {
         peers: &[Peer],
         routes: &Routes,
     ) -> Result<(), Problem> {
-        let name = |id: PeerId| peers.get(id.0 as usize).map_or("", |peer| peer.name.as_str());
+        let name = |id: PeerId| {
+            peers
+                .get(id.0 as usize)
+                .map_or("", |peer| peer.name.as_str())
+        };
         if let (Some(at), Some(endpoint)) = (
             &written.endpoint,
             peer.endpoint.as_ref().and_then(super::Endpoint::literal),
@@ -487,7 +559,12 @@ impl Context<'_> {
 
     fn classes(&self, written: &[Spanned<file::Class>], mtu: u32) -> Result<Vec<Class>, Problem> {
         if let Some(last) = written.get(MOST_CLASSES) {
-            return Err(self.problem(last, "too many classes", "here", format!("{MOST_CLASSES} are the most")));
+            return Err(self.problem(
+                last,
+                "too many classes",
+                "here",
+                format!("{MOST_CLASSES} are the most"),
+            ));
         }
         let mut all: Vec<Class> = Vec::new();
         for (place, class) in written.iter().enumerate() {
@@ -501,9 +578,18 @@ impl Context<'_> {
                 ));
             }
             if all.iter().any(|before| before.name == one.name) {
-                let span = class.get_ref().name.as_ref().map_or(class.span(), Spanned::span);
+                let span = class
+                    .get_ref()
+                    .name
+                    .as_ref()
+                    .map_or(class.span(), Spanned::span);
                 let what = format!("there are two classes named `{}`", one.name);
-                return Err(self.source.problem(span, what, "the second", "give it another `name`"));
+                return Err(self.source.problem(
+                    span,
+                    what,
+                    "the second",
+                    "give it another `name`",
+                ));
             }
             all.push(one);
         }
@@ -534,12 +620,20 @@ impl Context<'_> {
         Ok(all)
     }
 
-    fn class(&self, written: &Spanned<file::Class>, place: usize, mtu: u32) -> Result<Class, Problem> {
+    fn class(
+        &self,
+        written: &Spanned<file::Class>,
+        place: usize,
+        mtu: u32,
+    ) -> Result<Class, Problem> {
         let w = written.get_ref();
         const MOST: u32 = ClassSpec::MOST_WEIGHT;
         if let Some(weight) = &w.weight {
             let (what, fix) = match *weight.get_ref() {
-                0 => ("a class of weight 0 is never served", "give at least 1".to_owned()),
+                0 => (
+                    "a class of weight 0 is never served",
+                    "give at least 1".to_owned(),
+                ),
                 1..=MOST => ("", String::new()),
                 _ => (
                     "too large a weight",
@@ -550,7 +644,11 @@ impl Context<'_> {
                 return Err(self.problem(weight, what, "here", fix));
             }
         }
-        if let Some(name) = w.name.as_ref().filter(|name| name.get_ref().trim().is_empty()) {
+        if let Some(name) = w
+            .name
+            .as_ref()
+            .filter(|name| name.get_ref().trim().is_empty())
+        {
             return Err(self.problem(name, "no name", "here", "give one, or leave it out"));
         }
         let matches = w.matches.as_ref().map(|at| {
@@ -577,7 +675,10 @@ impl Context<'_> {
             None => REST.to_owned(),
         };
         Ok(Class {
-            name: w.name.as_ref().map_or_else(unnamed, |name| name.get_ref().clone()),
+            name: w
+                .name
+                .as_ref()
+                .map_or_else(unnamed, |name| name.get_ref().clone()),
             level: w.level.as_ref().map_or(0, |level| *level.get_ref()),
             weight: w.weight.as_ref().map_or(1, |weight| *weight.get_ref()),
             queue: self.queue(w.queue.as_ref(), mtu)?,

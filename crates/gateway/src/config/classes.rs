@@ -55,8 +55,13 @@ impl Match {
     /// Whether a packet belongs here.
     pub fn matches(&self, seen: &Seen) -> bool {
         let one = |empty: bool, found: bool| empty || found;
-        let within = |prefix: &Prefix| prefix.contains(seen.source) || prefix.contains(seen.destination);
-        let among = |ports: &Ports| seen.ports.iter().any(|port| *port != 0 && ports.0.contains(port));
+        let within =
+            |prefix: &Prefix| prefix.contains(seen.source) || prefix.contains(seen.destination);
+        let among = |ports: &Ports| {
+            seen.ports
+                .iter()
+                .any(|port| *port != 0 && ports.0.contains(port))
+        };
         one(self.dscp.is_empty(), self.dscp.contains(&Dscp(seen.dscp)))
             && one(
                 self.protocols.is_empty(),
@@ -74,7 +79,12 @@ impl Match {
 
 /// The class of a packet, by its place; the last one takes what no other does.
 pub fn class_of(classes: &[Class], seen: &Seen) -> u8 {
-    let belongs = |class: &Class| class.matches.as_ref().is_none_or(|matches| matches.matches(seen));
+    let belongs = |class: &Class| {
+        class
+            .matches
+            .as_ref()
+            .is_none_or(|matches| matches.matches(seen))
+    };
     let place = classes
         .iter()
         .position(belongs)
@@ -102,9 +112,11 @@ pub struct BadWord {
     fix: &'static str,
 }
 
-const DSCP: &str = "write a codepoint as 46, 0 to 63, or by its name: EF, VA, LE, CS0 to CS7, AF11 to AF43";
+const DSCP: &str =
+    "write a codepoint as 46, 0 to 63, or by its name: EF, VA, LE, CS0 to CS7, AF11 to AF43";
 const PORTS: &str = "write a port as 443 or ports as 5000-5199";
-const PROTOCOL: &str = "write a protocol as tcp, udp, icmp, icmpv6, sctp, gre, esp, or by its number";
+const PROTOCOL: &str =
+    "write a protocol as tcp, udp, icmp, icmpv6, sctp, gre, esp, or by its number";
 
 /// Names of protocols (IANA, Assigned Internet Protocol Numbers).
 const PROTOCOLS: [(&str, u8); 7] = [
@@ -128,7 +140,11 @@ impl FromStr for Dscp {
         };
         let text = text.trim().to_ascii_lowercase();
         if let Ok(number) = text.parse::<u8>() {
-            return if number < 64 { Ok(Dscp(number)) } else { Err(bad) };
+            return if number < 64 {
+                Ok(Dscp(number))
+            } else {
+                Err(bad)
+            };
         }
         let digits = |from: usize| -> Option<Vec<u8>> {
             let digit = |c: char| c.to_digit(10).map(|d| d as u8);
@@ -141,7 +157,9 @@ impl FromStr for Dscp {
             "df" | "be" => 0,
             _ => match (text.get(..2), digits(2).as_deref()) {
                 (Some("cs"), Some(&[class @ 0..=7])) => class * 8,
-                (Some("af"), Some(&[class @ 1..=4, precedence @ 1..=3])) => class * 8 + precedence * 2,
+                (Some("af"), Some(&[class @ 1..=4, precedence @ 1..=3])) => {
+                    class * 8 + precedence * 2
+                }
                 _ => return Err(bad),
             },
         };
@@ -158,10 +176,13 @@ impl FromStr for Protocol {
             .iter()
             .find(|(name, _)| *name == text)
             .map(|(_, number)| *number);
-        named.or_else(|| text.parse().ok()).map(Protocol).ok_or(BadWord {
-            reason: "no protocol",
-            fix: PROTOCOL,
-        })
+        named
+            .or_else(|| text.parse().ok())
+            .map(Protocol)
+            .ok_or(BadWord {
+                reason: "no protocol",
+                fix: PROTOCOL,
+            })
     }
 }
 
@@ -293,8 +314,16 @@ mod tests {
         let classes = [class(Some(voice)), class(Some(backup)), class(None)];
         assert_eq!(class_of(&classes, &seen(46, 6, [1, 873])), 0);
         assert_eq!(class_of(&classes, &seen(0, 6, [40_000, 873])), 1);
-        assert_eq!(class_of(&classes, &seen(0, 6, [873, 40_000])), 1, "the way back");
-        assert_eq!(class_of(&classes, &seen(0, 17, [40_000, 873])), 2, "another protocol");
+        assert_eq!(
+            class_of(&classes, &seen(0, 6, [873, 40_000])),
+            1,
+            "the way back"
+        );
+        assert_eq!(
+            class_of(&classes, &seen(0, 17, [40_000, 873])),
+            2,
+            "another protocol"
+        );
         assert_eq!(class_of(&classes, &seen(0, 6, [40_000, 443])), 2);
         assert_eq!(class_of(&[], &seen(0, 6, [1, 1])), 0);
     }

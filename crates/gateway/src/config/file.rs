@@ -104,7 +104,8 @@ impl FromStr for Listen {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Listen, &'static str> {
-        let no = |_| "no address and port; write them as 0.0.0.0:51820, or [::]:51820 for both families";
+        let no =
+            |_| "no address and port; write them as 0.0.0.0:51820, or [::]:51820 for both families";
         text.trim().parse().map(Listen).map_err(no)
     }
 }

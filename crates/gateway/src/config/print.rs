@@ -18,7 +18,9 @@ impl Display for Config {
         }
         writeln!(f, "copy_dscp = {}", site.copy_dscp)?;
         self.peers.iter().try_for_each(|peer| self::peer(f, peer))?;
-        self.classes.iter().try_for_each(|class| self::class(f, class))?;
+        self.classes
+            .iter()
+            .try_for_each(|class| self::class(f, class))?;
         match self.metrics {
             Some(metrics) => writeln!(f, "\n[metrics]\nlisten = {}", text(metrics)),
             None => Ok(()),

@@ -7,10 +7,16 @@ const KEY_A: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
 const KEY_B: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
 fn parse(text: &str) -> Result<Config, Problem> {
-    Config::parse("site.toml", text, &|algorithm| match algorithm.name.as_str() {
-        "bundler" | "copa" => Ok(()),
-        other => Err(format!("there is no algorithm `{other}`; there are bundler, copa")),
-    })
+    Config::parse(
+        "site.toml",
+        text,
+        &|algorithm| match algorithm.name.as_str() {
+            "bundler" | "copa" => Ok(()),
+            other => Err(format!(
+                "there is no algorithm `{other}`; there are bundler, copa"
+            )),
+        },
+    )
 }
 
 /// A site and a peer, with these lines more in each, and this behind.
@@ -36,7 +42,10 @@ fn the_shortest_file_has_every_default() {
         Some("10.7.0.2".parse().unwrap()),
         "the prefix that is one address"
     );
-    assert_eq!((peer.algorithm.to_string().as_str(), peer.buffer), ("bundler", None));
+    assert_eq!(
+        (peer.algorithm.to_string().as_str(), peer.buffer),
+        ("bundler", None)
+    );
     assert_eq!((peer.min.to_string().as_str(), peer.max), ("1mbit", None));
     let [rest] = &config.classes[..] else {
         panic!("{:?}", config.classes)
@@ -61,7 +70,13 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
     for (site, peer, line, message, fix) in [
         ("mtu = 1000", "", 5, "too short", "at least 1280"),
         ("mtu = 70000", "", 5, "fit into no datagram", "at most"),
-        ("device = \"a/b\"", "", 5, "no name for an interface", "1 to 15"),
+        (
+            "device = \"a/b\"",
+            "",
+            5,
+            "no name for an interface",
+            "1 to 15",
+        ),
         ("colour = 1", "", 5, "no setting `colour`", "there are"),
         ("uplink_rate = \"fast\"", "", 5, "no number", "96mbit"),
         ("copy_dscp = 1", "", 5, "a boolean", ""),
@@ -72,9 +87,27 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
             "no address and port",
             "127.0.0.1:9465",
         ),
-        ("", "[metrics]\nlisten = \"[::1]:0\"", 11, "no port", "127.0.0.1:9465"),
-        ("", "[metrics]\nport = 9465", 11, "no setting `port`", "there are"),
-        ("", "endpoint = \"198.51.100.7\"", 10, "no port", "198.51.100.7:51820"),
+        (
+            "",
+            "[metrics]\nlisten = \"[::1]:0\"",
+            11,
+            "no port",
+            "127.0.0.1:9465",
+        ),
+        (
+            "",
+            "[metrics]\nport = 9465",
+            11,
+            "no setting `port`",
+            "there are",
+        ),
+        (
+            "",
+            "endpoint = \"198.51.100.7\"",
+            10,
+            "no port",
+            "198.51.100.7:51820",
+        ),
         (
             "",
             "preshared_key = \"AAAAAAAAAAAAAAAAAAAAAA==\"",
@@ -82,9 +115,27 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
             "of 16 bytes",
             "44 characters",
         ),
-        ("", "preshared_key = \"secret\"", 10, "in base64", "wg genpsk"),
-        ("", "endpoint = \"[::1]:9\"", 10, "IPv6 address, but", "[::]:51820"),
-        ("", "endpoint = \"10.8.3.3:9\"", 10, "go into the tunnel", "around it"),
+        (
+            "",
+            "preshared_key = \"secret\"",
+            10,
+            "in base64",
+            "wg genpsk",
+        ),
+        (
+            "",
+            "endpoint = \"[::1]:9\"",
+            10,
+            "IPv6 address, but",
+            "[::]:51820",
+        ),
+        (
+            "",
+            "endpoint = \"10.8.3.3:9\"",
+            10,
+            "go into the tunnel",
+            "around it",
+        ),
         (
             "",
             "algorithm = \"bumbler\"",
@@ -108,8 +159,20 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
         ),
         ("", "buffer = \"20s\"", 10, "of no use", "150ms"),
         ("", "buffer = \"150ms\"", 10, "at which rate", "`max`"),
-        ("", "max = \"100kbit\"", 10, "no rate is at least 1mbit", "above `min`"),
-        ("", "min = \"2mbit\"\nmax = \"1mbit\"", 11, "no rate is", "above `min`"),
+        (
+            "",
+            "max = \"100kbit\"",
+            10,
+            "no rate is at least 1mbit",
+            "above `min`",
+        ),
+        (
+            "",
+            "min = \"2mbit\"\nmax = \"1mbit\"",
+            11,
+            "no rate is",
+            "above `min`",
+        ),
         (
             "",
             "address = \"10.9.0.1\"",
@@ -117,10 +180,19 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
             "in none of the peer's prefixes",
             "10.9.0.1/32",
         ),
-        ("", "address = \"fd00::1\"", 10, "no address of the family", "addresses"),
+        (
+            "",
+            "address = \"fd00::1\"",
+            10,
+            "no address of the family",
+            "addresses",
+        ),
     ] {
         let problem = parse(&with(site, peer, "")).unwrap_err();
-        assert!(problem.message().contains(message), "{site}{peer}: {problem}");
+        assert!(
+            problem.message().contains(message),
+            "{site}{peer}: {problem}"
+        );
         assert_eq!(problem.line(), line, "{site}{peer}: {problem}");
         let said = problem.fix().unwrap_or_default();
         assert!(said.contains(fix), "{site}{peer}: {problem}: {said}");
@@ -129,8 +201,7 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
 
 #[test]
 fn each_class_has_a_queue_its_own_or_the_peer_s() {
-    let classes =
-        "[[class]]\nmatch = { dscp = 46 }\nlevel = 1\nqueue = \"fq_codel\"\n[[class]]\nlevel = 2\nweight = 3\n";
+    let classes = "[[class]]\nmatch = { dscp = 46 }\nlevel = 1\nqueue = \"fq_codel\"\n[[class]]\nlevel = 2\nweight = 3\n";
     let config = parse(&with(
         "",
         "queue = \"droptail:240kB\"\nbuffer = \"100ms\"\nmax = \"96mbit\"",
@@ -143,7 +214,10 @@ fn each_class_has_a_queue_its_own_or_the_peer_s() {
         queue: queue.parse().unwrap(),
     };
     let queues = config.queues(&config.peers[0]).classes;
-    assert_eq!(queues, [class(1, 1, "fq_codel"), class(2, 3, "droptail:1.2MB")]);
+    assert_eq!(
+        queues,
+        [class(1, 1, "fq_codel"), class(2, 3, "droptail:1.2MB")]
+    );
 }
 
 #[test]
@@ -174,7 +248,11 @@ fn what_is_wrong_in_a_network_or_key_is_named() {
         (KEY_A, "AAAA", "not a public key"),
         ("10.7.0.2/32", "10.7.0.1/32", "this site's own address"),
         ("10.8.0.0/16", "10.7.0.2/32", "this peer's already"),
-        ("\"10.7.0.1/24\"", "\"10.7.0.1/24\", \"10.7.0.1/16\"", "there twice"),
+        (
+            "\"10.7.0.1/24\"",
+            "\"10.7.0.1/24\", \"10.7.0.1/16\"",
+            "there twice",
+        ),
         ("\"10.7.0.1/24\"", "", "no address at this site"),
         ("0.0.0.0:51820", "0.0.0.0:0", "no port"),
         ("0.0.0.0:51820", "51820", "no address and port"),
@@ -192,7 +270,10 @@ fn what_is_wrong_in_a_network_or_key_is_named() {
 fn peers_do_not_share_a_name_a_key_or_a_network() {
     for (lines, message) in [
         ("prefixes = [\"10.8.0.0/16\"]", "another peer's already"),
-        ("prefixes = [\"10.9.0.0/16\"]\nname = \"b\"", "two peers named `b`"),
+        (
+            "prefixes = [\"10.9.0.0/16\"]\nname = \"b\"",
+            "two peers named `b`",
+        ),
         ("prefixes = []", "nothing lies behind"),
     ] {
         let problem = parse(&with("", "", &second(lines))).unwrap_err();
@@ -209,7 +290,11 @@ fn peers_do_not_share_a_name_a_key_or_a_network() {
     let nested = parse(&with("", "", &second("prefixes = [\"10.8.9.0/24\"]"))).unwrap();
     assert_eq!(nested.peers[1].name, "AAAAAAAA");
     // Unless it takes what the boxes of another peer talk through.
-    let taken = with("", "address = \"10.8.9.9\"", &second("prefixes = [\"10.8.9.0/24\"]"));
+    let taken = with(
+        "",
+        "address = \"10.8.9.9\"",
+        &second("prefixes = [\"10.8.9.0/24\"]"),
+    );
     assert!(
         parse(&taken)
             .unwrap_err()
@@ -221,12 +306,21 @@ fn peers_do_not_share_a_name_a_key_or_a_network() {
 #[test]
 fn classes_end_with_one_that_takes_the_rest() {
     let classes = |behind: &str| parse(&with("", "", behind));
-    let one = classes("[[class]]\nmatch = { dscp = [\"EF\", 10], port = \"5000-5199\" }\nlevel = 3").unwrap();
-    let names: Vec<&str> = one.classes.iter().map(|class| class.name.as_str()).collect();
+    let one =
+        classes("[[class]]\nmatch = { dscp = [\"EF\", 10], port = \"5000-5199\" }\nlevel = 3")
+            .unwrap();
+    let names: Vec<&str> = one
+        .classes
+        .iter()
+        .map(|class| class.name.as_str())
+        .collect();
     assert_eq!(names, ["class1", "rest"]);
     assert_eq!(one.classes[1].level, 3);
     for (text, message) in [
-        ("[[class]]\n[[class]]\nmatch = { dscp = 1 }", "takes all that is left"),
+        (
+            "[[class]]\n[[class]]\nmatch = { dscp = 1 }",
+            "takes all that is left",
+        ),
         ("[[class]]\nmatch = {}", "nothing is asked"),
         ("[[class]]\nweight = 0", "weight 0"),
         ("[[class]]\nweight = 2000000", "too large a weight"),
@@ -265,21 +359,30 @@ fn a_key_is_read_where_the_file_is_and_is_nobody_elses() {
     let key = PrivateKey::make(&dir.join("a.key")).unwrap();
     let (_, read) = Config::read(&file, &knows).unwrap();
     assert_eq!(read.public(), key.public());
-    std::fs::write(&file, with("", "", "").replace(KEY_A, &key.public().to_string())).unwrap();
+    std::fs::write(
+        &file,
+        with("", "", "").replace(KEY_A, &key.public().to_string()),
+    )
+    .unwrap();
     let own = Config::read(&file, &knows).unwrap_err().to_string();
-    assert!(own.contains("site.toml:8:") && own.contains("this site's own"), "{own}");
+    assert!(
+        own.contains("site.toml:8:") && own.contains("this site's own"),
+        "{own}"
+    );
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]
 fn a_file_with_a_preshared_key_is_for_its_owner_alone_and_what_is_shown_has_none() {
-    let dir = std::env::temp_dir().join(format!("ccplane-gateway-preshared-{}", std::process::id()));
+    let dir =
+        std::env::temp_dir().join(format!("ccplane-gateway-preshared-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let file = dir.join("site.toml");
     let _ = std::fs::remove_file(dir.join("a.key"));
     PrivateKey::make(&dir.join("a.key")).unwrap();
     let knows = |_: &Algorithm| Ok(());
-    let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    let mode =
+        |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
     std::fs::write(&file, with("", "", "")).unwrap();
     mode(0o644);
     assert!(Config::read(&file, &knows).is_ok(), "without a secret");
@@ -293,17 +396,29 @@ fn a_file_with_a_preshared_key_is_for_its_owner_alone_and_what_is_shown_has_none
     mode(0o600);
     let (config, _) = Config::read(&file, &knows).unwrap();
     assert!(config.to_string().contains(KEY_B));
-    assert!(!config.without_secrets().to_string().contains(KEY_B) && !format!("{config:?}").contains(KEY_B));
+    assert!(
+        !config.without_secrets().to_string().contains(KEY_B)
+            && !format!("{config:?}").contains(KEY_B)
+    );
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]
 fn a_reload_changes_what_differs_and_nothing_else() {
-    let before = parse(&with("", "", &second("prefixes = [\"10.9.0.0/16\"]\nname = \"c\""))).unwrap();
+    let before = parse(&with(
+        "",
+        "",
+        &second("prefixes = [\"10.9.0.0/16\"]\nname = \"c\""),
+    ))
+    .unwrap();
     assert_eq!(changes(&before, &before), []);
     let mut after = before.clone();
     after.peers.reverse();
-    assert_eq!(changes(&before, &after), [], "the order of peers means nothing");
+    assert_eq!(
+        changes(&before, &after),
+        [],
+        "the order of peers means nothing"
+    );
     after.peers.retain(|peer| peer.name == "b");
     after.peers[0].queue = "fq_codel".parse().unwrap();
     after.peers[0].max = Some(Rate::from_bits_per_sec(50_000_000));
@@ -318,7 +433,10 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     after.site.mtu = 1_400;
     after.site.copy_dscp = true;
     after.metrics = Some(SocketAddr::from(([127, 0, 0, 1], 9_465)));
-    let said: Vec<String> = changes(&before, &after).iter().map(Change::to_string).collect();
+    let said: Vec<String> = changes(&before, &after)
+        .iter()
+        .map(Change::to_string)
+        .collect();
     assert_eq!(
         said,
         [
@@ -362,29 +480,37 @@ fn any_config() -> impl Strategy<Value = Config> {
             proptest::option::of(1..=u16::MAX),
         ),
     )
-        .prop_map(|(peers, classes, (mtu, uplink, key, copy_dscp, metrics))| Config {
-            site: Site {
-                key: key.into(),
-                listen: "[::]:51820".parse().unwrap(),
-                device: "gw-0.a".into(),
-                addresses: vec!["10.7.0.1/24".parse().unwrap(), "fd07::1/64".parse().unwrap()],
-                mtu,
-                uplink_rate: uplink.map(Rate::from_bytes_per_sec),
-                copy_dscp,
+        .prop_map(
+            |(peers, classes, (mtu, uplink, key, copy_dscp, metrics))| Config {
+                site: Site {
+                    key: key.into(),
+                    listen: "[::]:51820".parse().unwrap(),
+                    device: "gw-0.a".into(),
+                    addresses: vec![
+                        "10.7.0.1/24".parse().unwrap(),
+                        "fd07::1/64".parse().unwrap(),
+                    ],
+                    mtu,
+                    uplink_rate: uplink.map(Rate::from_bytes_per_sec),
+                    copy_dscp,
+                },
+                metrics: metrics.map(|port| SocketAddr::from(([127, 0, 0, 1], port))),
+                peers: peers
+                    .into_iter()
+                    .enumerate()
+                    .map(|(n, given)| peer_of(n as u8, given))
+                    .collect(),
+                classes: classes_of(classes),
             },
-            metrics: metrics.map(|port| SocketAddr::from(([127, 0, 0, 1], port))),
-            peers: peers
-                .into_iter()
-                .enumerate()
-                .map(|(n, given)| peer_of(n as u8, given))
-                .collect(),
-            classes: classes_of(classes),
-        })
+        )
 }
 
 type GivenPeer = ((bool, bool, u8, u16), (usize, u64, u64, Option<u64>));
 
-fn peer_of(n: u8, ((endpoint, v6, parameters, port), (queue, buffer, min, max)): GivenPeer) -> Peer {
+fn peer_of(
+    n: u8,
+    ((endpoint, v6, parameters, port), (queue, buffer, min, max)): GivenPeer,
+) -> Peer {
     let queues = [
         "sfq",
         "fq_codel:limit=200p",
@@ -409,7 +535,9 @@ fn peer_of(n: u8, ((endpoint, v6, parameters, port), (queue, buffer, min, max)):
         address: Some(far.parse().unwrap()),
         algorithm: Algorithm {
             name: "copa".into(),
-            parameters: (0..parameters).map(|p| (format!("p{p}"), format!("{p}.5ms"))).collect(),
+            parameters: (0..parameters)
+                .map(|p| (format!("p{p}"), format!("{p}.5ms")))
+                .collect(),
         },
         queue: queues[queue].parse().unwrap(),
         buffer: max.map(|_| Duration::from_millis(buffer)),

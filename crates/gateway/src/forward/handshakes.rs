@@ -75,7 +75,10 @@ impl Admission {
 
     /// Updates the addresses of peers. `peers` is called if that is due.
     fn review<I: Iterator<Item = IpAddr>>(&mut self, now: Time, peers: impl FnOnce() -> I) {
-        if self.reviewed.is_some_and(|last| now.since(last) < REVIEW_INTERVAL) {
+        if self
+            .reviewed
+            .is_some_and(|last| now.since(last) < REVIEW_INTERVAL)
+        {
             return;
         }
         self.reviewed = Some(now);
@@ -117,7 +120,10 @@ impl Handshakes {
     }
 
     /// Runs until the gateway stops.
-    #[expect(clippy::disallowed_methods, reason = "the thread leaves time to others")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the thread leaves time to others"
+    )]
     pub fn run(mut self) -> Result<(), GatewayError> {
         let mut inbox = Inbox::new();
         while !self.shared.stopped() {
@@ -150,7 +156,13 @@ impl Handshakes {
         }
     }
 
-    fn take(&mut self, now: Time, table: &Table, from: SocketAddr, datagram: &[u8]) -> Result<(), GatewayError> {
+    fn take(
+        &mut self,
+        now: Time,
+        table: &Table,
+        from: SocketAddr,
+        datagram: &[u8],
+    ) -> Result<(), GatewayError> {
         let shared = &self.shared;
         let address = from.ip().to_canonical();
         self.admission.review(now, || {
@@ -169,7 +181,8 @@ impl Handshakes {
         };
         let pair = match whom {
             For::Answer(bytes) => {
-                let answered = self.admission.cookies.admit(now) && send(&self.socket, from, &self.room[..bytes])?;
+                let answered = self.admission.cookies.admit(now)
+                    && send(&self.socket, from, &self.room[..bytes])?;
                 if !answered {
                     dropped();
                 }
@@ -261,7 +274,10 @@ mod tests {
             }
         }
         assert_eq!(peers, asked);
-        assert!(cookies <= 5 * COOKIE_RATE + COOKIE_BURST, "{cookies} in 5 s");
+        assert!(
+            cookies <= 5 * COOKIE_RATE + COOKIE_BURST,
+            "{cookies} in 5 s"
+        );
     }
 
     #[test]

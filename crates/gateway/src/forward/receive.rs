@@ -67,7 +67,9 @@ impl Receiving {
                     let now = self.shared.now();
                     let mut trouble = None;
                     received.each(|from, bits, datagram| {
-                        if let Err(why) = self.take(now, &table, from, Ecn::from_bits(bits), datagram) {
+                        if let Err(why) =
+                            self.take(now, &table, from, Ecn::from_bits(bits), datagram)
+                        {
                             trouble = Some(why);
                         }
                     });
@@ -91,7 +93,11 @@ impl Receiving {
             .min()
             .map_or(STOP_SEEN_WITHIN, |due| due.since(now).min(STOP_SEEN_WITHIN));
         let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-        match ppoll(&mut polled, Some(TimeSpec::from_duration(due.to_std())), None) {
+        match ppoll(
+            &mut polled,
+            Some(TimeSpec::from_duration(due.to_std())),
+            None,
+        ) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(why) => Err(GatewayError::system("wait for datagrams")(why.into())),
         }
@@ -123,9 +129,20 @@ impl Receiving {
             }
             Opened::Handshake { answer, authentic } => {
                 let outcome = (answer, authentic);
-                finish(&self.shared, &self.socket, (pair, half), from, outcome, &mut self.room)
+                finish(
+                    &self.shared,
+                    &self.socket,
+                    (pair, half),
+                    from,
+                    outcome,
+                    &mut self.room,
+                )
             }
-            Opened::Packet { bytes, number, source } => {
+            Opened::Packet {
+                bytes,
+                number,
+                source,
+            } => {
                 moved_to(&self.shared, pair, &mut half, from);
                 half.came(now, number, datagram.len(), from, outer);
                 let mut passes = false;
@@ -213,7 +230,8 @@ impl Receiving {
     fn speak_for(&mut self, now: Time, pair: &Pair, half: &mut Half) -> Result<(), GatewayError> {
         if let Some(feedback) = half.speak(now)
             && let Some(to) = half.endpoint
-            && let Some(bytes) = half.seal_message(now, pair.ends, &feedback.encode(), &mut self.answer)
+            && let Some(bytes) =
+                half.seal_message(now, pair.ends, &feedback.encode(), &mut self.answer)
         {
             send(&self.socket, to, &self.answer[..bytes])?;
         }
@@ -240,7 +258,10 @@ pub(super) fn moved_to(shared: &Shared, pair: &Pair, half: &mut Half, from: Sock
     half.endpoint = Some(from);
     let now = shared.now();
     half.path.search_mut().restart(now);
-    if half.moved.is_none_or(|before| now.since(before) >= MOVES_TOLD_EVERY) {
+    if half
+        .moved
+        .is_none_or(|before| now.since(before) >= MOVES_TOLD_EVERY)
+    {
         half.moved = Some(now);
         let text = format!("it is at {from}");
         shared.events.tell(now, &pair.peer.name, "endpoint", text);

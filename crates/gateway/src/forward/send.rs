@@ -98,7 +98,9 @@ impl Lane {
             true => "keys were agreed on",
             false => "the keys are too old, and the peer does not answer",
         };
-        shared.events.tell(now, &pair.peer.name, "keys", text.to_owned());
+        shared
+            .events
+            .tell(now, &pair.peer.name, "keys", text.to_owned());
     }
 
     /// A packet was too long for the way: asks how long they may be, and says once that nobody knows.
@@ -115,7 +117,12 @@ impl Lane {
 }
 
 impl Sending {
-    pub fn new(shared: Arc<Shared>, socket: Socket, tun: Arc<Tun>, config: Config) -> Result<Sending, GatewayError> {
+    pub fn new(
+        shared: Arc<Shared>,
+        socket: Socket,
+        tun: Arc<Tun>,
+        config: Config,
+    ) -> Result<Sending, GatewayError> {
         let mut sending = Sending {
             next_tick: shared.now(),
             woken: shared.now(),
@@ -127,7 +134,11 @@ impl Sending {
             packet: vec![0; LONGEST_FRAME].into_boxed_slice(),
             fragment: vec![0; LONGEST_FRAME].into_boxed_slice(),
             lanes: Vec::new(),
-            uplink: Uplink::new(Time::ZERO, config.site.uplink_rate, full_packet(&config.site)),
+            uplink: Uplink::new(
+                Time::ZERO,
+                config.site.uplink_rate,
+                full_packet(&config.site),
+            ),
             steerings: Vec::new(),
             config,
         };
@@ -187,7 +198,11 @@ impl Sending {
     }
 
     fn serve_one(&mut self, pair: &Pair) -> Result<(), GatewayError> {
-        let Some(lane) = self.lanes.get_mut(pair.place as usize).and_then(Option::as_mut) else {
+        let Some(lane) = self
+            .lanes
+            .get_mut(pair.place as usize)
+            .and_then(Option::as_mut)
+        else {
             return Ok(());
         };
         let now = self.shared.now();
@@ -259,7 +274,8 @@ impl Sending {
                     return Ok(false);
                 };
                 self.batch.keep(to, marks, bytes);
-                self.uplink.charge(now, &mut lane.share, half.sendbox.left_bytes());
+                self.uplink
+                    .charge(now, &mut lane.share, half.sendbox.left_bytes());
                 Ok(true)
             };
             let sealed = match half.path.fit(packet) {
@@ -298,8 +314,17 @@ impl Sending {
     }
 
     /// Packets wait for a peer that has no keys yet, or that is nowhere.
-    fn call(&mut self, now: Time, pair: &Pair, mut half: std::sync::MutexGuard<'_, Half>) -> Result<(), GatewayError> {
-        let Some(lane) = self.lanes.get_mut(pair.place as usize).and_then(Option::as_mut) else {
+    fn call(
+        &mut self,
+        now: Time,
+        pair: &Pair,
+        mut half: std::sync::MutexGuard<'_, Half>,
+    ) -> Result<(), GatewayError> {
+        let Some(lane) = self
+            .lanes
+            .get_mut(pair.place as usize)
+            .and_then(Option::as_mut)
+        else {
             return Ok(());
         };
         lane.due = now + PATIENT;
@@ -319,7 +344,8 @@ impl Sending {
                 gone.push(waiting.kept.frame);
                 dropped += 1;
             }
-            gone.into_iter().for_each(|frame| self.store.let_go(frame, 1));
+            gone.into_iter()
+                .for_each(|frame| self.store.let_go(frame, 1));
             half.counts.unreachable += dropped;
             return Ok(());
         }
@@ -357,7 +383,9 @@ impl Sending {
 
     /// Sends the probe of the path to a peer that is due.
     fn probe(&mut self, now: Time, pair: &Pair, half: &mut Half) -> Result<(), GatewayError> {
-        let Some(to) = half.endpoint else { return Ok(()) };
+        let Some(to) = half.endpoint else {
+            return Ok(());
+        };
         let Some(probe) = half.next_probe(now) else {
             return Ok(());
         };
@@ -394,7 +422,11 @@ impl Sending {
             let (Ok(frame), Some([_, destination])) = (Frame::of(read), headers.addresses) else {
                 continue;
             };
-            let Some(pair) = table.routes.owner(destination).and_then(|peer| table.pair(peer.0)) else {
+            let Some(pair) = table
+                .routes
+                .owner(destination)
+                .and_then(|peer| table.pair(peer.0))
+            else {
                 counts.no_route.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
@@ -414,11 +446,15 @@ impl Sending {
             let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
             for index in 0..frame.packets() {
                 let kept = Kept::new(kept, index, frame.bytes(index), &headers).with_class(class);
-                half.sendbox.enqueue(now, Waiting { kept, around }, &mut drops);
+                half.sendbox
+                    .enqueue(now, Waiting { kept, around }, &mut drops);
             }
             let due = half.sendbox.next_deadline();
             drop(half);
-            if let Some(lane) = self.lanes.get_mut(pair.place as usize).and_then(Option::as_mut)
+            if let Some(lane) = self
+                .lanes
+                .get_mut(pair.place as usize)
+                .and_then(Option::as_mut)
                 && lane.established
             {
                 lane.due = due;
@@ -443,9 +479,16 @@ impl Sending {
             PollFd::new(self.tun.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
         ];
-        let orders = self.steerings.iter().filter_map(|(_, steering)| steering.as_fd());
+        let orders = self
+            .steerings
+            .iter()
+            .filter_map(|(_, steering)| steering.as_fd());
         polled.extend(orders.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        match ppoll(&mut polled, Some(TimeSpec::from_duration(sleep.to_std())), None) {
+        match ppoll(
+            &mut polled,
+            Some(TimeSpec::from_duration(sleep.to_std())),
+            None,
+        ) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(why) => return Err(GatewayError::system("wait for packets")(why.into())),
         }
@@ -454,7 +497,10 @@ impl Sending {
         if woken {
             let _ = self.shared.wake.read();
             // Keys may be there, or a limit be gone: everybody is asked.
-            self.lanes.iter_mut().flatten().for_each(|lane| lane.due = Time::ZERO);
+            self.lanes
+                .iter_mut()
+                .flatten()
+                .for_each(|lane| lane.due = Time::ZERO);
         }
         if sleep > Duration::ZERO {
             self.woken = self.shared.now();
@@ -488,11 +534,16 @@ fn tell_changes(shared: &Shared, pair: &Pair, half: &mut Half) -> bool {
 /// Writes a packet that waited into `room`, in one piece and with its checksum; how long it is, and `None` if its frame cannot be read.
 fn completed(store: &Store, waiting: &Waiting, room: &mut [u8]) -> Option<usize> {
     let Kept {
-        frame, index, marked, ..
+        frame,
+        index,
+        marked,
+        ..
     } = waiting.kept;
     let mut head = Head::default();
     let kept = store.get(frame).frame;
-    let [first, rest] = kept.completed(store.bytes(frame), index, marked, &mut head).ok()?;
+    let [first, rest] = kept
+        .completed(store.bytes(frame), index, marked, &mut head)
+        .ok()?;
     let bytes = first.len() + rest.len();
     room[..first.len()].copy_from_slice(first);
     room[first.len()..bytes].copy_from_slice(rest);

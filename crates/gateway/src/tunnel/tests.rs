@@ -47,7 +47,11 @@ impl Two {
     fn handshake(&mut self, again: bool) {
         let mut room = [0; 256];
         let [a, b] = &mut self.tunnels;
-        let bytes = if again { a.renew(&mut room) } else { a.knock(&mut room) };
+        let bytes = if again {
+            a.renew(&mut room)
+        } else {
+            a.knock(&mut room)
+        };
         let initiation = room[..bytes.expect("it calls")].to_vec();
         let Opened::Handshake {
             answer,
@@ -134,7 +138,9 @@ fn a_packet_comes_out_as_it_went_in_and_both_ends_know_its_number() {
             assert_eq!(datagram.len(), sent.len() + OVERHEAD);
             let (opened, received) = two.open(1 - from, &datagram);
             let Opened::Packet {
-                number: same, source, ..
+                number: same,
+                source,
+                ..
             } = opened
             else {
                 panic!("{opened:?}")
@@ -157,7 +163,10 @@ fn the_door_knows_whom_a_datagram_is_for() {
     let bytes = two.tunnels[0].knock(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     let caller = PrivateKey::from_bytes([1; 32]).public();
-    assert_eq!(two.doors[1].whom(A, &initiation, &mut room), For::Peer(caller));
+    assert_eq!(
+        two.doors[1].whom(A, &initiation, &mut room),
+        For::Peer(caller)
+    );
     assert_eq!(
         two.doors[0].whom(A, &initiation, &mut room),
         For::Nobody,
@@ -180,7 +189,10 @@ fn new_keys_are_a_new_session_that_counts_from_the_start() {
     let mut two = Two::met();
     let (_, first) = two.seal(0, &packet(60, 1));
     let (late, before) = two.seal(0, &packet(60, 2));
-    assert_eq!((before.session, before.counter), (first.session, first.counter + 1));
+    assert_eq!(
+        (before.session, before.counter),
+        (first.session, first.counter + 1)
+    );
     two.handshake(true);
     let (datagram, after) = two.seal(0, &packet(60, 3));
     assert_ne!(after.session, before.session);
@@ -281,10 +293,16 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
     ));
     let bytes = a.renew(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
-    assert!(matches!(two.doors[1].whom(A, &initiation, &mut room), For::Peer(_)));
+    assert!(matches!(
+        two.doors[1].whom(A, &initiation, &mut room),
+        For::Peer(_)
+    ));
     assert!(matches!(
         b.open(A, &initiation, &mut room),
-        Opened::Handshake { authentic: true, .. }
+        Opened::Handshake {
+            authentic: true,
+            ..
+        }
     ));
     // The caller's own limit for peers admits without a cookie.
     let bytes = a.renew(&mut room).unwrap();
@@ -296,7 +314,10 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
     // From another address the cookie is worth nothing.
     let bytes = a.renew(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
-    assert!(matches!(two.doors[1].whom(B, &initiation, &mut room), For::Answer(_)));
+    assert!(matches!(
+        two.doors[1].whom(B, &initiation, &mut room),
+        For::Answer(_)
+    ));
 }
 
 #[test]
@@ -304,7 +325,11 @@ fn a_peer_that_is_kept_is_called_by_the_timer() {
     let mut two = Two::new();
     let mut room = [0; 256];
     let [a, b] = &mut two.tunnels;
-    assert_eq!(a.tick(&mut room), Some((148, None)), "its endpoint is known");
+    assert_eq!(
+        a.tick(&mut room),
+        Some((148, None)),
+        "its endpoint is known"
+    );
     assert_eq!(b.tick(&mut room), None, "it waits to be called");
 }
 
@@ -327,14 +352,20 @@ fn who_keeps_the_way_open_calls_at_once_and_is_never_silent_for_long() {
     let sent = ticks();
     assert!(matches!(sent[..], [(OVERHEAD, Some(_))]), "{sent:?}");
     two.tunnels[0].set_keepalive(false);
-    assert_eq!((0..2 * QUIET).find_map(|_| two.tunnels[0].tick(&mut room)), None);
+    assert_eq!(
+        (0..2 * QUIET).find_map(|_| two.tunnels[0].tick(&mut room)),
+        None
+    );
 }
 
 #[test]
 fn the_side_that_was_called_renews_keys_that_the_caller_did_not_renew() {
     let at = |seconds| is_overdue(Some(Duration::from_secs(seconds)));
     assert!(!is_overdue(None), "without keys packets call");
-    assert_eq!([0, 120, 134, 136, 179].map(at), [false, false, false, true, true]);
+    assert_eq!(
+        [0, 120, 134, 136, 179].map(at),
+        [false, false, false, true, true]
+    );
     let mut two = Two::met();
     let mut room = [0; 256];
     assert_eq!(two.tunnels[1].tick(&mut room), None, "fresh keys");
@@ -344,7 +375,11 @@ fn the_side_that_was_called_renews_keys_that_the_caller_did_not_renew() {
 fn a_preshared_key_is_the_same_at_both_ends_or_both_name_the_fault() {
     let [ours, theirs] = [1, 2].map(|n| PresharedKey::from_bytes([n; 32]));
     Two::with([Some(ours); 2]).handshake(false);
-    for secrets in [[Some(ours), None], [None, Some(ours)], [Some(ours), Some(theirs)]] {
+    for secrets in [
+        [Some(ours), None],
+        [None, Some(ours)],
+        [Some(ours), Some(theirs)],
+    ] {
         let mut two = Two::with(secrets);
         let mut room = [0; 256];
         let [a, b] = &mut two.tunnels;

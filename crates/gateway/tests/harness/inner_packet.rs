@@ -15,12 +15,19 @@ pub fn holds(input: &[u8]) {
     let before = packet.clone();
     let lowered = mss::clamp(&mut packet, mtu);
     assert_eq!(packet != before, lowered);
-    assert_eq!(sum(&packet), sum(&before), "what one word lost the checksum got");
+    assert_eq!(
+        sum(&packet),
+        sum(&before),
+        "what one word lost the checksum got"
+    );
     assert!(!mss::clamp(&mut packet, mtu));
 
     let mut room = [0; too_big::LONGEST];
     if let Some(bytes) = too_big::answer(&packet, mtu, &mut room) {
-        assert_eq!(too_big::answer(&room[..bytes], mtu, &mut [0; too_big::LONGEST]), None);
+        assert_eq!(
+            too_big::answer(&room[..bytes], mtu, &mut [0; too_big::LONGEST]),
+            None
+        );
     }
     if let Some(mut fragments) = Fragments::of(&packet, mtu) {
         let mut joined = Vec::new();

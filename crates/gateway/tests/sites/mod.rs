@@ -37,7 +37,8 @@ pub fn namespace(test: &str) -> Option<Namespace> {
 }
 
 pub fn parse(text: &str) -> Config {
-    Config::parse("test.toml", text, &|_| Ok(())).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
+    Config::parse("test.toml", text, &|_| Ok(()))
+        .unwrap_or_else(|problem| panic!("{problem}\n{text}"))
 }
 
 /// The private key of a site.
@@ -92,7 +93,10 @@ impl Sites {
     /// Two, each the `other` of the other.
     pub fn new(test: &str) -> Option<Sites> {
         // The second is called, and learns where the first is.
-        let configs = [site(0) + &peer("other", 1) + &endpoint(1), site(1) + &peer("other", 0)];
+        let configs = [
+            site(0) + &peer("other", 1) + &endpoint(1),
+            site(1) + &peer("other", 0),
+        ];
         Sites::of(test, &configs, makes())
     }
 
@@ -108,11 +112,14 @@ impl Sites {
 
     /// The same, of which none has started.
     pub fn quiet(test: &str, configs: &[String], makes: Makes) -> Option<Sites> {
-        let spaces: Option<Vec<Namespace>> = (0..configs.len()).map(|n| namespace(&format!("{test}-{n}"))).collect();
+        let spaces: Option<Vec<Namespace>> = (0..configs.len())
+            .map(|n| namespace(&format!("{test}-{n}")))
+            .collect();
         let spaces = spaces?;
         let end = |(n, space): (usize, &Namespace)| {
             let last = n + 1;
-            let mut addresses: Vec<(IpAddr, u8)> = vec![(format!("192.0.2.{last}").parse().unwrap(), 24)];
+            let mut addresses: Vec<(IpAddr, u8)> =
+                vec![(format!("192.0.2.{last}").parse().unwrap(), 24)];
             if has_ipv6() {
                 addresses.push((format!("fd01::{last}").parse().unwrap(), 64));
             }
@@ -120,7 +127,8 @@ impl Sites {
             space.run(make).unwrap().unwrap()
         };
         let network = Network::between(spaces.iter().enumerate().map(end).collect());
-        let dir = std::env::temp_dir().join(format!("ccplane-gateway-{}-{test}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("ccplane-gateway-{}-{test}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         Some(Sites {
             gateways: configs.iter().map(|_| None).collect(),
@@ -138,7 +146,11 @@ impl Sites {
     }
 
     pub fn start(&mut self, n: usize) {
-        let (config, key, socket) = (parse(&self.configs[n]), self.keys[n].clone(), self.socket(n));
+        let (config, key, socket) = (
+            parse(&self.configs[n]),
+            self.keys[n].clone(),
+            self.socket(n),
+        );
         let makes = self.makes.clone();
         let start = || Gateway::start(config, &key, makes, false, &socket);
         self.gateways[n] = Some(self.spaces[n].run(start).unwrap().unwrap());
@@ -158,7 +170,10 @@ impl Sites {
     pub fn reload(&self, n: usize, text: &str) -> Vec<String> {
         let config = parse(text);
         let gateway = self.gateways[n].as_ref().unwrap();
-        let changes = self.spaces[n].run(|| gateway.reload(config)).unwrap().unwrap();
+        let changes = self.spaces[n]
+            .run(|| gateway.reload(config))
+            .unwrap()
+            .unwrap();
         changes.iter().map(ToString::to_string).collect()
     }
 
@@ -167,7 +182,12 @@ impl Sites {
     pub fn until(&self, what: &str, holds: impl Fn(&Sites) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(15);
         while !holds(self) {
-            let reports: Vec<Report> = self.gateways.iter().flatten().map(Gateway::report).collect();
+            let reports: Vec<Report> = self
+                .gateways
+                .iter()
+                .flatten()
+                .map(Gateway::report)
+                .collect();
             assert!(Instant::now() < deadline, "not {what}: {reports:#?}");
             thread::sleep(Duration::from_millis(20));
         }
@@ -176,13 +196,20 @@ impl Sites {
     /// Whether something was heard of the box at a peer of site `n`.
     pub fn is_measured(&self, n: usize, peer: usize) -> bool {
         // On a busy machine there may be a queue at once.
-        !matches!(self.report(n).peers[peer].reason, "plain" | "no_keys" | "no_address")
+        !matches!(
+            self.report(n).peers[peer].reason,
+            "plain" | "no_keys" | "no_address"
+        )
     }
 
     /// A socket in site `n`'s namespace.
     pub fn udp(&self, n: usize, address: &str) -> UdpSocket {
-        let socket = self.spaces[n].run(|| UdpSocket::bind((address, 0)).unwrap()).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let socket = self.spaces[n]
+            .run(|| UdpSocket::bind((address, 0)).unwrap())
+            .unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
         socket
     }
 }

@@ -86,7 +86,10 @@ fn carry(ends: &[Tun], way: &Way, stopped: &AtomicBool) {
     };
     let mut lines: Vec<Line> = ends.iter().map(line).collect();
     while !stopped.load(Relaxed) {
-        let next = lines.iter().filter_map(|line| Some(line.packets.front()?.0)).min();
+        let next = lines
+            .iter()
+            .filter_map(|line| Some(line.packets.front()?.0))
+            .min();
         let patience = next.map_or(Duration::from_millis(50), |at| {
             at.saturating_duration_since(Instant::now())
         });
@@ -99,8 +102,15 @@ fn carry(ends: &[Tun], way: &Way, stopped: &AtomicBool) {
             PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO),
         );
         for (line, end) in lines.iter_mut().zip(ends) {
-            while line.packets.front().is_some_and(|(at, _)| *at <= Instant::now()) {
-                let _ = line.packets.pop_front().map(|(_, packet)| end.write([&packet, &[]]));
+            while line
+                .packets
+                .front()
+                .is_some_and(|(at, _)| *at <= Instant::now())
+            {
+                let _ = line
+                    .packets
+                    .pop_front()
+                    .map(|(_, packet)| end.write([&packet, &[]]));
             }
         }
         for (from, end) in ends.iter().enumerate() {
@@ -122,7 +132,9 @@ fn take(from: usize, frame: &mut [u8], ends: &[Tun], lines: &mut [Line], way: &W
         _ => return,
     };
     let to = usize::from(last).wrapping_sub(1);
-    let Some(line) = lines.get_mut(to) else { return };
+    let Some(line) = lines.get_mut(to) else {
+        return;
+    };
     if to == 0 && way.deaf.load(Relaxed) {
         return;
     }
@@ -151,7 +163,8 @@ fn take(from: usize, frame: &mut [u8], ends: &[Tun], lines: &mut [Line], way: &W
         return;
     }
     let now = Instant::now();
-    let at = line.busy.max(now) + Duration::from_nanos(packet.len() as u64 * 1_000_000_000 / rate.max(1));
+    let at = line.busy.max(now)
+        + Duration::from_nanos(packet.len() as u64 * 1_000_000_000 / rate.max(1));
     if at.duration_since(now) <= QUEUE {
         line.busy = at;
         line.packets.push_back((at, frame.to_vec()));

@@ -50,13 +50,29 @@ impl Packet {
         } else {
             set_word(bytes, 4, (length - 40) as u16);
         }
-        let check = ip + if protocol == TCP { TCP_CHECKSUM } else { UDP_CHECKSUM };
+        let check = ip
+            + if protocol == TCP {
+                TCP_CHECKSUM
+            } else {
+                UDP_CHECKSUM
+            };
         if protocol == UDP {
             set_word(bytes, ip + 4, (length - ip) as u16);
         }
         set_word(bytes, check, 0);
-        let sum = !add(pseudo(bytes, protocol, (length - ip) as u16), sum(&bytes[ip..]));
-        set_word(bytes, check, if sum == 0 && protocol == UDP { 0xffff } else { sum });
+        let sum = !add(
+            pseudo(bytes, protocol, (length - ip) as u16),
+            sum(&bytes[ip..]),
+        );
+        set_word(
+            bytes,
+            check,
+            if sum == 0 && protocol == UDP {
+                0xffff
+            } else {
+                sum
+            },
+        );
         self
     }
 
@@ -69,7 +85,9 @@ impl Packet {
 
 /// Four packets of a flow.
 fn flow(ip: usize, tcp: bool) -> Vec<Packet> {
-    (0..4).map(|index| Packet::of(ip, tcp, index, 1_000, 1_000)).collect()
+    (0..4)
+        .map(|index| Packet::of(ip, tcp, index, 1_000, 1_000))
+        .collect()
 }
 
 /// Of how many packets the runs consist that come of these; each is taken apart and looked at.
@@ -96,11 +114,20 @@ fn runs(packets: &[Packet]) -> Vec<u16> {
     for packet in packets {
         if !joiner.add(&packet.0).expect("a packet") {
             end(&mut joiner);
-            assert!(joiner.add(&packet.0).expect("a packet"), "every packet begins a run");
+            assert!(
+                joiner.add(&packet.0).expect("a packet"),
+                "every packet begins a run"
+            );
         }
     }
     end(&mut joiner);
-    assert_eq!(out, packets.iter().map(|packet| packet.0.clone()).collect::<Vec<_>>());
+    assert_eq!(
+        out,
+        packets
+            .iter()
+            .map(|packet| packet.0.clone())
+            .collect::<Vec<_>>()
+    );
     runs
 }
 
@@ -168,7 +195,9 @@ fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
     for (ip, kind) in [(V4, GSO_TCPV4), (V6, GSO_TCPV6)] {
         let mut joiner = Joiner::new(true);
         for (index, packet) in flow(ip, true).into_iter().enumerate() {
-            let packet = packet.with(ip, |bytes| bytes[ip + 13] |= if index == 0 { CWR } else { 0 });
+            let packet = packet.with(ip, |bytes| {
+                bytes[ip + 13] |= if index == 0 { CWR } else { 0 }
+            });
             assert!(joiner.add(&packet.0).expect("a packet"));
         }
         let frame = joiner.finish().expect("four packets");
@@ -179,7 +208,9 @@ fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
         );
     }
     let mut joiner = Joiner::new(true);
-    let end = flow(V4, true)[0].clone().with(V4, |bytes| bytes[V4 + 13] |= 0x08);
+    let end = flow(V4, true)[0]
+        .clone()
+        .with(V4, |bytes| bytes[V4 + 13] |= 0x08);
     assert!(joiner.add(&end.0).expect("a packet") && joiner.is_over());
 }
 
@@ -263,7 +294,9 @@ fn options_and_fragments_and_empty_packets_are_alone() {
         assert_eq!(runs(&fragments), [1; 4], "fragments");
     }
     for (ip, tcp) in kinds() {
-        let empty: Vec<_> = (0..3).map(|index| Packet::of(ip, tcp, index, 0, 0)).collect();
+        let empty: Vec<_> = (0..3)
+            .map(|index| Packet::of(ip, tcp, index, 0, 0))
+            .collect();
         assert_eq!(runs(&empty), [1; 3]);
         // Bytes behind the packet.
         let mut longer = flow(ip, tcp);
@@ -305,7 +338,9 @@ fn a_wrong_checksum_is_not_made_right_by_joining() {
 #[test]
 fn a_run_is_as_long_as_an_ip_packet_and_one_of_udp_64_packets() {
     let many = |ip, tcp, size: usize, count| {
-        let packets: Vec<_> = (0..count).map(|index| Packet::of(ip, tcp, index, size, size)).collect();
+        let packets: Vec<_> = (0..count)
+            .map(|index| Packet::of(ip, tcp, index, size, size))
+            .collect();
         runs(&packets)
     };
     // 52 + 45 × 1448 = 65 212.

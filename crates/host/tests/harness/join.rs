@@ -39,7 +39,10 @@ pub fn joins(data: &[u8]) -> Outcome {
         if !taken {
             frames += 1;
             take_apart(&mut joiner, &mut out);
-            assert!(joiner.add(packet).expect("as before"), "every packet begins a run");
+            assert!(
+                joiner.add(packet).expect("as before"),
+                "every packet begins a run"
+            );
         } else if first & 2 == 2 && joiner.is_over() {
             frames += 1;
             take_apart(&mut joiner, &mut out);
@@ -50,7 +53,10 @@ pub fn joins(data: &[u8]) -> Outcome {
         take_apart(&mut joiner, &mut out);
     }
     assert!(joiner.finish().is_none());
-    let expected: Vec<_> = packets.into_iter().filter(|packet| !packet.is_empty()).collect();
+    let expected: Vec<_> = packets
+        .into_iter()
+        .filter(|packet| !packet.is_empty())
+        .collect();
     assert!(out == expected, "other packets came out than went in");
     Outcome {
         packets: out.len(),
@@ -75,7 +81,9 @@ fn take_apart(joiner: &mut Joiner, out: &mut Vec<Vec<u8>>) {
         out.push(packet);
         // The same by way of a frame for this packet alone.
         let mut head = Head::default();
-        let single = frame.run(bytes, index..index + 1, false, &mut head).concat();
+        let single = frame
+            .run(bytes, index..index + 1, false, &mut head)
+            .concat();
         let alone = Frame::of(&single).expect("as a kernel makes them");
         let mut head = Head::default();
         let again = alone

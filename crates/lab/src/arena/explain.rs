@@ -116,7 +116,11 @@ pub fn explain(
     Ok(Explained { standing, worst })
 }
 
-fn look(candidate: &Contender, suspect: Suspect, registry: &Registry) -> Result<Option<Worst>, Error> {
+fn look(
+    candidate: &Contender,
+    suspect: Suspect,
+    registry: &Registry,
+) -> Result<Option<Worst>, Error> {
     let (own, other) = match (
         Seen::of(candidate, &suspect.run, registry)?,
         Seen::of(&suspect.baseline, &suspect.beside, registry)?,
@@ -224,7 +228,11 @@ impl Seen {
             flows: Vec::new(),
             end: scenario.duration.as_nanos(),
         };
-        flows.sort_by_key(|flow| seen.samples(*flow).first().map_or(u64::MAX, |sample| sample.at_ns));
+        flows.sort_by_key(|flow| {
+            seen.samples(*flow)
+                .first()
+                .map_or(u64::MAX, |sample| sample.at_ns)
+        });
         seen.flows = flows;
         Ok(Some(seen))
     }
@@ -241,23 +249,35 @@ impl Seen {
     }
 
     fn look(&self, at: usize, from: u64, to: u64) -> Look {
-        let samples = self.flows.get(at).map_or(&[][..], |flow| self.samples(*flow));
+        let samples = self
+            .flows
+            .get(at)
+            .map_or(&[][..], |flow| self.samples(*flow));
         let by = |time: u64| {
             let behind = samples.partition_point(|sample| sample.at_ns <= time);
             samples.get(behind.checked_sub(1)?)
         };
         let (begun, ended) = (by(from), by(to));
-        let grown = |of: fn(&Sample) -> u64| ended.map_or(0, of).saturating_sub(begun.map_or(0, of));
+        let grown =
+            |of: fn(&Sample) -> u64| ended.map_or(0, of).saturating_sub(begun.map_or(0, of));
         let series = &self.result.series;
         let bins = [from, to].map(|time| (time / series.bin_ns.max(1)) as usize);
         let waited = series
             .delay_ms
             .get(bins[0]..(bins[1].max(bins[0] + 1)).min(series.delay_ms.len()));
-        let waited: Vec<f64> = waited.unwrap_or_default().iter().flatten().copied().collect();
+        let waited: Vec<f64> = waited
+            .unwrap_or_default()
+            .iter()
+            .flatten()
+            .copied()
+            .collect();
         Look {
-            window_bytes: ended.map_or(0, |sample| u64::from(sample.tcp.cwnd) * u64::from(sample.tcp.mss)),
+            window_bytes: ended.map_or(0, |sample| {
+                u64::from(sample.tcp.cwnd) * u64::from(sample.tcp.mss)
+            }),
             goodput_mbit: grown(|sample| sample.received) as f64 * 8e3 / (to - from).max(1) as f64,
-            delay_ms: (!waited.is_empty()).then(|| waited.iter().sum::<f64>() / waited.len() as f64),
+            delay_ms: (!waited.is_empty())
+                .then(|| waited.iter().sum::<f64>() / waited.len() as f64),
             sent_again: grown(|sample| u64::from(sample.tcp.retrans)),
         }
     }
@@ -266,7 +286,10 @@ impl Seen {
     fn reports(&self) -> impl DoubleEndedIterator<Item = &crate::result::Report> {
         let heard = &self.result.series.heard;
         let flow = self.flows.last().and_then(|flow| *heard.flows.get(*flow)?);
-        heard.reports.iter().filter(move |report| Some(report.flow) == flow)
+        heard
+            .reports
+            .iter()
+            .filter(move |report| Some(report.flow) == flow)
     }
 
     fn names(&self, report: &crate::result::Report) -> &[String] {
@@ -279,14 +302,25 @@ impl Seen {
 }
 
 /// What steered the candidate between two times, what ran most first.
-fn in_force(candidate: &Contender, run: &Run, own: &Seen, from: u64, to: u64) -> Result<Vec<InForce>, Error> {
+fn in_force(
+    candidate: &Contender,
+    run: &Run,
+    own: &Seen,
+    from: u64,
+    to: u64,
+) -> Result<Vec<InForce>, Error> {
     let file = candidate.algorithm();
-    let text = std::fs::read_to_string(file).ok().filter(|_| file.ends_with(".ccp"));
+    let text = std::fs::read_to_string(file)
+        .ok()
+        .filter(|_| file.ends_with(".ccp"));
     if let Some(text) = text.and_then(|text| TextAlgorithm::read(&text).ok()) {
         return clauses(candidate, run, &text, from, to);
     }
     let (times, last) = {
-        let inside = || own.reports().filter(|report| (from..to).contains(&report.at_ns));
+        let inside = || {
+            own.reports()
+                .filter(|report| (from..to).contains(&report.at_ns))
+        };
         (inside().count() as u64, inside().next_back())
     };
     // A native control has none.
@@ -311,7 +345,13 @@ fn in_force(candidate: &Contender, run: &Run, own: &Seen, from: u64, to: u64) ->
 }
 
 /// The clauses of a text that ran between two times, in a run of the same text that counts them.
-fn clauses(candidate: &Contender, run: &Run, text: &TextAlgorithm, from: u64, to: u64) -> Result<Vec<InForce>, Error> {
+fn clauses(
+    candidate: &Contender,
+    run: &Run,
+    text: &TextAlgorithm,
+    from: u64,
+    to: u64,
+) -> Result<Vec<InForce>, Error> {
     let Some(counted) = text.counted() else {
         return Ok(Vec::new());
     };
@@ -330,7 +370,8 @@ fn clauses(candidate: &Contender, run: &Run, text: &TextAlgorithm, from: u64, to
     let after = seen.reports().find(|report| report.at_ns >= to);
     let after = after.or_else(|| seen.reports().next_back());
     let ran = counted.clauses.into_iter().filter_map(|clause| {
-        let times = value(after, &clause.counter)?.saturating_sub(value(before, &clause.counter).unwrap_or(0));
+        let times = value(after, &clause.counter)?
+            .saturating_sub(value(before, &clause.counter).unwrap_or(0));
         (times > 0).then_some(InForce {
             what: clause.guard,
             line: Some(clause.line),

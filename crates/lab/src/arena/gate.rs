@@ -135,8 +135,12 @@ fn run(place: &Place, who: &str) -> Run {
     );
     let sketch = match place.reads {
         Reads::Utilisation(_) | Reads::OfReno => sketch.flow(who, "bulk = {}", first),
-        Reads::CubicKeeps => sketch.flow(CUBIC, "bulk = {}", first).flow(who, "bulk = {}", second),
-        Reads::Lesser => sketch.flow(who, "bulk = {}", first).flow(who, "bulk = {}", second),
+        Reads::CubicKeeps => sketch
+            .flow(CUBIC, "bulk = {}", first)
+            .flow(who, "bulk = {}", second),
+        Reads::Lesser => sketch
+            .flow(who, "bulk = {}", first)
+            .flow(who, "bulk = {}", second),
     };
     sketch.run(key(place, who))
 }
@@ -160,13 +164,20 @@ pub(super) fn runs(candidates: &[Contender]) -> Vec<Run> {
 }
 
 /// The check that was failed by most, for a closer look.
-pub(super) fn suspect(candidate: &Contender, against: &[Contender], standing: &Standing) -> Option<Suspect> {
+pub(super) fn suspect(
+    candidate: &Contender,
+    against: &[Contender],
+    standing: &Standing,
+) -> Option<Suspect> {
     let of = |check: &Check| check.value.map_or(-1.0, |value| value / check.least);
     let failed = standing.gate.iter().filter(|check| !check.passed);
     let worst = failed.min_by(|one, other| of(one).total_cmp(&of(other)))?;
     let place = PLACES.iter().find(|place| place.name == worst.name)?;
     let beginning = format!("{}:", worst.name);
-    let figure = standing.reasons.iter().find(|why| why.starts_with(&beginning))?;
+    let figure = standing
+        .reasons
+        .iter()
+        .find(|why| why.starts_with(&beginning))?;
     let (baseline, judged, from) = match place.reads {
         Reads::Utilisation(from) => (against.first()?.clone(), Judged::Goodput, from),
         Reads::OfReno => (RENO.parse().ok()?, Judged::Goodput, 0.0),
@@ -192,7 +203,10 @@ pub(super) fn judge(candidate: &Contender, outcomes: &Outcomes, standing: &mut S
                 let (has, least) = (value * 100.0, place.least * 100.0);
                 (
                     Some(value),
-                    format!("{}: {has:.1} % {}; at least {least:.0} %", place.name, place.what),
+                    format!(
+                        "{}: {has:.1} % {}; at least {least:.0} %",
+                        place.name, place.what
+                    ),
                 )
             }
             Err(why) => (None, format!("{}: it broke: {why}", place.name)),
@@ -222,7 +236,10 @@ fn value(place: &Place, who: &str, outcomes: &Outcomes) -> Result<f64, String> {
         }
         Reads::CubicKeeps => {
             let own_kind = outcomes.of(&key(place, CUBIC))?;
-            part(measured.goodput(0, 1.0 / 3.0, 1.0), own_kind.goodput(0, 1.0 / 3.0, 1.0))
+            part(
+                measured.goodput(0, 1.0 / 3.0, 1.0),
+                own_kind.goodput(0, 1.0 / 3.0, 1.0),
+            )
         }
         Reads::Lesser => {
             let [one, other] = [0, 1].map(|flow| measured.goodput(flow, 0.5, 1.0));

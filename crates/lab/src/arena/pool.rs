@@ -20,7 +20,12 @@ pub trait Apart: Sync {
     fn takes(&self, contender: &Contender) -> bool;
 
     /// Runs these scenarios of this contender with [`simulate`]: what came of each, in their order, or why nothing can be said of it at all.
-    fn run(&self, contender: &Contender, scenarios: &[&str], progress: &dyn Progress) -> Result<Vec<Outcome>, String>;
+    fn run(
+        &self,
+        contender: &Contender,
+        scenarios: &[&str],
+        progress: &dyn Progress,
+    ) -> Result<Vec<Outcome>, String>;
 }
 
 /// Nobody is.
@@ -43,12 +48,20 @@ impl Apart for () {
 pub type Outcome = Result<Measured, String>;
 
 /// The run of a scenario in this process. An error is not the algorithm's.
-pub fn simulate(scenario: &str, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+pub fn simulate(
+    scenario: &str,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let scenario = Scenario::parse("run", scenario, Path::new(".")).map_err(Error::Scenario)?;
     outcome(&scenario, registry, progress)
 }
 
-fn outcome(scenario: &Scenario, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
+fn outcome(
+    scenario: &Scenario,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let once = runner::Options::once(1, "");
     match runner::run(&Sim::default(), scenario, registry, &once, progress) {
         Ok(result) => Ok(Ok(Measured::of(result))),
@@ -71,7 +84,10 @@ impl Outcomes {
         let found = self.keyed.iter().find(|(known, _)| known == key);
         match found {
             // What ran then was not the candidate.
-            Some((_, Ok(measured))) => measured.own.first().map_or(Ok(measured), |why| Err(why.clone())),
+            Some((_, Ok(measured))) => measured
+                .own
+                .first()
+                .map_or(Ok(measured), |why| Err(why.clone())),
             Some((_, Err(why))) => Err(why.clone()),
             None => Err(format!("the run {key} is missing")),
         }
@@ -94,8 +110,15 @@ pub(super) struct Pool<'a> {
 
 impl Pool<'_> {
     /// The runs of all of these; `runs` gives those of some, and of what everybody is compared with.
-    pub fn all(&self, contenders: &[Contender], runs: impl Fn(&[Contender]) -> Vec<Run>) -> Result<Outcomes, Error> {
-        let (mut apart, here): (Vec<_>, Vec<_>) = contenders.iter().cloned().partition(|one| self.apart.takes(one));
+    pub fn all(
+        &self,
+        contenders: &[Contender],
+        runs: impl Fn(&[Contender]) -> Vec<Run>,
+    ) -> Result<Outcomes, Error> {
+        let (mut apart, here): (Vec<_>, Vec<_>) = contenders
+            .iter()
+            .cloned()
+            .partition(|one| self.apart.takes(one));
         apart.dedup();
         let here = runs(&here);
         let own = |one: Contender| {
@@ -112,7 +135,9 @@ impl Pool<'_> {
         }
         for ((contender, runs), found) in apart.iter().zip(self.apart(&apart, &pieces)?) {
             match found {
-                Ok(found) => outcomes.keyed.extend(runs.iter().map(|run| run.key.clone()).zip(found)),
+                Ok(found) => outcomes
+                    .keyed
+                    .extend(runs.iter().map(|run| run.key.clone()).zip(found)),
                 Err(why) => outcomes.failed.push((contender.clone(), why)),
             }
         }
@@ -123,7 +148,8 @@ impl Pool<'_> {
         let work = |at: usize| {
             let this = runs.get(at).ok_or(Error::Interrupted)?;
             let piece = pieces.piece(1, &this.key);
-            let outcome = outcome(&this.scenario, self.registry, &piece).inspect_err(|_| pieces.stop())?;
+            let outcome =
+                outcome(&this.scenario, self.registry, &piece).inspect_err(|_| pieces.stop())?;
             piece.finish();
             Ok(outcome)
         };
@@ -150,7 +176,11 @@ impl Pool<'_> {
     }
 
     /// The results of so many jobs, in their order.
-    fn each<T: Send>(&self, count: usize, work: impl Fn(usize) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
+    fn each<T: Send>(
+        &self,
+        count: usize,
+        work: impl Fn(usize) -> Result<T, Error> + Sync,
+    ) -> Result<Vec<T>, Error> {
         let order: Vec<usize> = (0..count).collect();
         let mut results: Vec<Option<T>> = order.iter().map(|_| None).collect();
         jobs::each(&order, self.options.threads, work, |at, outcome| {

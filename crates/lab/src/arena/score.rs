@@ -45,7 +45,14 @@ const MOST: f64 = 1.25;
 
 impl Parts {
     /// What they are called.
-    pub const NAMES: [&str; 6] = ["throughput", "delay", "loss", "fairness", "harm", "convergence"];
+    pub const NAMES: [&str; 6] = [
+        "throughput",
+        "delay",
+        "loss",
+        "fairness",
+        "harm",
+        "convergence",
+    ];
 
     /// Each of them, in the order of [`NAMES`](Parts::NAMES).
     pub fn each(&self) -> [f64; 6] {
@@ -161,7 +168,10 @@ pub(super) fn links(held_out: Option<u64>, count: usize) -> Vec<Link> {
 impl Link {
     fn words(&self) -> String {
         let (mbit, ms) = (self.rate_kbit as f64 / 1e3, self.rtt_us as f64 / 1e3);
-        format!("{mbit:.1} Mbit/s, {ms:.1} ms, {}, {} lost", self.queue, self.loss)
+        format!(
+            "{mbit:.1} Mbit/s, {ms:.1} ms, {}, {} lost",
+            self.queue, self.loss
+        )
     }
 
     /// Long enough for forty round trips and for some thousand packets.
@@ -214,8 +224,12 @@ fn run(at: usize, link: &Link, kind: Kind, who: &str, full: bool) -> Run {
     let sketch = link.sketch(full);
     let sketch = match kind {
         Kind::Alone => sketch.flow(who, "bulk = {}", first),
-        Kind::Two => sketch.flow(who, "bulk = {}", first).flow(who, "bulk = {}", &second),
-        Kind::BesideCubic => sketch.flow(CUBIC, "bulk = {}", first).flow(who, "bulk = {}", &second),
+        Kind::Two => sketch
+            .flow(who, "bulk = {}", first)
+            .flow(who, "bulk = {}", &second),
+        Kind::BesideCubic => sketch
+            .flow(CUBIC, "bulk = {}", first)
+            .flow(who, "bulk = {}", &second),
     };
     sketch.run(key(at, kind, who))
 }
@@ -247,7 +261,11 @@ fn raw(at: usize, link: &Link, who: &str, outcomes: &Outcomes) -> Result<[f64; 6
             .of(&key(at, kind, who))
             .map_err(|why| format!("{}: it broke: {why}", link.words()))
     };
-    let (alone, two, beside) = (of(Kind::Alone, who)?, of(Kind::Two, who)?, of(Kind::BesideCubic, who)?);
+    let (alone, two, beside) = (
+        of(Kind::Alone, who)?,
+        of(Kind::Two, who)?,
+        of(Kind::BesideCubic, who)?,
+    );
     let cubic = of(Kind::BesideCubic, CUBIC)?;
     let [one, other] = [0, 1].map(|flow| two.goodput(flow, 0.5, 1.0));
     let jain = match one * one + other * other {
@@ -274,11 +292,18 @@ fn raw(at: usize, link: &Link, who: &str, outcomes: &Outcomes) -> Result<[f64; 6
 }
 
 /// The least part on the worst link, for a closer look.
-pub(super) fn suspect(candidate: &Contender, options: &Options, standing: &Standing) -> Option<Suspect> {
+pub(super) fn suspect(
+    candidate: &Contender,
+    options: &Options,
+    standing: &Standing,
+) -> Option<Suspect> {
     let worst = standing.parts.as_ref()?.worst();
     let full = options.suite == Suite::Full;
     let all = links(options.held_out, options.suite.links());
-    let (at, link) = all.iter().enumerate().find(|(_, link)| link.words() == worst.link)?;
+    let (at, link) = all
+        .iter()
+        .enumerate()
+        .find(|(_, link)| link.words() == worst.link)?;
     let parts = worst.parts.each();
     let part = (0..parts.len()).min_by(|one, other| parts[*one].total_cmp(&parts[*other]))?;
     let (kind, judged, from) = [
@@ -289,7 +314,9 @@ pub(super) fn suspect(candidate: &Contender, options: &Options, standing: &Stand
         (Kind::BesideCubic, Judged::Other, 1.0 / 3.0),
         (Kind::Two, Judged::Share, JOINS_AT),
     ][part];
-    let best = worst.best[part].clone().or_else(|| options.against.first().cloned())?;
+    let best = worst.best[part]
+        .clone()
+        .or_else(|| options.against.first().cloned())?;
     // What a Cubic keeps is set beside what it keeps of another.
     let baseline = match judged {
         Judged::Other => CUBIC.parse().ok()?,
@@ -297,7 +324,11 @@ pub(super) fn suspect(candidate: &Contender, options: &Options, standing: &Stand
     };
     Some(Suspect {
         place: link.words(),
-        figure: format!("{}: {:.2} of what {best} has", Parts::NAMES[part], parts[part]),
+        figure: format!(
+            "{}: {:.2} of what {best} has",
+            Parts::NAMES[part],
+            parts[part]
+        ),
         run: run(at, link, kind, &candidate.to_string(), full),
         beside: run(at, link, kind, &baseline.to_string(), full),
         baseline,

@@ -19,18 +19,24 @@ pub(super) const AQM: Question = Question {
         means that marks are not heeded.",
     plan: |setting| {
         let seconds = setting.pick(30.0, 15.0);
-        Plan::Runs(sweep::runs(setting, CUBIC, &queues(), "bulk = {}", |case| {
-            let sketch = |queue| Sketch::link(RATE, RTT, queue).seconds(seconds);
-            match case.key.as_str() {
-                "codel" => sketch("codel"),
-                "fq-codel" => sketch("fq_codel:noecn"),
-                "red" => sketch("red:min=30p:max=90p:limit=2bdp:probability=10%"),
-                "dualpi2" => sketch("dualpi2"),
-                "codel-ecn" => sketch("codel:ecn").ecn(),
-                "dualpi2-ecn" => sketch("dualpi2").ecn(),
-                _ => sketch("ecn:27p:2bdp").ecn(),
-            }
-        }))
+        Plan::Runs(sweep::runs(
+            setting,
+            CUBIC,
+            &queues(),
+            "bulk = {}",
+            |case| {
+                let sketch = |queue| Sketch::link(RATE, RTT, queue).seconds(seconds);
+                match case.key.as_str() {
+                    "codel" => sketch("codel"),
+                    "fq-codel" => sketch("fq_codel:noecn"),
+                    "red" => sketch("red:min=30p:max=90p:limit=2bdp:probability=10%"),
+                    "dualpi2" => sketch("dualpi2"),
+                    "codel-ecn" => sketch("codel:ecn").ecn(),
+                    "dualpi2-ecn" => sketch("dualpi2").ecn(),
+                    _ => sketch("ecn:27p:2bdp").ecn(),
+                }
+            },
+        ))
     },
     judge: |setting, outcomes| {
         let cases = queues();
@@ -38,10 +44,18 @@ pub(super) const AQM: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
+            figure: (
+                ["goodput_mbit", "reference_goodput_mbit"],
+                "goodput\nMbit/s",
+                &goodput,
+            ),
             beside: &[
-                ("delay_mean_ms", "delay\nmean ms", &|m: &Measured| m.delay(0.5, 1.0)),
-                ("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0),
+                ("delay_mean_ms", "delay\nmean ms", &|m: &Measured| {
+                    m.delay(0.5, 1.0)
+                }),
+                ("dropped_percent", "dropped\n%", &|m: &Measured| {
+                    m.dropped() * 100.0
+                }),
             ],
             axis: None,
             judge: &|case, pair| {
@@ -56,15 +70,24 @@ pub(super) const AQM: Question = Question {
         };
         let longest = cases
             .iter()
-            .map(|case| (outcomes.of(&format!("own-{}", case.key)).delay(0.5, 1.0), case))
+            .map(|case| {
+                (
+                    outcomes.of(&format!("own-{}", case.key)).delay(0.5, 1.0),
+                    case,
+                )
+            })
             .max_by(|a, b| a.0.total_cmp(&b.0));
         sweep.answer(setting, outcomes, |places| {
             let least = least(places, |place, own, cubic| {
                 format!("behind {place}: {own:.1} Mbit/s, Cubic {cubic:.1}")
             });
             let longest = longest.iter();
-            let longest =
-                longest.map(|(ms, at)| format!(" Packets wait longest behind {}: {ms:.1} ms on average.", at.label));
+            let longest = longest.map(|(ms, at)| {
+                format!(
+                    " Packets wait longest behind {}: {ms:.1} ms on average.",
+                    at.label
+                )
+            });
             least + &longest.collect::<String>()
         })
     },

@@ -27,8 +27,13 @@ pub(super) const BUFFERBLOAT: Question = Question {
         };
         let each = deep(setting).iter();
         Plan::Runs(
-            each.flat_map(|buffer| [run("own", &name, buffer), run("cubic", "native:cubic", buffer)])
-                .collect(),
+            each.flat_map(|buffer| {
+                [
+                    run("own", &name, buffer),
+                    run("cubic", "native:cubic", buffer),
+                ]
+            })
+            .collect(),
         )
     },
     judge: judge_deep,
@@ -155,21 +160,37 @@ pub(super) const SHALLOW: Question = Question {
 const SHALLOW_BUFFERS: [f64; 4] = [0.1, 0.25, 0.5, 1.0];
 
 fn judge_shallow(setting: &Setting, outcomes: &Outcomes) -> Answer {
-    let at = |who: &str, buffer: f64, flows: u32| outcomes.of(&format!("{who}-{}-{flows}", word(buffer)));
+    let at = |who: &str, buffer: f64, flows: u32| {
+        outcomes.of(&format!("{who}-{}-{flows}", word(buffer)))
+    };
     let used = |who: &str, buffer: f64| at(who, buffer, 1).utilisation(0.5, 1.0);
     let lost = |who: &str, buffer: f64| at(who, buffer, 4).dropped();
     let one = |buffer: f64| {
         let share = used("own", buffer) / used("cubic", buffer).max(f64::MIN_POSITIVE);
         let (ours, cubic) = (lost("own", buffer), lost("cubic", buffer));
-        Verdict::at_least(share, 0.9, 0.6).max(Verdict::at_most(ours, (2.0 * cubic).max(0.01), (4.0 * cubic).max(0.05)))
+        Verdict::at_least(share, 0.9, 0.6).max(Verdict::at_most(
+            ours,
+            (2.0 * cubic).max(0.01),
+            (4.0 * cubic).max(0.05),
+        ))
     };
-    let worst = |value: &dyn Fn(f64) -> f64| SHALLOW_BUFFERS.map(value).into_iter().fold(f64::INFINITY, f64::min);
+    let worst = |value: &dyn Fn(f64) -> f64| {
+        SHALLOW_BUFFERS
+            .map(value)
+            .into_iter()
+            .fold(f64::INFINITY, f64::min)
+    };
     let least = worst(&|b| used("own", b));
     let most = -worst(&|b| -lost("own", b));
     let most_cubic = -worst(&|b| -lost("cubic", b));
     let name = setting.algorithm.algorithm();
     let line = |label: &str, colour, value: &dyn Fn(f64) -> f64| {
-        Line::new(label, colour, SHALLOW_BUFFERS.map(|b| (b, value(b) * 100.0))).dots()
+        Line::new(
+            label,
+            colour,
+            SHALLOW_BUFFERS.map(|b| (b, value(b) * 100.0)),
+        )
+        .dots()
     };
     Answer {
         verdict: SHALLOW_BUFFERS

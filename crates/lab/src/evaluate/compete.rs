@@ -42,7 +42,9 @@ pub(super) const BBR: Question = Question {
     criterion: CRITERION,
     plan: |setting| match &setting.bbr {
         Some(bbr) => plan(setting, &bbr.to_string()),
-        None => Plan::Cannot("there is no BBR among the algorithms of this program to compare with".to_owned()),
+        None => Plan::Cannot(
+            "there is no BBR among the algorithms of this program to compare with".to_owned(),
+        ),
     },
     judge: |setting, outcomes| judge(setting, outcomes, "BBR"),
 };
@@ -66,7 +68,10 @@ fn buffers(setting: &Setting) -> &'static [f64] {
 
 fn plan(setting: &Setting, other: &str) -> Plan {
     let seconds = setting.pick(60.0, 20.0);
-    let (early, late) = (String::new(), format!("start = \"{}ms\"", seconds * JOINS_AT * 1e3));
+    let (early, late) = (
+        String::new(),
+        format!("start = \"{}ms\"", seconds * JOINS_AT * 1e3),
+    );
     let ours = setting.name();
     let mut runs = Vec::new();
     for buffer in buffers(setting) {
@@ -112,7 +117,11 @@ struct Point {
 
 fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
     let point = |buffer: &f64| {
-        let counted = |run: &str, flow: usize| outcomes.of(&key(run, *buffer)).goodput(flow, COUNTED_FROM, 1.0);
+        let counted = |run: &str, flow: usize| {
+            outcomes
+                .of(&key(run, *buffer))
+                .goodput(flow, COUNTED_FROM, 1.0)
+        };
         let ours = mean(&[counted("first", 0), counted("second", 1)]);
         let theirs = mean(&[counted("first", 1), counted("second", 0)]);
         let alone = mean(&[counted("other", 0), counted("other", 1)]);
@@ -166,7 +175,10 @@ fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
         ]
     };
     // 1 BDP, or what comes next.
-    let shown = points.iter().map(|point| point.buffer).find(|buffer| *buffer >= 1.0);
+    let shown = points
+        .iter()
+        .map(|point| point.buffer)
+        .find(|buffer| *buffer >= 1.0);
     let shown = shown.unwrap_or_else(|| points.last().map_or(0.0, |point| point.buffer));
     Answer {
         verdict: harm.max(own),
@@ -190,15 +202,25 @@ fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
                 x: Axis::log("buffer, BDP"),
                 y: Axis::linear("").from_to(0.0, 160.0),
                 lines: vec![
-                    Line::new("share of ours", 0, points.iter().map(|p| (p.buffer, p.share * 100.0))).dots(),
+                    Line::new(
+                        "share of ours",
+                        0,
+                        points.iter().map(|p| (p.buffer, p.share * 100.0)),
+                    )
+                    .dots(),
                     Line::new(
                         "the other keeps",
                         1,
-                        points.iter().map(|p| (p.buffer, (p.kept * 100.0).min(160.0))),
+                        points
+                            .iter()
+                            .map(|p| (p.buffer, (p.kept * 100.0).min(160.0))),
                     )
                     .dots(),
                 ],
-                guides: vec![(50.0, "an equal share".to_owned()), (100.0, "no harm".to_owned())],
+                guides: vec![
+                    (50.0, "an equal share".to_owned()),
+                    (100.0, "no harm".to_owned()),
+                ],
             },
             course(
                 outcomes,

@@ -18,10 +18,16 @@ pub(super) const START_UP: Question = Question {
     criterion: "Pass: at most 1.5 times as long as Cubic takes and a second more, and at most twice its drops or 2 % of the packets. \
         Caution: at most 5 times and three seconds, or more drops than that. Fail: longer.",
     plan: |setting| {
-        Plan::Runs(sweep::runs(setting, CUBIC, &starts(), "bulk = {}", |case| {
-            let (rate, rtt, queue) = start(case);
-            Sketch::link(rate, rtt, queue).seconds(case.x)
-        }))
+        Plan::Runs(sweep::runs(
+            setting,
+            CUBIC,
+            &starts(),
+            "bulk = {}",
+            |case| {
+                let (rate, rtt, queue) = start(case);
+                Sketch::link(rate, rtt, queue).seconds(case.x)
+            },
+        ))
     },
     judge: judge_start,
 };
@@ -48,31 +54,55 @@ fn judge_start(setting: &Setting, outcomes: &Outcomes) -> Answer {
     let cases = starts();
     // One that does not get there has taken all of the time.
     let took = |_: &Case, m: &Measured| {
-        Measured::reached(&m.throughput, 0.8 * m.rate_mbit, 3, 0.0).unwrap_or(1.0) * m.duration_s * 1e3
+        Measured::reached(&m.throughput, 0.8 * m.rate_mbit, 3, 0.0).unwrap_or(1.0)
+            * m.duration_s
+            * 1e3
     };
     let sweep = Sweep {
         reference: CUBIC,
         cases: &cases,
-        figure: (["to_80_percent_ms", "reference_to_80_percent_ms"], "to 80 %\nms", &took),
-        beside: &[("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0)],
+        figure: (
+            ["to_80_percent_ms", "reference_to_80_percent_ms"],
+            "to 80 %\nms",
+            &took,
+        ),
+        beside: &[("dropped_percent", "dropped\n%", &|m: &Measured| {
+            m.dropped() * 100.0
+        })],
         axis: None,
         judge: &|case, pair: Pair| {
             let (own, cubic) = (took(case, pair.own), took(case, pair.reference));
-            let drops = Verdict::at_most(pair.own.dropped(), (2.0 * pair.reference.dropped()).max(0.02), 1.0);
-            Verdict::at_most(own, 1.5 * cubic + 1_000.0, 5.0 * cubic + 3_000.0).max(drops.no_worse_than_caution())
+            let drops = Verdict::at_most(
+                pair.own.dropped(),
+                (2.0 * pair.reference.dropped()).max(0.02),
+                1.0,
+            );
+            Verdict::at_most(own, 1.5 * cubic + 1_000.0, 5.0 * cubic + 3_000.0)
+                .max(drops.no_worse_than_caution())
         },
     };
     let mut answer = sweep.answer(setting, outcomes, |places| {
         let text = |place: &(&Case, f64, f64, Verdict)| {
-            format!("{} in {:.0} ms (Cubic {:.0})", place.0.label, place.1, place.2)
+            format!(
+                "{} in {:.0} ms (Cubic {:.0})",
+                place.0.label, place.1, place.2
+            )
         };
-        format!("80 % of {}.", places.iter().map(text).collect::<Vec<_>>().join(", "))
+        format!(
+            "80 % of {}.",
+            places.iter().map(text).collect::<Vec<_>>().join(", ")
+        )
     });
     let pair = Pair {
         own: outcomes.of("own-96mbit-20ms"),
         reference: outcomes.of("reference-96mbit-20ms"),
     };
-    answer.charts = both(setting.algorithm.algorithm(), CUBIC.name, "96 Mbit/s, 20 ms", pair);
+    answer.charts = both(
+        setting.algorithm.algorithm(),
+        CUBIC.name,
+        "96 Mbit/s, 20 ms",
+        pair,
+    );
     answer
 }
 
@@ -97,7 +127,11 @@ pub(super) const SHORT_FLOWS: Question = Question {
         for (key, short, long) in mixtures(&name) {
             let mut sketch = link().flow(short, poisson, web);
             if let Some(long) = long {
-                sketch = sketch.flow(long, "bulk = {}", "name = \"long\"\nfrom = \"left1\"\nto = \"right1\"");
+                sketch = sketch.flow(
+                    long,
+                    "bulk = {}",
+                    "name = \"long\"\nfrom = \"left1\"\nto = \"right1\"",
+                );
             }
             runs.push(sketch.run(key));
         }
@@ -148,7 +182,9 @@ fn judge_short(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 .as_ref()
                 .and_then(|c| c.classes.last())
                 .map_or("–".to_owned(), |all| format!("{:.2}", all.slowdown_p50)),
-            long.map_or("–".to_owned(), |_| format!("{:.1}", run.goodput(0, 0.2, 1.0))),
+            long.map_or("–".to_owned(), |_| {
+                format!("{:.1}", run.goodput(0, 0.2, 1.0))
+            }),
             format!("{:.2}", run.figures.delay_mean_ms),
         ]
     });
@@ -159,12 +195,18 @@ fn judge_short(setting: &Setting, outcomes: &Outcomes) -> Answer {
              {name}'s beside a long one, and Cubic's take {guests:.2} times as long beside a long one of {name}.",
             alone
         ),
-        figures: vec![("long_goodput_mbit", outcomes.of("own-own").goodput(0, 0.2, 1.0))],
+        figures: vec![(
+            "long_goodput_mbit",
+            outcomes.of("own-own").goodput(0, 0.2, 1.0),
+        )],
         places: mixtures(name)
             .into_iter()
             .map(|(key, _, _)| {
                 let small = outcomes.of(key).slowdown_p99(true);
-                Place::new(key, [("slowdown_p99", slow(key)), ("small_slowdown_p99", small)])
+                Place::new(
+                    key,
+                    [("slowdown_p99", slow(key)), ("small_slowdown_p99", small)],
+                )
             })
             .collect(),
         reference: None,
@@ -226,20 +268,35 @@ pub(super) const APPLICATION: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
+            figure: (
+                ["goodput_mbit", "reference_goodput_mbit"],
+                "goodput\nMbit/s",
+                &goodput,
+            ),
             beside: &[
-                ("delay_p95_ms", "delay\np95 ms", &|m: &Measured| m.figures.delay_p95_ms),
-                ("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0),
+                ("delay_p95_ms", "delay\np95 ms", &|m: &Measured| {
+                    m.figures.delay_p95_ms
+                }),
+                ("dropped_percent", "dropped\n%", &|m: &Measured| {
+                    m.dropped() * 100.0
+                }),
             ],
             axis: None,
             judge: &|case, pair| {
                 let share = ratio(goodput(case, pair.own), goodput(case, pair.reference));
-                Verdict::at_least(share, 0.95, 0.7).max(Verdict::at_most(pair.own.dropped(), 0.01, 0.05))
+                Verdict::at_least(share, 0.95, 0.7).max(Verdict::at_most(
+                    pair.own.dropped(),
+                    0.01,
+                    0.05,
+                ))
             },
         };
         sweep.answer(setting, outcomes, |places| {
             let text = |place: &(&Case, f64, f64, Verdict)| {
-                format!("{}: {:.1} Mbit/s (Cubic {:.1})", place.0.label, place.1, place.2)
+                format!(
+                    "{}: {:.1} Mbit/s (Cubic {:.1})",
+                    place.0.label, place.1, place.2
+                )
             };
             places.iter().map(text).collect::<Vec<_>>().join(", ") + "."
         })

@@ -32,11 +32,16 @@ pub(super) const RANDOM: Question = Question {
     judge: |setting, outcomes| {
         let cases = rates(setting);
         let goodput = |_: &Case, m: &Measured| m.goodput(0, 1.0 / 3.0, 1.0);
-        let insists = |case: &Case, m: &Measured| case.x >= 10.0 && goodput(case, m) >= 0.8 * m.rate_mbit;
+        let insists =
+            |case: &Case, m: &Measured| case.x >= 10.0 && goodput(case, m) >= 0.8 * m.rate_mbit;
         let sweep = Sweep {
             reference: RENO,
             cases: &cases,
-            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
+            figure: (
+                ["goodput_mbit", "reference_goodput_mbit"],
+                "goodput\nMbit/s",
+                &goodput,
+            ),
             beside: &[],
             axis: Some(Axis::linear("loss, %")),
             judge: &|case, pair| {
@@ -51,7 +56,8 @@ pub(super) const RANDOM: Question = Question {
         };
         sweep.answer(setting, outcomes, |places| {
             let at = |percent: f64| places.iter().find(|place| place.0.x == percent);
-            let [one, ten] = [at(1.0), at(10.0)].map(|place| place.map_or((0.0, 0.0), |p| (p.1, p.2)));
+            let [one, ten] =
+                [at(1.0), at(10.0)].map(|place| place.map_or((0.0, 0.0), |p| (p.1, p.2)));
             format!(
                 "At 1 % loss it gets {:.1} Mbit/s (Reno {:.1}), at 10 % {:.1} (Reno {:.1}).",
                 one.0, one.1, ten.0, ten.1
@@ -61,8 +67,14 @@ pub(super) const RANDOM: Question = Question {
 };
 
 fn rates(setting: &Setting) -> Vec<Case> {
-    let rates: &[f64] = setting.pick(&[0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0], &[0.0, 0.1, 1.0, 10.0]);
-    rates.iter().map(|p| Case::new(word(p), format!("{p} %"), *p)).collect()
+    let rates: &[f64] = setting.pick(
+        &[0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0],
+        &[0.0, 0.1, 1.0, 10.0],
+    );
+    rates
+        .iter()
+        .map(|p| Case::new(word(p), format!("{p} %"), *p))
+        .collect()
 }
 
 /// Losses in bursts, and no answer at all for a while.
@@ -76,21 +88,30 @@ pub(super) const BURSTS: Question = Question {
     criterion: "Pass: at least 85 % of Cubic's goodput in every place. Caution: at least 50 %. Fail: less.",
     plan: |setting| {
         let seconds = setting.pick(60.0, 30.0);
-        Plan::Runs(sweep::runs(setting, CUBIC, &bursts(), "bulk = {}", |case| {
-            let link = Sketch::link(RATE, RTT, "droptail:1bdp").seconds(seconds);
-            let down = |link: Sketch, length: f64| {
-                let from = seconds / 3.0;
-                link.event(from, "bottleneck", "up = false")
-                    .event(from + length, "bottleneck", "up = true")
-            };
-            match case.key.as_str() {
-                // Mean length of a burst 1/r, share of time in it p/(p+r).
-                "burst-5" => link.with("loss = \"gilbert:p=0.02%:r=20%\""),
-                "burst-50" => link.with("loss = \"gilbert:p=0.002%:r=2%\""),
-                "down-0.5s" => down(link, 0.5),
-                _ => down(link, 5.0),
-            }
-        }))
+        Plan::Runs(sweep::runs(
+            setting,
+            CUBIC,
+            &bursts(),
+            "bulk = {}",
+            |case| {
+                let link = Sketch::link(RATE, RTT, "droptail:1bdp").seconds(seconds);
+                let down = |link: Sketch, length: f64| {
+                    let from = seconds / 3.0;
+                    link.event(from, "bottleneck", "up = false").event(
+                        from + length,
+                        "bottleneck",
+                        "up = true",
+                    )
+                };
+                match case.key.as_str() {
+                    // Mean length of a burst 1/r, share of time in it p/(p+r).
+                    "burst-5" => link.with("loss = \"gilbert:p=0.02%:r=20%\""),
+                    "burst-50" => link.with("loss = \"gilbert:p=0.002%:r=2%\""),
+                    "down-0.5s" => down(link, 0.5),
+                    _ => down(link, 5.0),
+                }
+            },
+        ))
     },
     judge: |setting, outcomes| {
         let cases = bursts();
@@ -98,13 +119,23 @@ pub(super) const BURSTS: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
-            beside: &[("retransmitted_segments", "sent again\nsegments", &|m: &Measured| {
-                m.figures.retransmissions as f64
-            })],
+            figure: (
+                ["goodput_mbit", "reference_goodput_mbit"],
+                "goodput\nMbit/s",
+                &goodput,
+            ),
+            beside: &[(
+                "retransmitted_segments",
+                "sent again\nsegments",
+                &|m: &Measured| m.figures.retransmissions as f64,
+            )],
             axis: None,
             judge: &|case, pair| {
-                Verdict::at_least(ratio(goodput(case, pair.own), goodput(case, pair.reference)), 0.85, 0.5)
+                Verdict::at_least(
+                    ratio(goodput(case, pair.own), goodput(case, pair.reference)),
+                    0.85,
+                    0.5,
+                )
             },
         };
         sweep.answer(setting, outcomes, |places| {

@@ -41,7 +41,13 @@ impl Measured {
             return Measured::default();
         };
         let span = setup.duration_s * 1e9;
-        let flows = |c: &ContenderResult| c.series.flows.iter().map(|flow| goodputs(flow, span)).collect();
+        let flows = |c: &ContenderResult| {
+            c.series
+                .flows
+                .iter()
+                .map(|flow| goodputs(flow, span))
+                .collect()
+        };
         let delivered: f64 = contender.series.throughput_mbit.iter().sum();
         Measured {
             duration_s: setup.duration_s,
@@ -73,7 +79,9 @@ impl Measured {
 
     /// Goodput of a flow between two shares of the run's time, Mbit/s.
     pub(crate) fn goodput(&self, flow: usize, from: f64, to: f64) -> f64 {
-        self.flows.get(flow).map_or(0.0, |bins| mean(window(bins, from, to)))
+        self.flows
+            .get(flow)
+            .map_or(0.0, |bins| mean(window(bins, from, to)))
     }
 
     /// What the link delivered between two shares of the run's time, of its rate.
@@ -87,7 +95,11 @@ impl Measured {
 
     /// Mean of the bins' queueing delays between two shares of the run's time, ms.
     pub(super) fn delay(&self, from: f64, to: f64) -> f64 {
-        let known: Vec<f64> = window(&self.delay, from, to).iter().flatten().copied().collect();
+        let known: Vec<f64> = window(&self.delay, from, to)
+            .iter()
+            .flatten()
+            .copied()
+            .collect();
         mean(&known)
     }
 
@@ -109,7 +121,11 @@ impl Measured {
             .as_ref()
             .map(|c| c.classes.as_slice())
             .unwrap_or_default();
-        let class = if smallest { classes.first() } else { classes.last() };
+        let class = if smallest {
+            classes.first()
+        } else {
+            classes.last()
+        };
         class.map_or(0.0, |class| class.slowdown_p99)
     }
 
@@ -161,7 +177,8 @@ fn points(bins: &[f64], duration_s: f64) -> Vec<(f64, f64)> {
 /// The bins between two shares.
 fn window<T>(bins: &[T], from: f64, to: f64) -> &[T] {
     let at = |share: f64| (share * bins.len() as f64).round() as usize;
-    bins.get(at(from)..at(to).min(bins.len())).unwrap_or_default()
+    bins.get(at(from)..at(to).min(bins.len()))
+        .unwrap_or_default()
 }
 
 pub(super) fn mean(values: &[f64]) -> f64 {
@@ -189,7 +206,10 @@ fn goodputs(samples: &[Sample], span_ns: f64) -> Vec<f64> {
             while samples.get(at).is_some_and(|s| s.at_ns as f64 <= until) {
                 at += 1;
             }
-            let now = at.checked_sub(1).and_then(|i| samples.get(i)).map_or(0, |s| s.received);
+            let now = at
+                .checked_sub(1)
+                .and_then(|i| samples.get(i))
+                .map_or(0, |s| s.received);
             let mbit = (now - had) as f64 * 8e3 / width;
             had = now;
             mbit
@@ -209,7 +229,9 @@ mod tests {
             ..Sample::default()
         };
         // 300 s in bins of 1 s: 1 MB a second from 100 s on.
-        let samples: Vec<Sample> = (100..=300).map(|s| sample(s, (s - 100) * 1_000_000)).collect();
+        let samples: Vec<Sample> = (100..=300)
+            .map(|s| sample(s, (s - 100) * 1_000_000))
+            .collect();
         let measured = Measured {
             flows: vec![goodputs(&samples, 300e9)],
             duration_s: 300.0,
@@ -219,7 +241,10 @@ mod tests {
         assert_eq!(measured.goodput(0, 0.0, 1.0 / 3.0), 0.0);
         assert_eq!(measured.goodput(0, 0.5, 1.0), 8.0);
         assert_eq!(measured.goodput(1, 0.0, 1.0), 0.0);
-        assert_eq!(Measured::reached(&measured.flows[0], 7.9, 5, 0.0), Some(1.0 / 3.0));
+        assert_eq!(
+            Measured::reached(&measured.flows[0], 7.9, 5, 0.0),
+            Some(1.0 / 3.0)
+        );
         assert_eq!(Measured::reached(&measured.flows[0], 9.0, 5, 0.0), None);
     }
 

@@ -37,10 +37,11 @@ pub(super) const FAIRNESS: Question = Question {
             .collect();
         let seconds = setting.pick(80.0, 40.0);
         let late = format!("start = \"{}s\"", seconds / 4.0);
-        let joining = link()
-            .seconds(seconds)
-            .flow(&name, "bulk = {}", "")
-            .flow(&name, "bulk = {}", &late);
+        let joining =
+            link()
+                .seconds(seconds)
+                .flow(&name, "bulk = {}", "")
+                .flow(&name, "bulk = {}", &late);
         runs.push(joining.run("joining"));
         Plan::Runs(runs)
     },
@@ -54,20 +55,30 @@ fn counts(setting: &Setting) -> &'static [u32] {
 fn judge_fairness(setting: &Setting, outcomes: &Outcomes) -> Answer {
     let run = |n: u32| outcomes.of(&format!("flows-{n}"));
     let jain = |n: u32| {
-        let shares: Vec<f64> = (0..n as usize).map(|flow| run(n).goodput(flow, 0.5, 1.0)).collect();
+        let shares: Vec<f64> = (0..n as usize)
+            .map(|flow| run(n).goodput(flow, 0.5, 1.0))
+            .collect();
         metrics::jain(&shares).unwrap_or(0.0)
     };
     let joining = outcomes.of("joining");
     let half = (joining.goodput(0, 0.25, 1.0) + joining.goodput(1, 0.25, 1.0)) / 2.0;
     let newcomer = joining.flows.get(1).map_or(&[][..], Vec::as_slice);
-    let took = Measured::reached(newcomer, 0.8 * half, 5, 0.25).map(|share| (share - 0.25) * joining.duration_s);
+    let took = Measured::reached(newcomer, 0.8 * half, 5, 0.25)
+        .map(|share| (share - 0.25) * joining.duration_s);
     let counts = counts(setting);
-    let least = counts.iter().map(|n| jain(*n)).fold(f64::INFINITY, f64::min);
+    let least = counts
+        .iter()
+        .map(|n| jain(*n))
+        .fold(f64::INFINITY, f64::min);
     let speed = Verdict::at_most(took.unwrap_or(f64::INFINITY), 30.0, 30.0).no_worse_than_caution();
-    let told = took.map_or("does not get there in time".to_owned(), |s| format!("takes {s:.1} s"));
+    let told = took.map_or("does not get there in time".to_owned(), |s| {
+        format!("takes {s:.1} s")
+    });
     Answer {
         verdict: Verdict::at_least(least, 0.9, 0.7).max(speed),
-        finding: format!("Jain's index is {least:.3} at least; a newcomer {told} to 80 % of its share."),
+        finding: format!(
+            "Jain's index is {least:.3} at least; a newcomer {told} to 80 % of its share."
+        ),
         figures: vec![("convergence_s", took.unwrap_or(f64::INFINITY))],
         places: counts
             .iter()
@@ -86,7 +97,9 @@ fn judge_fairness(setting: &Setting, outcomes: &Outcomes) -> Answer {
             counts
                 .iter()
                 .map(|n| {
-                    let each: Vec<f64> = (0..*n as usize).map(|flow| run(*n).goodput(flow, 0.5, 1.0)).collect();
+                    let each: Vec<f64> = (0..*n as usize)
+                        .map(|flow| run(*n).goodput(flow, 0.5, 1.0))
+                        .collect();
                     vec![
                         n.to_string(),
                         format!("{:.3}", jain(*n)),
@@ -178,7 +191,11 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
     let worst = worst.unwrap_or(80);
     let [near, away] = near_and_far("own", worst);
     Answer {
-        verdict: fars.iter().map(|far| one(*far)).max().unwrap_or(Verdict::Unanswered),
+        verdict: fars
+            .iter()
+            .map(|far| one(*far))
+            .max()
+            .unwrap_or(Verdict::Unanswered),
         finding: format!(
             "At 20 ms it gets {near:.1} Mbit/s, beside it at {worst} ms {away:.1}: a ratio of {:.1}, Reno's is {:.1}.",
             unequal("own", worst),
@@ -226,7 +243,13 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
             y: Axis::linear(""),
             lines: [("20 ms", 0), ("the other", 1)]
                 .into_iter()
-                .map(|(label, flow)| Line::new(label, flow, outcomes.of(&format!("own-{worst}ms")).flow_course(flow)))
+                .map(|(label, flow)| {
+                    Line::new(
+                        label,
+                        flow,
+                        outcomes.of(&format!("own-{worst}ms")).flow_course(flow),
+                    )
+                })
                 .collect(),
             guides: Vec::new(),
         }],
@@ -255,7 +278,13 @@ pub(super) const OVERLOAD: Question = Question {
             };
             let bulk = format!("bulk = {{ flows = {}, stagger = \"10ms\" }}", case.x);
             let link = |_: &Case| Sketch::link(rate, "100ms", queue).seconds(seconds);
-            runs.extend(sweep::runs(setting, RENO, std::slice::from_ref(&case), &bulk, link));
+            runs.extend(sweep::runs(
+                setting,
+                RENO,
+                std::slice::from_ref(&case),
+                &bulk,
+                link,
+            ));
         }
         Plan::Runs(runs)
     },
@@ -271,14 +300,22 @@ pub(super) const OVERLOAD: Question = Question {
                 &useful,
             ),
             beside: &[
-                ("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0),
-                ("jain", "Jain\nindex", &|m: &Measured| m.figures.jain.unwrap_or(0.0)),
+                ("dropped_percent", "dropped\n%", &|m: &Measured| {
+                    m.dropped() * 100.0
+                }),
+                ("jain", "Jain\nindex", &|m: &Measured| {
+                    m.figures.jain.unwrap_or(0.0)
+                }),
             ],
             axis: None,
             judge: &|case, pair| {
                 let share = ratio(useful(case, pair.own), useful(case, pair.reference));
                 let (own, reno) = (pair.own.dropped(), pair.reference.dropped());
-                Verdict::at_least(share, 0.9, 0.7).max(Verdict::at_most(own, 1.5 * reno, (2.5 * reno).min(0.6)))
+                Verdict::at_least(share, 0.9, 0.7).max(Verdict::at_most(
+                    own,
+                    1.5 * reno,
+                    (2.5 * reno).min(0.6),
+                ))
             },
         };
         let lost = |who: &str| {

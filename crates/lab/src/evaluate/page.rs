@@ -23,7 +23,11 @@ const MOST_COMPLAINTS: usize = 20;
 
 /// The page.
 pub fn page(evaluation: &Evaluation, provenance: &Provenance) -> String {
-    let quick = if evaluation.quick { ", in short (--quick)" } else { "" };
+    let quick = if evaluation.quick {
+        ", in short (--quick)"
+    } else {
+        ""
+    };
     let subtitle = format!(
         "{} Asked what RFC 9743 asks of a new congestion control{quick}; {}, {} s of traffic.",
         sentence(&evaluation.about),
@@ -115,7 +119,10 @@ fn section(question: &Question, answer: &Answer) -> String {
             chart::inline(&answer.charts, &described)
         );
     }
-    out + &definitions(&[("criterion", question.criterion), ("source", question.source)]) + "</section>"
+    out + &definitions(&[
+        ("criterion", question.criterion),
+        ("source", question.source),
+    ]) + "</section>"
 }
 
 /// With a full stop.

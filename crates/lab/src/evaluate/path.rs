@@ -19,14 +19,20 @@ pub(super) const REORDERING: Question = Question {
         none, and of an RTT that jumps.",
     plan: |setting| {
         let seconds = setting.pick(30.0, 15.0);
-        Plan::Runs(sweep::runs(setting, CUBIC, &reordering(), "bulk = {}", |case| {
-            let link = Sketch::link(RATE, RTT, "droptail:1bdp").seconds(seconds);
-            if case.x > 0.0 {
-                link.with(format!("jitter = \"{}us\"\nreorder = true", case.x * 1e3))
-            } else {
-                link
-            }
-        }))
+        Plan::Runs(sweep::runs(
+            setting,
+            CUBIC,
+            &reordering(),
+            "bulk = {}",
+            |case| {
+                let link = Sketch::link(RATE, RTT, "droptail:1bdp").seconds(seconds);
+                if case.x > 0.0 {
+                    link.with(format!("jitter = \"{}us\"\nreorder = true", case.x * 1e3))
+                } else {
+                    link
+                }
+            },
+        ))
     },
     judge: |setting, outcomes| {
         let cases = reordering();
@@ -34,15 +40,25 @@ pub(super) const REORDERING: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
-            beside: &[("retransmitted_segments", "sent again\nsegments", &|m: &Measured| {
-                m.figures.retransmissions as f64
-            })],
+            figure: (
+                ["goodput_mbit", "reference_goodput_mbit"],
+                "goodput\nMbit/s",
+                &goodput,
+            ),
+            beside: &[(
+                "retransmitted_segments",
+                "sent again\nsegments",
+                &|m: &Measured| m.figures.retransmissions as f64,
+            )],
             axis: Some(Axis::linear("less or more delay, up to ms")),
             judge: &|case, pair| {
                 let own = goodput(case, pair.own);
                 let beside = Verdict::at_least(ratio(own, goodput(case, pair.reference)), 0.9, 0.6);
-                beside.min(Verdict::at_least(own, 0.8 * pair.own.rate_mbit, f64::INFINITY))
+                beside.min(Verdict::at_least(
+                    own,
+                    0.8 * pair.own.rate_mbit,
+                    f64::INFINITY,
+                ))
             },
         };
         sweep.answer(setting, outcomes, |places| match places.last() {
@@ -72,9 +88,20 @@ pub(super) const POLICER: Question = Question {
         goodput, and at most 10 % lost. Fail: beyond: to send on against a policer wastes what the others behind it could use.",
     plan: |setting| {
         let seconds = setting.pick(30.0, 15.0);
-        Plan::Runs(sweep::runs(setting, CUBIC, &buckets(), "bulk = {}", |case| {
-            Sketch::link(RATE, RTT, format!("tbf:rate=24mbit:burst={}:limit=2p", case.key)).seconds(seconds)
-        }))
+        Plan::Runs(sweep::runs(
+            setting,
+            CUBIC,
+            &buckets(),
+            "bulk = {}",
+            |case| {
+                Sketch::link(
+                    RATE,
+                    RTT,
+                    format!("tbf:rate=24mbit:burst={}:limit=2p", case.key),
+                )
+                .seconds(seconds)
+            },
+        ))
     },
     judge: |setting, outcomes| {
         let cases = buckets();
@@ -82,13 +109,23 @@ pub(super) const POLICER: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
-            beside: &[("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0)],
+            figure: (
+                ["goodput_mbit", "reference_goodput_mbit"],
+                "goodput\nMbit/s",
+                &goodput,
+            ),
+            beside: &[("dropped_percent", "dropped\n%", &|m: &Measured| {
+                m.dropped() * 100.0
+            })],
             axis: None,
             judge: &|case, pair| {
                 let share = ratio(goodput(case, pair.own), goodput(case, pair.reference));
                 let (own, cubic) = (pair.own.dropped(), pair.reference.dropped());
-                Verdict::at_least(share, 0.8, 0.5).max(Verdict::at_most(own, (2.0 * cubic).max(0.02), 0.1))
+                Verdict::at_least(share, 0.8, 0.5).max(Verdict::at_most(
+                    own,
+                    (2.0 * cubic).max(0.02),
+                    0.1,
+                ))
             },
         };
         sweep.answer(setting, outcomes, |places| {
@@ -125,23 +162,31 @@ pub(super) const CELLULAR: Question = Question {
     judge: |setting, outcomes| {
         let cases = cells();
         let goodput = |_: &Case, m: &Measured| m.goodput(0, 1.0 / 3.0, 1.0);
-        let power =
-            |case: &Case, m: &Measured| goodput(case, m) / (m.rtt_ms + m.delay(1.0 / 3.0, 1.0)).max(f64::MIN_POSITIVE);
+        let power = |case: &Case, m: &Measured| {
+            goodput(case, m) / (m.rtt_ms + m.delay(1.0 / 3.0, 1.0)).max(f64::MIN_POSITIVE)
+        };
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
+            figure: (
+                ["goodput_mbit", "reference_goodput_mbit"],
+                "goodput\nMbit/s",
+                &goodput,
+            ),
             beside: &[
                 ("delay_mean_ms", "delay\nmean ms", &|m: &Measured| {
                     m.delay(1.0 / 3.0, 1.0)
                 }),
-                ("delay_p95_ms", "delay\np95 ms", &|m: &Measured| m.figures.delay_p95_ms),
+                ("delay_p95_ms", "delay\np95 ms", &|m: &Measured| {
+                    m.figures.delay_p95_ms
+                }),
             ],
             axis: None,
             judge: &|case, pair| {
                 let share = ratio(goodput(case, pair.own), goodput(case, pair.reference));
                 let power = ratio(power(case, pair.own), power(case, pair.reference));
-                Verdict::at_least(share, 0.8, 0.5).max(Verdict::at_least(power, 0.8, 0.8).no_worse_than_caution())
+                Verdict::at_least(share, 0.8, 0.5)
+                    .max(Verdict::at_least(power, 0.8, 0.8).no_worse_than_caution())
             },
         };
         sweep.answer(setting, outcomes, |places| {
@@ -207,15 +252,24 @@ link = [
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: (["goodput_mbit", "reference_goodput_mbit"], "goodput\nMbit/s", &goodput),
+            figure: (
+                ["goodput_mbit", "reference_goodput_mbit"],
+                "goodput\nMbit/s",
+                &goodput,
+            ),
             beside: &[("delay_mean_ms", "delay there\nmean ms", &|m: &Measured| {
                 m.delay(0.5, 1.0)
             })],
             axis: None,
             judge: &|case, pair| {
                 let own = goodput(case, pair.own);
-                let beside = Verdict::at_least(ratio(own, goodput(case, pair.reference)), 0.85, 0.5);
-                beside.min(Verdict::at_least(own, 0.8 * pair.own.rate_mbit, f64::INFINITY))
+                let beside =
+                    Verdict::at_least(ratio(own, goodput(case, pair.reference)), 0.85, 0.5);
+                beside.min(Verdict::at_least(
+                    own,
+                    0.8 * pair.own.rate_mbit,
+                    f64::INFINITY,
+                ))
             },
         };
         sweep.answer(setting, outcomes, |places| {
@@ -247,18 +301,24 @@ pub(super) const CHANGES: Question = Question {
         not find out that the path is another one.",
     plan: |setting| {
         let seconds = setting.pick(90.0, 45.0);
-        Plan::Runs(sweep::runs(setting, CUBIC, &changes(), "bulk = {}", |case| {
-            let (rate, rtt, change, back) = match case.key.as_str() {
-                "longer" => (RATE, RTT, "delay = \"50ms\"", "delay = \"10ms\""),
-                "shorter" => (RATE, "60ms", "delay = \"5ms\"", "delay = \"30ms\""),
-                "slower" => (RATE, RTT, "rate = \"24mbit\"", "rate = \"96mbit\""),
-                _ => ("24mbit", RTT, "rate = \"96mbit\"", "rate = \"24mbit\""),
-            };
-            Sketch::link(rate, rtt, "droptail:240kB")
-                .seconds(seconds)
-                .event(seconds / 3.0, "bottleneck", change)
-                .event(seconds * 2.0 / 3.0, "bottleneck", back)
-        }))
+        Plan::Runs(sweep::runs(
+            setting,
+            CUBIC,
+            &changes(),
+            "bulk = {}",
+            |case| {
+                let (rate, rtt, change, back) = match case.key.as_str() {
+                    "longer" => (RATE, RTT, "delay = \"50ms\"", "delay = \"10ms\""),
+                    "shorter" => (RATE, "60ms", "delay = \"5ms\"", "delay = \"30ms\""),
+                    "slower" => (RATE, RTT, "rate = \"24mbit\"", "rate = \"96mbit\""),
+                    _ => ("24mbit", RTT, "rate = \"96mbit\"", "rate = \"24mbit\""),
+                };
+                Sketch::link(rate, rtt, "droptail:240kB")
+                    .seconds(seconds)
+                    .event(seconds / 3.0, "bottleneck", change)
+                    .event(seconds * 2.0 / 3.0, "bottleneck", back)
+            },
+        ))
     },
     judge: |setting, outcomes| {
         let cases = changes();
@@ -277,8 +337,14 @@ pub(super) const CHANGES: Question = Question {
         let sweep = Sweep {
             reference: CUBIC,
             cases: &cases,
-            figure: (["least_percent", "reference_least_percent"], "least use\n%", &used),
-            beside: &[("delay_p95_ms", "delay\np95 ms", &|m: &Measured| m.figures.delay_p95_ms)],
+            figure: (
+                ["least_percent", "reference_least_percent"],
+                "least use\n%",
+                &used,
+            ),
+            beside: &[("delay_p95_ms", "delay\np95 ms", &|m: &Measured| {
+                m.figures.delay_p95_ms
+            })],
             axis: None,
             judge: &|case, pair: Pair| {
                 let own = used(case, pair.own);

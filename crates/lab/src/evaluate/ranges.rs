@@ -36,7 +36,15 @@ pub(super) const RATES: Question = Question {
     source: "RFC 9743, 6 (a representative range of bandwidths)",
     criterion: CRITERION,
     plan: |setting| plan(setting, &rates(setting)),
-    judge: |setting, outcomes| judge(setting, outcomes, &rates(setting), Axis::log("rate, Mbit/s"), &rate_of),
+    judge: |setting, outcomes| {
+        judge(
+            setting,
+            outcomes,
+            &rates(setting),
+            Axis::log("rate, Mbit/s"),
+            &rate_of,
+        )
+    },
 };
 
 const CRITERION: &str = "Pass: 80 % of the link in every place, or 90 % of what Cubic uses there. Caution: at least 50 % of the \
@@ -57,7 +65,9 @@ fn delays(setting: &Setting) -> Vec<Path> {
         (4.0, 2_000_000.0, 400.0),
     ];
     let few = |path: &Path| [50.0, 5_000.0, 100_000.0, 600_000.0, 2_000_000.0].contains(&path.1);
-    full.into_iter().filter(|path| !setting.quick || few(path)).collect()
+    full.into_iter()
+        .filter(|path| !setting.quick || few(path))
+        .collect()
 }
 
 fn rates(setting: &Setting) -> Vec<Path> {
@@ -127,16 +137,30 @@ fn plan(setting: &Setting, paths: &[Path]) -> Plan {
     }))
 }
 
-fn judge(setting: &Setting, outcomes: &Outcomes, paths: &[Path], axis: Axis, x: &dyn Fn(&Path) -> f64) -> Answer {
+fn judge(
+    setting: &Setting,
+    outcomes: &Outcomes,
+    paths: &[Path],
+    axis: Axis,
+    x: &dyn Fn(&Path) -> f64,
+) -> Answer {
     let cases = cases(paths, x);
     let used = |_: &Case, m: &Measured| m.utilisation(0.5, 1.0) * 100.0;
     let sweep = Sweep {
         reference: CUBIC,
         cases: &cases,
-        figure: (["used_percent", "reference_used_percent"], "link use\n%", &used),
+        figure: (
+            ["used_percent", "reference_used_percent"],
+            "link use\n%",
+            &used,
+        ),
         beside: &[
-            ("delay_mean_ms", "delay\nmean ms", &|m: &Measured| m.delay(0.5, 1.0)),
-            ("dropped_percent", "dropped\n%", &|m: &Measured| m.dropped() * 100.0),
+            ("delay_mean_ms", "delay\nmean ms", &|m: &Measured| {
+                m.delay(0.5, 1.0)
+            }),
+            ("dropped_percent", "dropped\n%", &|m: &Measured| {
+                m.dropped() * 100.0
+            }),
         ],
         axis: Some(axis),
         judge: &|case, pair| {

@@ -73,8 +73,13 @@ pub fn run(
             })
         })
         .collect();
-    let run_once = jobs.iter().enumerate().filter(|(at, job)| first(&jobs, job) == *at);
-    let duration_s = run_once.map(|(_, job)| job.run.scenario.duration.as_secs_f64()).sum();
+    let run_once = jobs
+        .iter()
+        .enumerate()
+        .filter(|(at, job)| first(&jobs, job) == *at);
+    let duration_s = run_once
+        .map(|(_, job)| job.run.scenario.duration.as_secs_f64())
+        .sum();
     let results = all(&jobs, options, place, registry, progress)?;
     let mut results = jobs.iter().zip(results).peekable();
 
@@ -83,14 +88,19 @@ pub fn run(
     for (question, plan) in &asked {
         let mut outcomes = Vec::new();
         let mut broken = None;
-        while let Some((job, outcome)) = results.next_if(|(job, _)| job.question.name == question.name) {
+        while let Some((job, outcome)) =
+            results.next_if(|(job, _)| job.question.name == question.name)
+        {
             match outcome {
                 Ok(measured) => {
                     let all = measured.complaints.iter();
-                    complaints.extend(all.map(|what| (question.name, job.run.key.clone(), what.clone())));
+                    complaints
+                        .extend(all.map(|what| (question.name, job.run.key.clone(), what.clone())));
                     outcomes.push((job.run.key.clone(), measured));
                 }
-                Err(why) => broken = broken.or(Some(format!("the run {} broke: {why}", job.run.key))),
+                Err(why) => {
+                    broken = broken.or(Some(format!("the run {} broke: {why}", job.run.key)))
+                }
             }
         }
         let answer = match (plan, broken) {
@@ -128,7 +138,9 @@ fn setting(options: &Options, place: &dyn Place, registry: &Registry) -> Result<
         Contender::Ccplane { name, parameters } => {
             let parameters = parameters
                 .iter()
-                .fold(Parameters::new(), |all, (name, value)| all.with(name, value));
+                .fold(Parameters::new(), |all, (name, value)| {
+                    all.with(name, value)
+                });
             registry.by_name(name, &parameters)?;
         }
     }
@@ -175,7 +187,9 @@ fn real(mut runs: Vec<Run>, place: &dyn Place) -> Option<Vec<Run>> {
     for run in &mut runs {
         run.scenario.duration = run.scenario.duration.min(LONGEST_REAL);
     }
-    runs.iter().all(|run| place.keeps_up(&run.scenario)).then_some(runs)
+    runs.iter()
+        .all(|run| place.keeps_up(&run.scenario))
+        .then_some(runs)
 }
 
 struct Job<'p> {
@@ -197,7 +211,10 @@ fn first(jobs: &[Job], job: &Job) -> usize {
 fn cost(scenario: &Scenario) -> u64 {
     let rate = match &scenario.topology {
         Topology::Dumbbell { bottleneck, .. } => bottleneck.line.mean_rate(),
-        Topology::Graph { links, .. } => links.iter().filter_map(|link| link.link.line.mean_rate()).min(),
+        Topology::Graph { links, .. } => links
+            .iter()
+            .filter_map(|link| link.link.line.mean_rate())
+            .min(),
         _ => None,
     };
     let rate = rate.map_or(12_000_000, |rate| rate.bytes_per_sec());
@@ -214,7 +231,9 @@ fn all(
     progress: &dyn Progress,
 ) -> Result<Vec<Result<Measured, String>>, Error> {
     let firsts: Vec<usize> = jobs.iter().map(|job| first(jobs, job)).collect();
-    let mut order: Vec<usize> = (0..jobs.len()).filter(|at| firsts.get(*at) == Some(at)).collect();
+    let mut order: Vec<usize> = (0..jobs.len())
+        .filter(|at| firsts.get(*at) == Some(at))
+        .collect();
     let cost = |at: &usize| jobs.get(*at).map_or(0, |job| job.cost);
     order.sort_by_key(|at| std::cmp::Reverse(cost(at)));
     let pieces = Pieces::new(progress, order.iter().map(cost).sum());
@@ -233,7 +252,13 @@ fn all(
         }
         Ok(())
     })?;
-    let found = |first: &usize| results.get(*first).cloned().flatten().ok_or(Error::Interrupted);
+    let found = |first: &usize| {
+        results
+            .get(*first)
+            .cloned()
+            .flatten()
+            .ok_or(Error::Interrupted)
+    };
     firsts.iter().map(found).collect()
 }
 

@@ -70,7 +70,10 @@ impl Sketch {
 
     /// The workload `kind` (`bulk = {}`) under this algorithm. `places` says where: `from = "left1"`, `start = "5s"`.
     pub(crate) fn flow(mut self, algorithm: impl Display, kind: &str, places: &str) -> Sketch {
-        let _ = writeln!(self.rest, "[[workload]]\nalgorithm = \"{algorithm}\"\n{places}\n{kind}");
+        let _ = writeln!(
+            self.rest,
+            "[[workload]]\nalgorithm = \"{algorithm}\"\n{places}\n{kind}"
+        );
         self
     }
 
@@ -83,7 +86,10 @@ impl Sketch {
 
     /// A change: `at`, the link, and what (`rate = "24mbit"`).
     pub(crate) fn event(mut self, at: f64, link: &str, what: &str) -> Sketch {
-        let _ = writeln!(self.rest, "[[event]]\nat = \"{at:.3}s\"\nlink = \"{link}\"\n{what}");
+        let _ = writeln!(
+            self.rest,
+            "[[event]]\nat = \"{at:.3}s\"\nlink = \"{link}\"\n{what}"
+        );
         self
     }
 
@@ -126,7 +132,13 @@ impl Sketch {
 pub(super) fn word(text: impl Display) -> String {
     let text = text.to_string();
     text.chars()
-        .map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        })
         .collect::<String>()
         .trim_matches('-')
         .to_owned()

@@ -92,7 +92,11 @@ pub(super) struct Sweep<'a> {
 }
 
 /// What is compared: its name in figures and the reference's, its heading, and how it is had.
-pub(super) type Compared<'a> = ([&'static str; 2], &'static str, &'a dyn Fn(&Case, &Measured) -> f64);
+pub(super) type Compared<'a> = (
+    [&'static str; 2],
+    &'static str,
+    &'a dyn Fn(&Case, &Measured) -> f64,
+);
 
 /// A column: its name in figures, its heading, and how it is had.
 pub(super) type Beside<'a> = (&'static str, &'static str, &'a dyn Fn(&Measured) -> f64);
@@ -126,7 +130,11 @@ impl Sweep<'_> {
         for (case, own, reference, verdict) in &places {
             let measured = pair(case).own;
             let mut figures = vec![(name, *own), (referenced, *reference)];
-            let mut row = vec![case.label.clone(), format!("{own:.2}"), format!("{reference:.2}")];
+            let mut row = vec![
+                case.label.clone(),
+                format!("{own:.2}"),
+                format!("{reference:.2}"),
+            ];
             for (name, _, value) in self.beside {
                 figures.push((name, value(measured)));
                 row.push(format!("{:.2}", value(measured)));
@@ -141,9 +149,16 @@ impl Sweep<'_> {
         } else {
             "of Cubic"
         };
-        let headings = ["", heading, of_reference].into_iter().chain(beside).chain(["verdict"]);
+        let headings = ["", heading, of_reference]
+            .into_iter()
+            .chain(beside)
+            .chain(["verdict"]);
         Answer {
-            verdict: places.iter().map(|place| place.3).max().unwrap_or(Verdict::Unanswered),
+            verdict: places
+                .iter()
+                .map(|place| place.3)
+                .max()
+                .unwrap_or(Verdict::Unanswered),
             finding: finding(&places),
             figures: Vec::new(),
             places: measured_at,
@@ -162,7 +177,9 @@ impl Sweep<'_> {
         let ours = setting.algorithm.algorithm();
         if let Some(axis) = &self.axis {
             let own = places.iter().map(|(case, own, _, _)| (case.x, *own));
-            let reference = places.iter().map(|(case, _, reference, _)| (case.x, *reference));
+            let reference = places
+                .iter()
+                .map(|(case, _, reference, _)| (case.x, *reference));
             return vec![Chart {
                 title: self.figure.1.replace('\n', ", "),
                 x: axis.clone(),
@@ -224,10 +241,17 @@ pub(super) fn ratio(value: f64, reference: f64) -> f64 {
 }
 
 /// Where ours has least beside Cubic; `figures` says which place that is and what each has there.
-pub(super) fn least(places: &[(&Case, f64, f64, Verdict)], figures: impl Fn(&str, f64, f64) -> String) -> String {
-    let worst = places.iter().min_by(|a, b| ratio(a.1, a.2).total_cmp(&ratio(b.1, b.2)));
+pub(super) fn least(
+    places: &[(&Case, f64, f64, Verdict)],
+    figures: impl Fn(&str, f64, f64) -> String,
+) -> String {
+    let worst = places
+        .iter()
+        .min_by(|a, b| ratio(a.1, a.2).total_cmp(&ratio(b.1, b.2)));
     match worst {
-        Some((case, own, cubic, _)) => format!("Least beside Cubic {}.", figures(&case.label, *own, *cubic)),
+        Some((case, own, cubic, _)) => {
+            format!("Least beside Cubic {}.", figures(&case.label, *own, *cubic))
+        }
         None => "Nothing was measured.".to_owned(),
     }
 }

@@ -1,13 +1,19 @@
 //! The pictures of a run: which lines are in which, on which axes, with as many points as a picture can show.
 
-use ccplane_report::chart::{Axis, BoxPlot, Chart, Key, Line, Live, Look, Width, inline, keys, live};
+use ccplane_report::chart::{
+    Axis, BoxPlot, Chart, Key, Line, Live, Look, Width, inline, keys, live,
+};
 
 use super::MAX_FLOWS;
 use super::looks::{Looks, shade};
 use super::plane::Spot;
-use super::points::{MAX_POINTS, Points, delay, ecdf, flow_bin_s, on_grid, rates, rises, throughput};
+use super::points::{
+    MAX_POINTS, Points, delay, ecdf, flow_bin_s, on_grid, rates, rises, throughput,
+};
 use crate::metrics::{Distribution, smooth};
-use crate::result::{Columns, Completion, ContenderResult, RunResult, Sample, WorkloadFigures, WorkloadSeries};
+use crate::result::{
+    Columns, Completion, ContenderResult, RunResult, Sample, WorkloadFigures, WorkloadSeries,
+};
 
 /// Bins that the throughput's line averages over on either side; the CDF takes the bins as they are.
 pub(super) const SMOOTH_REACH: usize = 2;
@@ -140,7 +146,11 @@ impl<'a> Charts<'a> {
             for (n, place) in series.flows.iter().take(shown).enumerate() {
                 let title = figures.title();
                 strands.push(Strand {
-                    name: if shown > 1 { format!("{title} {}", n + 1) } else { title },
+                    name: if shown > 1 {
+                        format!("{title} {}", n + 1)
+                    } else {
+                        title
+                    },
                     key: self.looks.key(at) + 1 + w,
                     look: self.looks.workload(at, w),
                     thin: shown > 1,
@@ -162,7 +172,9 @@ impl<'a> Charts<'a> {
             |_| Vec::new(),
         );
         let segments = |bytes: u64| bytes as f64 / (SEGMENT + 52.0);
-        let full = setup.queue_bytes.map(|queue| segments(setup.bdp_bytes + queue));
+        let full = setup
+            .queue_bytes
+            .map(|queue| segments(setup.bdp_bytes + queue));
         let bdp = segments(setup.bdp_bytes);
         let mut guides = vec![(bdp, "BDP".to_owned())];
         guides.extend(full.map(|full| (full, "BDP + queue".to_owned())));
@@ -181,7 +193,9 @@ impl<'a> Charts<'a> {
     /// Step, s, and number of points of what is read of samples.
     fn grid(&self) -> (f64, usize) {
         let setup = &self.result.setup;
-        let grid = (setup.duration_s * 1e3 / setup.sample_ms.max(1.0)).ceil().max(1.0) as usize;
+        let grid = (setup.duration_s * 1e3 / setup.sample_ms.max(1.0))
+            .ceil()
+            .max(1.0) as usize;
         let step = grid.div_ceil(MAX_POINTS).max(1) as f64 * setup.sample_ms.max(1.0) / 1e3;
         (step, (setup.duration_s / step).ceil() as usize + 1)
     }
@@ -191,7 +205,9 @@ impl<'a> Charts<'a> {
         let (step, points) = self.grid();
         let series = self.flows(
             |flow| {
-                let ms = on_grid(flow, step, points, |sample| f64::from(sample.tcp.srtt_us) / 1e3);
+                let ms = on_grid(flow, step, points, |sample| {
+                    f64::from(sample.tcp.srtt_us) / 1e3
+                });
                 // Zero is "not known yet".
                 ms.into_iter().filter(|(_, ms)| *ms > 0.0).collect()
             },
@@ -297,7 +313,13 @@ impl<'a> Charts<'a> {
 
     fn boxed(&self, what: &str, of: fn(&Columns) -> f64) -> String {
         let all = || self.result.contenders.iter().zip(1u32..);
-        let values = |c: &ContenderResult| c.series.each.iter().map(|run| of(&run.figures)).collect::<Vec<_>>();
+        let values = |c: &ContenderResult| {
+            c.series
+                .each
+                .iter()
+                .map(|run| of(&run.figures))
+                .collect::<Vec<_>>()
+        };
         let lines = all().map(|(c, at)| Line {
             boxes: BoxPlot::of(f64::from(at), values(c)).into_iter().collect(),
             ..Line::new("", self.looks.contender(at as usize - 1).colour, [])
@@ -319,7 +341,12 @@ impl<'a> Charts<'a> {
             lines: lines.collect(),
             guides: Vec::new(),
         };
-        let names: Vec<&str> = self.result.contenders.iter().map(|c| c.label.as_str()).collect();
+        let names: Vec<&str> = self
+            .result
+            .contenders
+            .iter()
+            .map(|c| c.label.as_str())
+            .collect();
         format!(
             "<div>{}</div>",
             inline(&[chart], &format!("{what} of {}", names.join(", ")))
@@ -365,7 +392,9 @@ impl<'a> Charts<'a> {
     /// How long packets waited.
     pub fn delays(&self) -> String {
         let setup = &self.result.setup;
-        let series = self.each(|at, c| vec![self.of_contender(at, c, self.in_bins(c.series.delay_ms.iter().copied()))]);
+        let series = self.each(|at, c| {
+            vec![self.of_contender(at, c, self.in_bins(c.series.delay_ms.iter().copied()))]
+        });
         let bytes_per_ms = setup.rate_mbit * 125.0;
         let queue = setup.queue_bytes.filter(|_| bytes_per_ms > 0.0);
         let full = queue.map(|queue| queue as f64 / bytes_per_ms);
@@ -373,9 +402,16 @@ impl<'a> Charts<'a> {
         let row = Row {
             what: "queueing delay, ms",
             // A queue that nobody fills would flatten what is there.
-            top: head(full.filter(|full| *full < 2.0 * most).unwrap_or(0.0).max(most)),
+            top: head(
+                full.filter(|full| *full < 2.0 * most)
+                    .unwrap_or(0.0)
+                    .max(most),
+            ),
             digits: 2,
-            guides: full.map(|full| (full, "full queue".to_owned())).into_iter().collect(),
+            guides: full
+                .map(|full| (full, "full queue".to_owned()))
+                .into_iter()
+                .collect(),
             behind: None,
             by_algorithm: false,
             by_contender: false,
@@ -443,15 +479,16 @@ impl<'a> Charts<'a> {
             }
             let all = c.workloads.iter().zip(&c.series.workloads).enumerate();
             let ended = all.filter(|(_, (figures, _))| figures.completions.is_some());
-            let strand = |(w, (figures, series)): (usize, (&WorkloadFigures, &WorkloadSeries))| Strand {
-                name: format!("{}, {}", c.label, figures.title()),
-                key: self.looks.key(at) + 1 + w,
-                look: self.looks.workload(at, w),
-                thin: false,
-                shade: None,
-                points: points(&series.completed),
-                events: Vec::new(),
-            };
+            let strand =
+                |(w, (figures, series)): (usize, (&WorkloadFigures, &WorkloadSeries))| Strand {
+                    name: format!("{}, {}", c.label, figures.title()),
+                    key: self.looks.key(at) + 1 + w,
+                    look: self.looks.workload(at, w),
+                    thin: false,
+                    shade: None,
+                    points: points(&series.completed),
+                    events: Vec::new(),
+                };
             ended.map(strand).collect()
         });
         strands.into_iter().flatten().collect()
@@ -460,29 +497,46 @@ impl<'a> Charts<'a> {
     /// Delays of single packets from time stamps, beside the link's log.
     pub fn stamps(&self) -> String {
         let all = self.result.contenders.iter().enumerate();
-        let pictures = all.filter(|(_, c)| !c.series.stamped.is_empty()).map(|(at, c)| {
-            let (key, look) = (self.looks.key(at), self.looks.contender(at));
-            let packets = &c.series.stamped;
-            let step = packets.len().div_ceil(MAX_POINTS).max(1);
-            let points = |ns: fn(&crate::result::StampedPacket) -> u64| -> Points {
-                let shown = packets.iter().step_by(step);
-                shown.map(|p| (p.at_ns as f64 / 1e9, ns(p) as f64 / 1e6)).collect()
-            };
-            let (link, stamps) = (points(|p| p.link_ns), points(|p| p.measured_ns));
-            let top = head(link.iter().chain(&stamps).map(|(_, ms)| *ms).fold(0.0, f64::max));
-            let line = |label: &str, look: Look, points: Points| Line {
-                of: Some(key),
-                thin: true,
-                ..Line::new(label, 0, points).look(look)
-            };
-            let other = Look {
-                second: !look.second,
-                ..look
-            };
-            let lines = vec![line("the link's log", other, link), line("time stamps", look, stamps)];
-            let chart = self.timed(format!("{}: queueing delay, ms", c.label), top, lines, Vec::new());
-            live(&chart, &along_time(Width::Whole, 3))
-        });
+        let pictures = all
+            .filter(|(_, c)| !c.series.stamped.is_empty())
+            .map(|(at, c)| {
+                let (key, look) = (self.looks.key(at), self.looks.contender(at));
+                let packets = &c.series.stamped;
+                let step = packets.len().div_ceil(MAX_POINTS).max(1);
+                let points = |ns: fn(&crate::result::StampedPacket) -> u64| -> Points {
+                    let shown = packets.iter().step_by(step);
+                    shown
+                        .map(|p| (p.at_ns as f64 / 1e9, ns(p) as f64 / 1e6))
+                        .collect()
+                };
+                let (link, stamps) = (points(|p| p.link_ns), points(|p| p.measured_ns));
+                let top = head(
+                    link.iter()
+                        .chain(&stamps)
+                        .map(|(_, ms)| *ms)
+                        .fold(0.0, f64::max),
+                );
+                let line = |label: &str, look: Look, points: Points| Line {
+                    of: Some(key),
+                    thin: true,
+                    ..Line::new(label, 0, points).look(look)
+                };
+                let other = Look {
+                    second: !look.second,
+                    ..look
+                };
+                let lines = vec![
+                    line("the link's log", other, link),
+                    line("time stamps", look, stamps),
+                ];
+                let chart = self.timed(
+                    format!("{}: queueing delay, ms", c.label),
+                    top,
+                    lines,
+                    Vec::new(),
+                );
+                live(&chart, &along_time(Width::Whole, 3))
+            });
         row(pictures)
     }
 
@@ -498,7 +552,9 @@ impl<'a> Charts<'a> {
         let middle = |bin: usize| (bin as f64 + 0.5) * self.result.setup.bin_ms / 1e3;
         let thinned = values.enumerate().step_by(step);
         // A line goes on over bins in which nothing left.
-        thinned.filter_map(|(bin, value)| Some((middle(bin), value?))).collect()
+        thinned
+            .filter_map(|(bin, value)| Some((middle(bin), value?)))
+            .collect()
     }
 
     /// Pictures over time, side by side by algorithm where an algorithm has more than one contender, or by contender; else all in
@@ -508,7 +564,9 @@ impl<'a> Charts<'a> {
         let apart = about.by_algorithm || contenders.len() > self.families.len();
         let of = |name: &str| -> Vec<usize> {
             let all = contenders.iter().enumerate();
-            all.filter(|(_, c)| c.algorithm == name).map(|(at, _)| at).collect()
+            all.filter(|(_, c)| c.algorithm == name)
+                .map(|(at, _)| at)
+                .collect()
         };
         let facets: Vec<(String, Vec<usize>)> = if about.by_contender {
             contenders
@@ -524,11 +582,16 @@ impl<'a> Charts<'a> {
         } else {
             vec![(self.families.join(", "), (0..contenders.len()).collect())]
         };
-        let width = if facets.len() > 1 { Width::Half } else { Width::Whole };
+        let width = if facets.len() > 1 {
+            Width::Half
+        } else {
+            Width::Whole
+        };
         let pictures = facets.into_iter().map(|(title, members)| {
             let strands = || members.iter().filter_map(|at| series.get(*at)).flatten();
             let behind = about.behind.iter();
-            let behind = behind.map(|(name, points)| Line::named(*name, BEHIND, points.iter().copied()).area());
+            let behind = behind
+                .map(|(name, points)| Line::named(*name, BEHIND, points.iter().copied()).area());
             let apart = self.result.setup.duration_s / STROKES;
             let events = strands().flat_map(|strand| {
                 let of = |(what, colour, at): &Events| Line {
@@ -542,7 +605,11 @@ impl<'a> Charts<'a> {
                         about.top * STROKE,
                     )
                 };
-                strand.events.iter().filter(|(.., at)| !at.is_empty()).map(of)
+                strand
+                    .events
+                    .iter()
+                    .filter(|(.., at)| !at.is_empty())
+                    .map(of)
             });
             let lines = strands().map(|strand| Line {
                 name: strand.name.clone(),
@@ -562,7 +629,13 @@ impl<'a> Charts<'a> {
         row(pictures)
     }
 
-    fn timed(&self, title: String, top: f64, lines: Vec<Line>, guides: Vec<(f64, String)>) -> Chart {
+    fn timed(
+        &self,
+        title: String,
+        top: f64,
+        lines: Vec<Line>,
+        guides: Vec<(f64, String)>,
+    ) -> Chart {
         Chart {
             title,
             x: Axis::linear("time, s").from_to(0.0, self.result.setup.duration_s),
@@ -611,7 +684,10 @@ impl<'a> Charts<'a> {
                  name,
                  ..
              }| {
-                let inside = points.iter().copied().filter(|(value, _)| (from..=top).contains(value));
+                let inside = points
+                    .iter()
+                    .copied()
+                    .filter(|(value, _)| (from..=top).contains(value));
                 let before = points.iter().rev().find(|(value, _)| *value < from);
                 let share = before.map_or(0.0, |(_, share)| *share);
                 // It begins with the share of what lies before the edge, and rises at its first value. It ends at the other edge, with
@@ -619,7 +695,12 @@ impl<'a> Charts<'a> {
                 let rise = inside.clone().next().map(|(value, _)| (value, share));
                 let last = inside.clone().next_back().map(|(_, share)| (top, share));
                 let begin = rise.map(|_| (from, share));
-                let inside: Points = begin.into_iter().chain(rise).chain(inside).chain(last).collect();
+                let inside: Points = begin
+                    .into_iter()
+                    .chain(rise)
+                    .chain(inside)
+                    .chain(last)
+                    .collect();
                 Line {
                     name,
                     of: Some(key),

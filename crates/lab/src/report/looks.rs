@@ -40,7 +40,11 @@ impl Looks {
             .iter()
             .map(|c| c.workloads.iter().map(of_workload).collect())
             .collect();
-        let everyone = || contenders.iter().chain(workloads.iter().flatten().flatten());
+        let everyone = || {
+            contenders
+                .iter()
+                .chain(workloads.iter().flatten().flatten())
+        };
         let mut families: Vec<&str> = Vec::new();
         for who in everyone() {
             if !families.contains(&who.family) {
@@ -52,13 +56,22 @@ impl Looks {
             let second = mixed && who.native;
             let variants = if second { NATIVE_VARIANTS } else { VARIANTS };
             Look {
-                colour: families.iter().position(|family| *family == who.family).unwrap_or(0),
+                colour: families
+                    .iter()
+                    .position(|family| *family == who.family)
+                    .unwrap_or(0),
                 second,
-                dashes: variants.get(before % variants.len()).copied().unwrap_or_default(),
+                dashes: variants
+                    .get(before % variants.len())
+                    .copied()
+                    .unwrap_or_default(),
             }
         };
         let among = |kin: &[Option<Who<'_>>], place: usize, who: &Who<'_>| {
-            kin.iter().take(place).filter(|other| **other == Some(*who)).count()
+            kin.iter()
+                .take(place)
+                .filter(|other| **other == Some(*who))
+                .count()
         };
         let kin: Vec<Option<Who<'_>>> = contenders.iter().copied().map(Some).collect();
         let one = |(place, who): (usize, &Who<'_>)| look(who, among(&kin, place, who));
@@ -107,7 +120,8 @@ impl Looks {
     /// All keys.
     pub fn keys(&self) -> impl Iterator<Item = Key<'_>> {
         let all = self.contenders.iter().zip(&self.workloads);
-        let looks = all.flat_map(|(contender, workloads)| std::iter::once(contender).chain(workloads));
+        let looks =
+            all.flat_map(|(contender, workloads)| std::iter::once(contender).chain(workloads));
         self.labels
             .iter()
             .zip(looks)
@@ -152,7 +166,12 @@ mod tests {
         }
     }
 
-    fn contender(label: &str, algorithm: &str, native: bool, workloads: Vec<WorkloadFigures>) -> ContenderResult {
+    fn contender(
+        label: &str,
+        algorithm: &str,
+        native: bool,
+        workloads: Vec<WorkloadFigures>,
+    ) -> ContenderResult {
         ContenderResult {
             label: label.to_owned(),
             algorithm: algorithm.to_owned(),
@@ -180,20 +199,37 @@ mod tests {
             ..RunResult::default()
         };
         let looks = Looks::new(&result);
-        let colours = |at: usize| -> Vec<usize> { (0..4).map(|w| looks.workload(at, w).colour).collect() };
-        assert_eq!((colours(0), colours(1)), (vec![0, 1, 1, 5], vec![1, 1, 1, 5]));
-        assert_eq!((looks.contender(0).colour, looks.contender(1).colour), (0, 1));
+        let colours =
+            |at: usize| -> Vec<usize> { (0..4).map(|w| looks.workload(at, w).colour).collect() };
+        assert_eq!(
+            (colours(0), colours(1)),
+            (vec![0, 1, 1, 5], vec![1, 1, 1, 5])
+        );
+        assert_eq!(
+            (looks.contender(0).colour, looks.contender(1).colour),
+            (0, 1)
+        );
         // Native Cubic is in the other shade, and its second workload dashed otherwise.
-        let [ours, first, second] = [looks.workload(1, 0), looks.workload(1, 1), looks.workload(1, 2)];
+        let [ours, first, second] = [
+            looks.workload(1, 0),
+            looks.workload(1, 1),
+            looks.workload(1, 2),
+        ];
         assert!(!ours.second && first.second && first.dashes != second.dashes);
         let keys: Vec<&str> = looks.keys().map(|key| key.label).collect();
-        assert_eq!(keys[..3], ["copa:delta=1", "bulk: copa:delta=1", "cross: native:cubic"]);
+        assert_eq!(
+            keys[..3],
+            ["copa:delta=1", "bulk: copa:delta=1", "cross: native:cubic"]
+        );
         assert_eq!((keys.len(), looks.key(1), keys[5]), (10, 5, "cubic"));
     }
 
     #[test]
     fn flows_fade_from_the_first_to_the_last() {
-        assert_eq!([shade(0, 3), shade(1, 3), shade(2, 3)], [Some(100), Some(78), Some(55)]);
+        assert_eq!(
+            [shade(0, 3), shade(1, 3), shade(2, 3)],
+            [Some(100), Some(78), Some(55)]
+        );
         assert_eq!((shade(0, 1), shade(0, 0)), (None, None));
     }
 }

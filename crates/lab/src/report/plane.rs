@@ -22,7 +22,10 @@ pub(crate) struct Spot {
 pub(crate) fn picture(spots: &[Spot]) -> String {
     let around = spots.iter().filter_map(|spot| {
         Some(Line {
-            points: ellipse(&spot.runs)?.into_iter().map(|(x, y)| (x, Some(y))).collect(),
+            points: ellipse(&spot.runs)?
+                .into_iter()
+                .map(|(x, y)| (x, Some(y)))
+                .collect(),
             colour: spot.colour,
             ..Line::default()
         })
@@ -52,7 +55,13 @@ pub(crate) fn picture(spots: &[Spot]) -> String {
 /// The axis of goodputs: from zero, unless all of them are far from it.
 fn heights(spots: &[Spot]) -> Axis {
     let all = || {
-        let of = |spot: &Spot| spot.runs.iter().chain([&spot.at]).map(|run| run.1).collect::<Vec<_>>();
+        let of = |spot: &Spot| {
+            spot.runs
+                .iter()
+                .chain([&spot.at])
+                .map(|run| run.1)
+                .collect::<Vec<_>>()
+        };
         spots.iter().flat_map(of)
     };
     let (low, high) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
@@ -79,7 +88,11 @@ fn ellipse(runs: &[(f64, f64)]) -> Option<Vec<(f64, f64)>> {
     let moment = |of: &dyn Fn(f64, f64) -> f64| {
         runs.iter().map(|run| of(run.0 - x, run.1 - y)).sum::<f64>() / (count - 1) as f64
     };
-    let (xx, xy, yy) = (moment(&|a, _| a * a), moment(&|a, b| a * b), moment(&|_, b| b * b));
+    let (xx, xy, yy) = (
+        moment(&|a, _| a * a),
+        moment(&|a, b| a * b),
+        moment(&|_, b| b * b),
+    );
     if xx + yy <= 0.0 || !(xx + yy).is_finite() {
         return None;
     }
@@ -100,9 +113,14 @@ mod tests {
     #[test]
     fn an_ellipse_is_a_deviation_wide_and_high_and_leans_with_the_correlation() {
         assert_eq!(ellipse(&[(1.0, 1.0), (2.0, 2.0)]), None, "two are too few");
-        assert_eq!(ellipse(&[(1.0, 1.0); 4]), None, "there is nothing around a point");
+        assert_eq!(
+            ellipse(&[(1.0, 1.0); 4]),
+            None,
+            "there is nothing around a point"
+        );
         // Deviations 2 and 1 without correlation: (±√3·…) of four corners.
-        let runs = [(-2.0, -1.0), (2.0, -1.0), (-2.0, 1.0), (2.0, 1.0)].map(|(x, y)| (10.0 + x, 5.0 + y));
+        let runs =
+            [(-2.0, -1.0), (2.0, -1.0), (-2.0, 1.0), (2.0, 1.0)].map(|(x, y)| (10.0 + x, 5.0 + y));
         let round = ellipse(&runs).unwrap();
         let deviation = |of: f64| (4.0 * of * of / 3.0_f64).sqrt();
         let most = |of: fn(&(f64, f64)) -> f64| round.iter().map(of).fold(f64::MIN, f64::max);
@@ -111,7 +129,10 @@ mod tests {
         assert!(round[0].0 - round[CORNERS].0 < 1e-9, "it is closed");
         // On a line it is a line.
         let leans = ellipse(&[(0.0, 0.0), (1.0, 2.0), (2.0, 4.0)]).unwrap();
-        assert!(leans.iter().all(|(x, y)| (y - 2.0 * x).abs() < 1e-9), "{leans:?}");
+        assert!(
+            leans.iter().all(|(x, y)| (y - 2.0 * x).abs() < 1e-9),
+            "{leans:?}"
+        );
         // One of the two never changes.
         assert!(
             ellipse(&[(3.0, 1.0), (3.0, 2.0), (3.0, 3.0)])
@@ -133,7 +154,10 @@ mod tests {
             spot("a<b", Vec::new()),
             spot("reno", vec![(4.0, 89.0), (5.0, 92.0), (6.0, 89.0)]),
         ]);
-        assert!(text.contains("a&lt;b</text>") && text.contains("reno</text>"), "{text}");
+        assert!(
+            text.contains("a&lt;b</text>") && text.contains("reno</text>"),
+            "{text}"
+        );
         assert_eq!(text.matches("<circle").count(), 2);
         assert!(!text.contains("NaN"));
     }

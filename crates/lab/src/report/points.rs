@@ -16,9 +16,20 @@ pub(super) type Points = Vec<(f64, f64)>;
 /// largest value included.
 pub(super) fn ecdf(distribution: &Distribution) -> Points {
     let n = distribution.len().min(ECDF_POINTS);
-    let share = |i: usize| if n > 1 { i as f64 / (n - 1) as f64 } else { 1.0 };
+    let share = |i: usize| {
+        if n > 1 {
+            i as f64 / (n - 1) as f64
+        } else {
+            1.0
+        }
+    };
     (0..n)
-        .filter_map(|i| Some((distribution.quantile(share(i))?, (i + 1) as f64 * 100.0 / n as f64)))
+        .filter_map(|i| {
+            Some((
+                distribution.quantile(share(i))?,
+                (i + 1) as f64 * 100.0 / n as f64,
+            ))
+        })
         .collect()
 }
 
@@ -46,7 +57,12 @@ pub(super) fn rates(looks: impl Iterator<Item = (u64, u64)>, width: f64, bins: u
 }
 
 /// What `of` reads of samples on a grid of `step` seconds: of the latest sample at or before each point, nothing before the first.
-pub(super) fn on_grid(flow: &[Sample], step: f64, points: usize, of: impl Fn(&Sample) -> f64) -> Points {
+pub(super) fn on_grid(
+    flow: &[Sample],
+    step: f64,
+    points: usize,
+    of: impl Fn(&Sample) -> f64,
+) -> Points {
     let mut at = 0;
     (0..points)
         .filter_map(|i| {

@@ -87,7 +87,8 @@ impl BundleSample {
 
     /// How long the box' queue is at the link's capacity, as the algorithm knows it, ms; `None` where it knows none.
     pub fn link_queue_ms(&self) -> Option<f64> {
-        (self.capacity_mbit > 0.0).then(|| self.waiting_bytes as f64 * 8.0 / 1e3 / self.capacity_mbit)
+        (self.capacity_mbit > 0.0)
+            .then(|| self.waiting_bytes as f64 * 8.0 / 1e3 / self.capacity_mbit)
     }
 
     /// The RTT above its least, which is the network's queue, ms; `None` where no RTT is known.

@@ -78,7 +78,9 @@ mod reasons {
         to.collect_seq(list)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<String, u64>, D::Error> {
         let list = Vec::<Stopped>::deserialize(from)?;
         Ok(list.into_iter().map(|one| (one.why, one.flows)).collect())
     }
@@ -105,7 +107,10 @@ mod tests {
             })
             .collect();
         let all = SecondLoop::of(loops.iter());
-        assert_eq!(all.stopped, BTreeMap::from([("class 0 waits".to_owned(), 500)]));
+        assert_eq!(
+            all.stopped,
+            BTreeMap::from([("class 0 waits".to_owned(), 500)])
+        );
         assert_eq!((all.flows, all.delivered_bytes), (1_000, 499_500));
     }
 }

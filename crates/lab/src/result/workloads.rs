@@ -58,7 +58,11 @@ pub struct Totals {
     /// Of the goodput of all workloads together, 0 to 1.
     pub share: f64,
     /// Segments sent again; absent where nobody does that, or where it is not known.
-    #[serde(rename = "retransmitted_segments", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "retransmitted_segments",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub retransmissions: Option<u64>,
     /// Jain's fairness index of the goodputs of flows that last; absent where there are not two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -131,7 +135,9 @@ impl ContenderResult {
     /// The place of each flow in the list of all, with its workload, in the order of workloads; nothing where there is one.
     fn places(&self) -> Option<impl Iterator<Item = (&WorkloadFigures, usize)>> {
         let all = self.workloads.iter().zip(&self.series.workloads);
-        let each = all.flat_map(|(workload, series)| series.flows.iter().map(move |place| (workload, *place)));
+        let each = all.flat_map(|(workload, series)| {
+            series.flows.iter().map(move |place| (workload, *place))
+        });
         (!self.workloads.is_empty()).then_some(each)
     }
 }
@@ -147,7 +153,9 @@ fn plain<'a, T: ?Sized>(all: impl Iterator<Item = &'a T>) -> Vec<Listed<'a, T>> 
 }
 
 /// Flows of several workloads by their numbers.
-fn ordered<'a, T: ?Sized>(all: impl Iterator<Item = (&'a WorkloadFigures, usize, &'a T)>) -> Vec<Listed<'a, T>> {
+fn ordered<'a, T: ?Sized>(
+    all: impl Iterator<Item = (&'a WorkloadFigures, usize, &'a T)>,
+) -> Vec<Listed<'a, T>> {
     let listed = all.map(|(workload, place, what)| Listed {
         workload: Some(workload),
         number: place + 1,

@@ -19,7 +19,8 @@ impl Job<'_> {
     ) -> Result<Vec<BundleId>, Error> {
         let mut ids = Vec::with_capacity(self.scenario.bundles.len());
         for (index, bundle) in self.scenario.bundles.iter().enumerate() {
-            let node = |name| plan::node(self.scenario, &self.plan.network, name).map_err(Error::Scenario);
+            let node =
+                |name| plan::node(self.scenario, &self.plan.network, name).map_err(Error::Scenario);
             let (from, to) = (node(&bundle.from)?, node(&bundle.to)?);
             let agent = controls.of_bundle(sim, bundle.algorithm.as_ref())?;
             let own = SendboxConfig::default();
@@ -28,7 +29,11 @@ impl Job<'_> {
                 mtu: plan::mtu(self.scenario) + bundle.overhead,
                 min: bundle.min.unwrap_or(own.min),
                 max: bundle.max.unwrap_or(own.max),
-                marks: if bundle.by_hash { Marks::Hash } else { Marks::Counter },
+                marks: if bundle.by_hash {
+                    Marks::Hash
+                } else {
+                    Marks::Counter
+                },
                 observe: bundle.observe || agent.is_none(),
                 seed: seed.wrapping_add(index as u64),
             };
@@ -42,11 +47,12 @@ impl Job<'_> {
             let id = sim.add_bundle(spec).map_err(|error| {
                 let text = error.to_string();
                 let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
-                Error::Scenario(
-                    self.scenario
-                        .source()
-                        .problem(bundle.span.clone(), what, "this bundle", fix),
-                )
+                Error::Scenario(self.scenario.source().problem(
+                    bundle.span.clone(),
+                    what,
+                    "this bundle",
+                    fix,
+                ))
             })?;
             ids.push(id);
         }
@@ -83,7 +89,12 @@ pub(super) fn sample(sim: &World, bundle: BundleId, now: u64) -> Option<BundleSa
 
 /// Fills in what the bundle would have measured at each look if every packet were answered, from the log of this link. The packet that
 /// is answered now left the link's queue as long ago as the rest of its way and the answer's take.
-pub(super) fn fill_actual(sim: &World, bundle: BundleId, link: LinkId, samples: &mut [BundleSample]) {
+pub(super) fn fill_actual(
+    sim: &World,
+    bundle: BundleId,
+    link: LinkId,
+    samples: &mut [BundleSample],
+) {
     let Some(way) = sim.bundle_way(bundle, link) else {
         return;
     };
@@ -130,11 +141,14 @@ pub(super) fn figures(
     let Some(Status { totals, .. }) = sim.bundle(bundle) else {
         return BundleFigures::default();
     };
-    let changes = sim.bundle_changes(bundle).iter().map(|change| BundleChange {
-        at_s: change.at.since(Time::ZERO).as_secs_f64(),
-        to: change.to.name().to_owned(),
-        why: change.reason.name().to_owned(),
-    });
+    let changes = sim
+        .bundle_changes(bundle)
+        .iter()
+        .map(|change| BundleChange {
+            at_s: change.at.since(Time::ZERO).as_secs_f64(),
+            to: change.to.name().to_owned(),
+            why: change.reason.name().to_owned(),
+        });
     let counted = samples.partition_point(|sample| sample.at_ns < warm.as_nanos());
     BundleFigures {
         name,

@@ -38,7 +38,8 @@ impl Episode {
         };
         let contender = scenario.contenders.first().ok_or(Error::NoContender)?;
         let told = |error: SimError| job.told(error);
-        let mut sim = Simulation::new(job.plan.network.clone(), SimOptions::seeded(seed)).map_err(told)?;
+        let mut sim =
+            Simulation::new(job.plan.network.clone(), SimOptions::seeded(seed)).map_err(told)?;
         job.prepare(&mut sim).map_err(told)?;
         let mut controls = Controls::new(&job, Some(contender));
         job.add_bundles(&mut sim, &mut controls, seed)?;
@@ -70,7 +71,9 @@ impl Episode {
     /// Whether the flow of this number has delivered all that it had, or failed. Its connection closes some time later.
     pub fn finished(&self, flow: u64) -> bool {
         let mut flows = self.sim.flows();
-        let view = flows.nth(flow as usize).and_then(|flow| self.sim.flow(flow));
+        let view = flows
+            .nth(flow as usize)
+            .and_then(|flow| self.sim.flow(flow));
         view.is_some_and(|view| view.finished.is_some() || view.failure.is_some())
     }
 
@@ -85,7 +88,9 @@ mod tests {
     use std::path::Path;
 
     use ccplane_agent::boxed;
-    use ccplane_algorithms::outside::{self, Act, Actor, Feature, Interval, Observer, Outside, Seats, Step};
+    use ccplane_algorithms::outside::{
+        self, Act, Actor, Feature, Interval, Observer, Outside, Seats, Step,
+    };
     use proptest::prelude::*;
 
     use super::*;
@@ -102,12 +107,16 @@ bulk.flows = 1
 "#;
 
     fn episode(text: &str, step: &str, seed: u64) -> (Episode, Seats) {
-        let scenario = Scenario::parse("link", text, Path::new(".")).unwrap_or_else(|why| panic!("{why}"));
+        let scenario =
+            Scenario::parse("link", text, Path::new(".")).unwrap_or_else(|why| panic!("{why}"));
         let step: Step = step.parse().expect("a step");
         let seats = Seats::default();
         let theirs = seats.clone();
-        let registry = Registry::builtin().add(outside::DOC, move |_| Ok(boxed(Outside::new(step, theirs.clone()))));
-        let episode = Episode::new(&scenario, &registry, seed).unwrap_or_else(|why| panic!("{why}"));
+        let registry = Registry::builtin().add(outside::DOC, move |_| {
+            Ok(boxed(Outside::new(step, theirs.clone())))
+        });
+        let episode =
+            Episode::new(&scenario, &registry, seed).unwrap_or_else(|why| panic!("{why}"));
         (episode, seats)
     }
 
@@ -122,13 +131,21 @@ bulk.flows = 1
                     let observer = Observer::new(&[Feature::RttRatio], 1);
                     flows.push((
                         observer,
-                        Actor::new(Act::CwndFactor, seat.info.mss.get(), seat.info.init_cwnd.get()),
+                        Actor::new(
+                            Act::CwndFactor,
+                            seat.info.mss.get(),
+                            seat.info.init_cwnd.get(),
+                        ),
                     ));
                 }
-                let Some((now, totals)) = seat.due else { continue };
+                let Some((now, totals)) = seat.due else {
+                    continue;
+                };
                 let (observer, actor) = &mut flows[n];
                 observer.observe(now, &totals);
-                seat.decide(actor.decide(&[actions[decisions % actions.len()]], observer.interval()));
+                seat.decide(
+                    actor.decide(&[actions[decisions % actions.len()]], observer.interval()),
+                );
                 decisions += 1;
             }
         }
@@ -183,7 +200,10 @@ bulk.flows = 1
         assert!(!episode.finished(0));
         // Ten segments in the first round trip, the others in the second; the handshake is one more.
         while !episode.finished(0) {
-            assert!(episode.run(Time::MAX).is_ok_and(|due| due), "before the scenario ends");
+            assert!(
+                episode.run(Time::MAX).is_ok_and(|due| due),
+                "before the scenario ends"
+            );
         }
         assert!(
             (100..=160).contains(&(episode.now().as_nanos() / 1_000_000)),
@@ -195,7 +215,8 @@ bulk.flows = 1
     #[test]
     fn a_scenario_without_contender_is_refused() {
         let text = LINK.replace("contenders = [\"outside\"]", "") + "algorithm = \"reno\"\n";
-        let scenario = Scenario::parse("link", &text, Path::new(".")).unwrap_or_else(|why| panic!("{why}"));
+        let scenario =
+            Scenario::parse("link", &text, Path::new(".")).unwrap_or_else(|why| panic!("{why}"));
         let refused = Episode::new(&scenario, &Registry::builtin(), 1);
         assert!(matches!(refused, Err(Error::NoContender)));
     }

@@ -32,7 +32,10 @@ pub(super) struct Part {
 impl Part {
     /// Whether its flows' bytes are its goodput.
     pub fn has_flows(&self) -> bool {
-        matches!(self.sends, Sends::Lasting | Sends::Finite | Sends::Messages { .. })
+        matches!(
+            self.sends,
+            Sends::Lasting | Sends::Finite | Sends::Messages { .. }
+        )
     }
 }
 
@@ -87,17 +90,26 @@ impl<'p> Looks<'p> {
             seen: 0,
             sampled: Vec::new(),
             courses: (0..courses).map(|_| Course::default()).collect(),
-            bundles: bundles.into_iter().map(|bundle| (bundle, Vec::new())).collect(),
+            bundles: bundles
+                .into_iter()
+                .map(|bundle| (bundle, Vec::new()))
+                .collect(),
             uncounted: Uncounted::default(),
         }
     }
 
     /// Goodputs count from this moment on.
     pub fn count_from_here(&mut self, sim: &World) {
-        let views = sim.flows().filter_map(|flow| Some((flow, sim.flow(flow)?.received)));
+        let views = sim
+            .flows()
+            .filter_map(|flow| Some((flow, sim.flow(flow)?.received)));
         self.uncounted = Uncounted {
             flows: views.collect(),
-            others: self.parts.iter().map(|part| beside_flows(sim, part)).collect(),
+            others: self
+                .parts
+                .iter()
+                .map(|part| beside_flows(sim, part))
+                .collect(),
         };
     }
 
@@ -105,7 +117,8 @@ impl<'p> Looks<'p> {
     pub fn look(&mut self, sim: &World, now: u64) {
         for flow in sim.flows().skip(self.seen) {
             self.seen += 1;
-            let Some((at, part)) = sim.flow(flow).and_then(|view| part_of(self.parts, &view)) else {
+            let Some((at, part)) = sim.flow(flow).and_then(|view| part_of(self.parts, &view))
+            else {
                 continue;
             };
             if part.sends == Sends::Lasting && self.has_room(at, part) {
@@ -151,8 +164,15 @@ impl<'p> Looks<'p> {
     ) -> (Vec<BundleFigures>, Vec<Vec<BundleSample>>) {
         let of = |(at, (bundle, mut samples)): (usize, (BundleId, Vec<BundleSample>))| {
             bundles::fill_actual(sim, bundle, drawn, &mut samples);
-            let name = scenario.bundles.get(at).map(Bundle::title).unwrap_or_default();
-            (bundles::figures(sim, bundle, name, &samples, scenario.warm), samples)
+            let name = scenario
+                .bundles
+                .get(at)
+                .map(Bundle::title)
+                .unwrap_or_default();
+            (
+                bundles::figures(sim, bundle, name, &samples, scenario.warm),
+                samples,
+            )
         };
         std::mem::take(&mut self.bundles)
             .into_iter()
@@ -168,7 +188,11 @@ impl<'p> Looks<'p> {
             Some(part) if part.compared => (false, 0),
             _ => (true, sampled.part),
         };
-        let mut all: Vec<(_, FlowId)> = self.sampled.iter().map(|one| (place(one), one.flow)).collect();
+        let mut all: Vec<(_, FlowId)> = self
+            .sampled
+            .iter()
+            .map(|one| (place(one), one.flow))
+            .collect();
         all.sort_by_key(|(place, _)| *place);
         all.into_iter().map(|(_, flow)| flow).collect()
     }
@@ -183,7 +207,9 @@ impl<'p> Looks<'p> {
     ) -> Result<Vec<WorkloadRecord>, SimError> {
         let mut views: Vec<Vec<(u64, FlowView)>> = self.parts.iter().map(|_| Vec::new()).collect();
         for flow in sim.flows() {
-            let Some(mut view) = sim.flow(flow) else { continue };
+            let Some(mut view) = sim.flow(flow) else {
+                continue;
+            };
             view.received -= self.uncounted.flows.get(&flow).copied().unwrap_or(0);
             let of = part_of(self.parts, &view).and_then(|(at, _)| views.get_mut(at));
             if let Some(views) = of {
@@ -200,11 +226,14 @@ impl<'p> Looks<'p> {
                 Sends::Lasting => lasting(views, span.saturating_sub(warm)),
                 Sends::Finite => finite(views, span),
                 Sends::Messages { .. } => WorkloadRecord {
-                    unfinished: sim.workload(part.app).map_or(0, |workload| workload.unfinished()),
+                    unfinished: sim
+                        .workload(part.app)
+                        .map_or(0, |workload| workload.unfinished()),
                     ..finite(views, span)
                 },
                 Sends::Exchanges | Sends::Datagrams => WorkloadRecord {
-                    received: beside_flows(sim, part) - self.uncounted.others.get(at).copied().unwrap_or(0),
+                    received: beside_flows(sim, part)
+                        - self.uncounted.others.get(at).copied().unwrap_or(0),
                     ..WorkloadRecord::default()
                 },
             };
@@ -274,13 +303,16 @@ fn part_of<'p>(parts: &'p [Part], view: &FlowView) -> Option<(usize, &'p Part)> 
 }
 
 fn exchanges<'s>(sim: &'s World, part: &Part) -> &'s [ccplane_sim::Exchange] {
-    let workload = sim.workload(part.app).filter(|_| part.sends == Sends::Exchanges);
+    let workload = sim
+        .workload(part.app)
+        .filter(|_| part.sends == Sends::Exchanges);
     workload.map_or(&[], |workload| workload.exchanges())
 }
 
 /// Whether a flow ended before it was to: one that its workload gives up, as it stops or after the time that it lasts, does not.
 fn failed(view: &FlowView) -> bool {
-    view.failure.is_some_and(|failure| failure != Failure::Aborted)
+    view.failure
+        .is_some_and(|failure| failure != Failure::Aborted)
 }
 
 fn lasting(views: &[(u64, FlowView)], span: Duration) -> WorkloadRecord {
@@ -359,35 +391,46 @@ struct Empty {
 
 impl Alone<'_> {
     /// A workload's flows and responses that ended.
-    fn completed(&mut self, part: &Part, views: &[(u64, FlowView)], seed: u64) -> Result<Vec<Completion>, SimError> {
+    fn completed(
+        &mut self,
+        part: &Part,
+        views: &[(u64, FlowView)],
+        seed: u64,
+    ) -> Result<Vec<Completion>, SimError> {
         let sim = self.sim;
         let mut completed = Vec::new();
         let requested = part.sends == Sends::Messages { requested: true };
-        let mut add = |from, to, [came, started, finished]: [Time; 3], bytes: u64| -> Result<(), SimError> {
-            let took = finished.since(came);
-            let (asked, alone_ns) = match self.path(from, to) {
-                // Where its way is gone at the end nobody can say; only of those that are compared it has to be known.
-                Err(_) if !part.compared => (Duration::ZERO, took.as_nanos()),
-                path => {
-                    let path = path?;
-                    let asked = if requested { path.back } else { Duration::ZERO };
-                    (asked, metrics::alone_ns(path.rtt, path.rate, bytes))
-                }
+        let mut add =
+            |from, to, [came, started, finished]: [Time; 3], bytes: u64| -> Result<(), SimError> {
+                let took = finished.since(came);
+                let (asked, alone_ns) = match self.path(from, to) {
+                    // Where its way is gone at the end nobody can say; only of those that are compared it has to be known.
+                    Err(_) if !part.compared => (Duration::ZERO, took.as_nanos()),
+                    path => {
+                        let path = path?;
+                        let asked = if requested { path.back } else { Duration::ZERO };
+                        (asked, metrics::alone_ns(path.rtt, path.rate, bytes))
+                    }
+                };
+                completed.push(Completion {
+                    seed,
+                    started_ns: came.as_nanos().saturating_sub(asked.as_nanos()),
+                    bytes,
+                    took_ns: (took + asked).as_nanos(),
+                    waited_ns: started.since(came).as_nanos(),
+                    alone_ns,
+                });
+                Ok(())
             };
-            completed.push(Completion {
-                seed,
-                started_ns: came.as_nanos().saturating_sub(asked.as_nanos()),
-                bytes,
-                took_ns: (took + asked).as_nanos(),
-                waited_ns: started.since(came).as_nanos(),
-                alone_ns,
-            });
-            Ok(())
-        };
         if part.sends == Sends::Finite {
             for (_, flow) in views {
                 if let (Some(finished), Some(bytes)) = (flow.finished, flow.bytes) {
-                    add(flow.from, flow.to, [flow.started, flow.started, finished], bytes)?;
+                    add(
+                        flow.from,
+                        flow.to,
+                        [flow.started, flow.started, finished],
+                        bytes,
+                    )?;
                 }
             }
         }

@@ -10,8 +10,8 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
-    AgentId, BundleId, Change as SimChange, Congestion, FlowId, LinkId, Native, PacketLog, SimError, SimOptions,
-    Simulation, SteerOptions, Tracer, World,
+    AgentId, BundleId, Change as SimChange, Congestion, FlowId, LinkId, Native, PacketLog,
+    SimError, SimOptions, Simulation, SteerOptions, Tracer, World,
 };
 use ccplane_units::{Bytes, Duration, Time};
 
@@ -25,7 +25,9 @@ use crate::heard::{self, Heard};
 use crate::metrics::Distribution;
 use crate::progress::Progress;
 use crate::record::{LinkRecord, Record, Told};
-use crate::result::{Audit, ContenderResult, HostFigures, LinkFigures, SecondLoop, SimulationAudit};
+use crate::result::{
+    Audit, ContenderResult, HostFigures, LinkFigures, SecondLoop, SimulationAudit,
+};
 use crate::scenario::{Ends, Scenario, Until};
 use crate::sends::Sends;
 
@@ -64,10 +66,14 @@ impl Job<'_> {
         };
         let file = fs::create_dir_all(folder).and_then(|()| fs::File::create(&path));
         let writer = BufWriter::new(file.map_err(|error| unwritten(&error))?);
-        let log = PacketLog::new(writer, &network, &[self.plan.main]).map_err(|error| unwritten(&error))?;
-        let sim = Simulation::with_tracer(network, options, log).map_err(|error| self.told(error))?;
+        let log = PacketLog::new(writer, &network, &[self.plan.main])
+            .map_err(|error| unwritten(&error))?;
+        let sim =
+            Simulation::with_tracer(network, options, log).map_err(|error| self.told(error))?;
         let (result, sim) = self.drive(sim, contender, seed, progress)?;
-        sim.into_tracer().finish().map_err(|error| unwritten(&error))?;
+        sim.into_tracer()
+            .finish()
+            .map_err(|error| unwritten(&error))?;
         Ok(result)
     }
 
@@ -161,7 +167,9 @@ impl Job<'_> {
                 name: workload.name.clone(),
                 contender: control.filter(|_| heeds).cloned(),
                 compared,
-                awaited: compared && self.scenario.until == Until::FlowsDone && workload.ends() == Ends::All,
+                awaited: compared
+                    && self.scenario.until == Until::FlowsDone
+                    && workload.ends() == Ends::All,
                 sends,
             });
         }
@@ -176,9 +184,16 @@ impl Job<'_> {
         bundles: Vec<BundleId>,
         progress: &dyn Progress,
     ) -> Result<(Looks<'p>, Duration), Error> {
-        let (end, step) = (self.scenario.duration.as_nanos(), self.scenario.sample_every.as_nanos());
+        let (end, step) = (
+            self.scenario.duration.as_nanos(),
+            self.scenario.sample_every.as_nanos(),
+        );
         let mut looks = Looks::new(parts, bundles, self.plan.transport.mss);
-        let awaited: Vec<_> = parts.iter().filter(|part| part.awaited).map(|part| part.app).collect();
+        let awaited: Vec<_> = parts
+            .iter()
+            .filter(|part| part.awaited)
+            .map(|part| part.app)
+            .collect();
         let warm = self.scenario.warm.as_nanos();
         let mut now = 0;
         loop {
@@ -216,7 +231,10 @@ impl Job<'_> {
         let end = Time::ZERO + span;
         let link = sim.link(self.plan.main);
         // A departure is known when the packet comes: some lie behind the end.
-        let inside = sim.crossings(self.plan.main).iter().filter(|c| c.left < end);
+        let inside = sim
+            .crossings(self.plan.main)
+            .iter()
+            .filter(|c| c.left < end);
         LinkRecord {
             departures: inside
                 .map(|c| (c.left.as_nanos(), c.sojourn.as_nanos(), u64::from(c.bytes)))
@@ -246,12 +264,21 @@ impl Job<'_> {
             complaints,
         } = record.told(self.bin, &self.scenario.report.size_classes);
         series.waited_mean_us = waited_mean_us;
-        series.capacity_mbit = capacity_course(self.bin, span, |from, to| self.could_carry(self.plan.main, from, to));
+        series.capacity_mbit = capacity_course(self.bin, span, |from, to| {
+            self.could_carry(self.plan.main, from, to)
+        });
         series.dropped_anywhere = Some(sim.counters().dropped);
         series.timeouts = Some(timeouts(sim, parts));
         figures.links = self.links(sim, span);
-        figures.second_loop = self.scenario.transport.rc3.is_some().then(|| second_loop(sim, parts));
-        let reports_per_s = heard.as_ref().map(|heard| heard.count() as f64 / span.as_secs_f64());
+        figures.second_loop = self
+            .scenario
+            .transport
+            .rc3
+            .is_some()
+            .then(|| second_loop(sim, parts));
+        let reports_per_s = heard
+            .as_ref()
+            .map(|heard| heard.count() as f64 / span.as_secs_f64());
         series.heard = heard.unwrap_or_default();
         let counters = sim.counters();
         let label = contender.map_or_else(|| mixture(self.scenario), Contender::to_string);
@@ -289,8 +316,7 @@ impl Job<'_> {
 
     /// Mean time that packets that count waited at the drawn link before their own transmission began, µs, where its rate is steady.
     fn waited_mean_us(&self, link: &LinkRecord) -> Option<f64> {
-        let changes =
-            |change: &(Time, SimChange)| matches!(&change.1, SimChange::Line(link, _) if *link == self.plan.main);
+        let changes = |change: &(Time, SimChange)| matches!(&change.1, SimChange::Line(link, _) if *link == self.plan.main);
         let LineSpec::Constant(rate) = self.plan.network.spec(self.plan.main)?.line else {
             return None;
         };
@@ -332,7 +358,9 @@ impl Job<'_> {
                 delivered_bytes: delivered,
                 drops: view.queue_drops,
                 marks: view.marked,
-                delay_mean_ms: view.sojourn_sum.as_nanos() as f64 / 1e6 / view.accepted.max(1) as f64,
+                delay_mean_ms: view.sojourn_sum.as_nanos() as f64
+                    / 1e6
+                    / view.accepted.max(1) as f64,
             })
         };
         self.plan.links.iter().filter_map(one).collect()
@@ -342,7 +370,11 @@ impl Job<'_> {
 /// What a run is called in which every workload has its own algorithm.
 pub fn mixture(scenario: &Scenario) -> String {
     let mut names: Vec<String> = Vec::new();
-    for name in scenario.workloads.iter().filter_map(|w| w.algorithm.as_ref()) {
+    for name in scenario
+        .workloads
+        .iter()
+        .filter_map(|w| w.algorithm.as_ref())
+    {
         if !names.contains(&name.to_string()) {
             names.push(name.to_string());
         }
@@ -367,9 +399,10 @@ fn second_loop(sim: &World, parts: &[Part]) -> SecondLoop {
             .iter()
             .any(|part| part.app == app && part.compared && part.has_flows())
     };
-    let flows = sim
-        .flows()
-        .filter(|flow| sim.flow(*flow).is_some_and(|view| view.app.is_some_and(ours)));
+    let flows = sim.flows().filter(|flow| {
+        sim.flow(*flow)
+            .is_some_and(|view| view.app.is_some_and(ours))
+    });
     let loops: Vec<_> = flows.filter_map(|flow| sim.rc3(flow)).collect();
     SecondLoop::of(loops.iter().map(|(sent, _)| sent))
 }
@@ -395,7 +428,8 @@ impl<'j> Controls<'j> {
 
     /// Who controls a workload: its own algorithm, or the contender, or who does while the contender steers a bundle.
     fn who(&self, own: Option<&'j Contender>) -> Option<&'j Contender> {
-        own.or(self.job.scenario.hosts_of_bundles()).or(self.contender)
+        own.or(self.job.scenario.hosts_of_bundles())
+            .or(self.contender)
     }
 
     /// The control of a workload.
@@ -414,17 +448,28 @@ impl<'j> Controls<'j> {
     }
 
     /// The agent of one of ccplane's algorithms.
-    fn agent(&mut self, sim: &mut World, which: &Contender, of_bundles: bool) -> Result<AgentId, Error> {
+    fn agent(
+        &mut self,
+        sim: &mut World,
+        which: &Contender,
+        of_bundles: bool,
+    ) -> Result<AgentId, Error> {
         let Contender::Ccplane { name, parameters } = which else {
             return Err(broken(format!("an agent for {which}")));
         };
-        let agents = if of_bundles { &self.box_agents } else { &self.agents };
+        let agents = if of_bundles {
+            &self.box_agents
+        } else {
+            &self.agents
+        };
         if let Some((_, agent)) = agents.iter().find(|(contender, _)| contender == which) {
             return Ok(*agent);
         }
         let parameters = parameters
             .iter()
-            .fold(Parameters::new(), |all, (name, value)| all.with(name, value));
+            .fold(Parameters::new(), |all, (name, value)| {
+                all.with(name, value)
+            });
         let mut agent = Agent::new(ccplane_agent::Options::default());
         agent.add_boxed(self.job.registry.by_name(name, &parameters)?)?;
         let mut options = SteerOptions {
@@ -513,7 +558,10 @@ pub fn broken(what: String) -> Error {
 pub fn native(name: &str) -> Result<Native, Error> {
     name.parse().map_err(|_| Error::UnknownControl {
         name: name.to_owned(),
-        known: Native::NAMES.iter().map(|name| (*name).to_owned()).collect(),
+        known: Native::NAMES
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect(),
         near: crate::suggestions(name, Native::NAMES.iter().copied())
             .into_iter()
             .map(str::to_owned)
@@ -525,7 +573,10 @@ pub fn native(name: &str) -> Result<Native, Error> {
 struct Stopwatch(#[cfg(not(target_family = "wasm"))] std::time::Instant);
 
 #[cfg(not(target_family = "wasm"))]
-#[expect(clippy::disallowed_methods, reason = "how long a run took is no part of its result")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a run took is no part of its result"
+)]
 impl Stopwatch {
     fn start() -> Stopwatch {
         Stopwatch(std::time::Instant::now())

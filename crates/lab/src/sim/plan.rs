@@ -7,15 +7,16 @@ use std::sync::Arc;
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::{DelayModel, Ecn, LineSpec, QueueSpec, Shape};
 use ccplane_sim::{
-    Change as SimChange, LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, Remark, SimError, SimOptions,
-    Simulation, Spread, TraceFlow, Workload as SimWorkload, WorkloadSpec, topology,
+    Change as SimChange, LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, Remark, SimError,
+    SimOptions, Simulation, Spread, TraceFlow, Workload as SimWorkload, WorkloadSpec, topology,
 };
 use ccplane_transport::{Config, Rc3};
 use ccplane_units::{Duration, Time};
 
 use super::instant::Instant;
 use crate::scenario::{
-    Change, Kind, Link, Name, Node, Pairing, Problem, Scenario, Topology, TransportOptions, Workload,
+    Change, Kind, Link, Name, Node, Pairing, Problem, Scenario, Topology, TransportOptions,
+    Workload,
 };
 
 /// A scenario with its names resolved; shared by all its runs.
@@ -82,8 +83,12 @@ impl Pairs {
     /// Returns true if flows between them send to this host; with `back` in both directions.
     fn receives(&self, host: NodeId, back: bool) -> bool {
         match self {
-            Pairs::Fixed(SimPairs::Each(pairs)) => pairs.iter().any(|(from, to)| *to == host || back && *from == host),
-            Pairs::Fixed(SimPairs::Every { from, to }) => to.contains(&host) || back && from.contains(&host),
+            Pairs::Fixed(SimPairs::Each(pairs)) => pairs
+                .iter()
+                .any(|(from, to)| *to == host || back && *from == host),
+            Pairs::Fixed(SimPairs::Every { from, to }) => {
+                to.contains(&host) || back && from.contains(&host)
+            }
             Pairs::Permutation(hosts) => hosts.contains(&host),
             Pairs::Trace(flows) => flows.iter().any(|flow| flow.to == host),
         }
@@ -123,7 +128,8 @@ pub fn switched_on(config: Config, wants: Capabilities) -> Config {
     };
     Config {
         ecn,
-        restart_after_idle: config.restart_after_idle && !wants.contains(Capabilities::KEEPS_WINDOW),
+        restart_after_idle: config.restart_after_idle
+            && !wants.contains(Capabilities::KEEPS_WINDOW),
         ..config
     }
 }
@@ -151,13 +157,19 @@ impl Plan {
             network.spread
         };
         for route in &scenario.routes {
-            let [at, to, next] = [&route.at, &route.to, &route.next].map(|name| node(scenario, &network, name));
+            let [at, to, next] =
+                [&route.at, &route.to, &route.next].map(|name| node(scenario, &network, name));
             let (at, to, next) = (at?, to?, next?);
-            let over = network.links().find(|link| network.ends(*link) == Some((at, next)));
+            let over = network
+                .links()
+                .find(|link| network.ends(*link) == Some((at, next)));
             let Some(over) = over else {
                 return Err(scenario.source().problem(
                     route.next.span.clone(),
-                    format!("no link leads from `{}` to `{}`", route.at.text, route.next.text),
+                    format!(
+                        "no link leads from `{}` to `{}`",
+                        route.at.text, route.next.text
+                    ),
                     "not a neighbour",
                     "name a node that `at` is linked to",
                 ));
@@ -170,8 +182,16 @@ impl Plan {
             takes_time(scenario, &network, workload, pairs.instant(&instant))?;
             Ok(pairs)
         };
-        let pairs: Vec<Pairs> = scenario.workloads.iter().map(resolve).collect::<Result<_, _>>()?;
-        let links = scenario.report.links.iter().map(|name| link(scenario, &network, name));
+        let pairs: Vec<Pairs> = scenario
+            .workloads
+            .iter()
+            .map(resolve)
+            .collect::<Result<_, _>>()?;
+        let links = scenario
+            .report
+            .links
+            .iter()
+            .map(|name| link(scenario, &network, name));
         let event = |event: &crate::scenario::Event| {
             let over = link(scenario, &network, &event.link)?;
             let change = match &event.change {
@@ -190,7 +210,8 @@ impl Plan {
             Ok((Time::ZERO + event.at, change))
         };
         // Whether it can be brought to life, before any thread tries.
-        let probe = Simulation::new(network.clone(), SimOptions::default()).map_err(|error| told(scenario, &error))?;
+        let probe = Simulation::new(network.clone(), SimOptions::default())
+            .map_err(|error| told(scenario, &error))?;
         let main = main_link(scenario, &network, &pairs, &probe)?;
         let rtt = match pairs.iter().find_map(Pairs::first) {
             Some((from, to)) => {
@@ -211,7 +232,11 @@ impl Plan {
             line_name,
             main,
             links: links.collect::<Result<_, _>>()?,
-            events: scenario.events.iter().map(event).collect::<Result<_, _>>()?,
+            events: scenario
+                .events
+                .iter()
+                .map(event)
+                .collect::<Result<_, _>>()?,
             transport: Arc::new(config(&scenario.transport)),
             stamped: match &scenario.stamps {
                 Some(stamps) if stamps.hosts.is_empty() => network.hosts().collect(),
@@ -229,11 +254,21 @@ impl Plan {
     pub fn spec(&self, index: usize, workload: &Workload, seed: u64) -> WorkloadSpec {
         let (pairs, kind) = match (self.pairs.get(index), &workload.kind) {
             (Some(Pairs::Fixed(pairs)), Kind::Of(kind)) => (pairs.clone(), kind.clone()),
-            (Some(Pairs::Permutation(hosts)), Kind::Of(kind)) => (SimPairs::permutation(hosts, seed), kind.clone()),
-            (Some(Pairs::Trace(flows)), _) => (ends(flows), SimWorkload::Trace { flows: flows.clone() }),
+            (Some(Pairs::Permutation(hosts)), Kind::Of(kind)) => {
+                (SimPairs::permutation(hosts, seed), kind.clone())
+            }
+            (Some(Pairs::Trace(flows)), _) => (
+                ends(flows),
+                SimWorkload::Trace {
+                    flows: flows.clone(),
+                },
+            ),
             // Neither is: every workload was resolved. Who runs it would say that there are no pairs, or no flows.
             (_, Kind::Of(kind)) => (SimPairs::Each(Vec::new()), kind.clone()),
-            (_, Kind::Trace { .. }) => (SimPairs::Each(Vec::new()), SimWorkload::Trace { flows: Vec::new() }),
+            (_, Kind::Trace { .. }) => (
+                SimPairs::Each(Vec::new()),
+                SimWorkload::Trace { flows: Vec::new() },
+            ),
         };
         WorkloadSpec {
             name: workload.name.clone(),
@@ -257,7 +292,9 @@ pub fn told(scenario: &Scenario, error: &SimError) -> Problem {
     };
     let text = error.to_string();
     let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
-    let span = route.map_or(scenario.topology_span.clone(), |route| route.next.span.clone());
+    let span = route.map_or(scenario.topology_span.clone(), |route| {
+        route.next.span.clone()
+    });
     scenario.source().problem(span, what, "here", fix)
 }
 
@@ -265,7 +302,9 @@ fn name(topology: &Topology) -> Option<String> {
     match topology {
         Topology::Dumbbell { pairs: 1, .. } => None,
         Topology::Dumbbell { pairs, .. } => Some(format!("dumbbell, {pairs} pairs of hosts")),
-        Topology::ParkingLot { bottlenecks, .. } => Some(format!("parking lot, {bottlenecks} bottlenecks")),
+        Topology::ParkingLot { bottlenecks, .. } => {
+            Some(format!("parking lot, {bottlenecks} bottlenecks"))
+        }
         Topology::Incast { senders, .. } => Some(format!("incast, {senders} senders")),
         Topology::LeafSpine {
             leaves,
@@ -279,7 +318,9 @@ fn name(topology: &Topology) -> Option<String> {
         Topology::FatTree { k, .. } => Some(format!("fat tree, k = {k}, {} hosts", k * k * k / 4)),
         Topology::Tree192 { .. } => Some("tree of 192 hosts and 56 switches".to_owned()),
         Topology::Internet2 { .. } => Some("Internet-2, 100 hosts".to_owned()),
-        Topology::Graph { nodes, links } => Some(format!("{} nodes, {} links", nodes.len(), links.len())),
+        Topology::Graph { nodes, links } => {
+            Some(format!("{} nodes, {} links", nodes.len(), links.len()))
+        }
     }
 }
 
@@ -342,7 +383,9 @@ fn build(scenario: &Scenario) -> Result<Network, SimError> {
             host_delay.unwrap_or(topology::TREE_192_HOST_DELAY),
             fabric_delay.unwrap_or(topology::TREE_192_FABRIC_DELAY),
         )),
-        Topology::Internet2 { queue } => Ok(topology::internet2(queue.unwrap_or(topology::INTERNET2_QUEUE))),
+        Topology::Internet2 { queue } => Ok(topology::internet2(
+            queue.unwrap_or(topology::INTERNET2_QUEUE),
+        )),
         Topology::Graph { nodes, links } => {
             let mut network = Network::new();
             for Node { name, switch } in nodes {
@@ -354,7 +397,9 @@ fn build(scenario: &Scenario) -> Result<Network, SimError> {
             }
             for link in links {
                 // Both are there: the file was checked.
-                let (Some(from), Some(to)) = (network.node(&link.from.text), network.node(&link.to.text)) else {
+                let (Some(from), Some(to)) =
+                    (network.node(&link.from.text), network.node(&link.to.text))
+                else {
                     continue;
                 };
                 let id = network.link(from, to, spec(&link.link, times(link.link.delay, 2), mtu));
@@ -441,20 +486,31 @@ pub fn second_loop(wanted: ccplane_scenario::Rc3) -> Rc3 {
 pub(super) fn node(scenario: &Scenario, network: &Network, name: &Name) -> Result<NodeId, Problem> {
     network.node(&name.text).ok_or_else(|| {
         let known: Vec<&str> = network.nodes().map(|node| network.name(node)).collect();
-        scenario.source().unknown(name.span.clone(), "node", &name.text, &known)
+        scenario
+            .source()
+            .unknown(name.span.clone(), "node", &name.text, &known)
     })
 }
 
 fn link(scenario: &Scenario, network: &Network, name: &Name) -> Result<LinkId, Problem> {
     network.link_named(&name.text).ok_or_else(|| {
-        let known: Vec<String> = network.links().map(|link| network.link_name(link)).collect();
+        let known: Vec<String> = network
+            .links()
+            .map(|link| network.link_name(link))
+            .collect();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        scenario.source().unknown(name.span.clone(), "link", &name.text, &known)
+        scenario
+            .source()
+            .unknown(name.span.clone(), "link", &name.text, &known)
     })
 }
 
 /// Every host that the patterns name, in the network's order.
-fn hosts(scenario: &Scenario, network: &Network, patterns: &[Name]) -> Result<Vec<NodeId>, Problem> {
+fn hosts(
+    scenario: &Scenario,
+    network: &Network,
+    patterns: &[Name],
+) -> Result<Vec<NodeId>, Problem> {
     let mut all: Vec<NodeId> = Vec::new();
     for pattern in patterns {
         let found: Vec<NodeId> = network
@@ -463,17 +519,29 @@ fn hosts(scenario: &Scenario, network: &Network, patterns: &[Name]) -> Result<Ve
             .collect();
         if found.is_empty() {
             let known: Vec<&str> = network.hosts().map(|host| network.name(host)).collect();
-            return Err(scenario
-                .source()
-                .unknown(pattern.span.clone(), "host", &pattern.text, &known));
+            return Err(scenario.source().unknown(
+                pattern.span.clone(),
+                "host",
+                &pattern.text,
+                &known,
+            ));
         }
-        all.extend(found.into_iter().filter(|host| !all.contains(host)).collect::<Vec<_>>());
+        all.extend(
+            found
+                .into_iter()
+                .filter(|host| !all.contains(host))
+                .collect::<Vec<_>>(),
+        );
     }
     Ok(all)
 }
 
 /// Hosts whose receivers conceal losses. Each pattern names a host that a flow sends to.
-fn concealing(scenario: &Scenario, network: &Network, pairs: &[Pairs]) -> Result<Vec<NodeId>, Problem> {
+fn concealing(
+    scenario: &Scenario,
+    network: &Network,
+    pairs: &[Pairs],
+) -> Result<Vec<NodeId>, Problem> {
     let receives = |host: NodeId| {
         let workloads = scenario.workloads.iter().zip(pairs);
         workloads
@@ -485,7 +553,10 @@ fn concealing(scenario: &Scenario, network: &Network, pairs: &[Pairs]) -> Result
         if !named.into_iter().any(receives) {
             return Err(scenario.source().problem(
                 pattern.span.clone(),
-                format!("no flow sends to `{}`, so that it acknowledges nothing", pattern.text),
+                format!(
+                    "no flow sends to `{}`, so that it acknowledges nothing",
+                    pattern.text
+                ),
                 "here",
                 "name hosts that flows send to",
             ));
@@ -498,7 +569,9 @@ fn concealing(scenario: &Scenario, network: &Network, pairs: &[Pairs]) -> Result
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
-        Some((head, tail)) => name.len() >= head.len() + tail.len() && name.starts_with(head) && name.ends_with(tail),
+        Some((head, tail)) => {
+            name.len() >= head.len() + tail.len() && name.starts_with(head) && name.ends_with(tail)
+        }
     }
 }
 
@@ -513,7 +586,11 @@ fn usual(topology: &Topology) -> (&'static str, &'static str) {
 }
 
 fn pairs(scenario: &Scenario, network: &Network, workload: &Workload) -> Result<Pairs, Problem> {
-    let problem = |what: String, fix: &str| Err(scenario.source().problem(workload.span.clone(), what, "here", fix));
+    let problem = |what: String, fix: &str| {
+        Err(scenario
+            .source()
+            .problem(workload.span.clone(), what, "here", fix))
+    };
     if let Kind::Trace { flows } = &workload.kind {
         let mut named = Vec::with_capacity(flows.len());
         for flow in flows {
@@ -527,7 +604,10 @@ fn pairs(scenario: &Scenario, network: &Network, workload: &Workload) -> Result<
                 }),
                 (Some(_), Some(_)) => {
                     return problem(
-                        format!("line {} of the trace: from `{}` to itself", flow.line, flow.from),
+                        format!(
+                            "line {} of the trace: from `{}` to itself",
+                            flow.line, flow.from
+                        ),
                         "name another host",
                     );
                 }
@@ -535,7 +615,12 @@ fn pairs(scenario: &Scenario, network: &Network, workload: &Workload) -> Result<
                     let name = if from.is_none() { &flow.from } else { &flow.to };
                     let known: Vec<&str> = network.hosts().map(|host| network.name(host)).collect();
                     let what = format!("host (line {} of the trace)", flow.line);
-                    return Err(scenario.source().unknown(workload.span.clone(), &what, name, &known));
+                    return Err(scenario.source().unknown(
+                        workload.span.clone(),
+                        &what,
+                        name,
+                        &known,
+                    ));
                 }
             }
         }
@@ -566,7 +651,8 @@ fn pairs(scenario: &Scenario, network: &Network, workload: &Workload) -> Result<
                 return Ok(Pairs::Permutation(from));
             }
             return problem(
-                "a permutation is of at least two hosts, each of which sends and receives".to_owned(),
+                "a permutation is of at least two hosts, each of which sends and receives"
+                    .to_owned(),
                 "remove `to`, and name the hosts in `from`",
             );
         }
@@ -576,10 +662,16 @@ fn pairs(scenario: &Scenario, network: &Network, workload: &Workload) -> Result<
         Pairing::All => Vec::new(),
         Pairing::Each if from.len() == 1 => to.iter().map(|b| (from[0], *b)).collect(),
         Pairing::Each if to.len() == 1 => from.iter().map(|a| (*a, to[0])).collect(),
-        Pairing::Each if from.len() == to.len() => from.iter().copied().zip(to.iter().copied()).collect(),
+        Pairing::Each if from.len() == to.len() => {
+            from.iter().copied().zip(to.iter().copied()).collect()
+        }
         Pairing::Each => {
             return problem(
-                format!("{} senders and {} receivers make no pairs", from.len(), to.len()),
+                format!(
+                    "{} senders and {} receivers make no pairs",
+                    from.len(),
+                    to.len()
+                ),
                 "name as many of either, or write `pairs = \"all\"` or `pairs = \"permutation\"`",
             );
         }
@@ -615,18 +707,27 @@ fn takes_time(
         }
         _ => "name hosts with a bottleneck between them",
     };
-    Err(scenario.source().problem(workload.span.clone(), what, "here", fix))
+    Err(scenario
+        .source()
+        .problem(workload.span.clone(), what, "here", fix))
 }
 
 /// The link that the scenario names; else the topology's bottleneck, in a graph the slowest on the way to the first
 /// receiver, else the last one on that way.
-fn main_link(scenario: &Scenario, network: &Network, pairs: &[Pairs], probe: &Simulation) -> Result<LinkId, Problem> {
+fn main_link(
+    scenario: &Scenario,
+    network: &Network,
+    pairs: &[Pairs],
+    probe: &Simulation,
+) -> Result<LinkId, Problem> {
     if let Some(name) = &scenario.report.link {
         return link(scenario, network, name);
     }
     let first = pairs.iter().find_map(Pairs::first);
     let slowest = match (&scenario.topology, first) {
-        (Topology::Graph { .. }, Some((from, to))) => probe.path(from, to).ok().and_then(|path| path.bottleneck),
+        (Topology::Graph { .. }, Some((from, to))) => {
+            probe.path(from, to).ok().and_then(|path| path.bottleneck)
+        }
         _ => None,
     };
     let receiver = first.map(|(_, to)| to);
@@ -641,8 +742,11 @@ fn main_link(scenario: &Scenario, network: &Network, pairs: &[Pairs], probe: &Si
         })
         .ok_or_else(|| {
             let span = scenario.topology_span.clone();
-            scenario
-                .source()
-                .problem(span, "no link leads to a receiver", "here", "link the hosts")
+            scenario.source().problem(
+                span,
+                "no link leads to a receiver",
+                "here",
+                "link the hosts",
+            )
         })
 }

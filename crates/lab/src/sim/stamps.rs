@@ -10,7 +10,11 @@ use crate::scenario::{self, Stamps};
 const STREAM: u128 = 0x63_6c6f_636b << 32;
 
 /// Gives these hosts such stamps; whose clock is which follows from the simulation's seed and the host alone.
-pub fn put_stamps(stamps: &Stamps, sim: &mut World, hosts: impl Iterator<Item = NodeId>) -> Result<(), SimError> {
+pub fn put_stamps(
+    stamps: &Stamps,
+    sim: &mut World,
+    hosts: impl Iterator<Item = NodeId>,
+) -> Result<(), SimError> {
     for host in hosts {
         let mut draw = Pcg64::new(u128::from(sim.seed()), STREAM + host.index() as u128);
         // From -1 to 1.

@@ -29,7 +29,14 @@ pub fn options(seeds: Seeds, threads: usize) -> Options {
 pub fn simulate(text: &str) -> RunResult {
     let scenario = scenario(text);
     let options = options(scenario.seeds, 1);
-    run(&Sim::default(), &scenario, &Registry::builtin(), &options, &Quiet).unwrap()
+    run(
+        &Sim::default(),
+        &scenario,
+        &Registry::builtin(),
+        &options,
+        &Quiet,
+    )
+    .unwrap()
 }
 
 /// One contender in a scenario that names none; its figures are printed.

@@ -51,7 +51,9 @@ impl TextAlgorithm {
             let text = &self.source[guard.start as usize..guard.end as usize];
             clauses.push(CountedClause {
                 counter: name,
-                line: 1 + self.source[..forms.get(when).span.start as usize].matches('\n').count(),
+                line: 1 + self.source[..forms.get(when).span.start as usize]
+                    .matches('\n')
+                    .count(),
                 guard: text.split_whitespace().collect::<Vec<_>>().join(" "),
             });
         }
@@ -68,7 +70,9 @@ impl TextAlgorithm {
         });
         counts.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         let mut source = self.source.clone();
-        counts.iter().for_each(|(at, text)| source.insert_str(*at, text));
+        counts
+            .iter()
+            .for_each(|(at, text)| source.insert_str(*at, text));
         TextAlgorithm::read(&source).ok()?;
         Some(Counted { source, clauses })
     }
@@ -89,20 +93,32 @@ mod tests {
             (when (> x\n 1) (:= Report.ccplane_ran_1 (+ Report.ccplane_ran_1 1)) (report) (:= x 0))\n\
             (when true (:= Report.ccplane_ran_2 (+ Report.ccplane_ran_2 1)) (report) (:= Cwnd 9000))";
         assert_eq!(counted.source, expected);
-        let seen: Vec<_> = counted.clauses.iter().map(|c| (c.line, c.guard.as_str())).collect();
+        let seen: Vec<_> = counted
+            .clauses
+            .iter()
+            .map(|c| (c.line, c.guard.as_str()))
+            .collect();
         assert_eq!(seen, [(3, "(> x 1)"), (5, "true")]);
 
-        let reports = "(algorithm a) (def (Report (volatile y 0))) (when true (:= Cwnd 9000) (report))";
+        let reports =
+            "(algorithm a) (def (Report (volatile y 0))) (when true (:= Cwnd 9000) (report))";
         let counted = TextAlgorithm::read(reports)
             .expect("a text")
             .counted()
             .expect("there is room");
         assert!(
-            counted.source.contains("(Report (ccplane_ran_1 0) (volatile y 0))"),
+            counted
+                .source
+                .contains("(Report (ccplane_ran_1 0) (volatile y 0))"),
             "{}",
             counted.source
         );
-        assert_eq!(counted.source.matches("(report)").count(), 1, "{}", counted.source);
+        assert_eq!(
+            counted.source.matches("(report)").count(),
+            1,
+            "{}",
+            counted.source
+        );
         // A report would start it over.
         let keeps = "(algorithm a) (def (Report (volatile y 0))) (when true (:= Report.y 1) (:= Cwnd 9000))";
         assert_eq!(TextAlgorithm::read(keeps).expect("a text").counted(), None);

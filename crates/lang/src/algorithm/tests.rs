@@ -29,7 +29,10 @@ fn a_header_says_what_there_is() {
         (mine.name(), mine.about()),
         ("mine", "AIMD: a fifth back, (sic) # and no more")
     );
-    assert_eq!(mine.needs(), Capabilities::CWND.with(Capabilities::RECOVERY));
+    assert_eq!(
+        mine.needs(),
+        Capabilities::CWND.with(Capabilities::RECOVERY)
+    );
     let names: Vec<&str> = mine
         .parameters()
         .iter()
@@ -82,7 +85,10 @@ fn values_out_of_range_are_told_with_the_range() {
         ("back", "much"),
         ("wait", "10mbit"),
     ] {
-        let why = mine.program(&[(name, value)]).expect_err("out of range").to_string();
+        let why = mine
+            .program(&[(name, value)])
+            .expect_err("out of range")
+            .to_string();
         assert!(
             why.contains(&format!("`{value}` is no value for `{name}`")) && why.contains("between"),
             "{why}"
@@ -99,7 +105,11 @@ fn what_is_wrong_is_said_of_the_text_as_it_was_written() {
             "mine.ccp:3:5: the algorithm has no name",
         ),
         ("(algorithm mine", "(algorithm Mine", "at most 11 of a-z"),
-        ("cwnd recovery", "cwnd luck", "mine.ccp:4:17: no datapath has `luck`"),
+        (
+            "cwnd recovery",
+            "cwnd luck",
+            "mine.ccp:4:17: no datapath has `luck`",
+        ),
         (
             "0.8 0.1 0.95",
             "0.8 0.9 0.95",
@@ -124,7 +134,11 @@ fn what_is_wrong_is_said_of_the_text_as_it_was_written() {
         let why = refused(&MINE.replacen(before, after, 1));
         assert!(why.contains(expected), "{expected}: {why}");
     }
-    assert!(TextAlgorithm::is(MINE) && !TextAlgorithm::is("# (algorithm\n(def)") && !TextAlgorithm::is(""));
+    assert!(
+        TextAlgorithm::is(MINE)
+            && !TextAlgorithm::is("# (algorithm\n(def)")
+            && !TextAlgorithm::is("")
+    );
     assert!(refused("(def) (when true (report))").contains("begins with its header"));
     assert!(refused("").contains("begins with its header"));
     let idle = "(algorithm idle (needs cwnd)) (def (Report (n 0))) (when true (:= Report.n (+ Report.n 1)) (report))";

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use miette::{
-    Diagnostic, LabeledSpan, MietteError, MietteSpanContents, Severity, SourceCode, SourceSpan, SpanContents,
+    Diagnostic, LabeledSpan, MietteError, MietteSpanContents, Severity, SourceCode, SourceSpan,
+    SpanContents,
 };
 
 use super::{Diagnostics, Problem, Source, Span};
@@ -21,7 +22,9 @@ impl Diagnostic for Problem {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        self.help
+            .as_ref()
+            .map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
     fn severity(&self) -> Option<Severity> {
@@ -30,7 +33,9 @@ impl Diagnostic for Problem {
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         let also = self.also.iter().map(|(span, label)| span.labeled(label));
-        Some(Box::new(std::iter::once(self.span.labeled(&self.label)).chain(also)))
+        Some(Box::new(
+            std::iter::once(self.span.labeled(&self.label)).chain(also),
+        ))
     }
 }
 
@@ -53,7 +58,10 @@ impl Diagnostic for Diagnostics {
     }
 
     fn severity(&self) -> Option<Severity> {
-        let warnings = self.problems.iter().all(|problem| problem.code.is_warning());
+        let warnings = self
+            .problems
+            .iter()
+            .all(|problem| problem.code.is_warning());
         warnings.then_some(Severity::Warning)
     }
 
@@ -69,7 +77,11 @@ impl Diagnostic for Diagnostics {
         if self.only().is_some() {
             return None;
         }
-        Some(Box::new(self.problems.iter().map(|problem| problem as &dyn Diagnostic)))
+        Some(Box::new(
+            self.problems
+                .iter()
+                .map(|problem| problem as &dyn Diagnostic),
+        ))
     }
 }
 

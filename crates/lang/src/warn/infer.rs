@@ -119,7 +119,9 @@ impl<'s> Units<'_, '_, 's> {
         let mut declarations = Vec::new();
         for child in self.text.forms.children(def).skip(1) {
             match self.text.list(child) {
-                Some(("Report", block)) if block.iter().all(|&part| self.text.list(part).is_some()) => {
+                Some(("Report", block))
+                    if block.iter().all(|&part| self.text.list(part).is_some()) =>
+                {
                     declarations.extend(block.into_iter().map(|part| (part, "Report.")));
                 }
                 _ => declarations.push((child, "")),
@@ -132,13 +134,15 @@ impl<'s> Units<'_, '_, 's> {
                 .children(declaration)
                 .map(|part| self.text.text(part))
                 .collect();
-            let (["const", name, value] | ["volatile", name, value] | [name, value]) = words[..] else {
+            let (["const", name, value] | ["volatile", name, value] | [name, value]) = words[..]
+            else {
                 continue;
             };
             let measure = literal::measure(value).or_else(|| self.named(value));
             if words[0] == "const" {
                 self.literals.extend(measure.map(|measure| (name, measure)));
-            } else if let Some(Meaning::Reg { reg, .. }) = self.text.scope.find(&format!("{prefix}{name}"))
+            } else if let Some(Meaning::Reg { reg, .. }) =
+                self.text.scope.find(&format!("{prefix}{name}"))
                 && let Some(variable) = self.variable(reg)
             {
                 variable.own = prefix.is_empty();
@@ -153,7 +157,8 @@ impl<'s> Units<'_, '_, 's> {
     }
 
     fn variable(&mut self, register: u8) -> Option<&mut Variable> {
-        self.variables.get_mut(usize::from(register.checked_sub(reg::VARS)?))
+        self.variables
+            .get_mut(usize::from(register.checked_sub(reg::VARS)?))
     }
 
     fn clauses(&mut self) {
@@ -199,8 +204,11 @@ impl<'s> Units<'_, '_, 's> {
         let shape = operator(head);
         match (head, shape) {
             ("*" | "mul", _) => {
-                let product = |units: &mut Self, unit: Unit, &part: &u32| units.scaled(unit, part, 1);
-                let unit = parts.iter().fold(Unit::Bare, |unit, part| product(self, unit, part));
+                let product =
+                    |units: &mut Self, unit: Unit, &part: &u32| units.scaled(unit, part, 1);
+                let unit = parts
+                    .iter()
+                    .fold(Unit::Bare, |unit, part| product(self, unit, part));
                 self.unless_converted(unit, parts)
             }
             ("/" | "div", _) => match parts {
@@ -217,7 +225,11 @@ impl<'s> Units<'_, '_, 's> {
                 Unit::Bare
             }
             // The weight of an average has no unit.
-            (_, Some(Shape::Ewma)) => parts.iter().map(|&part| self.any(part)).last().unwrap_or(Unit::Unknown),
+            (_, Some(Shape::Ewma)) => parts
+                .iter()
+                .map(|&part| self.any(part))
+                .last()
+                .unwrap_or(Unit::Unknown),
             (_, Some(Shape::If | Shape::NotIf)) => match parts {
                 [condition, values @ ..] => {
                     self.any(*condition);
@@ -258,7 +270,12 @@ impl<'s> Units<'_, '_, 's> {
         };
         let thousands = |number: u64| number >= 1_000;
         match literal {
-            Literal::Num(number) => literal::measure(word).or_else(|| self.named(word)).is_none() && thousands(number),
+            Literal::Num(number) => {
+                literal::measure(word)
+                    .or_else(|| self.named(word))
+                    .is_none()
+                    && thousands(number)
+            }
             Literal::Ratio(Ratio { num, den }) => thousands(den.into()) || thousands(num.into()),
             Literal::Bool(_) => false,
         }
@@ -332,7 +349,9 @@ impl<'s> Units<'_, '_, 's> {
             return;
         };
         let text = self.text;
-        let Some(problems) = &mut self.problems else { return };
+        let Some(problems) = &mut self.problems else {
+            return;
+        };
         let (one, other) = (shorten(text.text(left.0)), shorten(text.text(right.0)));
         let what = format!("`{one}` is in {}, `{other}` in {}", a.name(), b.name());
         let help = match in_nanoseconds(text.text(right.0), right.1, left.1)
@@ -350,7 +369,13 @@ impl<'s> Units<'_, '_, 's> {
                 },
             },
         };
-        let mut problem = Problem::new(Code::Unit, text.span(right.0), what, format!("in {}", b.name())).help(help);
+        let mut problem = Problem::new(
+            Code::Unit,
+            text.span(right.0),
+            what,
+            format!("in {}", b.name()),
+        )
+        .help(help);
         if left.0 != right.0 && whole != right.0 {
             problem = problem.also(text.span(left.0), "the other unit");
         }
@@ -368,5 +393,7 @@ fn in_nanoseconds(word: &str, unit: Unit, beside: Unit) -> Option<String> {
         return None;
     };
     let ns = us.checked_mul(1_000)?;
-    Some(format!("times are read in µs: `{word}` is {us}; in ns write {ns}"))
+    Some(format!(
+        "times are read in µs: `{word}` is {us}; in ns write {ns}"
+    ))
 }

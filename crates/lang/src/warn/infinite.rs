@@ -31,7 +31,8 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
         }
         // What a clause that keeps the rest from running asked, the rest need not ask again.
         let falls = text.forms.all().any(|(index, form)| {
-            (when..text.forms.get(when).next).contains(&index) && text.forms.text(form) == "fallthrough"
+            (when..text.forms.get(when).next).contains(&index)
+                && text.forms.text(form) == "fallthrough"
         });
         if falls {
             asked.truncate(before);
@@ -54,7 +55,9 @@ fn spoken_of<'s>(text: &Text<'_, 's>, index: u32, found: &mut Vec<&'s str>) {
 }
 
 fn walk<'s>(text: &Text<'_, 's>, index: u32, asked: &mut Vec<&'s str>, problems: &mut Problems) {
-    let Some((head, parts)) = text.list(index) else { return };
+    let Some((head, parts)) = text.list(index) else {
+        return;
+    };
     match (head, parts.as_slice()) {
         ("if" | "!if", [condition, rest @ ..]) => {
             let before = asked.len();
@@ -81,7 +84,13 @@ fn walk<'s>(text: &Text<'_, 's>, index: u32, asked: &mut Vec<&'s str>, problems:
 }
 
 /// Warns where `value` may be infinite by a signal that no condition spoke of.
-fn warn<'s>(text: &Text<'_, 's>, value: u32, asked: &[&'s str], what: &str, problems: &mut Problems) {
+fn warn<'s>(
+    text: &Text<'_, 's>,
+    value: u32,
+    asked: &[&'s str],
+    what: &str,
+    problems: &mut Problems,
+) {
     match text.list(value) {
         // The smaller of two is known where one is.
         Some(("min" | "if" | "!if", _)) => {}
@@ -92,16 +101,26 @@ fn warn<'s>(text: &Text<'_, 's>, value: u32, asked: &[&'s str], what: &str, prob
         }
         None => {
             let signal = text.text(value);
-            let known = asked.contains(&signal) || (signal.ends_with("queue_delay_ns") && asked.contains(&VALID));
+            let known = asked.contains(&signal)
+                || (signal.ends_with("queue_delay_ns") && asked.contains(&VALID));
             if !UNKNOWN.contains(&signal) || known {
                 return;
             }
-            let message = format!("`{signal}` is +infinity where it is not known, and {what} takes that in");
+            let message =
+                format!("`{signal}` is +infinity where it is not known, and {what} takes that in");
             let help = match signal {
                 "Flow.queue_delay_ns" => format!("ask first: (if {VALID} (:= …))"),
                 _ => format!("ask first: (if (< {signal} +infinity) (:= …))"),
             };
-            problems.push(Problem::new(Code::Infinite, text.span(value), message, "perhaps not known").help(help));
+            problems.push(
+                Problem::new(
+                    Code::Infinite,
+                    text.span(value),
+                    message,
+                    "perhaps not known",
+                )
+                .help(help),
+            );
         }
     }
 }

@@ -10,7 +10,11 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
     unreachable(text, problems);
     let reports = |stmt: &Stmt| matches!(stmt, Stmt::Set(reg::SHOULD_REPORT));
     if !text.tree.stmts.iter().any(reports) {
-        let whole = text.forms.top().last().map_or(Span::new(0, 0), |last| text.span(last));
+        let whole = text
+            .forms
+            .top()
+            .last()
+            .map_or(Span::new(0, 0), |last| text.span(last));
         let end = Span {
             start: whole.end.saturating_sub(1),
             end: whole.end,
@@ -21,7 +25,9 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
             "this program never reports",
             "its agent hears nothing",
         );
-        problems.push(problem.help("report now and then: (when (> Micros 10ms) (report) (:= Micros 0))"));
+        problems.push(
+            problem.help("report now and then: (when (> Micros 10ms) (report) (:= Micros 0))"),
+        );
     }
 }
 
@@ -44,9 +50,10 @@ fn unreachable(text: &Text<'_, '_>, problems: &mut Problems) {
             Some(_) if !(falls || text.sticky && fell) => {
                 for after in &text.tree.clauses[n + 1..] {
                     let what = "no run can reach this clause";
-                    let problem = Problem::new(Code::Unreachable, after.span, what, "never looked at")
-                        .also(clause.span, "always true, and without (fallthrough)")
-                        .help("end the earlier clause with (fallthrough)");
+                    let problem =
+                        Problem::new(Code::Unreachable, after.span, what, "never looked at")
+                            .also(clause.span, "always true, and without (fallthrough)")
+                            .help("end the earlier clause with (fallthrough)");
                     problems.push(problem);
                 }
                 return;

@@ -5,7 +5,11 @@ use super::Text;
 use crate::diagnostics::{Code, Problem, Problems};
 
 /// Signals of the last ACK that a run by timer reads again.
-const SAMPLES: [&str; 3] = ["Flow.rtt_sample_us", "Flow.rate_incoming", "Flow.rate_outgoing"];
+const SAMPLES: [&str; 3] = [
+    "Flow.rtt_sample_us",
+    "Flow.rate_incoming",
+    "Flow.rate_outgoing",
+];
 /// Words that are neither variables nor events.
 const STATE: [&str; 6] = ["Micros", "Cwnd", "Rate", "Ssthresh", "true", "false"];
 
@@ -56,7 +60,8 @@ fn is_sample(word: &str) -> bool {
 }
 
 fn is_event(word: &str) -> bool {
-    let event = word.starts_with("Ack.") && word != "Ack.now" || ["Flow.was_timeout", "Flow.undone"].contains(&word);
+    let event = word.starts_with("Ack.") && word != "Ack.now"
+        || ["Flow.was_timeout", "Flow.undone"].contains(&word);
     let variable = word.starts_with(|first: char| first.is_alphabetic() || first == '_')
         && (!word.starts_with("Flow.") && !word.starts_with("Ack."))
         && !STATE.contains(&word);
@@ -72,7 +77,9 @@ fn any(text: &Text<'_, '_>, index: u32, is: &dyn Fn(&str) -> bool) -> bool {
 }
 
 fn walk(text: &Text<'_, '_>, index: u32, way: Way, problems: &mut Problems) {
-    let Some((head, parts)) = text.list(index) else { return };
+    let Some((head, parts)) = text.list(index) else {
+        return;
+    };
     match (head, parts.as_slice()) {
         ("if" | "!if", [condition, rest @ ..]) => {
             let way = way.through(text, *condition);
@@ -80,12 +87,20 @@ fn walk(text: &Text<'_, '_>, index: u32, way: Way, problems: &mut Problems) {
                 walk(text, part, way, problems);
             }
         }
-        (":=" | "bind", &[target, value]) if !way.event && accumulates(text, target, value, way.sample) => {
-            let message = "a run by timer reads the last sample again, and it counts once more".to_owned();
-            let help =
-                "take samples of new acknowledgements: (if (> (+ Ack.packets_acked Ack.packets_misordered) 0) (:= …))";
+        (":=" | "bind", &[target, value])
+            if !way.event && accumulates(text, target, value, way.sample) =>
+        {
+            let message =
+                "a run by timer reads the last sample again, and it counts once more".to_owned();
+            let help = "take samples of new acknowledgements: (if (> (+ Ack.packets_acked Ack.packets_misordered) 0) (:= …))";
             problems.push(
-                Problem::new(Code::RepeatedSample, text.span(value), message, "counts twice").help(help.to_owned()),
+                Problem::new(
+                    Code::RepeatedSample,
+                    text.span(value),
+                    message,
+                    "counts twice",
+                )
+                .help(help.to_owned()),
             );
         }
         (":=" | "bind", _) => {}
@@ -102,10 +117,14 @@ fn accumulates(text: &Text<'_, '_>, target: u32, value: u32, sampled: bool) -> b
     match text.list(value) {
         Some(("ewma", parts)) => parts.iter().skip(1).any(|&part| takes(text, part)),
         Some(("+" | "add", parts)) => {
-            let (own, added): (Vec<u32>, Vec<u32>) =
-                parts.iter().partition(|&&part| text.text(part) == text.text(target));
+            let (own, added): (Vec<u32>, Vec<u32>) = parts
+                .iter()
+                .partition(|&&part| text.text(part) == text.text(target));
             let counts = |&part: &u32| text.list(part).is_none() && !is_event(text.text(part));
-            !own.is_empty() && added.iter().any(|part| takes(text, *part) || (sampled && counts(part)))
+            !own.is_empty()
+                && added
+                    .iter()
+                    .any(|part| takes(text, *part) || (sampled && counts(part)))
         }
         _ => false,
     }
@@ -114,7 +133,13 @@ fn accumulates(text: &Text<'_, '_>, target: u32, value: u32, sampled: bool) -> b
 /// True if a value has a sample in it, and no condition of its own asks for an event.
 fn takes(text: &Text<'_, '_>, value: u32) -> bool {
     match text.list(value) {
-        Some(("if" | "!if", parts)) if parts.first().is_some_and(|&condition| any(text, condition, &is_event)) => false,
+        Some(("if" | "!if", parts))
+            if parts
+                .first()
+                .is_some_and(|&condition| any(text, condition, &is_event)) =>
+        {
+            false
+        }
         Some((_, parts)) => parts.iter().any(|&part| takes(text, part)),
         None => is_sample(text.text(value)),
     }

@@ -76,7 +76,8 @@ impl Unit {
             seconds,
             scale: a.scale.zip(b.scale).map(|(a, b)| power(a, b)),
             // Twice as many packets are packets.
-            packets: (a.packets && other == Unit::Bare) || (sign == 1 && b.packets && self == Unit::Bare),
+            packets: (a.packets && other == Unit::Bare)
+                || (sign == 1 && b.packets && self == Unit::Bare),
         })
     }
 
@@ -168,8 +169,12 @@ impl Quantity {
                 -9 => Some("multiply by 1000000000 before the division"),
                 _ => None,
             },
-            false if self.packets && wanted.bytes == 1 && wanted.seconds == 0 => Some("multiply it by Flow.mss"),
-            false if wanted.packets && self.bytes == 1 && self.seconds == 0 => Some("divide it by Flow.mss"),
+            false if self.packets && wanted.bytes == 1 && wanted.seconds == 0 => {
+                Some("multiply it by Flow.mss")
+            }
+            false if wanted.packets && self.bytes == 1 && self.seconds == 0 => {
+                Some("divide it by Flow.mss")
+            }
             false => None,
         }
     }

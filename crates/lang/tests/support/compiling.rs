@@ -21,11 +21,21 @@ pub fn same(a: &str, b: &str) {
 /// The one problem of a text: its code, and a part of its message or fix.
 pub fn refused_for(source: &str, code: Code, part: &str) {
     let why = refused(source);
-    let [problem] = why.problems() else { panic!("{why}") };
+    let [problem] = why.problems() else {
+        panic!("{why}")
+    };
     assert_eq!(problem.code(), code, "{why}");
-    assert!(format!("{why:#}").contains(part), "{why:#} should say {part}");
+    assert!(
+        format!("{why:#}").contains(part),
+        "{why:#} should say {part}"
+    );
 }
 
 pub fn ops(program: &Program) -> Vec<Op> {
-    program.code().instrs().iter().map(|instr| instr.op).collect()
+    program
+        .code()
+        .instrs()
+        .iter()
+        .map(|instr| instr.op)
+        .collect()
 }

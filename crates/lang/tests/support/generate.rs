@@ -43,14 +43,17 @@ const CONSTANTS: &[&str] = &["0", "1", "2", "3", "1000", "+infinity"];
 const RATIOS: &[&str] = &["1.25", "0.5", "7/8", "1/3"];
 const FLAGS: &[&str] = &["Report.f", "flag", "Flow.was_timeout", "true", "false"];
 const TARGETS: &[&str] = &[
-    "Report.a", "Report.v", "control", "reset_me", "mine", "yours", "Cwnd", "Rate", "Ssthresh", "Micros",
+    "Report.a", "Report.v", "control", "reset_me", "mine", "yours", "Cwnd", "Rate", "Ssthresh",
+    "Micros",
 ];
 const WEIGHTS: &[&str] = &["7", "0.875", "1.0", "0", "1/3", "weight"];
 
 /// A program of about `size` operators, over a fixed set of variables.
 pub fn program(random: &mut Random, size: usize) -> String {
     let def = "(def (Report (a 5) (volatile v 3) (f false)) (control 9) (volatile reset_me 4) (flag true) (weight 3))";
-    let mut text = format!("{def}\n(when true (:= mine (+ mine 1)) (:= yours (max yours mine)) (fallthrough))\n");
+    let mut text = format!(
+        "{def}\n(when true (:= mine (+ mine 1)) (:= yours (max yours mine)) (fallthrough))\n"
+    );
     let clauses = 1 + random.below(4);
     for _ in 0..clauses {
         let room = size / clauses;
@@ -79,14 +82,24 @@ fn statement(random: &mut Random, room: usize) -> String {
             condition(random, room / 2),
             number(random, room / 2)
         ),
-        5 => format!("(:= {target} (ewma {} {}))", random.pick(WEIGHTS), number(random, room)),
+        5 => format!(
+            "(:= {target} (ewma {} {}))",
+            random.pick(WEIGHTS),
+            number(random, room)
+        ),
         6 => format!(
             "(:= {} {})",
             random.pick(&["Report.f", "flag"]),
             condition(random, room)
         ),
-        7 | 8 => random.pick(&["(report)", "(fallthrough)", "(reset)"]).to_owned(),
-        9 => format!("(if {} {})", condition(random, room / 2), statement(random, room / 2)),
+        7 | 8 => random
+            .pick(&["(report)", "(fallthrough)", "(reset)"])
+            .to_owned(),
+        9 => format!(
+            "(if {} {})",
+            condition(random, room / 2),
+            statement(random, room / 2)
+        ),
         10 => {
             let cond = condition(random, room / 3);
             format!(
@@ -95,13 +108,21 @@ fn statement(random: &mut Random, room: usize) -> String {
                 statement(random, room / 3)
             )
         }
-        _ => format!("(do {} {})", statement(random, room / 2), statement(random, room / 2)),
+        _ => format!(
+            "(do {} {})",
+            statement(random, room / 2),
+            statement(random, room / 2)
+        ),
     }
 }
 
 fn number(random: &mut Random, room: usize) -> String {
     if room == 0 {
-        let from = if random.below(5) == 0 { CONSTANTS } else { NUMBERS };
+        let from = if random.below(5) == 0 {
+            CONSTANTS
+        } else {
+            NUMBERS
+        };
         return random.pick(from).to_owned();
     }
     let room = room - 1;
@@ -113,7 +134,11 @@ fn number(random: &mut Random, room: usize) -> String {
             number(random, room / 2),
             number(random, room / 2)
         ),
-        4 | 5 => format!("(diff {} {})", number(random, room / 2), number(random, room / 2)),
+        4 | 5 => format!(
+            "(diff {} {})",
+            number(random, room / 2),
+            number(random, room / 2)
+        ),
         // With a factor that is no constant: constants alone stay exact instead of being rounded down.
         6 => format!(
             "(* {} {} {})",
@@ -123,7 +148,11 @@ fn number(random: &mut Random, room: usize) -> String {
         ),
         _ => {
             let cond = condition(random, room / 3);
-            format!("(if {cond} {} {})", number(random, room / 3), number(random, room / 3))
+            format!(
+                "(if {cond} {} {})",
+                number(random, room / 3),
+                number(random, room / 3)
+            )
         }
     }
 }
@@ -136,15 +165,28 @@ fn condition(random: &mut Random, room: usize) -> String {
     match random.below(6) {
         0 => chain(random, room, &["&&", "||"], condition),
         1 => format!("(! {})", condition(random, room)),
-        2 => format!("({} Micros {})", random.pick(&[">", ">="]), number(random, room)),
+        2 => format!(
+            "({} Micros {})",
+            random.pick(&[">", ">="]),
+            number(random, room)
+        ),
         _ => {
             let compare = random.pick(&[">", "<", ">=", "<=", "==", "!="]);
-            format!("({compare} {} {})", number(random, room / 2), number(random, room / 2))
+            format!(
+                "({compare} {} {})",
+                number(random, room / 2),
+                number(random, room / 2)
+            )
         }
     }
 }
 
-fn chain(random: &mut Random, room: usize, operators: &[&str], operand: fn(&mut Random, usize) -> String) -> String {
+fn chain(
+    random: &mut Random,
+    room: usize,
+    operators: &[&str],
+    operand: fn(&mut Random, usize) -> String,
+) -> String {
     let count = 2 + random.below(3);
     let mut text = format!("({}", random.pick(operators));
     for _ in 0..count {

@@ -19,7 +19,10 @@ pub fn read(text: &str) -> Vec<Form> {
             "(" => stack.push(Vec::new()),
             ")" => {
                 let list = stack.pop().expect("balanced text");
-                stack.last_mut().expect("balanced text").push(Form::List(list));
+                stack
+                    .last_mut()
+                    .expect("balanced text")
+                    .push(Form::List(list));
             }
             atom => stack
                 .last_mut()
@@ -93,8 +96,14 @@ impl Machine {
                 declared.push(declare(parts, ""));
             }
         }
-        let values = declared.iter().map(|one| (one.name.clone(), one.init)).collect();
-        let clauses = forms[1..].iter().map(|form| list(form)[1..].to_vec()).collect();
+        let values = declared
+            .iter()
+            .map(|one| (one.name.clone(), one.init))
+            .collect();
+        let clauses = forms[1..]
+            .iter()
+            .map(|form| list(form)[1..].to_vec())
+            .collect();
         Machine {
             clauses,
             declared,
@@ -115,7 +124,10 @@ impl Machine {
 
     /// The report variables in order.
     pub fn report(&self) -> Vec<u64> {
-        let reported = self.declared.iter().filter(|one| one.name.starts_with("Report."));
+        let reported = self
+            .declared
+            .iter()
+            .filter(|one| one.name.starts_with("Report."));
         reported.map(|one| self.get(&one.name)).collect()
     }
 
@@ -222,7 +234,10 @@ impl Machine {
         }
         let truth = |truth: bool| Ok(u64::from(truth));
         match (operator, operands.as_slice()) {
-            ("+", all) => all.iter().try_fold(0u64, |sum, &x| sum.checked_add(x)).ok_or(Fault),
+            ("+", all) => all
+                .iter()
+                .try_fold(0u64, |sum, &x| sum.checked_add(x))
+                .ok_or(Fault),
             ("max", all) => all.iter().copied().max().ok_or(Fault),
             ("min", all) => all.iter().copied().min().ok_or(Fault),
             ("&&", all) => truth(all.iter().all(|&x| x != 0)),

@@ -7,7 +7,9 @@ use ccplane_agent::{Agent, CcpDatapath, DatapathId};
 use ccplane_units::Time;
 use ccplane_wire::{Command, WireError, v1};
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, MultiHeaders, SockType, UnixAddr, connect, send, sendmmsg, sendto};
+use nix::sys::socket::{
+    MsgFlags, MultiHeaders, SockType, UnixAddr, connect, send, sendmmsg, sendto,
+};
 
 use super::Closed;
 use crate::socket;
@@ -53,7 +55,12 @@ impl Peer {
     }
 
     /// Gives the agent what a datagram holds.
-    pub fn receive(&mut self, datagram: &[u8], agent: &mut Agent, now: Time) -> Result<(), WireError> {
+    pub fn receive(
+        &mut self,
+        datagram: &[u8],
+        agent: &mut Agent,
+        now: Time,
+    ) -> Result<(), WireError> {
         let heard = self.ccp.handle(now, datagram, agent)?;
         self.batches |= heard.messages > 1;
         if heard.ready {
@@ -73,7 +80,8 @@ impl Peer {
     /// Puts a command into the outbox. What CCP cannot say goes back to the agent as a refusal.
     pub fn send(&mut self, command: &Command, agent: &mut Agent, now: Time) -> Result<(), Closed> {
         let start = self.outbox.bytes.len();
-        self.ccp.command(now, command, agent, &mut self.outbox.bytes);
+        self.ccp
+            .command(now, command, agent, &mut self.outbox.bytes);
         if self.outbox.bytes.len() > start {
             self.outbox.ends.push(self.outbox.bytes.len());
         }
@@ -142,7 +150,9 @@ impl Outbox {
 
     /// Keeps a queue that never runs empty from growing.
     fn forget_sent(&mut self) {
-        let Some(last) = self.sent.checked_sub(1) else { return };
+        let Some(last) = self.sent.checked_sub(1) else {
+            return;
+        };
         let start = self.ends[last];
         self.bytes.drain(..start);
         self.ends.drain(..self.sent);
@@ -157,17 +167,32 @@ impl Outbox {
 
     /// As many messages in one datagram as it takes.
     fn send_together(&self, socket: &OwnedFd) -> Result<usize, Errno> {
-        let start = self.sent.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let start = self
+            .sent
+            .checked_sub(1)
+            .map_or(0, |before| self.ends[before]);
         let waiting = &self.ends[self.sent..];
-        let count = waiting.partition_point(|end| end - start <= v1::MAX_MESSAGE).max(1);
+        let count = waiting
+            .partition_point(|end| end - start <= v1::MAX_MESSAGE)
+            .max(1);
         let end = waiting[count - 1];
-        send(socket.as_raw_fd(), &self.bytes[start..end], MsgFlags::MSG_DONTWAIT).map(|_| count)
+        send(
+            socket.as_raw_fd(),
+            &self.bytes[start..end],
+            MsgFlags::MSG_DONTWAIT,
+        )
+        .map(|_| count)
     }
 
     /// Many messages with one call, each a datagram of its own: CCP datapaths read one from each.
     fn send(&self, socket: &OwnedFd) -> Result<usize, Errno> {
         if self.waiting() == 1 {
-            return send(socket.as_raw_fd(), self.message(self.sent), MsgFlags::MSG_DONTWAIT).map(|_| 1);
+            return send(
+                socket.as_raw_fd(),
+                self.message(self.sent),
+                MsgFlags::MSG_DONTWAIT,
+            )
+            .map(|_| 1);
         }
         let count = self.waiting().min(BATCH);
         let mut headers = MultiHeaders::<UnixAddr>::preallocate(count, None);
@@ -187,6 +212,12 @@ impl Outbox {
     }
 
     fn send_to(&self, socket: &OwnedFd, to: &UnixAddr) -> Result<usize, Errno> {
-        sendto(socket.as_raw_fd(), self.message(self.sent), to, MsgFlags::MSG_DONTWAIT).map(|_| 1)
+        sendto(
+            socket.as_raw_fd(),
+            self.message(self.sent),
+            to,
+            MsgFlags::MSG_DONTWAIT,
+        )
+        .map(|_| 1)
     }
 }

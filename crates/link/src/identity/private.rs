@@ -23,7 +23,12 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 pub fn read_secret(path: &Path, most: u64) -> Result<Vec<u8>, Unreadable> {
     let file = File::open(path).map_err(Unreadable::Failed)?;
     // Of the open file, so that what was checked is what is read.
-    let mode = file.metadata().map_err(Unreadable::Failed)?.permissions().mode() & 0o777;
+    let mode = file
+        .metadata()
+        .map_err(Unreadable::Failed)?
+        .permissions()
+        .mode()
+        & 0o777;
     if mode & 0o077 != 0 {
         return Err(Unreadable::Exposed(mode));
     }
@@ -93,10 +98,18 @@ mod tests {
         assert_eq!(read_secret(&path, 3).unwrap(), b"one");
         replace(&path, "three").unwrap();
         assert_eq!(read(&path, 5).unwrap(), b"three");
-        assert!(read(&path, 4).unwrap_err().to_string().contains("more than 4 bytes"));
+        assert!(
+            read(&path, 4)
+                .unwrap_err()
+                .to_string()
+                .contains("more than 4 bytes")
+        );
         assert_eq!(fs::read_dir(folder.join("deep")).unwrap().count(), 1);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(read_secret(&path, 5), Err(Unreadable::Exposed(0o644))));
+        assert!(matches!(
+            read_secret(&path, 5),
+            Err(Unreadable::Exposed(0o644))
+        ));
         // Somebody else's, where the part would be.
         let part = folder.join(format!("deep/key.{}", std::process::id()));
         fs::write(&part, "").unwrap();

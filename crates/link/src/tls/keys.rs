@@ -21,7 +21,8 @@ use std::time::{Duration, SystemTime};
 use crate::identity::private::{self, Unreadable};
 use crate::identity::{Fingerprint, pem, pem_key, pem_pair, untimely};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -204,10 +205,14 @@ fn place(folder: &Path, role: Role) -> Result<PathBuf, KeyError> {
 fn names(folder: &Path) -> Result<Vec<String>, KeyError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Err(KeyError::None(folder.to_owned())),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            return Err(KeyError::None(folder.to_owned()));
+        }
         Err(why) => return Err(file(folder)(why)),
     };
-    let with_key = entries.flatten().filter(|entry| entry.path().join("key.pem").exists());
+    let with_key = entries
+        .flatten()
+        .filter(|entry| entry.path().join("key.pem").exists());
     let mut names: Vec<String> = with_key
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
@@ -252,13 +257,18 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made
     }
     let authority = Authority::open(folder, now)?;
     let revoked = revoked(&folder.join("revoked"))?;
-    let at = UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
-    let all = std::iter::once((AGENT, Role::Agent)).chain(names.iter().map(|name| (&**name, Role::Datapath)));
+    let at = UnixTime::since_unix_epoch(
+        now.duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default(),
+    );
+    let all = std::iter::once((AGENT, Role::Agent))
+        .chain(names.iter().map(|name| (&**name, Role::Datapath)));
     all.map(|(name, role)| {
         let own = folder.join(name);
         let new = match Keys::load(&own, role) {
             Ok(keys) => {
-                revoked.contains_key(&Fingerprint::of(&keys.certificate)) || untimely(&keys.certificate, at)?.is_some()
+                revoked.contains_key(&Fingerprint::of(&keys.certificate))
+                    || untimely(&keys.certificate, at)?.is_some()
             }
             Err(KeyError::None(_)) => true,
             Err(why) => return Err(why),
@@ -294,7 +304,10 @@ pub fn revoke(folder: &Path, name: &str) -> Result<(), KeyError> {
     let mut all = revoked(&path)?;
     let keys = Keys::load(&folder.join(name), Role::Datapath)?;
     all.insert(Fingerprint::of(&keys.certificate), name.to_owned());
-    let mut lines: Vec<String> = all.iter().map(|(print, name)| format!("{print} {name}\n")).collect();
+    let mut lines: Vec<String> = all
+        .iter()
+        .map(|(print, name)| format!("{print} {name}\n"))
+        .collect();
     lines.sort_unstable();
     write(&path, &lines.concat())
 }
@@ -303,7 +316,9 @@ pub fn revoke(folder: &Path, name: &str) -> Result<(), KeyError> {
 pub(super) fn revoked(path: &Path) -> Result<HashMap<Fingerprint, String>, KeyError> {
     let bytes = match read(path) {
         Ok(bytes) => bytes,
-        Err(KeyError::File { why, .. }) if why.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),
+        Err(KeyError::File { why, .. }) if why.kind() == io::ErrorKind::NotFound => {
+            return Ok(HashMap::new());
+        }
         Err(why) => return Err(why),
     };
     let garbage = |line: usize| KeyError::Garbage {
@@ -312,7 +327,10 @@ pub(super) fn revoked(path: &Path) -> Result<HashMap<Fingerprint, String>, KeyEr
         why: format!("line {line} is not a fingerprint (64 hexadecimal digits) and a name"),
     };
     let text = String::from_utf8(bytes).map_err(|_| garbage(1))?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(index, line)| {
             let (print, name) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
@@ -333,7 +351,9 @@ pub(super) fn name_of(certificate: &CertificateDer<'_>) -> Option<String> {
 
 fn is_name(name: &str) -> bool {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let form = name.chars().all(letters) && name.starts_with(|c: char| c.is_ascii_lowercase()) && !name.ends_with('-');
+    let form = name.chars().all(letters)
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !name.ends_with('-');
     form && name.len() <= 40 && name != AGENT && name != "revoked"
 }
 
@@ -376,15 +396,21 @@ impl Authority {
             why,
         };
         let no_key = |why: String| garbage(&private, "a private key (PEM)", why);
-        let key = PrivateKeyDer::from_pem_slice(&secret(&private)?).map_err(|why| no_key(why.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(&secret(&private)?)
+            .map_err(|why| no_key(why.to_string()))?;
         let key = KeyPair::try_from(&key).map_err(|why| no_key(why.to_string()))?;
         // Whoever made the key may have been killed before it wrote the certificate.
         let certificate = match public.exists() {
             true => String::from_utf8_lossy(&read(&public)?).into_owned(),
             false => Authority::certify(&params, &key, &public)?,
         };
-        CertificateDer::from_pem_slice(certificate.as_bytes())
-            .map_err(|why| garbage(&public, "the certificate of an authority (PEM)", why.to_string()))?;
+        CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|why| {
+            garbage(
+                &public,
+                "the certificate of an authority (PEM)",
+                why.to_string(),
+            )
+        })?;
         Ok(Authority {
             certificate,
             params,
@@ -401,7 +427,9 @@ impl Authority {
 
     fn params(now: SystemTime) -> CertificateParams {
         let mut params = valid(now);
-        params.distinguished_name.push(DnType::CommonName, "ccplane authority");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "ccplane authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         params
@@ -425,7 +453,9 @@ impl Authority {
 }
 
 fn valid(now: SystemTime) -> CertificateParams {
-    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     let mut params = CertificateParams::default();
     params.not_before = epoch + since.saturating_sub(BEFORE);

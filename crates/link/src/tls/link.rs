@@ -248,9 +248,15 @@ impl TlsLink {
     }
 
     /// Returns the name and the key of a stranger that may stay. Its connection counts from here on.
-    fn know(&mut self, stranger: &Stranger, hello: Hello, now: Time) -> Result<(String, Fingerprint), Closed> {
+    fn know(
+        &mut self,
+        stranger: &Stranger,
+        hello: Hello,
+        now: Time,
+    ) -> Result<(String, Fingerprint), Closed> {
         let certificate = stranger.stream.certificate();
-        let certificate = certificate.ok_or_else(|| Closed::Ours("it shows no certificate".to_owned()))?;
+        let certificate =
+            certificate.ok_or_else(|| Closed::Ours("it shows no certificate".to_owned()))?;
         let key = Fingerprint::of(certificate);
         let name = keys::name_of(certificate).unwrap_or_else(|| "unnamed".to_owned());
         if self.revocations.contain(&key) {
@@ -282,7 +288,10 @@ impl TlsLink {
             .iter()
             .filter(|one| one.key == key && one.closed.is_none())
             .count();
-        self.tenants.of(key).connect(now, open).map_err(Closed::Ours)?;
+        self.tenants
+            .of(key)
+            .connect(now, open)
+            .map_err(Closed::Ours)?;
         Ok((name, key))
     }
 
@@ -291,7 +300,10 @@ impl TlsLink {
         loop {
             let id = DatapathId(self.base + self.next);
             self.next = (self.next + 1) % NUMBERS;
-            let live = self.datapaths.binary_search_by_key(&id, |one| one.id).is_ok();
+            let live = self
+                .datapaths
+                .binary_search_by_key(&id, |one| one.id)
+                .is_ok();
             if !live && agent.flows_held(id) == 0 {
                 return id;
             }
@@ -306,7 +318,9 @@ impl TlsLink {
         (name, key): (String, Fingerprint),
         hello: Hello,
     ) {
-        let Stranger { mut stream, peer, .. } = stranger;
+        let Stranger {
+            mut stream, peer, ..
+        } = stranger;
         let id = self.number(agent);
         agent.set_tenant(id, name.as_str().into());
         if let Some(Allowed { suppressed }) = agent.line(now, id) {
@@ -347,7 +361,10 @@ impl TlsLink {
     }
 
     fn drop_closed(&mut self, agent: &mut Agent, now: Time) {
-        for datapath in self.datapaths.extract_if(.., |datapath| datapath.closed.is_some()) {
+        for datapath in self
+            .datapaths
+            .extract_if(.., |datapath| datapath.closed.is_some())
+        {
             let (id, name, peer) = (datapath.id, &datapath.name, datapath.peer);
             let line = agent.line(now, id);
             agent.disconnected(id);
@@ -402,7 +419,13 @@ impl Link for TlsLink {
             let tenant = self.tenants.of(datapath.key);
             while datapath.closed.is_none() && tenant.may_read(now) {
                 let before = agent.work();
-                match datapath.receive(&mut self.buffer[..chunk], &mut self.fields, tenant, agent, now) {
+                match datapath.receive(
+                    &mut self.buffer[..chunk],
+                    &mut self.fields,
+                    tenant,
+                    agent,
+                    now,
+                ) {
                     Ok(0) => break,
                     Ok(bytes) => tenant.charge(now, bytes, agent.work() - before),
                     Err(why) => datapath.closed = Some(why),
@@ -429,8 +452,15 @@ impl Link for TlsLink {
         for datapath in self.datapaths.iter_mut().filter(|one| one.closed.is_none()) {
             if let Err(why) = datapath.flush() {
                 datapath.closed = Some(why);
-            } else if !self.tenants.of(datapath.key).add_unsent(datapath.stream.unsent()) {
-                let why = format!("{} bytes wait for the datapaths of its key", tenants::UNSENT_MAX);
+            } else if !self
+                .tenants
+                .of(datapath.key)
+                .add_unsent(datapath.stream.unsent())
+            {
+                let why = format!(
+                    "{} bytes wait for the datapaths of its key",
+                    tenants::UNSENT_MAX
+                );
                 datapath.closed = Some(Closed::Ours(why));
             }
         }
@@ -462,13 +492,15 @@ impl Stranger {
             return Err(Closed::Ours("it did not show a key in time".to_owned()));
         }
         let mut hello = None;
-        let taken = self.stream.read(buffer, &mut |frame| match (frame, hello) {
-            (Frame::Hello(said), None) => {
-                hello = Some(said);
-                Ok(())
-            }
-            _ => Err(Closed::Ours("it did not begin with who it is".to_owned())),
-        })?;
+        let taken = self
+            .stream
+            .read(buffer, &mut |frame| match (frame, hello) {
+                (Frame::Hello(said), None) => {
+                    hello = Some(said);
+                    Ok(())
+                }
+                _ => Err(Closed::Ours("it did not begin with who it is".to_owned())),
+            })?;
         self.stream.flush()?;
         Ok((taken > 0, hello))
     }
@@ -491,7 +523,8 @@ impl Datapath {
             name,
             ..
         } = self;
-        let (others, mut too_many, mut too_often) = (tenant.flows_of_others(agent, *id), false, None);
+        let (others, mut too_many, mut too_often) =
+            (tenant.flows_of_others(agent, *id), false, None);
         let taken = stream.read(buffer, &mut |frame| {
             let Frame::Packet(packet) = frame else {
                 return Err(Closed::Ours("it said twice who it is".to_owned()));
@@ -506,7 +539,8 @@ impl Datapath {
                             too_often = Some(why);
                         }
                         let silence = datapath.fallback_after;
-                        datapath.fallback_after = silence.map(|silence| silence.max(FALLBACK_AFTER_MIN));
+                        datapath.fallback_after =
+                            silence.map(|silence| silence.max(FALLBACK_AFTER_MIN));
                     }
                     Event::FlowOpened { flow, .. } => {
                         let id = FlowId {

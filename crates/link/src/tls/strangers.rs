@@ -55,16 +55,24 @@ impl<T> Strangers<T> {
     }
 
     fn count(&self, network: Network) -> usize {
-        self.slots.iter().filter(|(other, _)| *other == network).count()
+        self.slots
+            .iter()
+            .filter(|(other, _)| *other == network)
+            .count()
     }
 
     /// Takes a newcomer, and returns the one that leaves for it.
     pub fn admit(&mut self, network: Network, stranger: T) -> Option<T> {
         let all = 0..self.slots.len();
         let candidates: Vec<usize> = if self.count(network) >= NETWORK_SLOTS {
-            all.filter(|index| self.slots[*index].0 == network).collect()
+            all.filter(|index| self.slots[*index].0 == network)
+                .collect()
         } else if self.slots.len() >= SLOTS {
-            let counts: Vec<usize> = self.slots.iter().map(|(other, _)| self.count(*other)).collect();
+            let counts: Vec<usize> = self
+                .slots
+                .iter()
+                .map(|(other, _)| self.count(*other))
+                .collect();
             let most = counts.iter().copied().max();
             all.filter(|index| Some(counts[*index]) == most).collect()
         } else {
@@ -106,7 +114,10 @@ mod tests {
     /// come to their end. A handshake takes the time of ten newcomers.
     fn succeed(attackers: &[&str], datapath: &str) -> usize {
         let mut strangers = Strangers::new(Dice(1));
-        let attackers: Vec<Network> = attackers.iter().map(|one| Network::from(address(one))).collect();
+        let attackers: Vec<Network> = attackers
+            .iter()
+            .map(|one| Network::from(address(one)))
+            .collect();
         let mut flood = attackers.iter().copied().cycle();
         for network in flood.by_ref().take(10 * SLOTS) {
             strangers.admit(network, 0);
@@ -151,10 +162,22 @@ mod tests {
 
     #[test]
     fn a_mapped_address_is_its_ipv4_address() {
-        assert_eq!(Network::from(address("::ffff:192.0.2.1")), address("192.0.2.1").into());
-        assert_ne!(Network::from(address("192.0.2.1")), address("192.0.2.2").into());
-        assert_eq!(Network::from(address("2001:db8::1")), address("2001:db8::ff:2").into());
-        assert_ne!(Network::from(address("2001:db8::1")), address("2001:db8:0:1::1").into());
+        assert_eq!(
+            Network::from(address("::ffff:192.0.2.1")),
+            address("192.0.2.1").into()
+        );
+        assert_ne!(
+            Network::from(address("192.0.2.1")),
+            address("192.0.2.2").into()
+        );
+        assert_eq!(
+            Network::from(address("2001:db8::1")),
+            address("2001:db8::ff:2").into()
+        );
+        assert_ne!(
+            Network::from(address("2001:db8::1")),
+            address("2001:db8:0:1::1").into()
+        );
     }
 
     #[test]

@@ -54,7 +54,9 @@ impl Bucket {
     }
 
     fn time_for(&self, tokens: u64) -> Duration {
-        Duration::from_nanos((u128::from(tokens) * 1_000_000_000 / u128::from(self.per_second)) as u64)
+        Duration::from_nanos(
+            (u128::from(tokens) * 1_000_000_000 / u128::from(self.per_second)) as u64,
+        )
     }
 
     /// Takes tokens, also more than there are.
@@ -109,7 +111,9 @@ impl Tenant {
     /// Allows a connection of a key that has `open` connections, or returns why not.
     pub fn connect(&mut self, now: Time, open: usize) -> Result<(), String> {
         if open >= CONNECTIONS_MAX {
-            return Err(format!("its key has {CONNECTIONS_MAX} connections: close one first"));
+            return Err(format!(
+                "its key has {CONNECTIONS_MAX} connections: close one first"
+            ));
         }
         self.begin(now)
     }
@@ -150,7 +154,11 @@ impl Tenant {
 
     /// Flows of its other datapaths that take memory.
     pub fn flows_of_others(&self, agent: &Agent, datapath: DatapathId) -> usize {
-        let others = self.datapaths.iter().chain(&self.closing).filter(|id| **id != datapath);
+        let others = self
+            .datapaths
+            .iter()
+            .chain(&self.closing)
+            .filter(|id| **id != datapath);
         others.map(|id| agent.flows_held(*id)).sum()
     }
 }
@@ -172,7 +180,11 @@ impl Tenants {
 
     /// Begins a turn: every key gets its part of the work. Returns how many keys share it.
     pub fn begin_turn(&mut self) -> usize {
-        let connected = self.0.values().filter(|tenant| !tenant.datapaths.is_empty()).count();
+        let connected = self
+            .0
+            .values()
+            .filter(|tenant| !tenant.datapaths.is_empty())
+            .count();
         let part = match connected {
             0 | 1 => TURN_WORK,
             several => (TURN_WORK / several as i64).clamp(KEY_WORK.0, KEY_WORK.1),
@@ -203,7 +215,10 @@ mod tests {
     use super::*;
 
     fn key(number: u8) -> Fingerprint {
-        format!("{number:02x}").repeat(32).parse().expect("64 digits")
+        format!("{number:02x}")
+            .repeat(32)
+            .parse()
+            .expect("64 digits")
     }
 
     #[test]
@@ -264,6 +279,9 @@ mod tests {
             }
         }
         let expected = 10 * BYTES_PER_SECOND + BYTES_BURST;
-        assert!(bytes >= expected && bytes < expected + expected / 100, "{bytes}");
+        assert!(
+            bytes >= expected && bytes < expected + expected / 100,
+            "{bytes}"
+        );
     }
 }

@@ -34,7 +34,9 @@ impl Place {
     fn new(names: &[&str]) -> Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let place = Place(std::env::temp_dir().join(format!("ccplane-tls-{}-{number}", std::process::id())));
+        let place = Place(
+            std::env::temp_dir().join(format!("ccplane-tls-{}-{number}", std::process::id())),
+        );
         place.make(names);
         place
     }
@@ -62,7 +64,9 @@ struct Wrong(i64);
 impl TimeProvider for Wrong {
     fn current_time(&self) -> Option<UnixTime> {
         let now = UnixTime::now().as_secs() as i64 + self.0 * 24 * 3600;
-        Some(UnixTime::since_unix_epoch(StdDuration::from_secs(now as u64)))
+        Some(UnixTime::since_unix_epoch(StdDuration::from_secs(
+            now as u64,
+        )))
     }
 }
 
@@ -136,13 +140,14 @@ impl World {
 
     /// Connects, or says why not.
     fn connect(&mut self, uplink: &mut TlsUplink) -> Result<(), String> {
-        self.until("it is known whether it is connected", |world| {
-            match uplink.connect(world.now()) {
+        self.until(
+            "it is known whether it is connected",
+            |world| match uplink.connect(world.now()) {
                 Ok(()) => Some(Ok(())),
                 Err(LinkError::Connecting) => None,
                 Err(why) => Some(Err(why.to_string())),
-            }
-        })
+            },
+        )
     }
 
     fn connected(&mut self, keys: &Path) -> TlsUplink {
@@ -216,7 +221,12 @@ fn end_of(world: &mut World, mut stream: Stream) -> String {
 }
 
 /// An ACK on a flow.
-fn ack(datapath: &mut Datapath<There>, now: Time, flow: u64, cwnd: u64) -> ccplane_datapath::Outcome {
+fn ack(
+    datapath: &mut Datapath<There>,
+    now: Time,
+    flow: u64,
+    cwnd: u64,
+) -> ccplane_datapath::Outcome {
     let transport = Transport {
         cwnd,
         rate: 0,
@@ -227,28 +237,52 @@ fn ack(datapath: &mut Datapath<There>, now: Time, flow: u64, cwnd: u64) -> ccpla
         bytes_acked: 1000,
         ..Signals::default()
     };
-    datapath.flow(flow).expect("it lives").on_ack(&transport, &signals)
+    datapath
+        .flow(flow)
+        .expect("it lives")
+        .on_ack(&transport, &signals)
 }
 
 #[test]
 fn keys_are_for_their_owners_and_are_made_once() {
     let place = Place::new(&["web1", "web2"]);
-    for file in ["ca.key", "ca.pem", "agent/key.pem", "web1/key.pem", "web2/ca.pem"] {
-        let mode = fs::metadata(place.of(file)).expect(file).permissions().mode();
+    for file in [
+        "ca.key",
+        "ca.pem",
+        "agent/key.pem",
+        "web1/key.pem",
+        "web2/ca.pem",
+    ] {
+        let mode = fs::metadata(place.of(file))
+            .expect(file)
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
     let key = fs::read(place.of("web1/key.pem")).unwrap();
-    let new: Vec<bool> = place.make(&["web1", "web3"]).iter().map(|made| made.new).collect();
+    let new: Vec<bool> = place
+        .make(&["web1", "web3"])
+        .iter()
+        .map(|made| made.new)
+        .collect();
     assert_eq!(new, [false, false, true]);
     assert_eq!(fs::read(place.of("web1/key.pem")).unwrap(), key);
     revoke_key(&place.0, "web1").unwrap();
-    assert!(place.make(&["web1"]).iter().any(|made| made.new && made.name == "web1"));
+    assert!(
+        place
+            .make(&["web1"])
+            .iter()
+            .any(|made| made.new && made.name == "web1")
+    );
     assert_ne!(fs::read(place.of("web1/key.pem")).unwrap(), key);
     let says = |result: Result<(), KeyError>, words: &str| {
         let why = result.unwrap_err().to_string();
         assert!(why.contains(words), "{why}");
     };
-    says(revoke_key(&place.0, "web9"), "it has agent, web1, web2, web3");
+    says(
+        revoke_key(&place.0, "web9"),
+        "it has agent, web1, web2, web3",
+    );
     for bad in [
         "",
         "agent",
@@ -266,7 +300,10 @@ fn keys_are_for_their_owners_and_are_made_once() {
         );
     }
     let load = |path: &str| Keys::load(&place.of(path), Role::Datapath).map(drop);
-    says(Keys::load(&place.0, Role::Datapath).map(drop), "several datapaths");
+    says(
+        Keys::load(&place.0, Role::Datapath).map(drop),
+        "several datapaths",
+    );
     says(load("nowhere"), "ccplane keys");
     assert!(Keys::load(&place.0, Role::Agent).is_ok());
     fs::set_permissions(place.of("web1/key.pem"), fs::Permissions::from_mode(0o640)).unwrap();
@@ -274,7 +311,10 @@ fn keys_are_for_their_owners_and_are_made_once() {
     fs::write(place.of("web2/key.pem"), "nonsense").unwrap();
     says(load("web2"), "not a certificate");
     fs::write(place.of("revoked"), "nonsense\n").unwrap();
-    says(make_keys(&place.0, &[], SystemTime::now()).map(drop), "line 1");
+    says(
+        make_keys(&place.0, &[], SystemTime::now()).map(drop),
+        "line 1",
+    );
 }
 
 #[test]
@@ -299,7 +339,11 @@ fn an_agent_steers_a_flow_over_tls_and_hears_of_its_tags() {
     let mut world = World::new(&place.0);
     // Also of all the keys that were made: there is one datapath's.
     let uplink = world.connected(&place.0);
-    assert!(uplink.round_trip().is_some_and(|took| took > Duration::ZERO));
+    assert!(
+        uplink
+            .round_trip()
+            .is_some_and(|took| took > Duration::ZERO)
+    );
     let mut datapath = world.datapath(uplink);
     let tags = Tags::new(["site=paris".parse().unwrap()]).unwrap();
     let info = FlowInfo {
@@ -379,7 +423,11 @@ fn a_revoked_key_is_cut_within_a_second_and_does_not_come_back() {
         one.receive(world.now(), &mut |_| ());
         (!one.is_connected()).then_some(())
     });
-    assert!(revoked.elapsed() < StdDuration::from_secs(1), "{:?}", revoked.elapsed());
+    assert!(
+        revoked.elapsed() < StdDuration::from_secs(1),
+        "{:?}",
+        revoked.elapsed()
+    );
     let why = world.refused(&place.of("web1"), 0);
     assert!(why.contains("`web1` was revoked"), "{why}");
     two.receive(world.now(), &mut |_| ());
@@ -397,7 +445,9 @@ fn two_processes_with_one_key_are_told_apart() {
     let second = world.connected(&place.0);
     let mut third = TlsUplink::new(&world.to(&place.0));
     third.process ^= 1;
-    let why = world.connect(&mut third).expect_err("it is another process");
+    let why = world
+        .connect(&mut third)
+        .expect_err("it is another process");
     assert!(
         why.contains("the key of `web1` is in use") && why.contains("127.0.0.1"),
         "{why}"
@@ -437,7 +487,11 @@ fn a_datapath_that_comes_back_replaces_its_former_connection() {
         [false, true],
         "at {address}"
     );
-    assert_eq!(world.agent.flows(), 1, "the former connection's flow is gone");
+    assert_eq!(
+        world.agent.flows(),
+        1,
+        "the former connection's flow is gone"
+    );
 }
 
 #[test]
@@ -495,24 +549,36 @@ fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
     let whole = [&framed::length(packet.as_bytes())[..], packet.as_bytes()].concat();
     stream.frame(&whole[..whole.len() / 2]).unwrap();
     stream.flush().unwrap();
-    world.until("its flow is there", |world| (world.agent.flows() == 1).then_some(()));
+    world.until("its flow is there", |world| {
+        (world.agent.flows() == 1).then_some(())
+    });
     drop(stream);
-    world.until("its flow is gone", |world| (world.agent.flows() == 0).then_some(()));
+    world.until("its flow is gone", |world| {
+        (world.agent.flows() == 0).then_some(())
+    });
     assert!(other.is_connected());
     // An agent that does: nothing of half a packet counts, and the datapath sees that it is gone.
     let mut uplink = world.connected(&place.0);
-    let half = [&framed::length(packet.as_bytes())[..], &packet.as_bytes()[..9]].concat();
+    let half = [
+        &framed::length(packet.as_bytes())[..],
+        &packet.as_bytes()[..9],
+    ]
+    .concat();
     world.link.say_to_all(&half);
     drop(world);
     let (began, mut commands) = (Instant::now(), 0);
     while uplink.is_connected() {
-        uplink.receive(Time::ZERO + Duration::from(began.elapsed()), &mut |_: Command| {
-            commands += 1
-        });
+        uplink.receive(
+            Time::ZERO + Duration::from(began.elapsed()),
+            &mut |_: Command| commands += 1,
+        );
         assert!(began.elapsed() < StdDuration::from_secs(10));
     }
     assert_eq!(commands, 0);
-    assert_eq!(uplink.event(&Event::Installed { program: 1 }), Sent::NoAgent);
+    assert_eq!(
+        uplink.event(&Event::Installed { program: 1 }),
+        Sent::NoAgent
+    );
 }
 
 #[test]
@@ -528,7 +594,9 @@ fn what_is_no_message_costs_its_sender_the_connection() {
         (&[3, 0, 0, 0, 0xcc, 9, 0], "version 9"),
         (&[1, 0, 0, 0, 7], "frame of first byte 7"),
         (
-            &[17, 0, 0, 0, 0xce, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[
+                17, 0, 0, 0, 0xce, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            ],
             "twice",
         ),
     ] {
@@ -549,18 +617,26 @@ fn what_is_no_message_costs_its_sender_the_connection() {
     };
     world.until("HTTP is refused", |_| ends(&mut plain));
     // Connections of one address have 16 slots.
-    let mut crowd: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(world.address()).unwrap()).collect();
-    crowd.iter().for_each(|one| one.set_nonblocking(true).unwrap());
+    let mut crowd: Vec<TcpStream> = (0..20)
+        .map(|_| TcpStream::connect(world.address()).unwrap())
+        .collect();
+    crowd
+        .iter()
+        .for_each(|one| one.set_nonblocking(true).unwrap());
     world.until("four of them are dropped", |_| {
         let ended = crowd.iter_mut().filter_map(ends).count();
         (ended == 4).then_some(())
     });
     assert_eq!(world.link.strangers(), 16);
     drop(crowd);
-    world.until("they went", |world| (world.link.strangers() == 0).then_some(()));
+    world.until("they went", |world| {
+        (world.link.strangers() == 0).then_some(())
+    });
     let mut silent = TcpStream::connect(world.address()).unwrap();
     silent.set_nonblocking(true).unwrap();
-    world.until("it is taken", |world| (world.link.strangers() == 1).then_some(()));
+    world.until("it is taken", |world| {
+        (world.link.strangers() == 1).then_some(())
+    });
     assert!(ends(&mut silent).is_none());
     world.turn_at(world.now() + Duration::from_secs(6));
     world.until("who says nothing is not waited for", |_| ends(&mut silent));
@@ -590,7 +666,9 @@ fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
         assert_eq!(other.event(&Event::FlowOpened { flow, info }), Sent::Yes);
     }
     other.flush();
-    world.until("they are there", |world| (world.agent.flows() == 100).then_some(()));
+    world.until("they are there", |world| {
+        (world.agent.flows() == 100).then_some(())
+    });
     let mut uplink = world.connected(&place.0);
     assert_eq!(uplink.event(&ready()), Sent::Yes);
     let mut opened = 0;
@@ -620,7 +698,13 @@ fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
     // With room again others are steered.
     assert_eq!(uplink.event(&close(0)), Sent::Yes);
     let info = FlowInfo::default();
-    assert_eq!(uplink.event(&Event::FlowOpened { flow: 2_000_000, info }), Sent::Yes);
+    assert_eq!(
+        uplink.event(&Event::FlowOpened {
+            flow: 2_000_000,
+            info
+        }),
+        Sent::Yes
+    );
     let told = world.told.lock().unwrap().len();
     world.until("one more", |world| {
         uplink.flush();
@@ -667,7 +751,9 @@ fn a_datapath_that_reads_slowly_is_not_cut() {
         world.link.flush(&mut world.agent);
         assert!(world.link.first().is_some(), "it reads");
         while world.link.unsent() > 1 << 19 {
-            stream.read(&mut [0; 4096], &mut |_| Ok(())).expect("connected");
+            stream
+                .read(&mut [0; 4096], &mut |_| Ok(()))
+                .expect("connected");
             world.link.flush(&mut world.agent);
             assert!(began.elapsed() < StdDuration::from_secs(30), "it reads");
         }

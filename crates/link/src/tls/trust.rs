@@ -8,7 +8,9 @@ use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
 use rustls::time_provider::TimeProvider;
-use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, Error, RootCertStore, ServerConfig,
+};
 
 use super::keys::{KeyError, Keys, agents_name};
 
@@ -22,9 +24,13 @@ fn roots(keys: &Keys) -> Result<Arc<RootCertStore>, KeyError> {
 }
 
 /// TLS as an agent.
-pub(super) fn agent(keys: &Keys, clock: Arc<dyn TimeProvider>) -> Result<Arc<ServerConfig>, KeyError> {
+pub(super) fn agent(
+    keys: &Keys,
+    clock: Arc<dyn TimeProvider>,
+) -> Result<Arc<ServerConfig>, KeyError> {
     let provider = provider();
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots(keys)?, Arc::clone(&provider)).build();
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots(keys)?, Arc::clone(&provider)).build();
     let verifier = verifier.map_err(|why| KeyError::Authority(why.to_string()))?;
     let mut config = ServerConfig::builder_with_details(provider, clock)
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -38,7 +44,10 @@ pub(super) fn agent(keys: &Keys, clock: Arc<dyn TimeProvider>) -> Result<Arc<Ser
 }
 
 /// TLS as a datapath.
-pub(super) fn datapath(keys: &Keys, clock: Arc<dyn TimeProvider>) -> Result<Arc<ClientConfig>, KeyError> {
+pub(super) fn datapath(
+    keys: &Keys,
+    clock: Arc<dyn TimeProvider>,
+) -> Result<Arc<ClientConfig>, KeyError> {
     let mut config = ClientConfig::builder_with_details(provider(), clock)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots(keys)?)
@@ -78,7 +87,9 @@ pub(super) fn in_words(why: &Error, other: &str) -> String {
             | Certificate::InvalidPurposeContext { .. }
             | Certificate::NotValidForName
             | Certificate::NotValidForNameContext { .. } => {
-                format!("its certificate is not that of {other}: each end has a key of its own role ({why})")
+                format!(
+                    "its certificate is not that of {other}: each end has a key of its own role ({why})"
+                )
             }
             _ => format!("its certificate cannot be used: {why}"),
         },
@@ -98,14 +109,22 @@ pub(super) fn in_words(why: &Error, other: &str) -> String {
                     "it does not take this end's certificate, which may be of the wrong role: an agent has the key in `agent`, a datapath one of its own ({why})"
                 )
             }
-            Alert::CertificateRequired => format!("it wants a certificate, and this end showed none ({why})"),
+            Alert::CertificateRequired => {
+                format!("it wants a certificate, and this end showed none ({why})")
+            }
             Alert::ProtocolVersion | Alert::NoApplicationProtocol => {
-                format!("it speaks another protocol: both ends are to be of this version of ccplane ({why})")
+                format!(
+                    "it speaks another protocol: both ends are to be of this version of ccplane ({why})"
+                )
             }
             _ => format!("it refused: {why}"),
         },
-        Error::NoCertificatesPresented => "it shows no certificate: it is no datapath of ccplane's".to_owned(),
-        Error::InvalidMessage(_) | Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
+        Error::NoCertificatesPresented => {
+            "it shows no certificate: it is no datapath of ccplane's".to_owned()
+        }
+        Error::InvalidMessage(_)
+        | Error::InappropriateMessage { .. }
+        | Error::InappropriateHandshakeMessage { .. } => {
             format!("it does not speak TLS 1.3: is the port right? ({why})")
         }
         _ => why.to_string(),

@@ -14,7 +14,9 @@ use ccplane_wire::framed::{self, Frame, Hello};
 use ccplane_wire::{Command, Event, v2};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt,
+};
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ClientConfig, ClientConnection};
 
@@ -124,7 +126,9 @@ pub enum FarError {
     #[error("the name has no address: {0}")]
     Name(io::Error),
     /// Nobody answers there.
-    #[error("{0}; start one there with `ccplane agent --tls 0.0.0.0:{1}`, and let its firewall pass the port")]
+    #[error(
+        "{0}; start one there with `ccplane agent --tls 0.0.0.0:{1}`, and let its firewall pass the port"
+    )]
     Connect(io::Error, u16),
     /// It takes too long.
     #[error("it does not answer within {0}: the network between is cut or filtered, or it hangs")]
@@ -201,7 +205,9 @@ impl TlsUplink {
         let (says, named) = sync_channel(1);
         // Where it takes too long nobody waits for it any more, and it is for nothing.
         let look_up = move || drop(says.send((&*host, port).to_socket_addrs()));
-        let thread = thread::Builder::new().name("ccplane-name".to_owned()).spawn(look_up);
+        let thread = thread::Builder::new()
+            .name("ccplane-name".to_owned())
+            .spawn(look_up);
         thread.map_err(|why| self.unnamed(why))?;
         Ok(Stage::Naming(named, attempt))
     }
@@ -243,8 +249,12 @@ impl TlsUplink {
             Stage::Waiting(..) => self.begin(),
             Stage::Naming(named, attempt) => match named.try_recv() {
                 Ok(found) => self.start(attempt, found.map_err(|why| self.unnamed(why))?),
-                Err(TryRecvError::Empty) => self.unless_late(now, attempt.began, Stage::Naming(named, attempt)),
-                Err(TryRecvError::Disconnected) => Err(self.unnamed(io::Error::other("nothing came of looking it up"))),
+                Err(TryRecvError::Empty) => {
+                    self.unless_late(now, attempt.began, Stage::Naming(named, attempt))
+                }
+                Err(TryRecvError::Disconnected) => {
+                    Err(self.unnamed(io::Error::other("nothing came of looking it up")))
+                }
             },
             Stage::Connecting(socket, mut attempt) => {
                 let connected = is_connected(&socket);
@@ -253,14 +263,22 @@ impl TlsUplink {
                         Ok(_) => socket,
                         Err(why) => self.next_of(&mut attempt.rest, why)?,
                     };
-                    return self.unless_late(now, attempt.began, Stage::Connecting(socket, attempt));
+                    return self.unless_late(
+                        now,
+                        attempt.began,
+                        Stage::Connecting(socket, attempt),
+                    );
                 }
                 let Attempt {
-                    began, config, keyring, ..
+                    began,
+                    config,
+                    keyring,
+                    ..
                 } = attempt;
                 self.measured(began);
                 let name = trust::agent_name().map_err(|why| self.broken(&Closed::Tls(why)))?;
-                let tls = ClientConnection::new(config, name).map_err(|why| self.broken(&Closed::Tls(why)))?;
+                let tls = ClientConnection::new(config, name)
+                    .map_err(|why| self.broken(&Closed::Tls(why)))?;
                 let stream = Stream::new(TcpStream::from(socket), tls.into());
                 let mut stream = stream.map_err(|why| self.broken(&Closed::Failed(why)))?;
                 stream.flush().map_err(|why| self.broken(&why))?;
@@ -297,7 +315,9 @@ impl TlsUplink {
                         process: self.process,
                         way: self.way,
                     };
-                    let said = stream.frame(&framed::hello(hello)).and_then(|()| stream.flush());
+                    let said = stream
+                        .frame(&framed::hello(hello))
+                        .and_then(|()| stream.flush());
                     said.map_err(|why| self.broken(&why))?;
                     greeting.said = Some(self.now());
                 }
@@ -311,7 +331,9 @@ impl TlsUplink {
     /// An agent whose key was revoked is none.
     fn check(&self, stream: &Stream, keyring: &Keyring) -> Result<(), LinkError> {
         let revoked = keys::revoked(&keyring.0)?;
-        let key = stream.certificate().map(|certificate| Fingerprint::of(certificate));
+        let key = stream
+            .certificate()
+            .map(|certificate| Fingerprint::of(certificate));
         match key.is_some_and(|key| revoked.contains_key(&key)) {
             true => Err(self.broken(&Closed::Ours("its key was revoked".to_owned()))),
             false => Ok(()),
@@ -457,7 +479,8 @@ impl Remote for TlsUplink {
                     tracing::info!(agent = %self.address, "connected");
                     self.packet.clear();
                     self.backoff.connected(now);
-                    (self.urgent, self.sent, self.answered, self.heard) = (false, Time::ZERO, true, now);
+                    (self.urgent, self.sent, self.answered, self.heard) =
+                        (false, Time::ZERO, true, now);
                     self.latency = LATENCY;
                     return Ok(());
                 }
@@ -508,14 +531,17 @@ impl Remote for TlsUplink {
     }
 
     fn flush(&mut self) -> bool {
-        let waits = !self.packet.is_empty() && !self.urgent && !self.answered && self.now() < self.due();
+        let waits =
+            !self.packet.is_empty() && !self.urgent && !self.answered && self.now() < self.due();
         // What waits for company is not behind.
         waits || self.send()
     }
 
     fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command)) {
         self.tell_time(now);
-        let Stage::Up(stream) = &mut self.stage else { return };
+        let Stage::Up(stream) = &mut self.stage else {
+            return;
+        };
         let (latency, mut said) = (&mut self.latency, false);
         let mut take = |frame: Frame<'_>| {
             let Frame::Packet(packet) = frame else {

@@ -54,7 +54,8 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
     })?;
 
     let path = std::env::temp_dir().join(format!("ccplane-decision-{}", std::process::id()));
-    let mut link = Local::bind(&path).map_err(|error| LoadError::Mismatch(format!("the bench's link: {error}")))?;
+    let mut link = Local::bind(&path)
+        .map_err(|error| LoadError::Mismatch(format!("the bench's link: {error}")))?;
     let (mut agent, _) = echo()?;
     let (mut uplink, mut nobody) = (Uplink::new(&path), ());
     let mut relay = Relay::new(&mut kernel, &mut uplink, &mut nobody);
@@ -71,31 +72,50 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
         link.flush(&mut agent);
         relay.turn();
     })?;
-    Ok(DecisionCost { mapped_ns, relayed_ns })
+    Ok(DecisionCost {
+        mapped_ns,
+        relayed_ns,
+    })
 }
 
 fn echo() -> Result<(Agent, Vec<AlgorithmSpec>), LoadError> {
     let mut agent = Agent::default();
     let added = agent.add(Echo("bench_work"));
     added.map_err(|error| LoadError::Mismatch(format!("the bench's program: {error}")))?;
-    let specs = agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect();
+    let specs = agent
+        .hosted()
+        .map(|hosted| AlgorithmSpec::from(&**hosted))
+        .collect();
     Ok((agent, specs))
 }
 
 impl Datapath<'_> {
     /// `turn` is to take what is in the ring to its answer. Nanoseconds of a decision.
-    fn decide(&self, decisions: usize, together: usize, mut turn: impl FnMut()) -> Result<f64, LoadError> {
+    fn decide(
+        &self,
+        decisions: usize,
+        together: usize,
+        mut turn: impl FnMut(),
+    ) -> Result<f64, LoadError> {
         // Until the flow has its program.
         while !self.is_answered() {
             turn();
         }
         self.answer();
-        let program = self.slot.control.tag.load(std::sync::atomic::Ordering::Relaxed);
+        let program = self
+            .slot
+            .control
+            .tag
+            .load(std::sync::atomic::Ordering::Relaxed);
         let mut took = Vec::with_capacity(decisions / together);
         for n in 0..(WARM_UP + decisions) / together {
             for report in 0..together {
                 let acked = 100_000 + (n * together + report) as u64;
-                self.post(layout::REC_REPORT, program, &[acked, 0, 20_000, 1_000_000, 10, 0])?;
+                self.post(
+                    layout::REC_REPORT,
+                    program,
+                    &[acked, 0, 20_000, 1_000_000, 10, 0],
+                )?;
             }
             let from = clock::now();
             turn();
@@ -127,7 +147,10 @@ mod tests {
         for together in [1, 16] {
             let cost = decision_cost(320, together).unwrap_or_else(|error| panic!("{error}"));
             eprintln!("{together} together: {cost:?}");
-            assert!(cost.mapped_ns > 0.0 && cost.relayed_ns > cost.mapped_ns, "{cost:?}");
+            assert!(
+                cost.mapped_ns > 0.0 && cost.relayed_ns > cost.mapped_ns,
+                "{cost:?}"
+            );
         }
     }
 }

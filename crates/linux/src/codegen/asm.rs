@@ -172,7 +172,10 @@ impl Assembler {
 
     /// The code. Every label that was jumped to must be bound.
     pub fn finish(self) -> Vec<Insn> {
-        debug_assert!(self.waiting.iter().all(Vec::is_empty), "a jump without a target");
+        debug_assert!(
+            self.waiting.iter().all(Vec::is_empty),
+            "a jump without a target"
+        );
         self.insns
     }
 
@@ -225,7 +228,13 @@ impl Assembler {
 
     /// `dst = src & 0xffffffff`
     pub fn mov_low32(&mut self, dst: Reg, src: Reg) {
-        self.push(CLASS_ALU32 | ALU_MOV | SOURCE_REG, dst as u8, src as u8, 0, 0);
+        self.push(
+            CLASS_ALU32 | ALU_MOV | SOURCE_REG,
+            dst as u8,
+            src as u8,
+            0,
+            0,
+        );
     }
 
     /// `dst = dst op operand`
@@ -368,6 +377,9 @@ mod tests {
         asm.mov_low32(Reg::R0, Reg::R2);
         asm.bind(end);
         let lines: Vec<String> = asm.finish().iter().map(Insn::to_string).collect();
-        assert_eq!(lines, ["if r0 >= r2 goto +2", "*(u64 *)(r1 +288) = 1", "w0 = w2"]);
+        assert_eq!(
+            lines,
+            ["if r0 >= r2 goto +2", "*(u64 *)(r1 +288) = 1", "w0 = w2"]
+        );
     }
 }

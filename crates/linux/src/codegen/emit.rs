@@ -310,7 +310,8 @@ impl Code {
         }
         self.load(Reg::R3, reg::MICROS);
         self.asm.mov(Reg::R0, Operand::Imm(1));
-        self.asm.jump_if(Cond::Gt, Reg::R3, Operand::Reg(Reg::R2), above);
+        self.asm
+            .jump_if(Cond::Gt, Reg::R3, Operand::Reg(Reg::R2), above);
         self.asm.mov(Reg::R0, Operand::Imm(0));
         self.keep_least(WAITS, end);
         self.asm.jump(end);
@@ -322,7 +323,8 @@ impl Code {
     /// The word at `offset` becomes r2 where that is less; else on to `end`. Takes r3.
     fn keep_least(&mut self, offset: i16, end: Label) {
         self.asm.load(Reg::R3, CONTEXT, offset);
-        self.asm.jump_if(Cond::Le, Reg::R3, Operand::Reg(Reg::R2), end);
+        self.asm
+            .jump_if(Cond::Le, Reg::R3, Operand::Reg(Reg::R2), end);
         self.asm.store(CONTEXT, offset, Operand::Reg(Reg::R2));
     }
 
@@ -331,7 +333,8 @@ impl Code {
         let end = self.asm.label();
         self.load(Reg::R3, instr.a);
         if instr.has_imm {
-            self.asm.mov(Reg::R2, Operand::Imm(i32::from(instr.imm != 0)));
+            self.asm
+                .mov(Reg::R2, Operand::Imm(i32::from(instr.imm != 0)));
         } else {
             self.load(Reg::R2, instr.b);
         }
@@ -344,7 +347,9 @@ impl Code {
 
     fn not(&mut self, instr: &Instr) {
         if instr.has_imm {
-            return self.asm.mov(Reg::R0, Operand::Imm(i32::from(instr.imm == 0)));
+            return self
+                .asm
+                .mov(Reg::R0, Operand::Imm(i32::from(instr.imm == 0)));
         }
         let end = self.asm.label();
         self.load(Reg::R2, instr.b);
@@ -431,9 +436,12 @@ impl Code {
         self.asm.alu(Alu::Sub, Reg::R3, Operand::Reg(Reg::R0));
         self.asm.mov_low32(Reg::R3, Reg::R3);
         self.asm.mov_constant(Reg::R4, 1 << 31);
-        self.asm.jump_if(Cond::Gt, Reg::R3, Operand::Reg(Reg::R4), end);
-        self.asm.jump_if(Cond::Ne, Reg::R3, Operand::Reg(Reg::R4), other);
-        self.asm.jump_if(Cond::Le, Reg::R0, Operand::Reg(Reg::R2), end);
+        self.asm
+            .jump_if(Cond::Gt, Reg::R3, Operand::Reg(Reg::R4), end);
+        self.asm
+            .jump_if(Cond::Ne, Reg::R3, Operand::Reg(Reg::R4), other);
+        self.asm
+            .jump_if(Cond::Le, Reg::R0, Operand::Reg(Reg::R2), end);
         self.asm.bind(other);
         self.asm.mov(Reg::R0, Operand::Reg(Reg::R2));
         self.asm.bind(end);
@@ -443,7 +451,11 @@ impl Code {
         let (num, den) = ratio(instr.imm);
         self.load(Reg::R2, instr.b);
         self.load(Reg::R0, instr.dst);
-        self.weighted(Factor::Constant(num), Factor::Constant(den.saturating_sub(num)), den);
+        self.weighted(
+            Factor::Constant(num),
+            Factor::Constant(den.saturating_sub(num)),
+            den,
+        );
     }
 
     fn average_variable(&mut self, instr: &Instr) {
@@ -489,7 +501,12 @@ impl Code {
         self.asm.alu(Alu::RightShift, Reg::R4, Operand::Imm(32));
         self.asm.mov_low32(Reg::R0, Reg::R0);
         self.asm.mov_low32(Reg::R2, Reg::R2);
-        for (dst, weight) in [(Reg::R0, keep), (Reg::R3, keep), (Reg::R2, take), (Reg::R4, take)] {
+        for (dst, weight) in [
+            (Reg::R0, keep),
+            (Reg::R3, keep),
+            (Reg::R2, take),
+            (Reg::R4, take),
+        ] {
             self.scale(dst, weight);
         }
         self.asm.alu(Alu::Add, Reg::R0, Operand::Reg(Reg::R2));

@@ -63,7 +63,8 @@ pub fn program(clauses: usize, length: usize) -> impl Strategy<Value = Program> 
             builder.clause(*flag, guard, body);
         }
         let vars = [Var::default(); VARS as usize];
-        Program::check(1, &builder.instrs, &builder.clauses, &vars).expect("the builder makes valid programs")
+        Program::check(1, &builder.instrs, &builder.clauses, &vars)
+            .expect("the builder makes valid programs")
     })
 }
 
@@ -147,7 +148,13 @@ impl Builder {
             };
             if !guard {
                 // Flags such as "report" may be written only.
-                targets.extend(reg::MICROS..if reads_dst { reg::SHOULD_REPORT } else { reg::ONE });
+                targets.extend(
+                    reg::MICROS..if reads_dst {
+                        reg::SHOULD_REPORT
+                    } else {
+                        reg::ONE
+                    },
+                );
                 targets.extend(reg::VARS..reg::VARS + VARS);
             }
             if targets.is_empty() {
@@ -171,7 +178,10 @@ impl Builder {
             };
             if op == Op::SkipIfZero {
                 skipped_until = skipped_until.max(n + 1 + imm as usize);
-            } else if n >= skipped_until && (reg::TEMPS..reg::TEMPS_END).contains(&dst) && !written.contains(&dst) {
+            } else if n >= skipped_until
+                && (reg::TEMPS..reg::TEMPS_END).contains(&dst)
+                && !written.contains(&dst)
+            {
                 written.push(dst);
             }
             let (a, b) = (pick(gene.a, &sources), pick(gene.b, &sources));
@@ -191,7 +201,16 @@ impl Builder {
 fn readable(written: &[u8]) -> Vec<u8> {
     let mut readable = written.to_vec();
     readable.extend(reg::VARS..reg::VARS + VARS);
-    readable.extend([0, 4, 13, reg::MICROS, reg::CWND, reg::RATE, reg::SSTHRESH, reg::ONE]);
+    readable.extend([
+        0,
+        4,
+        13,
+        reg::MICROS,
+        reg::CWND,
+        reg::RATE,
+        reg::SSTHRESH,
+        reg::ONE,
+    ]);
     readable
 }
 
@@ -221,7 +240,8 @@ pub fn reference(program: &Program, regs: &mut Registers) -> Outcome {
         waited: u64::MAX,
     };
     for clause in program.clauses() {
-        let [guard, body, end] = [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
+        let [guard, body, end] =
+            [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
         reference_range(&program.instrs()[guard..body], regs, &mut outcome);
         if regs[usize::from(clause.flag)] == 0 {
             continue;
@@ -240,7 +260,11 @@ fn reference_range(instrs: &[Instr], regs: &mut Registers, outcome: &mut Outcome
     while let Some(i) = instrs.get(at) {
         at += 1;
         let a = regs[usize::from(i.a)];
-        let b = if i.has_imm { i.imm } else { regs[usize::from(i.b)] };
+        let b = if i.has_imm {
+            i.imm
+        } else {
+            regs[usize::from(i.b)]
+        };
         let old = regs[usize::from(i.dst)];
         let (num, den) = (u128::from(i.imm >> 32), u128::from(i.imm as u32));
         let mut or_fault = |value: Option<u64>, instead: u64| {
@@ -277,7 +301,11 @@ fn reference_range(instrs: &[Instr], regs: &mut Registers, outcome: &mut Outcome
             Op::Le => (a <= b).into(),
             Op::After => {
                 let above = regs[usize::from(reg::MICROS)] > b;
-                let least = if above { &mut outcome.waited } else { &mut outcome.waits };
+                let least = if above {
+                    &mut outcome.waited
+                } else {
+                    &mut outcome.waits
+                };
                 *least = b.min(*least);
                 above.into()
             }
@@ -315,8 +343,16 @@ fn reference_range(instrs: &[Instr], regs: &mut Registers, outcome: &mut Outcome
 
 /// What a run is for: temporaries are dead after it, and so is the flag that decides which clause comes next.
 pub fn visible(regs: &Registers) -> Vec<u64> {
-    let dead = |register: u8| register == reg::SHOULD_CONTINUE || (reg::TEMPS..reg::TEMPS_END).contains(&register);
+    let dead = |register: u8| {
+        register == reg::SHOULD_CONTINUE || (reg::TEMPS..reg::TEMPS_END).contains(&register)
+    };
     (0..128)
-        .map(|register| if dead(register) { 0 } else { regs[usize::from(register)] })
+        .map(|register| {
+            if dead(register) {
+                0
+            } else {
+                regs[usize::from(register)]
+            }
+        })
         .collect()
 }

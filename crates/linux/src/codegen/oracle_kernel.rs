@@ -29,7 +29,9 @@ fn load(program: &Program) -> Object {
     let open = ObjectBuilder::default()
         .open_memory(&bytes)
         .expect("the object can be read");
-    let object = open.load().unwrap_or_else(|e| panic!("{e}\n{}", listing(program)));
+    let object = open
+        .load()
+        .unwrap_or_else(|e| panic!("{e}\n{}", listing(program)));
     let code = interpreter_code(program);
     let mut value = vec![0; map(&object, "programs").value_size() as usize];
     value[CODE_LEN..][..4].copy_from_slice(&(code.len() as u32).to_ne_bytes());
@@ -62,7 +64,9 @@ fn run(object: &Object, program: u32, all: &mut [Registers]) -> Vec<Outcome> {
         .progs_mut()
         .find(|entry| entry.name() == "probe")
         .expect("the object has its program");
-    entry.test_run(ProgramInput::default()).expect("the probe runs");
+    entry
+        .test_run(ProgramInput::default())
+        .expect("the probe runs");
     let mut outcomes = Vec::new();
     for (n, regs) in (0u32..).zip(all) {
         let value = probes
@@ -93,12 +97,16 @@ fn kernel_does_what_the_reference_does() {
         let shape = oracle::program(1 + n % 4, 2 + n % 12);
         let program = shape.new_tree(&mut runner).expect("a program").current();
         let object = load(&program);
-        let before: Vec<Registers> = std::iter::repeat_with(|| oracle::registers().new_tree(&mut runner))
-            .take(PROBES)
-            .map(|tree| tree.expect("registers").current())
-            .collect();
+        let before: Vec<Registers> =
+            std::iter::repeat_with(|| oracle::registers().new_tree(&mut runner))
+                .take(PROBES)
+                .map(|tree| tree.expect("registers").current())
+                .collect();
         let mut expected = before.clone();
-        let outcomes: Vec<Outcome> = expected.iter_mut().map(|regs| reference(&program, regs)).collect();
+        let outcomes: Vec<Outcome> = expected
+            .iter_mut()
+            .map(|regs| reference(&program, regs))
+            .collect();
         for (number, what) in [(PAD, "generated code"), (INTERPRETED, "interpreter")] {
             let mut actual = before.clone();
             assert_eq!(
@@ -124,7 +132,10 @@ fn kernel_does_what_the_reference_does() {
 #[test]
 fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
     if let Some(missing) = testing::cannot_load() {
-        return testing::skip("shipped_texts_do_in_the_kernel_what_the_reference_does", &missing);
+        return testing::skip(
+            "shipped_texts_do_in_the_kernel_what_the_reference_does",
+            &missing,
+        );
     }
     const BATCHES: usize = 10_000_usize.div_ceil(PROBES);
     let mut runner = TestRunner::deterministic();
@@ -136,7 +147,8 @@ fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
     ] {
         let text = ccplane_lang::TextAlgorithm::read(text).unwrap_or_else(|why| panic!("{why}"));
         let program = text.program(&[]).expect("defaults are values");
-        let compiled = ccplane_lang::compile(&program, &Default::default()).unwrap_or_else(|why| panic!("{why}"));
+        let compiled = ccplane_lang::compile(&program, &Default::default())
+            .unwrap_or_else(|why| panic!("{why}"));
         let program = compiled.code().with_uid(1);
         let object = load(&program);
         let vars = u8::try_from(program.vars().len()).expect("at most 64");
@@ -148,10 +160,18 @@ fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
                     .collect();
             for ack in 0..4 {
                 let mut expected = before.clone();
-                let outcomes: Vec<Outcome> = expected.iter_mut().map(|regs| reference(&program, regs)).collect();
+                let outcomes: Vec<Outcome> = expected
+                    .iter_mut()
+                    .map(|regs| reference(&program, regs))
+                    .collect();
                 for (number, what) in [(PAD, "generated code"), (INTERPRETED, "interpreter")] {
                     let mut actual = before.clone();
-                    assert_eq!(run(&object, number, &mut actual), outcomes, "{what} of {}", text.name());
+                    assert_eq!(
+                        run(&object, number, &mut actual),
+                        outcomes,
+                        "{what} of {}",
+                        text.name()
+                    );
                     for (actual, expected) in actual.iter().zip(&expected) {
                         assert_eq!(
                             oracle::visible(actual),

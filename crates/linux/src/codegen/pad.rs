@@ -47,7 +47,11 @@ pub fn patch(object: &mut [u8], pad: usize, code: &[Insn]) -> Result<(), PadErro
     let (start, slots) = empty_slots(object, &symbol)?;
     if code.len() + OVERHEAD > slots {
         let (room, needed) = (slots.saturating_sub(OVERHEAD), code.len());
-        return Err(PadError::NoRoom { symbol, room, needed });
+        return Err(PadError::NoRoom {
+            symbol,
+            room,
+            needed,
+        });
     }
     // The last empty slot stays as it is: the jump lands there.
     let over_tail = slots - code.len() - OVERHEAD;
@@ -70,7 +74,10 @@ fn empty_slots(object: &[u8], symbol: &str) -> Result<(usize, usize), PadError> 
         symbol: symbol.to_owned(),
     };
     let elf = ElfFile64::<object::LittleEndian>::parse(object)?;
-    let function = elf.symbols().find(|s| s.name() == Ok(symbol)).ok_or_else(missing)?;
+    let function = elf
+        .symbols()
+        .find(|s| s.name() == Ok(symbol))
+        .ok_or_else(missing)?;
     let section = elf.section_by_index(function.section_index().ok_or_else(missing)?)?;
     let (offset, _) = section.file_range().ok_or_else(missing)?;
     // In an object file a symbol's address is its offset in its section.
@@ -99,8 +106,12 @@ mod tests {
     /// Slots that differ from the shipped object's.
     fn changed(object: &[u8]) -> Vec<[u8; SLOT]> {
         let slots = object.chunks(SLOT).zip(OBJECT.chunks(SLOT));
-        let changed = slots.filter(|(now, before)| now != before).map(|(now, _)| now);
-        changed.map(|slot| slot.try_into().expect("a whole slot")).collect()
+        let changed = slots
+            .filter(|(now, before)| now != before)
+            .map(|(now, _)| now);
+        changed
+            .map(|slot| slot.try_into().expect("a whole slot"))
+            .collect()
     }
 
     #[test]
@@ -111,7 +122,8 @@ mod tests {
             patch(&mut object, pad, &code).expect("the object has four pads");
             let over_tail = i16::try_from(ROOM - code.len()).expect("it is below 2048");
             // The clearing of r0 before the jump is what stood there already.
-            let expected = [code[0], code[1], Insn::skip_if_result_is_zero(over_tail)].map(Insn::to_bytes);
+            let expected =
+                [code[0], code[1], Insn::skip_if_result_is_zero(over_tail)].map(Insn::to_bytes);
             assert_eq!(changed(&object), expected);
         }
     }
@@ -120,8 +132,12 @@ mod tests {
     fn a_pad_takes_as_much_as_it_has_room_for() {
         let mut object = OBJECT.to_vec();
         patch(&mut object, 0, &[Insn::EXIT; ROOM]).expect("it fits exactly");
-        let refused = patch(&mut OBJECT.to_vec(), 1, &[Insn::EXIT; ROOM + 1]).expect_err("one too many");
-        assert!(matches!(refused, PadError::NoRoom { room: ROOM, .. }), "{refused}");
+        let refused =
+            patch(&mut OBJECT.to_vec(), 1, &[Insn::EXIT; ROOM + 1]).expect_err("one too many");
+        assert!(
+            matches!(refused, PadError::NoRoom { room: ROOM, .. }),
+            "{refused}"
+        );
         let refused = patch(&mut object, 0, &[Insn::EXIT]).expect_err("it is filled");
         assert!(matches!(refused, PadError::NoRoom { .. }), "{refused}");
     }

@@ -253,7 +253,9 @@ mod tests {
     #[test]
     fn the_object_has_this_layout() {
         let object = include_bytes!("../../bpf/prebuilt/ccplane.bpf.o");
-        let open = ObjectBuilder::default().open_memory(object).expect("it is an object");
+        let open = ObjectBuilder::default()
+            .open_memory(object)
+            .expect("it is an object");
         let mut seen = 0;
         for map in open.maps() {
             let size = match map.name().to_str() {
@@ -279,7 +281,10 @@ mod tests {
             12,
         ];
         let (record, rest) = Record::split(&words).expect("long enough");
-        assert_eq!((record.kind, record.flags, record.slot), (REC_REPORT, REC_URGENT, 5));
+        assert_eq!(
+            (record.kind, record.flags, record.slot),
+            (REC_REPORT, REC_URGENT, 5)
+        );
         assert_eq!((record.generation, record.epoch), (7, 8));
         assert_eq!((record.program, record.tag, record.time_us), (9, 10, 11));
         assert_eq!(rest, [12]);

@@ -69,13 +69,27 @@ unsafe impl<T: Plain> Send for Shared<T> {}
 unsafe impl<T: Plain> Sync for Shared<T> {}
 
 /// Maps `bytes` of `fd` from `offset` on, shared.
-pub fn map_pages(fd: BorrowedFd<'_>, offset: usize, bytes: usize, access: Access) -> std::io::Result<NonNull<u8>> {
+pub fn map_pages(
+    fd: BorrowedFd<'_>,
+    offset: usize,
+    bytes: usize,
+    access: Access,
+) -> std::io::Result<NonNull<u8>> {
     use nix::sys::mman::{MapFlags, ProtFlags, mmap};
     let bytes = std::num::NonZeroUsize::new(bytes).ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut protection = ProtFlags::PROT_READ;
     protection.set(ProtFlags::PROT_WRITE, access == Access::Write);
     // SAFETY: a new mapping at an address that the kernel chooses; nothing else lies there.
-    let start = unsafe { mmap(None, bytes, protection, MapFlags::MAP_SHARED, fd, offset as i64) }?;
+    let start = unsafe {
+        mmap(
+            None,
+            bytes,
+            protection,
+            MapFlags::MAP_SHARED,
+            fd,
+            offset as i64,
+        )
+    }?;
     Ok(start.cast())
 }
 

@@ -41,7 +41,8 @@ impl Ring {
     /// Maps a ring buffer map of `size` bytes (a power of two). With [`Access::Read`] it has no records:
     /// the kernel overwrites those that another process has read.
     pub fn new(fd: OwnedFd, size: usize, access: Access) -> std::io::Result<Ring> {
-        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
+        let page =
+            nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
         let consumer = map_pages(fd.as_fd(), 0, page, access)?;
         let producer = match map_pages(fd.as_fd(), page, page + 2 * size, Access::Read) {
             Ok(producer) => producer,
@@ -144,7 +145,8 @@ impl Pages {
         }
         let offset = self.page + (position as usize & (self.size - 1));
         // SAFETY: the offset is below page + size, a multiple of 8, and 2·size bytes are mapped from page on.
-        let header = unsafe { self.producer.add(offset).cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);
+        let header = unsafe { self.producer.add(offset).cast::<AtomicU32>().as_ref() }
+            .load(Ordering::Acquire);
         if header & BUSY != 0 {
             return None;
         }
@@ -249,7 +251,8 @@ mod tests {
             }
             self.filled += HEADER + 8 * words.len() as u64;
             // SAFETY: the first word of the second area.
-            unsafe { self.pages.producer.cast::<AtomicU64>().as_ref() }.store(self.filled, Ordering::Release);
+            unsafe { self.pages.producer.cast::<AtomicU64>().as_ref() }
+                .store(self.filled, Ordering::Release);
         }
 
         fn read(&self, limit: usize) -> Vec<Vec<u64>> {

@@ -130,8 +130,9 @@ impl Table {
 
     /// What the kernel shows of them.
     pub fn flows(&self, index: usize, algorithm: &str) -> impl Iterator<Item = FlowView> {
-        self.live()
-            .map(move |(slot, generation)| self[slot].view(number(index, slot, generation), algorithm))
+        self.live().map(move |(slot, generation)| {
+            self[slot].view(number(index, slot, generation), algorithm)
+        })
     }
 }
 
@@ -194,7 +195,11 @@ impl Slot {
 }
 
 impl Shown {
-    fn address(&self, address: &[std::sync::atomic::AtomicU8; 16], port: &std::sync::atomic::AtomicU16) -> SocketAddr {
+    fn address(
+        &self,
+        address: &[std::sync::atomic::AtomicU8; 16],
+        port: &std::sync::atomic::AtomicU16,
+    ) -> SocketAddr {
         let bytes: [u8; 16] = std::array::from_fn(|n| address[n].load(Relaxed));
         let ip: IpAddr = if i32::from(self.family.load(Relaxed)) == libc::AF_INET {
             Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()

@@ -34,7 +34,10 @@ impl Histogram {
 
     /// The bucket of a value.
     pub fn bucket(base: u32, value: u64) -> usize {
-        let above = value.saturating_sub(1).checked_ilog2().map_or(0, |log| log + 1);
+        let above = value
+            .saturating_sub(1)
+            .checked_ilog2()
+            .map_or(0, |log| log + 1);
         (above.saturating_sub(base) as usize).min(BUCKETS - 1)
     }
 
@@ -102,7 +105,8 @@ impl Totals {
     pub(crate) fn from_words(words: impl Iterator<Item = u64>) -> Totals {
         let mut words = words;
         let mut next = || words.next().unwrap_or(0);
-        let (acked, retransmits, lost, rtt_sum, rate_sum) = (next(), next(), next(), next(), next());
+        let (acked, retransmits, lost, rtt_sum, rate_sum) =
+            (next(), next(), next(), next(), next());
         let mut histogram = |sum| Histogram {
             counts: std::array::from_fn(|_| next()),
             sum,

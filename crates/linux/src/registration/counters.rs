@@ -11,14 +11,21 @@ use crate::registration::load::Memory;
 pub(crate) fn of(memory: &Memory) -> Counters {
     let counters = sum(memory.plane());
     Counters {
-        without_slot: counters.flows.saturating_sub(memory.table.live().count() as u64),
+        without_slot: counters
+            .flows
+            .saturating_sub(memory.table.live().count() as u64),
         ..counters
     }
 }
 
 fn sum(plane: &Plane) -> Counters {
-    let of =
-        |what: fn(&CpuCounters) -> &AtomicU64| plane.counters.iter().map(|cpu| what(cpu).load(Relaxed)).sum::<u64>();
+    let of = |what: fn(&CpuCounters) -> &AtomicU64| {
+        plane
+            .counters
+            .iter()
+            .map(|cpu| what(cpu).load(Relaxed))
+            .sum::<u64>()
+    };
     let (opened, closed) = (of(|cpu| &cpu.flows), of(|cpu| &cpu.closed));
     Counters {
         flows: opened.saturating_sub(closed),
@@ -37,5 +44,9 @@ fn sum(plane: &Plane) -> Counters {
 
 /// Flows whose end found the ring full.
 pub(crate) fn close_lost(plane: &Plane) -> u64 {
-    plane.counters.iter().map(|cpu| cpu.close_lost.load(Relaxed)).sum()
+    plane
+        .counters
+        .iter()
+        .map(|cpu| cpu.close_lost.load(Relaxed))
+        .sum()
 }

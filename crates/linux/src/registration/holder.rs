@@ -86,7 +86,9 @@ impl Holder {
     /// True where a later program can be compiled: it fits a pad, and the registration can be replaced. A pinned one
     /// before Linux 6.4 cannot, as its pin is the old object.
     pub fn takes(&self, program: &Program) -> bool {
-        let Registration { features, options, .. } = &*self.registration;
+        let Registration {
+            features, options, ..
+        } = &*self.registration;
         let replaceable = features.links || !options.pin;
         replaceable && self.compiler.is_some() && codegen::compile(program).is_ok()
     }
@@ -94,7 +96,9 @@ impl Holder {
     /// True where the object that new flows run has code in the pad of this place.
     pub fn has(&self, place: usize) -> bool {
         let filled = self.registration.filled.load(Acquire);
-        filled.checked_shr(place as u32).is_some_and(|bits| bits & 1 == 1)
+        filled
+            .checked_shr(place as u32)
+            .is_some_and(|bits| bits & 1 == 1)
     }
 
     /// Has an object made with `program` in `pad`. Loading takes tens of milliseconds, in which the agent goes on.
@@ -103,7 +107,9 @@ impl Holder {
         if let Some(compiler) = &self.compiler
             && compiler.orders.send(self.pads.clone()).is_err()
         {
-            tracing::warn!("the thread that compiles is gone: later programs stay in the interpreter");
+            tracing::warn!(
+                "the thread that compiles is gone: later programs stay in the interpreter"
+            );
         }
     }
 
@@ -111,7 +117,11 @@ impl Holder {
     pub fn bench_ends(&self) -> Result<(OwnedFd, Shared<Slot>), LoadError> {
         let held = self.registration.held();
         let table = load::map_fd(&held.object, "table")?;
-        let table = Shared::map(table.as_fd(), self.registration.options.flows as usize, Access::Write);
+        let table = Shared::map(
+            table.as_fd(),
+            self.registration.options.flows as usize,
+            Access::Write,
+        );
         Ok((
             load::map_fd(&held.object, "ring")?,
             table.map_err(LoadError::io("mapping the table"))?,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use ccplane_datapath::{Capabilities, Limits, Program};
 use ccplane_units::Duration;
 use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
-use libbpf_rs::{AsRawLibbpf, Btf, Link, MapCore, MapMut, Object, ObjectBuilder, OpenObject, ReferencesType};
+use libbpf_rs::{
+    AsRawLibbpf, Btf, Link, MapCore, MapMut, Object, ObjectBuilder, OpenObject, ReferencesType,
+};
 
 use crate::codegen::pad;
 use crate::error::LoadError;
@@ -72,7 +74,11 @@ impl From<&ccplane_agent::Hosted> for AlgorithmSpec {
         AlgorithmSpec {
             name: hosted.name.clone(),
             kernel_name: hosted.kernel_name.clone(),
-            programs: hosted.programs.iter().map(|program| program.code.clone()).collect(),
+            programs: hosted
+                .programs
+                .iter()
+                .map(|program| program.code.clone())
+                .collect(),
             latency: hosted.latency,
             needs: hosted.needs,
             wants: hosted.wants,
@@ -154,7 +160,15 @@ const TIMED: &str = ".rodata.timed";
 const KEEPS: &str = ".rodata.keeps";
 const TIMERS: &str = "timers";
 /// The maps that objects of one registration have in common.
-const SHARED: [&str; 7] = [".data.plane", "table", "vacant", "programs", "ring", "states", TIMERS];
+const SHARED: [&str; 7] = [
+    ".data.plane",
+    "table",
+    "vacant",
+    "programs",
+    "ring",
+    "states",
+    TIMERS,
+];
 
 /// The memory of one registration.
 pub(crate) struct Memory {
@@ -186,7 +200,9 @@ impl KernelFeatures {
             .type_by_name::<Struct>("bpf_struct_ops_tcp_congestion_ops")
             .is_none()
         {
-            return Err(old("it has no struct_ops for TCP (CONFIG_BPF_SYSCALL, CONFIG_BPF_JIT)"));
+            return Err(old(
+                "it has no struct_ops for TCP (CONFIG_BPF_SYSCALL, CONFIG_BPF_JIT)",
+            ));
         }
         let operations: Struct = btf
             .type_by_name("tcp_congestion_ops")
@@ -246,7 +262,10 @@ pub(crate) fn build(
     let mut filled = 0u32;
     for (index, program) in pads.iter().enumerate() {
         // Who chose the pads knows that it fits.
-        if let Some(code) = program.as_deref().and_then(|program| codegen::compile(program).ok()) {
+        if let Some(code) = program
+            .as_deref()
+            .and_then(|program| codegen::compile(program).ok())
+        {
             pad::patch(&mut bytes, index, &code)?;
             filled |= 1 << index;
         }
@@ -257,11 +276,16 @@ pub(crate) fn build(
         .map_err(failure("opening the BPF object", &listener))?;
     fit(&mut open, spec, filled, options, features, shared)
         .map_err(failure("fitting the BPF object to this kernel", &listener))?;
-    open.load().map_err(failure("loading the BPF object", &listener))
+    open.load()
+        .map_err(failure("loading the BPF object", &listener))
 }
 
 /// Makes the kernel offer it to sockets.
-pub(crate) fn register(object: &mut Object, spec: &AlgorithmSpec, features: KernelFeatures) -> Result<Link, LoadError> {
+pub(crate) fn register(
+    object: &mut Object,
+    spec: &AlgorithmSpec,
+    features: KernelFeatures,
+) -> Result<Link, LoadError> {
     let listener = Listener::new();
     operations_map(object, features)?
         .attach_struct_ops()
@@ -272,12 +296,19 @@ pub(crate) fn register(object: &mut Object, spec: &AlgorithmSpec, features: Kern
 }
 
 /// Puts another object behind a registration: new flows run it, live ones go on in the one they began with.
-pub(crate) fn replace(link: &mut Link, object: &mut Object, features: KernelFeatures) -> Result<(), LoadError> {
+pub(crate) fn replace(
+    link: &mut Link,
+    object: &mut Object,
+    features: KernelFeatures,
+) -> Result<(), LoadError> {
     let listener = Listener::new();
     let map = operations_map(object, features)?;
     // SAFETY: both are live objects of libbpf; the link was made by `attach_struct_ops`, the kind that this takes.
     let result = unsafe {
-        libbpf_rs::libbpf_sys::bpf_link__update_map(link.as_libbpf_object().as_ptr(), map.as_libbpf_object().as_ptr())
+        libbpf_rs::libbpf_sys::bpf_link__update_map(
+            link.as_libbpf_object().as_ptr(),
+            map.as_libbpf_object().as_ptr(),
+        )
     };
     match result {
         0 => Ok(()),
@@ -294,12 +325,17 @@ fn operations_map(object: &mut Object, features: KernelFeatures) -> Result<MapMu
 }
 
 /// An error of the loader, with the verifier's reason where it was the verifier.
-pub(crate) fn failure(what: &'static str, listener: &Listener) -> impl Fn(libbpf_rs::Error) -> LoadError {
+pub(crate) fn failure(
+    what: &'static str,
+    listener: &Listener,
+) -> impl Fn(libbpf_rs::Error) -> LoadError {
     move |source| match verifier_reason(&listener.text()) {
         Some((program, reason)) => LoadError::Refused { program, reason },
-        None if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => LoadError::NotPermitted {
-            missing: crate::privilege::missing(),
-        },
+        None if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => {
+            LoadError::NotPermitted {
+                missing: crate::privilege::missing(),
+            }
+        }
         None => LoadError::Bpf {
             what,
             log: listener.text(),
@@ -390,7 +426,10 @@ fn name_operations(value: &mut [u8], spec: &AlgorithmSpec, options: &Options) {
 
 /// Second descriptors of what every object of a registration works on.
 pub(crate) fn shared_maps(object: &Object) -> Result<Vec<(&'static str, OwnedFd)>, LoadError> {
-    SHARED.iter().map(|&name| Ok((name, map_fd(object, name)?))).collect()
+    SHARED
+        .iter()
+        .map(|&name| Ok((name, map_fd(object, name)?)))
+        .collect()
 }
 
 pub(crate) fn map_fd(object: &Object, name: &str) -> Result<OwnedFd, LoadError> {
@@ -424,10 +463,12 @@ impl Memory {
     ) -> Result<Memory, LoadError> {
         let failed = |what: &str| LoadError::io(format!("mapping the {what}"));
         let plane = Shared::map(plane.as_fd(), 1, access).map_err(failed("plane"))?;
-        let slots = Shared::map(table.as_fd(), flows as usize, access).map_err(failed("flow table"))?;
+        let slots =
+            Shared::map(table.as_fd(), flows as usize, access).map_err(failed("flow table"))?;
         Ok(Memory {
             table: Table::new(plane, slots),
-            programs: Shared::map(programs.as_fd(), PROGRAMS, access).map_err(failed("programs"))?,
+            programs: Shared::map(programs.as_fd(), PROGRAMS, access)
+                .map_err(failed("programs"))?,
             ring: Ring::new(ring, ring_bytes as usize, access).map_err(failed("ring"))?,
         })
     }
@@ -459,17 +500,22 @@ fn prepare(memory: &Memory, pads: &Pads, spec: &AlgorithmSpec, options: &Options
 /// thread.
 pub(crate) fn set_home(plane: &Plane) -> Result<(), LoadError> {
     let cookie = crate::namespace::own_cookie();
-    let cookie = cookie.map_err(LoadError::io("reading the cookie of this network namespace"))?;
-    plane.home.store(cookie, std::sync::atomic::Ordering::Relaxed);
+    let cookie = cookie.map_err(LoadError::io(
+        "reading the cookie of this network namespace",
+    ))?;
+    plane
+        .home
+        .store(cookie, std::sync::atomic::Ordering::Relaxed);
     Ok(())
 }
 
 /// Puts the owner's limits into force, for live flows too.
 pub(crate) fn set_limits(plane: &Plane, limits: &Limits) {
     use std::sync::atomic::Ordering::Relaxed;
-    plane
-        .fallback_after_ns
-        .store(limits.fallback_after.as_nanos().min(i64::MAX as u64), Relaxed);
+    plane.fallback_after_ns.store(
+        limits.fallback_after.as_nanos().min(i64::MAX as u64),
+        Relaxed,
+    );
     set_window_and_rate(plane, limits);
 }
 

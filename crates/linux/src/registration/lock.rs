@@ -51,9 +51,11 @@ impl NameLock {
                 .map_err(failed("setting the permissions of"))?;
             let mut pid = String::new();
             file.read_to_string(&mut pid).map_err(failed("reading"))?;
-            let mut held = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| LoadError::Running {
-                name: name.to_owned(),
-                pid: pid.trim().to_owned(),
+            let mut held = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+                LoadError::Running {
+                    name: name.to_owned(),
+                    pid: pid.trim().to_owned(),
+                }
             })?;
             if !is_at(&held, &path) {
                 continue; // its holder removed it as it went, and somebody may hold another of that name
@@ -78,8 +80,10 @@ impl NameLock {
     pub fn hold_pins(&mut self, directory: &Path) -> Result<(), LoadError> {
         let failed = LoadError::io(format!("opening {}", directory.display()));
         let folder = File::open(directory).map_err(failed)?;
-        let held = Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|_| LoadError::Steered {
-            path: directory.to_owned(),
+        let held = Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|_| {
+            LoadError::Steered {
+                path: directory.to_owned(),
+            }
         })?;
         self.pins = Some(held);
         Ok(())
@@ -90,7 +94,8 @@ impl NameLock {
 /// may take the name from then on.
 pub fn abandon_name(name: &str) {
     let path = state().join(format!("{name}.lock"));
-    if std::fs::read_to_string(&path).is_ok_and(|pid| pid.trim() == std::process::id().to_string()) {
+    if std::fs::read_to_string(&path).is_ok_and(|pid| pid.trim() == std::process::id().to_string())
+    {
         let _ = std::fs::remove_file(&path);
         let _ = std::fs::remove_dir(state());
     }
@@ -125,7 +130,10 @@ mod tests {
         let first = NameLock::take("t_lock").unwrap_or_else(|error| panic!("{error}"));
         match NameLock::take("t_lock").map(drop) {
             Err(LoadError::Running { name, pid }) => {
-                assert_eq!((name.as_str(), pid), ("t_lock", std::process::id().to_string()));
+                assert_eq!(
+                    (name.as_str(), pid),
+                    ("t_lock", std::process::id().to_string())
+                );
             }
             other => panic!("{other:?}"),
         }

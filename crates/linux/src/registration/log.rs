@@ -21,10 +21,15 @@ pub(crate) struct Listener {
 impl Listener {
     pub fn new() -> Listener {
         // A panic elsewhere while listening leaves nothing behind that could be wrong here.
-        let only = LISTENING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let only = LISTENING
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         lines().clear();
         let before = libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
-        Listener { _only: only, before }
+        Listener {
+            _only: only,
+            before,
+        }
     }
 
     /// Everything since `new`.
@@ -40,7 +45,9 @@ impl Drop for Listener {
 }
 
 fn lines() -> MutexGuard<'static, String> {
-    LINES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    LINES
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn keep(level: PrintLevel, text: String) {
@@ -58,13 +65,22 @@ fn keep(level: PrintLevel, text: String) {
 /// The program that the verifier refused, and its last words.
 pub(crate) fn verifier_reason(log: &str) -> Option<(String, String)> {
     let begin = log.find("-- BEGIN PROG LOAD LOG --")?;
-    let program = log[..begin].rsplit("prog '").next()?.split('\'').next()?.to_owned();
+    let program = log[..begin]
+        .rsplit("prog '")
+        .next()?
+        .split('\'')
+        .next()?
+        .to_owned();
     let body = &log[begin..];
     let body = body.split("-- END PROG LOAD LOG --").next().unwrap_or(body);
     let said: Vec<&str> = body
         .lines()
         .skip(1)
-        .filter(|line| !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("verification time"))
+        .filter(|line| {
+            !line.is_empty()
+                && !line.starts_with("processed ")
+                && !line.starts_with("verification time")
+        })
         .collect();
     Some((program, said[said.len().saturating_sub(SHOWN)..].join("\n")))
 }
@@ -103,7 +119,10 @@ mod tests {
                    processed 2 insns\n-- END PROG LOAD LOG --\nlibbpf: failed to load object\n";
         let (program, reason) = verifier_reason(log).expect("there is one");
         assert_eq!(program, "cong_control");
-        assert!(reason.ends_with("R1 invalid mem access 'scalar'"), "{reason}");
+        assert!(
+            reason.ends_with("R1 invalid mem access 'scalar'"),
+            "{reason}"
+        );
         assert_eq!(verifier_reason("libbpf: nothing of the kind"), None);
     }
 }

@@ -59,16 +59,24 @@ pub(crate) fn mount_bpffs() -> Result<(), LoadError> {
 }
 
 /// Pins a registration: all of it or nothing.
-pub(crate) fn pin(name: &str, link: &mut Link, object: &Object, links: bool) -> Result<PathBuf, LoadError> {
+pub(crate) fn pin(
+    name: &str,
+    link: &mut Link,
+    object: &Object,
+    links: bool,
+) -> Result<PathBuf, LoadError> {
     mount_bpffs()?;
     let directory = directory(name);
     let mut pin_all = || {
-        std::fs::create_dir_all(&directory).map_err(LoadError::io(format!("making {}", directory.display())))?;
+        std::fs::create_dir_all(&directory)
+            .map_err(LoadError::io(format!("making {}", directory.display())))?;
         for (pin, map) in MAPS {
             let map = object.maps().find(|m| m.name() == map);
             let map = map.ok_or_else(|| LoadError::Mismatch(format!("it has no map {pin}")))?;
             let mut handle = MapHandle::try_from(&map).map_err(bpf("duplicating a map"))?;
-            handle.pin(directory.join(pin)).map_err(bpf("pinning a map"))?;
+            handle
+                .pin(directory.join(pin))
+                .map_err(bpf("pinning a map"))?;
         }
         link.pin(directory.join(LINK))
             .map_err(bpf("pinning the registration"))?;
@@ -104,13 +112,16 @@ pub(crate) fn open(name: &str, access: Access) -> Result<(PathBuf, Memory), Load
             });
         }
     }
-    let map = |pin: &str| MapHandle::from_pinned_path(directory.join(pin)).map_err(bpf("opening a pinned map"));
+    let map = |pin: &str| {
+        MapHandle::from_pinned_path(directory.join(pin)).map_err(bpf("opening a pinned map"))
+    };
     let fd = |map: &MapHandle| -> Result<OwnedFd, LoadError> {
         map.as_fd()
             .try_clone_to_owned()
             .map_err(LoadError::io("duplicating a map's descriptor"))
     };
-    let (plane, table, programs, ring) = (map("plane")?, map("table")?, map("programs")?, map("ring")?);
+    let (plane, table, programs, ring) =
+        (map("plane")?, map("table")?, map("programs")?, map("ring")?);
     let memory = Memory::map(
         fd(&plane)?,
         fd(&table)?,
@@ -172,7 +183,11 @@ impl Observed {
 
     /// Its flows run a program that needs no agent.
     pub fn alone(&self) -> bool {
-        self.memory.plane().own.load(std::sync::atomic::Ordering::Relaxed) != 0
+        self.memory
+            .plane()
+            .own
+            .load(std::sync::atomic::Ordering::Relaxed)
+            != 0
     }
 
     /// How long its agent has given no sign of life.
@@ -183,7 +198,9 @@ impl Observed {
     /// Silence of the agent after which flows fall back.
     pub fn fallback_after(&self) -> ccplane_units::Duration {
         let plane = self.memory.plane();
-        let nanos = plane.fallback_after_ns.load(std::sync::atomic::Ordering::Relaxed);
+        let nanos = plane
+            .fallback_after_ns
+            .load(std::sync::atomic::Ordering::Relaxed);
         ccplane_units::Duration::from_nanos(nanos)
     }
 
@@ -261,7 +278,9 @@ pub(crate) fn names(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
 /// What is in a directory: nothing in one that does not exist. An error: that cannot be told.
 fn listed(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     match std::fs::read_dir(path) {
-        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+        Ok(entries) => entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -301,7 +320,11 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     crate::default_control::restore(only, None)?;
     let mut removed = Vec::new();
     for directory in registrations() {
-        let Some(name) = directory.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
+        let Some(name) = directory
+            .file_name()
+            .and_then(|name| name.to_str())
+            .map(str::to_owned)
+        else {
             continue;
         };
         if only.is_some_and(|only| only != name) {
@@ -363,13 +386,17 @@ pub(crate) fn remove_link(pin: &Path) {
 pub(crate) fn remove_leftover(name: &str) -> Result<(), LoadError> {
     let mut wanted = [0; 16];
     wanted[..name.len().min(15)].copy_from_slice(&name.as_bytes()[..name.len().min(15)]);
-    let ours = libbpf_rs::query::MapInfoIter::default()
-        .filter(|info| info.ty == MapType::StructOps && info.name.to_string_lossy().starts_with("ccplane_ops"));
+    let ours = libbpf_rs::query::MapInfoIter::default().filter(|info| {
+        info.ty == MapType::StructOps && info.name.to_string_lossy().starts_with("ccplane_ops")
+    });
     for info in ours {
         let Ok(map) = MapHandle::from_map_id(info.id) else {
             continue;
         };
-        let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        let value = map
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .ok()
+            .flatten();
         if value.is_some_and(|value| value.windows(wanted.len()).any(|part| part == wanted)) {
             // With links this is refused, and there is nothing to do: it goes with its link.
             let _ = map.delete(&0u32.to_ne_bytes());
@@ -396,7 +423,10 @@ mod tests {
         assert_eq!(presence_in(&directory).unwrap(), Presence::Gone);
         std::fs::create_dir(&directory).unwrap();
         for pin in MAPS.iter().map(|(pin, _)| *pin).chain([LINK]) {
-            assert_eq!(presence_in(&directory).unwrap(), Presence::Partial(directory.join(pin)));
+            assert_eq!(
+                presence_in(&directory).unwrap(),
+                Presence::Partial(directory.join(pin))
+            );
             std::fs::write(directory.join(pin), "").unwrap();
         }
         assert_eq!(presence_in(&directory).unwrap(), Presence::Present);

@@ -25,11 +25,18 @@ pub(crate) fn write(slot: &ProgramSlot, program: &Program, code: &[[u8; 16]]) {
     for (to, from) in slot.code.iter().zip(code) {
         // Each half of 16 bytes has 8.
         let (low, high) = from.split_at(8);
-        to[0].store(u64::from_le_bytes(low.try_into().expect("8 bytes")), Relaxed);
-        to[1].store(u64::from_le_bytes(high.try_into().expect("8 bytes")), Relaxed);
+        to[0].store(
+            u64::from_le_bytes(low.try_into().expect("8 bytes")),
+            Relaxed,
+        );
+        to[1].store(
+            u64::from_le_bytes(high.try_into().expect("8 bytes")),
+            Relaxed,
+        );
     }
     slot.code_len.store(code.len().min(CODE) as u32, Relaxed);
-    slot.report_vars.store(program.report_vars() as u32, Relaxed);
+    slot.report_vars
+        .store(program.report_vars() as u32, Relaxed);
     slot.volatiles.store(volatiles, Relaxed);
     slot.tag.store(program.uid(), Release);
 }

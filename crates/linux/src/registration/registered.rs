@@ -134,15 +134,19 @@ impl Registered {
         }
         self.close_lost = lost;
         let table = &self.memory.table;
-        let ended = self.known.iter_mut().enumerate().filter_map(|(slot, known)| {
-            if known.generation == 0 || table[slot].holds(known.generation) {
-                return None;
-            }
-            let flow = number(index, slot, known.generation);
-            *known = Known::default();
-            let stats = FlowStats::default();
-            Some(Event::FlowClosed { flow, stats })
-        });
+        let ended = self
+            .known
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(slot, known)| {
+                if known.generation == 0 || table[slot].holds(known.generation) {
+                    return None;
+                }
+                let flow = number(index, slot, known.generation);
+                *known = Known::default();
+                let stats = FlowStats::default();
+                Some(Event::FlowClosed { flow, stats })
+            });
         sink(ended.collect());
     }
 
@@ -154,7 +158,10 @@ impl Registered {
         }
         let code = crate::codegen::interpreter_code(program);
         if code.len() > layout::CODE {
-            return Err(Refusal::Invalid(format!("{} instructions are too many", code.len())));
+            return Err(Refusal::Invalid(format!(
+                "{} instructions are too many",
+                code.len()
+            )));
         }
         let never_used = |place: &usize| self.memory.programs[*place].tag.load(Relaxed) == 0;
         let compiler = self.holder.as_ref().filter(|holder| holder.takes(program));
@@ -183,7 +190,12 @@ impl Registered {
     /// An earlier agent's program that no flow runs any more.
     fn is_abandoned(&self, place: usize) -> bool {
         let runs = |slot: usize| self.memory.table[slot].shown.program.load(Relaxed) as usize;
-        self.programs[place].is_none() && self.memory.table.live().all(|(slot, _)| runs(slot) != place)
+        self.programs[place].is_none()
+            && self
+                .memory
+                .table
+                .live()
+                .all(|(slot, _)| runs(slot) != place)
     }
 
     fn place(&self, uid: u32) -> Option<usize> {
@@ -220,7 +232,10 @@ impl Registered {
                     .get(usize::from(index))
                     .is_none_or(|var| var.kind != VarKind::Control)
                 {
-                    let what = format!("variable {index} of a program with {} variables", vars.len());
+                    let what = format!(
+                        "variable {index} of a program with {} variables",
+                        vars.len()
+                    );
                     return Err(Refusal::BadTarget(what));
                 }
             }
@@ -233,7 +248,9 @@ impl Registered {
             updates,
             release: false,
         };
-        self.memory.table[slot].control.write(generation, known.epoch, &words);
+        self.memory.table[slot]
+            .control
+            .write(generation, known.epoch, &words);
         Ok(())
     }
 
@@ -247,7 +264,9 @@ impl Registered {
             release: true,
             ..Words::default()
         };
-        self.memory.table[slot].control.write(generation, known.epoch, &words);
+        self.memory.table[slot]
+            .control
+            .write(generation, known.epoch, &words);
         Ok(())
     }
 

@@ -66,7 +66,9 @@ pub fn remote_algorithms(
     fallback_after: Duration,
 ) -> Result<Asked, RemoteError> {
     let algorithms = match address {
-        AgentAddress::Unix(_) | AgentAddress::Tls(_) => return offered(address, names, fallback_after),
+        AgentAddress::Unix(_) | AgentAddress::Tls(_) => {
+            return offered(address, names, fallback_after);
+        }
         // Of one kind: the first that answers speaks for all.
         AgentAddress::Several(all) => {
             let mut first = None;
@@ -90,7 +92,11 @@ pub fn remote_algorithms(
     })
 }
 
-fn offered(agent: &AgentAddress, names: &[&str], fallback_after: Duration) -> Result<Asked, RemoteError> {
+fn offered(
+    agent: &AgentAddress,
+    names: &[&str],
+    fallback_after: Duration,
+) -> Result<Asked, RemoteError> {
     let datapath = DatapathInfo {
         id: std::process::id(),
         kind: "linux".to_owned(),
@@ -103,7 +109,10 @@ fn offered(agent: &AgentAddress, names: &[&str], fallback_after: Duration) -> Re
     let offers = offers(agent, datapath)?;
     let offered = &offers.algorithms;
     // The agent may be anybody's: no name outside of ours is registered for it.
-    if let Some(foreign) = offered.iter().find(|one| !is_kernel_name(&one.offer.kernel_name)) {
+    if let Some(foreign) = offered
+        .iter()
+        .find(|one| !is_kernel_name(&one.offer.kernel_name))
+    {
         return Err(RemoteError::BadName {
             agent: agent.clone(),
             name: foreign.offer.kernel_name.clone(),

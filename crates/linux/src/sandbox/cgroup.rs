@@ -31,8 +31,12 @@ impl Cgroup {
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
         let own = mounted.join(own.ok_or_else(|| missing("this process is in no cgroup v2"))?);
-        let parents = own.ancestors().take(2).filter(|folder| folder.starts_with(mounted));
-        let mut last = missing("the cgroup of this process passes on no memory and pids controllers");
+        let parents = own
+            .ancestors()
+            .take(2)
+            .filter(|folder| folder.starts_with(mounted));
+        let mut last =
+            missing("the cgroup of this process passes on no memory and pids controllers");
         for parent in parents.filter(|parent| passes_on(parent)) {
             sweep(parent);
             match Cgroup::create_in(parent, memory_bytes, tasks) {
@@ -70,7 +74,9 @@ impl Drop for Cgroup {
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
         for _ in 0..50 {
             match fs::remove_dir(&self.0) {
-                Err(why) if why.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(Duration::from_millis(2)),
+                Err(why) if why.kind() == io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(Duration::from_millis(2))
+                }
                 _ => return,
             }
         }
@@ -80,7 +86,10 @@ impl Drop for Cgroup {
 /// True if children of this cgroup can have the bounds.
 fn passes_on(folder: &Path) -> bool {
     let list = fs::read_to_string(folder.join("cgroup.subtree_control")).unwrap_or_default();
-    let has = |wanted: &&str| list.split_whitespace().any(|controller| controller == *wanted);
+    let has = |wanted: &&str| {
+        list.split_whitespace()
+            .any(|controller| controller == *wanted)
+    };
     CONTROLLERS.iter().all(has)
 }
 

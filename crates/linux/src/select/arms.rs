@@ -66,14 +66,21 @@ impl Arms {
         if !self.used.get() {
             return Ok(());
         }
-        let mut sockets = Iter::new(&self.look).map_err(select::bpf("opening the iterator of watched sockets"))?;
+        let mut sockets = Iter::new(&self.look)
+            .map_err(select::bpf("opening the iterator of watched sockets"))?;
         let mut buffer = [0; 64];
         loop {
             match sockets.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(_) => (),
-                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => (),
-                Err(error) => return Err(LoadError::io("looking at the watched sockets")(error).into()),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) =>
+                {
+                    ()
+                }
+                Err(error) => {
+                    return Err(LoadError::io("looking at the watched sockets")(error).into());
+                }
             }
         }
     }
@@ -81,10 +88,16 @@ impl Arms {
     /// What they did.
     pub fn read(&self) -> Result<Vec<Arm>, SelectError> {
         let totals = |entry: usize| -> Result<Totals, SelectError> {
-            let value = self.arms.lookup(&(entry as u32).to_ne_bytes(), MapFlags::ANY);
+            let value = self
+                .arms
+                .lookup(&(entry as u32).to_ne_bytes(), MapFlags::ANY);
             let value = value.map_err(select::bpf("reading what watched connections did"))?;
             let value = value.unwrap_or_default();
-            let words = value.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+            let words = value
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|word| u64::from_ne_bytes(*word));
             Ok(Totals::from_words(words))
         };
         let names = self.names.iter().take(ENTRIES / 2).enumerate();
@@ -102,7 +115,11 @@ impl Arms {
     /// Where connections of rules for this congestion control are added up.
     pub(crate) fn entry(&self, name: &str) -> u32 {
         self.used.set(true);
-        let index = self.names.iter().take(ENTRIES / 2).position(|known| known == name);
+        let index = self
+            .names
+            .iter()
+            .take(ENTRIES / 2)
+            .position(|known| known == name);
         index.map_or(NO_ARM, |index| 2 * index as u32)
     }
 

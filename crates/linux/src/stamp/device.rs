@@ -61,7 +61,9 @@ pub(crate) fn programs(kind: u16) -> Option<[&'static str; 2]> {
 /// The device of this name in the calling thread's namespace, and its kind.
 pub(crate) fn find(name: &str) -> Result<(Place, u16), LoadError> {
     let failed = |what: &str| LoadError::io(format!("{what} the device {name}"));
-    let all = if_nameindex().map_err(io::Error::from).map_err(failed("finding"))?;
+    let all = if_nameindex()
+        .map_err(io::Error::from)
+        .map_err(failed("finding"))?;
     // By this list and not `if_nametoindex`, which takes `lo:1` for `lo`: so a device has one name.
     let index = all
         .iter()
@@ -117,7 +119,9 @@ impl Device {
                     slot.pin(&link, hook)?;
                     self.links.push(link);
                 }
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) && self.links.is_empty() => {
+                Err(error)
+                    if error.raw_os_error() == Some(libc::EINVAL) && self.links.is_empty() =>
+                {
                     self.place.filter(name, slot, programs)?;
                     break;
                 }
@@ -136,7 +140,12 @@ impl Device {
 
 impl Place {
     /// Attaches the programs as filters.
-    fn filter(&mut self, name: &str, slot: &Slot<'_>, programs: [(Hook, &ProgramMut<'_>); 2]) -> Result<(), LoadError> {
+    fn filter(
+        &mut self,
+        name: &str,
+        slot: &Slot<'_>,
+        programs: [(Hook, &ProgramMut<'_>); 2],
+    ) -> Result<(), LoadError> {
         // Noted first, and again where it turns out that it was not so. A kill in between would cost somebody a qdisc
         // without filters.
         self.made_clsact = true;
@@ -239,7 +248,14 @@ fn tcx(program: &ProgramMut<'_>, index: u32, hook: Hook) -> io::Result<OwnedFd> 
     };
     // SAFETY: the program's descriptor is open, and the options are a whole structure that states its size and outlives
     // the call, which keeps no pointer.
-    let fd = unsafe { libbpf_sys::bpf_link_create(program.as_fd().as_raw_fd(), index as i32, kind, &raw mut options) };
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_fd().as_raw_fd(),
+            index as i32,
+            kind,
+            &raw mut options,
+        )
+    };
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
@@ -272,7 +288,10 @@ fn clsact(index: u32) -> libbpf_sys::bpf_tc_hook {
 /// The place of our filter, which is nobody else's; attached only where there is none.
 fn hook_at(fd: std::os::fd::BorrowedFd<'_>, index: u32, hook: Hook) -> TcHook {
     let mut builder = TcHookBuilder::new(fd);
-    builder.ifindex(index as i32).handle(HANDLE).priority(PRIORITY);
+    builder
+        .ifindex(index as i32)
+        .handle(HANDLE)
+        .priority(PRIORITY);
     builder.hook(match hook {
         Hook::Egress => TC_EGRESS,
         Hook::Ingress => TC_INGRESS,
@@ -292,7 +311,10 @@ mod tests {
     #[test]
     fn a_device_is_found_by_its_own_name() {
         for name in ["lo:1", "", "no-such-device"] {
-            let error = find(name).err().map(|error| error.to_string()).unwrap_or_default();
+            let error = find(name)
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default();
             assert!(error.contains("no such device"), "{name:?}: {error}");
         }
     }
@@ -305,14 +327,23 @@ mod tests {
             return skip(TEST, &reason);
         }
         let _host = lock_host();
-        let namespace = Namespace::create(&format!("ccplane-filters-{}", std::process::id())).expect("as root");
+        let namespace =
+            Namespace::create(&format!("ccplane-filters-{}", std::process::id())).expect("as root");
         namespace.run(filters).expect("inside");
     }
 
     fn filters() {
         let object = ObjectBuilder::default().open_memory(super::super::OBJECT);
-        let object = object.expect("an object").load().expect("the verifier takes it");
-        let program = |name: &str| object.progs_mut().find(|p| p.name() == name).expect("it has");
+        let object = object
+            .expect("an object")
+            .load()
+            .expect("the verifier takes it");
+        let program = |name: &str| {
+            object
+                .progs_mut()
+                .find(|p| p.name() == name)
+                .expect("it has")
+        };
         let (depart, arrive) = (program("depart_ether"), program("arrive_ether"));
         let programs = [(Hook::Egress, &depart), (Hook::Ingress, &arrive)];
         let there = |hook| hook_at(depart.as_fd(), 1, hook).query().ok();
@@ -365,12 +396,15 @@ mod tests {
             return skip(TEST, &reason);
         }
         let _host = lock_host();
-        let namespace = Namespace::create(&format!("ccplane-noted-{}", std::process::id())).expect("as root");
+        let namespace =
+            Namespace::create(&format!("ccplane-noted-{}", std::process::id())).expect("as root");
         let body = || {
             let limit = || netlink::device(1).expect("it is loopback").gso_max_segs;
             let before = limit();
             let mut stamps = Stamps::pinned(NAME).unwrap_or_else(|error| panic!("{error}"));
-            stamps.attach_device("lo").unwrap_or_else(|error| panic!("{error}"));
+            stamps
+                .attach_device("lo")
+                .unwrap_or_else(|error| panic!("{error}"));
             // As when the kernel refuses it: nobody can go to this namespace.
             stamps.devices[0].place.namespace = File::open("/dev/null").expect("it is there");
             drop(stamps);

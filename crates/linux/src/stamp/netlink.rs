@@ -4,7 +4,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
+};
 
 // linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/pkt_sched.h
 const NLMSG_ERROR: u16 = 2;
@@ -34,7 +36,8 @@ pub(crate) struct Device {
 /// Asks about a device.
 pub(crate) fn device(index: u32) -> io::Result<Device> {
     let answer = exchange(RTM_GETLINK, NLM_F_REQUEST, index, &link(&[]))?;
-    parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer that is no device"))
+    parse(&answer)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer that is no device"))
 }
 
 /// Limits the super-packets that the kernel hands it.
@@ -43,7 +46,13 @@ pub(crate) fn set_gso_max_segs(index: u32, segments: u32) -> io::Result<()> {
     attribute.extend(((ATTRIBUTE + 4) as u16).to_ne_bytes());
     attribute.extend(IFLA_GSO_MAX_SEGS.to_ne_bytes());
     attribute.extend(segments.to_ne_bytes());
-    exchange(RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK, index, &link(&attribute)).map(drop)
+    exchange(
+        RTM_NEWLINK,
+        NLM_F_REQUEST | NLM_F_ACK,
+        index,
+        &link(&attribute),
+    )
+    .map(drop)
 }
 
 /// Whether its clsact qdisc has any filters; false too where it has no such qdisc.
@@ -85,13 +94,20 @@ fn exchange(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8
     message.extend([0; 4]); // family, padding, and the type of a device
     message.extend(index.to_ne_bytes());
     message.extend(rest);
-    sendto(socket.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+    sendto(
+        socket.as_raw_fd(),
+        &message,
+        &NetlinkAddr::new(0, 0),
+        MsgFlags::empty(),
+    )?;
     let mut answer = vec![0; 32 << 10];
     let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
     answer.truncate(length);
     match (half(&answer, 4), word(&answer, HEADER)) {
         (Some(NLMSG_ERROR), Some(0)) => Ok(answer),
-        (Some(NLMSG_ERROR), Some(code)) => Err(io::Error::from_raw_os_error((code as i32).wrapping_neg())),
+        (Some(NLMSG_ERROR), Some(code)) => {
+            Err(io::Error::from_raw_os_error((code as i32).wrapping_neg()))
+        }
         _ => Ok(answer),
     }
 }

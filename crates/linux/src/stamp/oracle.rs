@@ -73,7 +73,10 @@ impl Exchanges {
 }
 
 fn map<'a>(object: &'a Object, name: &str) -> impl MapCore + use<'a> {
-    object.maps().find(|map| map.name() == name).expect("it has this map")
+    object
+        .maps()
+        .find(|map| map.name() == name)
+        .expect("it has this map")
 }
 
 #[test]
@@ -81,7 +84,9 @@ fn kernel_and_reference_say_the_same_of_stamps() {
     if let Some(missing) = testing::cannot_load() {
         return testing::skip("kernel_and_reference_say_the_same_of_stamps", &missing);
     }
-    let open = ObjectBuilder::default().open_memory(OBJECT).expect("it is an object");
+    let open = ObjectBuilder::default()
+        .open_memory(OBJECT)
+        .expect("it is an object");
     let object = open.load().expect("the verifier takes it");
     let probe = object.progs_mut().next().expect("its program");
     let (exchanges, connection) = (map(&object, "exchanges"), map(&object, "connection"));
@@ -146,7 +151,9 @@ fn kernel_and_reference_say_the_same_of_stamps() {
                     signals.queue_delay_valid,
                 ]);
             }
-            probe.test_run(ProgramInput::default()).expect("the probe runs");
+            probe
+                .test_run(ProgramInput::default())
+                .expect("the probe runs");
             for (n, expected) in (0u32..).zip(&expected) {
                 let value = exchanges
                     .lookup(&n.to_ne_bytes(), MapFlags::ANY)
@@ -167,5 +174,8 @@ fn kernel_and_reference_say_the_same_of_stamps() {
         dropped += reference.dropped();
     }
     // Both kinds came.
-    assert!(dropped > 500 && valid > 5_000, "{dropped} dropped, {valid} valid");
+    assert!(
+        dropped > 500 && valid > 5_000,
+        "{dropped} dropped, {valid} valid"
+    );
 }

@@ -58,8 +58,14 @@ impl Pins {
             },
             _ => failed()(error),
         })?;
-        let pins = Pins { directory, keep: false };
-        pin_fd(&map_fd(object, ".data.stamps")?, &pins.directory.join(PLANE))?;
+        let pins = Pins {
+            directory,
+            keep: false,
+        };
+        pin_fd(
+            &map_fd(object, ".data.stamps")?,
+            &pins.directory.join(PLANE),
+        )?;
         pin_fd(&map_fd(object, "stamps")?, &pins.directory.join(STORAGE))?;
         Ok(pins)
     }
@@ -224,7 +230,9 @@ fn put_back(directory: &Path) -> Result<(), LoadError> {
                 directory.display()
             )
         };
-        place.restore().map_err(|error| LoadError::io(what())(error))?;
+        place
+            .restore()
+            .map_err(|error| LoadError::io(what())(error))?;
     }
     Ok(())
 }
@@ -246,16 +254,30 @@ fn places(directory: &Path) -> Result<Vec<Place>, LoadError> {
         }
         return Ok(Vec::new());
     };
-    let notes = plane[0].devices.iter().enumerate().filter(|(_, note)| !note.is_free());
+    let notes = plane[0]
+        .devices
+        .iter()
+        .enumerate()
+        .filter(|(_, note)| !note.is_free());
     notes
-        .filter_map(|(number, note)| match namespace::with_cookie(note.netns()) {
-            Some(namespace) => Some(Ok(note.place(namespace))),
-            None if !note.has_filters() && is_idle(&link_of(directory, Hook::Egress, number)) => None,
-            None => Some(Err(LoadError::Elsewhere {
-                name: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-                path: directory.to_owned(),
-            })),
-        })
+        .filter_map(
+            |(number, note)| match namespace::with_cookie(note.netns()) {
+                Some(namespace) => Some(Ok(note.place(namespace))),
+                None if !note.has_filters()
+                    && is_idle(&link_of(directory, Hook::Egress, number)) =>
+                {
+                    None
+                }
+                None => Some(Err(LoadError::Elsewhere {
+                    name: directory
+                        .file_name()
+                        .unwrap_or_default()
+                        .to_string_lossy()
+                        .into_owned(),
+                    path: directory.to_owned(),
+                })),
+            },
+        )
         .collect()
 }
 

@@ -120,8 +120,12 @@ pub struct StampCounters {
 
 impl Plane {
     pub fn counters(&self) -> StampCounters {
-        let of =
-            |what: fn(&CpuCounters) -> &AtomicU64| self.counters.iter().map(|cpu| what(cpu).load(Relaxed)).sum::<u64>();
+        let of = |what: fn(&CpuCounters) -> &AtomicU64| {
+            self.counters
+                .iter()
+                .map(|cpu| what(cpu).load(Relaxed))
+                .sum::<u64>()
+        };
         StampCounters {
             departed: of(|cpu| &cpu.departed),
             bursts: of(|cpu| &cpu.bursts),

@@ -83,7 +83,8 @@ pub struct Direct {
 
 impl Direct {
     pub fn new(name: &str, programs: Vec<Arc<Program>>, uid: u32, options: &Options) -> Direct {
-        let kernel = Kernel::load(&[spec(name, programs)], options).unwrap_or_else(|error| panic!("{error}"));
+        let kernel = Kernel::load(&[spec(name, programs)], options)
+            .unwrap_or_else(|error| panic!("{error}"));
         Direct::over(kernel, name, uid)
     }
 
@@ -158,7 +159,10 @@ impl Direct {
     pub fn send_over_link(&self) -> (Emulator, Sink, Sender) {
         let emulator = Emulator::start(link()).expect("it starts");
         let address = emulator.receiver_addr().to_string();
-        let sink = emulator.receiver_ns().run(|| Sink::start(&address)).expect("inside");
+        let sink = emulator
+            .receiver_ns()
+            .run(|| Sink::start(&address))
+            .expect("inside");
         let name = self.kernel_name();
         let start = || Sender::start(sink.address, &name);
         let sender = emulator.sender_ns().run(start).expect("inside");
@@ -173,11 +177,16 @@ impl Direct {
     }
 
     pub fn sum(&self, field: usize) -> u64 {
-        self.reports.iter().map(|(_, _, _, fields)| fields[field]).sum()
+        self.reports
+            .iter()
+            .map(|(_, _, _, fields)| fields[field])
+            .sum()
     }
 
     pub fn last(&self, field: usize) -> u64 {
-        self.reports.last().map_or(0, |(_, _, _, fields)| fields[field])
+        self.reports
+            .last()
+            .map_or(0, |(_, _, _, fields)| fields[field])
     }
 }
 
@@ -191,7 +200,9 @@ impl Sender {
     pub fn start(address: std::net::SocketAddr, name: &str) -> Sender {
         let stop = Arc::new(AtomicBool::new(false));
         let (seen, name) = (stop.clone(), name.to_owned());
-        let thread = std::thread::spawn(move || send(address, &name, u64::MAX, &seen).expect("it completes"));
+        let thread = std::thread::spawn(move || {
+            send(address, &name, u64::MAX, &seen).expect("it completes")
+        });
         Sender {
             stop,
             thread: Some(thread),
@@ -199,7 +210,9 @@ impl Sender {
     }
 
     pub fn is_done(&self) -> bool {
-        self.thread.as_ref().is_none_or(|thread| thread.is_finished())
+        self.thread
+            .as_ref()
+            .is_none_or(|thread| thread.is_finished())
     }
 
     pub fn tell(&self) {
@@ -208,7 +221,11 @@ impl Sender {
 
     pub fn join(mut self) -> u64 {
         self.tell();
-        self.thread.take().expect("joined once").join().expect("no panic")
+        self.thread
+            .take()
+            .expect("joined once")
+            .join()
+            .expect("no panic")
     }
 }
 

@@ -1,7 +1,11 @@
 //! What the tests on real packets share: a Reno in the agent, connections of chosen congestion control, one test at a
 //! time over the whole host (names of congestion controls are global).
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
-#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses a part of it"
+)]
 
 pub mod direct;
 pub mod stamped;
@@ -15,7 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
-use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options as AgentOptions, Programs, Report};
+use ccplane_agent::{
+    Agent, Algorithm, Control, FlowInfo, Options as AgentOptions, Programs, Report,
+};
 use ccplane_linux::{AlgorithmSpec, Kernel, Options, run_agent};
 use ccplane_units::{Bytes, Duration};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -140,12 +146,17 @@ impl Algorithm for Reno {
 
 pub fn agent_of(name: &'static str, interval_us: u64) -> Agent {
     let mut agent = Agent::new(AgentOptions::default());
-    agent.add(Reno { name, interval_us }).expect("its program compiles");
+    agent
+        .add(Reno { name, interval_us })
+        .expect("its program compiles");
     agent
 }
 
 pub fn specs(agent: &Agent) -> Vec<AlgorithmSpec> {
-    agent.hosted().map(|hosted| AlgorithmSpec::from(&**hosted)).collect()
+    agent
+        .hosted()
+        .map(|hosted| AlgorithmSpec::from(&**hosted))
+        .collect()
 }
 
 /// An agent in a thread of its own, over a kernel registration.
@@ -243,7 +254,11 @@ impl Sink {
             let mut buffer = vec![0; 1 << 18];
             while !end.load(Ordering::Relaxed) {
                 let mut fds = vec![PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-                fds.extend(streams.iter().map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN)));
+                fds.extend(
+                    streams
+                        .iter()
+                        .map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN)),
+                );
                 poll(&mut fds, PollTimeout::from(100u8)).expect("it polls");
                 drop(fds);
                 while let Ok((stream, _)) = listener.accept() {
@@ -279,7 +294,12 @@ impl Sink {
 }
 
 /// Sends `bytes` (or until `stop`) with the congestion control `name`; waits until they are acknowledged.
-pub fn send(address: std::net::SocketAddr, name: &str, bytes: u64, stop: &AtomicBool) -> std::io::Result<u64> {
+pub fn send(
+    address: std::net::SocketAddr,
+    name: &str,
+    bytes: u64,
+    stop: &AtomicBool,
+) -> std::io::Result<u64> {
     let mut stream = TcpStream::connect(address)?;
     choose(&stream, name)?;
     let chunk = vec![0x55; 1 << 16];

@@ -13,7 +13,9 @@ use ccplane_emu::{DEVICE, Emulator};
 use ccplane_host::Namespace;
 use ccplane_linux::Options;
 use ccplane_linux::stamp::Stamps;
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, setsockopt, socket, sockopt,
+};
 
 use super::direct::*;
 use super::{Sink, eventually, patient};
@@ -52,7 +54,8 @@ impl Bed {
     /// `ends`: which of the two namespaces stamp, the sender's first. A window of 80,000 bytes: 50,000 fill the path.
     pub fn new(name: &str, ends: [bool; 2]) -> Bed {
         let mut bed = Bed::without(name);
-        let namespaces = [bed.emulator.sender_ns(), bed.emulator.receiver_ns()].map(Namespace::clone);
+        let namespaces =
+            [bed.emulator.sender_ns(), bed.emulator.receiver_ns()].map(Namespace::clone);
         for (namespace, _) in namespaces.iter().zip(ends).filter(|(_, stamps)| *stamps) {
             bed.stamp(namespace, DEVICE);
         }
@@ -87,8 +90,12 @@ impl Bed {
 
     /// A device of this namespace stamps, and so do sockets there.
     pub fn stamp(&mut self, namespace: &Namespace, device: &str) {
-        self.stamps.confine(namespace).unwrap_or_else(|error| panic!("{error}"));
-        let attached = namespace.run(|| self.stamps.attach_device(device)).expect("inside");
+        self.stamps
+            .confine(namespace)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let attached = namespace
+            .run(|| self.stamps.attach_device(device))
+            .expect("inside");
         attached.unwrap_or_else(|error| panic!("{error}"));
     }
 
@@ -106,7 +113,11 @@ impl Bed {
 
     pub fn send_to(&mut self, address: IpAddr) -> Flow {
         let text = address.to_string();
-        let sink = self.emulator.receiver_ns().run(|| Sink::start(&text)).expect("inside");
+        let sink = self
+            .emulator
+            .receiver_ns()
+            .run(|| Sink::start(&text))
+            .expect("inside");
         let name = self.direct.kernel_name();
         let start = || Flow::start(sink.address, &name);
         let flow = self.emulator.sender_ns().run(start).expect("inside");
@@ -126,7 +137,9 @@ impl Bed {
 
     /// Values of a field in the reports from `from` on, unknown ones left out.
     pub fn known(&self, from: usize, field: usize) -> Vec<u64> {
-        let values = self.direct.reports[from..].iter().map(|(.., fields)| fields[field]);
+        let values = self.direct.reports[from..]
+            .iter()
+            .map(|(.., fields)| fields[field]);
         values.filter(|value| *value != UNKNOWN).collect()
     }
 
@@ -155,7 +168,9 @@ impl Flow {
                 stream.write_all(&chunk).expect("the flow goes on");
                 sent += chunk.len() as u64;
             }
-            stream.shutdown(std::net::Shutdown::Write).expect("connected");
+            stream
+                .shutdown(std::net::Shutdown::Write)
+                .expect("connected");
             // The sink closes when it has read everything.
             assert_eq!(stream.read(&mut [0]).expect("it ends well"), 0);
             sent
@@ -174,7 +189,13 @@ pub fn connect(to: SocketAddr, congestion: &str) -> TcpStream {
     } else {
         AddressFamily::Inet6
     };
-    let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Tcp).expect("a socket");
+    let fd = socket(
+        family,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::Tcp,
+    )
+    .expect("a socket");
     setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion)).expect("registered");
     // What waits in the socket must not outlast the test.
     setsockopt(&fd, sockopt::SndBuf, &200_000).expect("a size");

@@ -25,7 +25,9 @@ pub enum Seen {
 
 impl Device {
     pub fn load() -> Device {
-        let mut open = ObjectBuilder::default().open_memory(OBJECT).expect("it is an object");
+        let mut open = ObjectBuilder::default()
+            .open_memory(OBJECT)
+            .expect("it is an object");
         for mut program in open.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
             program.set_autoload(name.starts_with("depart") || name.starts_with("arrive"));
@@ -58,7 +60,11 @@ impl Device {
             (true, true) => "arrive_ip",
         };
         let mut after = vec![0; packet.len()];
-        let program = self.object.progs_mut().find(|p| p.name() == name).expect("it has it");
+        let program = self
+            .object
+            .progs_mut()
+            .find(|p| p.name() == name)
+            .expect("it has it");
         let returned = program
             .test_run(ProgramInput {
                 data_in: Some(packet),
@@ -71,7 +77,10 @@ impl Device {
         assert_eq!(returned as i32, -1, "{name} decided about a packet");
 
         let Some((tcp, at)) = option(packet, if bare { 0 } else { 14 }) else {
-            assert_eq!(after, packet, "{name} wrote into a packet without the option");
+            assert_eq!(
+                after, packet,
+                "{name} wrote into a packet without the option"
+            );
             return Seen::Passed;
         };
         let [id, sent, echo, arrived] = words(packet, at);
@@ -86,10 +95,18 @@ impl Device {
             } else {
                 0
             };
-            assert_eq!([new_id, new_sent, new_echo], [STAMPED_HERE, sent, forward], "{name}");
+            assert_eq!(
+                [new_id, new_sent, new_echo],
+                [STAMPED_HERE, sent, forward],
+                "{name}"
+            );
             assert_ne!(new_arrived, 0, "{name}: 0 says that there is no stamp");
         } else {
-            assert_eq!([new_id, new_echo, new_arrived], [id, echo, arrived], "{name}");
+            assert_eq!(
+                [new_id, new_echo, new_arrived],
+                [id, echo, arrived],
+                "{name}"
+            );
             assert_ne!(new_sent, 0, "{name}: 0 says that there is no stamp");
         }
         assert_eq!(
@@ -101,7 +118,10 @@ impl Device {
         let checksum = tcp + 16;
         after[at..at + OPTION].copy_from_slice(&packet[at..at + OPTION]);
         after[checksum..checksum + 2].copy_from_slice(&packet[checksum..checksum + 2]);
-        assert_eq!(after, packet, "{name} wrote outside its option and the checksum");
+        assert_eq!(
+            after, packet,
+            "{name} wrote outside its option and the checksum"
+        );
         Seen::Stamped
     }
 }
@@ -127,7 +147,9 @@ fn option(packet: &[u8], link: usize) -> Option<(usize, usize)> {
         kinds[..],
         [253] | [1, 1, 8, 253] | [1, 1, 5, 253] | [1, 1, 8, 1, 1, 5, 253]
     );
-    let ours = |option: &[u8]| option.len() == OPTION && matches!(option, [253, 16, 0x44, 0x58 | 0x78, ..]);
+    let ours = |option: &[u8]| {
+        option.len() == OPTION && matches!(option, [253, 16, 0x44, 0x58 | 0x78, ..])
+    };
     (known && ours(&options[last..])).then_some((tcp, tcp + 20 + last))
 }
 
@@ -159,7 +181,8 @@ fn walk(options: &[u8]) -> Option<(Vec<u8>, usize)> {
 }
 
 fn words(packet: &[u8], at: usize) -> [u32; 4] {
-    [0, 4, 8, 12].map(|n| u32::from_be_bytes(packet[at + n..at + n + 4].try_into().expect("four bytes")))
+    [0, 4, 8, 12]
+        .map(|n| u32::from_be_bytes(packet[at + n..at + n + 4].try_into().expect("four bytes")))
 }
 
 /// The sum of TCP's checksum, RFC 1071, without its pseudo-header: it stays as it was if the checksum followed. 0 and 0xffff

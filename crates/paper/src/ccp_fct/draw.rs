@@ -33,7 +33,9 @@ pub(super) fn list(seed: u64, flows: usize, link: Rate) -> Vec<Message> {
         return Vec::new();
     };
     let mut random = Pcg64::new(u128::from(seed), SIZES);
-    let sizes: Vec<u64> = (0..flows).map(|_| table.quantile(uniform(&mut random)).get()).collect();
+    let sizes: Vec<u64> = (0..flows)
+        .map(|_| table.quantile(uniform(&mut random)).get())
+        .collect();
     let mean = sizes.iter().sum::<u64>() as f64 / flows.max(1) as f64;
     let gap_ns = mean / (0.5 * link.bytes_per_sec().max(1) as f64) * 1e9;
     let mut random = Pcg64::new(u128::from(seed), TIMES);
@@ -133,7 +135,10 @@ mod tests {
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let above = gaps.iter().filter(|gap| **gap > mean).count() as f64 / gaps.len() as f64;
         assert!((above - 0.368).abs() < 0.005, "{above}");
-        assert!(list.iter().all(|m| m.connection < CONNECTIONS && m.bytes > 0));
+        assert!(
+            list.iter()
+                .all(|m| m.connection < CONNECTIONS && m.bytes > 0)
+        );
         assert!(list.windows(2).all(|w| w[0].at <= w[1].at));
     }
 }

@@ -34,7 +34,12 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 pub(super) type Run = (Vec<u64>, Vec<String>, u64);
 
 /// Runs one list under one control.
-pub(super) fn run(list: &[Message], who: Who, registry: &Registry, progress: &dyn Progress) -> Result<Run, Error> {
+pub(super) fn run(
+    list: &[Message],
+    who: Who,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Run, Error> {
     let steered = match who {
         Who::Native | Who::NativeAgain | Who::Outside(_) => None,
         Who::Ccplane(report) => {
@@ -42,7 +47,10 @@ pub(super) fn run(list: &[Message], who: Who, registry: &Registry, progress: &dy
             Some(Steered::start(registry, "reno", &parameters, 0)?)
         }
     };
-    let kernel_name = steered.as_ref().map_or("reno", Steered::kernel_name).to_owned();
+    let kernel_name = steered
+        .as_ref()
+        .map_or("reno", Steered::kernel_name)
+        .to_owned();
     let bpf = steered.is_some();
     let emulator = Emulator::start(path()).map_err(|e| BackendError::from_emulator(e, bpf))?;
     let idle = emulator
@@ -59,7 +67,8 @@ pub(super) fn run(list: &[Message], who: Who, registry: &Registry, progress: &dy
         buffer,
     )?;
     let watch = Watch::start();
-    let took = replay(senders, receivers, list, progress).map_err(Error::traffic("replay the list of flows", ""))?;
+    let took = replay(senders, receivers, list, progress)
+        .map_err(Error::traffic("replay the list of flows", ""))?;
     let machine = watch.finish();
     emulator
         .finish()
@@ -72,8 +81,13 @@ pub(super) fn run(list: &[Message], who: Who, registry: &Registry, progress: &dy
         return Err(Error::Interrupted);
     }
     let took: Option<Vec<u64>> = took.into_iter().collect();
-    let took = took.ok_or_else(|| io::Error::other("flows did not end within two minutes of the last arrival"));
-    let took = took.map_err(Error::traffic("replay the list of flows", "is the machine busy?"))?;
+    let took = took.ok_or_else(|| {
+        io::Error::other("flows did not end within two minutes of the last arrival")
+    });
+    let took = took.map_err(Error::traffic(
+        "replay the list of flows",
+        "is the machine busy?",
+    ))?;
     let disturbed = machine.disturbed(longest_stall(RTT.as_secs_f64() * 1e3));
     Ok((took, disturbed, fallbacks))
 }
@@ -186,7 +200,11 @@ fn send(mut stream: TcpStream, mine: &[(usize, Message)], begin: u64, stop: &Ato
             match stream.write(now) {
                 _ if stop.load(Ordering::Relaxed) => return,
                 Ok(written) => left -= written as u64,
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) => {}
                 Err(_) => return, // broken: what was to come is missed at the receiver
             }
         }
@@ -214,7 +232,11 @@ fn receive(
             match stream.read(&mut block) {
                 Ok(0) => return Ok(done),
                 Ok(n) => received += n as u64,
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) => {}
                 Err(e) => return Err(e),
             }
         }
@@ -237,7 +259,9 @@ mod tests {
     fn every_message_arrives_and_is_timed() {
         let listener = traffic::listen(IpAddr::from([127, 0, 0, 1]), 4 << 20).unwrap();
         let to = listener.local_addr().unwrap();
-        let senders: Vec<_> = (0..2).map(|_| traffic::connect(to, "reno", 4 << 20).unwrap()).collect();
+        let senders: Vec<_> = (0..2)
+            .map(|_| traffic::connect(to, "reno", 4 << 20).unwrap())
+            .collect();
         let receivers = traffic::accept(&listener, &senders).unwrap();
         let message = |ms, connection, bytes| Message {
             at: Duration::from_millis(ms),
@@ -251,6 +275,9 @@ mod tests {
             message(20, 1, 77),
         ];
         let took = replay(senders, receivers, &list, &Quiet).unwrap();
-        assert!(took.iter().all(|us| us.is_some_and(|us| us < 5_000_000)), "{took:?}");
+        assert!(
+            took.iter().all(|us| us.is_some_and(|us| us < 5_000_000)),
+            "{took:?}"
+        );
     }
 }

@@ -6,7 +6,8 @@ use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
-    Config, Congestion, FlowSpec, LinkSpec, Native, Network, SimError, SimOptions, Simulation, SteerOptions, settings,
+    Config, Congestion, FlowSpec, LinkSpec, Native, Network, SimError, SimOptions, Simulation,
+    SteerOptions, settings,
 };
 use ccplane_units::{Duration, Time};
 
@@ -47,16 +48,28 @@ impl Job for Run {
 
     fn run(&self) -> Result<Vec<u64>, Error> {
         let list = draw::list(self.seed, self.flows, LINK);
-        took(list, self.who, self.seed).map_err(simulations::broken(self.who.name(), self.seed, EXPERIMENT.name))
+        took(list, self.who, self.seed).map_err(simulations::broken(
+            self.who.name(),
+            self.seed,
+            EXPERIMENT.name,
+        ))
     }
 }
 
 fn took(list: Vec<Message>, who: Who, seed: u64) -> Result<Vec<u64>, SimError> {
     let mut network = Network::new();
-    let (server, router, client) = (network.host("server"), network.switch("router"), network.host("client"));
+    let (server, router, client) = (
+        network.host("server"),
+        network.switch("router"),
+        network.host("client"),
+    );
     network.link(server, router, LinkSpec::wire(Duration::ZERO));
     let queue = QueueSpec::DropTail(Size::MilliBdp(1_000));
-    network.link(router, client, LinkSpec::new(LINK, RTT / 2).with_queue(queue, RTT));
+    network.link(
+        router,
+        client,
+        LinkSpec::new(LINK, RTT / 2).with_queue(queue, RTT),
+    );
     network.link(client, server, LinkSpec::wire(RTT / 2));
     let mut sim = Simulation::new(network, SimOptions::seeded(seed))?;
     let congestion = congestion(&mut sim, who)?;
@@ -64,7 +77,9 @@ fn took(list: Vec<Message>, who: Who, seed: u64) -> Result<Vec<u64>, SimError> {
         restart_after_idle: false,
         ..Config::clone(&settings())
     });
-    let spec = FlowSpec::new(server, client).under(congestion).with(transport);
+    let spec = FlowSpec::new(server, client)
+        .under(congestion)
+        .with(transport);
     let last = list.last().map_or(Duration::ZERO, |message| message.at);
     let specs = vec![spec; CONNECTIONS as usize];
     let app = Replay::start(&mut sim, specs, list, Time::ZERO + BEGIN);
@@ -93,7 +108,9 @@ fn congestion(sim: &mut Simulation, who: Who) -> Result<Congestion, SimError> {
             } else {
                 "datapath"
             };
-            let parameters = Parameters::new().with("report", report.name()).with("split", split);
+            let parameters = Parameters::new()
+                .with("report", report.name())
+                .with("split", split);
             let algorithm = Registry::builtin()
                 .by_name("reno", &parameters)
                 .map_err(|e| wrong(&e))?;
@@ -124,12 +141,22 @@ mod tests {
             at(501, 1, 1_448),
             at(502, 2, 1_448),
         ];
-        for who in [Who::Native, Who::Ccplane(Every::Rtt), Who::Outside(Every::Rtt)] {
+        for who in [
+            Who::Native,
+            Who::Ccplane(Every::Rtt),
+            Who::Outside(Every::Rtt),
+        ] {
             let took = took(list.clone(), who, 1).unwrap();
-            assert_eq!(took[0], 50_062, "half of 100 ms, and 1,500 bytes at 192 Mbit/s");
+            assert_eq!(
+                took[0], 50_062,
+                "half of 100 ms, and 1,500 bytes at 192 Mbit/s"
+            );
             // Slow start from ten segments: 10, 20, 40, … 691 segments are through in the seventh round.
             assert!((600_000..800_000).contains(&took[1]), "{who:?} {took:?}");
-            assert!(took[2] >= took[1] - 1_200, "it waits for the one before: {took:?}");
+            assert!(
+                took[2] >= took[1] - 1_200,
+                "it waits for the one before: {took:?}"
+            );
             assert!(took[3] < 52_000, "{took:?}");
         }
     }

@@ -30,7 +30,9 @@ use ccplane_units::Duration;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-use super::{BACKLOG, Course, GROUP, IDLES, KILLED, LOOK, Point, RATE, RTT, STARTS, STREAM, Seen, Who};
+use super::{
+    BACKLOG, Course, GROUP, IDLES, KILLED, LOOK, Point, RATE, RTT, STARTS, STREAM, Seen, Who,
+};
 
 /// A run: what arrived, what the machine did, and how many flows fell back.
 pub(super) type Ran = (Seen, Vec<String>, u64);
@@ -49,14 +51,19 @@ const HOSTS: [&str; 2] = ["east", "west"];
 const UNLIMITED: u64 = 1 << 40;
 
 /// Runs one point.
-pub(super) fn run(point: &Point, registry: &Registry, progress: &dyn Progress) -> Result<Ran, Error> {
-    let emulator = Emulator::start(bottleneck(point.seed)).map_err(|error| BackendError::from_emulator(error, true))?;
+pub(super) fn run(
+    point: &Point,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Ran, Error> {
+    let emulator = Emulator::start(bottleneck(point.seed))
+        .map_err(|error| BackendError::from_emulator(error, true))?;
     let hosts = hosts(&emulator)?;
     let group = Group::start(point.who, registry)?;
     let (senders, receivers) = connect(point.who, &emulator, &hosts, group.as_ref())?;
     let watch = Watch::start();
-    let (mut seen, began) =
-        traffic(point, senders, receivers, progress).map_err(Error::traffic("send as a group", ""))?;
+    let (mut seen, began) = traffic(point, senders, receivers, progress)
+        .map_err(Error::traffic("send as a group", ""))?;
     let machine = watch.finish();
     let fallbacks = group.map_or(Ok(0), Group::finish)?;
     let report = emulator
@@ -113,10 +120,15 @@ fn hosts(emulator: &Emulator) -> Result<Vec<Namespace>, Error> {
     )?;
     let host = |n: u8| {
         let name = format!("{}-host{n}", router.name());
-        let host = Namespace::create(&name).map_err(|error| BackendError::from_host(error, true))?;
+        let host =
+            Namespace::create(&name).map_err(|error| BackendError::from_host(error, true))?;
         let [own, gate] = [1, 2].map(|last| Ipv4Addr::new(10, 78, n, last));
         wire::pair([&host, router], ["host0", &format!("host{n}")], [own, gate])?;
-        wire::run(&host, "ip", &["route", "add", "default", "via", &gate.to_string()])?;
+        wire::run(
+            &host,
+            "ip",
+            &["route", "add", "default", "via", &gate.to_string()],
+        )?;
         Ok(host)
     };
     (1..=3).map(host).collect()
@@ -148,9 +160,11 @@ impl Group {
         };
         let mut agent = Agent::new(ccplane_agent::Options::default());
         agent.add_boxed(registry.by_name(GROUP, &parameters)?)?;
-        let path = Emulator::start(control(who)).map_err(|error| BackendError::from_emulator(error, true))?;
+        let path = Emulator::start(control(who))
+            .map_err(|error| BackendError::from_emulator(error, true))?;
         let keys = Keys(std::env::temp_dir().join(path.sender_ns().name()));
-        let broken = |error: LinkError| Error::traffic("reach the agent", "")(io::Error::other(error));
+        let broken =
+            |error: LinkError| Error::traffic("reach the agent", "")(io::Error::other(error));
         let made = make_keys(&keys.0, &HOSTS.map(str::to_owned), SystemTime::now());
         made.map_err(|error| broken(error.into()))?;
         let address = path.receiver_addr();
@@ -160,7 +174,8 @@ impl Group {
             .address()
             .map_err(Error::traffic("read the agent's address", ""))?
             .port();
-        let agent = AgentThread::start("lab-agent", agent, link).map_err(Error::traffic("start an agent", ""))?;
+        let agent = AgentThread::start("lab-agent", agent, link)
+            .map_err(Error::traffic("start an agent", ""))?;
         let mut group = Group {
             steered: Vec::new(),
             agent,
@@ -225,13 +240,19 @@ fn connect(
         buffer_for(RATE.bytes_in(RTT) + RATE.bytes_in(RTT)),
     );
     let listen = || traffic::listen(address, buffer);
-    let listener = inside(emulator.receiver_ns(), "listen in the receiver's namespace", listen)?;
+    let listener = inside(
+        emulator.receiver_ns(),
+        "listen in the receiver's namespace",
+        listen,
+    )?;
     let to = listener
         .local_addr()
         .map_err(Error::traffic("read the listener's address", ""))?;
     let mut senders = Vec::new();
     let mut open = |host: usize, congestion: &str, buffer: usize| {
-        let namespace = hosts.get(host).ok_or_else(|| io::Error::other("no such host"));
+        let namespace = hosts
+            .get(host)
+            .ok_or_else(|| io::Error::other("no such host"));
         let namespace = namespace.map_err(Error::traffic("find a host", ""))?;
         let connect = || {
             let stream = traffic::connect(to, congestion, buffer)?;
@@ -258,7 +279,8 @@ fn connect(
     if who.has_beside() {
         open(2, "cubic", buffer)?;
     }
-    let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic("accept the connections", ""))?;
+    let receivers = traffic::accept(&listener, &senders)
+        .map_err(Error::traffic("accept the connections", ""))?;
     Ok((senders, receivers))
 }
 
@@ -294,7 +316,11 @@ fn traffic(
         Times {
             starts: begin + random.next_u64() % STARTS.as_nanos(),
             idle: (member && flow == IDLES).then_some((at(idle), at(returns))),
-            ends: if member && flow == KILLED { at(killed) } else { at(end) },
+            ends: if member && flow == KILLED {
+                at(killed)
+            } else {
+                at(end)
+            },
         }
     });
     let mut seen = Seen {
@@ -356,10 +382,16 @@ fn send(mut stream: TcpStream, times: Times, stop: &AtomicBool) {
         while now < times.ends && !stop.load(Ordering::Relaxed) {
             match times.idle {
                 // In steps, so that Ctrl-C is noticed.
-                Some((from, to)) if (from..to).contains(&now) => wait_until(to.min(now + LOOK.as_nanos())),
+                Some((from, to)) if (from..to).contains(&now) => {
+                    wait_until(to.min(now + LOOK.as_nanos()))
+                }
                 _ => match stream.write(&block) {
                     Ok(_) => {}
-                    Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                    Err(e)
+                        if matches!(
+                            e.kind(),
+                            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                        ) => {}
                     Err(_) => break, // broken: what was to come is missed at the receiver
                 },
             }
@@ -403,11 +435,16 @@ mod tests {
             let at = |seconds: f64| seen.arrived[flow][(seconds * 10.0) as usize - 1];
             (at(to) - at(from)) as f64
         };
-        let rate =
-            |from: f64, to: f64| (0..8).map(|flow| between(flow, from, to)).sum::<f64>() * 8.0 / 1e6 / (to - from);
+        let rate = |from: f64, to: f64| {
+            (0..8).map(|flow| between(flow, from, to)).sum::<f64>() * 8.0 / 1e6 / (to - from)
+        };
         for (from, to) in [(2.0, 3.0), (5.2, 6.0), (6.4, 8.0)] {
             // The limit is 40 Mbit/s; a busy machine may carry less.
-            assert!((20.0..42.0).contains(&rate(from, to)), "{} Mbit/s", rate(from, to));
+            assert!(
+                (20.0..42.0).contains(&rate(from, to)),
+                "{} Mbit/s",
+                rate(from, to)
+            );
         }
         for flow in 0..8 {
             assert!(
@@ -420,9 +457,13 @@ mod tests {
         assert_eq!(between(IDLES as usize, 4.5, 5.0), 0.0);
         // Its part is 625 kB; one that is taken for idle again and again gets a fortieth.
         let back = between(IDLES as usize, 5.0, 6.0);
-        assert!(back > 60_000.0, "{back} bytes in the second after it is back");
+        assert!(
+            back > 60_000.0,
+            "{back} bytes in the second after it is back"
+        );
         assert_eq!(between(KILLED as usize, 6.4, 8.0), 0.0);
-        let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+        let names =
+            std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
         assert!(!NAMES.iter().any(|name| names.contains(name)), "{names}");
     }
 }

@@ -6,7 +6,9 @@ use ccplane_report::Aim;
 use ccplane_report::chart::{Axis, Chart, Line};
 
 use super::super::page::{Findings, cell};
-use super::{Course, DELAYS_US, IDLES, JITTER, KILLED, LIMIT_BITS, LOOK, MEMBERS, Point, RTT, Seen, Who};
+use super::{
+    Course, DELAYS_US, IDLES, JITTER, KILLED, LIMIT_BITS, LOOK, MEMBERS, Point, RTT, Seen, Who,
+};
 
 /// Simulations and what came of them.
 pub(super) struct Results(pub Vec<(Point, Seen)>);
@@ -33,7 +35,11 @@ impl Results {
     }
 
     /// The mean over seeds with its interval.
-    fn mean_within<'a>(&'a self, who: Who, figure: impl Fn(&Run<'a>) -> Option<f64>) -> Option<Ratio> {
+    fn mean_within<'a>(
+        &'a self,
+        who: Who,
+        figure: impl Fn(&Run<'a>) -> Option<f64>,
+    ) -> Option<Ratio> {
         let all = self.all(who, figure);
         let interval = mean_interval(&all);
         let value = Distribution::new(all).mean()?;
@@ -67,7 +73,9 @@ impl Run<'_> {
 
     /// Of all members together.
     fn together(&self, from: f64, to: f64) -> Option<f64> {
-        (0..self.members()).map(|flow| self.between(flow, from, to)).sum()
+        (0..self.members())
+            .map(|flow| self.between(flow, from, to))
+            .sum()
     }
 
     fn span(&self) -> (f64, f64) {
@@ -77,7 +85,10 @@ impl Run<'_> {
     /// Bytes of the group, and of the flow beside it, in a span or in all of it.
     fn pair(&self, span: Option<(f64, f64)>) -> Option<(f64, f64)> {
         let (from, to) = span.unwrap_or(self.span());
-        Some((self.together(from, to)?, self.between(self.members(), from, to)?))
+        Some((
+            self.together(from, to)?,
+            self.between(self.members(), from, to)?,
+        ))
     }
 
     /// Mbit/s of the group, and of the flow beside it.
@@ -93,7 +104,9 @@ impl Run<'_> {
     }
 
     fn shares(&self, from: f64, to: f64, [idles, killed]: [bool; 2]) -> Option<Vec<f64>> {
-        let sends = |flow: &usize| (idles || *flow != IDLES as usize) && (killed || *flow != KILLED as usize);
+        let sends = |flow: &usize| {
+            (idles || *flow != IDLES as usize) && (killed || *flow != KILLED as usize)
+        };
         (0..self.members())
             .filter(sends)
             .map(|flow| self.between(flow, from, to))
@@ -112,7 +125,8 @@ impl Run<'_> {
     fn soon(&self) -> Option<f64> {
         let soon = RTT.as_secs_f64() * SOON as f64;
         let [.., returned, killed] = phases(self.course);
-        let index = |(from, _, who): (f64, f64, [bool; 2])| jain(&self.shares(from, from + soon, who)?);
+        let index =
+            |(from, _, who): (f64, f64, [bool; 2])| jain(&self.shares(from, from + soon, who)?);
         Some((index(returned)? + index(killed)?) / 2.0)
     }
 
@@ -263,7 +277,10 @@ fn compare(findings: &mut Findings, results: &Results, course: Course, place: Pl
         Aim::AtLeast(0.95),
     );
     let [_, (from, to, _), ..] = phases(course);
-    let pairs: Vec<(f64, f64)> = results.of(near).filter_map(|run| run.pair(Some((from, to)))).collect();
+    let pairs: Vec<(f64, f64)> = results
+        .of(near)
+        .filter_map(|run| run.pair(Some((from, to))))
+        .collect();
     findings.compare_ratio(
         &place.key("group_idle_share_ratio"),
         &place.what("the group ÷ the flow beside it while a member is idle"),
@@ -294,15 +311,24 @@ fn compare(findings: &mut Findings, results: &Results, course: Course, place: Pl
     );
     findings.figure(
         place.key("group_jain_least"),
-        results.all(near, Run::fairness).into_iter().reduce(f64::min),
+        results
+            .all(near, Run::fairness)
+            .into_iter()
+            .reduce(f64::min),
     );
-    findings.figure(place.key("group_limit_jain"), results.mean(limited, Run::fairness));
+    findings.figure(
+        place.key("group_limit_jain"),
+        results.mean(limited, Run::fairness),
+    );
     findings.figure(
         place.key("group_limit_beside_error_pct"),
         results.mean(Who::LimitBeside, Run::limit_error),
     );
     by_distance(findings, results, place);
-    findings.picture(place.what("What the distance of the agent does"), &distances(results));
+    findings.picture(
+        place.what("What the distance of the agent does"),
+        &distances(results),
+    );
     if let Some(run) = results.of(near).next() {
         findings.picture(
             place.what("Goodput, a run with its first seed"),
@@ -344,8 +370,14 @@ fn by_distance(findings: &mut Findings, results: &Results, place: Place) {
         );
         if us > DELAYS_US[0] {
             for (key, cost) in [
-                ("group_delay_cost_pct", cost(results, us, |(group, _)| group)),
-                ("group_delay_other_cost_pct", cost(results, us, |(_, other)| other)),
+                (
+                    "group_delay_cost_pct",
+                    cost(results, us, |(group, _)| group),
+                ),
+                (
+                    "group_delay_other_cost_pct",
+                    cost(results, us, |(_, other)| other),
+                ),
                 (
                     "group_delay_link_cost_pct",
                     cost(results, us, |(group, other)| group + other),
@@ -376,7 +408,9 @@ fn distances(results: &Results) -> Vec<Chart> {
         Line::new(label, n, points).dots()
     };
     let axis = || Axis::log("the agent's distance, ms");
-    let mbit = |us: u64, of: &dyn Fn((f64, f64)) -> f64| results.mean(Who::Share(us), |run| run.mbit().map(of));
+    let mbit = |us: u64, of: &dyn Fn((f64, f64)) -> f64| {
+        results.mean(Who::Share(us), |run| run.mbit().map(of))
+    };
     vec![
         Chart {
             title: "Goodput, Mbit/s".into(),
@@ -385,7 +419,10 @@ fn distances(results: &Results) -> Vec<Chart> {
             lines: vec![
                 line("group", 0, &|us| mbit(us, &|(group, _)| group)),
                 line("the flow beside it", 1, &|us| mbit(us, &|(_, other)| other)),
-                line("together", 2, &|us| mbit(us, &|(group, other)| group + other)).dashed(),
+                line("together", 2, &|us| {
+                    mbit(us, &|(group, other)| group + other)
+                })
+                .dashed(),
             ],
             guides: Vec::new(),
         },
@@ -394,7 +431,9 @@ fn distances(results: &Results) -> Vec<Chart> {
             x: axis(),
             y: Axis::linear("").from_to(0.5, 1.0),
             lines: vec![
-                line("the worst phase", 0, &|us| results.mean(Who::Share(us), Run::fairness)),
+                line("the worst phase", 0, &|us| {
+                    results.mean(Who::Share(us), Run::fairness)
+                }),
                 line("ten round trips after a change", 1, &|us| {
                     results.mean(Who::Share(us), Run::soon)
                 })
@@ -421,7 +460,10 @@ fn course_of(run: &Run<'_>, course: Course) -> Chart {
     let series = |bytes: &dyn Fn(f64, f64) -> Option<f64>| -> Vec<(f64, f64)> {
         let point = |n: usize| {
             let (from, to) = (n as f64 * STEP, (n + 1) as f64 * STEP);
-            Some((to, bytes(from.max(LOOK.as_secs_f64()), to)? * 8.0 / 1e6 / STEP))
+            Some((
+                to,
+                bytes(from.max(LOOK.as_secs_f64()), to)? * 8.0 / 1e6 / STEP,
+            ))
         };
         (0..steps).filter_map(point).collect()
     };

@@ -13,7 +13,9 @@ pub(super) struct Results(pub Vec<(Point, Vec<f64>)>);
 impl Results {
     fn tails(&self, set_up: &SetUp, at: (u64, u64, u64), who: Who) -> Option<&Vec<f64>> {
         let found = self.0.iter().find(|(point, _)| {
-            point.set_up == set_up && (point.gbit, point.rtt_us, point.packets) == at && point.who == who
+            point.set_up == set_up
+                && (point.gbit, point.rtt_us, point.packets) == at
+                && point.who == who
         });
         found.map(|(_, tails)| tails)
     }
@@ -34,7 +36,11 @@ impl Results {
 }
 
 /// What came out, beside the paper's statements.
-pub(super) fn findings(results: &Results, intervals: &[u64], set_ups: &'static [SetUp]) -> Findings {
+pub(super) fn findings(
+    results: &Results,
+    intervals: &[u64],
+    set_ups: &'static [SetUp],
+) -> Findings {
     let mut findings = Findings::default();
     let Some(first) = set_ups.first() else {
         return findings;
@@ -82,7 +88,9 @@ pub(super) fn findings(results: &Results, intervals: &[u64], set_ups: &'static [
             let ratios = ccplane.filter_map(|who| results.ratio(first, (40, rtt, packets), who));
             findings.compare(
                 &format!("incast_40g_ccplane_{packets}{suffix}"),
-                &named(&format!("ccplane's Reno, 40 Gbit/s, worst interval, {packets} packets")),
+                &named(&format!(
+                    "ccplane's Reno, 40 Gbit/s, worst interval, {packets} packets"
+                )),
                 ratios.reduce(f64::max),
                 "",
                 None,
@@ -194,7 +202,10 @@ fn table(findings: &mut Findings, results: &Results, intervals: &[u64], set_ups:
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     let mut rows = Vec::new();
     for set_up in set_ups {
-        for (gbit, rtt) in RATES.iter().flat_map(|gbit| ROUND_TRIPS.map(|rtt| (*gbit, rtt))) {
+        for (gbit, rtt) in RATES
+            .iter()
+            .flat_map(|gbit| ROUND_TRIPS.map(|rtt| (*gbit, rtt)))
+        {
             for packets in SIZES {
                 let at = (gbit, rtt, packets);
                 let base = results
@@ -248,9 +259,18 @@ mod tests {
             (point(10, 100, Who::Datapath), vec![100.0, 100.0]),
             (point(10, 100, Who::Outside(500)), vec![150.0, 90.0]),
         ]);
-        assert_eq!(results.ratio(&SET_UPS[0], (10, 20, 10), Who::Outside(500)), Some(1.1));
-        assert_eq!(results.worst(&SET_UPS[0], 10, 20, Who::Outside(500)), Some(1.2));
-        assert_eq!(results.ratio(&SET_UPS[0], (40, 20, 10), Who::Outside(500)), None);
+        assert_eq!(
+            results.ratio(&SET_UPS[0], (10, 20, 10), Who::Outside(500)),
+            Some(1.1)
+        );
+        assert_eq!(
+            results.worst(&SET_UPS[0], 10, 20, Who::Outside(500)),
+            Some(1.2)
+        );
+        assert_eq!(
+            results.ratio(&SET_UPS[0], (40, 20, 10), Who::Outside(500)),
+            None
+        );
         let findings = findings(&results, &QUICK_INTERVALS, &SET_UPS[..1]);
         let figures = findings.figures();
         assert_eq!(figures["incast_10g_500us_ratio"], 1.2);

@@ -9,7 +9,8 @@ use std::time::Duration;
 use ccplane_lab::Error;
 use ccplane_testbed::traffic::monotonic_ns;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto,
+    setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
 
@@ -40,7 +41,9 @@ pub(super) fn unix(exchanges: usize, hogs: usize) -> Result<Vec<Duration>, Error
         let (here, there) = UnixDatagram::pair()?;
         here.set_read_timeout(Some(PATIENCE))?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg(COMMAND).stdin(Stdio::from(OwnedFd::from(there)));
+        command
+            .arg(COMMAND)
+            .stdin(Stdio::from(OwnedFd::from(there)));
         let mut child = ccplane_host::die_with_parent(&mut command).spawn()?;
         let mut answer = [0; MESSAGE];
         let times = timed(exchanges, || {
@@ -62,7 +65,12 @@ pub(super) fn netlink(exchanges: usize, hogs: usize) -> Result<Vec<Duration>, Er
     const NLM_F_ACK: u16 = 4;
     let measure = || -> io::Result<Vec<Duration>> {
         let flags = SockFlag::SOCK_CLOEXEC;
-        let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
+        let socket = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            flags,
+            SockProtocol::NetlinkRoute,
+        )?;
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(5, 0))?;
         let mut message = [0; MESSAGE];
         message[..4].copy_from_slice(&(MESSAGE as u32).to_ne_bytes());
@@ -70,7 +78,12 @@ pub(super) fn netlink(exchanges: usize, hogs: usize) -> Result<Vec<Duration>, Er
         message[6..8].copy_from_slice(&(NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
         let mut answer = [0; 256];
         timed(exchanges, || {
-            sendto(socket.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+            sendto(
+                socket.as_raw_fd(),
+                &message,
+                &NetlinkAddr::new(0, 0),
+                MsgFlags::empty(),
+            )?;
             recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
             Ok(())
         })
@@ -79,7 +92,10 @@ pub(super) fn netlink(exchanges: usize, hogs: usize) -> Result<Vec<Duration>, Er
 }
 
 /// The times of exchanges, after some that are not counted.
-fn timed(exchanges: usize, mut exchange: impl FnMut() -> io::Result<()>) -> io::Result<Vec<Duration>> {
+fn timed(
+    exchanges: usize,
+    mut exchange: impl FnMut() -> io::Result<()>,
+) -> io::Result<Vec<Duration>> {
     let mut times = Vec::with_capacity(exchanges);
     for n in 0..WARM_UP + exchanges {
         let begun = monotonic_ns();

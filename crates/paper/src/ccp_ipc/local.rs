@@ -26,7 +26,8 @@ impl Algorithm for Answer {
     }
 
     fn programs(&self) -> Programs {
-        let program = "(def (Report (acked 0) (lost 0) (rtt 0) (rate 0) (inflight 0) (timeout false)))
+        let program =
+            "(def (Report (acked 0) (lost 0) (rtt 0) (rate 0) (inflight 0) (timeout false)))
              (when true (:= Report.acked Ack.bytes_acked) (report))";
         Programs::new().with("answer", program)
     }
@@ -86,7 +87,10 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
     tell(&mut uplink, &Event::Ready { datapath })?;
     let mut program = 0;
     wait(&mut uplink, &mut |command| {
-        if let Command::Install { program: installed, .. } = command {
+        if let Command::Install {
+            program: installed, ..
+        } = command
+        {
             program = installed.uid();
             return true;
         }
@@ -111,7 +115,9 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
             fields: &[100_000 + n as u64, 0, 20_000, 1_000_000, 10, 0],
         };
         tell(&mut uplink, &report)?;
-        wait(&mut uplink, &mut |command| matches!(command, Command::Update { .. }))?;
+        wait(&mut uplink, &mut |command| {
+            matches!(command, Command::Update { .. })
+        })?;
         if n >= WARM_UP {
             times.push(Duration::from_nanos(monotonic_ns() - begun));
         }
@@ -122,7 +128,9 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
 fn tell(uplink: &mut Uplink, event: &Event<'_>) -> io::Result<()> {
     match uplink.event(event) {
         Sent::Yes if uplink.flush() => Ok(()),
-        sent => Err(io::Error::other(format!("the agent does not take messages: {sent:?}"))),
+        sent => Err(io::Error::other(format!(
+            "the agent does not take messages: {sent:?}"
+        ))),
     }
 }
 

@@ -45,7 +45,10 @@ pub(super) fn measure(length: Duration) -> Result<Direct, Error> {
     let fail = || Error::traffic("stamp packets between two namespaces", "");
     let inside = |error| BackendError::from_host(error, true);
     let (here, there) = (IpAddr::from(wire::SENDER), ends.address);
-    let listener = ends.receiver.run(|| TcpListener::bind((there, 0))).map_err(inside)?;
+    let listener = ends
+        .receiver
+        .run(|| TcpListener::bind((there, 0)))
+        .map_err(inside)?;
     let listener = listener.map_err(fail())?;
     let to = listener.local_addr().map_err(fail())?;
     let sender = ends.sender.run(|| TcpStream::connect(to)).map_err(inside)?;
@@ -53,8 +56,16 @@ pub(super) fn measure(length: Duration) -> Result<Direct, Error> {
     let (receiver, _) = listener.accept().map_err(fail())?;
     let patience = StdDuration::from_millis(20);
     let open = |address| Datagrams::bind(address, patience);
-    let asks = ends.sender.run(|| open(here)).map_err(inside)?.map_err(fail())?;
-    let answers = ends.receiver.run(|| open(there)).map_err(inside)?.map_err(fail())?;
+    let asks = ends
+        .sender
+        .run(|| open(here))
+        .map_err(inside)?
+        .map_err(fail())?;
+    let answers = ends
+        .receiver
+        .run(|| open(there))
+        .map_err(inside)?
+        .map_err(fail())?;
 
     let (stop, quiet) = (AtomicBool::new(false), AtomicBool::new(false));
     let length = length.as_nanos();
@@ -79,7 +90,9 @@ pub(super) fn measure(length: Duration) -> Result<Direct, Error> {
         let _ = sender.shutdown(std::net::Shutdown::Both);
         let (stack, (bursts, paced)) = (stack.map_err(fail())?, paced.map_err(fail())?);
         echoed.map_err(fail())?;
-        let seen = seen.lock().map_err(|_| fail()(io::Error::other("a thread panicked")))?;
+        let seen = seen
+            .lock()
+            .map_err(|_| fail()(io::Error::other("a thread panicked")))?;
         Ok(together(stack, &bursts.exchanges, &paced.exchanges, &seen))
     })
 }
@@ -107,7 +120,13 @@ struct Asks {
 }
 
 /// Bursts of so many datagrams, at even intervals of each datagram, for so long, from this number on.
-fn ask(asks: &Datagrams, answers: &Datagrams, length: u64, burst: u64, first: u64) -> io::Result<Asks> {
+fn ask(
+    asks: &Datagrams,
+    answers: &Datagrams,
+    length: u64,
+    burst: u64,
+    first: u64,
+) -> io::Result<Asks> {
     let to = answers.address()?;
     let mut exchanges: BTreeMap<u64, Asked> = BTreeMap::new();
     let (begun, mut next) = (clock(), first);
@@ -127,7 +146,10 @@ fn ask(asks: &Datagrams, answers: &Datagrams, length: u64, burst: u64, first: u6
         }
         for _ in 0..burst {
             let Some(Arrived {
-                number, kernel, user, ..
+                number,
+                kernel,
+                user,
+                ..
             }) = asks.receive()?
             else {
                 break;
@@ -146,7 +168,11 @@ fn ask(asks: &Datagrams, answers: &Datagrams, length: u64, burst: u64, first: u6
 }
 
 /// Answers each datagram until told to stop.
-fn echo(socket: &Datagrams, stop: &AtomicBool, seen: &Mutex<BTreeMap<u64, Answered>>) -> io::Result<()> {
+fn echo(
+    socket: &Datagrams,
+    stop: &AtomicBool,
+    seen: &Mutex<BTreeMap<u64, Answered>>,
+) -> io::Result<()> {
     let mut numbers = Vec::new();
     let note = |numbers: &[u64]| {
         let Ok(mut seen) = seen.lock() else { return };
@@ -158,7 +184,9 @@ fn echo(socket: &Datagrams, stop: &AtomicBool, seen: &Mutex<BTreeMap<u64, Answer
         });
     };
     while !stop.load(Ordering::Relaxed) {
-        let Some(arrived) = socket.receive()? else { continue };
+        let Some(arrived) = socket.receive()? else {
+            continue;
+        };
         if let Ok(mut seen) = seen.lock() {
             let answered = Answered {
                 heard: arrived.kernel,
@@ -222,24 +250,39 @@ fn together(
             .iter()
             .filter_map(|(number, asked)| Some((*asked, *seen.get(number)?)));
         let all = both.filter(|(asked, answered)| {
-            ![asked.kernel_sent, asked.kernel_heard, answered.heard, answered.sent].contains(&0)
+            ![
+                asked.kernel_sent,
+                asked.kernel_heard,
+                answered.heard,
+                answered.sent,
+            ]
+            .contains(&0)
         });
         all.collect()
     };
     let (bursts, paced) = (whole(bursts), whole(paced));
     let spread = |exchanges: &[(Asked, Answered)], value: fn(&Asked, &Answered) -> i64| {
-        let spread = Spread::of(exchanges.iter().map(|(asked, answered)| value(asked, answered)));
+        let spread = Spread::of(
+            exchanges
+                .iter()
+                .map(|(asked, answered)| value(asked, answered)),
+        );
         (!exchanges.is_empty()).then_some((spread.p50, spread.p99))
     };
     let between = |asked: &Asked, answered: &Answered| {
-        (asked.kernel_heard as i64 - asked.kernel_sent as i64) - (answered.sent as i64 - answered.heard as i64)
+        (asked.kernel_heard as i64 - asked.kernel_sent as i64)
+            - (answered.sent as i64 - answered.heard as i64)
     };
     Direct {
         writes: stack.len(),
         stack,
         steps: [
-            spread(&bursts, |asked, _| asked.user_heard as i64 - asked.user_sent as i64),
-            spread(&bursts, |asked, _| asked.kernel_heard as i64 - asked.kernel_sent as i64),
+            spread(&bursts, |asked, _| {
+                asked.user_heard as i64 - asked.user_sent as i64
+            }),
+            spread(&bursts, |asked, _| {
+                asked.kernel_heard as i64 - asked.kernel_sent as i64
+            }),
             spread(&bursts, between),
             spread(&paced, between),
             None,
@@ -253,7 +296,10 @@ fn together(
 
 /// Interfaces of this host that stamp every packet in hardware, by name, and if that is switched on.
 pub(super) fn hardware_stamps() -> Vec<(String, bool)> {
-    let devices = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let devices = std::fs::read_dir("/sys/class/net")
+        .into_iter()
+        .flatten()
+        .flatten();
     let stamping = devices.filter_map(|device| {
         let name = device.file_name().into_string().ok()?;
         let can = ccplane_host::timestamping(&name).ok()?;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use ccplane_datapath::burst::{Passing, backward};
 use ccplane_datapath::{OneWay, Stamps};
 use ccplane_sim::{
-    Carrier, Config, Congestion, Duty, FlowSpec, LinkSpec, Network, Pairs, Seen, SimError, SimOptions, Simulation,
-    StampClock, StampModel, Step, Tracer, Workload, WorkloadSpec, settings,
+    Carrier, Config, Congestion, Duty, FlowSpec, LinkSpec, Network, Pairs, Seen, SimError,
+    SimOptions, Simulation, StampClock, StampModel, Step, Tracer, Workload, WorkloadSpec, settings,
 };
 use ccplane_transport::{Kind, Native};
 use ccplane_units::{Duration, Rate, Time};
@@ -135,7 +135,9 @@ fn calibrated(stamps: &[[i64; 4]], which: usize, bytes: impl Fn(usize) -> u32) -
     for batch in all.chunk_by_mut(|a, b| a.stamp == b.stamp) {
         backward(batch, RATE);
     }
-    all.iter().map(|passing| passing.stamp.as_nanos() as i64).collect()
+    all.iter()
+        .map(|passing| passing.stamp.as_nanos() as i64)
+        .collect()
 }
 
 fn steps(exchanges: &[Exchange], seed: u64) -> [Spread; 6] {
@@ -143,7 +145,9 @@ fn steps(exchanges: &[Exchange], seed: u64) -> [Spread; 6] {
     let driver = stamped(exchanges, seed, DRIVERS, DRIVERS);
     let released = stamped(exchanges, seed, PACED, PACED);
     let t2 = calibrated(&released, 1, |n| exchanges.get(n).map_or(FULL, |e| e.data));
-    let t4 = calibrated(&released, 3, |n| exchanges.get(n).map_or(FULL, |e| e.answer));
+    let t4 = calibrated(&released, 3, |n| {
+        exchanges.get(n).map_or(FULL, |e| e.answer)
+    });
     // What the stack takes moves the packets of a real host; here it is added, as if it had.
     let inside = |[_, t2, t3, _]: &[i64; 4]| t2 - t3;
     let total = |[t1, _, _, t4]: &[i64; 4]| t4 - t1;
@@ -164,7 +168,9 @@ fn steps(exchanges: &[Exchange], seed: u64) -> [Spread; 6] {
 
 /// Each cause with everything else exact.
 fn causes(exchanges: &[Exchange], seed: u64) -> Vec<(&'static str, Spread, Spread)> {
-    let rtt = |stamps: &[[i64; 4]]| Spread::of(stamps.iter().map(|[t1, t2, t3, t4]| (t4 - t1) - (t3 - t2)));
+    let rtt = |stamps: &[[i64; 4]]| {
+        Spread::of(stamps.iter().map(|[t1, t2, t3, t4]| (t4 - t1) - (t3 - t2)))
+    };
     let there = |stamps: &[[i64; 4]]| Spread::of(stamps.iter().map(|[t1, t2, ..]| t2 - t1));
     // The way back as if it were empty, where it is not what is asked about.
     let idle: Vec<Exchange> = exchanges
@@ -188,7 +194,11 @@ fn causes(exchanges: &[Exchange], seed: u64) -> Vec<(&'static str, Spread, Sprea
         ..StampModel::EXACT
     };
     let stamps = stamped(&idle, seed, TRUE, (drifting, drifting));
-    all.push(("clocks that drift apart by 20 ppm", rtt(&stamps), there(&stamps)));
+    all.push((
+        "clocks that drift apart by 20 ppm",
+        rtt(&stamps),
+        there(&stamps),
+    ));
     let mut one_way = OneWay::default();
     let mut queues = Vec::with_capacity(stamps.len());
     for (stamp, exchange) in stamps.iter().zip(&idle) {
@@ -271,7 +281,10 @@ impl Tracer for Truth {
                 if let Some(exchange) = self.under_way.remove(&segment.echo.0)
                     && exchange.answer > 0
                 {
-                    self.exchanges.push(Exchange { back: now, ..exchange });
+                    self.exchanges.push(Exchange {
+                        back: now,
+                        ..exchange
+                    });
                 }
             }
             _ => {}
@@ -289,9 +302,18 @@ mod tests {
         let ladder = climb(1, Duration::from_millis(20)).unwrap();
         let p99 = ladder.steps.map(|step| step.p99);
         assert!((500.0..900.0).contains(&p99[0]), "{p99:?}");
-        assert!(p99.windows(2).all(|pair| pair[1] <= pair[0] * 1.02), "{p99:?}");
+        assert!(
+            p99.windows(2).all(|pair| pair[1] <= pair[0] * 1.02),
+            "{p99:?}"
+        );
         assert!(p99[5] < 2.0, "{p99:?}");
-        let cause = |name: &str| ladder.causes.iter().find(|(n, ..)| n.starts_with(name)).unwrap();
+        let cause = |name: &str| {
+            ladder
+                .causes
+                .iter()
+                .find(|(n, ..)| n.starts_with(name))
+                .unwrap()
+        };
         assert_eq!(cause("queues").2, Spread { p50: 0.0, p99: 0.0 });
         assert!(cause("queues").1.p99 > 1.0);
         // 20 ms at 20 ppm are 0.4 µs.

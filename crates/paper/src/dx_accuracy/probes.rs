@@ -14,8 +14,8 @@ use ccplane_lab::scenario::Stamps;
 use ccplane_lab::sim::put_stamps;
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_sim::{
-    Config, Direction, FlowSpec, LinkSpec, Network, NodeId, Seen, SimError, SimOptions, Simulation, Step, Tracer,
-    settings,
+    Config, Direction, FlowSpec, LinkSpec, Network, NodeId, Seen, SimError, SimOptions, Simulation,
+    Step, Tracer, settings,
 };
 use ccplane_testbed::BackendError;
 use ccplane_testbed::longest_stall;
@@ -62,8 +62,13 @@ pub(super) struct Probes {
 impl Probes {
     /// The error that this share of the packets does not exceed, in packets of the link.
     pub fn error(&self, share: f64) -> Option<f64> {
-        let errors = self.all.iter().map(|probe| (probe.measured - probe.truth).abs());
-        Distribution::new(errors).quantile(share).map(|us| us / self.packet_us)
+        let errors = self
+            .all
+            .iter()
+            .map(|probe| (probe.measured - probe.truth).abs());
+        Distribution::new(errors)
+            .quantile(share)
+            .map(|us| us / self.packet_us)
     }
 }
 
@@ -91,7 +96,9 @@ pub(super) fn simulated(stamps: &Stamps, seed: u64, length: Duration) -> Result<
     let mss = u64::from(config.mss);
     let probes = FlowSpec {
         finish: false,
-        ..FlowSpec::new(second, receiver).bytes(mss).with(Arc::new(config))
+        ..FlowSpec::new(second, receiver)
+            .bytes(mss)
+            .with(Arc::new(config))
     };
     let load = FlowSpec::new(first, receiver).at(Time::ZERO + IDLE);
     sim.add_flow(load)?;
@@ -109,9 +116,11 @@ pub(super) fn simulated(stamps: &Stamps, seed: u64, length: Duration) -> Result<
         let measured = measured.and_then(|one_way| one_way.queue_delay(sim.now(), EVERY));
         // As the queue is far longer than the round trip of the empty path, the transport sends a probe once more before it hears of
         // it: the last of them is the one that was answered last.
-        if let (Some(measured), Some(waited), true) =
-            (measured, sim.tracer().waited.last(), sim.tracer().waited.len() > before)
-        {
+        if let (Some(measured), Some(waited), true) = (
+            measured,
+            sim.tracer().waited.last(),
+            sim.tracer().waited.len() > before,
+        ) {
             all.push(Probe {
                 truth: waited.as_nanos() as f64 / 1e3,
                 measured: measured.as_nanos() as f64 / 1e3,
@@ -192,7 +201,10 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
         .map_err(inside)?;
     let listener = listener.map_err(fail())?;
     let to = listener.local_addr().map_err(fail())?;
-    let load = emulator.sender_ns().run(|| TcpStream::connect(to)).map_err(inside)?;
+    let load = emulator
+        .sender_ns()
+        .run(|| TcpStream::connect(to))
+        .map_err(inside)?;
     let load = load.map_err(fail())?;
     let (sink, _) = listener.accept().map_err(fail())?;
     let (stop, begun) = (AtomicBool::new(false), clock());
@@ -225,7 +237,9 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
                 .unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))),
         )
     });
-    let disturbed = watch.finish().disturbed(longest_stall(2e3 * DELAY.as_secs_f64()));
+    let disturbed = watch
+        .finish()
+        .disturbed(longest_stall(2e3 * DELAY.as_secs_f64()));
     let (sent, arrived) = (sent.map_err(fail())?, arrived.map_err(fail())?);
     let port = receiver.address().map_err(fail())?.port();
     let report = emulator
@@ -305,7 +319,10 @@ mod tests {
     fn exact_stamps_measure_the_queue_exactly() {
         let probes = simulated(&Stamps::EXACT, 1, Duration::from_millis(1_500)).unwrap();
         assert!(probes.all.len() >= 50, "{}", probes.all.len());
-        assert!(probes.all.iter().any(|probe| probe.truth > 1_000.0), "{probes:?}");
+        assert!(
+            probes.all.iter().any(|probe| probe.truth > 1_000.0),
+            "{probes:?}"
+        );
         for probe in &probes.all {
             assert_eq!(probe.measured, probe.truth);
         }

@@ -71,7 +71,8 @@ impl Datagrams {
         let mut contents = [0; LARGEST];
         contents[..8].copy_from_slice(&number.to_be_bytes());
         let now = clock();
-        self.socket.send_to(&contents[..bytes.clamp(8, LARGEST)], to)?;
+        self.socket
+            .send_to(&contents[..bytes.clamp(8, LARGEST)], to)?;
         Ok(now)
     }
 
@@ -98,7 +99,10 @@ impl Datagrams {
                 kernel = Some(nanos(stamps.system));
             }
         }
-        let from = received.address.as_ref().and_then(SockaddrStorage::as_sockaddr_in);
+        let from = received
+            .address
+            .as_ref()
+            .and_then(SockaddrStorage::as_sockaddr_in);
         let from = from.map(|from| SocketAddr::from((from.ip(), from.port())));
         let whole = received.bytes >= 8;
         let mut number = [0; 8];
@@ -137,7 +141,8 @@ pub(super) fn told(socket: &impl AsRawFd, mut take: impl FnMut(What, u32, u64)) 
         let mut slices = [IoSliceMut::new(&mut contents)];
         let mut control = vec![0; CONTROL];
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-        let Ok(received) = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags)
+        let Ok(received) =
+            recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags)
         else {
             return;
         };
@@ -147,7 +152,9 @@ pub(super) fn told(socket: &impl AsRawFd, mut take: impl FnMut(What, u32, u64)) 
                 ControlMessageOwned::ScmTimestampsns(stamps) => when = Some(nanos(stamps.system)),
                 ControlMessageOwned::Ipv4RecvErr(error, _) => {
                     let what = [What::Sent, What::Scheduled, What::Acknowledged];
-                    which = what.get(error.ee_info as usize).map(|what| (*what, error.ee_data));
+                    which = what
+                        .get(error.ee_info as usize)
+                        .map(|what| (*what, error.ee_data));
                 }
                 _ => {}
             }
@@ -171,7 +178,10 @@ fn nanos(time: TimeSpec) -> u64 {
 }
 
 /// The clock of the kernel's stamps, ns.
-#[expect(clippy::disallowed_methods, reason = "real packets are stamped in real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "real packets are stamped in real time"
+)]
 pub(super) fn clock() -> u64 {
     clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, nanos)
 }
@@ -193,12 +203,17 @@ mod tests {
         for number in 0..20 {
             let sent = a.send(b.address().unwrap(), number, 1_000).unwrap();
             let arrived = b.receive().unwrap().expect("loopback loses nothing");
-            assert_eq!((arrived.number, arrived.from), (number, a.address().unwrap()));
+            assert_eq!(
+                (arrived.number, arrived.from),
+                (number, a.address().unwrap())
+            );
             assert!(sent <= arrived.kernel && arrived.kernel <= arrived.user);
             let mut departed = Vec::new();
             a.departures(|number, ns| departed.push((number, ns)));
             assert_eq!(departed.len(), 1);
-            assert!(departed[0].0 == number && sent <= departed[0].1 && departed[0].1 <= arrived.user);
+            assert!(
+                departed[0].0 == number && sent <= departed[0].1 && departed[0].1 <= arrived.user
+            );
         }
     }
 }

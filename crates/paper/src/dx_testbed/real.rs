@@ -78,13 +78,22 @@ struct Real {
     disturbed: Vec<String>,
 }
 
-fn real(findings: &mut Findings, options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<(), Error> {
+fn real(
+    findings: &mut Findings,
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
     write(findings, &measure(options, registry, progress)?);
     Ok(())
 }
 
 /// Runs each, and keeps what it did; one that the machine disturbed is run again.
-fn measure(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Vec<Real>, Error> {
+fn measure(
+    options: &Options,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<Vec<Real>, Error> {
     let length = Duration::from_secs(if options.quick { 3 } else { 20 });
     let droptail = QueueSpec::DropTail(FILLED);
     let marking = QueueSpec::Ecn {
@@ -100,24 +109,37 @@ fn measure(options: &Options, registry: &Registry, progress: &dyn Progress) -> R
     if traffic::exists("dctcp") {
         each.push((Contender::native("dctcp"), marking));
     }
-    let runs = LINKS.iter().flat_map(|link| each.iter().map(move |run| (link, run)));
+    let runs = LINKS
+        .iter()
+        .flat_map(|link| each.iter().map(move |run| (link, run)));
     let of = LINKS.len() * each.len();
     let one = |(index, (link, (contender, queue))): (usize, (&Link, &(Contender, QueueSpec)))| {
         let mbit = link.mbit();
-        let name = format!("real-{mbit}-{}.json", contender.to_string().replace(':', "-"));
+        let name = format!(
+            "real-{mbit}-{}.json",
+            contender.to_string().replace(':', "-")
+        );
         let key = format!("{contender} {mbit} Mbit/s {} {queue} {length}", link.rtt);
         let run = || {
             let contenders = vec![contender.clone()];
-            let scenario = Scenario::over(contenders, link.rate, link.rtt, *queue, length).with_flows(SENDERS);
+            let scenario =
+                Scenario::over(contenders, link.rate, link.rtt, *queue, length).with_flows(SENDERS);
             let step = Step::begin(progress, index, of, &contender.to_string());
             let once = RunOptions::once(1, "ccplane paper dx-testbed --datapath linux");
             let result = run(&Packets::over(Over::Tcp), &scenario, registry, &once, &step)?;
-            let contender = result.contenders.into_iter().next().ok_or(Error::NoContender)?;
+            let contender = result
+                .contenders
+                .into_iter()
+                .next()
+                .ok_or(Error::NoContender)?;
             Ok(Real::of(contender, *queue, link))
         };
-        options
-            .parts()
-            .part(&name, &key, |real: &Real| Disturbed::from(&real.disturbed), run)
+        options.parts().part(
+            &name,
+            &key,
+            |real: &Real| Disturbed::from(&real.disturbed),
+            run,
+        )
     };
     runs.enumerate().map(one).collect()
 }
@@ -166,16 +188,31 @@ fn write(findings: &mut Findings, all: &[Real]) {
                 format!("real_goodput_ratio{key}"),
                 Some(dx.goodput_mbit / cubic.goodput_mbit),
             );
-            findings.figure(format!("real_queue_cubic_p50_us{key}"), Some(cubic.queueing_p50_us));
+            findings.figure(
+                format!("real_queue_cubic_p50_us{key}"),
+                Some(cubic.queueing_p50_us),
+            );
         }
         if let Some(dctcp) = of("dctcp") {
-            findings.figure(format!("real_queue_dctcp_p50_us{key}"), Some(dctcp.queueing_p50_us));
-            let what = format!("Real packets, {}: DCTCP's median queueing delay over DX's", link.rate);
+            findings.figure(
+                format!("real_queue_dctcp_p50_us{key}"),
+                Some(dctcp.queueing_p50_us),
+            );
+            let what = format!(
+                "Real packets, {}: DCTCP's median queueing delay over DX's",
+                link.rate
+            );
             let asked = !link.only_sound || dx.sound && dctcp.sound;
             let ratio = Some(dctcp.queueing_p50_us / dx.queueing_p50_us).filter(|_| asked);
             let aim = asked.then_some(Aim::AtLeast(SLIDE));
             let slide = format!("{SLIDE} at 1 Gbit/s (slides 28, 32)");
-            findings.compare(&format!("queue_ratio_dctcp{key}"), &what, ratio, &slide, aim);
+            findings.compare(
+                &format!("queue_ratio_dctcp{key}"),
+                &what,
+                ratio,
+                &slide,
+                aim,
+            );
         }
     }
     let rows = all.iter().map(|real| {
@@ -191,7 +228,9 @@ fn write(findings: &mut Findings, all: &[Real]) {
         ]
     });
     findings.disturbed(all.iter().filter(|real| !real.sound).count(), all.len());
-    let links = LINKS.map(|link| format!("{} with {}", link.rate, link.rtt)).join(", ");
+    let links = LINKS
+        .map(|link| format!("{} with {}", link.rate, link.rtt))
+        .join(", ");
     findings.table(
         format!("Real packets: {SENDERS} senders of kernel TCP, {links}, through the emulator"),
         &[

@@ -73,7 +73,9 @@ pub(super) static BUNDLES: [(&str, &str, Reads); 13] = [
     ("network_queue_p95_ms", "all", |text| {
         Some(OfBundle::Network(0.95, Bundled::read(text)))
     }),
-    ("detect_s", "cross", |text| Some(OfBundle::Detect(Bundled::read(text)))),
+    ("detect_s", "cross", |text| {
+        Some(OfBundle::Detect(Bundled::read(text)))
+    }),
     ("resume_s", "cross, 5s", |text| {
         let (bundled, hold) = with_hold(text)?;
         Some(OfBundle::Resume(bundled, hold))
@@ -121,12 +123,18 @@ impl Bundled {
     /// Whether it is of that sendbox, at a switch of this name, or of both boxes.
     fn is(&self, title: &str) -> bool {
         let sendbox = title.split(" -> ").next().unwrap_or_default();
-        self.name.as_ref().is_none_or(|name| name == title || name == sendbox)
+        self.name
+            .as_ref()
+            .is_none_or(|name| name == title || name == sendbox)
     }
 
     /// What is wrong with it for runs of this scenario, and what helps.
     pub fn unfit(&self, scenario: &Scenario) -> Option<(String, String)> {
-        let titles: Vec<String> = scenario.bundles.iter().map(|bundle| bundle.title()).collect();
+        let titles: Vec<String> = scenario
+            .bundles
+            .iter()
+            .map(|bundle| bundle.title())
+            .collect();
         let count = titles.iter().filter(|title| self.is(title)).count();
         match (count, &self.name) {
             (1, _) => self.span.unfit(scenario),
@@ -143,7 +151,11 @@ impl Bundled {
             )),
             _ => Some((
                 format!("{count} bundles are meant"),
-                format!("name one of `{}`, as in `all of {}`", titles.join("`, `"), titles[0]),
+                format!(
+                    "name one of `{}`, as in `all of {}`",
+                    titles.join("`, `"),
+                    titles[0]
+                ),
             )),
         }
     }
@@ -188,9 +200,9 @@ impl Bundled {
     pub fn errors(&self, run: &Run<'_>, of: Of) -> Vec<f64> {
         let warm = run.scenario.warm.as_nanos();
         let samples = self.samples(run).unwrap_or_default();
-        let known = samples
-            .iter()
-            .filter(|sample| sample.at_ns >= warm && sample.rtt_ms > 0.0 && sample.actual_rtt_ms > 0.0);
+        let known = samples.iter().filter(|sample| {
+            sample.at_ns >= warm && sample.rtt_ms > 0.0 && sample.actual_rtt_ms > 0.0
+        });
         let error = |sample: &BundleSample| match of {
             Of::Rtt => (sample.rtt_ms - sample.actual_rtt_ms).abs(),
             Of::Rate => (sample.received_mbit - sample.actual_received_mbit).abs(),
@@ -202,7 +214,9 @@ impl Bundled {
 impl fmt::Display for Bundled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.span)?;
-        self.name.as_ref().map_or(Ok(()), |name| write!(f, " of {name}"))
+        self.name
+            .as_ref()
+            .map_or(Ok(()), |name| write!(f, " of {name}"))
     }
 }
 
@@ -272,7 +286,10 @@ impl OfBundle {
                 Distribution::new(passing.filter_map(BundleSample::link_queue_ms)).mean()
             }
             OfBundle::Network(share, _) => {
-                let queues = bundled.samples(run)?.iter().filter_map(BundleSample::network_queue_ms);
+                let queues = bundled
+                    .samples(run)?
+                    .iter()
+                    .filter_map(BundleSample::network_queue_ms);
                 Distribution::new(queues).quantile(*share)
             }
             OfBundle::Detect(_) => {
@@ -287,11 +304,16 @@ impl OfBundle {
                 let end = run.scenario.duration.as_nanos();
                 let passing = bundled.passing(run)?;
                 let ends = passing.iter().map(|passing| passing.end);
-                let mut tries: Vec<u64> = ends.chain([span.end]).filter(|at| *at >= span.end).collect();
+                let mut tries: Vec<u64> = ends
+                    .chain([span.end])
+                    .filter(|at| *at >= span.end)
+                    .collect();
                 tries.sort_unstable();
                 let holds = |at: &u64| {
                     let until = (at + hold.as_nanos()).min(end);
-                    !passing.iter().any(|passing| passing.start < until && passing.end > *at)
+                    !passing
+                        .iter()
+                        .any(|passing| passing.start < until && passing.end > *at)
                 };
                 let at = tries.into_iter().find(holds).unwrap_or(end);
                 Some((at - span.end) as f64 / 1e9)
@@ -308,7 +330,9 @@ impl OfBundle {
                 let judged = opened_by(figures, "multipath", &span);
                 Some(f64::from(judged != several_paths(run.scenario)))
             }
-            OfBundle::OutOfOrder(_) => bundled.figures(run).map(|(figures, _)| figures.out_of_order_share),
+            OfBundle::OutOfOrder(_) => bundled
+                .figures(run)
+                .map(|(figures, _)| figures.out_of_order_share),
         }
     }
 }
@@ -380,7 +404,9 @@ mod tests {
             }
         }
         let sample = |second: u64| {
-            let passes = passing.iter().any(|(from, to)| (*from..*to).contains(&(second as f64)));
+            let passes = passing
+                .iter()
+                .any(|(from, to)| (*from..*to).contains(&(second as f64)));
             BundleSample {
                 at_ns: second * 1_000_000_000,
                 mode: if passes { PASSING } else { DELAY },
@@ -390,7 +416,11 @@ mod tests {
                 rtt_ms: 50.0 + second as f64,
                 min_rtt_ms: 50.0,
                 received_mbit: 7.0,
-                actual_rtt_ms: if second == 0 { 0.0 } else { 48.0 + second as f64 },
+                actual_rtt_ms: if second == 0 {
+                    0.0
+                } else {
+                    48.0 + second as f64
+                },
                 actual_received_mbit: 7.5,
                 ..BundleSample::default()
             }
@@ -443,8 +473,14 @@ mod tests {
         assert_eq!(of("resume_s(cross, 5s)", &[(23.0, 39.0)]), 0.0);
         assert_eq!(of("false_exits(cross)", &[(23.0, 39.0), (43.0, 44.0)]), 1.0);
         // A return that does not hold is none, and one that never comes lasts to the end.
-        assert_eq!(of("resume_s(cross, 5s)", &[(23.0, 42.0), (45.0, 48.0)]), 8.0);
-        assert_eq!(of("resume_s(cross, 2s)", &[(23.0, 42.0), (45.0, 48.0)]), 2.0);
+        assert_eq!(
+            of("resume_s(cross, 5s)", &[(23.0, 42.0), (45.0, 48.0)]),
+            8.0
+        );
+        assert_eq!(
+            of("resume_s(cross, 2s)", &[(23.0, 42.0), (45.0, 48.0)]),
+            2.0
+        );
         assert_eq!(of("resume_s(cross, 5s)", &[(23.0, 60.0)]), 20.0);
     }
 
@@ -469,7 +505,11 @@ mod tests {
         assert_eq!(of("passing_queue_ms(after cross)"), None);
         assert_eq!(of("network_queue_p50_ms(10s..20s)"), Some(14.0));
         assert_eq!(of("out_of_order_share(all)"), Some(0.25));
-        assert_eq!(of("multipath_misjudged(all of near)"), Some(1.0), "there are two paths");
+        assert_eq!(
+            of("multipath_misjudged(all of near)"),
+            Some(1.0),
+            "there are two paths"
+        );
         // The first look has nothing to stand beside.
         assert_eq!(
             (of("rtt_error_max_ms(all)"), of("rate_error_p80_mbit(all)")),
@@ -488,7 +528,8 @@ mod tests {
 
     #[test]
     fn a_bundle_is_named_where_there_are_several() {
-        let unfit = |name: &str, bundles: &str| Measure::read(name).unwrap().unfit(&scenario(bundles));
+        let unfit =
+            |name: &str, bundles: &str| Measure::read(name).unwrap().unfit(&scenario(bundles));
         let back = "{ from = \"far\", to = \"near\" }";
         let two = format!("{ONE}, {back}");
         assert_eq!(unfit("passing_share(all of near)", &two), None);
@@ -499,12 +540,23 @@ mod tests {
             "{what}; {fix}"
         );
         let (what, fix) = unfit("passing_share(all of left)", &two).unwrap();
-        assert!(what.contains("`left`") && fix.contains("all of near"), "{what}; {fix}");
-        assert!(unfit("passing_share(all)", "").unwrap().0.contains("no bundle"));
+        assert!(
+            what.contains("`left`") && fix.contains("all of near"),
+            "{what}; {fix}"
+        );
+        assert!(
+            unfit("passing_share(all)", "")
+                .unwrap()
+                .0
+                .contains("no bundle")
+        );
         let (what, _) = unfit("detect_s(10s..20s)", ONE).unwrap();
         assert!(what.contains("no workload that comes"), "{what}");
         let (what, fix) = unfit("resume_s(web, 5s)", ONE).unwrap();
-        assert!(what.contains("does not stop") && fix.contains("`stop`"), "{what}");
+        assert!(
+            what.contains("does not stop") && fix.contains("`stop`"),
+            "{what}"
+        );
         assert_eq!(scenario(ONE).contenders, [Contender::native("reno")]);
     }
 }

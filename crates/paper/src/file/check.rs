@@ -29,7 +29,12 @@ pub(super) struct Context<'t> {
 }
 
 impl Context<'_> {
-    pub(super) fn problem<T>(&self, at: &Spanned<T>, what: impl Into<String>, fix: impl Into<String>) -> Problem {
+    pub(super) fn problem<T>(
+        &self,
+        at: &Spanned<T>,
+        what: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Problem {
         self.source.problem(at.span(), what, "here", fix)
     }
 
@@ -43,7 +48,8 @@ impl Context<'_> {
     /// What replaces a word.
     pub(super) fn word(&self, value: &Spanned<Value>) -> Result<Word, Problem> {
         let slice = self.source.text.get(value.span()).unwrap_or_default();
-        let read = DeValue::parse(slice).map_err(|error| self.source.syntax_of(&error, REFERENCE))?;
+        let read =
+            DeValue::parse(slice).map_err(|error| self.source.syntax_of(&error, REFERENCE))?;
         Ok(Word::read(&read, slice, value.span().start, 0))
     }
 
@@ -65,7 +71,9 @@ impl Context<'_> {
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
                 self.source.unknown(text.span(), "measure", &name, &known)
             }
-            Unread::Argument(fix) => self.problem(text, format!("`{}` is no measure", text.get_ref()), fix),
+            Unread::Argument(fix) => {
+                self.problem(text, format!("`{}` is no measure", text.get_ref()), fix)
+            }
         })
     }
 
@@ -73,13 +81,19 @@ impl Context<'_> {
         match text.get_ref().as_str() {
             "sim" => Ok(Datapath::Sim),
             "linux" => Ok(Datapath::Linux),
-            other => Err(self
-                .source
-                .unknown(text.span(), "place to run", other, &["sim", "linux"])),
+            other => {
+                Err(self
+                    .source
+                    .unknown(text.span(), "place to run", other, &["sim", "linux"]))
+            }
         }
     }
 
-    pub(super) fn repeats(&self, text: Option<&Spanned<u32>>, own: usize) -> Result<usize, Problem> {
+    pub(super) fn repeats(
+        &self,
+        text: Option<&Spanned<u32>>,
+        own: usize,
+    ) -> Result<usize, Problem> {
         match text {
             None => Ok(own),
             Some(n) if (1..=MOST_REPEATS).contains(n.get_ref()) => Ok(*n.get_ref() as usize),
@@ -100,7 +114,11 @@ pub(super) fn paper(file: &str, text: &str, folder: &Path) -> Result<Paper, Prob
     let written: File = toml::from_str(text).map_err(syntax)?;
     let raw = DeTable::parse(text).map_err(syntax)?;
     let name = written.name.get_ref();
-    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
+    if name.is_empty()
+        || !name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+    {
         let what = format!("`{name}` is no name of a paper");
         return Err(context.problem(
             &written.name,
@@ -124,7 +142,10 @@ pub(super) fn paper(file: &str, text: &str, folder: &Path) -> Result<Paper, Prob
         .enumerate()
         .find(|(n, dim)| dims[..*n].iter().any(|d| d.name == dim.name))
     {
-        let at = written.grid.get(n).map_or(0..0, |grid| grid.get_ref().name.span());
+        let at = written
+            .grid
+            .get(n)
+            .map_or(0..0, |grid| grid.get_ref().name.span());
         return Err(source.problem(
             at,
             format!("there are two axes `{}`", twice.name),
@@ -137,7 +158,10 @@ pub(super) fn paper(file: &str, text: &str, folder: &Path) -> Result<Paper, Prob
     dims.push(Dim {
         name: "on".to_owned(),
         heading: "on".to_owned(),
-        values: on.iter().map(|on| named(&on.to_string(), on.label())).collect(),
+        values: on
+            .iter()
+            .map(|on| named(&on.to_string(), on.label()))
+            .collect(),
     });
     let names = Names {
         context: &context,
@@ -152,7 +176,10 @@ pub(super) fn paper(file: &str, text: &str, folder: &Path) -> Result<Paper, Prob
         title: written.title.clone(),
         source: written.source.clone(),
         takes: written.takes.clone(),
-        repeats: (repeats, context.repeats(written.quick.repeats.as_ref(), repeats)?),
+        repeats: (
+            repeats,
+            context.repeats(written.quick.repeats.as_ref(), repeats)?,
+        ),
         whole: Place {
             origin: 0,
             span: written
@@ -180,7 +207,11 @@ pub(super) fn paper(file: &str, text: &str, folder: &Path) -> Result<Paper, Prob
 }
 
 /// The words of the scenario: those of the file that it is based on, and the paper's own over them.
-fn scenario(context: &Context, written: &File, raw: &DeTable<'_>) -> Result<(Words, Vec<Origin>), Problem> {
+fn scenario(
+    context: &Context,
+    written: &File,
+    raw: &DeTable<'_>,
+) -> Result<(Words, Vec<Origin>), Problem> {
     let source = context.source;
     let mut origins = vec![Origin {
         file: source.file.to_owned(),
@@ -207,7 +238,8 @@ fn scenario(context: &Context, written: &File, raw: &DeTable<'_>) -> Result<(Wor
             file: &file,
             text: &text,
         };
-        let table = DeTable::parse(&text).map_err(|error| other.syntax_of(&error, "docs/scenarios.md"))?;
+        let table =
+            DeTable::parse(&text).map_err(|error| other.syntax_of(&error, "docs/scenarios.md"))?;
         below = words::read(table.get_ref(), &text, 0, 1);
         // Who is compared, and what it is called, the paper says.
         for own in ["contenders", "title"] {
@@ -249,8 +281,12 @@ fn named(key: &str, label: &str) -> Choice {
 /// Position of a value on an axis: a number, or a quantity in Mbit/s, ms, bytes or %, by its kind.
 pub(super) fn coordinate(value: &Value) -> Option<f64> {
     let quantity = |text: &str| {
-        let rate = text.parse::<Rate>().map(|rate| rate.bytes_per_sec() as f64 * 8.0 / 1e6);
-        let time = text.parse::<Duration>().map(|time| time.as_secs_f64() * 1e3);
+        let rate = text
+            .parse::<Rate>()
+            .map(|rate| rate.bytes_per_sec() as f64 * 8.0 / 1e6);
+        let time = text
+            .parse::<Duration>()
+            .map(|time| time.as_secs_f64() * 1e3);
         let size = text.parse::<Bytes>().map(|size| size.get() as f64);
         let share = text
             .strip_suffix('%')
@@ -351,12 +387,24 @@ fn distinct<T>(context: &Context, at: &Spanned<T>, values: &[Choice]) -> Result<
     Ok(())
 }
 
-fn contenders(context: &Context, written: &File, words: &Words) -> Result<(Dim, Vec<(String, Place)>), Problem> {
+fn contenders(
+    context: &Context,
+    written: &File,
+    words: &Words,
+) -> Result<(Dim, Vec<(String, Place)>), Problem> {
     let mut values = Vec::new();
     for contender in &written.contender {
         let text = contender.algorithm.get_ref();
-        let plain = || text.replace(|c: char| !c.is_ascii_alphanumeric() && !"_+-".contains(c), "_");
-        let key = contender.key.as_ref().map_or_else(plain, |key| key.get_ref().clone());
+        let plain = || {
+            text.replace(
+                |c: char| !c.is_ascii_alphanumeric() && !"_+-".contains(c),
+                "_",
+            )
+        };
+        let key = contender
+            .key
+            .as_ref()
+            .map_or_else(plain, |key| key.get_ref().clone());
         values.push(Choice {
             puts: context.puts(&contender.set)?,
             ..named(&key, contender.label.as_ref().unwrap_or(text))
@@ -418,16 +466,26 @@ fn excepts(context: &Context, written: &File, names: &Names) -> Result<Vec<Excep
 
 /// Makes the scenario of every cell once, and looks whether every measure is one of its runs, where it is shown.
 fn cells(context: &Context, paper: &Paper, written: &File) -> Result<(), Problem> {
-    let figures = paper.figures.iter().zip(&written.figure).flat_map(|(figure, at)| {
-        let at = at.get_ref();
-        std::iter::once(&at.value)
-            .chain(&at.also)
-            .map(|value| (&figure.meant, value))
-    });
+    let figures = paper
+        .figures
+        .iter()
+        .zip(&written.figure)
+        .flat_map(|(figure, at)| {
+            let at = at.get_ref();
+            std::iter::once(&at.value)
+                .chain(&at.also)
+                .map(|value| (&figure.meant, value))
+        });
     let tables = paper.tables.iter().zip(&written.table);
-    let columns = tables.flat_map(|(table, at)| at.get_ref().columns.iter().map(|c| (&table.meant, &c.value)));
+    let columns = tables.flat_map(|(table, at)| {
+        at.get_ref()
+            .columns
+            .iter()
+            .map(|c| (&table.meant, &c.value))
+    });
     let charts = paper.charts.iter().zip(&written.chart);
-    let lines = charts.filter_map(|(chart, at)| Some((&chart.pictures, at.get_ref().value.as_ref()?)));
+    let lines =
+        charts.filter_map(|(chart, at)| Some((&chart.pictures, at.get_ref().value.as_ref()?)));
     let values: Vec<(&Meant, &Text)> = figures.chain(columns).chain(lines).collect();
     for quick in [false, true] {
         let points = paper.points(quick, |on| Some(&on) == paper.on.first());

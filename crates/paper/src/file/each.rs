@@ -151,14 +151,16 @@ impl Each {
     /// What is wrong with it for runs of this scenario, and what helps.
     pub fn unfit(&self, scenario: &Scenario) -> Option<(String, String)> {
         match self {
-            Each::Completion(class) | Each::Slowdown(class) | Each::Excess(class) => no_class(class, scenario),
+            Each::Completion(class) | Each::Slowdown(class) | Each::Excess(class) => {
+                no_class(class, scenario)
+            }
             Each::Error(_, bundled) => bundled.unfit(scenario),
             Each::Convergence { .. } => {
                 // Flows are told apart by the order in which they start.
                 let shuffled = |workload: &scenario::Workload| match &workload.kind {
-                    scenario::Kind::Of(Sends::Bulk { stagger, spread, .. }) => {
-                        *stagger > Duration::ZERO && spread > stagger
-                    }
+                    scenario::Kind::Of(Sends::Bulk {
+                        stagger, spread, ..
+                    }) => *stagger > Duration::ZERO && spread > stagger,
                     _ => false,
                 };
                 if scenario.workloads.iter().any(shuffled) {
@@ -186,7 +188,9 @@ impl Each {
     /// All of a run's.
     pub fn values(&self, run: &Run<'_>) -> Vec<f64> {
         match self {
-            Each::Completion(class) => members(run, class).map(|flow| flow.took_ns as f64 / 1e6).collect(),
+            Each::Completion(class) => members(run, class)
+                .map(|flow| flow.took_ns as f64 / 1e6)
+                .collect(),
             Each::Slowdown(class) => members(run, class).map(Completion::slowdown).collect(),
             Each::Excess(class) => {
                 let excess = |flow: &Completion| (flow.took_ns as f64 - flow.alone_ns as f64) / 1e6;
@@ -203,7 +207,9 @@ fn parts(text: &str) -> (&str, Option<&str>, Span) {
     let (text, span) = Span::split(text);
     let (class, workload) = text
         .split_once(" of ")
-        .map_or((text, None), |(class, workload)| (class, Some(workload.trim())));
+        .map_or((text, None), |(class, workload)| {
+            (class, Some(workload.trim()))
+        });
     (class.trim(), workload, span)
 }
 
@@ -239,32 +245,55 @@ pub(super) fn no_class(text: &str, scenario: &Scenario) -> Option<(String, Strin
     if let Some(wrong) = wrong.or_else(|| span.unfit(scenario)) {
         return Some(wrong);
     }
-    let names: Vec<String> = classes(scenario).into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = classes(scenario)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     (!names.iter().any(|name| name == class)).then(|| {
         (
             format!("the scenario has no size class `{class}`"),
-            format!("name one of `{}`, or set `report.size_classes`", names.join("`, `")),
+            format!(
+                "name one of `{}`, or set `report.size_classes`",
+                names.join("`, `")
+            ),
         )
     })
 }
 
 /// Flows of a class that ended.
-pub(super) fn members<'r>(run: &'r Run<'_>, text: &str) -> impl Iterator<Item = &'r Completion> + use<'r> {
+pub(super) fn members<'r>(
+    run: &'r Run<'_>,
+    text: &str,
+) -> impl Iterator<Item = &'r Completion> + use<'r> {
     let (class, workload, span) = parts(text);
-    let sizes = classes(run.scenario).into_iter().find(|(name, _)| name == class);
+    let sizes = classes(run.scenario)
+        .into_iter()
+        .find(|(name, _)| name == class);
     let began = span.bounds(run.scenario);
     let series = &run.result.series;
     let all: &[Completion] = match workload {
         None => &series.completed,
         Some(name) => {
-            let at = run.scenario.workloads.iter().position(|workload| workload.name == name);
+            let at = run
+                .scenario
+                .workloads
+                .iter()
+                .position(|workload| workload.name == name);
             let own = at.and_then(|at| series.workloads.get(at));
             own.map_or(&[], |own| &own.completed)
         }
     };
     all.iter()
-        .filter(move |flow| sizes.as_ref().is_some_and(|(_, sizes)| sizes.contains(&flow.bytes)))
-        .filter(move |flow| began.as_ref().is_some_and(|span| span.contains(&flow.started_ns)))
+        .filter(move |flow| {
+            sizes
+                .as_ref()
+                .is_some_and(|(_, sizes)| sizes.contains(&flow.bytes))
+        })
+        .filter(move |flow| {
+            began
+                .as_ref()
+                .is_some_and(|span| span.contains(&flow.started_ns))
+        })
 }
 
 /// When each flow that was looked at is there, as it was planned, ns.
@@ -298,9 +327,15 @@ fn planned(run: &Run<'_>) -> Vec<(u64, u64)> {
 /// every look for so long, and where it never is, until the next change. One flow alone shares with nobody.
 fn convergence(run: &Run<'_>, least: f64, lasting: Duration) -> Vec<f64> {
     let look = run.scenario.sample_every.as_nanos().max(1);
-    let (warm, end) = (run.scenario.warm.as_nanos(), run.scenario.duration.as_nanos());
+    let (warm, end) = (
+        run.scenario.warm.as_nanos(),
+        run.scenario.duration.as_nanos(),
+    );
     let (flows, rates) = (planned(run), rates(run));
-    let mut changes: Vec<u64> = flows.iter().flat_map(|(starts, leaves)| [*starts, *leaves]).collect();
+    let mut changes: Vec<u64> = flows
+        .iter()
+        .flat_map(|(starts, leaves)| [*starts, *leaves])
+        .collect();
     changes.retain(|at| (warm..end).contains(at));
     changes.push(end);
     changes.sort_unstable();
@@ -333,7 +368,9 @@ fn convergence(run: &Run<'_>, least: f64, lasting: Duration) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_lab::result::{ContenderResult, Sample, Series, Totals, WorkloadFigures, WorkloadSeries};
+    use ccplane_lab::result::{
+        ContenderResult, Sample, Series, Totals, WorkloadFigures, WorkloadSeries,
+    };
     use ccplane_lab::scenario::{Contender, Kind, Workload};
     use ccplane_qdisc::QueueSpec;
     use ccplane_sim::Workload as Sends;
@@ -350,7 +387,8 @@ mod tests {
     fn scenario() -> Scenario {
         let rate = Rate::from_bits_per_sec(10_000_000);
         let contenders = vec![Contender::native("reno")];
-        let mut scenario = Scenario::over(contenders, rate, ms(1), QueueSpec::UNLIMITED, ms(400)).sampled(ms(10));
+        let mut scenario =
+            Scenario::over(contenders, rate, ms(1), QueueSpec::UNLIMITED, ms(400)).sampled(ms(10));
         let join = |workload: &mut Workload| {
             workload.kind = Kind::Of(Sends::Bulk {
                 flows: 1,
@@ -504,18 +542,32 @@ mod tests {
             ..ContenderResult::default()
         };
         let of = |name: &str| of(name, &scenario, &result);
-        assert_eq!((of("goodput_mbit(web)"), of("share(bulk)")), (Some(2.0), Some(0.75)));
+        assert_eq!(
+            (of("goodput_mbit(web)"), of("share(bulk)")),
+            (Some(2.0), Some(0.75))
+        );
         assert_eq!(of("retransmissions(web)"), None);
         assert_eq!(of("goodput_mbit(web in 100ms..75%)"), Some(3.0));
         assert_eq!(of("goodput_mbit(web in 0ms..100ms)"), Some(0.0));
         let unfit = |name: &str| Measure::read(name).unwrap().unfit(&scenario).unwrap();
-        assert!(unfit("goodput_mbit(web in 15ms..)").0.contains("between two looks"));
-        assert!(unfit("goodput_mbit(wed in 10ms..)").0.contains("no workload `wed`"));
+        assert!(
+            unfit("goodput_mbit(web in 15ms..)")
+                .0
+                .contains("between two looks")
+        );
+        assert!(
+            unfit("goodput_mbit(wed in 10ms..)")
+                .0
+                .contains("no workload `wed`")
+        );
         assert_eq!(of("completion_p50_ms(all)"), Some(3.0));
         assert_eq!(of("completion_p50_ms(all of web)"), Some(5.0));
         assert_eq!(of("completed(> 1MB of web)"), Some(0.0));
         assert!(no_class("all of web", &scenario).is_none());
         let (what, fix) = no_workload("wed", &scenario).unwrap();
-        assert!(what.contains("`wed`") && fix.contains("`bulk`, `web`"), "{what}; {fix}");
+        assert!(
+            what.contains("`wed`") && fix.contains("`bulk`, `web`"),
+            "{what}; {fix}"
+        );
     }
 }

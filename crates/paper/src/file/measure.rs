@@ -92,11 +92,20 @@ static FIGURES: [(&str, What); 20] = [
     ("wait_p95_us", What::Wait(|f| f.delay_p95_ms)),
     ("wait_p99_us", What::Wait(|f| f.delay_p99_ms)),
     ("queue_packets", What::QueuePackets),
-    ("retransmissions", What::Figure(|f| f.retransmissions as f64)),
+    (
+        "retransmissions",
+        What::Figure(|f| f.retransmissions as f64),
+    ),
     ("queue_drops", What::Figure(|f| f.queue_drops as f64)),
     ("random_losses", What::Figure(|f| f.random_losses as f64)),
-    ("drops", What::Figure(|f| (f.queue_drops + f.random_losses) as f64)),
-    ("drops_anywhere", What::Counted(|series| series.dropped_anywhere)),
+    (
+        "drops",
+        What::Figure(|f| (f.queue_drops + f.random_losses) as f64),
+    ),
+    (
+        "drops_anywhere",
+        What::Counted(|series| series.dropped_anywhere),
+    ),
     ("timeouts", What::Counted(|series| series.timeouts)),
     ("jain", What::Jain),
     ("stall_max_ms", What::StallMax),
@@ -121,11 +130,14 @@ static STATISTICS: [(&str, Statistic); 7] = [
 static WORKLOADS: [(&str, OfTotals); 3] = [
     ("goodput_mbit", |totals| Some(totals.goodput_mbit)),
     ("share", |totals| Some(totals.share)),
-    ("retransmissions", |totals| totals.retransmissions.map(|n| n as f64)),
+    ("retransmissions", |totals| {
+        totals.retransmissions.map(|n| n as f64)
+    }),
 ];
 
 /// Those of a span.
-static SPANS: [(&str, OverSpan); 2] = [("jain", What::JainOver), ("variation", What::VariationOver)];
+static SPANS: [(&str, OverSpan); 2] =
+    [("jain", What::JainOver), ("variation", What::VariationOver)];
 
 impl Statistic {
     /// Of these; none where there are none.
@@ -154,7 +166,8 @@ impl Measure {
     /// Every name.
     pub fn names() -> Vec<String> {
         let several = each::KINDS.iter().flat_map(|kind| {
-            let name = |(statistic, _): &(&str, _)| format!("{}_{statistic}{}", kind.name, kind.unit);
+            let name =
+                |(statistic, _): &(&str, _)| format!("{}_{statistic}{}", kind.name, kind.unit);
             STATISTICS.iter().map(name).collect::<Vec<_>>()
         });
         let plain = FIGURES
@@ -172,7 +185,9 @@ impl Measure {
             None => (text.trim(), false),
         };
         let split = rest.strip_suffix(')').and_then(|rest| rest.split_once('('));
-        let (name, inside) = split.map_or((rest, None), |(name, inside)| (name.trim(), Some(inside.trim())));
+        let (name, inside) = split.map_or((rest, None), |(name, inside)| {
+            (name.trim(), Some(inside.trim()))
+        });
         let what = What::read(name, inside)?;
         if pooled && !matches!(what, What::Of(..)) {
             return Err(Unread::Argument(format!(
@@ -206,7 +221,9 @@ impl Measure {
         };
         if let Some(span) = span.filter(|span| !whole(*span) || !whole(scenario.warm)) {
             return Some((
-                format!("flows are looked at every {look}, and {span} or `warm` is no multiple of it"),
+                format!(
+                    "flows are looked at every {look}, and {span} or `warm` is no multiple of it"
+                ),
                 "give the scenario a `sample` that both are multiples of".to_owned(),
             ));
         }
@@ -254,14 +271,20 @@ impl Measure {
             What::Jain => figures.jain,
             What::StallMax => {
                 let flows = run.result.series.flows.iter().take(figures.flows.len());
-                let stalls = flows.map(|samples| metrics::longest_stall(samples.iter().map(|s| (s.at_ns, s.received))));
+                let stalls = flows.map(|samples| {
+                    metrics::longest_stall(samples.iter().map(|s| (s.at_ns, s.received)))
+                });
                 stalls.max().map(|ns| ns as f64 / 1e6)
             }
             What::JainOver(span) => {
                 let flows = rates_over(run, *span);
                 let spans = flows.first().map_or(0, Vec::len);
-                let shares =
-                    |at: usize| -> Vec<f64> { flows.iter().filter_map(|rates| rates.get(at).copied()).collect() };
+                let shares = |at: usize| -> Vec<f64> {
+                    flows
+                        .iter()
+                        .filter_map(|rates| rates.get(at).copied())
+                        .collect()
+                };
                 Distribution::new((0..spans).filter_map(|at| metrics::jain(&shares(at)))).mean()
             }
             What::VariationOver(span) => {
@@ -270,7 +293,10 @@ impl Measure {
             }
             What::Completed(class) => Some(each::members(run, class).count() as f64),
             What::Of(statistic, each) => statistic.of(each.values(run)),
-            What::Unfinished => figures.completions.as_ref().map(|all| all.unfinished as f64),
+            What::Unfinished => figures
+                .completions
+                .as_ref()
+                .map(|all| all.unfinished as f64),
             What::Counted(count) => count(&run.result.series).map(|count| count as f64),
             What::GoodputIn(name, span) => {
                 let at = run
@@ -291,7 +317,11 @@ impl Measure {
                 Some(metrics::mbits(bytes, span.end - span.start))
             }
             What::Workload(value, name) => {
-                let own = run.result.workloads.iter().find(|workload| workload.name == *name)?;
+                let own = run
+                    .result
+                    .workloads
+                    .iter()
+                    .find(|workload| workload.name == *name)?;
                 value(&own.totals)
             }
             What::Bundle(of) => of.of(run),
@@ -316,15 +346,19 @@ impl What {
             return Err(match (name, several) {
                 (_, Some((_, kind))) => Unread::Argument(kind.fix(name)),
                 (COMPLETED, None) => Unread::Argument(each::COMPLETIONS.fix(name)),
-                ("share", None) => {
-                    Unread::Argument("name one of the scenario's workloads in brackets, as `share(web)`".to_owned())
+                ("share", None) => Unread::Argument(
+                    "name one of the scenario's workloads in brackets, as `share(web)`".to_owned(),
+                ),
+                ("variation", None) => {
+                    Unread::Argument("say over how long, as `variation(10ms)`".to_owned())
                 }
-                ("variation", None) => Unread::Argument("say over how long, as `variation(10ms)`".to_owned()),
                 _ => Unread::Unknown(name.to_owned()),
             });
         };
         if let Some((statistic, kind)) = several {
-            let each = kind.read(inside).ok_or_else(|| Unread::Argument(kind.fix(name)))?;
+            let each = kind
+                .read(inside)
+                .ok_or_else(|| Unread::Argument(kind.fix(name)))?;
             return Ok(What::Of(statistic, each));
         }
         if name == COMPLETED {
@@ -377,10 +411,21 @@ mod tests {
             assert_eq!(Measure::read(name).unwrap().name, name);
         }
         for name in Measure::names() {
-            assert!(!matches!(Measure::read(&name), Err(Unread::Unknown(_))), "{name}");
+            assert!(
+                !matches!(Measure::read(&name), Err(Unread::Unknown(_))),
+                "{name}"
+            );
         }
-        for wrong in ["goodput", "goodputs(1ms)", "completion_p98_ms(all)", "pooled goodput"] {
-            assert!(matches!(Measure::read(wrong), Err(Unread::Unknown(_))), "{wrong}");
+        for wrong in [
+            "goodput",
+            "goodputs(1ms)",
+            "completion_p98_ms(all)",
+            "pooled goodput",
+        ] {
+            assert!(
+                matches!(Measure::read(wrong), Err(Unread::Unknown(_))),
+                "{wrong}"
+            );
         }
         for wrong in [
             "slowdown_p50",
@@ -396,7 +441,10 @@ mod tests {
             "pooled completed(all)",
         ] {
             let said = Measure::read(wrong);
-            assert!(matches!(said, Err(Unread::Argument(_))), "{wrong}: {said:?}");
+            assert!(
+                matches!(said, Err(Unread::Argument(_))),
+                "{wrong}: {said:?}"
+            );
         }
     }
 

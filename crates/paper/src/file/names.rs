@@ -23,16 +23,23 @@ impl Names<'_> {
     fn dim(&self, name: &Text) -> Result<usize, Problem> {
         let all: Vec<&str> = self.dims.iter().map(|dim| dim.name.as_str()).collect();
         let found = all.iter().position(|known| known == name.get_ref());
-        found.ok_or_else(|| self.context.source.unknown(name.span(), "axis", name.get_ref(), &all))
+        found.ok_or_else(|| {
+            self.context
+                .source
+                .unknown(name.span(), "axis", name.get_ref(), &all)
+        })
     }
 
     fn value<T>(&self, dim: usize, key: &str, at: &Spanned<T>) -> Result<usize, Problem> {
         let values = self.dims.get(dim).map_or(&[][..], |dim| &dim.values);
         let all: Vec<&str> = values.iter().map(|value| value.key.as_str()).collect();
-        let name = self.dims.get(dim).map_or("value", |dim| match dim.name.as_str() {
-            "on" => "place to run",
-            name => name,
-        });
+        let name = self
+            .dims
+            .get(dim)
+            .map_or("value", |dim| match dim.name.as_str() {
+                "on" => "place to run",
+                name => name,
+            });
         let found = all.iter().position(|known| *known == key);
         found.ok_or_else(|| self.context.source.unknown(at.span(), name, key, &all))
     }
@@ -50,7 +57,10 @@ impl Names<'_> {
     fn braces(&self, text: &Text) -> Result<Vec<usize>, Problem> {
         let mut found = Vec::new();
         let mut rest = text.get_ref().as_str();
-        while let Some((name, after)) = rest.split_once('{').and_then(|(_, after)| after.split_once('}')) {
+        while let Some((name, after)) = rest
+            .split_once('{')
+            .and_then(|(_, after)| after.split_once('}'))
+        {
             let dim = self.dim(&Spanned::new(text.span(), name.to_owned()))?;
             if !found.contains(&dim) {
                 found.push(dim);
@@ -70,20 +80,29 @@ impl Names<'_> {
     /// That every dimension is either gone through or stands at one value.
     fn decided<T>(&self, at: &Spanned<T>, meant: &Meant, how: &str) -> Result<(), Problem> {
         for (n, dim) in self.dims.iter().enumerate() {
-            let allowed = |value: &usize| meant.only.iter().all(|(of, only)| *of != n || only.contains(value));
+            let allowed = |value: &usize| {
+                meant
+                    .only
+                    .iter()
+                    .all(|(of, only)| *of != n || only.contains(value))
+            };
             let left = (0..dim.values.len()).filter(allowed).count();
             if left == 1 || (left > 1 && meant.each.contains(&n)) {
                 continue;
             }
             let (name, key) = (&dim.name, dim.values.first().map_or("", |value| &value.key));
             let fix = match name.as_str() {
-                "contender" => format!("{how}, or give `of = \"{key}\"` or `only = {{ contender = \"{key}\" }}`"),
+                "contender" => format!(
+                    "{how}, or give `of = \"{key}\"` or `only = {{ contender = \"{key}\" }}`"
+                ),
                 "on" => format!("{how}, or give `on = \"{key}\"`"),
                 _ => format!("{how}, or give `only = {{ {name} = \"{key}\" }}`"),
             };
-            return Err(self
-                .context
-                .problem(at, format!("of `{name}`, {left} values are meant here"), fix));
+            return Err(self.context.problem(
+                at,
+                format!("of `{name}`, {left} values are meant here"),
+                fix,
+            ));
         }
         Ok(())
     }
@@ -100,7 +119,11 @@ impl Names<'_> {
     }
 
     /// What something is a ratio to: a contender or a place.
-    fn over(&self, over: Option<&Text>, over_on: Option<&Text>) -> Result<Option<(usize, usize)>, Problem> {
+    fn over(
+        &self,
+        over: Option<&Text>,
+        over_on: Option<&Text>,
+    ) -> Result<Option<(usize, usize)>, Problem> {
         if let (Some(_), Some(second)) = (over, over_on) {
             return Err(self.context.problem(
                 second,
@@ -122,8 +145,14 @@ impl Names<'_> {
             each: self.braces(&figure.key)?,
         };
         let place = self.place(&meant);
-        meant.only.extend(place.map(|(on, first)| (on, vec![first])));
-        let take = figure.take.as_ref().map(|take| self.take(take)).transpose()?;
+        meant
+            .only
+            .extend(place.map(|(on, first)| (on, vec![first])));
+        let take = figure
+            .take
+            .as_ref()
+            .map(|take| self.take(take))
+            .transpose()?;
         if take.is_none() {
             self.decided(&figure.key, &meant, "name it in braces in the key")?;
         }
@@ -174,14 +203,21 @@ impl Names<'_> {
         let found = known.iter().find(|(name, _)| name == take.get_ref());
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         found.map(|(_, take)| *take).ok_or_else(|| {
-            self.context
-                .source
-                .unknown(take.span(), "way to take several values", take.get_ref(), &names)
+            self.context.source.unknown(
+                take.span(),
+                "way to take several values",
+                take.get_ref(),
+                &names,
+            )
         })
     }
 
     /// What is made of a value or a ratio.
-    fn scale(&self, figure: &written::Figure, over: Option<(usize, usize)>) -> Result<Scale, Problem> {
+    fn scale(
+        &self,
+        figure: &written::Figure,
+        over: Option<(usize, usize)>,
+    ) -> Result<Scale, Problem> {
         let Some(percent) = &figure.percent else {
             return Ok(Scale::Times(figure.times.unwrap_or(1.0)));
         };
@@ -199,10 +235,12 @@ impl Names<'_> {
             )),
             ("less", _) => Ok(Scale::PercentLess),
             ("more", _) => Ok(Scale::PercentMore),
-            (other, _) => Err(self
-                .context
-                .source
-                .unknown(percent.span(), "percent", other, &["less", "more"])),
+            (other, _) => Err(self.context.source.unknown(
+                percent.span(),
+                "percent",
+                other,
+                &["less", "more"],
+            )),
         }
     }
 
@@ -236,9 +274,11 @@ impl Names<'_> {
         }
         let aims = figure.at_least.as_ref().or(figure.at_most.as_ref());
         match (judge.get_ref().as_str(), &figure.margin) {
-            ("equivalence", None) => {
-                Err(context.problem(judge, "equivalence within what?", "give `margin = 0.05` for 5 %"))
-            }
+            ("equivalence", None) => Err(context.problem(
+                judge,
+                "equivalence within what?",
+                "give `margin = 0.05` for 5 %",
+            )),
             ("equivalence", _) if over.is_none() => Err(context.problem(
                 judge,
                 "equivalent to what?",
@@ -249,9 +289,14 @@ impl Names<'_> {
                 "what is taken of all seeds together has no pairs of the same seed",
                 "write the measure without `pooled`, or give `at_least` or `at_most` instead",
             )),
-            ("equivalence", Some(margin)) if aims.is_none() && (0.0..1.0).contains(margin.get_ref()) => Ok(
-                Judged::Interval(Aim::Within(1.0 - margin.get_ref(), 1.0 + margin.get_ref())),
-            ),
+            ("equivalence", Some(margin))
+                if aims.is_none() && (0.0..1.0).contains(margin.get_ref()) =>
+            {
+                Ok(Judged::Interval(Aim::Within(
+                    1.0 - margin.get_ref(),
+                    1.0 + margin.get_ref(),
+                )))
+            }
             ("equivalence", Some(margin)) => Err(stray(margin)),
             ("less", _) if over.is_none() => Err(context.problem(
                 judge,
@@ -268,7 +313,9 @@ impl Names<'_> {
             },
             (other, _) => {
                 let known = ["equivalence", "less"];
-                Err(context.source.unknown(judge.span(), "way to judge", other, &known))
+                Err(context
+                    .source
+                    .unknown(judge.span(), "way to judge", other, &known))
             }
         }
     }
@@ -294,8 +341,16 @@ impl Names<'_> {
 
     pub fn table(&self, at: &Spanned<written::Table>) -> Result<Table, Problem> {
         let table = at.get_ref();
-        let rows: Vec<usize> = table.rows.iter().map(|row| self.dim(row)).collect::<Result<_, _>>()?;
-        let across = table.across.as_ref().map(|across| self.dim(across)).transpose()?;
+        let rows: Vec<usize> = table
+            .rows
+            .iter()
+            .map(|row| self.dim(row))
+            .collect::<Result<_, _>>()?;
+        let across = table
+            .across
+            .as_ref()
+            .map(|across| self.dim(across))
+            .transpose()?;
         let meant = Meant {
             only: self.only(&table.only)?,
             each: self.braces(&table.title)?,
@@ -306,14 +361,19 @@ impl Names<'_> {
             let mut fixed = self.fixed(column.of.as_ref(), column.on.as_ref())?;
             let mut whole = meant.clone();
             whole.each.extend(rows.iter().chain(&across).copied());
-            whole.only.extend(fixed.iter().map(|(dim, value)| (*dim, vec![*value])));
+            whole
+                .only
+                .extend(fixed.iter().map(|(dim, value)| (*dim, vec![*value])));
             if let Some((on, first)) = self.place(&whole) {
                 fixed.push((on, first));
                 whole.only.push((on, vec![first]));
             }
             self.decided(&column.value, &whole, "name it in `rows`")?;
             columns.push(Column {
-                heading: column.heading.clone().unwrap_or_else(|| measure.name.clone()),
+                heading: column
+                    .heading
+                    .clone()
+                    .unwrap_or_else(|| measure.name.clone()),
                 digits: column.digits.min(9),
                 times: column.times,
                 over: self.over(column.over.as_ref(), column.over_on.as_ref())?,
@@ -360,11 +420,19 @@ impl Names<'_> {
                 ));
             }
             (_, Some(value)) => {
-                return Err(context.problem(value, "what is drawn over `delay` or `time` is known", "remove it"));
+                return Err(context.problem(
+                    value,
+                    "what is drawn over `delay` or `time` is known",
+                    "remove it",
+                ));
             }
             (_, None) => None,
         };
-        let lines = chart.lines.as_ref().map(|lines| self.dim(lines)).transpose()?;
+        let lines = chart
+            .lines
+            .as_ref()
+            .map(|lines| self.dim(lines))
+            .transpose()?;
         let lines = lines.unwrap_or(self.contenders());
         let mut pictures = Meant {
             only: self.only(&chart.only)?,
@@ -382,7 +450,11 @@ impl Names<'_> {
             pictures.only.push((on, vec![first]));
             whole.only.push((on, vec![first]));
         }
-        self.decided(&chart.caption, &whole, "name it in braces in the title or the caption")?;
+        self.decided(
+            &chart.caption,
+            &whole,
+            "name it in braces in the title or the caption",
+        )?;
         let own = match x {
             X::Dim(dim) => self
                 .dims

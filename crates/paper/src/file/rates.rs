@@ -11,7 +11,8 @@ pub(super) fn variation(rates: &[f64]) -> Option<f64> {
     let mean = Distribution::new(rates.iter().copied())
         .mean()
         .filter(|mean| *mean > 0.0)?;
-    let square = Distribution::new(rates.iter().map(|rate| (rate - mean) * (rate - mean))).mean()?;
+    let square =
+        Distribution::new(rates.iter().map(|rate| (rate - mean) * (rate - mean))).mean()?;
     Some(square.sqrt() / mean)
 }
 
@@ -43,7 +44,9 @@ pub(super) fn names(run: &Run<'_>) -> Vec<String> {
     let mut names = vec![String::new(); series.flows.len()];
     for (workload, own) in run.scenario.workloads.iter().zip(&series.workloads) {
         for (place, n) in own.flows.iter().zip(1..) {
-            let Some(name) = names.get_mut(*place) else { continue };
+            let Some(name) = names.get_mut(*place) else {
+                continue;
+            };
             *name = match own.flows.len() {
                 1 => workload.name.clone(),
                 _ => format!("{} {n}", workload.name),
@@ -98,7 +101,8 @@ mod tests {
             ..ContenderResult::default()
         };
         let rate = Rate::from_bits_per_sec(10_000_000_000);
-        let mut scenario = Scenario::over(Vec::new(), rate, ms(1), QueueSpec::UNLIMITED, ms(300)).sampled(ms(1));
+        let mut scenario =
+            Scenario::over(Vec::new(), rate, ms(1), QueueSpec::UNLIMITED, ms(300)).sampled(ms(1));
         scenario.warm = ms(100);
         let run = Run {
             scenario: &scenario,
@@ -107,7 +111,10 @@ mod tests {
         };
         let of = |name: &str| Measure::read(name).unwrap().of(&run);
         assert_eq!((of("jain(1ms)"), of("jain(10ms)")), (Some(0.5), Some(1.0)));
-        assert_eq!((of("variation(1ms)"), of("variation(10ms)")), (Some(1.0), Some(0.0)));
+        assert_eq!(
+            (of("variation(1ms)"), of("variation(10ms)")),
+            (Some(1.0), Some(0.0))
+        );
         assert_eq!(rates(&run)[1][..4], [8.0, 0.0, 8.0, 0.0]);
     }
 }

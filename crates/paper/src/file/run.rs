@@ -71,7 +71,11 @@ pub(crate) fn run(
     let (mut simulated, mut real) = (Vec::new(), Vec::new());
     for point in paper.points(options.quick, |on| options.on(on)) {
         let trace = options.trace.as_ref();
-        let scenario = paper.scenario(&point, options.quick, trace.map(|trace| trace.file.as_path()));
+        let scenario = paper.scenario(
+            &point,
+            options.quick,
+            trace.map(|trace| trace.file.as_path()),
+        );
         let scenario = scenario.map_err(Error::Scenario)?;
         let on = point
             .last()
@@ -97,11 +101,22 @@ pub(crate) fn run(
     // A round of everybody, then the next: a disturbance of the machine meets all alike.
     real.sort_by_key(|one| one.seed);
     let mut runs = Runs::new();
-    let mut keep = |one: &One, kept| drop(runs.entry(one.point.clone()).or_default().insert(one.seed, kept));
+    let mut keep = |one: &One, kept| {
+        drop(
+            runs.entry(one.point.clone())
+                .or_default()
+                .insert(one.seed, kept),
+        )
+    };
     let kept = simulations::run(&simulated, options.threads, &options.parts(), progress)?;
-    simulated.iter().zip(kept).for_each(|(one, kept)| keep(one, kept));
+    simulated
+        .iter()
+        .zip(kept)
+        .for_each(|(one, kept)| keep(one, kept));
     let kept = on_real_packets(&real, options, progress)?;
-    real.iter().zip(kept).for_each(|(one, kept)| keep(one, kept));
+    real.iter()
+        .zip(kept)
+        .for_each(|(one, kept)| keep(one, kept));
     let mut findings = shown::findings(paper, &runs, options);
     if coded.is_some_and(|coded| coded.on == Datapath::Linux) {
         // Whoever has runs on real packets says how many are not sound, where none is made as well.
@@ -114,7 +129,11 @@ pub(crate) fn run(
 }
 
 /// Runs them one after the other, and keeps each. What was disturbed is run again in its time ([`Options::parts_of`]).
-fn on_real_packets(runs: &[One<'_>], options: &Options, progress: &dyn Progress) -> Result<Vec<Kept>, Error> {
+fn on_real_packets(
+    runs: &[One<'_>],
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Vec<Kept>, Error> {
     let file = |one: &One<'_>| (format!("{}.json", one.name()), one.key());
     let parts = options.parts_of::<Kept>(runs.iter().map(file));
     let mut all = Vec::with_capacity(runs.len());
@@ -154,7 +173,14 @@ fn place(on: Datapath) -> Box<dyn Place> {
 impl One<'_> {
     fn kept(&self, progress: &dyn Progress) -> Result<Kept, Error> {
         let (scenario, paper) = (&self.scenario, self.paper);
-        let result = run_scenario(scenario, self.on, self.seed, &paper.name, self.registry, progress)?;
+        let result = run_scenario(
+            scenario,
+            self.on,
+            self.seed,
+            &paper.name,
+            self.registry,
+            progress,
+        )?;
         let contender = result.contenders.first().ok_or(Error::NoContender)?;
         let rate = Rate::from_bits_per_sec((result.setup.rate_mbit * 1e6).round() as u64);
         // A packet of the transport's usual size, unless the scenario has another.
@@ -167,20 +193,34 @@ impl One<'_> {
         let (mut values, mut several) = (BTreeMap::new(), BTreeMap::new());
         for measure in paper.measures() {
             if let Some((_, each)) = measure.pooled() {
-                several.entry(each.key()).or_insert_with(|| each.values(&run));
+                several
+                    .entry(each.key())
+                    .or_insert_with(|| each.values(&run));
             } else if let Some(value) = measure.of(&run).filter(|value| value.is_finite()) {
                 values.insert(measure.name.clone(), value);
             }
         }
         let drawn = |what| paper.charts.iter().any(|chart| chart.x == what);
-        let thousandths = contender.series.delay_thousandths_ms.iter().filter(|_| drawn(X::Delay));
+        let thousandths = contender
+            .series
+            .delay_thousandths_ms
+            .iter()
+            .filter(|_| drawn(X::Delay));
         Ok(Kept {
             values,
             several,
             delays_us: thousandths.map(|ms| ms * 1e3).collect(),
-            rates: if drawn(X::Time) { rates::rates(&run) } else { Vec::new() },
+            rates: if drawn(X::Time) {
+                rates::rates(&run)
+            } else {
+                Vec::new()
+            },
             look_ms: scenario.sample_every.as_nanos() as f64 / 1e6,
-            names: if drawn(X::Time) { rates::names(&run) } else { Vec::new() },
+            names: if drawn(X::Time) {
+                rates::names(&run)
+            } else {
+                Vec::new()
+            },
             disturbed: contender.audit.disturbed.clone(),
             complaints: contender.audit.complaints.clone(),
         })
@@ -213,8 +253,17 @@ impl Job for One<'_> {
 
     /// The whole scenario, and what is kept.
     fn key(&self) -> String {
-        let measures: Vec<&str> = self.paper.measures().map(|measure| measure.name.as_str()).collect();
-        let charts: Vec<String> = self.paper.charts.iter().map(|chart| format!("{:?}", chart.x)).collect();
+        let measures: Vec<&str> = self
+            .paper
+            .measures()
+            .map(|measure| measure.name.as_str())
+            .collect();
+        let charts: Vec<String> = self
+            .paper
+            .charts
+            .iter()
+            .map(|chart| format!("{:?}", chart.x))
+            .collect();
         format!(
             "{} {} seed {} {} {}",
             self.scenario.text,
@@ -241,8 +290,10 @@ impl Paper {
             .figures
             .iter()
             .flat_map(|figure| std::iter::once(&figure.measure).chain(&figure.also));
-        figures
-            .chain(columns)
-            .chain(self.charts.iter().filter_map(|chart| chart.measure.as_ref()))
+        figures.chain(columns).chain(
+            self.charts
+                .iter()
+                .filter_map(|chart| chart.measure.as_ref()),
+        )
     }
 }

@@ -31,7 +31,10 @@ pub(super) fn findings(paper: &Paper, runs: &Runs, options: &Options) -> Finding
         findings.picture(caption, &charts);
     }
     shown.soundness(&mut findings, options);
-    paper.remarks.iter().for_each(|remark| findings.remark(remark));
+    paper
+        .remarks
+        .iter()
+        .for_each(|remark| findings.remark(remark));
     paper
         .deviations
         .iter()
@@ -56,10 +59,18 @@ impl Shown<'_> {
     /// Its mean; of a measure that is of all seeds together, what it is of them.
     fn value(&self, point: &Point, measure: &Measure) -> Option<f64> {
         let Some((statistic, each)) = measure.pooled() else {
-            return Distribution::new(self.values(point, measure).into_iter().map(|(_, value)| value)).mean();
+            return Distribution::new(
+                self.values(point, measure)
+                    .into_iter()
+                    .map(|(_, value)| value),
+            )
+            .mean();
         };
         let runs = self.runs.get(point)?.values();
-        statistic.of(runs.filter_map(|kept| kept.several.get(&each.key())).flatten().copied())
+        statistic.of(runs
+            .filter_map(|kept| kept.several.get(&each.key()))
+            .flatten()
+            .copied())
     }
 
     /// The same, or its ratio to that at another value of a dimension.
@@ -94,7 +105,8 @@ impl Shown<'_> {
             match (figure.judged, what) {
                 (Judged::Interval(aim), what) => {
                     let other = figure.over.map(|over| with(&point, &[over]));
-                    let pairs = other.map_or(Vec::new(), |other| self.pairs(&point, &other, figure));
+                    let pairs =
+                        other.map_or(Vec::new(), |other| self.pairs(&point, &other, figure));
                     let what = what.unwrap_or_else(|| key.clone());
                     findings.compare_ratio(&key, &what, paired_ratio(&pairs), &figure.paper, aim);
                 }
@@ -105,7 +117,9 @@ impl Shown<'_> {
                     let less = values.map(|(value, other)| value < other && other >= figure.least);
                     findings.state(&key, what.as_deref(), less, &figure.paper);
                 }
-                (Judged::Value(aim), Some(what)) => findings.compare(&key, &what, ratio(), &figure.paper, aim),
+                (Judged::Value(aim), Some(what)) => {
+                    findings.compare(&key, &what, ratio(), &figure.paper, aim)
+                }
                 (Judged::Value(_), None) => findings.figure(&key, ratio()),
             }
         }
@@ -140,7 +154,10 @@ impl Shown<'_> {
                 .iter()
                 .filter_map(|point| self.runs.get(point))
                 .flat_map(|runs| runs.values());
-            let all = runs.filter_map(|kept| kept.several.get(&each.key())).flatten().copied();
+            let all = runs
+                .filter_map(|kept| kept.several.get(&each.key()))
+                .flatten()
+                .copied();
             return statistic.of(all).map(|value| figure.scale.of(value));
         }
         let measures = || std::iter::once(&figure.measure).chain(&figure.also);
@@ -167,11 +184,18 @@ impl Shown<'_> {
         let pair = |(seed, value): (u64, f64)| {
             let (_, other) = others.iter().find(|(of, _)| *of == seed)?;
             let (value, other) = (value.max(figure.least), other.max(figure.least));
-            Some(if value == other { (1.0, 1.0) } else { (value, other) })
+            Some(if value == other {
+                (1.0, 1.0)
+            } else {
+                (value, other)
+            })
         };
         let own = self.values(point, &figure.measure);
         let pairs: Vec<(f64, f64)> = own.into_iter().filter_map(pair).collect();
-        match pairs.iter().any(|(value, other)| *value == 0.0 || *other == 0.0) {
+        match pairs
+            .iter()
+            .any(|(value, other)| *value == 0.0 || *other == 0.0)
+        {
             true => Vec::new(),
             false => pairs,
         }
@@ -186,7 +210,8 @@ impl Shown<'_> {
                 .filter_map(|dim| paper.dims.get(*dim))
                 .map(|dim| dim.heading.clone())
                 .collect();
-            let across: Vec<Option<usize>> = match table.across.and_then(|dim| paper.dims.get(dim)) {
+            let across: Vec<Option<usize>> = match table.across.and_then(|dim| paper.dims.get(dim))
+            {
                 Some(dim) => (0..dim.values.len()).map(Some).collect(),
                 None => vec![None],
             };
@@ -201,7 +226,10 @@ impl Shown<'_> {
                     .and_then(|(value, dim)| paper.choice(dim, value));
                 // If the rows go through an axis, a column has its name.
                 let label = label.map(|choice| {
-                    let names = table.rows.iter().filter_map(|dim| Some(&paper.dims.get(*dim)?.name));
+                    let names = table
+                        .rows
+                        .iter()
+                        .filter_map(|dim| Some(&paper.dims.get(*dim)?.name));
                     let text = names.fold(choice.label.clone(), |text, name| {
                         text.replace(&format!("{{{name}}}"), name)
                     });
@@ -227,7 +255,8 @@ impl Shown<'_> {
                     .rows
                     .iter()
                     .filter_map(|dim| paper.choice(*dim, *point.get(*dim)?));
-                let mut row: Vec<String> = labels.map(|choice| paper.label(choice, point)).collect();
+                let mut row: Vec<String> =
+                    labels.map(|choice| paper.label(choice, point)).collect();
                 let mut any = false;
                 for (value, column) in columns() {
                     let mut at = with(point, &column.fixed);
@@ -277,7 +306,9 @@ impl Shown<'_> {
                 .map(|panel| self.panel(chart, &panels, panel))
                 .collect();
             if charts.iter().any(|chart| !chart.lines.is_empty()) {
-                let caption = self.paper.filled(&chart.caption, &picture, |choice| &choice.label);
+                let caption = self
+                    .paper
+                    .filled(&chart.caption, &picture, |choice| &choice.label);
                 pictures.push((caption, charts));
             }
         }
@@ -286,7 +317,11 @@ impl Shown<'_> {
 
     fn panel(&self, chart: &Chart, of: &Meant, panel: &Point) -> chart::Chart {
         let mut only: Vec<(usize, Vec<usize>)> = of.only.clone();
-        only.extend(fixed(panel, &of.each).iter().map(|(dim, value)| (*dim, vec![*value])));
+        only.extend(
+            fixed(panel, &of.each)
+                .iter()
+                .map(|(dim, value)| (*dim, vec![*value])),
+        );
         let each = |each: &[usize]| Meant {
             only: only.clone(),
             each: each.to_vec(),
@@ -316,10 +351,13 @@ impl Shown<'_> {
         };
         let y = Axis::linear("");
         chart::Chart {
-            title: self.paper.filled(&chart.title, panel, |choice| &choice.label),
+            title: self
+                .paper
+                .filled(&chart.title, panel, |choice| &choice.label),
             x: match chart.x {
                 X::Time => {
-                    let unit = drawn.map(|kept| format!("{}, {}", chart.x_label, unit_of_time(kept).0));
+                    let unit =
+                        drawn.map(|kept| format!("{}, {}", chart.x_label, unit_of_time(kept).0));
                     Axis::linear(unit.unwrap_or_default())
                 }
                 X::Dim(_) if !chart.log => Axis::linear(&chart.x_label),
@@ -336,17 +374,29 @@ impl Shown<'_> {
     }
 
     /// A line over a dimension; none where nothing of it was run.
-    fn over(&self, chart: &Chart, x: usize, point: &Point, only: &[(usize, Vec<usize>)]) -> Option<Line> {
+    fn over(
+        &self,
+        chart: &Chart,
+        x: usize,
+        point: &Point,
+        only: &[(usize, Vec<usize>)],
+    ) -> Option<Line> {
         let measure = chart.measure.as_ref()?;
         let (number, label) = self.line(chart, point)?;
-        let allowed = |value: &usize| only.iter().all(|(dim, values)| *dim != x || values.contains(value));
+        let allowed = |value: &usize| {
+            only.iter()
+                .all(|(dim, values)| *dim != x || values.contains(value))
+        };
         let dim = self.paper.dims.get(x)?;
         let at = |value: usize| {
             let place = dim.values.get(value)?.x?;
             let shown = self.value(&with(point, &[(x, value)]), measure)?;
             Some((place, shown * chart.times))
         };
-        let points: Vec<(f64, f64)> = (0..dim.values.len()).filter(allowed).filter_map(at).collect();
+        let points: Vec<(f64, f64)> = (0..dim.values.len())
+            .filter(allowed)
+            .filter_map(at)
+            .collect();
         (!points.is_empty()).then(|| Line::new(label, number, points).dots())
     }
 
@@ -359,7 +409,12 @@ impl Shown<'_> {
 
     /// What disturbed runs on real packets, and what datapaths complain of.
     fn soundness(&self, findings: &mut Findings, options: &Options) {
-        let place = |point: &Point| point.last().and_then(|place| self.paper.on.get(*place)).copied();
+        let place = |point: &Point| {
+            point
+                .last()
+                .and_then(|place| self.paper.on.get(*place))
+                .copied()
+        };
         let real = || {
             self.runs
                 .iter()
@@ -367,18 +422,25 @@ impl Shown<'_> {
                 .flat_map(|(_, runs)| runs.values())
         };
         if self.paper.on.contains(&Datapath::Linux) && options.on(Datapath::Linux) {
-            findings.disturbed(real().filter(|kept| !kept.disturbed.is_empty()).count(), real().count());
+            findings.disturbed(
+                real().filter(|kept| !kept.disturbed.is_empty()).count(),
+                real().count(),
+            );
         }
         for (point, runs) in self.runs {
-            let mut complaints: Vec<&String> = runs.values().flat_map(|kept| &kept.complaints).collect();
-            complaints.retain(|complaint| !runs.values().any(|kept| kept.disturbed.contains(complaint)));
+            let mut complaints: Vec<&String> =
+                runs.values().flat_map(|kept| &kept.complaints).collect();
+            complaints
+                .retain(|complaint| !runs.values().any(|kept| kept.disturbed.contains(complaint)));
             complaints.sort();
             complaints.dedup();
             let labels = point
                 .iter()
                 .enumerate()
                 .filter_map(|(dim, value)| self.paper.choice(dim, *value));
-            let labels: Vec<String> = labels.map(|choice| self.paper.label(choice, point)).collect();
+            let labels: Vec<String> = labels
+                .map(|choice| self.paper.label(choice, point))
+                .collect();
             for complaint in complaints {
                 findings.remark(format!("{}: {complaint}.", labels.join(", ")));
             }
@@ -399,7 +461,9 @@ fn with(point: &Point, values: &[(usize, usize)]) -> Point {
 
 /// The values of these dimensions at a point.
 fn fixed(point: &Point, dims: &[usize]) -> Vec<(usize, usize)> {
-    dims.iter().filter_map(|dim| Some((*dim, *point.get(*dim)?))).collect()
+    dims.iter()
+        .filter_map(|dim| Some((*dim, *point.get(*dim)?)))
+        .collect()
 }
 
 /// The share of packets up to a time in the queue.
@@ -425,7 +489,10 @@ fn courses(kept: &Kept, times: f64) -> Vec<Line> {
     }
     let line = |(n, (name, rates)): (usize, (String, &Vec<f64>))| {
         let at = |look: usize| (look as f64 + 0.5) * kept.look_ms * per_ms;
-        let points = rates.iter().enumerate().map(|(look, mbit)| (at(look), *mbit * times));
+        let points = rates
+            .iter()
+            .enumerate()
+            .map(|(look, mbit)| (at(look), *mbit * times));
         Line::new(name, n, points)
     };
     flows.into_iter().enumerate().map(line).collect()

@@ -96,7 +96,10 @@ impl Span {
         at.map_or((text, Span::All), |at| {
             let (text, span) = text.split_at(at);
             let span = span.trim();
-            (text.trim(), Span::read(span.strip_prefix("in ").unwrap_or(span)))
+            (
+                text.trim(),
+                Span::read(span.strip_prefix("in ").unwrap_or(span)),
+            )
         })
     }
 
@@ -130,12 +133,16 @@ impl Span {
                     .collect();
                 Some((
                     format!("`{self}` is no span: neither two times nor a workload"),
-                    format!("write `60s..120s`, `all`, or name one of `{}`", names.join("`, `")),
+                    format!(
+                        "write `60s..120s`, `all`, or name one of `{}`",
+                        names.join("`, `")
+                    ),
                 ))
             }
             Some(bounds) if bounds.is_empty() => Some((
                 format!("nothing of a run of {} is in `{self}`", scenario.duration),
-                "give a span that begins before the run ends, or the workload a `start` or `stop`".to_owned(),
+                "give a span that begins before the run ends, or the workload a `start` or `stop`"
+                    .to_owned(),
             )),
             Some(_) => None,
         }
@@ -157,7 +164,10 @@ impl fmt::Display for Span {
 
 /// The workload of this name.
 pub(super) fn workload<'s>(name: &str, scenario: &'s Scenario) -> Option<&'s Workload> {
-    scenario.workloads.iter().find(|workload| workload.name == name)
+    scenario
+        .workloads
+        .iter()
+        .find(|workload| workload.name == name)
 }
 
 #[cfg(test)]
@@ -171,9 +181,16 @@ mod tests {
     fn a_span_is_two_times_or_a_workloads() {
         let seconds = Duration::from_secs;
         let rate = Rate::from_bits_per_sec(1_000_000);
-        let mut scenario = Scenario::over(Vec::new(), rate, seconds(1), QueueSpec::UNLIMITED, seconds(60));
+        let mut scenario = Scenario::over(
+            Vec::new(),
+            rate,
+            seconds(1),
+            QueueSpec::UNLIMITED,
+            seconds(60),
+        );
         scenario.workloads[0].name = "cross".to_owned();
-        (scenario.workloads[0].start, scenario.workloads[0].stop) = (seconds(20), Some(seconds(40)));
+        (scenario.workloads[0].start, scenario.workloads[0].stop) =
+            (seconds(20), Some(seconds(40)));
         for (text, from, to) in [
             ("all", 0, 60),
             ("10s..30s", 10, 30),
@@ -193,9 +210,20 @@ mod tests {
         }
         let unfit = |text: &str| Span::read(text).unfit(&scenario).unwrap();
         let (what, fix) = unfit("crass");
-        assert!(what.contains("`crass`") && fix.contains("`cross`"), "{what}; {fix}");
-        assert!(unfit("10s..150%").0.contains("no span"), "{}", unfit("10s..150%").0);
-        assert!(unfit("70s..80s").0.contains("a run of 60s"), "{}", unfit("70s..80s").0);
+        assert!(
+            what.contains("`crass`") && fix.contains("`cross`"),
+            "{what}; {fix}"
+        );
+        assert!(
+            unfit("10s..150%").0.contains("no span"),
+            "{}",
+            unfit("10s..150%").0
+        );
+        assert!(
+            unfit("70s..80s").0.contains("a run of 60s"),
+            "{}",
+            unfit("70s..80s").0
+        );
         scenario.workloads[0].stop = None;
         assert!(Span::read("after cross").unfit(&scenario).is_some());
     }

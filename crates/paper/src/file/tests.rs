@@ -45,7 +45,9 @@ fn every_paper_of_the_program_is_read() {
         for point in paper.points(false, |on| on == Datapath::Sim) {
             let scenario = paper.scenario(&point, false, None).unwrap();
             assert!(
-                Sim::default().prepare(&scenario, &Registry::builtin()).is_ok(),
+                Sim::default()
+                    .prepare(&scenario, &Registry::builtin())
+                    .is_ok(),
                 "{}",
                 scenario.text
             );
@@ -78,14 +80,20 @@ fn a_grid_is_crossed_and_its_words_replace_the_scenarios() {
         "{}",
         texts[5]
     );
-    assert!(texts[5].starts_with("contenders = [\"native:reno\"]\n"), "{}", texts[5]);
-    assert_eq!(paper.filled("{n}/{rate}", &points[5], |choice| &choice.key), "3/20mbit");
+    assert!(
+        texts[5].starts_with("contenders = [\"native:reno\"]\n"),
+        "{}",
+        texts[5]
+    );
+    assert_eq!(
+        paper.filled("{n}/{rate}", &points[5], |choice| &choice.key),
+        "3/20mbit"
+    );
 }
 
 #[test]
 fn a_scenario_is_the_base_of_a_paper() {
-    let text =
-        "name = \"mine\"\ntitle = \"t\"\nsource = \"s\"\nbase = \"02-fairness\"\n[[contender]]\nalgorithm = \"reno\"\n";
+    let text = "name = \"mine\"\ntitle = \"t\"\nsource = \"s\"\nbase = \"02-fairness\"\n[[contender]]\nalgorithm = \"reno\"\n";
     let paper = read(text).unwrap();
     let scenario = paper.scenario(&vec![0, 0], false, None).unwrap();
     let contenders: Vec<String> = scenario
@@ -108,14 +116,24 @@ fn a_scenario_is_the_base_of_a_paper() {
 fn a_mistake_is_told_with_its_line_and_its_fix() {
     let figure = |rest: &str| small(&format!("[[figure]]\nkey = \"a_{{rate}}\"\n{rest}"));
     for (text, line, what, fix) in [
-        (small("").replace("\"20mbit\"", "\"20mbitt\""), 18, "20mbitt", "mbit"),
+        (
+            small("").replace("\"20mbit\"", "\"20mbitt\""),
+            18,
+            "20mbitt",
+            "mbit",
+        ),
         (
             small("").replace("rtt = \"20ms\"", "rrt = \"20ms\""),
             8,
             "`rrt`",
             "`rtt`",
         ),
-        (small("").replace("native:reno", "native:"), 12, "native:", ""),
+        (
+            small("").replace("native:reno", "native:"),
+            12,
+            "native:",
+            "",
+        ),
         (
             small("").replace("topology.dumbbell.rate", "duration.x"),
             17,
@@ -128,7 +146,12 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "`on`",
             "another",
         ),
-        (figure("value = \"goodput\"\n"), 22, "`goodput`", "goodput_mbit"),
+        (
+            figure("value = \"goodput\"\n"),
+            22,
+            "`goodput`",
+            "goodput_mbit",
+        ),
         (
             figure("value = \"goodput_mbit\"\nof = \"cubic\"\n"),
             23,
@@ -142,7 +165,12 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "over_on",
         ),
         (figure("value = \"jain(3ms)\"\n"), 22, "3ms", "sample"),
-        (figure("value = \"jain\"\nat_lest = 1\n"), 23, "`at_lest`", "`at_least`"),
+        (
+            figure("value = \"jain\"\nat_lest = 1\n"),
+            23,
+            "`at_lest`",
+            "`at_least`",
+        ),
         (
             figure("value = \"pooled utilisation\"\n"),
             22,
@@ -155,7 +183,12 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "`<= 3kB`",
             "`<= 10kB`",
         ),
-        (figure("value = \"share(web)\"\n"), 22, "no workload `web`", "`bulk`"),
+        (
+            figure("value = \"share(web)\"\n"),
+            22,
+            "no workload `web`",
+            "`bulk`",
+        ),
         (
             figure("value = \"completion_p50_ms(all of bulk)\"\n"),
             22,
@@ -175,12 +208,18 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "sample",
         ),
         (
-            figure("value = \"convergence_p50_ms(0.9, 20ms)\"\n").replace("bulk = {}", "bulk = { bytes = \"1MB\" }"),
+            figure("value = \"convergence_p50_ms(0.9, 20ms)\"\n")
+                .replace("bulk = {}", "bulk = { bytes = \"1MB\" }"),
             22,
             "do not converge",
             "`bytes`",
         ),
-        (figure("value = \"jain\"\njudge = \"lest\"\n"), 23, "`lest`", "`less`"),
+        (
+            figure("value = \"jain\"\njudge = \"lest\"\n"),
+            23,
+            "`lest`",
+            "`less`",
+        ),
         (
             figure("value = \"jain\"\njudge = \"less\"\n"),
             23,
@@ -194,12 +233,19 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "remove",
         ),
         (
-            figure("value = \"pooled slowdown_p99(all)\"\nover = \"reno\"\njudge = \"equivalence\"\nmargin = 0.1\n"),
+            figure(
+                "value = \"pooled slowdown_p99(all)\"\nover = \"reno\"\njudge = \"equivalence\"\nmargin = 0.1\n",
+            ),
             24,
             "no pairs",
             "without `pooled`",
         ),
-        (figure("value = \"jain\"\ntake = \"most\"\n"), 23, "`most`", "`max`"),
+        (
+            figure("value = \"jain\"\ntake = \"most\"\n"),
+            23,
+            "`most`",
+            "`max`",
+        ),
         (
             figure("value = \"jain\"\ntake = \"together\"\n"),
             23,
@@ -242,7 +288,12 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "no bundle",
             "`[[bundle]]`",
         ),
-        (small("[[except]]\nskip = true\n"), 20, "everywhere", "`only = "),
+        (
+            small("[[except]]\nskip = true\n"),
+            20,
+            "everywhere",
+            "`only = ",
+        ),
         (
             small("[[except]]\nonly = { rate = \"10mbit\" }\n"),
             20,
@@ -250,7 +301,9 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "`skip = true`",
         ),
         (
-            small("[[except]]\nonly = { rate = \"10mbit\" }\nskip = true\nset = { duration = \"1s\" }\n"),
+            small(
+                "[[except]]\nonly = { rate = \"10mbit\" }\nskip = true\nset = { duration = \"1s\" }\n",
+            ),
             20,
             "needs no words",
             "remove",
@@ -262,7 +315,9 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "mbit`",
         ),
         (
-            small("[[except]]\nonly = { rate = \"10mbit\" }\nset = { \"topology.dumbbell.rtt\" = \"1\" }\n"),
+            small(
+                "[[except]]\nonly = { rate = \"10mbit\" }\nset = { \"topology.dumbbell.rtt\" = \"1\" }\n",
+            ),
             22,
             "`1`",
             "20ms",
@@ -280,7 +335,8 @@ fn a_mistake_is_told_with_its_line_and_its_fix() {
             "only = { rate = \"10mbit\" }",
         ),
         (
-            small("[[chart]]\ncaption = \"c\"\nx = \"rate\"\nvalue = \"jain\"\n").replace("20mbit", "fast"),
+            small("[[chart]]\ncaption = \"c\"\nx = \"rate\"\nvalue = \"jain\"\n")
+                .replace("20mbit", "fast"),
             22,
             "no place",
             "x = ",
@@ -303,8 +359,17 @@ fn where_axes_cross_something_else_may_hold() {
     let points = paper.points(false, |_| true);
     let rates = points.iter().map(|point| {
         let text = paper.scenario(point, false, None).unwrap().text;
-        let rate = text.split_once("rate = \"").unwrap().1.split_once('"').unwrap().0;
-        format!("{} {rate}", paper.filled("{rate} {n}", point, |choice| &choice.key))
+        let rate = text
+            .split_once("rate = \"")
+            .unwrap()
+            .1
+            .split_once('"')
+            .unwrap()
+            .0;
+        format!(
+            "{} {rate}",
+            paper.filled("{rate} {n}", point, |choice| &choice.key)
+        )
     });
     let expected = [
         "10mbit 1 10mbit",
@@ -319,7 +384,9 @@ fn where_axes_cross_something_else_may_hold() {
 #[test]
 fn what_says_no_place_is_of_the_first() {
     let figure = |more: &str| format!("[[figure]]\nkey = \"{{rate}}\"\nvalue = \"jain\"\n{more}");
-    let text = |more: &str| small(&figure(more)).replace("\n[scenario]", "on = [\"linux\", \"sim\"]\n[scenario]");
+    let text = |more: &str| {
+        small(&figure(more)).replace("\n[scenario]", "on = [\"linux\", \"sim\"]\n[scenario]")
+    };
     let places = |text: &str| {
         let paper = read(text).unwrap();
         let points = paper.expand(&paper.figures[0].meant);
@@ -328,11 +395,17 @@ fn what_says_no_place_is_of_the_first() {
     assert_eq!(places(&text("")), [0, 0]);
     assert_eq!(places(&text("take = \"max\"\n")), [0, 0]);
     assert_eq!(places(&text("on = \"sim\"\n")), [1, 1]);
-    assert_eq!(places(&text("").replace("{rate}", "{rate}_{on}")), [0, 1, 0, 1]);
+    assert_eq!(
+        places(&text("").replace("{rate}", "{rate}_{on}")),
+        [0, 1, 0, 1]
+    );
 }
 
 /// A paper with two contenders of which only figures at 10 Mbit/s are shown.
-fn shown_of(figures: &str, kept: &[(usize, u64, run::Kept)]) -> serde_json::Map<String, serde_json::Value> {
+fn shown_of(
+    figures: &str,
+    kept: &[(usize, u64, run::Kept)],
+) -> serde_json::Map<String, serde_json::Value> {
     let paper = read(&small(&format!(
         "[[contender]]\nalgorithm = \"native:cubic\"\nkey = \"cubic\"\n{figures}"
     )))
@@ -368,7 +441,11 @@ fn flows_of_all_seeds_are_taken_together() {
         figure("together", "pooled completion_mean_ms(all)", ""),
         figure("p50", "pooled completion_p50_ms(all)", ""),
         figure("each", single, ""),
-        figure("ratio", "pooled completion_max_ms(all)", "over = \"cubic\"\n"),
+        figure(
+            "ratio",
+            "pooled completion_max_ms(all)",
+            "over = \"cubic\"\n",
+        ),
     ]
     .concat();
     let runs = [
@@ -377,20 +454,31 @@ fn flows_of_all_seeds_are_taken_together() {
         (1, 1, kept(single, 5.0, &[5.0])),
     ];
     let shown = shown_of(&figures, &runs);
-    assert_eq!((&shown["together"], &shown["p50"]), (&4.0.into(), &2.0.into()));
-    assert_eq!((&shown["each"], &shown["ratio"]), (&6.0.into(), &2.0.into()));
+    assert_eq!(
+        (&shown["together"], &shown["p50"]),
+        (&4.0.into(), &2.0.into())
+    );
+    assert_eq!(
+        (&shown["each"], &shown["ratio"]),
+        (&6.0.into(), &2.0.into())
+    );
 }
 
 /// Of two contenders: the larger, the lesser, the mean; of two measures, and as percent of a third's.
 #[test]
 fn a_figure_is_taken_of_several_values() {
-    let figure = |key: &str, rest: &str| format!("[[figure]]\nkey = \"{key}\"\nonly = {{ rate = \"10mbit\" }}\n{rest}");
+    let figure = |key: &str, rest: &str| {
+        format!("[[figure]]\nkey = \"{key}\"\nonly = {{ rate = \"10mbit\" }}\n{rest}")
+    };
     let jain = "value = \"jain\"\n";
     let figures = [
         figure("max", &format!("{jain}take = \"max\"\n")),
         figure("min", &format!("{jain}take = \"min\"\ntimes = 10\n")),
         figure("mean", &format!("{jain}take = \"mean\"\n")),
-        figure("also", &format!("{jain}also = [\"drops\"]\ntake = \"max\"\n")),
+        figure(
+            "also",
+            &format!("{jain}also = [\"drops\"]\ntake = \"max\"\n"),
+        ),
         figure(
             "less",
             &format!("{jain}of = \"reno\"\nover = \"cubic\"\npercent = \"less\"\n"),
@@ -411,7 +499,10 @@ fn a_figure_is_taken_of_several_values() {
     ];
     let shown = shown_of(&figures, &runs);
     let of = |key: &str| shown[key].as_f64();
-    assert_eq!((of("max"), of("min"), of("mean")), (Some(1.0), Some(5.0), Some(0.75)));
+    assert_eq!(
+        (of("max"), of("min"), of("mean")),
+        (Some(1.0), Some(5.0), Some(0.75))
+    );
     assert_eq!((of("less"), of("more")), (Some(50.0), Some(100.0)));
     assert_eq!(of("together"), Some(3.0));
     // One value of several is missing: what is left says too little.
@@ -441,14 +532,21 @@ fn nothing_beside_much_is_a_difference() {
                 let ours = if seed == 1 { ours } else { 170.0 };
                 [
                     (0, seed, kept("drops", ours, &[])),
-                    (1, seed, kept("drops", if seed == 1 { other } else { 170.0 }, &[])),
+                    (
+                        1,
+                        seed,
+                        kept("drops", if seed == 1 { other } else { 170.0 }, &[]),
+                    ),
                 ]
             })
             .concat()
     };
     let shown = shown_of(&figures, &runs(0.0, 177.0));
     assert_ne!(shown["bounded_verdict"], "met", "{shown:?}");
-    assert!(shown["bounded"].as_f64().is_some_and(|ratio| ratio < 0.6), "{shown:?}");
+    assert!(
+        shown["bounded"].as_f64().is_some_and(|ratio| ratio < 0.6),
+        "{shown:?}"
+    );
     assert!(shown["bare"].is_null(), "{shown:?}");
     let shown = shown_of(&figures, &runs(0.0, 15.0));
     assert_eq!(
@@ -466,13 +564,25 @@ fn who_is_less_is_a_statement() {
         )
     };
     let figures = figure("less", "reno", "cubic") + &figure("more", "cubic", "reno");
-    let runs = [(0, 1, kept("jain", 0.8, &[])), (1, 1, kept("jain", 0.9, &[]))];
+    let runs = [
+        (0, 1, kept("jain", 0.8, &[])),
+        (1, 1, kept("jain", 0.9, &[])),
+    ];
     let shown = shown_of(&figures, &runs);
-    assert_eq!((&shown["less"], &shown["more"]), (&true.into(), &false.into()));
+    assert_eq!(
+        (&shown["less"], &shown["more"]),
+        (&true.into(), &false.into())
+    );
     // Beside nothing nobody is less.
-    let nothing = [(0, 1, kept("jain", 0.8, &[])), (1, 1, kept("jain", 0.0, &[]))];
+    let nothing = [
+        (0, 1, kept("jain", 0.8, &[])),
+        (1, 1, kept("jain", 0.0, &[])),
+    ];
     let shown = shown_of(&figures, &nothing);
-    assert_eq!((&shown["less"], &shown["more"]), (&false.into(), &true.into()));
+    assert_eq!(
+        (&shown["less"], &shown["more"]),
+        (&false.into(), &true.into())
+    );
     let shown = shown_of(&figures, &runs[..1]);
     assert!(
         shown["less"].is_null() && !shown.contains_key("more"),
@@ -510,7 +620,10 @@ fn a_paper_of_ones_own_runs() {
     .replace("what = \"use, {rate}\"\n", "what = \"use, {rate}\"\nof = \"reno\"\n"))
     .unwrap();
     let options = options(directory.clone());
-    let outcome = paper.experiment().run(&options, &Registry::builtin(), &Quiet).unwrap();
+    let outcome = paper
+        .experiment()
+        .run(&options, &Registry::builtin(), &Quiet)
+        .unwrap();
     let figure = |key: &str| outcome.figures[key].as_f64().unwrap();
     assert!(figure("use_10mbit") > 0.9 && figure("use_20mbit") > 0.9);
     assert!((figure("twice") - 2.0).abs() < 0.1, "{}", figure("twice"));
@@ -530,7 +643,10 @@ fn a_paper_of_ones_own_runs() {
     let row = |keys: [&str; 2]| rows.iter().find(|row| row.starts_with(&keys));
     let others = [row(["10mbit", "other"]), row(["20mbit", "other"])].map(|row| row.is_some());
     assert_eq!(others, [false, true], "{}", outcome.text);
-    assert_eq!(row(["20mbit", "native:reno"]).and_then(|row| row.last()), Some(&"1.00"));
+    assert_eq!(
+        row(["20mbit", "native:reno"]).and_then(|row| row.last()),
+        Some(&"1.00")
+    );
     assert_eq!(row(["20mbit", "native:reno"]).map(Vec::len), Some(4));
     std::fs::remove_dir_all(&directory).unwrap();
 }
@@ -547,23 +663,34 @@ fn labels_are_filled_and_quantities_are_an_axis() {
                 [[chart]]\ncaption = \"use\"\ntitle = \"{back}\"\nx = \"rate\"\nvalue = \"utilisation\"\n";
     let paper = read(&small(more)).unwrap_or_else(|problem| panic!("{problem}"));
     let options = options(directory.clone());
-    let outcome = paper.experiment().run(&options, &Registry::builtin(), &Quiet).unwrap();
+    let outcome = paper
+        .experiment()
+        .run(&options, &Registry::builtin(), &Quiet)
+        .unwrap();
     let page = std::fs::read_to_string(outcome.page).unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
     for text in [&outcome.text, &page] {
-        assert!(text.contains("native:cubic") && !text.contains("{back}"), "{text}");
+        assert!(
+            text.contains("native:cubic") && !text.contains("{back}"),
+            "{text}"
+        );
         assert!(
             !text.contains("deviates from the paper"),
             "there is nothing to list: {text}"
         );
     }
-    assert!(outcome.text.contains("use of native:cubic at"), "{}", outcome.text);
+    assert!(
+        outcome.text.contains("use of native:cubic at"),
+        "{}",
+        outcome.text
+    );
     assert!(
         outcome.text.contains("native:back"),
         "one column for both: {}",
         outcome.text
     );
-    let rates = ["10mbit", "1.5gbit", "20ms", "64kB", "1%"].map(|text| check::coordinate(&text.into()));
+    let rates =
+        ["10mbit", "1.5gbit", "20ms", "64kB", "1%"].map(|text| check::coordinate(&text.into()));
     assert_eq!(rates, [10.0, 1_500.0, 20.0, 64_000.0, 1.0].map(Some));
     assert_eq!(check::coordinate(&"droptail:1bdp".into()), None);
 }
@@ -584,12 +711,22 @@ fn scenario_of(name: &str, keys: &[(&str, &str)]) -> Scenario {
         only: only.collect(),
         each: Vec::new(),
     };
-    paper.scenario(&paper.expand(&meant)[0], false, None).unwrap()
+    paper
+        .scenario(&paper.expand(&meant)[0], false, None)
+        .unwrap()
 }
 
 /// A run of it with this seed.
 fn ran(scenario: &Scenario, seed: u64) -> RunResult {
-    run::run_scenario(scenario, Datapath::Sim, seed, "test", &Registry::builtin(), &Quiet).unwrap()
+    run::run_scenario(
+        scenario,
+        Datapath::Sim,
+        seed,
+        "test",
+        &Registry::builtin(),
+        &Quiet,
+    )
+    .unwrap()
 }
 
 /// As measures look at it.
@@ -604,7 +741,8 @@ fn looked_at<'r>(scenario: &'r Scenario, result: &'r RunResult) -> seen::Run<'r>
 /// A measure of one run of a paper of the program: what stands at these keys, with seed 1, from `warm` to `until`, ms.
 fn short(name: &str, keys: &[(&str, &str)], (warm, until): (u64, u64), measure: &str) -> f64 {
     let mut scenario = scenario_of(name, keys);
-    (scenario.warm, scenario.duration) = (Duration::from_millis(warm), Duration::from_millis(until));
+    (scenario.warm, scenario.duration) =
+        (Duration::from_millis(warm), Duration::from_millis(until));
     let result = ran(&scenario, 1);
     let run = looked_at(&scenario, &result);
     Measure::read(measure).unwrap().of(&run).unwrap()
@@ -648,11 +786,22 @@ fn headroom_cures_noise() {
 #[test]
 fn queues_are_shorter_than_under_dctcp_by_what_the_slides_have_and_the_link_is_full() {
     for (rate, ratio) in [("1g", 5.33), ("10g", 1.6)] {
-        let of = |who, measure| short("dx-testbed", &[("rate", rate), ("contender", who)], (20, 70), measure);
+        let of = |who, measure| {
+            short(
+                "dx-testbed",
+                &[("rate", rate), ("contender", who)],
+                (20, 70),
+                measure,
+            )
+        };
         let (dx, dctcp) = (of("dx", "delay_p50_ms"), of("dctcp", "delay_p50_ms"));
         assert!(dctcp / dx >= ratio, "{rate}: {dctcp} {dx}");
         assert!(of("dx", "utilisation") >= 0.97, "{rate}");
-        assert_eq!((of("dx", "drops"), of("dx", "retransmissions")), (0.0, 0.0), "{rate}");
+        assert_eq!(
+            (of("dx", "drops"), of("dx", "retransmissions")),
+            (0.0, 0.0),
+            "{rate}"
+        );
     }
     // DCTCP's queue stands about its threshold of 20 packets, 240 µs.
     let of = |measure| {
@@ -673,7 +822,10 @@ fn queues_are_shorter_than_under_dctcp_by_what_the_slides_have_and_the_link_is_f
 /// Noise of stamps is the contender's, and only at 10 Gbit/s; the threshold is the rate's.
 #[test]
 fn a_rate_has_its_contenders_and_its_threshold() {
-    let paper = embedded().iter().find(|paper| paper.name == "dx-testbed").unwrap();
+    let paper = embedded()
+        .iter()
+        .find(|paper| paper.name == "dx-testbed")
+        .unwrap();
     let point = |point: &Point| paper.filled("{rate} {contender}", point, |choice| &choice.key);
     let points = paper.points(true, |_| true);
     let all: Vec<String> = points.iter().map(point).collect();
@@ -690,7 +842,9 @@ fn a_rate_has_its_contenders_and_its_threshold() {
     assert_eq!(all, expected);
     let text = |rate, who| scenario_of("dx-testbed", &[("rate", rate), ("contender", who)]).text;
     assert!(text("1g", "steered_dctcp").contains("ecn:20p:250p"));
-    assert!(text("10g", "dctcp").contains("ecn:65p:250p") && !text("10g", "dctcp").contains("stamps"));
+    assert!(
+        text("10g", "dctcp").contains("ecn:65p:250p") && !text("10g", "dctcp").contains("stamps")
+    );
     assert!(text("10g", "dx_sw").contains("stamps.preset = \"software\""));
 }
 
@@ -736,7 +890,10 @@ fn the_load_is_of_the_uplinks_with_headers() {
             rate.bits_per_sec() as f64 / 1e9,
             share * 640.0 * 191.0 / 186.0 * 1_448.0 / 1_500.0,
         );
-        assert!((gbit - expected).abs() < 1e-3, "{load} %: {gbit} {expected}");
+        assert!(
+            (gbit - expected).abs() < 1e-3,
+            "{load} %: {gbit} {expected}"
+        );
     }
 }
 
@@ -745,7 +902,9 @@ fn tree(who: &str, share: f64, flows: u64, seed: u64) -> RunResult {
     let mut scenario = scenario_of("dx-fattree", &[("delays", "4us_1us"), ("contender", who)]);
     match &mut scenario.workloads[0].kind {
         Kind::Of(Sends::Poisson {
-            arrivals, flows: of, ..
+            arrivals,
+            flows: of,
+            ..
         }) => {
             let bits = share * 634_421_217_600.0;
             *arrivals = Arrivals::Rate(Rate::from_bits_per_sec(bits as u64));
@@ -760,8 +919,10 @@ fn tree(who: &str, share: f64, flows: u64, seed: u64) -> RunResult {
 #[test]
 fn flows_take_what_the_tree_says() {
     let (one, other) = (tree("dctcp", 0.01, 40, 3), tree("dx", 0.01, 40, 3));
-    let flows = |result: &RunResult| -> Vec<Completion> { result.contenders[0].series.completed.clone() };
-    let sizes = |result: &RunResult| -> Vec<u64> { flows(result).iter().map(|flow| flow.bytes).collect() };
+    let flows =
+        |result: &RunResult| -> Vec<Completion> { result.contenders[0].series.completed.clone() };
+    let sizes =
+        |result: &RunResult| -> Vec<u64> { flows(result).iter().map(|flow| flow.bytes).collect() };
     assert_eq!(sizes(&one), sizes(&other));
     let series = &one.contenders[0].series;
     assert_eq!(
@@ -807,7 +968,10 @@ fn high_priority_has_the_link_and_low_priority_what_is_left() {
             let run = looked_at(&scenario, &result);
             let of = |measure: &str| Measure::read(measure).unwrap().of(&run).unwrap();
             let (high, low) = (of("goodput_mbit(high)"), of("goodput_mbit(low)"));
-            assert!((0.98..1.01).contains(&(high / 97.33)), "{place} {order}: {high}");
+            assert!(
+                (0.98..1.01).contains(&(high / 97.33)),
+                "{place} {order}: {high}"
+            );
             assert!(low < 2.0, "{place} {order}: {low}");
             let alone = of(&format!("goodput_mbit({first} in 1s..50%)"));
             assert!(alone > 90.0, "{place} {order}: alone {alone}");

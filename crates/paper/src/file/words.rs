@@ -51,12 +51,16 @@ impl Word {
         let table = |table: &DeTable<'_>| read(table, text, offset, origin);
         match value.get_ref() {
             DeValue::Table(inner) if inner.iter().next().is_some() => Word::Table(table(inner)),
-            DeValue::Array(all) if !all.is_empty() && all.iter().all(|one| one.get_ref().is_table()) => Word::List(
-                all.iter()
-                    .filter_map(|one| one.get_ref().as_table())
-                    .map(table)
-                    .collect(),
-            ),
+            DeValue::Array(all)
+                if !all.is_empty() && all.iter().all(|one| one.get_ref().is_table()) =>
+            {
+                Word::List(
+                    all.iter()
+                        .filter_map(|one| one.get_ref().as_table())
+                        .map(table)
+                        .collect(),
+                )
+            }
             other => {
                 let span = value.span();
                 let written = match other {
@@ -74,7 +78,10 @@ impl Word {
 pub(super) fn read(table: &DeTable<'_>, text: &str, offset: usize, origin: usize) -> Words {
     let word = |(key, value): (&Spanned<_>, _)| -> (String, Word) {
         let key: &std::borrow::Cow<'_, str> = key.get_ref();
-        (key.clone().into_owned(), Word::read(value, text, offset, origin))
+        (
+            key.clone().into_owned(),
+            Word::read(value, text, offset, origin),
+        )
     };
     table.iter().map(word).collect()
 }
@@ -97,7 +104,9 @@ pub(super) fn put(words: &mut Words, path: &str, word: Word) -> Result<(), Strin
     }
     match inner {
         Word::Table(table) => put(table, rest, word),
-        Word::Value(text, _) => Err(format!("`{first}` is {text}, which has no words of its own")),
+        Word::Value(text, _) => Err(format!(
+            "`{first}` is {text}, which has no words of its own"
+        )),
         Word::List(all) => {
             let (which, rest) = rest.split_once('.').unwrap_or((rest, ""));
             let number = which.parse::<usize>().ok().and_then(|n| n.checked_sub(1));
@@ -106,7 +115,9 @@ pub(super) fn put(words: &mut Words, path: &str, word: Word) -> Result<(), Strin
             match at.and_then(|at| all.get_mut(at)) {
                 Some(words) if !rest.is_empty() => put(words, rest, word),
                 Some(_) => Err(format!("`{path}` is a whole `{first}`, not a word of it")),
-                None => Err(format!("there is no `{first}` of this number or name: `{which}`")),
+                None => Err(format!(
+                    "there is no `{first}` of this number or name: `{which}`"
+                )),
             }
         }
     }
@@ -192,7 +203,9 @@ impl Told {
             .places
             .iter()
             .find(|(span, _)| span.start <= at.start && at.start < span.end);
-        let place = found.filter(|_| !at.is_empty()).map_or(whole, |(_, place)| place);
+        let place = found
+            .filter(|_| !at.is_empty())
+            .map_or(whole, |(_, place)| place);
         let source = origins
             .get(place.origin)
             .map(Origin::source)
@@ -207,7 +220,11 @@ impl Told {
 }
 
 fn quoted(key: &str) -> String {
-    if !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
+    if !key.is_empty()
+        && key
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+    {
         key.to_owned()
     } else {
         format!("{key:?}")
@@ -227,12 +244,23 @@ mod tests {
         let mut all = words(
             "duration = \"1s\"\n[topology.incast]\nsenders = 3\n[[workload]]\nbulk = {}\n[[workload]]\nname = \"web\"\n",
         );
-        let value = |text: &str| Word::Value(text.to_owned(), Place { origin: 0, span: 0..0 });
+        let value = |text: &str| {
+            Word::Value(
+                text.to_owned(),
+                Place {
+                    origin: 0,
+                    span: 0..0,
+                },
+            )
+        };
         put(&mut all, "topology.incast.senders", value("10")).unwrap();
         put(&mut all, "workload.1.bulk.spread", value("\"1ms\"")).unwrap();
         put(&mut all, "workload.web.start", value("\"2s\"")).unwrap();
         put(&mut all, "transport.ecn", value("true")).unwrap();
-        assert!(put(&mut all, "duration.x", value("1")).is_err() && put(&mut all, "workload.3.x", value("1")).is_err());
+        assert!(
+            put(&mut all, "duration.x", value("1")).is_err()
+                && put(&mut all, "workload.3.x", value("1")).is_err()
+        );
         let told = Told::of(&all).text;
         assert_eq!(
             told,
@@ -247,7 +275,14 @@ mod tests {
         let text = "topology.dumbbell = { rtt = \"40ms\", cellular = { mean = \"5mbit\" } }\n\
                     link = [{ from = \"a\", cellular = {} }, { from = \"b\", rate = \"1mbit\" }]\n";
         let mut all = words(text);
-        recorded(&mut all, Path::new("/tmp/a b.trace"), &Place { origin: 0, span: 0..0 });
+        recorded(
+            &mut all,
+            Path::new("/tmp/a b.trace"),
+            &Place {
+                origin: 0,
+                span: 0..0,
+            },
+        );
         assert_eq!(
             Told::of(&all).text,
             "topology.dumbbell.rtt = \"40ms\"\ntopology.dumbbell.trace = \"/tmp/a b.trace\"\n[[link]]\nfrom = \"a\"\n\

@@ -183,10 +183,15 @@ pub(super) struct OneOrMore(pub Vec<String>);
 
 impl<'de> Deserialize<'de> for OneOrMore {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<OneOrMore, D::Error> {
-        let text =
-            |value: &Value| key_of(value).ok_or_else(|| serde::de::Error::custom("give a key, or a list of keys"));
+        let text = |value: &Value| {
+            key_of(value).ok_or_else(|| serde::de::Error::custom("give a key, or a list of keys"))
+        };
         match Value::deserialize(deserializer)? {
-            Value::Array(all) => all.iter().map(text).collect::<Result<_, _>>().map(OneOrMore),
+            Value::Array(all) => all
+                .iter()
+                .map(text)
+                .collect::<Result<_, _>>()
+                .map(OneOrMore),
             one => text(&one).map(|one| OneOrMore(vec![one])),
         }
     }

@@ -105,7 +105,8 @@ impl Testbed {
             log_records: 0,
             ..EmuConfig::default()
         };
-        let emulator = Emulator::start(config).map_err(|error| BackendError::from_emulator(error, false))?;
+        let emulator =
+            Emulator::start(config).map_err(|error| BackendError::from_emulator(error, false))?;
         for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
             // As in the reproduction; and a flow is not to begin with what the kernel remembers of the one before.
             for (variable, value) in [("tcp_timestamps", "0"), ("tcp_no_metrics_save", "1")] {
@@ -117,7 +118,12 @@ impl Testbed {
     }
 
     /// From the first byte written to the answer, for each of several flows of so many bytes, one after the other, until told to stop.
-    pub fn flows(&self, bytes: u64, count: usize, stop: &AtomicBool) -> Result<Vec<Duration>, Error> {
+    pub fn flows(
+        &self,
+        bytes: u64,
+        count: usize,
+        stop: &AtomicBool,
+    ) -> Result<Vec<Duration>, Error> {
         let flow = |_| {
             let took = match self.who {
                 Who::Kernel(congestion) => self.over_tcp(congestion, bytes, stop),
@@ -143,7 +149,9 @@ impl Testbed {
     fn over_tcp(&self, congestion: &str, bytes: u64, stop: &AtomicBool) -> Result<Duration, Error> {
         let buffer = traffic::buffer_for(self.way.rate.bytes_in(self.way.delay * 4));
         let (here, there) = (self.emulator.sender_ns(), self.emulator.receiver_addr());
-        let listener = inside(self.emulator.receiver_ns(), "listen", || traffic::listen(there, buffer))?;
+        let listener = inside(self.emulator.receiver_ns(), "listen", || {
+            traffic::listen(there, buffer)
+        })?;
         let work = || -> io::Result<_> {
             let stream = traffic::connect(listener.local_addr()?, congestion, buffer)?;
             stream.set_nodelay(true)?;
@@ -151,7 +159,9 @@ impl Testbed {
         };
         let mut stream = inside(here, "connect", work)?;
         let broken = Error::traffic("time a flow", "is the machine busy?");
-        let senders = [stream.try_clone()].into_iter().collect::<io::Result<Vec<_>>>();
+        let senders = [stream.try_clone()]
+            .into_iter()
+            .collect::<io::Result<Vec<_>>>();
         let timed = senders.and_then(|senders| {
             let receiver = traffic::accept(&listener, &senders)?.pop();
             let mut receiver = receiver.ok_or_else(|| io::Error::other("nobody was accepted"))?;
@@ -207,9 +217,18 @@ impl Testbed {
                 Host::bind(options).map_err(io::Error::other)
             })
         };
-        let (emulator, broken) = (&self.emulator, Error::traffic("time a flow", "is the machine busy?"));
-        let mut server = bind(emulator.receiver_ns(), SocketAddr::new(emulator.receiver_addr(), 0))?;
-        let mut client = bind(emulator.sender_ns(), SocketAddr::new(emulator.sender_addr(), 0))?;
+        let (emulator, broken) = (
+            &self.emulator,
+            Error::traffic("time a flow", "is the machine busy?"),
+        );
+        let mut server = bind(
+            emulator.receiver_ns(),
+            SocketAddr::new(emulator.receiver_addr(), 0),
+        )?;
+        let mut client = bind(
+            emulator.sender_ns(),
+            SocketAddr::new(emulator.sender_addr(), 0),
+        )?;
         let to = server.local();
         let over = AtomicBool::new(false);
         let timed = thread::scope(|scope| {
@@ -268,7 +287,11 @@ fn await_byte(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
         match stream.read(&mut [0]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => return Ok(()),
-            Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(why)
+                if matches!(
+                    why.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             Err(why) => return Err(why),
         }
     }
@@ -278,7 +301,9 @@ fn await_byte(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
 /// From the first byte written, on a connection that is open, to the answer; until one of those is set.
 fn time(host: &mut Host, to: SocketAddr, bytes: u64, stop: &[&AtomicBool]) -> io::Result<Duration> {
     let failed = |why: ccplane_udp::UdpError| io::Error::other(why);
-    let id = host.connect(to, Congestion::Native(Native::cubic())).map_err(failed)?;
+    let id = host
+        .connect(to, Congestion::Native(Native::cubic()))
+        .map_err(failed)?;
     let late = monotonic_ns() + PATIENCE.as_nanos();
     let mut begun = None;
     loop {

@@ -80,7 +80,11 @@ struct Took {
 }
 
 /// Runs all of it, and adds what was found.
-pub(super) fn complete(options: &Options, findings: &mut Findings, progress: &dyn Progress) -> Result<(), Error> {
+pub(super) fn complete(
+    options: &Options,
+    findings: &mut Findings,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
     let mut charts = Vec::new();
     for (n, setup) in SETUPS.iter().enumerate() {
         progress.advanced(n as f64 / SETUPS.len() as f64, setup.name);
@@ -107,7 +111,11 @@ pub(super) fn complete(options: &Options, findings: &mut Findings, progress: &dy
 /// Between two looks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-fn run(setup: &Setup, options: &Options, progress: &dyn Progress) -> Result<Vec<(Who, Took)>, Error> {
+fn run(
+    setup: &Setup,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Vec<(Who, Took)>, Error> {
     let stop = AtomicBool::new(false);
     let one = |who: Who| measured(setup, who, options, &stop).map(|took| (who, took));
     thread::scope(|scope| {
@@ -117,7 +125,9 @@ fn run(setup: &Setup, options: &Options, progress: &dyn Progress) -> Result<Vec<
         } else {
             &Who::ALL.each_ref().map(std::slice::from_ref)
         };
-        let start = |all: &'static [Who]| scope.spawn(move || all.iter().map(|who| one(*who)).collect::<Vec<_>>());
+        let start = |all: &'static [Who]| {
+            scope.spawn(move || all.iter().map(|who| one(*who)).collect::<Vec<_>>())
+        };
         let running: Vec<_> = together.iter().map(|all| start(all)).collect();
         while running.iter().any(|thread| !thread.is_finished()) {
             if progress.cancelled() {
@@ -161,14 +171,18 @@ fn measured(setup: &Setup, who: Who, options: &Options, stop: &AtomicBool) -> Re
             disturbed,
         })
     };
-    options
-        .parts()
-        .part(&name, &key, |took: &Took| Disturbed::from(&took.disturbed), run)
+    options.parts().part(
+        &name,
+        &key,
+        |took: &Took| Disturbed::from(&took.disturbed),
+        run,
+    )
 }
 
 fn of(all: &[(Who, Took)], who: Who, size: usize) -> &[f64] {
     let took = all.iter().find(|(of, _)| *of == who);
-    took.and_then(|(_, took)| took.ms.get(size)).map_or(&[], Vec::as_slice)
+    took.and_then(|(_, took)| took.ms.get(size))
+        .map_or(&[], Vec::as_slice)
 }
 
 fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
@@ -180,10 +194,13 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
         for who in Who::ALL {
             let ms = of(all, who, size);
             let value = median(ms);
-            findings.figure(format!("fct_{}_{}_{}_ms", bar.bytes, setup.key, who.key()), value);
-            let spread = ms
-                .iter()
-                .fold((f64::MAX, f64::MIN), |(low, high), ms| (low.min(*ms), high.max(*ms)));
+            findings.figure(
+                format!("fct_{}_{}_{}_ms", bar.bytes, setup.key, who.key()),
+                value,
+            );
+            let spread = ms.iter().fold((f64::MAX, f64::MIN), |(low, high), ms| {
+                (low.min(*ms), high.max(*ms))
+            });
             row.push(value.map_or("–".into(), |value| {
                 format!("{value:.1} ({:.1}–{:.1})", spread.0, spread.1)
             }));
@@ -226,7 +243,10 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
         "practically identical",
         None,
     );
-    findings.disturbed(all.iter().filter(|(_, took)| !took.sound).count(), all.len());
+    findings.disturbed(
+        all.iter().filter(|(_, took)| !took.sound).count(),
+        all.len(),
+    );
     let mut headings = vec!["bytes"];
     headings.extend(Who::ALL.map(Who::label));
     headings.extend(["saved\n%", "published\nsimulated", "published\nreal"]);

@@ -119,12 +119,17 @@ impl Net {
             let from = network.ends(link).map(|(from, _)| from);
             let from_host = from.is_some_and(|from| network.is_host(from));
             let strips = self.strips && from.is_some_and(|from| network.name(from) == STRIPS);
-            let Some(spec) = network.spec_mut(link) else { continue };
+            let Some(spec) = network.spec_mut(link) else {
+                continue;
+            };
             if let LineSpec::Constant(rate) = spec.line {
-                spec.line = LineSpec::Constant(Rate::from_bits_per_sec(rate.bits_per_sec() / 1_000 * self.access_mbit));
+                spec.line = LineSpec::Constant(Rate::from_bits_per_sec(
+                    rate.bits_per_sec() / 1_000 * self.access_mbit,
+                ));
             }
             if let DelayModel::Fixed(delay) = spec.delay {
-                spec.delay = DelayModel::Fixed(Duration::from_nanos(delay.as_nanos() / 100 * self.delays));
+                spec.delay =
+                    DelayModel::Fixed(Duration::from_nanos(delay.as_nanos() / 100 * self.delays));
             }
             if from_host {
                 // The host's own queue: what waits there stays with its connection.
@@ -134,7 +139,8 @@ impl Net {
                 };
             } else {
                 spec.remark = if strips { Remark::STRIP } else { Remark::KEEP };
-                spec.loss = LossModel::Bernoulli(Probability::from_parts((self.loss << 32) / 1_000_000));
+                spec.loss =
+                    LossModel::Bernoulli(Probability::from_parts((self.loss << 32) / 1_000_000));
             }
         }
         let router = |network: &Network, host: NodeId| {
@@ -142,7 +148,10 @@ impl Net {
             name.rsplit_once('-')
                 .map_or(String::new(), |(router, _)| router.to_owned())
         };
-        let hosts: Vec<(NodeId, String)> = network.hosts().map(|host| (host, router(&network, host))).collect();
+        let hosts: Vec<(NodeId, String)> = network
+            .hosts()
+            .map(|host| (host, router(&network, host)))
+            .collect();
         let pairs = hosts.iter().flat_map(|(from, at)| {
             let others = hosts.iter().filter(move |(_, other)| other != at);
             others.map(move |(to, _)| (*from, *to))
@@ -164,8 +173,12 @@ fn rcp(limit: Size) -> QueueSpec {
 /// A network of the file's links: ten hosts a router at 1 Gbit/s, and for each direction of a core link the capacity that it
 /// would need at full load.
 fn scaled(file: &str, queue: QueueSpec) -> Result<Network, SimError> {
-    let lines = file.lines().map(|line| line.split('#').next().unwrap_or_default());
-    let cables: Vec<(&str, &str)> = lines.filter_map(|line| line.trim().split_once(' ')).collect();
+    let lines = file
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default());
+    let cables: Vec<(&str, &str)> = lines
+        .filter_map(|line| line.trim().split_once(' '))
+        .collect();
     let mut names: Vec<&str> = cables.iter().flat_map(|(a, b)| [*a, *b]).collect();
     names.sort_unstable();
     names.dedup();
@@ -175,7 +188,8 @@ fn scaled(file: &str, queue: QueueSpec) -> Result<Network, SimError> {
     // What a router's hosts send to those of each other router at full load, Mbit/s.
     let pair = (FANOUT * 1_000) as f64 / (names.len() as f64 - 1.0);
     let spec = |mbit: f64, delay| {
-        LinkSpec::new(Rate::from_bits_per_sec((mbit * 1e6) as u64), delay).with_queue(queue, Duration::from_millis(40))
+        LinkSpec::new(Rate::from_bits_per_sec((mbit * 1e6) as u64), delay)
+            .with_queue(queue, Duration::from_millis(40))
     };
     let mut network = Network::new();
     let routers: Vec<NodeId> = names.iter().map(|name| network.switch(*name)).collect();
@@ -187,12 +201,22 @@ fn scaled(file: &str, queue: QueueSpec) -> Result<Network, SimError> {
     };
     for (a, b) in edges {
         let rate = |from, to| pair * loads.get(&(from, to)).copied().unwrap_or(1.0);
-        network.duplex(node(a)?, node(b)?, spec(rate(a, b), CORE), spec(rate(b, a), CORE));
+        network.duplex(
+            node(a)?,
+            node(b)?,
+            spec(rate(a, b), CORE),
+            spec(rate(b, a), CORE),
+        );
     }
     for (at, name) in names.iter().enumerate() {
         for n in 0..FANOUT {
             let host = network.host(format!("{name}-{n}"));
-            network.duplex(host, node(at)?, spec(1_000.0, ACCESS), spec(1_000.0, ACCESS));
+            network.duplex(
+                host,
+                node(at)?,
+                spec(1_000.0, ACCESS),
+                spec(1_000.0, ACCESS),
+            );
         }
     }
     Ok(network)
@@ -301,7 +325,10 @@ mod tests {
         assert_eq!(core.line.mean_rate().unwrap().bits_per_sec(), 1_444_500_000);
         assert_eq!(core.queue, QueueSpec::DropTail(Size::Bytes(250_000)));
         let (from, to) = *pairs.first().unwrap();
-        assert_eq!((network.name(from), network.name(to)), ("host0-0", "host1-0"));
+        assert_eq!(
+            (network.name(from), network.name(to)),
+            ("host0-0", "host1-0")
+        );
         let sim = Simulation::new(network, SimOptions::seeded(1)).unwrap();
         assert_eq!(sim.path(from, to).unwrap().delay, Duration::from_millis(6));
         assert_eq!(

@@ -61,7 +61,12 @@ pub(super) fn sweeps(quick: bool, measured: Duration) -> Vec<Point> {
     let pick = |all: &[u64], few: &[u64]| if quick { few.to_vec() } else { all.to_vec() };
     let mut points = Vec::new();
     let mut add = |about: &'static str, label: String, key: String, run: Run| {
-        points.push(Point { about, label, key, run });
+        points.push(Point {
+            about,
+            label,
+            key,
+            run,
+        });
     };
     for load in pick(&[10, 20, 30, 40, 50, 60, 70, 80], &[60]) {
         add(
@@ -81,7 +86,11 @@ pub(super) fn sweeps(quick: bool, measured: Duration) -> Vec<Point> {
             10_000 => Duration::from_nanos(measured.as_nanos() / 8),
             _ => measured * (1_000 / access_mbit.min(1_000)).min(10),
         };
-        let run = Run { net, measured, ..base };
+        let run = Run {
+            net,
+            measured,
+            ..base
+        };
         add(
             "access rate, Mbit/s",
             access_mbit.to_string(),
@@ -114,7 +123,12 @@ pub(super) fn sweeps(quick: bool, measured: Duration) -> Vec<Point> {
             run,
         );
     }
-    for shape in [Shape::Internet2, Shape::RedClara, Shape::Nsfnet, Shape::Geant] {
+    for shape in [
+        Shape::Internet2,
+        Shape::RedClara,
+        Shape::Nsfnet,
+        Shape::Geant,
+    ] {
         if quick && shape != Shape::RedClara {
             continue;
         }
@@ -122,7 +136,12 @@ pub(super) fn sweeps(quick: bool, measured: Duration) -> Vec<Point> {
             net: Net { shape, ..base.net },
             ..base
         };
-        add("network", shape.label().to_owned(), shape.key().to_owned(), run);
+        add(
+            "network",
+            shape.label().to_owned(),
+            shape.key().to_owned(),
+            run,
+        );
     }
     let of = |start| Run {
         starts: (start, start),
@@ -140,7 +159,12 @@ pub(super) fn sweeps(quick: bool, measured: Duration) -> Vec<Point> {
             add("second loop", start.label(), start.key(), of(start));
         }
     }
-    for start in [Start::Window(10), Start::Window(50), Start::Jump, Start::Rcp] {
+    for start in [
+        Start::Window(10),
+        Start::Window(50),
+        Start::Jump,
+        Start::Rcp,
+    ] {
         add("instead of RC3", start.label(), start.key(), of(start));
     }
     let sold = Run {

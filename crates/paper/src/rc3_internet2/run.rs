@@ -1,6 +1,8 @@
 //! One simulation of a wide-area network: the same flows, however they begin.
 
-use ccplane_sim::{AppId, Arrivals, Pairs, SimError, SimOptions, Simulation, SizeTable, Workload, WorkloadSpec};
+use ccplane_sim::{
+    AppId, Arrivals, Pairs, SimError, SimOptions, Simulation, SizeTable, Workload, WorkloadSpec,
+};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +35,10 @@ impl Sizes {
                 let atoms = ELEVEN.iter().flat_map(|(packets, share)| {
                     let before = below;
                     below += share / all;
-                    [(packets * PAYLOAD, before), (packets * PAYLOAD, below.min(1.0))]
+                    [
+                        (packets * PAYLOAD, before),
+                        (packets * PAYLOAD, below.min(1.0)),
+                    ]
                 });
                 SizeTable::new(&atoms.collect::<Vec<_>>()).ok()
             }
@@ -145,7 +150,11 @@ impl Job for Run {
         } else {
             format!("{first}{}-{second}", self.share)
         };
-        let sizes = if self.sizes == Sizes::Eleven { "-eleven" } else { "" };
+        let sizes = if self.sizes == Sizes::Eleven {
+            "-eleven"
+        } else {
+            ""
+        };
         let (shape, load, ms) = (shape.key(), self.load, self.measured.as_millis());
         format!(
             "{shape}-{access_mbit}m-{delays}-{loss}ppm{strips}-{load}{sizes}-{who}-{ms}ms-{}",
@@ -166,7 +175,10 @@ impl Job for Run {
         let counts = (Time::ZERO + WARM + longest)..(Time::ZERO + WARM + longest + self.measured);
         let end = counts.end + AFTER + longest;
         let offered = self.offered(hosts).bytes_per_sec();
-        let groups = [(self.share, self.starts.0), (100 - self.share, self.starts.1)];
+        let groups = [
+            (self.share, self.starts.0),
+            (100 - self.share, self.starts.1),
+        ];
         let mut apps: Vec<AppId> = Vec::new();
         for (share, start) in groups.into_iter().filter(|(share, _)| *share > 0) {
             let spec = WorkloadSpec {
@@ -174,16 +186,16 @@ impl Job for Run {
                 pairs: Pairs::Each(pairs.clone()),
                 kind: Workload::Poisson {
                     arrivals: Arrivals::Rate(Rate::from_bytes_per_sec(offered / 100 * share)),
-                    sizes: self
-                        .sizes
-                        .table()
-                        .ok_or_else(|| broken(SimError::Shape("no such table of sizes".to_owned())))?,
+                    sizes: self.sizes.table().ok_or_else(|| {
+                        broken(SimError::Shape("no such table of sizes".to_owned()))
+                    })?,
                     flows: None,
                 },
                 start: Time::ZERO,
                 stop: Some(end),
             };
-            let (congestion, transport) = (start.congestion(Control::Reno), shared(start.transport()));
+            let (congestion, transport) =
+                (start.congestion(Control::Reno), shared(start.transport()));
             let app = sim.add_workload_in_band(spec, congestion, transport, start.band());
             apps.push(app.map_err(&broken)?);
         }
@@ -281,17 +293,21 @@ impl Both {
 
     /// Percent by which the mean over flows is lower.
     pub fn saved(&self) -> Option<f64> {
-        self.over_flows().map(|(before, after)| reduction(before, after))
+        self.over_flows()
+            .map(|(before, after)| reduction(before, after))
     }
 
     /// The same over bytes.
     pub fn saved_of_bytes(&self) -> Option<f64> {
-        self.over_bytes().map(|(before, after)| reduction(before, after))
+        self.over_bytes()
+            .map(|(before, after)| reduction(before, after))
     }
 
     /// Seconds that this share of the flows did not exceed, before and after.
     pub fn quantile(&self, share: f64) -> Option<(f64, f64)> {
-        let of = |which: fn(&(u64, f64, f64)) -> f64| Distribution::new(self.0.iter().map(which)).quantile(share);
+        let of = |which: fn(&(u64, f64, f64)) -> f64| {
+            Distribution::new(self.0.iter().map(which)).quantile(share)
+        };
         of(|flow| flow.1).zip(of(|flow| flow.2))
     }
 
@@ -313,7 +329,10 @@ pub(super) struct Results<'a>(pub Vec<(&'a Run, &'a Done)>);
 
 impl Results<'_> {
     pub fn done(&self, run: Run) -> Option<&Done> {
-        self.0.iter().find(|(job, _)| **job == run).map(|(_, done)| *done)
+        self.0
+            .iter()
+            .find(|(job, _)| **job == run)
+            .map(|(_, done)| *done)
     }
 
     /// All its flows beside those of plain TCP.
@@ -350,7 +369,10 @@ mod tests {
 
     #[test]
     fn the_same_flows_come_however_they_begin() {
-        let (tcp, rc3) = (run(Start::Tcp).run().unwrap(), run(Start::Rc3).run().unwrap());
+        let (tcp, rc3) = (
+            run(Start::Tcp).run().unwrap(),
+            run(Start::Rc3).run().unwrap(),
+        );
         let sizes = |done: &Done| done.all().iter().map(|flow| flow.0).collect::<Vec<_>>();
         assert_eq!(sizes(&tcp), sizes(&rc3));
         assert!(sizes(&tcp).len() > 1_000, "{}", sizes(&tcp).len());
@@ -385,7 +407,10 @@ mod tests {
         let (done, plain) = (mixed.run().unwrap(), mixed.plain().run().unwrap());
         assert_eq!(done.groups.len(), 2);
         let (first, second) = (done.group(0).len() as f64, done.group(1).len() as f64);
-        assert!((first / (first + second) - 0.3).abs() < 0.05, "{first} {second}");
+        assert!(
+            (first / (first + second) - 0.3).abs() < 0.05,
+            "{first} {second}"
+        );
         let sizes = |flows: &[Flow]| flows.iter().map(|flow| flow.0).collect::<Vec<_>>();
         assert_eq!(sizes(done.group(1)), sizes(plain.group(1)));
     }
@@ -395,7 +420,14 @@ mod tests {
         let table = Sizes::Eleven.table().unwrap();
         let mean = table.mean() / PAYLOAD as f64;
         assert!((mean - 107.5).abs() < 0.01, "{mean}");
-        for (share, packets) in [(0.0, 1), (0.52, 1), (0.53, 2), (0.73, 3), (0.77, 5), (0.999, 2_107)] {
+        for (share, packets) in [
+            (0.0, 1),
+            (0.52, 1),
+            (0.53, 2),
+            (0.73, 3),
+            (0.77, 5),
+            (0.999, 2_107),
+        ] {
             assert_eq!(table.quantile(share).get(), packets * PAYLOAD, "{share}");
         }
         let mean = Sizes::Continuous.table().unwrap().mean() / PAYLOAD as f64;

@@ -37,9 +37,15 @@ pub(super) fn findings(results: &Results, plan: &Plan) -> Findings {
 }
 
 fn means(findings: &mut Findings, results: &Results, plan: &Plan) {
-    let near = |model: Option<f64>| model.map(|model| Aim::Within(tenth(model - 3.0), tenth(model + 3.0)));
+    let near =
+        |model: Option<f64>| model.map(|model| Aim::Within(tenth(model - 3.0), tenth(model + 3.0)));
     let cases = [
-        ("", "every size", plan.base, expected(Path::WAN, continuous())),
+        (
+            "",
+            "every size",
+            plan.base,
+            expected(Path::WAN, continuous()),
+        ),
         (
             "_eleven",
             "the authors' eleven sizes",
@@ -52,9 +58,16 @@ fn means(findings: &mut Findings, results: &Results, plan: &Plan) {
         let model = |value: Option<f64>| format!("% (model: {})", cell(value, 1));
         findings.compare(
             &format!("fct_reduction_flows{suffix}_pct"),
-            &format!("mean completion time over flows, {sizes}, lower by {}", model(flows)),
+            &format!(
+                "mean completion time over flows, {sizes}, lower by {}",
+                model(flows)
+            ),
             both.saved(),
-            if suffix.is_empty() { "" } else { "abstract: over 40" },
+            if suffix.is_empty() {
+                ""
+            } else {
+                "abstract: over 40"
+            },
             near(flows),
         );
         findings.compare(
@@ -82,7 +95,8 @@ fn tenth(value: f64) -> f64 {
 
 /// What plain flows suffer from the others' second loop, also where a router strips the marking.
 fn harm(findings: &mut Findings, results: &Results, plan: &Plan) {
-    let change = |pair: Option<(f64, f64)>| pair.map(|(before, after)| 100.0 * (after / before - 1.0));
+    let change =
+        |pair: Option<(f64, f64)>| pair.map(|(before, after)| 100.0 * (after / before - 1.0));
     let plain = results.both_of(plan.mixed, 1);
     findings.compare(
         "harm_plain_p99_pct",
@@ -106,7 +120,11 @@ fn harm(findings: &mut Findings, results: &Results, plan: &Plan) {
     ];
     if let Some([watched, blind]) = plan.crowded {
         cases.push(("stripped_70", "stripped, watched for, load 70 %", watched));
-        cases.push(("stripped_blind_70", "stripped, not watched for, load 70 %", blind));
+        cases.push((
+            "stripped_blind_70",
+            "stripped, not watched for, load 70 %",
+            blind,
+        ));
     }
     let rows = cases.into_iter().map(|(key, what, run)| {
         let (rc3, plain) = (results.both_of(run, 0), results.both_of(run, 1));
@@ -154,7 +172,8 @@ fn by_size(findings: &mut Findings, results: &Results, plan: &Plan) {
         let found = sizes.iter().find(|(size, ..)| *size == bytes);
         let of = eleven.between(bytes, bytes + 1);
         let ms = |pair: Option<(f64, f64)>| {
-            [pair.map(|pair| pair.0), pair.map(|pair| pair.1)].map(|seconds| cell(seconds.map(|s| s * 1e3), 1))
+            [pair.map(|pair| pair.0), pair.map(|pair| pair.1)]
+                .map(|seconds| cell(seconds.map(|s| s * 1e3), 1))
         };
         let (means, tails) = (ms(of.over_flows()), ms(of.quantile(0.99)));
         let mut row = vec![bytes.to_string(), packets.to_string()];
@@ -188,10 +207,13 @@ fn by_size(findings: &mut Findings, results: &Results, plan: &Plan) {
         .iter()
         .map(|(packets, percent)| (kb(packets * PAYLOAD), *percent));
     let all = results.both(plan.base);
-    let classes = CLASSES.iter().zip(CLASSES.iter().skip(1)).filter_map(|(from, to)| {
-        let of = all.between(from * PAYLOAD, to * PAYLOAD);
-        Some((kb((from + to - 1) * PAYLOAD / 2), of.saved()?))
-    });
+    let classes = CLASSES
+        .iter()
+        .zip(CLASSES.iter().skip(1))
+        .filter_map(|(from, to)| {
+            let of = all.between(from * PAYLOAD, to * PAYLOAD);
+            Some((kb((from + to - 1) * PAYLOAD / 2), of.saved()?))
+        });
     findings.picture(
         "Percent of TCP's mean completion time that is saved, by size",
         &[Chart {
@@ -212,12 +234,19 @@ fn sweeps(findings: &mut Findings, results: &Results, plan: &Plan) {
     let mut about: Vec<&str> = plan.sweeps.iter().map(|point| point.about).collect();
     about.dedup();
     for about in about {
-        let rows = plan.sweeps.iter().filter(|point| point.about == about).map(|point| {
-            let both = results.both(point.run);
-            findings.figure(format!("saved_{}_pct", point.key), both.saved());
-            findings.figure(format!("saved_bytes_{}_pct", point.key), both.saved_of_bytes());
-            row(&point.label, &both, results, point.run)
-        });
+        let rows = plan
+            .sweeps
+            .iter()
+            .filter(|point| point.about == about)
+            .map(|point| {
+                let both = results.both(point.run);
+                findings.figure(format!("saved_{}_pct", point.key), both.saved());
+                findings.figure(
+                    format!("saved_bytes_{}_pct", point.key),
+                    both.saved_of_bytes(),
+                );
+                row(&point.label, &both, results, point.run)
+            });
         let rows = rows.collect();
         findings.table(
             format!("By {about}"),
@@ -257,7 +286,12 @@ fn row(label: &str, both: &Both, results: &Results, run: Run) -> Vec<String> {
         .map(|v| cell(v, 1)),
     );
     let runs = [results.done(run.plain()), results.done(run)];
-    row.extend(runs.map(|done| cell(done.map(|done| 100.0 * done.drops as f64 / done.sent.max(1) as f64), 2)));
+    row.extend(runs.map(|done| {
+        cell(
+            done.map(|done| 100.0 * done.drops as f64 / done.sent.max(1) as f64),
+            2,
+        )
+    }));
     row.extend(runs.map(|done| done.map_or("–".into(), |done| done.timeouts.to_string())));
     row
 }

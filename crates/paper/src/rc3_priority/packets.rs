@@ -29,7 +29,10 @@ use super::{BUFFER, Case, DELAY, LOOK, Order, Place, RATE, Rates};
 const LONG: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(6));
 
 /// Runs all four cases.
-pub(super) fn meet(options: &Options, progress: &dyn Progress) -> Result<Vec<(Case, Rates)>, Error> {
+pub(super) fn meet(
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Vec<(Case, Rates)>, Error> {
     let lasts = if options.quick { LONG.1 } else { LONG.0 };
     let mut cases = Vec::new();
     for (n, case) in Case::ALL.into_iter().enumerate() {
@@ -77,33 +80,43 @@ fn together(case: Case, lasts: Duration, progress: &dyn Progress) -> Result<Rate
         log_records: 0,
         ..Config::default()
     };
-    let emulator = Emulator::start(config).map_err(|error| BackendError::from_emulator(error, false))?;
+    let emulator =
+        Emulator::start(config).map_err(|error| BackendError::from_emulator(error, false))?;
     let hosts = match case.place {
         Place::Host => [emulator.sender_ns().clone(), emulator.sender_ns().clone()],
         Place::Switch => hosts(&emulator)?,
     };
     let receiver = emulator.receiver_addr();
-    let streams = [dscp_of(0), dscp_of(1)].into_iter().zip(&hosts).map(|(dscp, host)| {
-        let listener = inside(emulator.receiver_ns(), "listen", || traffic::listen(receiver, 4 << 20))?;
-        let sender = inside(host, "connect", || {
-            let sender = traffic::connect(listener.local_addr()?, "cubic", 4 << 20)?;
-            setsockopt(&sender, sockopt::Ipv4Tos, &(i32::from(dscp) << 2))?;
-            Ok(sender)
-        })?;
-        let accept = || {
-            let mut taken = traffic::accept(&listener, &[sender.try_clone()?])?;
-            taken.pop().ok_or_else(|| io::Error::other("nobody was accepted"))
-        };
-        let taken = accept().map_err(Error::traffic("accept a connection", ""))?;
-        Ok((sender, taken))
-    });
+    let streams = [dscp_of(0), dscp_of(1)]
+        .into_iter()
+        .zip(&hosts)
+        .map(|(dscp, host)| {
+            let listener = inside(emulator.receiver_ns(), "listen", || {
+                traffic::listen(receiver, 4 << 20)
+            })?;
+            let sender = inside(host, "connect", || {
+                let sender = traffic::connect(listener.local_addr()?, "cubic", 4 << 20)?;
+                setsockopt(&sender, sockopt::Ipv4Tos, &(i32::from(dscp) << 2))?;
+                Ok(sender)
+            })?;
+            let accept = || {
+                let mut taken = traffic::accept(&listener, &[sender.try_clone()?])?;
+                taken
+                    .pop()
+                    .ok_or_else(|| io::Error::other("nobody was accepted"))
+            };
+            let taken = accept().map_err(Error::traffic("accept a connection", ""))?;
+            Ok((sender, taken))
+        });
     let mut streams = streams.collect::<Result<Vec<_>, Error>>()?;
     if case.order == Order::HighJoinsLow {
         streams.reverse();
     }
     let watch = Watch::start();
     let [first, second] = run(streams, lasts, progress);
-    let disturbed = watch.finish().disturbed(longest_stall(2e3 * DELAY.as_secs_f64()));
+    let disturbed = watch
+        .finish()
+        .disturbed(longest_stall(2e3 * DELAY.as_secs_f64()));
     if progress.cancelled() {
         return Err(Error::Interrupted);
     }
@@ -132,17 +145,32 @@ fn hosts(emulator: &Emulator) -> Result<[Namespace; 2], Error> {
             .map_err(|error| BackendError::from_host(error, false))?;
         let (port, own) = ([10, 79, n, 1].into(), [10, 79, n, 2].into());
         wire::pair([switch, &host], [&format!("port{n}"), "eth0"], [port, own])?;
-        wire::run(&host, "ip", &["route", "add", "default", "via", &port.to_string()])?;
+        wire::run(
+            &host,
+            "ip",
+            &["route", "add", "default", "via", &port.to_string()],
+        )?;
         Ok::<_, Error>(host)
     };
     let (back, receiver) = (emulator.sender_addr().to_string(), emulator.receiver_ns());
-    wire::run(receiver, "ip", &["route", "add", "10.79.0.0/16", "via", &back])?;
+    wire::run(
+        receiver,
+        "ip",
+        &["route", "add", "10.79.0.0/16", "via", &back],
+    )?;
     Ok([host(0)?, host(1)?])
 }
 
 /// The first stream sends from the start, the second from half-time on; Mbit/s of each between looks, until told to stop.
-fn run(streams: Vec<(TcpStream, TcpStream)>, lasts: Duration, progress: &dyn Progress) -> [Vec<f64>; 2] {
-    let (stop, counts) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+fn run(
+    streams: Vec<(TcpStream, TcpStream)>,
+    lasts: Duration,
+    progress: &dyn Progress,
+) -> [Vec<f64>; 2] {
+    let (stop, counts) = (
+        AtomicBool::new(false),
+        [AtomicU64::new(0), AtomicU64::new(0)],
+    );
     let begin = monotonic_ns();
     thread::scope(|scope| {
         for (n, ((sender, receiver), count)) in streams.into_iter().zip(&counts).enumerate() {
@@ -184,7 +212,11 @@ fn send(mut stream: TcpStream, starts: u64, stop: &AtomicBool) {
     while ready && !stop.load(Ordering::Relaxed) {
         match stream.write(&block) {
             Ok(_) => {}
-            Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(why)
+                if matches!(
+                    why.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             Err(_) => return, // what does not come is missed at the receiver
         }
     }
@@ -199,7 +231,11 @@ fn receive(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool) {
             Ok(read) => {
                 count.fetch_add(read as u64, Ordering::Relaxed);
             }
-            Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(why)
+                if matches!(
+                    why.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             Err(_) => return,
         }
     }

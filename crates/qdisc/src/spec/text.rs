@@ -17,8 +17,14 @@ const QUEUES: &[(&str, &str)] = &[
     ),
     ("prio", "`prio:3:1bdp` or `prio:3:shared:1bdp`"),
     ("ecn", "`ecn:65p` or `ecn:65p:1bdp`"),
-    ("sfq", "`sfq`, `sfq:limit=1000p` or `sfq:limit=1.875MB:depth=1000`"),
-    ("codel", "`codel` or `codel:target=5ms:interval=100ms:limit=1000p:ecn`"),
+    (
+        "sfq",
+        "`sfq`, `sfq:limit=1000p` or `sfq:limit=1.875MB:depth=1000`",
+    ),
+    (
+        "codel",
+        "`codel` or `codel:target=5ms:interval=100ms:limit=1000p:ecn`",
+    ),
     (
         "fq_codel",
         "`fq_codel` or `fq_codel:target=5ms:interval=100ms:limit=10240p:flows=1024:noecn`",
@@ -83,14 +89,18 @@ fn positional(kind: &str, settings: &str) -> Result<QueueSpec, String> {
     let parts: Vec<&str> = settings.split(':').collect();
     match (kind, parts.as_slice()) {
         ("droptail", [size]) => Ok(QueueSpec::DropTail(self::size(size)?)),
-        ("prio", [bands, rest @ .., limit]) if rest.is_empty() || *rest == ["shared"] => Ok(QueueSpec::Prio {
-            bands: number(bands, 1, 255)? as u8,
-            shared: !rest.is_empty(),
-            limit: size(limit)?,
-        }),
+        ("prio", [bands, rest @ .., limit]) if rest.is_empty() || *rest == ["shared"] => {
+            Ok(QueueSpec::Prio {
+                bands: number(bands, 1, 255)? as u8,
+                shared: !rest.is_empty(),
+                limit: size(limit)?,
+            })
+        }
         ("ecn", [threshold, limit @ ..]) if limit.len() <= 1 => Ok(QueueSpec::Ecn {
             threshold: size(threshold)?,
-            limit: limit.first().map_or(Ok(Size::Unlimited), |limit| size(limit))?,
+            limit: limit
+                .first()
+                .map_or(Ok(Size::Unlimited), |limit| size(limit))?,
         }),
         _ => Err("its settings are not as they should be".into()),
     }
@@ -141,7 +151,9 @@ fn fq_codel(settings: &str) -> Result<QueueSpec, String> {
             "quantum" => config.quantum = setting.read(quantum)?,
             _ if codel_setting(&mut config.codel, &setting)? => {}
             _ => {
-                let names = ["target", "interval", "limit", "flows", "quantum", "ecn", "noecn"];
+                let names = [
+                    "target", "interval", "limit", "flows", "quantum", "ecn", "noecn",
+                ];
                 return Err(setting.unknown(&names));
             }
         }
@@ -167,7 +179,9 @@ fn codel_setting(config: &mut CodelConfig, setting: &Setting) -> Result<bool, St
 /// The interval may be below the target: the wait then has to stay above the target for a short time only, and drops come
 /// fast. Published bottlenecks are set so (Bundler's: 100 ms and 5 ms).
 fn check_codel(config: &CodelConfig) -> Result<(), String> {
-    let CodelConfig { target, interval, .. } = config;
+    let CodelConfig {
+        target, interval, ..
+    } = config;
     if *target == Duration::ZERO || *interval == Duration::ZERO {
         return Err(format!(
             "the target, {target}, and the interval, {interval}, must be above zero"
@@ -198,7 +212,15 @@ fn red(settings: &str) -> Result<QueueSpec, String> {
                 spec.ecn = setting.name == "ecn";
             }
             _ => {
-                let names = ["min", "max", "limit", "probability", "weight", "ecn", "noecn"];
+                let names = [
+                    "min",
+                    "max",
+                    "limit",
+                    "probability",
+                    "weight",
+                    "ecn",
+                    "noecn",
+                ];
                 return Err(setting.unknown(&names));
             }
         }
@@ -221,10 +243,14 @@ fn dualpi2(settings: &str) -> Result<QueueSpec, String> {
             "tupdate" => config.tupdate = setting.read(positive)?,
             "alpha" => config.alpha = setting.read(gain)?,
             "beta" => config.beta = setting.read(gain)?,
-            "coupling_factor" => config.coupling_factor = setting.read(|text| number(text, 1, 255))?,
+            "coupling_factor" => {
+                config.coupling_factor = setting.read(|text| number(text, 1, 255))?
+            }
             "step_thresh" => config.step_thresh = setting.read(positive)?,
             "range" => config.range = setting.value()?,
-            "classic_protection" => config.classic_protection = setting.read(|text| number(text, 0, 100))?,
+            "classic_protection" => {
+                config.classic_protection = setting.read(|text| number(text, 0, 100))?
+            }
             _ => {
                 return Err(setting.unknown(&[
                     "limit",
@@ -241,7 +267,10 @@ fn dualpi2(settings: &str) -> Result<QueueSpec, String> {
         }
     }
     if config.tupdate < Duration::from_micros(1) {
-        return Err(format!("tupdate, {}, is shorter than a microsecond", config.tupdate));
+        return Err(format!(
+            "tupdate, {}, is shorter than a microsecond",
+            config.tupdate
+        ));
     }
     Ok(QueueSpec::DualPi2 { config, limit })
 }
@@ -287,8 +316,16 @@ impl fmt::Display for QueueSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             QueueSpec::DropTail(size) => write!(f, "droptail:{size}"),
-            QueueSpec::Prio { bands, shared, limit } => {
-                write!(f, "prio:{bands}:{}{limit}", if shared { "shared:" } else { "" })
+            QueueSpec::Prio {
+                bands,
+                shared,
+                limit,
+            } => {
+                write!(
+                    f,
+                    "prio:{bands}:{}{limit}",
+                    if shared { "shared:" } else { "" }
+                )
             }
             QueueSpec::Ecn { threshold, limit } => {
                 write!(f, "ecn:{threshold}")?;
@@ -304,7 +341,9 @@ impl fmt::Display for QueueSpec {
                 differs(f, "depth", config.depth, default.depth)?;
                 differs(f, "flows", config.flows, default.flows)?;
                 differs(f, "divisor", config.divisor, default.divisor)?;
-                config.quantum.map_or(Ok(()), |quantum| write!(f, ":quantum={quantum}"))
+                config
+                    .quantum
+                    .map_or(Ok(()), |quantum| write!(f, ":quantum={quantum}"))
             }
             QueueSpec::Codel { config, limit } => {
                 f.write_str("codel")?;
@@ -334,7 +373,12 @@ impl fmt::Display for QueueSpec {
                 differs(f, "tupdate", config.tupdate, default.tupdate)?;
                 differs(f, "alpha", decimal(config.alpha), decimal(default.alpha))?;
                 differs(f, "beta", decimal(config.beta), decimal(default.beta))?;
-                differs(f, "coupling_factor", config.coupling_factor, default.coupling_factor)?;
+                differs(
+                    f,
+                    "coupling_factor",
+                    config.coupling_factor,
+                    default.coupling_factor,
+                )?;
                 differs(f, "step_thresh", config.step_thresh, default.step_thresh)?;
                 differs(f, "range", config.range, default.range)?;
                 differs(
@@ -344,7 +388,9 @@ impl fmt::Display for QueueSpec {
                     default.classic_protection,
                 )
             }
-            QueueSpec::Tbf { rate, burst, limit } => write!(f, "tbf:rate={rate}:burst={burst}:limit={limit}"),
+            QueueSpec::Tbf { rate, burst, limit } => {
+                write!(f, "tbf:rate={rate}:burst={burst}:limit={limit}")
+            }
             QueueSpec::Policer { rate, burst, limit } => {
                 write!(f, "policer:rate={rate}:burst={burst}")?;
                 differs(f, "limit", limit, POLICER_LIMIT)
@@ -361,7 +407,12 @@ impl fmt::Display for QueueSpec {
     }
 }
 
-fn differs<T: PartialEq + Display>(f: &mut fmt::Formatter<'_>, name: &str, value: T, default: T) -> fmt::Result {
+fn differs<T: PartialEq + Display>(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    value: T,
+    default: T,
+) -> fmt::Result {
     if value == default {
         Ok(())
     } else {
@@ -369,7 +420,11 @@ fn differs<T: PartialEq + Display>(f: &mut fmt::Formatter<'_>, name: &str, value
     }
 }
 
-fn codel_differs(f: &mut fmt::Formatter<'_>, config: CodelConfig, default: CodelConfig) -> fmt::Result {
+fn codel_differs(
+    f: &mut fmt::Formatter<'_>,
+    config: CodelConfig,
+    default: CodelConfig,
+) -> fmt::Result {
     differs(f, "target", config.target, default.target)?;
     differs(f, "interval", config.interval, default.interval)?;
     match (config.ecn, default.ecn) {
@@ -399,9 +454,9 @@ fn size(text: &str) -> Result<Size, String> {
         return Ok(Size::Unlimited);
     }
     if let Some(times) = text.strip_suffix("bdp") {
-        return thousandths(times)
-            .map(Size::MilliBdp)
-            .ok_or_else(|| format!("`{text_shown}` is not a number of BDPs, to a thousandth, up to a million"));
+        return thousandths(times).map(Size::MilliBdp).ok_or_else(|| {
+            format!("`{text_shown}` is not a number of BDPs, to a thousandth, up to a million")
+        });
     }
     // A bare number could be either.
     if text.bytes().all(|b| b.is_ascii_digit()) {
@@ -409,8 +464,16 @@ fn size(text: &str) -> Result<Size, String> {
             "`{text_shown}` needs a unit, `p` for packets or `B`, `kB`, `k` for bytes"
         ));
     }
-    let packets = || text.parse::<Packets>().ok().map(|packets| Size::Packets(packets.get()));
-    let bytes = || text.parse::<Bytes>().ok().map(|bytes| Size::Bytes(bytes.get()));
+    let packets = || {
+        text.parse::<Packets>()
+            .ok()
+            .map(|packets| Size::Packets(packets.get()))
+    };
+    let bytes = || {
+        text.parse::<Bytes>()
+            .ok()
+            .map(|bytes| Size::Bytes(bytes.get()))
+    };
     packets()
         .or_else(bytes)
         .ok_or_else(|| format!("`{text_shown}` is not a size"))

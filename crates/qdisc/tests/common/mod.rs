@@ -73,18 +73,22 @@ pub enum Op {
 /// Packets and requests, more of the former at first so that queues stand; ids count up.
 pub fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
     let gap = prop_oneof![3 => Just(0), 3 => 0_u64..2_000_000, 1 => 0_u64..60_000_000];
-    let packet =
-        (40_u32..1_501, 0_u32..6, any::<u8>(), 0_u8..4, 0_u64..300_000).prop_map(|(bytes, flow, class, ecn, rtt)| {
-            Full {
-                flow,
-                class: class % 5,
-                ecn: Ecn::from_bits(ecn),
-                stamp: Stamp {
-                    rate: Rate::from_bytes_per_sec(u64::MAX),
-                    rtt: Duration::from_micros(rtt),
-                },
-                ..Full::new(0, bytes)
-            }
+    let packet = (
+        40_u32..1_501,
+        0_u32..6,
+        any::<u8>(),
+        0_u8..4,
+        0_u64..300_000,
+    )
+        .prop_map(|(bytes, flow, class, ecn, rtt)| Full {
+            flow,
+            class: class % 5,
+            ecn: Ecn::from_bits(ecn),
+            stamp: Stamp {
+                rate: Rate::from_bytes_per_sec(u64::MAX),
+                rtt: Duration::from_micros(rtt),
+            },
+            ..Full::new(0, bytes)
         });
     let op = |arrivals: u32| {
         prop_oneof![

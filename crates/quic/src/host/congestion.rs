@@ -40,7 +40,9 @@ impl Native {
     pub fn of(stack: Stack, name: &str) -> Result<Native, UnknownNative> {
         let known = Native::all(stack);
         let found = known.iter().find(|native| native.name() == name);
-        found.copied().ok_or_else(|| UnknownNative::new(stack, name))
+        found
+            .copied()
+            .ok_or_else(|| UnknownNative::new(stack, name))
     }
 
     /// The error where a stack is asked for one that is not its own.
@@ -70,7 +72,10 @@ impl Native {
 
 impl UnknownNative {
     fn new(stack: Stack, name: &str) -> UnknownNative {
-        let names: Vec<&str> = Native::all(stack).iter().map(|native| native.name()).collect();
+        let names: Vec<&str> = Native::all(stack)
+            .iter()
+            .map(|native| native.name())
+            .collect();
         UnknownNative {
             stack: stack.name(),
             name: name.to_owned(),
@@ -88,6 +93,9 @@ mod tests {
         assert_eq!(Native::of(Stack::Noq, "bbr3"), Ok(Native::Bbr3));
         assert_eq!(Native::of(Stack::S2n, "bbr2"), Ok(Native::Bbr2));
         let why = Native::of(Stack::Quinn, "bbr3").unwrap_err().to_string();
-        assert_eq!(why, "quinn has no congestion control `bbr3`; it has reno, cubic, bbr");
+        assert_eq!(
+            why,
+            "quinn has no congestion control `bbr3`; it has reno, cubic, bbr"
+        );
     }
 }

@@ -1,5 +1,8 @@
 //! noq's state machines on a UDP socket, run by whoever calls.
-#![expect(clippy::disallowed_methods, reason = "the driver of the connections' clock")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the driver of the connections' clock"
+)]
 
 mod connection;
 mod line;
@@ -17,8 +20,9 @@ use nix::poll::PollFlags;
 use noq_proto::congestion::{Bbr3Config, CubicConfig, NewRenoConfig};
 use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq_proto::{
-    ClientConfig, Connection as State, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig,
-    FourTuple, IdleTimeout, Incoming, ServerConfig, Transmit, TransportConfig, VarInt,
+    ClientConfig, Connection as State, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
+    EndpointConfig, FourTuple, IdleTimeout, Incoming, ServerConfig, Transmit, TransportConfig,
+    VarInt,
 };
 
 use super::PROTOCOL;
@@ -59,14 +63,17 @@ impl Noq {
         let (mut client, mut server) = (None, None);
         match side {
             Side::Opens(trusted) => {
-                let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(PROTOCOL, *trusted, None)?)
-                    .map_err(unusable)?;
+                let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(
+                    PROTOCOL, *trusted, None,
+                )?)
+                .map_err(unusable)?;
                 let mut config = ClientConfig::new(Arc::new(crypto));
                 config.transport_config(transport);
                 client = Some(config);
             }
             Side::Accepts(identity) => {
-                let crypto = QuicServerConfig::try_from(identity.server(PROTOCOL, &[])?).map_err(unusable)?;
+                let crypto = QuicServerConfig::try_from(identity.server(PROTOCOL, &[])?)
+                    .map_err(unusable)?;
                 let mut config = ServerConfig::with_crypto(Arc::new(crypto));
                 config.transport_config(transport);
                 config.max_incoming(options.most);
@@ -152,7 +159,12 @@ impl Noq {
         let received = match received {
             Ok(received) => Some(received),
             Err(why) if passes(&why) => None,
-            Err(why) => return Err(HostError::Socket { what: "receive", why }),
+            Err(why) => {
+                return Err(HostError::Socket {
+                    what: "receive",
+                    why,
+                });
+            }
         };
         let take = |from: SocketAddr, ecn, data: &mut [u8]| {
             any = true;
@@ -172,7 +184,9 @@ impl Noq {
                     }
                 }
                 Some(DatagramEvent::NewConnection(incoming)) => calls.push(incoming),
-                Some(DatagramEvent::Response(transmit)) => answers.push((transmit, std::mem::take(answer))),
+                Some(DatagramEvent::Response(transmit)) => {
+                    answers.push((transmit, std::mem::take(answer)))
+                }
                 None => {}
             }
         };
@@ -192,7 +206,12 @@ impl Noq {
     }
 
     /// Sends an answer that belongs to no connection, by the socket of strangers where there is one.
-    fn respond(&mut self, now: Instant, transmit: &Transmit, contents: &[u8]) -> Result<(), HostError> {
+    fn respond(
+        &mut self,
+        now: Instant,
+        transmit: &Transmit,
+        contents: &[u8],
+    ) -> Result<(), HostError> {
         match &mut self.strangers {
             Some(strangers) => {
                 strangers.respond(now, transmit, contents);
@@ -256,7 +275,9 @@ impl Noq {
         let mut any = false;
         for connection in self.connections.values_mut() {
             for _ in 0..BATCHES {
-                let next = |most, contents: &mut Vec<u8>| connection.state.poll_transmit(now, most, contents);
+                let next = |most, contents: &mut Vec<u8>| {
+                    connection.state.poll_transmit(now, most, contents)
+                };
                 match self.line.send(next)? {
                     None => break,
                     Some(true) => any = true,
@@ -275,7 +296,10 @@ impl Driver for Noq {
 
     fn connect(&mut self, to: SocketAddr) -> Result<u64, HostError> {
         let failed = |why: String| HostError::Connect { to, why };
-        let config = self.client.clone().ok_or_else(|| failed(LISTENS.to_owned()))?;
+        let config = self
+            .client
+            .clone()
+            .ok_or_else(|| failed(LISTENS.to_owned()))?;
         let begun = self
             .endpoint
             .connect(Instant::now(), config, to, ccplane_link::identity::NAME);
@@ -298,19 +322,26 @@ impl Driver for Noq {
     }
 
     fn read(&mut self, id: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
-        self.of(id).map_or(0, |connection| connection.read(most, take))
+        self.of(id)
+            .map_or(0, |connection| connection.read(most, take))
     }
 
     fn has_sent_all(&self, id: u64) -> bool {
-        self.connections.get(&id).is_some_and(Connection::has_sent_all)
+        self.connections
+            .get(&id)
+            .is_some_and(Connection::has_sent_all)
     }
 
     fn has_read_all(&self, id: u64) -> bool {
-        self.connections.get(&id).is_some_and(Connection::has_read_all)
+        self.connections
+            .get(&id)
+            .is_some_and(Connection::has_read_all)
     }
 
     fn is_connected(&self, id: u64) -> bool {
-        self.connections.get(&id).is_some_and(|connection| connection.connected)
+        self.connections
+            .get(&id)
+            .is_some_and(|connection| connection.connected)
     }
 
     fn failure(&self, id: u64) -> Option<&str> {
@@ -335,7 +366,11 @@ impl Driver for Noq {
         let mut busy = self.receive()?;
         let now = Instant::now();
         for connection in self.connections.values_mut() {
-            if connection.state.poll_timeout().is_some_and(|due| due <= now) {
+            if connection
+                .state
+                .poll_timeout()
+                .is_some_and(|due| due <= now)
+            {
                 connection.state.handle_timeout(now);
             }
             while let Some(event) = connection.state.poll_endpoint_events() {
@@ -400,9 +435,15 @@ fn transport(options: &Options) -> Result<TransportConfig, HostError> {
     config.max_outgoing_bytes_per_second(options.max_rate.map(Rate::bytes_per_sec));
     match &options.congestion {
         Congestion::Steered(plane) => config.congestion_controller_factory(plane.noq()?),
-        Congestion::Native(Native::NewReno) => config.congestion_controller_factory(Arc::new(NewRenoConfig::default())),
-        Congestion::Native(Native::Cubic) => config.congestion_controller_factory(Arc::new(CubicConfig::default())),
-        Congestion::Native(Native::Bbr3) => config.congestion_controller_factory(Arc::new(Bbr3Config::default())),
+        Congestion::Native(Native::NewReno) => {
+            config.congestion_controller_factory(Arc::new(NewRenoConfig::default()))
+        }
+        Congestion::Native(Native::Cubic) => {
+            config.congestion_controller_factory(Arc::new(CubicConfig::default()))
+        }
+        Congestion::Native(Native::Bbr3) => {
+            config.congestion_controller_factory(Arc::new(Bbr3Config::default()))
+        }
         Congestion::Native(other) => return Err(other.not_of(Stack::Noq).into()),
     };
     Ok(config)

@@ -107,7 +107,9 @@ impl Qlog {
     /// A file of its own in the folder.
     fn create(folder: &Path, name: &str, client: bool, begun: Instant) -> io::Result<Qlog> {
         let mut log = Qlog {
-            out: Some(BufWriter::new(File::create(folder.join(format!("{name}.sqlog")))?)),
+            out: Some(BufWriter::new(File::create(
+                folder.join(format!("{name}.sqlog")),
+            )?)),
             begun,
             last: Duration::ZERO,
             seen: Stats::default(),
@@ -143,8 +145,16 @@ impl Qlog {
                 data.insert(key.to_owned(), value);
             }
         };
-        changed("smoothed_rtt", stats.srtt != seen.srtt, ms(stats.srtt).into());
-        changed("congestion_window", stats.cwnd != seen.cwnd, stats.cwnd.into());
+        changed(
+            "smoothed_rtt",
+            stats.srtt != seen.srtt,
+            ms(stats.srtt).into(),
+        );
+        changed(
+            "congestion_window",
+            stats.cwnd != seen.cwnd,
+            stats.cwnd.into(),
+        );
         let known = |ssthresh: Option<u64>| ssthresh.filter(|bytes| *bytes != u64::MAX);
         let ssthresh = known(stats.ssthresh);
         changed(
@@ -162,7 +172,9 @@ impl Qlog {
         let lost = stats.lost.saturating_sub(seen.lost);
         changed("ccplane_packets_lost", lost > 0, lost.into());
         if !data.is_empty() {
-            self.record(&json!({ "time": ms(at), "name": "quic:recovery_metrics_updated", "data": data }));
+            self.record(
+                &json!({ "time": ms(at), "name": "quic:recovery_metrics_updated", "data": data }),
+            );
         }
         self.seen = *stats;
     }
@@ -214,7 +226,10 @@ mod typed;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::disallowed_methods, reason = "an origin of times; nothing depends on which")]
+    #![expect(
+        clippy::disallowed_methods,
+        reason = "an origin of times; nothing depends on which"
+    )]
 
     use super::typed::typed_by_the_qlog_crate;
     use super::*;
@@ -255,7 +270,10 @@ mod tests {
             "initiator": "local", "connection_error": "protocol_violation", "reason": "unsent packet acked", "trigger": "error",
         });
         assert_eq!(data(&closed), expected);
-        let refused = noq_proto::TransportError::new(noq_proto::TransportErrorCode::crypto(42), String::new());
+        let refused = noq_proto::TransportError::new(
+            noq_proto::TransportErrorCode::crypto(42),
+            String::new(),
+        );
         let closed = Closed::from(&noq_proto::ConnectionError::TransportError(refused));
         let expected = json!({
             "initiator": "local", "connection_error": "unknown", "error_code": 0x12a, "trigger": "error",
@@ -275,6 +293,9 @@ mod tests {
             "initiator": "local", "application_error": "unknown", "error_code": 1, "trigger": "application",
         });
         assert_eq!(data(&Closed::by_application(1)), expected);
-        assert_eq!(data(&Closed::for_reason("it failed")), json!({ "reason": "it failed" }));
+        assert_eq!(
+            data(&Closed::for_reason("it failed")),
+            json!({ "reason": "it failed" })
+        );
     }
 }

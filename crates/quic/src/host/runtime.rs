@@ -89,7 +89,9 @@ impl Runtime {
         let thread = thread::Builder::new()
             .name("ccplane-quic-io".to_owned())
             .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build();
                 let runtime = match runtime {
                     Ok(runtime) => runtime,
                     Err(why) => return drop(began.send(Err(why.to_string()))),
@@ -106,7 +108,9 @@ impl Runtime {
                 });
             })
             .map_err(failed)?;
-        let begun = begins.recv().unwrap_or_else(|_| Err("its thread ended".to_owned()));
+        let begun = begins
+            .recv()
+            .unwrap_or_else(|_| Err("its thread ended".to_owned()));
         begun.map_err(|why| HostError::Start { stack, why })?;
         Ok(Runtime {
             stack,
@@ -127,7 +131,8 @@ impl Runtime {
         self.next += 1;
         let log = Qlog::of(self.qlog.as_deref(), id, self.client, Instant::now());
         let failure = None;
-        self.connections.insert(id, Connection { pipe, failure, log });
+        self.connections
+            .insert(id, Connection { pipe, failure, log });
         id
     }
 
@@ -161,7 +166,10 @@ impl Driver for Runtime {
             return Err(failed(LISTENS));
         }
         let pipe = Pipe::new(&self.shared);
-        let sent = self.orders.as_ref().map(|orders| orders.send((to, Arc::clone(&pipe))));
+        let sent = self
+            .orders
+            .as_ref()
+            .map(|orders| orders.send((to, Arc::clone(&pipe))));
         match sent {
             Some(Ok(())) => Ok(self.keep(pipe)),
             _ => Err(failed("the stack's thread has ended")),
@@ -173,12 +181,16 @@ impl Driver for Runtime {
     }
 
     fn write(&mut self, id: u64, bytes: &[u8]) -> usize {
-        let Some((pipe, mut state)) = self.of(id) else { return 0 };
+        let Some((pipe, mut state)) = self.of(id) else {
+            return 0;
+        };
         let count = bytes.len().min(ROOM.saturating_sub(state.out.len()));
         if !state.connected || state.finished || count == 0 {
             return 0;
         }
-        state.out.extend_from_slice(bytes.get(..count).unwrap_or_default());
+        state
+            .out
+            .extend_from_slice(bytes.get(..count).unwrap_or_default());
         drop(state);
         pipe.wrote.notify_one();
         count
@@ -193,11 +205,16 @@ impl Driver for Runtime {
     }
 
     fn read(&mut self, id: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
-        let Some((pipe, mut state)) = self.of(id) else { return 0 };
+        let Some((pipe, mut state)) = self.of(id) else {
+            return 0;
+        };
         let count = state.arrived.len().min(most);
         let (first, second) = state.arrived.as_slices();
         let split = first.len().min(count);
-        for part in [first.get(..split), second.get(..count - split)].into_iter().flatten() {
+        for part in [first.get(..split), second.get(..count - split)]
+            .into_iter()
+            .flatten()
+        {
             if !part.is_empty() {
                 take(part);
             }
@@ -277,7 +294,11 @@ impl Driver for Runtime {
             !over
         });
         // It ends after this, or by itself, and then nothing more comes from it.
-        if self.thread.as_ref().is_none_or(thread::JoinHandle::is_finished) {
+        if self
+            .thread
+            .as_ref()
+            .is_none_or(thread::JoinHandle::is_finished)
+        {
             return Err(HostError::Ended { stack: self.stack });
         }
         Ok(rung)

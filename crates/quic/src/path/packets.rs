@@ -286,7 +286,11 @@ impl Packets {
     /// By number and time: numbers begin anew in each space, and stacks do not say which.
     fn find_at(&self, number: u64, at: Time) -> Option<usize> {
         let number = number as u32;
-        let is = |place: &usize| self.ring.get(*place).is_some_and(|p| p.number == number && p.at == at);
+        let is = |place: &usize| {
+            self.ring
+                .get(*place)
+                .is_some_and(|p| p.number == number && p.at == at)
+        };
         if let Some(place) = self.guess(number).filter(is) {
             return Some(place);
         }
@@ -302,11 +306,15 @@ impl Packets {
 
     fn find_sized(&self, number: u64, bytes: u16) -> Option<usize> {
         let number = number as u32;
-        let is =
-            |packet: &Packet| packet.number == number && packet.bytes == bytes && packet.state == State::Outstanding;
+        let is = |packet: &Packet| {
+            packet.number == number && packet.bytes == bytes && packet.state == State::Outstanding
+        };
         let fits = |place: &usize| self.ring.get(*place).is_some_and(is);
         let sorted = || Some(self.ring.partition_point(|packet| packet.number < number));
-        let found = self.guess(number).filter(fits).or_else(|| sorted().filter(fits));
+        let found = self
+            .guess(number)
+            .filter(fits)
+            .or_else(|| sorted().filter(fits));
         // Only beside packets of another space.
         found.or_else(|| self.ring.iter().position(is))
     }
@@ -353,9 +361,16 @@ mod tests {
         packets.lost(1, 1_200).unwrap();
         packets.acked(3, at(3)).unwrap();
         assert_eq!(settle(&mut packets), (1, 1_200, 1_200));
-        assert_eq!((packets.flying(), packets.flying_bytes(), packets.edge()), (0, 0, 4));
+        assert_eq!(
+            (packets.flying(), packets.flying_bytes(), packets.edge()),
+            (0, 0, 4)
+        );
         // It had arrived all the same.
-        assert!(packets.acked(1, at(1)).is_some_and(|settled| settled.was_lost));
+        assert!(
+            packets
+                .acked(1, at(1))
+                .is_some_and(|settled| settled.was_lost)
+        );
         assert!(packets.acked(1, at(1)).is_none(), "once");
     }
 
@@ -396,6 +411,9 @@ mod tests {
         packets.acked(2, at(2_000)).unwrap();
         let rtt = Duration::from_millis(10);
         let passed = packets.settle(forgotten_before(at(2_010), at(2_000), rtt, rtt), Time::ZERO);
-        assert_eq!((passed.packets, packets.flying(), packets.edge()), (2, 0, 3));
+        assert_eq!(
+            (passed.packets, packets.flying(), packets.edge()),
+            (2, 0, 3)
+        );
     }
 }

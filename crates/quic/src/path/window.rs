@@ -262,7 +262,9 @@ impl Window {
             (None, Some(_)) => self.target = self.ssthresh,
             _ => {}
         }
-        let target = u32::try_from(self.target / self.mss).unwrap_or(u32::MAX).max(1);
+        let target = u32::try_from(self.target / self.mss)
+            .unwrap_or(u32::MAX)
+            .max(1);
         let Brought {
             newly,
             safe,
@@ -319,14 +321,21 @@ mod tests {
         let (mut flying, mut sent) = (19, 0);
         for ack in 0..18 {
             flying -= 1;
-            let outcome = if ack == 0 { outcome } else { Outcome::default() };
+            let outcome = if ack == 0 {
+                outcome
+            } else {
+                Outcome::default()
+            };
             window.apply(&outcome, &brought(1, flying));
             let room = (window.cwnd / MSS) as u32 - flying;
             assert!(room <= 1, "a burst of {room}");
             (0..room).for_each(|_| window.on_sent());
             (flying, sent) = (flying + room, sent + room);
         }
-        assert!((13..=14).contains(&flying), "{flying} in flight, {sent} sent");
+        assert!(
+            (13..=14).contains(&flying),
+            "{flying} in flight, {sent} sent"
+        );
         assert_eq!(window.steered(), 14 * MSS);
         window.on_acked(19);
         assert!(window.in_recovery());

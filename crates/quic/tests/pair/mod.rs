@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq_proto::{
-    ClientConfig, Connection, ConnectionEvent, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event,
-    FourTuple, ServerConfig, StreamId, Transmit, TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionEvent, ConnectionHandle, DatagramEvent, Dir, Endpoint,
+    EndpointConfig, Event, FourTuple, ServerConfig, StreamId, Transmit, TransportConfig, VarInt,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -111,7 +111,10 @@ impl End {
                 .handle(now, path, ecn, data.as_slice().into(), &mut answer)
             {
                 Some(DatagramEvent::NewConnection(incoming)) => {
-                    let (handle, connection) = self.endpoint.accept(incoming, now, &mut answer, None).unwrap();
+                    let (handle, connection) = self
+                        .endpoint
+                        .accept(incoming, now, &mut answer, None)
+                        .unwrap();
                     self.connection = Some((handle, connection));
                 }
                 Some(DatagramEvent::ConnectionEvent(_, event)) => self.give(event),
@@ -170,7 +173,13 @@ impl End {
 
 /// Runs a transfer without end for so long, to a server with noq's own control. `turn` is called at every step, for an agent in virtual time.
 #[allow(dead_code, reason = "not every test that has this file uses it")]
-pub fn run(link: Link, sender: TransportConfig, epoch: Instant, lasts: Duration, turn: impl FnMut(Instant)) -> Outcome {
+pub fn run(
+    link: Link,
+    sender: TransportConfig,
+    epoch: Instant,
+    lasts: Duration,
+    turn: impl FnMut(Instant),
+) -> Outcome {
     between(link, sender, TransportConfig::default(), epoch, lasts, turn)
 }
 
@@ -209,17 +218,24 @@ pub fn between(
     receiving
         .stream_receive_window(VarInt::from_u32(64 << 20))
         .receive_window(VarInt::from_u32(64 << 20));
-    let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(server_tls).unwrap()));
+    let mut server =
+        ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(server_tls).unwrap()));
     server.transport_config(Arc::new(receiving));
     let mut sender = sender;
     sender.send_window(64 << 20);
     let mut client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(client_tls).unwrap()));
     client.transport_config(Arc::new(sender));
 
-    let (there, here): (SocketAddr, SocketAddr) = (([10, 0, 0, 1], 443).into(), ([10, 0, 0, 2], 444).into());
+    let (there, here): (SocketAddr, SocketAddr) =
+        (([10, 0, 0, 1], 443).into(), ([10, 0, 0, 2], 444).into());
     let mut server = End::new(Some(server), 1, here);
     let mut client_end = End::new(None, 2, there);
-    client_end.connection = Some(client_end.endpoint.connect(epoch, client, there, "server").unwrap());
+    client_end.connection = Some(
+        client_end
+            .endpoint
+            .connect(epoch, client, there, "server")
+            .unwrap(),
+    );
 
     let mut outcome = Outcome::default();
     let (mut now, end) = (epoch, epoch + lasts);
@@ -259,7 +275,9 @@ pub fn between(
             }
             while next_window <= now {
                 let state = connection.congestion_state(noq_proto::PathId::ZERO);
-                outcome.windows.push(state.map_or(0, |state| state.window()));
+                outcome
+                    .windows
+                    .push(state.map_or(0, |state| state.window()));
                 next_window += Duration::from_millis(10);
             }
         }
@@ -277,10 +295,13 @@ pub fn between(
         }
         client_end.send(now, |transmit, data| {
             let data = &data[..transmit.size];
-            let waiting = free.saturating_duration_since(now).as_nanos() as u64 * link.rate / 1_000_000_000;
+            let waiting =
+                free.saturating_duration_since(now).as_nanos() as u64 * link.rate / 1_000_000_000;
             let count = outcome.carried + outcome.dropped + 1;
             let every = |nth: u64| nth != 0 && count.is_multiple_of(nth);
-            let out = link.out.is_some_and(|(from, to)| (from..to).contains(&(now - epoch)));
+            let out = link
+                .out
+                .is_some_and(|(from, to)| (from..to).contains(&(now - epoch)));
             let unlucky = every(link.loses) || out;
             outcome.departures.push((now - epoch, data.len() as u64));
             if now - epoch > lasts / 2 {
@@ -292,7 +313,8 @@ pub fn between(
                 return;
             }
             outcome.carried += 1;
-            free = free.max(now) + Duration::from_nanos(data.len() as u64 * 1_000_000_000 / link.rate);
+            free =
+                free.max(now) + Duration::from_nanos(data.len() as u64 * 1_000_000_000 / link.rate);
             let late = if every(link.delays) {
                 Duration::from_millis(5)
             } else {
@@ -300,7 +322,9 @@ pub fn between(
             };
             let at = free + link.delay + late;
             let place = server.inbound.partition_point(|(other, ..)| *other <= at);
-            server.inbound.insert(place, (at, waiting > link.marks, data.to_vec()));
+            server
+                .inbound
+                .insert(place, (at, waiting > link.marks, data.to_vec()));
         });
         server.send(now, |transmit, data| {
             client_end

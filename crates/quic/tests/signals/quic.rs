@@ -63,8 +63,14 @@ pub fn rows(case: &Case, moments: &[(Time, Moment)]) -> Vec<Row> {
     for (now, moment) in moments {
         stack.timer(*now);
         match moment {
-            Moment::Sent { number, transmission } => stack.sent(*now, *number, *transmission),
-            Moment::Arrived { number, transmission } => {
+            Moment::Sent {
+                number,
+                transmission,
+            } => stack.sent(*now, *number, *transmission),
+            Moment::Arrived {
+                number,
+                transmission,
+            } => {
                 stack.arrived.entry(*number).or_insert(*transmission);
             }
             Moment::Heard {
@@ -95,8 +101,12 @@ impl Stack {
     }
 
     fn heard(&mut self, now: Time, ack: u32, sacked: &[(u32, u32)], echo: (u32, u8), marks: u32) {
-        let covered =
-            |segment: u32| segment < ack || sacked.iter().any(|(start, end)| (*start..*end).contains(&segment));
+        let covered = |segment: u32| {
+            segment < ack
+                || sacked
+                    .iter()
+                    .any(|(start, end)| (*start..*end).contains(&segment))
+        };
         let new = |packet: &&u64| {
             let Some(packet) = self.packets.get(packet) else {
                 return false;
@@ -137,13 +147,18 @@ impl Stack {
     fn due(&self) -> Option<Time> {
         let largest = self.largest_acked?;
         let longest = self.longest();
-        let open = self.packets.range(..largest).filter(|(_, packet)| !packet.lost);
+        let open = self
+            .packets
+            .range(..largest)
+            .filter(|(_, packet)| !packet.lost);
         open.map(|(_, packet)| packet.at + longest).min()
     }
 
     /// RFC 9002, 6.1 and 7.6.
     fn detect(&mut self, now: Time) {
-        let Some(largest) = self.largest_acked else { return };
+        let Some(largest) = self.largest_acked else {
+            return;
+        };
         let longest = self.longest();
         let mut lost = Vec::new();
         for (number, packet) in self.packets.range_mut(..largest) {
@@ -170,15 +185,20 @@ impl Stack {
         let later = now.as_nanos() >= 1_000_000_000;
         let written = self.written[usize::from(later)];
         let (mut row, window) = (None, self.window);
-        self.path.end_of_event(now, self.segments >= written, |_, signals| {
-            row = Some(as_row(now, signals));
-            Outcome {
-                cwnd: Some(window),
-                ..Outcome::default()
-            }
-        });
+        self.path
+            .end_of_event(now, self.segments >= written, |_, signals| {
+                row = Some(as_row(now, signals));
+                Outcome {
+                    cwnd: Some(window),
+                    ..Outcome::default()
+                }
+            });
         let Some(row) = row else { return };
-        match self.rows.last_mut().filter(|last| last["Ack.now"] == row["Ack.now"]) {
+        match self
+            .rows
+            .last_mut()
+            .filter(|last| last["Ack.now"] == row["Ack.now"])
+        {
             Some(last) => merge(last, &row),
             None => self.rows.push(row),
         }
@@ -189,8 +209,8 @@ impl Stack {
 fn merge(into: &mut Row, more: &Row) {
     for (name, value) in more {
         let known = into.get_mut(name).expect("all rows have all signals");
-        let adds =
-            name.starts_with("Ack.") && *name != "Ack.now" || matches!(*name, "Flow.was_timeout" | "Flow.undone");
+        let adds = name.starts_with("Ack.") && *name != "Ack.now"
+            || matches!(*name, "Flow.was_timeout" | "Flow.undone");
         let sampled = matches!(
             *name,
             "Flow.rtt_sample_us" | "Flow.rate_incoming" | "Flow.rate_outgoing" | "Flow.app_limited"

@@ -29,7 +29,10 @@ impl BoxPlot {
     /// Of these values; those that are not finite are left out, and of none there is no box. Quartiles lie between two values
     /// where no value is at their place (definition 7 of Hyndman and Fan 1996).
     pub fn of(at: f64, values: impl IntoIterator<Item = f64>) -> Option<BoxPlot> {
-        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        let mut sorted: Vec<f64> = values
+            .into_iter()
+            .filter(|value| value.is_finite())
+            .collect();
         sorted.sort_by(f64::total_cmp);
         let (first, last) = (*sorted.first()?, *sorted.last()?);
         let quantile = |share: f64| {
@@ -47,7 +50,12 @@ impl BoxPlot {
             quartiles,
             // A quartile between two values that are both outside is where the whisker ends.
             whiskers: (
-                sorted.iter().find(inside).copied().unwrap_or(first).min(quartiles.0),
+                sorted
+                    .iter()
+                    .find(inside)
+                    .copied()
+                    .unwrap_or(first)
+                    .min(quartiles.0),
                 sorted
                     .iter()
                     .rev()
@@ -56,21 +64,29 @@ impl BoxPlot {
                     .unwrap_or(last)
                     .max(quartiles.1),
             ),
-            outside: sorted.iter().filter(|value| !inside(value)).copied().collect(),
+            outside: sorted
+                .iter()
+                .filter(|value| !inside(value))
+                .copied()
+                .collect(),
         })
     }
 
     /// Its least and its largest value.
     pub(super) fn ends(&self) -> impl Iterator<Item = f64> {
         let outside = self.outside.iter().copied();
-        [self.whiskers.0, self.whiskers.1].into_iter().chain(outside)
+        [self.whiskers.0, self.whiskers.1]
+            .into_iter()
+            .chain(outside)
     }
 
     /// Draws it in this colour of the palette, as far as the axes show it.
     pub(super) fn draw(&self, out: &mut String, colour: usize, x: &Scale, y: &Scale) {
         let Some(middle) = x.at(self.at) else { return };
         let room = x.at(self.at - 0.5).zip(x.at(self.at + 0.5));
-        let half = room.map_or(WIDEST, |(from, to)| (to - from) * SHARE).min(WIDEST);
+        let half = room
+            .map_or(WIDEST, |(from, to)| (to - from) * SHARE)
+            .min(WIDEST);
         let (left, right) = (px(middle - half), px(middle + half));
         let levels = [
             self.whiskers.0,
@@ -79,7 +95,14 @@ impl BoxPlot {
             self.quartiles.1,
             self.whiskers.1,
         ];
-        if let [Some(low), Some(first), Some(median), Some(third), Some(high)] = levels.map(|value| y.at(value)) {
+        if let [
+            Some(low),
+            Some(first),
+            Some(median),
+            Some(third),
+            Some(high),
+        ] = levels.map(|value| y.at(value))
+        {
             let (inner_left, inner_right) = (px(middle - half / 2.0), px(middle + half / 2.0));
             let [low, first, median, third, high] = [low, first, median, third, high].map(px);
             let middle = px(middle);
@@ -122,7 +145,10 @@ mod tests {
             }
         );
         let one = BoxPlot::of(2.0, [4.0]).unwrap();
-        assert_eq!((one.median, one.quartiles, one.whiskers), (4.0, (4.0, 4.0), (4.0, 4.0)));
+        assert_eq!(
+            (one.median, one.quartiles, one.whiskers),
+            (4.0, (4.0, 4.0), (4.0, 4.0))
+        );
         assert!(one.outside.is_empty() && BoxPlot::of(1.0, []).is_none());
         // Half of them alike: the box has no height, and everything else is outside.
         let flat = BoxPlot::of(1.0, [1.0, 5.0, 5.0, 5.0, 5.0, 9.0]).unwrap();
@@ -157,11 +183,19 @@ mod tests {
         );
         let first = text.split("<path class=\"line c1\" d=\"").nth(1).unwrap();
         assert!(
-            first.starts_with("M209 91.5H241V76.5H209ZM225 91.5V99M225 76.5V69M217 99H233M217 69H233\""),
+            first.starts_with(
+                "M209 91.5H241V76.5H209ZM225 91.5V99M225 76.5V69M217 99H233M217 69H233\""
+            ),
             "{first}"
         );
-        assert!(text.contains("style=\"stroke-width: 3\" d=\"M209 84H241\""), "{text}");
-        assert!(text.contains("<circle class=\"f2\" cx=\"571\" cy=\"31.5\""), "{text}");
+        assert!(
+            text.contains("style=\"stroke-width: 3\" d=\"M209 84H241\""),
+            "{text}"
+        );
+        assert!(
+            text.contains("<circle class=\"f2\" cx=\"571\" cy=\"31.5\""),
+            "{text}"
+        );
     }
 
     #[test]
@@ -184,7 +218,10 @@ mod tests {
         };
         let text = inline(&[chart], "eight");
         let height = |n: usize| {
-            let before = text.split(&format!(">native:algorithm-{n}<")).next().unwrap();
+            let before = text
+                .split(&format!(">native:algorithm-{n}<"))
+                .next()
+                .unwrap();
             before
                 .rsplit(" y=\"")
                 .next()

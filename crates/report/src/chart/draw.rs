@@ -86,7 +86,9 @@ impl Layout {
         let ys = values().filter_map(|(_, y)| *y).chain(guides);
         let ys = ys.chain(errors.flat_map(|(_, from, to)| [*from, *to]));
         let ys = ys.chain(boxes().flat_map(|boxed| boxed.ends()));
-        let xs = values().map(|(x, _)| *x).chain(boxes().map(|boxed| boxed.at));
+        let xs = values()
+            .map(|(x, _)| *x)
+            .chain(boxes().map(|boxed| boxed.at));
         let top = top + ABOVE;
         (
             Scale::new(&chart.x, xs, LEFT, self.width - RIGHT, false),
@@ -186,7 +188,12 @@ fn key(out: &mut String, chart: &Chart, top: f64, right: f64) {
         escape(&chart.title)
     );
     let mut right = right;
-    for line in chart.lines.iter().rev().filter(|line| !line.label.is_empty()) {
+    for line in chart
+        .lines
+        .iter()
+        .rev()
+        .filter(|line| !line.label.is_empty())
+    {
         right -= line.label.chars().count() as f64 * LETTER;
         let dashed = if line.dashed { " dashed" } else { "" };
         let _ = writeln!(
@@ -206,7 +213,11 @@ fn key(out: &mut String, chart: &Chart, top: f64, right: f64) {
 
 /// Its stroke: the palette's colour, or that colour's other shade.
 pub(super) fn class(line: &Line) -> String {
-    format!("{}{}", if line.second { 's' } else { 'c' }, line.colour % COLOURS)
+    format!(
+        "{}{}",
+        if line.second { 's' } else { 'c' },
+        line.colour % COLOURS
+    )
 }
 
 fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
@@ -231,8 +242,15 @@ fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
     }
     if let (true, Some(zero)) = (line.area, y.at(0.0)) {
         for part in path.split('M').skip(1) {
-            let across = |at: Option<&str>| at.and_then(|at| at.split(' ').next()).unwrap_or_default().to_owned();
-            let (from, to) = (across(part.split('L').next()), across(part.rsplit('L').next()));
+            let across = |at: Option<&str>| {
+                at.and_then(|at| at.split(' ').next())
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            let (from, to) = (
+                across(part.split('L').next()),
+                across(part.rsplit('L').next()),
+            );
             let _ = writeln!(
                 out,
                 "<path class=\"area f{colour}\" style=\"{AREA}\" d=\"M{from} {0}L{part}L{to} {0}z\"/>",
@@ -258,7 +276,10 @@ fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
     }
     let dashed = if line.dashed { " dashed" } else { "" };
     if !path.is_empty() {
-        let _ = writeln!(out, "<path class=\"line c{colour}{dashed}\" d=\"{path}\"/>{dots}");
+        let _ = writeln!(
+            out,
+            "<path class=\"line c{colour}{dashed}\" d=\"{path}\"/>{dots}"
+        );
     }
     if let Some((at, height)) = last.filter(|_| !line.beside.is_empty()) {
         let width = line.beside.chars().count() as f64 * LETTER;

@@ -65,14 +65,23 @@ pub fn live(chart: &Chart, reading: &Live) -> String {
         reading.digits.1,
         escape(reading.units.0),
         escape(reading.units.1),
-        escape(&format!("{} over {}: {}", chart.title, chart.x.label, names.join(", ")))
+        escape(&format!(
+            "{} over {}: {}",
+            chart.title,
+            chart.x.label,
+            names.join(", ")
+        ))
     );
     panel(&mut out, chart, 0.0, &layout);
     out + "</svg><div class=\"reading\"></div></div>"
 }
 
 fn name(line: &Line) -> &str {
-    if line.name.is_empty() { &line.label } else { &line.name }
+    if line.name.is_empty() {
+        &line.label
+    } else {
+        &line.name
+    }
 }
 
 /// The lines, in an element whose view the script narrows, in [`FINE`] parts of a unit.
@@ -90,7 +99,9 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     let (left, above) = layout.corner();
     let fine = |at: f64, from: f64| ((at - from) * FINE).round() as i64;
     for line in &chart.lines {
-        let of = line.of.map_or(String::new(), |of| format!(" data-of=\"{of}\""));
+        let of = line
+            .of
+            .map_or(String::new(), |of| format!(" data-of=\"{of}\""));
         let dashes = match line.dashes {
             "" => String::new(),
             dashes => format!("stroke-dasharray: {dashes}"),
@@ -177,7 +188,11 @@ pub struct Key<'a> {
 pub fn keys(keys: &[Key<'_>]) -> String {
     let mut out = String::from("<div class=\"keys\" aria-label=\"Press to hide or show\">");
     for key in keys {
-        let Look { colour, second, dashes } = key.look;
+        let Look {
+            colour,
+            second,
+            dashes,
+        } = key.look;
         let class = if second { 's' } else { 'c' };
         let _ = write!(
             out,
@@ -215,9 +230,16 @@ mod tests {
         let html = live(&chart(), &Live::default());
         // 872 by 230 units, in hundredths.
         assert!(html.contains("viewBox=\"0 0 87200 23000\""), "{html}");
-        assert!(html.contains("d=\"M0 23000l43600 -11500l43600 -11500\""), "{html}");
-        assert!(html.contains("data-x=\"0 10\" data-y=\"0 100\"") && html.contains("data-of=\"1\""));
-        assert!(html.contains("data-name=\"a&lt;b\"") && html.contains("over time, s: a&lt;b</title>"));
+        assert!(
+            html.contains("d=\"M0 23000l43600 -11500l43600 -11500\""),
+            "{html}"
+        );
+        assert!(
+            html.contains("data-x=\"0 10\" data-y=\"0 100\"") && html.contains("data-of=\"1\"")
+        );
+        assert!(
+            html.contains("data-name=\"a&lt;b\"") && html.contains("over time, s: a&lt;b</title>")
+        );
     }
 
     #[test]
@@ -243,7 +265,10 @@ mod tests {
         let mut strokes = chart();
         strokes.lines.push(line);
         let html = live(&strokes, &Live::default());
-        assert!(html.contains("data-name=\"lost\" d=\"M8720 23000l0 -2300M"), "{html}");
+        assert!(
+            html.contains("data-name=\"lost\" d=\"M8720 23000l0 -2300M"),
+            "{html}"
+        );
     }
 
     #[test]
@@ -279,7 +304,10 @@ mod tests {
         assert_eq!(path([None, None].into_iter()), "");
         let mut outside = chart();
         outside.lines[0].points.push((11.0, 1.0.into()));
-        assert_eq!(live(&outside, &Live::default()), live(&chart(), &Live::default()));
+        assert_eq!(
+            live(&outside, &Live::default()),
+            live(&chart(), &Live::default())
+        );
     }
 
     #[test]

@@ -13,7 +13,13 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    pub fn new(axis: &Axis, values: impl Iterator<Item = f64>, start: f64, end: f64, headroom: bool) -> Scale {
+    pub fn new(
+        axis: &Axis,
+        values: impl Iterator<Item = f64>,
+        start: f64,
+        end: f64,
+        headroom: bool,
+    ) -> Scale {
         let usable = values.filter(|v| v.is_finite() && (!axis.log || *v > 0.0));
         let seen = usable.fold(None, |ends: Option<(f64, f64)>, v| {
             Some(ends.map_or((v, v), |(low, high)| (low.min(v), high.max(v))))
@@ -83,7 +89,11 @@ impl Scale {
         };
         let value = |i: i64| {
             let value = (first + i as f64) * step;
-            if self.log { libm::pow(10.0, value) } else { value }
+            if self.log {
+                libm::pow(10.0, value)
+            } else {
+                value
+            }
         };
         (0..count)
             .flat_map(|i| between.iter().map(move |times| value(i) * times))
@@ -96,7 +106,9 @@ impl Scale {
 fn round_step(step: f64) -> f64 {
     let power = libm::pow(10.0, libm::log10(step.max(f64::MIN_POSITIVE)).floor());
     let times = step / power;
-    let round = [1.0, 2.0, 5.0].into_iter().find(|round| times <= *round + 1e-9);
+    let round = [1.0, 2.0, 5.0]
+        .into_iter()
+        .find(|round| times <= *round + 1e-9);
     round.unwrap_or(10.0) * power
 }
 
@@ -148,12 +160,21 @@ mod tests {
             let scale = Scale::new(&axis, std::iter::empty(), 0.0, 1.0, false);
             scale.ticks().into_iter().map(|(_, text)| text).collect()
         };
-        assert_eq!(texts(Axis::linear("").from_to(0.0, 15.0)), ["0", "5", "10", "15"]);
-        assert_eq!(texts(Axis::linear("").from_to(0.0, 0.13)), ["0", "0.05", "0.1"]);
+        assert_eq!(
+            texts(Axis::linear("").from_to(0.0, 15.0)),
+            ["0", "5", "10", "15"]
+        );
+        assert_eq!(
+            texts(Axis::linear("").from_to(0.0, 0.13)),
+            ["0", "0.05", "0.1"]
+        );
         assert_eq!(
             texts(Axis::log("").from_to(0.1, 100_000.0)),
             ["0.1", "1", "10", "100", "1000", "10k", "100k"]
         );
-        assert_eq!(texts(Axis::log("").from_to(0.5, 5.0)), ["0.5", "1", "2", "5"]);
+        assert_eq!(
+            texts(Axis::log("").from_to(0.5, 5.0)),
+            ["0.5", "1", "2", "5"]
+        );
     }
 }

@@ -5,7 +5,9 @@ pub fn suggestions<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) ->
     let mut near: Vec<(usize, &str)> = known
         .into_iter()
         .map(|name| (strsim::levenshtein(wrong, name), name))
-        .filter(|(d, name)| *d <= 2.min(name.len() / 2) || (wrong.len() > 2 && name.starts_with(wrong)))
+        .filter(|(d, name)| {
+            *d <= 2.min(name.len() / 2) || (wrong.len() > 2 && name.starts_with(wrong))
+        })
         .collect();
     near.sort();
     near.into_iter().map(|(_, name)| name).collect()

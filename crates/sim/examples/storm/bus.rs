@@ -147,7 +147,10 @@ impl Stream {
                 Ok(Some(Frame::Packet(packet))) => {
                     let sent = self.sent.pop_front();
                     if !self.garbage && sent.as_deref() != Some(packet) {
-                        return Err(format!("a frame of {} bytes came that was not sent", packet.len()));
+                        return Err(format!(
+                            "a frame of {} bytes came that was not sent",
+                            packet.len()
+                        ));
                     }
                     self.read.push_back(packet.to_vec());
                 }

@@ -104,7 +104,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub fn new(streams: Streams, network: &Network, link: LinkId, space: Option<Space>) -> Recorder {
+    pub fn new(
+        streams: Streams,
+        network: &Network,
+        link: LinkId,
+        space: Option<Space>,
+    ) -> Recorder {
         let mut recorder = Recorder {
             streams,
             log: None,
@@ -129,10 +134,16 @@ impl Recorder {
         };
         let contents = file.contents();
         let packets = match finished {
-            Ok(_) if contents.is_full => return Err("the disk was full, and the packet log does not say so".to_owned()),
+            Ok(_) if contents.is_full => {
+                return Err("the disk was full, and the packet log does not say so".to_owned());
+            }
             Ok(packets) | Err(PacketLogError::Write { packets, .. }) if contents.is_full => packets,
             Ok(packets) => packets,
-            Err(error) => return Err(format!("the disk has room, and the packet log fails: {error}")),
+            Err(error) => {
+                return Err(format!(
+                    "the disk has room, and the packet log fails: {error}"
+                ));
+            }
         };
         let mut whole = 0;
         if let Ok(mut reader) = PcapNgReader::new(&contents.bytes[..]) {

@@ -27,7 +27,9 @@ impl Done {
             .map(str::trim)
             .filter(|line| !line.is_empty() && !line.starts_with('#'));
         let ranges = lines.map(|line| {
-            range(line).ok_or_else(|| io::Error::other(format!("`{line}` is no range of seeds; write A..B")))
+            range(line).ok_or_else(|| {
+                io::Error::other(format!("`{line}` is no range of seeds; write A..B"))
+            })
         });
         Ok(Done {
             ranges: ranges.collect::<io::Result<_>>()?,

@@ -73,7 +73,9 @@ struct Seat {
 
 impl std::fmt::Debug for Seat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seat").field("here", &self.here).finish_non_exhaustive()
+        f.debug_struct("Seat")
+            .field("here", &self.here)
+            .finish_non_exhaustive()
     }
 }
 
@@ -108,10 +110,16 @@ impl Line {
         // One after the other where the first is to be, and others beside it for a time.
         let mut from = Time::ZERO;
         let mut algorithm = plan.algorithms[0];
-        let mut deaths: Vec<&Fault> = plan.faults.iter().filter(|f| matches!(f.what, What::Dies(_))).collect();
+        let mut deaths: Vec<&Fault> = plan
+            .faults
+            .iter()
+            .filter(|f| matches!(f.what, What::Dies(_)))
+            .collect();
         deaths.sort_by_key(|fault| fault.at);
         for fault in deaths {
-            let What::Dies(next) = fault.what else { continue };
+            let What::Dies(next) = fault.what else {
+                continue;
+            };
             inner.seat(algorithm, from, fault.at.max(from));
             (from, algorithm) = (fault.end().max(from), next);
         }
@@ -196,7 +204,9 @@ impl Inner {
         };
         let mut taken = false;
         for index in 0..self.seats.len() {
-            if self.announcing.is_some_and(|only| only != index) || !self.seats[index].is_connected(now) {
+            if self.announcing.is_some_and(|only| only != index)
+                || !self.seats[index].is_connected(now)
+            {
                 continue;
             }
             if self.seats[index].to_agent.is_full() {
@@ -247,7 +257,8 @@ impl Inner {
             (now, 0)
         };
         if self.busy.1 > MOST_AT_ONCE {
-            self.wrong.get_or_insert(format!("messages without end at {now}"));
+            self.wrong
+                .get_or_insert(format!("messages without end at {now}"));
             return None;
         }
         if self.ready.is_empty()
@@ -326,7 +337,11 @@ impl Inner {
 impl Seat {
     /// Flows that the agent knows, but for those of hostile datapaths that are still connected.
     fn flows(&self) -> usize {
-        let hostile: usize = self.tenants.iter().map(|tenant| tenant.flows(&self.agent)).sum();
+        let hostile: usize = self
+            .tenants
+            .iter()
+            .map(|tenant| tenant.flows(&self.agent))
+            .sum();
         // Those that are being closed take memory, and count no more.
         self.agent.flows().saturating_sub(hostile)
     }
@@ -341,7 +356,10 @@ impl Seat {
 
     /// Until when the agent hangs, if it does.
     fn hangs_until(&self, plan: &Plan, now: Time) -> Option<Time> {
-        let hangs = plan.faults.iter().filter(|f| f.what == What::Hangs && f.is_on(now));
+        let hangs = plan
+            .faults
+            .iter()
+            .filter(|f| f.what == What::Hangs && f.is_on(now));
         hangs.map(Fault::end).max()
     }
 
@@ -354,21 +372,34 @@ impl Seat {
             .next_deadline()
             .map_or(Time::MAX, |due| Seat::by_our_clock(plan, now, due));
         let tenants = self.tenants.iter().map(|tenant| tenant.next_due()).min();
-        let mut own = deadline.min(self.to_agent.next()).min(tenants.unwrap_or(Time::MAX));
+        let mut own = deadline
+            .min(self.to_agent.next())
+            .min(tenants.unwrap_or(Time::MAX));
         own = own.max(self.free).max(now);
         while let Some(until) = self.hangs_until(plan, own) {
             own = until;
         }
         let heartbeat = self.speech.next_deadline().unwrap_or(Time::MAX);
-        let given_up = plan.given_up(self.since).map_or(Time::MAX, |(given_up, _)| given_up);
+        let given_up = plan
+            .given_up(self.since)
+            .map_or(Time::MAX, |(given_up, _)| given_up);
         let reset = plan.reset_after(self.since);
-        let all = [self.to_flows.next(), heartbeat, self.here.1, given_up, reset];
+        let all = [
+            self.to_flows.next(),
+            heartbeat,
+            self.here.1,
+            given_up,
+            reset,
+        ];
         all.into_iter().fold(own, Time::min)
     }
 
     /// How far the agent's clock is from ours at this time, ns.
     fn ahead(plan: &Plan, now: Time) -> i64 {
-        let steps = plan.faults.iter().filter(|fault| fault.at <= now && now < plan.calm);
+        let steps = plan
+            .faults
+            .iter()
+            .filter(|fault| fault.at <= now && now < plan.calm);
         let micros: i64 = steps
             .filter_map(|fault| match fault.what {
                 What::Clock(micros) => Some(micros),
@@ -418,7 +449,9 @@ impl Seat {
         let clock = Seat::by_its_clock(plan, now);
         let (before, mut read) = (self.agent.work(), 0);
         for _ in 0..MESSAGES_PER_TURN {
-            let Some(bytes) = self.to_agent.arrived(now) else { break };
+            let Some(bytes) = self.to_agent.arrived(now) else {
+                break;
+            };
             let Seat {
                 agent,
                 datapath,
@@ -431,7 +464,13 @@ impl Seat {
             }
         }
         for tenant in &mut self.tenants {
-            tenant.turn((now, clock), plan, &mut self.agent, next_datapath, &mut read);
+            tenant.turn(
+                (now, clock),
+                plan,
+                &mut self.agent,
+                next_datapath,
+                &mut read,
+            );
         }
         if self.agent.next_deadline().is_some_and(|due| due <= clock) {
             self.agent.on_deadline(clock);
@@ -502,12 +541,18 @@ impl Way {
     pub fn next(&self) -> Time {
         match &self.stream {
             Some(stream) => stream.next(),
-            None => self.under_way.first_key_value().map_or(Time::MAX, |((due, _), _)| *due),
+            None => self
+                .under_way
+                .first_key_value()
+                .map_or(Time::MAX, |((due, _), _)| *due),
         }
     }
 
     pub fn is_full(&self) -> bool {
-        let waiting = self.stream.as_ref().map_or(self.under_way.len(), Stream::waiting);
+        let waiting = self
+            .stream
+            .as_ref()
+            .map_or(self.under_way.len(), Stream::waiting);
         waiting >= MOST_WAITING
     }
 
@@ -518,7 +563,10 @@ impl Way {
                 None
             });
         }
-        let first = self.under_way.first_entry().filter(|first| first.key().0 <= now)?;
+        let first = self
+            .under_way
+            .first_entry()
+            .filter(|first| first.key().0 <= now)?;
         Some(first.remove())
     }
 

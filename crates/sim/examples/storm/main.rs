@@ -63,19 +63,23 @@ fn args() -> Result<Args, Box<dyn Error>> {
         let value = given.next().ok_or(format!("{name} needs a value"))?;
         match name.as_str() {
             "--seeds" => {
-                args.seeds = done::range(&value).ok_or(format!("`{value}` is no range of seeds; write A..B"))?
+                args.seeds = done::range(&value)
+                    .ok_or(format!("`{value}` is no range of seeds; write A..B"))?
             }
             "--seed" => {
                 let seed = value.parse()?;
                 (args.seeds, args.one) = (seed..seed + 1, true);
             }
-            "--without" => args.without = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            "--without" => {
+                args.without = value.split(',').map(str::parse).collect::<Result<_, _>>()?
+            }
             "--threads" => args.threads = value.parse()?,
             "--done" => args.done = Done::read(Path::new(&value))?,
             _ => {
-                return Err(
-                    format!("there is no {name}; there are --seeds, --seed, --without, --threads and --done").into(),
-                );
+                return Err(format!(
+                    "there is no {name}; there are --seeds, --seed, --without, --threads and --done"
+                )
+                .into());
             }
         }
     }
@@ -102,7 +106,9 @@ fn run(args: Args) -> Result<u64, Box<dyn Error>> {
             }
         };
     }
-    let sum = all(&args.seeds, args.threads, args.done, &|line| println!("{line}"))?;
+    let sum = all(&args.seeds, args.threads, args.done, &|line| {
+        println!("{line}")
+    })?;
     println!(
         "{} seeds, {} failed; {} events, {} messages, {} of them harmed; {} seeds done in all",
         sum.seeds,
@@ -124,7 +130,12 @@ struct Sum {
 }
 
 /// Runs all these seeds that are not done.
-fn all(seeds: &Range<u64>, threads: usize, done: Done, tell: &(dyn Fn(&str) + Sync)) -> Result<Sum, Box<dyn Error>> {
+fn all(
+    seeds: &Range<u64>,
+    threads: usize,
+    done: Done,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<Sum, Box<dyn Error>> {
     let next = AtomicU64::new(seeds.start);
     let state = Mutex::new(Sum {
         done,
@@ -150,7 +161,9 @@ fn all(seeds: &Range<u64>, threads: usize, done: Done, tell: &(dyn Fn(&str) + Sy
                     let (without, failure) = shrink::shrink(&plan, failure.clone(), Vec::new());
                     shrink::line(&plan, &without, &failure)
                 });
-                let Ok(mut state) = state.lock() else { return Ok(()) };
+                let Ok(mut state) = state.lock() else {
+                    return Ok(());
+                };
                 state.seeds += 1;
                 match result {
                     Ok(outcome) => {
@@ -172,7 +185,9 @@ fn all(seeds: &Range<u64>, threads: usize, done: Done, tell: &(dyn Fn(&str) + Sy
                     }
                 }
             }
-            let Ok(mut state) = state.lock() else { return Ok(()) };
+            let Ok(mut state) = state.lock() else {
+                return Ok(());
+            };
             if good < end && (good..end).any(|seed| !state.done.has(seed)) {
                 state.done.add(good..end)?;
             }
@@ -206,23 +221,40 @@ mod tests {
     fn the_same_seed_gives_the_same_bytes() {
         for seed in 0..20 {
             let plan = Plan::new(seed);
-            assert_eq!(shrink::attempt(&plan), shrink::attempt(&Plan::new(seed)), "seed {seed}");
+            assert_eq!(
+                shrink::attempt(&plan),
+                shrink::attempt(&Plan::new(seed)),
+                "seed {seed}"
+            );
         }
     }
 
     #[test]
     fn far_agents_are_among_them_and_connections_that_are_given_up() {
         let plans: Vec<Plan> = (0..2_000).map(Plan::new).collect();
-        let is_far = |plan: &&Plan| plan.faults.iter().any(|fault| fault.what == plan::What::Cut);
+        let is_far = |plan: &&Plan| {
+            plan.faults
+                .iter()
+                .any(|fault| fault.what == plan::What::Cut)
+        };
         let far = plans.iter().filter(is_far).count();
-        let lost = plans.iter().filter(|plan| plan.given_up(Time::ZERO).is_some()).count();
-        assert!(far > 200 && lost > 20, "of 2,000: {far} far, {lost} given up");
+        let lost = plans
+            .iter()
+            .filter(|plan| plan.given_up(Time::ZERO).is_some())
+            .count();
+        assert!(
+            far > 200 && lost > 20,
+            "of 2,000: {far} far, {lost} given up"
+        );
     }
 
     /// A full disk costs the packet log and the agents' log, and nothing else.
     #[test]
     fn a_full_disk_changes_nothing_for_flows() {
-        let space = disk::Space { room: 900, write: 11 };
+        let space = disk::Space {
+            room: 900,
+            write: 11,
+        };
         for seed in 0..60 {
             let mut plan = Plan::new(seed);
             plan.disk = None;
@@ -235,7 +267,8 @@ mod tests {
     /// Frames come out as they went in, however writes and reads cut them, and a part of one does not survive a reset.
     #[test]
     fn a_stream_keeps_the_borders_of_packets() {
-        let packet = |number: u8| [vec![0xcc, 2], vec![number; 1 + 7 * usize::from(number)]].concat();
+        let packet =
+            |number: u8| [vec![0xcc, 2], vec![number; 1 + 7 * usize::from(number)]].concat();
         for read_buffer in [1, 3, 1_000] {
             let (delay, seed) = (ccplane_units::Duration::from_micros(10), read_buffer as u64);
             let send_buffer = 700;
@@ -247,8 +280,13 @@ mod tests {
             });
             for round in 0..3 {
                 (0..100).for_each(|number| stream.send(Time::ZERO, packet(number)));
-                let until = if round == 1 { Time::from_micros(900) } else { Time::MAX };
-                let came: Vec<_> = std::iter::from_fn(|| stream.receive(until).expect("as sent")).collect();
+                let until = if round == 1 {
+                    Time::from_micros(900)
+                } else {
+                    Time::MAX
+                };
+                let came: Vec<_> =
+                    std::iter::from_fn(|| stream.receive(until).expect("as sent")).collect();
                 assert_eq!(came, (0..came.len() as u8).map(packet).collect::<Vec<_>>());
                 assert!(came.len() < 100 || round != 1, "{}", came.len());
                 stream.reset();
@@ -259,7 +297,11 @@ mod tests {
     #[test]
     fn hostile_tenants_are_in_hundreds_of_them_and_nothing_else_in_half() {
         let plans: Vec<Plan> = (0..2_000).map(Plan::new).collect();
-        let sends = |plan: &&Plan| plan.faults.iter().any(|f| matches!(f.what, plan::What::Hostile(..)));
+        let sends = |plan: &&Plan| {
+            plan.faults
+                .iter()
+                .any(|f| matches!(f.what, plan::What::Hostile(..)))
+        };
         let hostile = plans.iter().filter(sends).count();
         let only = plans.iter().filter(|plan| plan.only_hostile()).count();
         assert!(
@@ -290,7 +332,11 @@ mod tests {
     fn seeds_that_are_done_are_not_done_again() {
         let path = std::env::temp_dir().join(format!("ccplane-storm-{}", std::process::id()));
         let file = || Done::read(&path).expect("it can be read");
-        let count = |seeds: Range<u64>| all(&seeds, 1, file(), &|_| ()).expect("it can be written").seeds;
+        let count = |seeds: Range<u64>| {
+            all(&seeds, 1, file(), &|_| ())
+                .expect("it can be written")
+                .seeds
+        };
         let counts = [count(5..8), count(5..8), count(3..10)];
         let done = file();
         std::fs::remove_file(&path).expect("it is there");

@@ -131,8 +131,8 @@ pub enum Harm {
 }
 
 const ALGORITHMS: [&str; 13] = [
-    "reno", "cubic", "bbr", "bbr3", "dctcp", "swift", "timely", "constant", "vegas", "copa", "ledbat++", "nimbus",
-    "vivace",
+    "reno", "cubic", "bbr", "bbr3", "dctcp", "swift", "timely", "constant", "vegas", "copa",
+    "ledbat++", "nimbus", "vivace",
 ];
 /// Those whose programs version 1 can say.
 const OF_VERSION_1: [&str; 3] = ["reno", "cubic", "dctcp"];
@@ -172,7 +172,11 @@ impl Plan {
             mss,
             discard: true,
             pacing: draw.hits(200),
-            ecn: if draw.hits(400) { Ecn::Ect0 } else { Ecn::NotEct },
+            ecn: if draw.hits(400) {
+                Ecn::Ect0
+            } else {
+                Ecn::NotEct
+            },
             ack_every: draw.from(1, 2) as u8,
             first_number: if draw.hits(300) { u32::MAX - 50 } else { 0 },
             // Nobody gives up, so that every flow has to be through in the end: a server waits this long for a client, longer than
@@ -202,7 +206,9 @@ impl Plan {
             fallback_after: Duration::from_micros(draw.log(20_000, 500_000)),
         };
         let algorithms: Vec<&str> = (0..3).map(|_| *draw.pick(&ALGORITHMS)).collect();
-        let faults = (0..draw.from(0, 8)).map(|id| Fault::new(seed, id, calm)).collect();
+        let faults = (0..draw.from(0, 8))
+            .map(|id| Fault::new(seed, id, calm))
+            .collect();
         let plan = Plan {
             seed,
             shape: draw.below(4),
@@ -310,13 +316,19 @@ impl Plan {
 
     /// When connections that began at `since` are reset.
     pub fn reset_after(&self, since: Time) -> Time {
-        let resets = self.faults.iter().filter(|f| f.what == What::Reset && f.at > since);
+        let resets = self
+            .faults
+            .iter()
+            .filter(|f| f.what == What::Reset && f.at > since);
         resets.map(|reset| reset.at).min().unwrap_or(Time::MAX)
     }
 
     /// When nothing is cut any more, if something is now.
     pub fn cut_until(&self, now: Time) -> Option<Time> {
-        let cuts = self.faults.iter().filter(|f| f.what == What::Cut && f.is_on(now));
+        let cuts = self
+            .faults
+            .iter()
+            .filter(|f| f.what == What::Cut && f.is_on(now));
         cuts.map(Fault::end).max()
     }
 
@@ -382,7 +394,10 @@ impl Plan {
             .filter(|fault| !ids.contains(&fault.id))
             .copied()
             .collect();
-        Plan { faults, ..self.clone() }
+        Plan {
+            faults,
+            ..self.clone()
+        }
     }
 
     /// The name of the link that suffers.
@@ -397,7 +412,10 @@ impl Plan {
     /// The network.
     pub fn network(&self) -> Result<Network, SimError> {
         // No queue and no loss where packets come from and go to: what leaves a host and what comes to it is seen there.
-        let access = LinkSpec::new(Rate::from_bits_per_sec(100_000_000), Duration::from_micros(50));
+        let access = LinkSpec::new(
+            Rate::from_bits_per_sec(100_000_000),
+            Duration::from_micros(50),
+        );
         let rtt = self.delay * 2;
         let link = LinkSpec::new(self.rate, self.delay);
         let core = match self.queue.parse() {
@@ -454,7 +472,9 @@ impl Fault {
             0..=2 => What::Dies(draw.pick::<&str>(&ALGORITHMS)),
             3..=4 => What::Hangs,
             5 => What::Second(draw.pick::<&str>(&ALGORITHMS)),
-            6 => What::Clock(draw.log(1_000, 100_000_000) as i64 * if draw.hits(500) { 1 } else { -1 }),
+            6 => What::Clock(
+                draw.log(1_000, 100_000_000) as i64 * if draw.hits(500) { 1 } else { -1 },
+            ),
             7 => What::Flood(draw.log(2, 60)),
             8..=14 => What::Messages(*draw.pick(&HARMS), share),
             15..=16 => What::Down,
@@ -474,9 +494,16 @@ impl Fault {
     /// what happens to packets may not.
     fn silences_agents(&self) -> bool {
         match self.what {
-            What::Dies(_) | What::Hangs | What::Second(_) | What::Clock(_) | What::Messages(..) => true,
+            What::Dies(_) | What::Hangs | What::Second(_) | What::Clock(_) | What::Messages(..) => {
+                true
+            }
             What::Cut | What::Reset => true,
-            What::Flood(_) | What::Down | What::Slow(_) | What::Loss(_) | What::Reorder(_) | What::Hostile(..) => false,
+            What::Flood(_)
+            | What::Down
+            | What::Slow(_)
+            | What::Loss(_)
+            | What::Reorder(_)
+            | What::Hostile(..) => false,
         }
     }
 

@@ -75,7 +75,10 @@ impl Speech {
                 v2::read_events(bytes, &mut Vec::new(), handle).is_ok()
             }
             Speech::One(ends) => {
-                let ready = matches!(v1::messages(bytes).next(), Some(Ok(v1::Message::Ready { .. })));
+                let ready = matches!(
+                    v1::messages(bytes).next(),
+                    Some(Ok(v1::Message::Ready { .. }))
+                );
                 // It is a datapath from its first message on that can be read, as over a socket.
                 if !ends.known && v1::messages(bytes).any(|message| message.is_err()) {
                     return true;
@@ -94,7 +97,12 @@ impl Speech {
     }
 
     /// What the agent sends, if its version has a word for it.
-    pub fn command(&mut self, clock: Time, command: &Command, agent: &mut Agent) -> Option<Vec<u8>> {
+    pub fn command(
+        &mut self,
+        clock: Time,
+        command: &Command,
+        agent: &mut Agent,
+    ) -> Option<Vec<u8>> {
         match self {
             Speech::Two => {
                 let mut packet = v2::Packet::new();
@@ -112,7 +120,9 @@ impl Speech {
     /// The datapath reads what came. False when that is no message.
     pub fn read(&mut self, now: Time, bytes: &[u8], ready: &mut VecDeque<Command>) -> bool {
         match self {
-            Speech::Two => v2::read_commands(bytes, &mut |command| ready.push_back(command)).is_ok(),
+            Speech::Two => {
+                v2::read_commands(bytes, &mut |command| ready.push_back(command)).is_ok()
+            }
             Speech::One(ends) => {
                 // What is no message is passed over: an agent that sends it may send better ones.
                 let _ = ends.datapath.handle(now, bytes);

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
-use ccplane_sim::{Change, Congestion, FlowId, FlowSpec, SimError, SimOptions, Simulation, SteerOptions};
+use ccplane_sim::{
+    Change, Congestion, FlowId, FlowSpec, SimError, SimOptions, Simulation, SteerOptions,
+};
 use ccplane_transport::State;
 use ccplane_units::{Duration, Probability, Rate, Time};
 
@@ -80,7 +82,8 @@ impl<'a> Storm<'a> {
             .filter_map(|flow| plan.hosts(flow, &network))
             .collect();
         let bottleneck = network.link_named(plan.bottleneck());
-        let bottleneck = bottleneck.ok_or_else(|| SimError::Shape(format!("no link {}", plan.bottleneck())))?;
+        let bottleneck =
+            bottleneck.ok_or_else(|| SimError::Shape(format!("no link {}", plan.bottleneck())))?;
         let recorder = Recorder::new(streams.clone(), &network, bottleneck, plan.disk);
         let mut sim = Simulation::with_tracer(network, SimOptions::seeded(plan.seed), recorder)?;
         let options = SteerOptions {
@@ -119,13 +122,21 @@ impl<'a> Storm<'a> {
             let (worse, better) = match fault.what {
                 What::Down => (Change::Down(link), Change::Up(link)),
                 What::Slow(percent) => {
-                    let slow = Rate::from_bytes_per_sec((plan.rate.bytes_per_sec() * percent / 100).max(1_000));
+                    let slow = Rate::from_bytes_per_sec(
+                        (plan.rate.bytes_per_sec() * percent / 100).max(1_000),
+                    );
                     let line = LineSpec::Constant;
-                    (Change::Line(link, line(slow)), Change::Line(link, line(plan.rate)))
+                    (
+                        Change::Line(link, line(slow)),
+                        Change::Line(link, line(plan.rate)),
+                    )
                 }
                 What::Loss(thousandth) => {
                     let loss = LossModel::Bernoulli(share(thousandth));
-                    (Change::Loss(link, loss), Change::Loss(link, LossModel::NONE))
+                    (
+                        Change::Loss(link, loss),
+                        Change::Loss(link, LossModel::NONE),
+                    )
                 }
                 What::Reorder(percent) => (
                     Change::Delay(link, plan.jitter(percent)),
@@ -152,7 +163,11 @@ impl<'a> Storm<'a> {
                     break;
                 }
             }
-            at_once = if self.sim.now() == moment { at_once + 1 } else { 0 };
+            at_once = if self.sim.now() == moment {
+                at_once + 1
+            } else {
+                0
+            };
             moment = self.sim.now();
             if at_once > MOST_AT_ONCE {
                 return Err(format!("{MOST_AT_ONCE} events at one moment"));
@@ -206,9 +221,18 @@ impl<'a> Storm<'a> {
 
     /// Flows that live, in words.
     fn living(&self) -> Vec<String> {
-        let living = self.flows.iter().filter(|flow| self.sim.connections(**flow).is_some());
+        let living = self
+            .flows
+            .iter()
+            .filter(|flow| self.sim.connections(**flow).is_some());
         living
-            .filter_map(|flow| Some(format!("flow {}: {:?}", flow.index(), self.sim.flow(*flow)?)))
+            .filter_map(|flow| {
+                Some(format!(
+                    "flow {}: {:?}",
+                    flow.index(),
+                    self.sim.flow(*flow)?
+                ))
+            })
             .collect()
     }
 
@@ -237,18 +261,28 @@ impl<'a> Storm<'a> {
             let of = |wrong: Wrong| format!("flow {index}: {wrong}");
             let stats = sender.stats();
             let received = receiver.map_or(0, |receiver| receiver.received());
-            streams.flows[index].check(received, stats.acked).map_err(of)?;
+            streams.flows[index]
+                .check(received, stats.acked)
+                .map_err(of)?;
             if sender.state() != State::Open {
                 continue;
             }
             limits::check(&plan.limits, initial, stats.acked > 0, sender).map_err(of)?;
             let falls_back = sim.in_fallback(*flow).unwrap_or_default();
             if falls_back && only_hostile {
-                return Err(of("it is on the fallback because a tenant is hostile".to_owned()));
+                return Err(of(
+                    "it is on the fallback because a tenant is hostile".to_owned()
+                ));
             }
             let state = (falls_back, stats.acked);
             line.model
-                .check(sim.now(), index as u64, plan.flows[index].start, state, lies)
+                .check(
+                    sim.now(),
+                    index as u64,
+                    plan.flows[index].start,
+                    state,
+                    lies,
+                )
                 .map_err(of)?;
         }
         Ok(())
@@ -259,7 +293,8 @@ impl<'a> Storm<'a> {
         let streams = self.streams.inner();
         for (index, flow) in self.flows.iter().enumerate() {
             if let Some((sender, _)) = self.sim.connections(*flow) {
-                counters::check(sender, &streams.flows[index]).map_err(|wrong| format!("flow {index}: {wrong}"))?;
+                counters::check(sender, &streams.flows[index])
+                    .map_err(|wrong| format!("flow {index}: {wrong}"))?;
             }
         }
         self.sim.check().map_err(|error| error.to_string())
@@ -268,15 +303,18 @@ impl<'a> Storm<'a> {
     /// Every flow has begun and ended.
     fn all_over(&self) -> bool {
         let mut flows = self.plan.flows.iter().zip(&self.flows);
-        flows.all(|(plan, flow)| plan.start < self.sim.now() && self.sim.connections(*flow).is_none())
-            && self.sim.left()[1].1 == 0
+        flows.all(|(plan, flow)| {
+            plan.start < self.sim.now() && self.sim.connections(*flow).is_none()
+        }) && self.sim.left()[1].1 == 0
     }
 
     /// Every byte has arrived, unless flows were given up.
     fn came_through(&self) -> Result<(), Wrong> {
         let streams = self.streams.inner();
         for (index, (plan, flow)) in self.plan.flows.iter().zip(&self.flows).enumerate() {
-            let Some(view) = self.sim.flow(*flow) else { continue };
+            let Some(view) = self.sim.flow(*flow) else {
+                continue;
+            };
             let whole = streams.flows[index].whole;
             if !self.given_up && (view.received, whole) != (plan.bytes, plan.bytes) {
                 return Err(format!(

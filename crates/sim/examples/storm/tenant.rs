@@ -50,7 +50,8 @@ impl Tenant {
 
     /// Flows that the agent knows of it while it is connected.
     pub fn flows(&self, agent: &Agent) -> usize {
-        self.datapath.map_or(0, |datapath| agent.flows_held(datapath))
+        self.datapath
+            .map_or(0, |datapath| agent.flows_held(datapath))
     }
 
     /// When the agent has something to do for it.
@@ -98,7 +99,9 @@ impl Tenant {
             }
         }
         for _ in 0..MESSAGES_PER_TURN {
-            let Some(datapath) = self.datapath else { return };
+            let Some(datapath) = self.datapath else {
+                return;
+            };
             let Some(bytes) = self.to_agent.arrived(now) else {
                 return;
             };
@@ -141,15 +144,27 @@ impl Tenant {
     }
 
     fn garbage(&mut self) -> Vec<u8> {
-        (0..self.draw.log(1, 300)).map(|_| self.draw.next() as u8).collect()
+        (0..self.draw.log(1, 300))
+            .map(|_| self.draw.next() as u8)
+            .collect()
     }
 
     /// A message whose frame is right and whose type does not exist.
     fn unknown(&mut self, version: Version) -> Vec<u8> {
         let kind = self.draw.from(0x80, 0xff) as u8;
         match version {
-            Version::Two => [&[v2::MAGIC, v2::VERSION, kind, 0][..], &4_u32.to_le_bytes(), &[0; 4]].concat(),
-            Version::One { .. } => [&u16::from(kind).to_le_bytes()[..], &8_u16.to_le_bytes(), &[0; 4]].concat(),
+            Version::Two => [
+                &[v2::MAGIC, v2::VERSION, kind, 0][..],
+                &4_u32.to_le_bytes(),
+                &[0; 4],
+            ]
+            .concat(),
+            Version::One { .. } => [
+                &u16::from(kind).to_le_bytes()[..],
+                &8_u16.to_le_bytes(),
+                &[0; 4],
+            ]
+            .concat(),
         }
     }
 

@@ -12,7 +12,11 @@ pub(crate) enum Aside {
     /// It is the packet of this number in a bundle.
     Number { bundle: u32, number: u64 },
     /// It is a bundle's own, with what the sendbox says, under a number too.
-    Notice { bundle: u32, number: u64, notice: Notice },
+    Notice {
+        bundle: u32,
+        number: u64,
+        notice: Notice,
+    },
     /// It is from a receivebox; which feedback, of those that are under way.
     Feedback { bundle: u32, place: u32 },
 }

@@ -57,10 +57,20 @@ impl Heap {
             let (least, which) = match events.get(child..child + 4) {
                 Some(&[a, b, c, d]) => {
                     let (ab, x) = if b < a { (b, child + 1) } else { (a, child) };
-                    let (cd, y) = if d < c { (d, child + 3) } else { (c, child + 2) };
+                    let (cd, y) = if d < c {
+                        (d, child + 3)
+                    } else {
+                        (c, child + 2)
+                    };
                     if cd < ab { (cd, y) } else { (ab, x) }
                 }
-                _ => match events.get(child..).unwrap_or_default().iter().zip(child..).min() {
+                _ => match events
+                    .get(child..)
+                    .unwrap_or_default()
+                    .iter()
+                    .zip(child..)
+                    .min()
+                {
                     Some((least, which)) => (*least, which),
                     None => break,
                 },

@@ -53,10 +53,13 @@ fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
     for step in steps(1).chain(steps(SECOND - 1)) {
         sim.run_until(step).expect("it runs");
         let mut free = std::mem::take(&mut sim.world.free);
-        sim.world.events.again(|events| interleave(events, &mut free));
+        sim.world
+            .events
+            .again(|events| interleave(events, &mut free));
         sim.world.free = free;
     }
-    sim.run_until(Time::from_micros(30_000_000)).expect("it runs");
+    sim.run_until(Time::from_micros(30_000_000))
+        .expect("it runs");
     assert!(
         sim.flows()
             .all(|flow| sim.flow(flow).is_some_and(|flow| flow.finished.is_some()))
@@ -77,8 +80,11 @@ fn backwards(events: &mut [Event], free: &mut [u32]) {
 
 fn link() -> LinkSpec {
     let queue = "droptail:30p".parse().expect("a queue");
-    LinkSpec::new(Rate::from_bits_per_sec(1_000_000_000), Duration::from_micros(10))
-        .with_queue(queue, Duration::from_micros(40))
+    LinkSpec::new(
+        Rate::from_bits_per_sec(1_000_000_000),
+        Duration::from_micros(10),
+    )
+    .with_queue(queue, Duration::from_micros(40))
 }
 
 #[test]

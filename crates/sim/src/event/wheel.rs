@@ -174,7 +174,10 @@ impl Wheel {
                     self.crowd += self.open.len() as u32;
                 }
             } else {
-                let Some(turn) = self.next_turn().filter(|turn| (turn << BITS) << self.width <= until) else {
+                let Some(turn) = self
+                    .next_turn()
+                    .filter(|turn| (turn << BITS) << self.width <= until)
+                else {
                     return false;
                 };
                 // Another width makes another turn of it.
@@ -200,9 +203,15 @@ impl Wheel {
         }
         let later = match self.later.next((now & MASK) + 1) {
             Some(slot) => Some((now & !MASK) | slot),
-            None => self.later.next(0).map(|slot| ((now & !MASK) + SLOTS as u64) | slot),
+            None => self
+                .later
+                .next(0)
+                .map(|slot| ((now & !MASK) + SLOTS as u64) | slot),
         };
-        let far = self.far.first().map(|first| first.nanos() >> (self.width + BITS));
+        let far = self
+            .far
+            .first()
+            .map(|first| first.nanos() >> (self.width + BITS));
         later.into_iter().chain(far).min()
     }
 

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use ccplane_qdisc::{
-    AnyQdisc, Backlog, Delay, DelayModel, DropReason, Ecn, FifoLink, LineSpec, Loss, Packet, Qdisc, Shaped, Stamp,
+    AnyQdisc, Backlog, Delay, DelayModel, DropReason, Ecn, FifoLink, LineSpec, Loss, Packet, Qdisc,
+    Shaped, Stamp,
 };
 use ccplane_units::{Duration, Time};
 
@@ -127,7 +128,15 @@ impl Special {
     }
 
     /// A packet's departure is known. The packet that arrives first has the link's event.
-    pub fn wire(&mut self, came: Time, departs: Time, id: u32, bytes: u32, at: u32, events: &mut Events) {
+    pub fn wire(
+        &mut self,
+        came: Time,
+        departs: Time,
+        id: u32,
+        bytes: u32,
+        at: u32,
+        events: &mut Events,
+    ) {
         let due = self.delay.arrives(departs);
         let before = match self.delay.reorders() {
             true => self.pipe.partition_point(|packet| packet.due <= due),
@@ -165,27 +174,36 @@ impl Special {
         if let Some(sojourns) = &mut self.sojourns {
             sojourns.add(sojourn);
         }
-        Some(Crossed { id: first.id, sojourn })
+        Some(Crossed {
+            id: first.id,
+            sojourn,
+        })
     }
 
     pub fn enqueue(&mut self, now: Time, waiting: Waiting) {
         let Special { queue, dropped, .. } = self;
         if let Queue::Shaped(shaped) = queue {
-            shaped.enqueue(now, waiting, &mut |packet: Waiting, why| dropped.push((packet.id, why)));
+            shaped.enqueue(now, waiting, &mut |packet: Waiting, why| {
+                dropped.push((packet.id, why))
+            });
         }
     }
 
     pub fn dequeue(&mut self, now: Time) -> Option<Waiting> {
         let Special { queue, dropped, .. } = self;
         match queue {
-            Queue::Shaped(shaped) => shaped.dequeue(now, &mut |packet: Waiting, why| dropped.push((packet.id, why))),
+            Queue::Shaped(shaped) => shaped.dequeue(now, &mut |packet: Waiting, why| {
+                dropped.push((packet.id, why))
+            }),
             Queue::Fifo => None,
         }
     }
 
     /// Sees that the queue has its event.
     pub fn rearm(&mut self, at: u32, events: &mut Events) {
-        let Queue::Shaped(shaped) = &self.queue else { return };
+        let Queue::Shaped(shaped) = &self.queue else {
+            return;
+        };
         if let Some(next) = shaped.next_ready()
             && next != self.ready_at
         {
@@ -194,7 +212,14 @@ impl Special {
         }
     }
 
-    pub fn set_line(&mut self, now: Time, fifo: &mut FifoLink, line: &LineSpec, at: u32, events: &mut Events) {
+    pub fn set_line(
+        &mut self,
+        now: Time,
+        fifo: &mut FifoLink,
+        line: &LineSpec,
+        at: u32,
+        events: &mut Events,
+    ) {
         let Special { queue, dropped, .. } = self;
         match queue {
             Queue::Fifo => {
@@ -203,13 +228,22 @@ impl Special {
                 self.plan(fifo, at, events);
             }
             Queue::Shaped(shaped) => {
-                shaped.set_line(now, line, &mut |packet: Waiting, why| dropped.push((packet.id, why)));
+                shaped.set_line(now, line, &mut |packet: Waiting, why| {
+                    dropped.push((packet.id, why))
+                });
                 self.rearm(at, events);
             }
         }
     }
 
-    pub fn set_delay(&mut self, now: Time, fifo: &mut FifoLink, delay: DelayModel, at: u32, events: &mut Events) {
+    pub fn set_delay(
+        &mut self,
+        now: Time,
+        fifo: &mut FifoLink,
+        delay: DelayModel,
+        at: u32,
+        events: &mut Events,
+    ) {
         self.delay.set_model(delay);
         fifo.advance(now);
         self.plan(fifo, at, events);
@@ -218,7 +252,9 @@ impl Special {
     /// Plans again for packets that are still in the queue. Those past it arrive as planned.
     fn plan(&mut self, fifo: &FifoLink, at: u32, events: &mut Events) {
         // By departure, as in the queue. A packet that has been overtaken is due later in any case.
-        self.pipe.make_contiguous().sort_by_key(|packet| packet.departs);
+        self.pipe
+            .make_contiguous()
+            .sort_by_key(|packet| packet.departs);
         let departures = fifo.departures();
         let past = self.pipe.len().saturating_sub(departures.len());
         // The last to arrive, which is not the last to have left where packets overtook.
@@ -252,7 +288,10 @@ impl Special {
         let crossings = self.crossings.as_ref().map_or(0, Vec::capacity);
         self.pipe.capacity() * size_of::<Piped>()
             + crossings * size_of::<Crossing>()
-            + self.sojourns.as_ref().map_or(0, |sojourns| sojourns.heap_bytes())
+            + self
+                .sojourns
+                .as_ref()
+                .map_or(0, |sojourns| sojourns.heap_bytes())
             + self.dropped.capacity() * size_of::<(u32, DropReason)>()
     }
 }

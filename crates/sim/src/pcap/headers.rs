@@ -57,7 +57,12 @@ impl Headers {
             Kind::Open | Kind::OpenReply => sequence.begin(segment.number),
             Kind::Data => {
                 let length = u64::from(segment.length);
-                sequence.learn(segment.number, segment.offset(), length, segment.has(Segment::FIN));
+                sequence.learn(
+                    segment.number,
+                    segment.offset(),
+                    length,
+                    segment.has(Segment::FIN),
+                );
             }
             Kind::Ack | Kind::Abort | Kind::PathProbe | Kind::PathReply => {}
         }
@@ -88,7 +93,10 @@ impl Headers {
         let marks = segment.ce_packets != *told;
         *told = segment.ce_packets;
 
-        let (client, server) = (address::client_port(flow.index() as u32), address::SERVER_PORT);
+        let (client, server) = (
+            address::client_port(flow.index() as u32),
+            address::SERVER_PORT,
+        );
         let (source, destination) = if seen.backward {
             (server, client)
         } else {
@@ -117,7 +125,12 @@ impl Headers {
         let used: usize = options.iter().map(length).sum();
         // They fit: four ranges take 36 bytes, the options of a SYN 10.
         if tcp.set_options(&options).is_ok() {
-            let mut raw = tcp.options.as_slice().get(..used).unwrap_or_default().to_vec();
+            let mut raw = tcp
+                .options
+                .as_slice()
+                .get(..used)
+                .unwrap_or_default()
+                .to_vec();
             pad(&mut raw, fill.max(used.next_multiple_of(4)));
             if tcp.set_options_raw(&raw).is_err() {
                 tcp.set_options(&[]).ok();
@@ -139,8 +152,12 @@ impl Headers {
         let ip = self.ip(seen, IpNumber::UDP, length);
         let source = address::FIRST_CLIENT_PORT as u16;
         let mut bytes = ip.to_bytes().to_vec();
-        if let Ok(udp) = UdpHeader::with_ipv4_checksum(source, DISCARD_PORT, &ip, zeros(length - UdpHeader::LEN as u32))
-        {
+        if let Ok(udp) = UdpHeader::with_ipv4_checksum(
+            source,
+            DISCARD_PORT,
+            &ip,
+            zeros(length - UdpHeader::LEN as u32),
+        ) {
             bytes.extend_from_slice(&udp.to_bytes());
         }
         (bytes, IP + length)
@@ -220,16 +237,26 @@ fn length(option: &TcpOptionElement) -> usize {
         TcpOptionElement::MaximumSegmentSize(_) => 4,
         TcpOptionElement::WindowScale(_) => 3,
         TcpOptionElement::SelectiveAcknowledgementPermitted => 2,
-        TcpOptionElement::SelectiveAcknowledgement(_, others) => 10 + 8 * others.iter().flatten().count(),
+        TcpOptionElement::SelectiveAcknowledgement(_, others) => {
+            10 + 8 * others.iter().flatten().count()
+        }
         TcpOptionElement::Timestamp(_, _) => 10,
     }
 }
 
 /// SACK ranges in bytes; what arrived twice comes first (RFC 2883, section 4).
 fn sacked(side: &Side, sequence: &Sequence) -> Vec<(u32, u32)> {
-    let ranges = side.duplicate().into_iter().chain(side.ranges().iter().copied());
+    let ranges = side
+        .duplicate()
+        .into_iter()
+        .chain(side.ranges().iter().copied());
     ranges
-        .map(|range| (sequence.of(range.start) as u32, sequence.of(range.end) as u32))
+        .map(|range| {
+            (
+                sequence.of(range.start) as u32,
+                sequence.of(range.end) as u32,
+            )
+        })
         .collect()
 }
 

@@ -87,7 +87,10 @@ mod tests {
         let mut sequence = Sequence::default();
         sequence.learn(Number(0), 0, 1_000, false);
         sequence.learn(Number(2), 1_200, 1_000, false);
-        assert_eq!([0, 1, 2, 3].map(|i| sequence.of(Number(i))), [1, 1_001, 1_201, 2_201]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|i| sequence.of(Number(i))),
+            [1, 1_001, 1_201, 2_201]
+        );
     }
 
     #[test]

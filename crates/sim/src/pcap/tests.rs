@@ -11,7 +11,8 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 use super::*;
 use crate::topology;
 use crate::{
-    AppId, Carrier, Congestion, Duty, FlowSpec, LinkSpec, Native, Pairs, SimOptions, Simulation, Workload, WorkloadSpec,
+    AppId, Carrier, Congestion, Duty, FlowSpec, LinkSpec, Native, Pairs, SimOptions, Simulation,
+    Workload, WorkloadSpec,
 };
 
 /// A packet of a log.
@@ -32,7 +33,11 @@ fn read(log: &[u8]) -> (Vec<String>, Vec<Logged>) {
         match block.expect("every block is sound").into_owned() {
             Block::InterfaceDescription(interface) => {
                 assert_eq!(interface.linktype, DataLink::IPV4);
-                assert!(interface.options.contains(&InterfaceDescriptionOption::IfTsResol(9)));
+                assert!(
+                    interface
+                        .options
+                        .contains(&InterfaceDescriptionOption::IfTsResol(9))
+                );
                 names.extend(interface.options.iter().find_map(|option| match option {
                     InterfaceDescriptionOption::IfName(name) => Some(name.to_string()),
                     _ => None,
@@ -57,16 +62,24 @@ fn read(log: &[u8]) -> (Vec<String>, Vec<Logged>) {
 /// Two flows of 300 kB over 10 Mbit/s and a queue of 15 packets, with random loss on the way back, and some datagrams.
 fn lossy() -> (Simulation<PacketLog<Vec<u8>>>, [LinkId; 2], AppId) {
     let ms = Duration::from_millis;
-    let forward = LinkSpec::new(Rate::from_bits_per_sec(10_000_000), ms(10))
-        .with_queue("droptail:15p".parse::<QueueSpec>().expect("it is a queue"), ms(20));
+    let forward = LinkSpec::new(Rate::from_bits_per_sec(10_000_000), ms(10)).with_queue(
+        "droptail:15p".parse::<QueueSpec>().expect("it is a queue"),
+        ms(20),
+    );
     let back = LinkSpec::wire(ms(10)).with_loss("1%".parse::<LossModel>().expect("it is a model"));
-    let network = topology::dumbbell(2, &LinkSpec::wire(Duration::ZERO), forward, back).expect("a sound network");
+    let network = topology::dumbbell(2, &LinkSpec::wire(Duration::ZERO), forward, back)
+        .expect("a sound network");
     let links = ["bottleneck", "reverse"].map(|name| network.link_named(name).expect("it has one"));
     let log = PacketLog::new(Vec::new(), &network, &links).expect("memory takes it");
-    let mut sim = Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
-    let host = |sim: &Simulation<_>, name: &str| sim.network().node(name).expect("it has such a host");
+    let mut sim =
+        Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
+    let host =
+        |sim: &Simulation<_>, name: &str| sim.network().node(name).expect("it has such a host");
     for n in 1..=2 {
-        let (from, to) = (host(&sim, &format!("left{n}")), host(&sim, &format!("right{n}")));
+        let (from, to) = (
+            host(&sim, &format!("left{n}")),
+            host(&sim, &format!("right{n}")),
+        );
         sim.add_flow(FlowSpec::new(from, to).bytes(300_000))
             .expect("a sound flow");
     }
@@ -85,9 +98,14 @@ fn lossy() -> (Simulation<PacketLog<Vec<u8>>>, [LinkId; 2], AppId) {
         stop: Some(Time::ZERO + Duration::from_secs(1)),
     };
     let cross = sim
-        .add_workload(cross, Congestion::Native(Native::cubic()), crate::settings())
+        .add_workload(
+            cross,
+            Congestion::Native(Native::cubic()),
+            crate::settings(),
+        )
         .expect("a sound workload");
-    sim.run_until(Time::ZERO + Duration::from_secs(10)).expect("it runs");
+    sim.run_until(Time::ZERO + Duration::from_secs(10))
+        .expect("it runs");
     (sim, links, cross)
 }
 
@@ -103,15 +121,26 @@ fn what_is_logged_is_what_happened() {
     assert_eq!(packets.len() as u64, written);
     assert!(packets.windows(2).all(|pair| pair[0].at <= pair[1].at));
     for (interface, view) in (0..).zip(&views) {
-        let here = || packets.iter().filter(move |packet| packet.interface == interface);
+        let here = || {
+            packets
+                .iter()
+                .filter(move |packet| packet.interface == interface)
+        };
         let through = here().filter(|packet| packet.comment.is_none()).count() as u64;
-        let said = |what: &str| here().filter(|packet| packet.comment.as_deref() == Some(what)).count() as u64;
+        let said = |what: &str| {
+            here()
+                .filter(|packet| packet.comment.as_deref() == Some(what))
+                .count() as u64
+        };
         assert_eq!(through, view.delivered);
         assert_eq!(said("dropped: the queue was full"), view.queue_drops);
         assert_eq!(said("lost at random, or the link was down"), view.losses);
         assert_eq!(here().count() as u64, view.arrived);
     }
-    assert!(views[0].queue_drops > 10 && views[1].losses > 0, "{views:?}");
+    assert!(
+        views[0].queue_drops > 10 && views[1].losses > 0,
+        "{views:?}"
+    );
 
     let (mut udp, mut syns, mut fins) = (0, 0, 0);
     for packet in &packets {
@@ -145,15 +174,20 @@ impl Headed for PacketHeaders<'_> {
         let mut whole = packet.captured.clone();
         whole.resize(packet.length as usize, 0);
         let headers = PacketHeaders::from_ip_slice(&whole).expect("sound headers");
-        let (Some(NetHeaders::Ipv4(ip, _)), Some(transport)) = (headers.net, headers.transport) else {
+        let (Some(NetHeaders::Ipv4(ip, _)), Some(transport)) = (headers.net, headers.transport)
+        else {
             panic!("neither TCP nor UDP");
         };
         assert_eq!(u32::from(ip.total_len), packet.length);
         assert_eq!(ip.header_checksum, ip.calc_header_checksum());
         let payload = headers.payload.slice();
         match &transport {
-            TransportHeader::Tcp(tcp) => assert_eq!(Ok(tcp.checksum), tcp.calc_checksum_ipv4(&ip, payload)),
-            TransportHeader::Udp(udp) => assert_eq!(Ok(udp.checksum), udp.calc_checksum_ipv4(&ip, payload)),
+            TransportHeader::Tcp(tcp) => {
+                assert_eq!(Ok(tcp.checksum), tcp.calc_checksum_ipv4(&ip, payload))
+            }
+            TransportHeader::Udp(udp) => {
+                assert_eq!(Ok(udp.checksum), udp.calc_checksum_ipv4(&ip, payload))
+            }
             other => panic!("{other:?}"),
         }
         (ip, transport)
@@ -185,7 +219,10 @@ fn sequence_numbers_and_acknowledgements_fit() {
             continue;
         };
         *sizes.entry(packet.length).or_insert(0) += 1;
-        assert!(!tcp.options.as_slice().windows(4).any(|four| four == [1; 4]), "{tcp:?}");
+        assert!(
+            !tcp.options.as_slice().windows(4).any(|four| four == [1; 4]),
+            "{tcp:?}"
+        );
         let payload = packet.length - 20 - tcp.header_len() as u32;
         let ends = (tcp.source_port, tcp.destination_port);
         let stream = streams.entry(ends).or_default();
@@ -229,7 +266,11 @@ fn sequence_numbers_and_acknowledgements_fit() {
     for ((from, _), stream) in &streams {
         // SYN, the bytes, FIN.
         let bytes = if *from == SERVER { 0 } else { 300_000 };
-        assert_eq!((stream.sent, stream.acked), (bytes + 2, bytes + 2), "{from}");
+        assert_eq!(
+            (stream.sent, stream.acked),
+            (bytes + 2, bytes + 2),
+            "{from}"
+        );
         repeated += u64::from(stream.repeated);
     }
     assert!(
@@ -255,10 +296,12 @@ fn a_longer_snaplen_keeps_zeros() {
         network.node("left1").expect("a host"),
         network.node("right1").expect("a host"),
     );
-    let mut sim = Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
+    let mut sim =
+        Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
     sim.add_flow(FlowSpec::new(left, right).bytes(1_448))
         .expect("a sound flow");
-    sim.run_until(Time::ZERO + Duration::from_secs(1)).expect("it runs");
+    sim.run_until(Time::ZERO + Duration::from_secs(1))
+        .expect("it runs");
     let (_, packets) = read(&sim.into_tracer().finish().expect("memory takes it").0);
     let data = packets
         .iter()
@@ -289,7 +332,8 @@ impl Write for Full {
 #[test]
 fn a_full_disk_is_told_at_the_end() {
     let wire = LinkSpec::wire(Duration::from_millis(1));
-    let network = topology::dumbbell(1, &wire, wire.clone(), wire.clone()).expect("a sound network");
+    let network =
+        topology::dumbbell(1, &wire, wire.clone(), wire.clone()).expect("a sound network");
     let link = network.link_named("bottleneck").expect("it has one");
     let (left, right) = (
         network.node("left1").expect("a host"),
@@ -297,13 +341,19 @@ fn a_full_disk_is_told_at_the_end() {
     );
     assert!(PacketLog::new(Full(10), &network, &[link]).is_err());
     let log = PacketLog::new(Full(1_000), &network, &[link]).expect("it has room for that");
-    let mut sim = Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
+    let mut sim =
+        Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
     sim.add_flow(FlowSpec::new(left, right).bytes(100_000))
         .expect("a sound flow");
     sim.run_until(Time::ZERO + Duration::from_secs(1))
         .expect("the simulation has room");
     let packets = sim.tracer().packets();
-    let error = sim.into_tracer().finish().map(drop).unwrap_err().to_string();
+    let error = sim
+        .into_tracer()
+        .finish()
+        .map(drop)
+        .unwrap_err()
+        .to_string();
     assert!(packets > 3, "{packets}");
     assert!(
         error.contains(&format!("after {packets} packets")) && error.contains("no space left"),
@@ -319,8 +369,16 @@ fn wireshark_finds_no_reordering_where_packets_are_dropped() {
     let path = std::env::temp_dir().join(format!("ccplane-order-{}.pcapng", std::process::id()));
     std::fs::write(&path, log).expect("there is room");
     let mut tshark = Command::new("tshark");
-    tshark.arg("-nr").arg(&path).args(["-Y", "tcp.len > 0", "-T", "fields"]);
-    for field in ["tcp.stream", "tcp.seq", "tcp.analysis.out_of_order", "frame.comment"] {
+    tshark
+        .arg("-nr")
+        .arg(&path)
+        .args(["-Y", "tcp.len > 0", "-T", "fields"]);
+    for field in [
+        "tcp.stream",
+        "tcp.seq",
+        "tcp.analysis.out_of_order",
+        "frame.comment",
+    ] {
         tshark.args(["-e", field]);
     }
     let output = tshark.output();
@@ -334,7 +392,11 @@ fn wireshark_finds_no_reordering_where_packets_are_dropped() {
         eprintln!("{skipped}");
         return;
     };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let (mut sent, mut drops, mut flagged) = (HashSet::new(), 0, 0);
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let fields: Vec<&str> = line.split('\t').collect();
@@ -342,11 +404,17 @@ fn wireshark_finds_no_reordering_where_packets_are_dropped() {
             panic!("four fields: {line}")
         };
         let is_new = sent.insert((stream.to_owned(), sequence.to_owned()));
-        assert!(out_of_order.is_empty() || !is_new, "false reordering: {line}");
+        assert!(
+            out_of_order.is_empty() || !is_new,
+            "false reordering: {line}"
+        );
         flagged += usize::from(!out_of_order.is_empty());
         drops += usize::from(comment.contains("dropped"));
     }
-    assert!(drops > 10 && flagged <= drops, "{drops} drops, {flagged} out of order");
+    assert!(
+        drops > 10 && flagged <= drops,
+        "{drops} drops, {flagged} out of order"
+    );
 }
 
 /// Where Wireshark or tcpdump is installed, their readers have to agree; elsewhere there is nobody to ask.
@@ -358,8 +426,17 @@ fn other_readers_agree() {
     std::fs::write(&path, log).expect("there is room");
     // Lines that a program prints of the packets that pass a filter.
     let lines = |program: &str, filter: &[&str]| {
-        let output = Command::new(program).arg("-nr").arg(&path).args(filter).output().ok()?;
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new(program)
+            .arg("-nr")
+            .arg(&path)
+            .args(filter)
+            .output()
+            .ok()?;
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Some(String::from_utf8_lossy(&output.stdout).lines().count() as u64)
     };
     let tshark = |filter| lines("tshark", &["-Y", filter]);

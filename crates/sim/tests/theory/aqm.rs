@@ -2,8 +2,8 @@
 
 use ccplane_qdisc::{DropReason, Ecn};
 use ccplane_sim::{
-    Carrier, Config, Congestion, Duty, LinkSpec, Native, Network, Pairs, Seen, SimOptions, Simulation, Step, Tracer,
-    Workload, WorkloadSpec, settings,
+    Carrier, Config, Congestion, Duty, LinkSpec, Native, Network, Pairs, Seen, SimOptions,
+    Simulation, Step, Tracer, Workload, WorkloadSpec, settings,
 };
 use ccplane_units::{Duration, Time};
 
@@ -31,18 +31,23 @@ fn codel_drops_faster_and_faster_under_overload() {
     let mut network = Network::new();
     let (from, to) = (network.host("from"), network.host("to"));
     let switch = network.switch("switch");
-    let forward = LinkSpec::new(mbit(line), Duration::ZERO).with_queue("codel".parse().unwrap(), Duration::ZERO);
+    let forward = LinkSpec::new(mbit(line), Duration::ZERO)
+        .with_queue("codel".parse().unwrap(), Duration::ZERO);
     let wire = LinkSpec::wire(Duration::ZERO);
     network.duplex(from, switch, wire.clone(), wire.clone());
     network.duplex(switch, to, forward, wire);
-    let mut sim = Simulation::with_tracer(network, SimOptions::default(), Drops::default()).unwrap();
+    let mut sim =
+        Simulation::with_tracer(network, SimOptions::default(), Drops::default()).unwrap();
     let workload = WorkloadSpec {
         name: "overload".into(),
         pairs: Pairs::Each(vec![(from, to)]),
         kind: Workload::Paced {
             rate: mbit(line * load),
             duty: Duty::Always,
-            carrier: Carrier::Datagrams { bytes, poisson: false },
+            carrier: Carrier::Datagrams {
+                bytes,
+                poisson: false,
+            },
         },
         start: Time::ZERO,
         stop: None,
@@ -51,7 +56,12 @@ fn codel_drops_faster_and_faster_under_overload() {
     sim.add_workload(workload, congestion, settings()).unwrap();
     // After 2 s the drops take as much as the overload brings, and the law has done its work.
     sim.run_until(at(2.0)).unwrap();
-    let drops: Vec<f64> = sim.tracer().0.iter().map(|drop| drop.as_secs_f64()).collect();
+    let drops: Vec<f64> = sim
+        .tracer()
+        .0
+        .iter()
+        .map(|drop| drop.as_secs_f64())
+        .collect();
     // What leaves at t came at t / load.
     let first = target / (1.0 - 1.0 / load) + interval;
     assert!(
@@ -64,14 +74,23 @@ fn codel_drops_faster_and_faster_under_overload() {
     let count = drops.len();
     for (n, drop) in (1..).zip(drops) {
         let late = drop - expected;
-        assert!((-1e-9..transmission).contains(&late), "drop {n} is {late} s late");
+        assert!(
+            (-1e-9..transmission).contains(&late),
+            "drop {n} is {late} s late"
+        );
         expected += interval / f64::from(n).sqrt();
     }
     assert!((90..=110).contains(&count), "{count} drops");
 }
 
 /// Mean time in the queue, ms, and utilisation of the line, after 20 s.
-fn standing(queue: &str, flows: u32, native: &Native, ecn: Ecn, (line, rtt_ms): (f64, u64)) -> (f64, f64) {
+fn standing(
+    queue: &str,
+    flows: u32,
+    native: &Native,
+    ecn: Ecn,
+    (line, rtt_ms): (f64, u64),
+) -> (f64, f64) {
     let rtt = Duration::from_millis(rtt_ms);
     let forward = LinkSpec::new(mbit(line), rtt / 2).with_queue(queue.parse().unwrap(), rtt);
     let mut path = Path::new(forward, LinkSpec::wire(rtt / 2), 1);
@@ -82,7 +101,10 @@ fn standing(queue: &str, flows: u32, native: &Native, ecn: Ecn, (line, rtt_ms): 
     let before = path.link();
     path.run_until(50.0);
     let after = path.link();
-    let waited = after.sojourn_sum.saturating_sub(before.sojourn_sum).as_secs_f64();
+    let waited = after
+        .sojourn_sum
+        .saturating_sub(before.sojourn_sum)
+        .as_secs_f64();
     let carried = (after.accepted_bytes - before.accepted_bytes) as f64 * 8.0 / 30.0;
     (
         waited * 1e3 / (after.accepted - before.accepted) as f64,

@@ -45,11 +45,19 @@ fn watch(path: &mut Path, flow: FlowId, from: f64, until: f64, step: f64) -> Vec
 fn the_window_between_losses_is_the_cubic() {
     let (rtt, step) = (Duration::from_millis(100), 0.002);
     let (first, period, losses) = (0.61, 6.95, 6);
-    let mut path = Path::new(LinkSpec::new(mbit(51.0), rtt / 2), LinkSpec::wire(rtt / 2), 1);
+    let mut path = Path::new(
+        LinkSpec::new(mbit(51.0), rtt / 2),
+        LinkSpec::wire(rtt / 2),
+        1,
+    );
     for n in 0..losses {
         let down = first + f64::from(n) * period;
-        path.sim.schedule(at(down), Change::Down(path.forward)).unwrap();
-        path.sim.schedule(at(down + 0.002), Change::Up(path.forward)).unwrap();
+        path.sim
+            .schedule(at(down), Change::Down(path.forward))
+            .unwrap();
+        path.sim
+            .schedule(at(down + 0.002), Change::Up(path.forward))
+            .unwrap();
     }
     let flow = path.flow(Native::cubic_without_hystart(), config());
     // The first loss is in slow start, and its cycle is not looked at.
@@ -60,15 +68,24 @@ fn the_window_between_losses_is_the_cubic() {
         let cycle = watch(&mut path, flow, begin, begin + period, step);
         let packets = path.link().arrived - sent;
         let lost = cycle[0].at..begin + 4.0 * rtt.as_secs_f64();
-        let Look { window, threshold, .. } = last(&cycle);
+        let Look {
+            window, threshold, ..
+        } = last(&cycle);
         assert!(
             (threshold - (BETA * w_max).floor()).abs() < 1.0,
             "kept of {w_max}: {threshold}"
         );
         // The stage begins when the repair has brought the window to the threshold.
-        let stage = cycle.iter().rposition(|look| look.window <= threshold).unwrap();
+        let stage = cycle
+            .iter()
+            .rposition(|look| look.window <= threshold)
+            .unwrap();
         let start = cycle[stage];
-        assert!(lost.contains(&start.at), "the repair took until {}", start.at);
+        assert!(
+            lost.contains(&start.at),
+            "the repair took until {}",
+            start.at
+        );
         // Equations 1 and 2.
         let k = ((w_max - start.window) / C).cbrt();
         let law = |at: f64| C * (at - start.at - k).powi(3) + w_max;
@@ -76,7 +93,9 @@ fn the_window_between_losses_is_the_cubic() {
             .iter()
             .map(|look| (look.window - law(look.at)).abs())
             .fold(0.0, f64::max);
-        println!("plateau {w_max}, K {k:.3} s: the window is at most {off:.2} packets off the cubic");
+        println!(
+            "plateau {w_max}, K {k:.3} s: the window is at most {off:.2} packets off the cubic"
+        );
         assert!(off < 0.01 * w_max);
         // Equation 5, with a loss in every `packets`. The cycle is longer than K by the round-trip times of the repair, for
         // which the formula has no room: 4 % of the time, 3 % of the window.
@@ -114,7 +133,8 @@ fn in_the_reno_friendly_region_cubic_gets_what_reno_gets() {
 fn cubic_and_reno_share_a_short_path_about_evenly() {
     for (rate, ms) in [(10.0, 20), (20.0, 10)] {
         let rtt = Duration::from_millis(ms);
-        let forward = LinkSpec::new(mbit(rate), rtt / 2).with_queue(QueueSpec::DropTail(Size::MilliBdp(1000)), rtt);
+        let forward = LinkSpec::new(mbit(rate), rtt / 2)
+            .with_queue(QueueSpec::DropTail(Size::MilliBdp(1000)), rtt);
         let back = LinkSpec::wire(rtt / 2).with_delay(DelayModel::Jitter {
             delay: rtt / 2,
             spread: Duration::from_micros(100),

@@ -20,9 +20,16 @@ fn full(p: f64, rtt: f64, t0: f64) -> f64 {
     let window = third + (8.0 * (1.0 - p) / (3.0 * B * p) + third * third).sqrt();
     // Whether a loss in a window of that size ends in a timeout.
     let q = 1.0 - p;
-    let timeout = (1.0 - q.powi(3)) * (1.0 + q.powi(3) * (1.0 - q.powf(window - 3.0))) / (1.0 - q.powf(window));
+    let timeout = (1.0 - q.powi(3)) * (1.0 + q.powi(3) * (1.0 - q.powf(window - 3.0)))
+        / (1.0 - q.powf(window));
     let timeout = timeout.min(1.0);
-    let backoff = 1.0 + p + 2.0 * p.powi(2) + 4.0 * p.powi(3) + 8.0 * p.powi(4) + 16.0 * p.powi(5) + 32.0 * p.powi(6);
+    let backoff = 1.0
+        + p
+        + 2.0 * p.powi(2)
+        + 4.0 * p.powi(3)
+        + 8.0 * p.powi(4)
+        + 16.0 * p.powi(5)
+        + 32.0 * p.powi(6);
     (q / p + window + timeout / q) / (rtt * (B / 2.0 * window + 1.0) + timeout * t0 * backoff / q)
 }
 
@@ -42,8 +49,15 @@ pub fn simulated(p: f64, rtt: f64, native: impl Fn() -> Native, ack_every: u8, c
     let per_cycle = 0.8 * rtt / p.sqrt();
     let (warm, span) = (20.0 * per_cycle, cycles / SEEDS as f64 * per_cycle);
     let mean = |seed| {
-        let mut path = Path::new(LinkSpec::wire(half).with_loss(loss), LinkSpec::wire(half), seed);
-        let config = Config { ack_every, ..config() };
+        let mut path = Path::new(
+            LinkSpec::wire(half).with_loss(loss),
+            LinkSpec::wire(half),
+            seed,
+        );
+        let config = Config {
+            ack_every,
+            ..config()
+        };
         let flow = path.flow(native(), config);
         // Slow start overshoots far; some cycles bring the window back.
         path.run_until(warm);

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use ccplane_qdisc::{QueueSpec, Size};
-use ccplane_sim::{Config, Congestion, FlowSpec, LinkSpec, Native, SimOptions, Simulation, topology};
+use ccplane_sim::{
+    Config, Congestion, FlowSpec, LinkSpec, Native, SimOptions, Simulation, topology,
+};
 use ccplane_units::Duration;
 
 use super::path::{at, config, mbit, within};
@@ -32,7 +34,9 @@ fn simulated(native: Native) -> Figures {
     let (rate, rtt) = (96.0, Duration::from_millis(20));
     let queue = QueueSpec::DropTail(Size::Packets(160));
     let access = LinkSpec::new(mbit(1000.0), Duration::ZERO).with_mtu(1502);
-    let forward = LinkSpec::new(mbit(rate), rtt / 2).with_mtu(1502).with_queue(queue, rtt);
+    let forward = LinkSpec::new(mbit(rate), rtt / 2)
+        .with_mtu(1502)
+        .with_queue(queue, rtt);
     let backward = LinkSpec::new(mbit(rate), rtt / 2).with_mtu(1502);
     let network = topology::dumbbell(1, &access, forward, backward).unwrap();
     let mut sim = Simulation::new(network, SimOptions::default()).unwrap();
@@ -65,7 +69,10 @@ fn simulated(native: Native) -> Figures {
     sim.run_until(at(60.0)).unwrap();
     let end = sim.link(link).unwrap();
     let transmission = 1502.0 * 8.0 / (rate * 1e6);
-    let waited = end.sojourn_sum.saturating_sub(begin.sojourn_sum).as_secs_f64();
+    let waited = end
+        .sojourn_sum
+        .saturating_sub(begin.sojourn_sum)
+        .as_secs_f64();
     Figures {
         goodput: (sim.flow(flow).unwrap().received - received) as f64 * 8.0 / 55.0 / 1e6,
         delay: (waited / (end.accepted - begin.accepted) as f64 - transmission) * 1e3,
@@ -85,7 +92,12 @@ fn one_reno_flow_does_what_it_does_in_ns_3() {
     let ours = simulated(Native::new_reno());
     assert!(within("goodput, Mbit/s", ours.goodput, 92.546, 2.0));
     assert!(within("mean queueing delay, ms", ours.delay, 11.126, 10.0));
-    assert!(within("longest queueing delay, ms", ours.longest, 20.02, 1.0));
+    assert!(within(
+        "longest queueing delay, ms",
+        ours.longest,
+        20.02,
+        1.0
+    ));
     assert!(within("drops", ours.drops, 349.0, 20.0));
     assert!(within("sawtooth, s", ours.period, 4.917, 3.0));
     assert_eq!((ours.top, ours.bottom), (322.0, 161.0));
@@ -98,10 +110,18 @@ fn one_cubic_flow_does_what_it_does_in_ns_3() {
     let ours = simulated(Native::cubic());
     assert!(within("goodput, Mbit/s", ours.goodput, 92.548, 2.0));
     assert!(within("mean queueing delay, ms", ours.delay, 16.263, 10.0));
-    assert!(within("longest queueing delay, ms", ours.longest, 20.02, 1.0));
+    assert!(within(
+        "longest queueing delay, ms",
+        ours.longest,
+        20.02,
+        1.0
+    ));
     assert!(within("sawtooth, s", ours.period, 4.94, 3.0));
     assert_eq!((ours.top, ours.bottom), (322.0, 225.0));
-    println!("drops: {} in all, {} after 5 s", ours.drops, ours.late_drops);
+    println!(
+        "drops: {} in all, {} after 5 s",
+        ours.drops, ours.late_drops
+    );
     assert!(
         ours.late_drops <= 55.0 / ours.period * 2.0,
         "{} drops after 5 s",
@@ -129,8 +149,13 @@ fn fifty_flows_to_one_host_do_what_they_do_in_ns_3() {
         sim.add_flow(flow.with(Arc::clone(&transport))).unwrap();
     }
     sim.run_until(at(0.1)).unwrap();
-    let link = sim.link(sim.network().link_named("bottleneck").unwrap()).unwrap();
-    let received: u64 = sim.flows().map(|flow| sim.flow(flow).unwrap().received).sum();
+    let link = sim
+        .link(sim.network().link_named("bottleneck").unwrap())
+        .unwrap();
+    let received: u64 = sim
+        .flows()
+        .map(|flow| sim.flow(flow).unwrap().received)
+        .sum();
     let transmission = 1502.0 * 8.0 / 1e10;
     let delay = link.sojourn_sum.as_secs_f64() / link.accepted as f64 - transmission;
     let longest = link.sojourn_max.as_secs_f64() - transmission;
@@ -141,5 +166,10 @@ fn fifty_flows_to_one_host_do_what_they_do_in_ns_3() {
         2.0
     ));
     assert!(within("mean queueing delay, µs", delay * 1e6, 275.6, 10.0));
-    assert!(within("longest queueing delay, µs", longest * 1e6, 299.8, 1.0));
+    assert!(within(
+        "longest queueing delay, µs",
+        longest * 1e6,
+        299.8,
+        1.0
+    ));
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ccplane_sim::{
-    Config, Congestion, FlowId, FlowSpec, FlowView, LinkId, LinkSpec, LinkView, Native, Network, NodeId, SimOptions,
-    Simulation,
+    Config, Congestion, FlowId, FlowSpec, FlowView, LinkId, LinkSpec, LinkView, Native, Network,
+    NodeId, SimOptions, Simulation,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -81,6 +81,8 @@ pub fn mbit(rate: f64) -> Rate {
 /// Whether `measured` is within so many per cent of `expected`; prints both.
 pub fn within(what: &str, measured: f64, expected: f64, percent: f64) -> bool {
     let error = (measured / expected - 1.0) * 100.0;
-    println!("{what}: measured {measured:.5}, expected {expected:.5}: {error:+.2} %, bound {percent} %");
+    println!(
+        "{what}: measured {measured:.5}, expected {expected:.5}: {error:+.2} %, bound {percent} %"
+    );
     error.abs() <= percent
 }

@@ -1,7 +1,9 @@
 //! A queue with Poisson arrivals and packets of one size against M/D/1 (Pollaczek and Khinchine): packets wait for
 //! rho / (2 (1 - rho)) transmissions on average before their own begins.
 
-use ccplane_sim::{Carrier, Congestion, Duty, LinkSpec, Native, Pairs, Workload, WorkloadSpec, settings};
+use ccplane_sim::{
+    Carrier, Congestion, Duty, LinkSpec, Native, Pairs, Workload, WorkloadSpec, settings,
+};
 use ccplane_units::{Duration, Time};
 
 use super::path::{Path, at, mbit, within};
@@ -37,7 +39,9 @@ fn simulated(load: f64, packets: f64, seed: u64) -> f64 {
         stop: None,
     };
     let congestion = Congestion::Native(Native::new_reno());
-    path.sim.add_workload(workload, congestion, settings()).unwrap();
+    path.sim
+        .add_workload(workload, congestion, settings())
+        .unwrap();
     path.sim.run_until(at(packets * SERVICE / load)).unwrap();
     let link = path.link();
     link.sojourn_sum.as_secs_f64() / link.accepted as f64 - SERVICE

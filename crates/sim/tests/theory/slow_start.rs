@@ -61,7 +61,11 @@ fn completion_times_are_those_of_the_closed_form() {
         ..config()
     });
     for n in SIZES {
-        let mut path = Path::new(LinkSpec::new(mbit(A), half), LinkSpec::new(mbit(A), half), 1);
+        let mut path = Path::new(
+            LinkSpec::new(mbit(A), half),
+            LinkSpec::new(mbit(A), half),
+            1,
+        );
         let spec = FlowSpec::new(path.sender, path.receiver)
             .bytes(n * u64::from(MSS))
             .under(Congestion::Native(Native::new_reno()))

@@ -60,7 +60,9 @@ impl Datapath {
             datapath.send_all()?;
             let mut program = 1;
             datapath.wait_for(|message| match message {
-                v1::Message::ChangeProgram { program: number, .. } => {
+                v1::Message::ChangeProgram {
+                    program: number, ..
+                } => {
                     program = *number;
                     true
                 }
@@ -74,7 +76,12 @@ impl Datapath {
     /// Adds a report of this flow to the next datagram.
     pub fn add_report(&mut self, flow: u32) {
         // Six fields always fit.
-        let _ = v1::measure(&mut self.out, flow, self.program, &[1448, 0, 0, 0, 20_000, 10]);
+        let _ = v1::measure(
+            &mut self.out,
+            flow,
+            self.program,
+            &[1448, 0, 0, 0, 20_000, 10],
+        );
     }
 
     /// Sends `count` reports of this flow as one datagram.
@@ -88,7 +95,12 @@ impl Datapath {
         let mut updates = 0;
         let start = Instant::now();
         loop {
-            match sendto(self.socket.as_raw_fd(), &self.out, &self.agent, MsgFlags::MSG_DONTWAIT) {
+            match sendto(
+                self.socket.as_raw_fd(),
+                &self.out,
+                &self.agent,
+                MsgFlags::MSG_DONTWAIT,
+            ) {
                 Ok(_) => break,
                 Err(Errno::EAGAIN) if start.elapsed() < SILENCE => {
                     updates += self.take_updates()?;
@@ -105,7 +117,11 @@ impl Datapath {
     pub fn take_updates(&mut self) -> Result<u64, LoopError> {
         let mut updates = 0;
         loop {
-            match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
+            match recv(
+                self.socket.as_raw_fd(),
+                &mut self.buffer,
+                MsgFlags::MSG_DONTWAIT,
+            ) {
                 Ok(length) => {
                     let messages = v1::messages(&self.buffer[..length]);
                     updates += messages
@@ -119,7 +135,11 @@ impl Datapath {
     }
 
     /// Looks for an update, then sleeps, as the agent does.
-    pub fn wait_for_update(&mut self, clock: Clock, spinner: &mut Spinner) -> Result<(), LoopError> {
+    pub fn wait_for_update(
+        &mut self,
+        clock: Clock,
+        spinner: &mut Spinner,
+    ) -> Result<(), LoopError> {
         while self.take_updates()? == 0 {
             if !spinner.goes_on(false, clock.now()) {
                 self.wait_for(|message| matches!(message, v1::Message::UpdateField { .. }))?;
@@ -145,9 +165,15 @@ impl Datapath {
     }
 
     /// Sleeps until a message comes that is wanted.
-    fn wait_for(&mut self, mut wanted: impl FnMut(&v1::Message<'_>) -> bool) -> Result<(), LoopError> {
+    fn wait_for(
+        &mut self,
+        mut wanted: impl FnMut(&v1::Message<'_>) -> bool,
+    ) -> Result<(), LoopError> {
         loop {
-            let length = self.socket.recv(&mut self.buffer).map_err(|_| LoopError::Silent)?;
+            let length = self
+                .socket
+                .recv(&mut self.buffer)
+                .map_err(|_| LoopError::Silent)?;
             if v1::messages(&self.buffer[..length])
                 .flatten()
                 .any(|message| wanted(&message))

@@ -179,7 +179,11 @@ impl<'r> Accepters<'r> {
                     accepted.awaited.push(total);
                     tell(self.told, flow, &mut accepted.awaited, accepted.read);
                 }
-                Order::Answer { flow, bytes, finish } => {
+                Order::Answer {
+                    flow,
+                    bytes,
+                    finish,
+                } => {
                     if let Some(accepted) = self.flows.get_mut(&flow) {
                         accepted.left += bytes;
                         accepted.finish |= finish;
@@ -236,7 +240,12 @@ impl<'r> Accepters<'r> {
         let Some(stream) = &mut accepted.stream else {
             return;
         };
-        let idle = |error: &io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+        let idle = |error: &io::Error| {
+            matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            )
+        };
         let mut broken = false;
         let writable = events.intersects(EpollFlags::EPOLLOUT | EpollFlags::EPOLLERR);
         if events != EpollFlags::EPOLLOUT && !accepted.ended {
@@ -289,7 +298,9 @@ impl<'r> Accepters<'r> {
         };
         for _ in 0..DATAGRAMS {
             // Whatever the network says of a datagram, the next one may come.
-            let Ok(count) = sink.recv(&mut self.block) else { return };
+            let Ok(count) = sink.recv(&mut self.block) else {
+                return;
+            };
             let bytes = count as u64 + u64::from(DATAGRAM_HEADERS);
             received.fetch_add(bytes, Ordering::Relaxed);
         }

@@ -42,13 +42,16 @@ impl Controls {
 
     /// Of none: ccplane's transport needs no registering.
     pub(crate) fn none() -> Controls {
-        Controls { steered: Vec::new() }
+        Controls {
+            steered: Vec::new(),
+        }
     }
 
     /// One of ccplane's that was registered.
     pub(crate) fn steered(&self, contender: &Contender) -> Option<&Steered> {
         let mut all = self.steered.iter();
-        all.find(|(known, _)| known == contender).map(|(_, steered)| steered)
+        all.find(|(known, _)| known == contender)
+            .map(|(_, steered)| steered)
     }
 
     /// All of them.
@@ -73,7 +76,11 @@ impl Controls {
     }
 
     /// What has to be switched on for it.
-    pub(crate) fn wants(&self, contender: &Contender, registry: &Registry) -> Result<Capabilities, Error> {
+    pub(crate) fn wants(
+        &self,
+        contender: &Contender,
+        registry: &Registry,
+    ) -> Result<Capabilities, Error> {
         match self.steered(contender) {
             Some(steered) => Ok(steered.wants()),
             None => Ok(ccplane_lab::wants(contender, registry)?),

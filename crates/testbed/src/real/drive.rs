@@ -130,7 +130,11 @@ pub(super) struct Courses {
 impl Courses {
     pub fn of(account: &Account) -> Courses {
         let counters = account.counters();
-        let counters = if counters.len() > 1 { counters } else { Vec::new() };
+        let counters = if counters.len() > 1 {
+            counters
+        } else {
+            Vec::new()
+        };
         Courses {
             courses: vec![Course::new(); counters.len()],
             counters,
@@ -188,12 +192,17 @@ impl Account {
     pub fn read(&self, workload: usize) -> Arc<AtomicU64> {
         let machine = self.machines.get(workload);
         let machine = machine.filter(|machine| machine.sends != Sends::Exchanges);
-        machine.map(|machine| machine.received.clone()).unwrap_or_default()
+        machine
+            .map(|machine| machine.received.clone())
+            .unwrap_or_default()
     }
 
     /// Bytes that count, by workload.
     pub fn counters(&self) -> Vec<Arc<AtomicU64>> {
-        self.machines.iter().map(|machine| machine.received.clone()).collect()
+        self.machines
+            .iter()
+            .map(|machine| machine.received.clone())
+            .collect()
     }
 
     /// Whether bytes count for goodput.
@@ -214,7 +223,10 @@ impl Account {
 
     /// When to poll next, if nothing arrives before.
     pub fn next_time(&self) -> Option<Time> {
-        let each = self.machines.iter().filter_map(|machine| machine.running.next_time());
+        let each = self
+            .machines
+            .iter()
+            .filter_map(|machine| machine.running.next_time());
         each.min()
     }
 
@@ -267,7 +279,11 @@ impl Account {
 
     /// The number of the flow in a workload's slot.
     pub fn in_slot(&self, workload: usize, slot: u32) -> Option<u32> {
-        self.machines.get(workload)?.slots.get(slot as usize).copied()
+        self.machines
+            .get(workload)?
+            .slots
+            .get(slot as usize)
+            .copied()
     }
 
     /// The oldest write of a flow in a direction has been read.
@@ -303,7 +319,9 @@ impl Account {
 
     /// Whether all flows of these workloads have ended and no more will come; never where there are none.
     pub fn over(&self, workloads: &[usize]) -> bool {
-        let mut all = workloads.iter().filter_map(|which| self.machines.get(*which));
+        let mut all = workloads
+            .iter()
+            .filter_map(|which| self.machines.get(*which));
         !workloads.is_empty() && all.all(|machine| machine.pending == 0 && machine.running.ended())
     }
 
@@ -319,7 +337,11 @@ impl Account {
         let counted_ns = elapsed_ns.saturating_sub(plan.warm.as_nanos()).max(1);
         let each = self.machines.iter().zip(&plan.workloads).enumerate();
         each.map(|(which, (machine, workload))| {
-            let numbered = || (0..).zip(&self.flows).filter(move |(_, flow)| flow.workload == which);
+            let numbered = || {
+                (0..)
+                    .zip(&self.flows)
+                    .filter(move |(_, flow)| flow.workload == which)
+            };
             let flows = || numbered().map(|(_, flow)| flow);
             let again = flows().map(|flow| flow.retransmitted).sum();
             let mut record = WorkloadRecord {
@@ -330,7 +352,10 @@ impl Account {
                     .received
                     .load(Ordering::Relaxed)
                     .saturating_sub(machine.uncounted),
-                course: courses.get_mut(which).map(std::mem::take).unwrap_or_default(),
+                course: courses
+                    .get_mut(which)
+                    .map(std::mem::take)
+                    .unwrap_or_default(),
                 fell_back: flows().filter(|flow| flow.fell_back).count() as u64,
                 failed: flows().filter(|flow| flow.failed).count() as u64,
                 ..WorkloadRecord::default()
@@ -338,26 +363,38 @@ impl Account {
             match machine.sends {
                 Sends::Lasting => {
                     let goodput = |flow: &Flow| {
-                        let received = flow.received.load(Ordering::Relaxed).saturating_sub(flow.uncounted);
+                        let received = flow
+                            .received
+                            .load(Ordering::Relaxed)
+                            .saturating_sub(flow.uncounted);
                         metrics::mbits(received, counted_ns)
                     };
                     record.retransmitted = Some(again);
                     record.goodputs = flows().map(goodput).collect();
                     record.order = numbered().map(|(number, _)| number).collect();
-                    let ours = sampled.iter_mut().filter(|(workload, _)| *workload == which);
+                    let ours = sampled
+                        .iter_mut()
+                        .filter(|(workload, _)| *workload == which);
                     record.flows = ours.map(|(_, samples)| std::mem::take(samples)).collect();
                 }
                 Sends::Finite => {
                     record.retransmitted = Some(again);
-                    record.completed = flows().filter_map(|flow| completion(flow, plan.seed, alone)).collect();
-                    record.unfinished = flows().filter(|flow| flow.finished.is_none()).count() as u64;
+                    record.completed = flows()
+                        .filter_map(|flow| completion(flow, plan.seed, alone))
+                        .collect();
+                    record.unfinished =
+                        flows().filter(|flow| flow.finished.is_none()).count() as u64;
                 }
                 // What the accepting ends sent again is not known here.
                 Sends::Exchanges => record.completed = self.exchanges(machine, plan.seed, alone),
                 Sends::Messages { requested } => {
                     record.retransmitted = Some(again);
                     // The way of a request is half a round trip.
-                    let asked = if requested { alone.rtt / 2 } else { Duration::ZERO };
+                    let asked = if requested {
+                        alone.rtt / 2
+                    } else {
+                        Duration::ZERO
+                    };
                     record.completed = self.messages(machine, plan.seed, alone, asked);
                     record.unfinished = machine.running.unfinished();
                 }
@@ -386,7 +423,13 @@ impl Account {
     }
 
     /// Messages that arrived: from when their sender had them, and so long before.
-    fn messages(&self, machine: &Machine, seed: u64, alone: &Alone, asked: Duration) -> Vec<Completion> {
+    fn messages(
+        &self,
+        machine: &Machine,
+        seed: u64,
+        alone: &Alone,
+        asked: Duration,
+    ) -> Vec<Completion> {
         let one = |message: &ccplane_workload::Message| {
             let flow = machine.slots.get(message.connection as usize);
             let flow = self.flow(*flow?)?;
@@ -418,8 +461,14 @@ fn completion(flow: &Flow, seed: u64, alone: &Alone) -> Option<Completion> {
 /// Where a workload's host is that an action names.
 pub(super) fn place(plan: &RealPlan, node: NodeId) -> Result<Host, Error> {
     plan.hosts.get(node).ok_or_else(|| {
-        let what = io::Error::other(format!("host {} is at neither side of the bottleneck", node.index()));
-        Error::traffic("find a host", "name hosts of both sides, such as left1 and right1")(what)
+        let what = io::Error::other(format!(
+            "host {} is at neither side of the bottleneck",
+            node.index()
+        ));
+        Error::traffic(
+            "find a host",
+            "name hosts of both sides, such as left1 and right1",
+        )(what)
     })
 }
 

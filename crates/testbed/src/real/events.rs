@@ -95,15 +95,24 @@ impl Events {
 }
 
 /// Bytes that a direction could carry between two times of a run. A line that follows a course begins it with the run.
-pub(crate) fn could_carry(line: &LineSpec, way: Way, events: &[LinkEvent], from: Duration, to: Duration) -> f64 {
-    let changes = events.iter().filter(|event| event.way == way).filter_map(|event| {
-        let change = match &event.change {
-            LinkChange::Line(next) => Carrying::Line(next),
-            LinkChange::Up(up) => Carrying::Up(*up),
-            LinkChange::Delay(_) | LinkChange::Loss(_) => return None,
-        };
-        Some((event.at.since(Time::ZERO), change))
-    });
+pub(crate) fn could_carry(
+    line: &LineSpec,
+    way: Way,
+    events: &[LinkEvent],
+    from: Duration,
+    to: Duration,
+) -> f64 {
+    let changes = events
+        .iter()
+        .filter(|event| event.way == way)
+        .filter_map(|event| {
+            let change = match &event.change {
+                LinkChange::Line(next) => Carrying::Line(next),
+                LinkChange::Up(up) => Carrying::Up(*up),
+                LinkChange::Delay(_) | LinkChange::Loss(_) => return None,
+            };
+            Some((event.at.since(Time::ZERO), change))
+        });
     capacity::could_carry(line, changes, from, to)
 }
 
@@ -128,8 +137,15 @@ mod tests {
     #[test]
     fn what_could_be_carried_follows_rate_and_outage() {
         let second = Duration::from_secs(1);
-        let carried =
-            |events: &[LinkEvent]| could_carry(&line(1_000_000), Way::Forward, events, Duration::ZERO, second);
+        let carried = |events: &[LinkEvent]| {
+            could_carry(
+                &line(1_000_000),
+                Way::Forward,
+                events,
+                Duration::ZERO,
+                second,
+            )
+        };
         assert_eq!(carried(&[]), 1e6);
         let half = event(500, Way::Forward, LinkChange::Line(line(500_000)));
         assert_eq!(carried(std::slice::from_ref(&half)), 750_000.0);
@@ -143,6 +159,9 @@ mod tests {
         ];
         assert_eq!(carried(&events), 200_000.0 + 100_000.0 + 250_000.0);
         // A change behind the end changes nothing.
-        assert_eq!(carried(&[event(2_000, Way::Forward, LinkChange::Up(false))]), 1e6);
+        assert_eq!(
+            carried(&[event(2_000, Way::Forward, LinkChange::Up(false))]),
+            1e6
+        );
     }
 }

@@ -79,7 +79,9 @@ fn bytes(space: usize) -> [u8; 2] {
 /// The address of the `number`-th host of a space, from 0.
 fn address(space: usize, number: usize) -> Option<Ipv4Addr> {
     let [a, b] = bytes(space);
-    let number = u16::try_from(number + 1).ok().filter(|number| *number < u16::MAX)?;
+    let number = u16::try_from(number + 1)
+        .ok()
+        .filter(|number| *number < u16::MAX)?;
     let [c, d] = number.to_be_bytes();
     Some(Ipv4Addr::new(a, b, c, d))
 }
@@ -110,9 +112,18 @@ impl Hosts {
         let mut all = HashMap::new();
         for (space, (side, nodes)) in spaces.into_iter().enumerate() {
             for (number, node) in nodes.into_iter().enumerate() {
-                let Some(address) = address(space, number) else { break };
+                let Some(address) = address(space, number) else {
+                    break;
+                };
                 let address = IpAddr::V4(address);
-                all.insert(node, Host { side, space, address });
+                all.insert(
+                    node,
+                    Host {
+                        side,
+                        space,
+                        address,
+                    },
+                );
             }
         }
         Hosts(all)
@@ -154,8 +165,13 @@ const SETTINGS: [(&str, &str); 4] = [
 
 /// Gives both namespaces of an emulator, and those of sites, their hosts: networks, the way to the other side, settings. All of them, by the
 /// number of their space.
-pub(crate) fn settle(emulator: &Emulator, sites: impl IntoIterator<Item = Namespace>) -> Result<Vec<Namespace>, Error> {
-    let mut spaces: Vec<Namespace> = Side::BOTH.map(|side| side.namespace(emulator).clone()).to_vec();
+pub(crate) fn settle(
+    emulator: &Emulator,
+    sites: impl IntoIterator<Item = Namespace>,
+) -> Result<Vec<Namespace>, Error> {
+    let mut spaces: Vec<Namespace> = Side::BOTH
+        .map(|side| side.namespace(emulator).clone())
+        .to_vec();
     // Of a site the gateway knows the way.
     let ways_out = spaces.len();
     spaces.extend(sites);
@@ -184,10 +200,12 @@ mod tests {
 
     #[test]
     fn every_host_has_an_address_of_its_own_at_its_side() {
-        let names: Vec<String> = ["left", "right", "left1", "right1", "left2", "right2", "leftmost"]
-            .iter()
-            .map(|name| (*name).to_owned())
-            .collect();
+        let names: Vec<String> = [
+            "left", "right", "left1", "right1", "left2", "right2", "leftmost",
+        ]
+        .iter()
+        .map(|name| (*name).to_owned())
+        .collect();
         let hosts = Hosts::named((0..).map(NodeId).zip(names.iter().map(String::as_str)));
         let at = |node| {
             hosts
@@ -210,9 +228,15 @@ mod tests {
             (Side::Right, vec![NodeId(70_000)]),
         ]);
         let last = MOST_HOSTS as u32 - 1;
-        assert_eq!(hosts.get(NodeId(last)).unwrap().address.to_string(), "10.78.255.254");
+        assert_eq!(
+            hosts.get(NodeId(last)).unwrap().address.to_string(),
+            "10.78.255.254"
+        );
         assert_eq!(hosts.get(NodeId(last + 1)), None);
-        assert_eq!(hosts.get(NodeId(256)).unwrap().address.to_string(), "10.78.1.1");
+        assert_eq!(
+            hosts.get(NodeId(256)).unwrap().address.to_string(),
+            "10.78.1.1"
+        );
         let behind = hosts.get(NodeId(70_000)).unwrap();
         assert_eq!(
             (behind.side, behind.space, behind.address.to_string()),

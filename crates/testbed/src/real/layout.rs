@@ -51,9 +51,12 @@ impl Layout {
     /// Of a scenario; else why it has none, one sentence each.
     pub fn of(scenario: &Scenario) -> Result<Layout, Vec<String>> {
         let one_bottleneck =
-            "a network other than [topology.dumbbell], or nodes and links around one bottleneck".to_owned();
+            "a network other than [topology.dumbbell], or nodes and links around one bottleneck"
+                .to_owned();
         match &scenario.topology {
-            Topology::Dumbbell { bottleneck, back, .. } => {
+            Topology::Dumbbell {
+                bottleneck, back, ..
+            } => {
                 if !scenario.bundles.is_empty() {
                     return Err(vec![
                         "[[bundle]] in [topology.dumbbell]: write nodes and links, as scenarios/22-bundle.toml does"
@@ -69,7 +72,9 @@ impl Layout {
                     spaces: None,
                 })
             }
-            Topology::Graph { nodes, links } => graph(scenario, nodes, links).map_err(|part| vec![part]),
+            Topology::Graph { nodes, links } => {
+                graph(scenario, nodes, links).map_err(|part| vec![part])
+            }
             _ => Err(vec![one_bottleneck]),
         }
     }
@@ -87,7 +92,9 @@ impl Layout {
 
     /// The side where the link of this name begins.
     pub fn side_of(&self, link: &str) -> Option<Side> {
-        Side::BOTH.into_iter().find(|side| self.links[side.index()].0 == link)
+        Side::BOTH
+            .into_iter()
+            .find(|side| self.links[side.index()].0 == link)
     }
 
     /// The hosts, of a network with these nodes.
@@ -163,7 +170,10 @@ fn graph(scenario: &Scenario, nodes: &[Node], links: &[GraphLink]) -> Result<Lay
             .filter(|(_, (at, _))| *at == side)
             .map(|(number, (_, site))| (2 + number, wires.reach(end, Some(site))))
             .collect();
-        for host in sides[side.index()].iter().filter(|node| hosts.contains(*node)) {
+        for host in sides[side.index()]
+            .iter()
+            .filter(|node| hosts.contains(*node))
+        {
             let mut behind = around.iter().filter(|(_, without)| !without.contains(host));
             let space = behind.next().map_or(side.index(), |(space, _)| *space);
             if behind.next().is_some() {
@@ -182,12 +192,16 @@ fn graph(scenario: &Scenario, nodes: &[Node], links: &[GraphLink]) -> Result<Lay
 }
 
 /// The only links that are no wires, the forward one first: the one that a result draws, else the first.
-fn bottleneck<'s>(scenario: &Scenario, links: &'s [GraphLink]) -> Result<[&'s GraphLink; 2], String> {
+fn bottleneck<'s>(
+    scenario: &Scenario,
+    links: &'s [GraphLink],
+) -> Result<[&'s GraphLink; 2], String> {
     let mut special = links.iter().filter(|link| !is_wire(&link.link));
     let Some(first) = special.next() else {
         return Err("a network without a bottleneck: give a link a rate".to_owned());
     };
-    let between = |link: &&GraphLink, from: &str, to: &str| link.from.text == from && link.to.text == to;
+    let between =
+        |link: &&GraphLink, from: &str, to: &str| link.from.text == from && link.to.text == to;
     let (a, b) = (first.from.text.as_str(), first.to.text.as_str());
     if let Some(other) = special.find(|link| !between(link, b, a)) {
         return Err(format!(
@@ -205,19 +219,29 @@ fn bottleneck<'s>(scenario: &Scenario, links: &'s [GraphLink]) -> Result<[&'s Gr
             all.len()
         ));
     };
-    let drawn = Plan::new(scenario).ok().map(|plan| plan.network.link_name(plan.main));
+    let drawn = Plan::new(scenario)
+        .ok()
+        .map(|plan| plan.network.link_name(plan.main));
     let forward = match drawn {
         Some(drawn) if [&one.name, &two.name].contains(&&drawn) => drawn,
         _ => first.name.clone(),
     };
-    Ok(if forward == two.name { [two, one] } else { [one, two] })
+    Ok(if forward == two.name {
+        [two, one]
+    } else {
+        [one, two]
+    })
 }
 
 /// The pairs of sites that the bundles join.
 fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<Pair>, String> {
     let mut pairs: Vec<Pair> = Vec::new();
     for (number, bundle) in scenario.bundles.iter().enumerate() {
-        let side = |name: &str| Side::BOTH.into_iter().find(|side| sides[side.index()].contains(name));
+        let side = |name: &str| {
+            Side::BOTH
+                .into_iter()
+                .find(|side| sides[side.index()].contains(name))
+        };
         let (from, to) = (&*bundle.from.text, &*bundle.to.text);
         let Some(begins) = side(from).filter(|begins| side(to) == Some(begins.other())) else {
             return Err(format!(
@@ -229,9 +253,11 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<Pair>, 
             Side::Left => [from, to],
             Side::Right => [to, from],
         };
-        let known = pairs
-            .iter_mut()
-            .find(|pair| names.iter().any(|name| pair.names.iter().any(|known| known == name)));
+        let known = pairs.iter_mut().find(|pair| {
+            names
+                .iter()
+                .any(|name| pair.names.iter().any(|known| known == name))
+        });
         match known {
             Some(pair) if pair.names == names && pair.bundles[begins.index()].is_none() => {
                 pair.bundles[begins.index()] = Some(number);
@@ -296,9 +322,10 @@ mod tests {
 
     /// Two sites with a host each, and strangers; `more` may add to it.
     fn two_sites(more: &str) -> String {
-        let nodes =
-            ["near", "far", "left", "right"].map(|name| format!("[[node]]\nname = \"{name}\"\nswitch = true\n"));
-        let hosts = ["server", "client", "stranger", "guest"].map(|name| format!("[[node]]\nname = \"{name}\"\n"));
+        let nodes = ["near", "far", "left", "right"]
+            .map(|name| format!("[[node]]\nname = \"{name}\"\nswitch = true\n"));
+        let hosts = ["server", "client", "stranger", "guest"]
+            .map(|name| format!("[[node]]\nname = \"{name}\"\n"));
         let wires = [
             ("server", "near"),
             ("near", "left"),
@@ -331,21 +358,29 @@ mod tests {
     #[test]
     fn hosts_behind_a_box_are_in_its_site_and_the_others_at_their_side() {
         let all = layout(&two_sites("")).unwrap();
-        assert_eq!(names(&all), [["stranger"], ["guest"], ["server"], ["client"]]);
+        assert_eq!(
+            names(&all),
+            [["stranger"], ["guest"], ["server"], ["client"]]
+        );
         assert_eq!(all.pairs[0].names, ["near", "far"]);
         assert_eq!(all.pairs[0].bundles, [Some(0), None]);
         assert_eq!(all.rtt(), Duration::from_millis(20));
         assert_eq!(all.side_of("right->left"), Some(Side::Right));
         assert_eq!(all.side_of("near->left"), None);
         // The way back, where that is drawn; a box at the bottleneck's own end has all that is behind it.
-        let turned = layout(
-            &two_sites("[report]\nlink = \"right->left\"\n")
-                .replace("from = \"near\"\nto = \"far\"", "from = \"near\"\nto = \"right\""),
-        )
+        let turned = layout(&two_sites("[report]\nlink = \"right->left\"\n").replace(
+            "from = \"near\"\nto = \"far\"",
+            "from = \"near\"\nto = \"right\"",
+        ))
         .unwrap();
         assert_eq!(
             names(&turned),
-            [vec![], vec!["stranger"], vec!["client", "guest"], vec!["server"]]
+            [
+                vec![],
+                vec!["stranger"],
+                vec!["client", "guest"],
+                vec!["server"]
+            ]
         );
         assert_eq!(turned.pairs[0].bundles, [None, Some(0)]);
     }
@@ -363,7 +398,10 @@ mod tests {
         let around = "[[link]]\nfrom = \"guest\"\nto = \"stranger\"\n";
         let again = "[[bundle]]\nfrom = \"near\"\nto = \"right\"\n";
         for (text, reason) in [
-            (two_sites(slow), "`left->right` and `right->near`, both with a rate"),
+            (
+                two_sites(slow),
+                "`left->right` and `right->near`, both with a rate",
+            ),
             (two_sites(around), "around the bottleneck"),
             (two_sites(again), "a site has one other"),
             (

@@ -40,6 +40,9 @@ mod tests {
         marks.push(30);
         marks.push(50);
         marks.push(60);
-        assert_eq!([29, 30, 30, 60, 70].map(|read| marks.pass(read)), [0, 1, 0, 2, 0]);
+        assert_eq!(
+            [29, 30, 30, 60, 70].map(|read| marks.pass(read)),
+            [0, 1, 0, 2, 0]
+        );
     }
 }

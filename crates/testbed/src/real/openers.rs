@@ -188,8 +188,8 @@ impl<'r> Openers<'r> {
             }
             let due = self.next_time().unwrap_or(end).min(end);
             let wait = due.since(now).min(LOOK);
-            let count =
-                socket::ready(&self.epoll, &mut ready, wait).map_err(Error::traffic("wait for connections", ""))?;
+            let count = socket::ready(&self.epoll, &mut ready, wait)
+                .map_err(Error::traffic("wait for connections", ""))?;
             self.serve(ready.get(..count).unwrap_or_default())?;
         }
     }
@@ -274,13 +274,19 @@ impl<'r> Openers<'r> {
             } => {
                 let flow = self.account.in_slot(workload, slot);
                 // A flow that broke takes no more; nothing is to be done about it.
-                if let Some((flow, opened)) = flow.and_then(|flow| Some((flow, self.flows.get_mut(&flow)?))) {
+                if let Some((flow, opened)) =
+                    flow.and_then(|flow| Some((flow, self.flows.get_mut(&flow)?)))
+                {
                     if back {
                         opened.answers += bytes;
                         if bytes > 0 {
                             opened.awaited.push(opened.answers);
                         }
-                        self.shared.orders.send(Order::Answer { flow, bytes, finish });
+                        self.shared.orders.send(Order::Answer {
+                            flow,
+                            bytes,
+                            finish,
+                        });
                     } else {
                         opened.left = opened.left.saturating_add(bytes);
                         opened.total = opened.total.saturating_add(bytes);
@@ -332,7 +338,8 @@ impl<'r> Openers<'r> {
         };
         let peer = SocketAddr::new(there.address, port(&target.listeners, there));
         let (congestion, buffer) = (&target.congestion, self.plan.buffer);
-        let stream = match socket::connect(here.address, peer, congestion, buffer, bytes.is_some()) {
+        let stream = match socket::connect(here.address, peer, congestion, buffer, bytes.is_some())
+        {
             Ok(stream) => stream,
             Err(Unconnected::Connection) => {
                 self.account.failed(flow);
@@ -387,7 +394,11 @@ impl<'r> Openers<'r> {
                 peer,
                 received,
             };
-            let mut all = self.shared.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self
+                .shared
+                .watched
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             all.push(watched);
         }
         Ok(())
@@ -397,7 +408,10 @@ impl<'r> Openers<'r> {
     fn places(&self, from: NodeId, to: NodeId) -> Result<(Host, Host), Error> {
         let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
         if !here.reaches(there) {
-            let what = format!("{} and {} do not reach each other over it", here.address, there.address);
+            let what = format!(
+                "{} and {} do not reach each other over it",
+                here.address, there.address
+            );
             return Err(Error::traffic(
                 "send across the bottleneck",
                 "name a sender and a receiver on either side",
@@ -419,7 +433,13 @@ impl<'r> Openers<'r> {
         Ok(())
     }
 
-    fn datagram(&mut self, workload: usize, from: NodeId, to: NodeId, bytes: u32) -> Result<(), Error> {
+    fn datagram(
+        &mut self,
+        workload: usize,
+        from: NodeId,
+        to: NodeId,
+        bytes: u32,
+    ) -> Result<(), Error> {
         let key = (workload, from, to);
         if !self.datagrams.contains_key(&key) {
             let (here, there) = self.places(from, to)?;
@@ -428,12 +448,13 @@ impl<'r> Openers<'r> {
                 return Ok(());
             };
             let to = SocketAddr::new(there.address, port(&target.sinks, there));
-            let socket =
-                socket::datagrams(here.address, to).map_err(Error::traffic("open a socket for datagrams", ""))?;
+            let socket = socket::datagrams(here.address, to)
+                .map_err(Error::traffic("open a socket for datagrams", ""))?;
             self.datagrams.insert(key, socket);
         }
         let payload = bytes.saturating_sub(DATAGRAM_HEADERS) as usize;
-        if let (Some(socket), Some(payload)) = (self.datagrams.get(&key), self.block.get(..payload)) {
+        if let (Some(socket), Some(payload)) = (self.datagrams.get(&key), self.block.get(..payload))
+        {
             // What the host cannot send is lost, as what the network cannot carry.
             let _ = socket.send(payload);
         }
@@ -460,7 +481,12 @@ impl<'r> Openers<'r> {
         let Some(opened) = self.flows.get_mut(&flow) else {
             return Ok(());
         };
-        let idle = |error: &io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+        let idle = |error: &io::Error| {
+            matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            )
+        };
         let (mut broken, mut ended, mut answered) = (false, false, 0);
         if events != EpollFlags::EPOLLOUT {
             match opened.stream.read(&mut self.block) {
@@ -567,7 +593,10 @@ impl<'r> Openers<'r> {
             .filter_map(|flow| Some((flow, self.look(flow)?)))
             .collect();
         let steered = self.steered.iter().flat_map(Flows::live);
-        let on_fallback: HashSet<SocketAddr> = steered.filter(|flow| flow.fallback).map(|flow| flow.local).collect();
+        let on_fallback: HashSet<SocketAddr> = steered
+            .filter(|flow| flow.fallback)
+            .map(|flow| flow.local)
+            .collect();
         for (number, opened) in &self.flows {
             if let Some(flow) = self.account.flow_mut(*number) {
                 flow.fell_back = on_fallback.contains(&opened.local);

@@ -36,7 +36,8 @@ impl RealPlan {
             });
         }
         let awaited = |(index, workload): (usize, &ccplane_lab::scenario::Workload)| {
-            (workload.is_compared(&scenario.contenders) && workload.ends() == Ends::All).then_some(index)
+            (workload.is_compared(&scenario.contenders) && workload.ends() == Ends::All)
+                .then_some(index)
         };
         let nodes = network.network.hosts();
         Ok(RealPlan {
@@ -46,7 +47,12 @@ impl RealPlan {
             duration: scenario.duration,
             until: match scenario.until {
                 Until::Duration => Vec::new(),
-                Until::FlowsDone => scenario.workloads.iter().enumerate().filter_map(awaited).collect(),
+                Until::FlowsDone => scenario
+                    .workloads
+                    .iter()
+                    .enumerate()
+                    .filter_map(awaited)
+                    .collect(),
             },
             warm: scenario.warm,
             sample_every: scenario.sample_every,

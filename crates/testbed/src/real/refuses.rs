@@ -34,10 +34,15 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
             ..
         } => {
             if access.is_some() {
-                parts.push("`access_rate`: hosts reach the bottleneck as fast as this machine can".to_owned());
+                parts.push(
+                    "`access_rate`: hosts reach the bottleneck as fast as this machine can"
+                        .to_owned(),
+                );
             }
             if *pairs as usize > MOST_HOSTS {
-                parts.push(format!("{pairs} pairs of hosts: a side has {MOST_HOSTS} addresses"));
+                parts.push(format!(
+                    "{pairs} pairs of hosts: a side has {MOST_HOSTS} addresses"
+                ));
             }
             link(bottleneck, &mut parts);
         }
@@ -82,7 +87,9 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
         let drawn = scenario.report.link.as_ref().map(|link| &*link.text);
         // Without [report] the bottleneck is drawn.
         if drawn.is_some_and(|drawn| drawn != forward) {
-            parts.push(format!("`link` in [report]: it is the bottleneck, `{forward}`"));
+            parts.push(format!(
+                "`link` in [report]: it is the bottleneck, `{forward}`"
+            ));
         }
     }
     if !scenario.report.links.is_empty() {
@@ -90,12 +97,16 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
     }
     for event in &scenario.events {
         match &event.change {
-            Change::Route(_) => parts.push("an event that changes a route: there is one way".to_owned()),
-            _ if !names.is_empty() && !names.contains(&event.link.text.as_str()) => parts.push(format!(
-                "an event of the link `{}`: there are `{}`",
-                event.link.text,
-                names.join("` and `")
-            )),
+            Change::Route(_) => {
+                parts.push("an event that changes a route: there is one way".to_owned())
+            }
+            _ if !names.is_empty() && !names.contains(&event.link.text.as_str()) => {
+                parts.push(format!(
+                    "an event of the link `{}`: there are `{}`",
+                    event.link.text,
+                    names.join("` and `")
+                ))
+            }
             Change::Rate(rate) if *rate > FASTEST => parts.push(too_fast(*rate)),
             _ => {}
         }
@@ -126,7 +137,10 @@ pub(crate) fn apart(scenario: &Scenario, layout: &Layout, network: &Plan) -> Vec
             (!from.reaches(to)).then_some(())
         };
         let found = match pairs {
-            Pairs::Fixed(SimPairs::Each(pairs)) => pairs.iter().copied().find(|(from, to)| apart(*from, *to).is_some()),
+            Pairs::Fixed(SimPairs::Each(pairs)) => pairs
+                .iter()
+                .copied()
+                .find(|(from, to)| apart(*from, *to).is_some()),
             Pairs::Fixed(SimPairs::Every { from, to }) => every(&hosts, from, to),
             Pairs::Permutation(all) => every(&hosts, all, all),
             Pairs::Trace(flows) => flows
@@ -174,7 +188,9 @@ fn receipt(scenario: &Scenario, over: Over) -> Option<String> {
         return Some(why.to_owned());
     }
     let why = match (over, scenario.transport.proof_of_receipt) {
-        (Over::Udp, Some(false)) => "false`: over UDP receivers always prove receipt; remove the line",
+        (Over::Udp, Some(false)) => {
+            "false`: over UDP receivers always prove receipt; remove the line"
+        }
         (Over::Tcp, Some(true)) => {
             "true`: the kernel's TCP has no proof of receipt; remove the line, or use --datapath sim or udp"
         }
@@ -225,7 +241,9 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
             workload.name,
             super::socket::DATAGRAM_HEADERS
         )),
-        Kind::Of(Sends::Bulk { flows, bytes: None, .. }) => {
+        Kind::Of(Sends::Bulk {
+            flows, bytes: None, ..
+        }) => {
             let Topology::Dumbbell { pairs, .. } = scenario.topology else {
                 return;
             };
@@ -243,9 +261,18 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
 
 /// Algorithms that are not there, and those that cannot be at once.
 fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
-    let own: Vec<&Contender> = scenario.workloads.iter().filter_map(|w| w.algorithm.as_ref()).collect();
+    let own: Vec<&Contender> = scenario
+        .workloads
+        .iter()
+        .filter_map(|w| w.algorithm.as_ref())
+        .collect();
     let hosts = scenario.hosts_of_bundles();
-    for contender in scenario.contenders.iter().chain(own.iter().copied()).chain(hosts) {
+    for contender in scenario
+        .contenders
+        .iter()
+        .chain(own.iter().copied())
+        .chain(hosts)
+    {
         let Contender::Native { name } = contender else {
             continue;
         };
@@ -276,7 +303,8 @@ fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
         Some(hosts) => std::slice::from_ref(hosts),
         None => &scenario.contenders,
     };
-    let differ = |a: &Contender, b: &Contender| a != b && named(a).is_some() && named(a) == named(b);
+    let differ =
+        |a: &Contender, b: &Contender| a != b && named(a).is_some() && named(a) == named(b);
     for (place, one) in own.iter().copied().enumerate() {
         let others = contenders.iter().chain(own.iter().skip(place + 1).copied());
         for other in others.filter(|other| differ(one, other)) {
@@ -311,7 +339,11 @@ mod tests {
         for name in [
             "01", "02", "03", "04", "05", "06", "14", "15", "16", "17", "18", "20", "21",
         ] {
-            assert_eq!(refuses(&shipped(name), Over::Tcp), Vec::<String>::new(), "{name}");
+            assert_eq!(
+                refuses(&shipped(name), Over::Tcp),
+                Vec::<String>::new(),
+                "{name}"
+            );
         }
         for (name, reason) in [
             ("07", "a rate of 10gbit"),
@@ -324,7 +356,10 @@ mod tests {
             ("19", "one bottleneck"),
         ] {
             let parts = refuses(&shipped(name), Over::Tcp);
-            assert!(parts.iter().any(|part| part.contains(reason)), "{name}: {parts:?}");
+            assert!(
+                parts.iter().any(|part| part.contains(reason)),
+                "{name}: {parts:?}"
+            );
         }
     }
 
@@ -391,12 +426,27 @@ mod tests {
                 "the kernel's TCP has no proof of receipt",
             ),
             ("proof_of_receipt = true", quic, "QUIC's own check"),
-            ("proof_of_receipt = false", Over::Udp, "always prove receipt"),
-            ("conceal_losses = \"right1\"", Over::Tcp, "use --datapath sim"),
-            ("conceal_losses = \"right1\"", Over::Udp, "use --datapath sim"),
+            (
+                "proof_of_receipt = false",
+                Over::Udp,
+                "always prove receipt",
+            ),
+            (
+                "conceal_losses = \"right1\"",
+                Over::Tcp,
+                "use --datapath sim",
+            ),
+            (
+                "conceal_losses = \"right1\"",
+                Over::Udp,
+                "use --datapath sim",
+            ),
         ] {
             let parts = refused(line, over);
-            assert!(parts.len() == 1 && parts[0].contains(reason), "{line}: {parts:?}");
+            assert!(
+                parts.len() == 1 && parts[0].contains(reason),
+                "{line}: {parts:?}"
+            );
         }
         assert_eq!(refused("proof_of_receipt = true", Over::Udp), none);
         assert_eq!(refused("proof_of_receipt = false", Over::Tcp), none);

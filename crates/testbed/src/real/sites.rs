@@ -87,7 +87,9 @@ pub(super) fn refuses(scenario: &Scenario, layout: &Layout) -> Vec<String> {
             ));
         }
         if bundle.by_hash {
-            parts.push(format!("`by_hash` of {title}: a tunnel numbers its packets"));
+            parts.push(format!(
+                "`by_hash` of {title}: a tunnel numbers its packets"
+            ));
         }
         if !bundle.classes.is_empty() {
             parts.push(format!("classes of {title}: real packets have no bands"));
@@ -137,16 +139,23 @@ fn config(
         peer.public(),
         far + 1,
         network(Pair::spaces(pair)[far]),
-        bundle.and_then(|bundle| bundle.queue).unwrap_or(SendboxConfig::QUEUE),
+        bundle
+            .and_then(|bundle| bundle.queue)
+            .unwrap_or(SendboxConfig::QUEUE),
     );
     Config::parse("a site", &text, &|_| Ok(())).map_err(|problem| problem.to_string())
 }
 
 /// Who steers a bundle: an algorithm of ours, and whether it limits anything.
-fn steers<'c>(bundle: Option<&'c Bundle>, contender: Option<&'c Contender>) -> (&'c str, &'c [(String, String)], bool) {
+fn steers<'c>(
+    bundle: Option<&'c Bundle>,
+    contender: Option<&'c Contender>,
+) -> (&'c str, &'c [(String, String)], bool) {
     let who = bundle.and_then(|bundle| bundle.algorithm.as_ref().or(contender));
     match who {
-        Some(Contender::Ccplane { name, parameters }) => (name, parameters, bundle.is_none_or(|bundle| bundle.observe)),
+        Some(Contender::Ccplane { name, parameters }) => {
+            (name, parameters, bundle.is_none_or(|bundle| bundle.observe))
+        }
         Some(Contender::Native { .. }) | None => (OBSERVER, &[], true),
     }
 }
@@ -172,7 +181,8 @@ impl Sites {
         };
         for (number, pair) in layout.pairs.iter().enumerate() {
             let port = PORT + number as u16;
-            let ends = [emulator.sender_addr(), emulator.receiver_addr()].map(|end| SocketAddr::new(end, port));
+            let ends = [emulator.sender_addr(), emulator.receiver_addr()]
+                .map(|end| SocketAddr::new(end, port));
             let keys = [key(), key()];
             let mut made = Vec::new();
             // A call that nobody hears is repeated after 5 s only: who is called is there first.
@@ -181,11 +191,12 @@ impl Sites {
                 let of = bundle.and_then(|bundle| scenario.bundles.get(bundle));
                 let (name, parameters, observe) = steers(of, contender);
                 let far = side.other().index();
-                let config =
-                    config(number, side, ends, &keys[far], of, name).map_err(|why| broken(io::Error::other(why)))?;
+                let config = config(number, side, ends, &keys[far], of, name)
+                    .map_err(|why| broken(io::Error::other(why)))?;
                 let makes = once(registry, name, &read(parameters))?;
                 let below = side.namespace(emulator);
-                let namespace = Namespace::create(&format!("{}-site{number}", below.name())).map_err(host)?;
+                let namespace =
+                    Namespace::create(&format!("{}-site{number}", below.name())).map_err(host)?;
                 let bind = || Listener::bind(ends[side.index()]);
                 let socket = below.run(bind).map_err(host)?.map_err(broken)?;
                 let key = keys[side.index()].clone();
@@ -265,15 +276,21 @@ impl Site {
     /// What the gateway says of its one peer, and when that was.
     fn peer(&self) -> Option<(u64, PeerReport)> {
         let report = self.gateway.as_ref()?.report();
-        Some((self.epoch_ns + ns(report.uptime), report.peers.into_iter().next()?))
+        Some((
+            self.epoch_ns + ns(report.uptime),
+            report.peers.into_iter().next()?,
+        ))
     }
 
     fn has_keys(&self) -> bool {
-        self.peer().is_some_and(|(_, peer)| peer.keys_age_seconds.is_some())
+        self.peer()
+            .is_some_and(|(_, peer)| peer.keys_age_seconds.is_some())
     }
 
     fn look(&mut self) {
-        let Some((at_ns, peer)) = self.peer() else { return };
+        let Some((at_ns, peer)) = self.peer() else {
+            return;
+        };
         let since_ns = at_ns.saturating_sub(ns(peer.since_seconds));
         let (mode, before_ns) = self.mode;
         if mode != peer.mode || since_ns > before_ns + APART_NS {
@@ -301,11 +318,18 @@ impl Site {
     }
 
     /// What the bundle did since the run began, and its looks, in the run's time.
-    fn told(&mut self, name: String, started_ns: u64, warm_ns: u64) -> (BundleFigures, Vec<BundleSample>) {
+    fn told(
+        &mut self,
+        name: String,
+        started_ns: u64,
+        warm_ns: u64,
+    ) -> (BundleFigures, Vec<BundleSample>) {
         self.look();
         let mut samples = std::mem::take(&mut self.samples);
         samples.retain(|sample| sample.at_ns >= started_ns);
-        samples.iter_mut().for_each(|sample| sample.at_ns -= started_ns);
+        samples
+            .iter_mut()
+            .for_each(|sample| sample.at_ns -= started_ns);
         let counted = samples.partition_point(|sample| sample.at_ns < warm_ns);
         let changes = self.changes.iter().map(|(at_ns, to, why)| BundleChange {
             at_s: at_ns.saturating_sub(started_ns) as f64 / 1e9,
@@ -319,7 +343,8 @@ impl Site {
             arrived: count("arrived_packets"),
             missing: count("missing_packets"),
             dropped: count("dropped_packets"),
-            out_of_order_share: count("out_of_order_packets") as f64 / count("arrived_packets").max(1) as f64,
+            out_of_order_share: count("out_of_order_packets") as f64
+                / count("arrived_packets").max(1) as f64,
             changes: changes.collect(),
             ..BundleFigures::default()
         }
@@ -332,7 +357,10 @@ impl Site {
         let Some(report) = self.gateway.as_ref().map(Gateway::report) else {
             return Ok(Vec::new());
         };
-        let stats = self.namespace.run(|| interface_stats(DEVICE)).map_err(host)?;
+        let stats = self
+            .namespace
+            .run(|| interface_stats(DEVICE))
+            .map_err(host)?;
         let InterfaceStats { tx_dropped, .. } = stats.map_err(host)?;
         let of_peer = |what: &str| {
             report
@@ -344,9 +372,18 @@ impl Site {
         };
         let all = [
             (tx_dropped, "that the gateway did not take in time"),
-            (report.packets_without_memory, "that found no memory in the gateway"),
-            (report.packets_refused, "that the site's device did not take"),
-            (of_peer("unreachable_packets"), "that waited too long for keys"),
+            (
+                report.packets_without_memory,
+                "that found no memory in the gateway",
+            ),
+            (
+                report.packets_refused,
+                "that the site's device did not take",
+            ),
+            (
+                of_peer("unreachable_packets"),
+                "that waited too long for keys",
+            ),
             (of_peer("too_long"), "that were too long for the path"),
         ];
         let told = all.into_iter().filter(|(packets, _)| *packets > 0);

@@ -12,8 +12,8 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollEvent};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect as nix_connect,
-    getsockopt, listen as nix_listen, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind,
+    connect as nix_connect, getsockopt, listen as nix_listen, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeSpec;
 
@@ -51,7 +51,12 @@ fn set_buffers(fd: &impl AsFd, bytes: usize) -> io::Result<()> {
 
 fn stream() -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    Ok(socket(AddressFamily::Inet, SockType::Stream, flags, SockProtocol::Tcp)?)
+    Ok(socket(
+        AddressFamily::Inet,
+        SockType::Stream,
+        flags,
+        SockProtocol::Tcp,
+    )?)
 }
 
 /// A socket that accepts connections to any address of its namespace, on a port of its own. Where it is given one, connections that it
@@ -96,7 +101,10 @@ pub(super) fn connect(
         }
         // The port is chosen by `connect`, which knows both ends: one port serves connections to many hosts.
         setsockopt(&fd, sockopt::IpBindAddressNoPort, &true)?;
-        bind(fd.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0)))?;
+        bind(
+            fd.as_raw_fd(),
+            &SockaddrStorage::from(SocketAddr::new(from, 0)),
+        )?;
         Ok(fd)
     };
     let fd = made().map_err(Unconnected::Socket)?;
@@ -132,7 +140,11 @@ pub(super) fn sink(buffer: usize) -> io::Result<UdpSocket> {
 
 /// What is ready of all that is watched; where nothing is, waits for it, `longest` at most. A nanosecond's resolution, which
 /// `epoll_wait` does not have.
-pub(super) fn ready(epoll: &Epoll, events: &mut [EpollEvent], longest: Duration) -> io::Result<usize> {
+pub(super) fn ready(
+    epoll: &Epoll,
+    events: &mut [EpollEvent],
+    longest: Duration,
+) -> io::Result<usize> {
     let look = |events: &mut [EpollEvent]| match epoll.wait(events, 0_u8) {
         Err(Errno::EINTR) => Ok(0),
         looked => looked,
@@ -142,7 +154,11 @@ pub(super) fn ready(epoll: &Epoll, events: &mut [EpollEvent], longest: Duration)
         return Ok(there);
     }
     let mut fds = [PollFd::new(epoll.0.as_fd(), PollFlags::POLLIN)];
-    match ppoll(&mut fds, Some(TimeSpec::from_duration(longest.to_std())), None) {
+    match ppoll(
+        &mut fds,
+        Some(TimeSpec::from_duration(longest.to_std())),
+        None,
+    ) {
         Ok(0) | Err(Errno::EINTR) => Ok(0),
         Ok(_) => Ok(look(events)?),
         Err(error) => Err(error.into()),

@@ -78,21 +78,42 @@ pub(crate) fn run(
     };
     let diags = || -> Result<Vec<Diag>, Error> {
         let what = "observe connections (is the kernel built with CONFIG_INET_DIAG?)";
-        spaces.iter().map(|space| inside(space, what, Diag::open)).collect()
+        spaces
+            .iter()
+            .map(|space| inside(space, what, Diag::open))
+            .collect()
     };
     let waits = || Error::traffic("wait for connections", "");
     let (for_openers, for_looks) = (diags()?, diags()?);
-    let openers = Openers::new(plan, &targets, spaces, for_openers, &shared, account, events);
+    let openers = Openers::new(
+        plan,
+        &targets,
+        spaces,
+        for_openers,
+        &shared,
+        account,
+        events,
+    );
     let openers = openers.map_err(waits())?.steered_by(controls.flows());
-    let accepters = Accepters::new(listeners, sinks, &shared.orders, &shared.told, &shared.total).map_err(waits())?;
+    let accepters = Accepters::new(
+        listeners,
+        sinks,
+        &shared.orders,
+        &shared.told,
+        &shared.total,
+    )
+    .map_err(waits())?;
     let mut watching = Watching::new(for_looks, &shared, courses);
-    let (ended, started_ns, ended_ns) = carry(plan, openers, accepters, &shared, &mut watching, &mut look)?;
+    let (ended, started_ns, ended_ns) =
+        carry(plan, openers, accepters, &shared, &mut watching, &mut look)?;
     let elapsed_ns = ended_ns.saturating_sub(started_ns).max(1);
     let (senders, sampled, courses) = watching.finish(plan, elapsed_ns, &ended);
     Ok(Recorded {
         started_ns,
         elapsed_ns,
-        workloads: ended.account.records(plan, elapsed_ns, sampled, courses, &alone),
+        workloads: ended
+            .account
+            .records(plan, elapsed_ns, sampled, courses, &alone),
         senders,
     })
 }
@@ -156,7 +177,8 @@ fn carry(
             if seen.is_err() || shared.stop.load(Ordering::Relaxed) {
                 stop();
             }
-            let panicked = |_| Error::traffic("carry the traffic", "")(io::Error::other("a thread panicked"));
+            let panicked =
+                |_| Error::traffic("carry the traffic", "")(io::Error::other("a thread panicked"));
             let opened = opening.join().map_err(panicked)?;
             let (accepters, accepted) = accepting.join().map_err(panicked)?;
             let accepted = accepted.map_err(Error::traffic(
@@ -186,13 +208,23 @@ fn ahead() {
 }
 
 /// Listeners for every congestion control and sinks for every workload of datagrams, in every space; and where each workload's flows go.
-#[expect(clippy::type_complexity, reason = "what both loops need, made together")]
+#[expect(
+    clippy::type_complexity,
+    reason = "what both loops need, made together"
+)]
 fn targets(
     spaces: &[Namespace],
     plan: &RealPlan,
     controls: &Controls,
     account: &Account,
-) -> Result<(Vec<Target>, Vec<TcpListener>, Vec<(UdpSocket, Arc<AtomicU64>)>), Error> {
+) -> Result<
+    (
+        Vec<Target>,
+        Vec<TcpListener>,
+        Vec<(UdpSocket, Arc<AtomicU64>)>,
+    ),
+    Error,
+> {
     let (mut targets, mut listeners, mut sinks) = (Vec::new(), Vec::new(), Vec::new());
     let mut listening: Vec<Listening> = Vec::new();
     for (which, workload) in plan.workloads.iter().enumerate() {
@@ -286,7 +318,10 @@ impl<'r> Watching<'r> {
         started_ns: u64,
         look: &mut impl FnMut(Duration, u64) -> bool,
     ) -> Result<(), Error> {
-        let (every, duration) = (plan.sample_every.as_nanos().max(1_000_000), plan.duration.as_nanos());
+        let (every, duration) = (
+            plan.sample_every.as_nanos().max(1_000_000),
+            plan.duration.as_nanos(),
+        );
         let mut next = 0;
         loop {
             let at_ns = monotonic_ns().saturating_sub(started_ns);
@@ -295,7 +330,10 @@ impl<'r> Watching<'r> {
                 return Ok(());
             }
             self.sample(at_ns)?;
-            if !look(Duration::from_nanos(at_ns), self.shared.total.load(Ordering::Relaxed)) {
+            if !look(
+                Duration::from_nanos(at_ns),
+                self.shared.total.load(Ordering::Relaxed),
+            ) {
                 self.shared.stop.store(true, Ordering::Relaxed);
                 return Ok(());
             }
@@ -310,7 +348,11 @@ impl<'r> Watching<'r> {
     fn sample(&mut self, at_ns: u64) -> Result<(), Error> {
         self.courses.look(at_ns);
         {
-            let all = self.shared.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            let all = self
+                .shared
+                .watched
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             for watched in all.get(self.flows.len()..).unwrap_or_default() {
                 let begun = Sample {
                     at_ns: watched.started.as_nanos(),
@@ -339,10 +381,12 @@ impl<'r> Watching<'r> {
             let (Some(sample), Some(diag)) = (sample, self.diags.get_mut(watched.space)) else {
                 continue;
             };
-            let asked = diag.query(watched.local, watched.peer).map_err(Error::traffic(
-                "observe the connections",
-                "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
-            ))?;
+            let asked = diag
+                .query(watched.local, watched.peer)
+                .map_err(Error::traffic(
+                    "observe the connections",
+                    "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
+                ))?;
             if let Some(tcp) = asked {
                 sample.tcp = tcp;
             }
@@ -357,7 +401,11 @@ impl<'r> Watching<'r> {
         elapsed_ns: u64,
         ended: &Ended,
     ) -> (Vec<SocketAddr>, Vec<Sampled>, Vec<Course>) {
-        let all = self.shared.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self
+            .shared
+            .watched
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         for watched in all.get(self.flows.len()..).unwrap_or_default() {
             self.flows.push((watched.clone(), Vec::new()));
         }
@@ -377,12 +425,19 @@ impl<'r> Watching<'r> {
             (watched.workload, samples)
         });
         let senders = senders.into_iter().map(|(_, sender)| sender);
-        (senders.collect(), sampled.collect(), self.courses.finish(elapsed_ns))
+        (
+            senders.collect(),
+            sampled.collect(),
+            self.courses.finish(elapsed_ns),
+        )
     }
 }
 
 /// Where a flow stands in the result, by its workload; those of one place are in the order in which they began.
 pub(super) fn in_result(plan: &RealPlan, workload: usize) -> usize {
-    let compared = plan.workloads.get(workload).is_some_and(|workload| workload.compared);
+    let compared = plan
+        .workloads
+        .get(workload)
+        .is_some_and(|workload| workload.compared);
     if compared { 0 } else { 1 + workload }
 }

@@ -44,7 +44,10 @@ fn read(text: &str) -> Scenario {
 }
 
 fn emulated(scenario: &Scenario, seed: u64) -> (EmuConfig, usize) {
-    let Topology::Dumbbell { bottleneck, back, .. } = &scenario.topology else {
+    let Topology::Dumbbell {
+        bottleneck, back, ..
+    } = &scenario.topology
+    else {
         panic!("no dumbbell")
     };
     let config = EmuConfig {
@@ -73,7 +76,16 @@ fn plan(scenario: &Scenario, contender: Option<&Contender>, seed: u64, buffer: u
     let network = Plan::new(scenario).unwrap();
     let registry = Registry::builtin();
     let wants = |contender: &Contender| Ok(ccplane_lab::wants(contender, &registry)?);
-    RealPlan::of(scenario, &layout(scenario), &network, contender, seed, buffer, wants).unwrap()
+    RealPlan::of(
+        scenario,
+        &layout(scenario),
+        &network,
+        contender,
+        seed,
+        buffer,
+        wants,
+    )
+    .unwrap()
 }
 
 fn layout(scenario: &Scenario) -> Layout {
@@ -87,7 +99,11 @@ struct Ran {
 
 impl Ran {
     fn workload(&self, name: &str) -> &WorkloadRecord {
-        let found = self.recorded.workloads.iter().find(|workload| workload.name == name);
+        let found = self
+            .recorded
+            .workloads
+            .iter()
+            .find(|workload| workload.name == name);
         found.unwrap_or_else(|| panic!("no workload {name}"))
     }
 
@@ -111,7 +127,10 @@ fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
     let seed = scenario.seeds.first();
     let (config, buffer) = emulated(scenario, seed);
     let plan = plan(scenario, contender, seed, buffer);
-    let all = plan.workloads.iter().filter_map(|workload| workload.contender.as_ref());
+    let all = plan
+        .workloads
+        .iter()
+        .filter_map(|workload| workload.contender.as_ref());
     let controls = Controls::start(all, &Registry::builtin(), None).unwrap();
     let emulator = Emulator::start(config).unwrap();
     let recorded = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true).unwrap();
@@ -128,7 +147,14 @@ fn in_user_space(scenario: &Scenario, over: Over) -> Ran {
     let (config, buffer) = emulated(scenario, seed);
     let plan = plan(scenario, scenario.contenders.first(), seed, buffer);
     let emulator = Emulator::start(config).unwrap();
-    let run = user::run(&emulator, &plan, &Registry::builtin(), None, (over, None), |_, _| true);
+    let run = user::run(
+        &emulator,
+        &plan,
+        &Registry::builtin(),
+        None,
+        (over, None),
+        |_, _| true,
+    );
     let (recorded, loops) = run.unwrap();
     assert!(loops.is_none());
     let report = emulator.finish().unwrap();
@@ -141,9 +167,16 @@ fn sound(recorded: &Recorded, plan: &RealPlan) {
     let asked = plan.duration.as_nanos();
     if plan.until.is_empty() {
         let late = recorded.elapsed_ns.saturating_sub(asked);
-        assert!(recorded.elapsed_ns >= asked && late < 500_000_000, "{late} ns late");
+        assert!(
+            recorded.elapsed_ns >= asked && late < 500_000_000,
+            "{late} ns late"
+        );
     }
-    let sampled: usize = recorded.workloads.iter().map(|workload| workload.flows.len()).sum();
+    let sampled: usize = recorded
+        .workloads
+        .iter()
+        .map(|workload| workload.flows.len())
+        .sum();
     assert_eq!(recorded.senders.len(), sampled);
     for workload in &recorded.workloads {
         println!(
@@ -165,7 +198,10 @@ fn sound(recorded: &Recorded, plan: &RealPlan) {
             );
         }
         for one in &workload.completed {
-            assert!(one.took_ns > 0 && one.started_ns < recorded.elapsed_ns, "{one:?}");
+            assert!(
+                one.took_ns > 0 && one.started_ns < recorded.elapsed_ns,
+                "{one:?}"
+            );
         }
     }
 }
@@ -178,14 +214,19 @@ fn simulated(scenario: &Scenario) -> Vec<Vec<Simulated>> {
     let seed = scenario.seeds.first();
     let contender = Contender::native("cubic");
     let plan = plan(scenario, Some(&contender), seed, 0);
-    let mut sim = Simulation::new(Plan::new(scenario).unwrap().network, SimOptions::seeded(seed)).unwrap();
+    let mut sim = Simulation::new(
+        Plan::new(scenario).unwrap().network,
+        SimOptions::seeded(seed),
+    )
+    .unwrap();
     let transport = Arc::new(Config::default());
     let apps: Vec<_> = plan
         .workloads
         .into_iter()
         .map(|workload| {
             let control = Congestion::Native(Native::cubic());
-            sim.add_workload(workload.spec, control, transport.clone()).unwrap()
+            sim.add_workload(workload.spec, control, transport.clone())
+                .unwrap()
         })
         .collect();
     sim.run_until(Time::ZERO + scenario.duration).unwrap();
@@ -204,7 +245,10 @@ fn simulated(scenario: &Scenario) -> Vec<Vec<Simulated>> {
 
 /// The finite flows are those of the simulator, as many and of the same sizes, and began when they should.
 fn same_flows(real: &WorkloadRecord, simulated: &[Simulated]) {
-    assert_eq!(real.completed.len() as u64 + real.unfinished, simulated.len() as u64);
+    assert_eq!(
+        real.completed.len() as u64 + real.unfinished,
+        simulated.len() as u64
+    );
     if real.unfinished > 0 {
         return;
     }
@@ -212,13 +256,19 @@ fn same_flows(real: &WorkloadRecord, simulated: &[Simulated]) {
     for (real, (started, bytes, _)) in real.completed.iter().zip(simulated) {
         assert_eq!(real.bytes, *bytes);
         late.push(real.started_ns.saturating_sub(started.as_nanos()));
-        assert!(real.started_ns >= started.as_nanos(), "{real:?}, {started:?}");
+        assert!(
+            real.started_ns >= started.as_nanos(),
+            "{real:?}, {started:?}"
+        );
     }
     late.sort_unstable();
     let (half, most) = (late[late.len() / 2], late[late.len() - 1]);
     println!("late by {half} ns, at most {most} ns");
     // A machine that does something else holds back some.
-    assert!(half < 2_000_000 && most < 500_000_000, "{half} ns, {most} ns");
+    assert!(
+        half < 2_000_000 && most < 500_000_000,
+        "{half} ns, {most} ns"
+    );
 }
 
 /// Median completion time, ms: real, then simulated.
@@ -227,7 +277,12 @@ fn medians(real: &WorkloadRecord, simulated: &[Simulated]) -> (f64, f64) {
         all.sort_by(f64::total_cmp);
         all.get(all.len() / 2).copied().unwrap_or(0.0)
     };
-    let real = median(real.completed.iter().map(|one| one.took_ns as f64 / 1e6).collect());
+    let real = median(
+        real.completed
+            .iter()
+            .map(|one| one.took_ns as f64 / 1e6)
+            .collect(),
+    );
     let took = simulated.iter().filter_map(|(_, _, took)| *took);
     let simulated = median(took.map(|took| took.as_secs_f64() * 1e3).collect());
     println!("median of completion times: {real:.2} ms, in the simulator {simulated:.2} ms");
@@ -268,7 +323,10 @@ fn random_loss_and_bursts_of_it_are_what_the_link_was_told() {
     }
     let _turn = registers();
     for name in ["03-random-loss", "04-bursts-of-loss"] {
-        let ran = on_tcp(&shipped(name, &[("duration = \"10s\"", "duration = \"2s\"")]));
+        let ran = on_tcp(&shipped(
+            name,
+            &[("duration = \"10s\"", "duration = \"2s\"")],
+        ));
         let log = &ran.report.forward;
         let share = log.losses as f64 / log.arrived as f64;
         assert!((0.0002..0.005).contains(&share), "{name}: {share}");
@@ -298,10 +356,22 @@ fn a_kept_queue_and_one_of_fair_shares_do_what_they_are_for() {
     // 06: who asks for little waits for nobody.
     let ran = on_tcp(&shipped("06-fq-codel", &[("10s", "3s")]));
     let thin = ran.workload("thin");
-    assert!(thin.completed.len() > 50, "{} responses", thin.completed.len());
-    let mean = thin.completed.iter().map(|one| one.took_ns as f64 / 1e6).sum::<f64>() / thin.completed.len() as f64;
+    assert!(
+        thin.completed.len() > 50,
+        "{} responses",
+        thin.completed.len()
+    );
+    let mean = thin
+        .completed
+        .iter()
+        .map(|one| one.took_ns as f64 / 1e6)
+        .sum::<f64>()
+        / thin.completed.len() as f64;
     assert!((20.0..40.0).contains(&mean), "a response took {mean} ms");
-    assert_eq!(thin.received, thin.completed.iter().map(|one| one.bytes).sum::<u64>());
+    assert_eq!(
+        thin.received,
+        thin.completed.iter().map(|one| one.bytes).sum::<u64>()
+    );
     assert!(ran.goodput("bulk") > 30.0);
 }
 
@@ -320,14 +390,24 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
     let left = |ran: &Ran, from: f64, to: f64| -> f64 {
         let begin = ran.recorded.started_ns - ran.report.epoch.as_nanos();
         let at = |s: f64| begin + (s * 1e9) as u64;
-        let departed = ran.report.forward.records().filter_map(|record| match record.fate() {
-            ccplane_emu::Fate::Departed(time) => Some((time.as_nanos(), u64::from(record.bytes))),
-            ccplane_emu::Fate::Dropped(_) => None,
-        });
+        let departed = ran
+            .report
+            .forward
+            .records()
+            .filter_map(|record| match record.fate() {
+                ccplane_emu::Fate::Departed(time) => {
+                    Some((time.as_nanos(), u64::from(record.bytes)))
+                }
+                ccplane_emu::Fate::Dropped(_) => None,
+            });
         let inside = departed.filter(|(time, _)| (at(from)..at(to)).contains(time));
         inside.map(|(_, bytes)| bytes as f64 * 8e-6).sum::<f64>() / (to - from)
     };
-    let (first, second, third) = (left(&ran, 0.3, 1.0), left(&ran, 1.0, 2.0), left(&ran, 2.2, 3.0));
+    let (first, second, third) = (
+        left(&ran, 0.3, 1.0),
+        left(&ran, 1.0, 2.0),
+        left(&ran, 2.2, 3.0),
+    );
     assert!(
         first > 30.0 && (18.0..25.5).contains(&second) && third > 28.0,
         "{first} {second} {third}"
@@ -344,11 +424,19 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
 
     let scenario = shipped(
         "15-outage",
-        &[("10s", "3s"), ("\"4s\"", "\"1s\""), ("\"4.5s\"", "\"1.5s\"")],
+        &[
+            ("10s", "3s"),
+            ("\"4s\"", "\"1s\""),
+            ("\"4.5s\"", "\"1.5s\""),
+        ],
     );
     let ran = on_tcp(&scenario);
     // What had come before still leaves.
-    let (before, during, after) = (left(&ran, 0.3, 1.0), left(&ran, 1.06, 1.5), left(&ran, 2.5, 3.0));
+    let (before, during, after) = (
+        left(&ran, 0.3, 1.0),
+        left(&ran, 1.06, 1.5),
+        left(&ran, 2.5, 3.0),
+    );
     assert!(
         before > 40.0 && during == 0.0 && after > 30.0,
         "{before} {during} {after}"
@@ -377,7 +465,10 @@ fn a_trace_begins_with_the_run_and_datagrams_heed_nothing() {
 
     let scenario = shipped(
         "17-cross-traffic",
-        &[("10s", "3s"), ("\"2s\", off = \"2s\"", "\"1s\", off = \"1s\"")],
+        &[
+            ("10s", "3s"),
+            ("\"2s\", off = \"2s\"", "\"1s\", off = \"1s\""),
+        ],
     );
     let ran = on_tcp_with(&scenario, Some(&Contender::native("reno")));
     // On for two of three seconds; some are dropped by the queue that the flow fills.
@@ -440,7 +531,10 @@ fn flows_of_given_sizes_are_those_of_the_simulator() {
         );
         let bytes: u64 = expected.iter().map(|(_, bytes, _)| bytes).sum();
         assert_eq!(workload.received, bytes, "{}", workload.name);
-        let alone = workload.completed.iter().all(|one| one.took_ns >= one.alone_ns);
+        let alone = workload
+            .completed
+            .iter()
+            .all(|one| one.took_ns >= one.alone_ns);
         assert!(
             alone,
             "{}: with its handshake a flow takes longer than alone",
@@ -462,7 +556,11 @@ fn a_run_ends_with_its_flows_where_it_is_to() {
     );
     let ran = on_tcp(&scenario);
     assert_eq!(ran.first().completed.len(), 3);
-    assert!(ran.recorded.elapsed_ns < 2_000_000_000, "{}", ran.recorded.elapsed_ns);
+    assert!(
+        ran.recorded.elapsed_ns < 2_000_000_000,
+        "{}",
+        ran.recorded.elapsed_ns
+    );
 }
 
 #[test]
@@ -494,7 +592,12 @@ fn paced_sources_and_messages_keep_their_connections() {
         messages.completed.len()
     );
     assert_eq!(messages.received, 20_000 * messages.completed.len() as u64);
-    assert!(messages.completed.iter().all(|one| one.took_ns >= one.waited_ns));
+    assert!(
+        messages
+            .completed
+            .iter()
+            .all(|one| one.took_ns >= one.waited_ns)
+    );
 }
 
 #[test]
@@ -519,7 +622,11 @@ fn algorithms_of_ours_and_the_kernels_meet_in_one_run() {
         assert_eq!(record.compared, name == "one");
     }
     let three = &ran.workload("three").flows[0];
-    assert!(three[0].at_ns.abs_diff(1_000_000_000) < 20_000_000, "{:?}", three[0]);
+    assert!(
+        three[0].at_ns.abs_diff(1_000_000_000) < 20_000_000,
+        "{:?}",
+        three[0]
+    );
     // Nothing after it was given up.
     let by = |ns: u64| {
         three
@@ -545,12 +652,22 @@ fn who_looks_on_stops_it_and_nothing_is_left() {
     let controls = Controls::start([], &Registry::builtin(), None).unwrap();
     let emulator = Emulator::start(config).unwrap();
     let mut seen = 0;
-    let recorded = tcp::run(&emulator, Vec::new(), &plan, &controls, |elapsed, received| {
-        seen = received;
-        elapsed < Duration::from_millis(300)
-    });
+    let recorded = tcp::run(
+        &emulator,
+        Vec::new(),
+        &plan,
+        &controls,
+        |elapsed, received| {
+            seen = received;
+            elapsed < Duration::from_millis(300)
+        },
+    );
     let recorded = recorded.unwrap();
-    assert!(recorded.elapsed_ns < 1_000_000_000, "{}", recorded.elapsed_ns);
+    assert!(
+        recorded.elapsed_ns < 1_000_000_000,
+        "{}",
+        recorded.elapsed_ns
+    );
     assert!(seen > 0 && recorded.workloads[0].received >= seen);
     let inside = |namespace: &ccplane_host::Namespace| {
         let sockets = || std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
@@ -578,7 +695,10 @@ fn a_host_at_neither_side_is_told() {
     let controls = Controls::start([], &Registry::builtin(), None).unwrap();
     let emulator = Emulator::start(config).unwrap();
     let outcome = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true);
-    let error = outcome.err().map(|error| error.to_string()).unwrap_or_default();
+    let error = outcome
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
     assert!(error.contains("at neither side"), "{error}");
 }
 
@@ -592,7 +712,10 @@ fn our_transport_carries_the_same_workloads() {
 #[test]
 fn quic_carries_the_same_workloads() {
     if privileged("quic_carries_the_same_workloads") {
-        for stack in Stack::ALL.into_iter().filter(|stack| built_in(*stack).is_ok()) {
+        for stack in Stack::ALL
+            .into_iter()
+            .filter(|stack| built_in(*stack).is_ok())
+        {
             carries_the_same_workloads(Over::Quic(stack));
         }
     }
@@ -615,7 +738,10 @@ fn carries_the_same_workloads(over: Over) {
     assert_eq!(ran.workload("poisson").unfinished, 0);
     let lasting = ran.workload("lasting");
     let goodput: f64 = lasting.goodputs.iter().sum();
-    assert!((8.0..24.0).contains(&goodput) && lasting.flows.len() == 3, "{goodput}");
+    assert!(
+        (8.0..24.0).contains(&goodput) && lasting.flows.len() == 3,
+        "{goodput}"
+    );
     assert!(ran.workload("asks").completed.len() > 50);
     let cross = ran.goodput("cross");
     // Each pair sends so much.
@@ -684,7 +810,10 @@ fn flows_of_an_algorithm_that_hangs_are_on_the_fallback_at_the_end() {
             wants,
         )
         .unwrap();
-        let all = plan.workloads.iter().filter_map(|workload| workload.contender.as_ref());
+        let all = plan
+            .workloads
+            .iter()
+            .filter_map(|workload| workload.contender.as_ref());
         let controls = Controls::start(all, &registry, None).unwrap();
         let emulator = Emulator::start(config).unwrap();
         let recorded = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true).unwrap();

@@ -166,7 +166,11 @@ impl<E: Ends> Loop<'_, E> {
                 }
                 next_look = (next_look + every).max(now);
             }
-            let due = [self.account.next_time(), self.events.next_time(), Some(next_look)];
+            let due = [
+                self.account.next_time(),
+                self.events.next_time(),
+                Some(next_look),
+            ];
             let due = due.into_iter().flatten().fold(end, Time::min);
             self.ends.turn(due.since(now).min(LOOK))?;
             self.serve();
@@ -233,7 +237,10 @@ impl<E: Ends> Loop<'_, E> {
 
     fn note(&mut self, live: &Live) {
         if let Some(flow) = self.account.flow_mut(live.flow) {
-            flow.retransmitted = self.ends.retransmitted(live.opener).unwrap_or(flow.retransmitted);
+            flow.retransmitted = self
+                .ends
+                .retransmitted(live.opener)
+                .unwrap_or(flow.retransmitted);
         }
         let rc3 = self.ends.second_loop(live.opener);
         self.second_loops = [&self.second_loops, &rc3].into_iter().sum();
@@ -277,7 +284,9 @@ impl<E: Ends> Loop<'_, E> {
         let sampled = std::mem::take(&mut self.sampled).into_iter();
         (
             senders.into_iter().map(|(_, sender)| sender).collect(),
-            sampled.map(|(_, workload, _, samples)| (workload, samples)).collect(),
+            sampled
+                .map(|(_, workload, _, samples)| (workload, samples))
+                .collect(),
         )
     }
 
@@ -312,7 +321,11 @@ impl<E: Ends> Loop<'_, E> {
                     awaited: [Marks::starting_with(bytes.unwrap_or(0)), Marks::default()],
                     name: NAME,
                 });
-                let watched = self.sampled.iter().filter(|(_, of, _, _)| *of == workload).count();
+                let watched = self
+                    .sampled
+                    .iter()
+                    .filter(|(_, of, _, _)| *of == workload)
+                    .count();
                 if self.account.sends(workload) == Sends::Lasting && watched < MOST_SAMPLED {
                     let begun = Sample {
                         at_ns: now.as_nanos(),
@@ -381,8 +394,10 @@ impl Live {
         self.fill(ends);
         let failed = ends.has_failed(self.opener);
         // What it had to say has arrived, and nobody says anything any more.
-        let said =
-            self.finished[0] && self.left[1] == 0 && self.read[0] >= self.total[0] && self.read[1] >= self.total[1];
+        let said = self.finished[0]
+            && self.left[1] == 0
+            && self.read[0] >= self.total[0]
+            && self.read[1] >= self.total[1];
         (arrived, said, failed && !said)
     }
 

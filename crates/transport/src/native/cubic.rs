@@ -156,7 +156,11 @@ impl Cubic {
         };
         let growth = (target - window).min(MOST_GROWTH * window);
         // Linux: below the target a hundredth of a packet an RTT.
-        let every = if growth > 0.01 { window / growth } else { window * 100.0 };
+        let every = if growth > 0.01 {
+            window / growth
+        } else {
+            window * 100.0
+        };
         self.every = (every as u32).max(2);
         if memory.w_max == 0.0 {
             self.every = self.every.min(EVERY_BEFORE_LOSS);
@@ -189,10 +193,11 @@ impl Control for Cubic {
         let (mut packets, mut acked) = (connection.window(), event.ack.delivered());
         if in_slow_start(event) {
             if self.uses_hystart
-                && self
-                    .hystart
-                    .get_or_insert_default()
-                    .is_over(connection, event.now, event.ack.rtt)
+                && self.hystart.get_or_insert_default().is_over(
+                    connection,
+                    event.now,
+                    event.ack.rtt,
+                )
             {
                 self.hystart = None;
                 return threshold(event, u64::from(packets));

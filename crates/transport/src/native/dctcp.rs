@@ -54,7 +54,9 @@ impl Dctcp {
         }
         let fraction = (self.marked.min(self.delivered) << (10 - SHIFT)) / self.delivered.max(1);
         // As Linux: the last step to 0 does not take for ever.
-        self.alpha -= (self.alpha >> SHIFT).max(u32::from(self.alpha > 0)).min(self.alpha);
+        self.alpha -= (self.alpha >> SHIFT)
+            .max(u32::from(self.alpha > 0))
+            .min(self.alpha);
         self.alpha = (self.alpha + fraction).min(ONE);
         (self.delivered, self.marked) = (0, 0);
         self.round = Some(connection.next());

@@ -41,7 +41,10 @@ impl HyStart {
         if rtt == Duration::ZERO {
             return false;
         }
-        if self.round_end.is_none_or(|end| end.before(connection.una())) {
+        if self
+            .round_end
+            .is_none_or(|end| end.before(connection.una()))
+        {
             *self = HyStart {
                 round_start: now,
                 last_ack: now,

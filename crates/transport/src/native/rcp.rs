@@ -35,14 +35,18 @@ impl Rcp {
         }
         let mss = connection.mss();
         let packet = mss + u64::from(connection.config.header_bytes);
-        let in_flight = u128::from(self.offered) * u128::from(self.rtt.as_nanos()) / 1_000_000_000 / u128::from(packet);
+        let in_flight = u128::from(self.offered) * u128::from(self.rtt.as_nanos())
+            / 1_000_000_000
+            / u128::from(packet);
         let window = u64::try_from(in_flight)
             .unwrap_or(u64::MAX / mss)
             .max(1)
             .saturating_mul(mss);
         Outcome {
             cwnd: Some(window),
-            rate: Some((u128::from(self.offered) * u128::from(mss) / u128::from(packet)).max(1) as u64),
+            rate: Some(
+                (u128::from(self.offered) * u128::from(mss) / u128::from(packet)).max(1) as u64,
+            ),
             ssthresh,
             ..Outcome::default()
         }

@@ -78,7 +78,11 @@ impl Ends {
         let (mut segment, mut side) = (Segment::default(), Side::default());
         self.receiver
             .acknowledge(self.sender.now, &mut segment, &mut side, &self.config);
-        let ranges = if segment.has_side() { side.ranges() } else { &[] };
+        let ranges = if segment.has_side() {
+            side.ranges()
+        } else {
+            &[]
+        };
         let proof = Proof {
             sum: self.receiver.sum(ranges),
             echo: self.receiver.echo_mark(0),
@@ -108,7 +112,9 @@ impl Ends {
             .is_some_and(|at| at <= self.sender.now)
         {
             let now: Time = self.sender.now;
-            self.sender.connection.on_timeout(now, &mut Native::new_reno());
+            self.sender
+                .connection
+                .on_timeout(now, &mut Native::new_reno());
         }
         self.send();
     }
@@ -123,8 +129,14 @@ impl Ends {
             ends.hear(&answer);
         }
         ends.send();
-        let again = ends.sent.iter().rposition(|(segment, _)| segment.transmission == 2);
-        assert_eq!(again.map(|index| ends.sent[index].0.number), Some(number(5)));
+        let again = ends
+            .sent
+            .iter()
+            .rposition(|(segment, _)| segment.transmission == 2);
+        assert_eq!(
+            again.map(|index| ends.sent[index].0.number),
+            Some(number(5))
+        );
         assert_eq!(ends.sender.connection.phase(), Phase::Recovery);
         ends.sent
             .swap_remove(again.unwrap_or_default())
@@ -147,7 +159,9 @@ fn range(start: u32, end: u32) -> Range {
 #[test]
 fn nonces_add_up_across_the_wrap() {
     let key = NonceKey::new(&KEY, number(0));
-    let sum = (0..50).fold(0u16, |sum, n| sum.wrapping_add(key.sum(number(n), number(n + 1))));
+    let sum = (0..50).fold(0u16, |sum, n| {
+        sum.wrapping_add(key.sum(number(n), number(n + 1)))
+    });
     assert_eq!(sum, key.sum(number(0), number(50)));
     assert_eq!(key.sum(number(3), number(3)), 0);
     assert_ne!(key.mark(number(3), 1), key.mark(number(3), 2));
@@ -290,7 +304,11 @@ fn a_duplicate_undoes_a_reduction_only_with_the_mark_of_the_original() {
     let reduced = ends.sender.connection.ssthresh();
     ends.hear(&(segment, side, proof));
     assert_eq!(ends.failure(), None);
-    assert_eq!(ends.sender.connection.ssthresh(), reduced, "the claim has no mark");
+    assert_eq!(
+        ends.sender.connection.ssthresh(),
+        reduced,
+        "the claim has no mark"
+    );
 
     let mut late = Ends::repaired();
     let original = Ends::new().sent[5];
@@ -303,5 +321,8 @@ fn a_duplicate_undoes_a_reduction_only_with_the_mark_of_the_original() {
     assert!(answer.1.duplicate().is_some());
     late.hear(&answer);
     assert_eq!(late.failure(), None);
-    assert!(late.sender.connection.ssthresh() > reduced, "the original arrived late");
+    assert!(
+        late.sender.connection.ssthresh() > reduced,
+        "the original arrived late"
+    );
 }

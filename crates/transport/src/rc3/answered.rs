@@ -22,7 +22,9 @@ impl Connection {
             self.take_rc3(segment, side);
             return None;
         }
-        let mut told = Told::read(segment, side, &self.flight, |start, end| self.sent_by_rc3(start, end))?;
+        let mut told = Told::read(segment, side, &self.flight, |start, end| {
+            self.sent_by_rc3(start, end)
+        })?;
         if let (Some(duplicate), Some(rc3)) = (told.duplicate, self.rc3.as_deref_mut())
             && rc3.sent.find(duplicate.start).is_some()
         {
@@ -71,30 +73,42 @@ impl Connection {
                 start: una,
                 end: segment.ack,
             };
-            let ranges = if segment.has_side() { side.ranges() } else { &[] };
+            let ranges = if segment.has_side() {
+                side.ranges()
+            } else {
+                &[]
+            };
             for range in ranges.iter().copied().chain([covered]) {
-                if let Some(range) = clip(range, next, cut).filter(|range| self.sent_by_rc3(range.start, range.end)) {
+                if let Some(range) =
+                    clip(range, next, cut).filter(|range| self.sent_by_rc3(range.start, range.end))
+                {
                     self.arrived_by_rc3(range);
                 }
             }
         }
-        if segment.ack == cut && self.flags.fin_cut && (next == cut || self.sent_by_rc3(next, cut)) {
+        if segment.ack == cut && self.flags.fin_cut && (next == cut || self.sent_by_rc3(next, cut))
+        {
             self.settle(segment);
         }
         self.pass_arrived();
         if self.flight.una() == self.flight.next() && self.flight.una() == segment.ack {
-            self.limit = self.limit.max(self.flight.una_offset() + u64::from(segment.window));
+            self.limit = self
+                .limit
+                .max(self.flight.una_offset() + u64::from(segment.window));
         }
     }
 
     /// RC3 sent all of these segments. An honest peer acknowledges no others from `next` on.
     fn sent_by_rc3(&self, start: Number, end: Number) -> bool {
-        self.rc3.as_deref().is_some_and(|rc3| rc3.sent_all(start, end))
+        self.rc3
+            .as_deref()
+            .is_some_and(|rc3| rc3.sent_all(start, end))
     }
 
     /// Segments that class 0 has not sent have arrived.
     fn arrived_by_rc3(&mut self, range: Range) {
-        let (Some(repair), Some(rc3)) = (self.repair.as_deref_mut(), self.rc3.as_deref_mut()) else {
+        let (Some(repair), Some(rc3)) = (self.repair.as_deref_mut(), self.rc3.as_deref_mut())
+        else {
             return;
         };
         let flight = &mut self.flight;
@@ -129,7 +143,9 @@ impl Connection {
     /// Counts the answered segment, and checks in which class it arrived.
     fn note_answer(&mut self, segment: &Segment, side: &Side) {
         let verify = self.config.rc3.is_some_and(|rc3| rc3.verify);
-        let Some(rc3) = self.rc3.as_deref_mut() else { return };
+        let Some(rc3) = self.rc3.as_deref_mut() else {
+            return;
+        };
         if segment.has_side()
             && side
                 .duplicate()
@@ -137,7 +153,8 @@ impl Connection {
         {
             rc3.stats.duplicates += 1;
         }
-        let echoed = segment.echo_transmission != 0 && segment.echo.within(self.flight.una(), self.flight.cut());
+        let echoed = segment.echo_transmission != 0
+            && segment.echo.within(self.flight.una(), self.flight.cut());
         if echoed {
             let sent = self.flight.get(segment.echo);
             if sent.is(Sent::RC3) && !sent.is(Sent::CAME) && sent.transmission > 0 {
@@ -146,7 +163,9 @@ impl Connection {
             }
         }
         if segment.echo_band == 1 && verify && rc3.stats.stopped.is_none() {
-            rc3.stats.stopped = Some(Rc3Stop::Marking { class: segment.class });
+            rc3.stats.stopped = Some(Rc3Stop::Marking {
+                class: segment.class,
+            });
         }
     }
 
@@ -202,7 +221,12 @@ impl Connection {
 
     /// When the echoes in flight count as lost.
     pub(crate) fn echoes_end(&self) -> Option<Time> {
-        let (_, last) = self.rc3.as_ref().filter(|_| self.flight.echoes() != 0)?.echoes.back()?;
+        let (_, last) = self
+            .rc3
+            .as_ref()
+            .filter(|_| self.flight.echoes() != 0)?
+            .echoes
+            .back()?;
         Some(last.at + self.rto())
     }
 
@@ -217,7 +241,9 @@ impl Connection {
 impl Rc3Loop {
     /// RC3 sent all of these segments, not long ago.
     pub fn sent_all(&self, start: Number, end: Number) -> bool {
-        self.sent.find(start).is_some_and(|range| !range.end.before(end))
+        self.sent
+            .find(start)
+            .is_some_and(|range| !range.end.before(end))
     }
 
     /// An ACK of class 0 newly covers a segment that RC3 sent. Returns true where class 0's own copy did not arrive by it. The
@@ -298,7 +324,9 @@ impl Rc3Loop {
             sent.is(Sent::RC3) && sent.transmission == 1,
             "an echo was sent by both, once by each"
         );
-        let place = self.echoes.partition_point(|(other, _)| other.before(number));
+        let place = self
+            .echoes
+            .partition_point(|(other, _)| other.before(number));
         self.echoes.insert(place, (number, sent));
     }
 }
@@ -306,6 +334,9 @@ impl Rc3Loop {
 impl Sent {
     /// The ACK covers this segment because RC3's copy arrived: class 0's own was sent after the answered segment.
     pub fn is_echo(&self, number: Number, ack: &Segment) -> bool {
-        self.is(Sent::RC3) && self.transmission == 1 && !self.is(Sent::LOST) && ack.echo.before(number)
+        self.is(Sent::RC3)
+            && self.transmission == 1
+            && !self.is(Sent::LOST)
+            && ack.echo.before(number)
     }
 }

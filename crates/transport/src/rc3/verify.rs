@@ -99,7 +99,9 @@ impl Connection {
             self.rtt.smoothed(),
         );
         let verify = self.config.rc3.is_some_and(|rc3| rc3.verify);
-        let Some(rc3) = self.rc3.as_deref_mut() else { return };
+        let Some(rc3) = self.rc3.as_deref_mut() else {
+            return;
+        };
         // Also where it sends no more.
         rc3.forget_before(una);
         if !verify || rc3.stats.stopped.is_some() {

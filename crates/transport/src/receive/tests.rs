@@ -58,7 +58,10 @@ impl Alone {
 
     fn ranges(&mut self) -> Vec<(u32, u32)> {
         let (_, side) = self.answers();
-        side.ranges().iter().map(|range| (range.start.0, range.end.0)).collect()
+        side.ranges()
+            .iter()
+            .map(|range| (range.start.0, range.end.0))
+            .collect()
     }
 }
 
@@ -134,7 +137,10 @@ fn a_duplicate_is_told_once_and_first() {
     assert_eq!(side.ranges().len(), 1);
     assert_eq!(alone.answers().1.duplicate(), None);
     alone.arrives(2);
-    assert_eq!(alone.answers().1.duplicate().map(|range| range.start), Some(Number(2)));
+    assert_eq!(
+        alone.answers().1.duplicate().map(|range| range.start),
+        Some(Number(2))
+    );
 }
 
 /// RFC 9293, 3.10.7.4, first: data beyond the window is dropped, and acknowledged all the same.
@@ -149,7 +155,13 @@ fn data_beyond_the_window_is_dropped() {
     assert!(alone.arrives(3));
     let (segment, side) = alone.answers();
     assert_eq!((segment.ack, side.ranges()), (Number(0), [].as_slice()));
-    assert_eq!(alone.receiver.rc3_arrivals().map(|arrivals| arrivals.refused), Some(1));
+    assert_eq!(
+        alone
+            .receiver
+            .rc3_arrivals()
+            .map(|arrivals| arrivals.refused),
+        Some(1)
+    );
     assert!(alone.arrives(2), "within it, out of order");
     assert_eq!(alone.ranges(), [(2, 3)]);
 }
@@ -172,10 +184,20 @@ fn the_window_moves_in_steps_and_forwards_only() {
         edge = told;
     }
     assert_eq!(edge, u64::from(10 * MSS), "nothing was read");
-    assert_eq!(alone.receiver.read(u64::from(MSS), &alone.config), u64::from(MSS));
-    assert_eq!(alone.answers().0.window, 2 * MSS, "a single segment is no reason");
+    assert_eq!(
+        alone.receiver.read(u64::from(MSS), &alone.config),
+        u64::from(MSS)
+    );
+    assert_eq!(
+        alone.answers().0.window,
+        2 * MSS,
+        "a single segment is no reason"
+    );
     alone.receiver.read(u64::from(MSS), &alone.config);
-    assert!(alone.receiver.owes(0), "the sender has little left: it is told");
+    assert!(
+        alone.receiver.owes(0),
+        "the sender has little left: it is told"
+    );
     assert_eq!(alone.answers().0.window, 4 * MSS);
 }
 

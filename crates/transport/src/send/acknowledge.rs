@@ -28,7 +28,11 @@ impl Connection {
         side: &Side,
         control: &mut impl Control,
     ) {
-        if self.flight.is_idle() && segment.ack == self.flight.una() && !segment.has_side() && segment.class == 0 {
+        if self.flight.is_idle()
+            && segment.ack == self.flight.una()
+            && !segment.has_side()
+            && segment.class == 0
+        {
             // Nothing is outstanding: it can only open the window.
             let limit = self.flight.una_offset() + u64::from(segment.window);
             if limit > self.limit {
@@ -63,13 +67,17 @@ impl Connection {
             self.progress = now;
             self.backoff = 0;
             self.rtt.sample(ack.rtt, now);
-            ack.rate = self.rate.on_delivered(last.sampled(), advanced, now, self.rtt.least());
+            ack.rate = self
+                .rate
+                .on_delivered(last.sampled(), advanced, now, self.rtt.least());
             self.rack.at = last.at;
             self.rack.end = segment.ack;
             self.rack.furthest = segment.ack;
             self.rack.rtt = ack.rtt;
         }
-        self.limit = self.limit.max(self.flight.una_offset() + u64::from(segment.window));
+        self.limit = self
+            .limit
+            .max(self.flight.una_offset() + u64::from(segment.window));
         if self.rc3.is_some() && advanced != 0 {
             self.watch(ack.rtt, now);
         }
@@ -81,7 +89,14 @@ impl Connection {
 
     #[cold]
     #[inline(never)]
-    fn on_other_ack(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side, control: &mut impl Control) {
+    fn on_other_ack(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        segment: &Segment,
+        side: &Side,
+        control: &mut impl Control,
+    ) {
         if let Some(ack) = self.digest(now, arrived, segment, side) {
             self.tell(now, ack, control);
         }
@@ -172,9 +187,9 @@ impl Connection {
         delivery.cumulative(segment.ack, ack, &mut claims);
         repair.sacked.forget_before(segment.ack);
         for range in told.ranges() {
-            repair
-                .sacked
-                .insert(*range, 0, |fresh| delivery.selective(fresh, ack, &mut claims));
+            repair.sacked.insert(*range, 0, |fresh| {
+                delivery.selective(fresh, ack, &mut claims)
+            });
         }
         let latest = delivery.latest;
         debug_assert!(latest.is_none() || ack.delivered() > 0 && self.flight.una() == segment.ack);
@@ -182,7 +197,9 @@ impl Connection {
             let proved = self.shows_original(segment, duplicate.start);
             self.on_duplicate(duplicate, proved);
         }
-        self.limit = self.limit.max(self.flight.una_offset() + u64::from(segment.window));
+        self.limit = self
+            .limit
+            .max(self.flight.una_offset() + u64::from(segment.window));
         if ack.delivered() == 0 {
             return false;
         }
@@ -215,7 +232,10 @@ impl Connection {
             t3: side.t3,
             t4: arrived,
         };
-        self.repair_mut().stamps.get_or_insert_default().take(now, stamps)
+        self.repair_mut()
+            .stamps
+            .get_or_insert_default()
+            .take(now, stamps)
     }
 
     /// Growth of the peer's CE counts since the last ACK. A smaller count comes from an older ACK.
@@ -239,7 +259,11 @@ impl Connection {
             return;
         };
         let length = duplicate.end.since(duplicate.start);
-        if probing && repair.probe == duplicate.start || length > 1 << 16 || repair.undo.repeats == 0 || !proved {
+        if probing && repair.probe == duplicate.start
+            || length > 1 << 16
+            || repair.undo.repeats == 0
+            || !proved
+        {
             return;
         }
         repair.undo.repeats = repair.undo.repeats.saturating_sub(length);
@@ -317,7 +341,9 @@ impl Told {
 
     #[inline]
     fn ranges(&self) -> &[Range] {
-        self.ranges.get(..usize::from(self.count)).unwrap_or(&self.ranges)
+        self.ranges
+            .get(..usize::from(self.count))
+            .unwrap_or(&self.ranges)
     }
 }
 
@@ -330,8 +356,15 @@ pub(crate) fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
     if length == 0 || length > 1 << 30 || end == 0 || end > room {
         return None;
     }
-    let start = if range.start.before(from) { from } else { range.start };
-    Some(Range { start, end: range.end })
+    let start = if range.start.before(from) {
+        from
+    } else {
+        range.start
+    };
+    Some(Range {
+        start,
+        end: range.end,
+    })
 }
 
 /// The state that newly delivered segments change, whether the cumulative ACK or a SACK range covers them.
@@ -363,7 +396,8 @@ impl Delivery<'_> {
     fn answered(&mut self, number: Number, sent: Sent, ack: &mut Ack) {
         ack.bytes += u64::from(sent.length);
         ack.packets += 1;
-        self.rack.on_delivered(number, &sent, self.now, self.min_rtt, true);
+        self.rack
+            .on_delivered(number, &sent, self.now, self.min_rtt, true);
         self.latest = Some(Latest {
             sent,
             number,
@@ -373,7 +407,12 @@ impl Delivery<'_> {
 
     /// Everything before `end` has arrived.
     #[inline(always)]
-    fn cumulative(&mut self, end: Number, ack: &mut Ack, claims: &mut impl FnMut(&mut Flight, Number, &Sent) -> bool) {
+    fn cumulative(
+        &mut self,
+        end: Number,
+        ack: &mut Ack,
+        claims: &mut impl FnMut(&mut Flight, Number, &Sent) -> bool,
+    ) {
         while self.flight.una() != end {
             let (number, begin) = (self.flight.una(), self.flight.una_offset());
             let sent = self.flight.step();
@@ -391,7 +430,12 @@ impl Delivery<'_> {
 
     /// A range that was not SACKed before has arrived.
     #[inline(always)]
-    fn selective(&mut self, fresh: Range, ack: &mut Ack, claims: &mut impl FnMut(&mut Flight, Number, &Sent) -> bool) {
+    fn selective(
+        &mut self,
+        fresh: Range,
+        ack: &mut Ack,
+        claims: &mut impl FnMut(&mut Flight, Number, &Sent) -> bool,
+    ) {
         let mut number = fresh.start;
         while number != fresh.end {
             let sent = *self.flight.get(number);
@@ -413,7 +457,8 @@ impl Delivery<'_> {
         // Where RC3 sent it too, RC3's copy may be the one that arrived.
         let again = again || sent.is(Sent::RC3);
         let certain = !again || (echoed && self.echo_transmission == sent.transmission);
-        let earlier = echoed && self.echo_transmission < sent.transmission && sent.is(Sent::REPEATED);
+        let earlier =
+            echoed && self.echo_transmission < sent.transmission && sent.is(Sent::REPEATED);
         if sent.is(Sent::LOST) {
             self.undo.wrong += 1;
             self.undo.early |= self.after_timeout && cumulative && echoed;
@@ -424,11 +469,18 @@ impl Delivery<'_> {
         if earlier {
             return; // when that transmission left is not known any more
         }
-        *self.reordered |= self.rack.on_delivered(number, &sent, self.now, self.min_rtt, certain);
-        let later =
-            |latest: &Latest| latest.sent.at < sent.at || (latest.sent.at == sent.at && latest.number.before(number));
+        *self.reordered |= self
+            .rack
+            .on_delivered(number, &sent, self.now, self.min_rtt, certain);
+        let later = |latest: &Latest| {
+            latest.sent.at < sent.at || (latest.sent.at == sent.at && latest.number.before(number))
+        };
         if self.latest.as_ref().is_none_or(later) {
-            self.latest = Some(Latest { sent, number, certain });
+            self.latest = Some(Latest {
+                sent,
+                number,
+                certain,
+            });
         }
     }
 }

@@ -128,7 +128,9 @@ impl Flight {
     #[inline(always)]
     pub fn in_flight(&self) -> u32 {
         let arrived = self.sacked.wrapping_sub(self.echoes);
-        self.outstanding().wrapping_sub(arrived).wrapping_sub(self.lost)
+        self.outstanding()
+            .wrapping_sub(arrived)
+            .wrapping_sub(self.lost)
     }
 
     /// Nothing is SACKed, lost or in flight twice.
@@ -171,7 +173,8 @@ impl Flight {
     #[inline(always)]
     pub fn cut_segment(&mut self, length: u16, fin: bool) {
         let held = self.cut.since(self.una);
-        self.board.push(self.una, held, Sent::new(self.cut_offset, length, fin));
+        self.board
+            .push(self.una, held, Sent::new(self.cut_offset, length, fin));
         self.cut = self.cut.plus(1);
         self.cut_offset += u64::from(length);
     }
@@ -203,7 +206,13 @@ impl Flight {
 
     /// A segment leaves in class 0, for the first time or again. `idle`: nothing else is in flight.
     #[inline(always)]
-    pub fn on_sent(&mut self, number: Number, now: Time, idle: bool, rate: &mut DeliveryRate) -> Sent {
+    pub fn on_sent(
+        &mut self,
+        number: Number,
+        now: Time,
+        idle: bool,
+        rate: &mut DeliveryRate,
+    ) -> Sent {
         debug_assert!(number.within(self.una, self.next));
         let sent = self.board.get_mut(number);
         sent.on_send(rate, now, idle);

@@ -101,7 +101,9 @@ impl Pacer {
 
     /// RC3 sends nothing before this time. Neither does class 0.
     pub fn next_low(&self) -> Time {
-        self.pace.as_ref().map_or(Time::ZERO, |pace| pace.limit.next)
+        self.pace
+            .as_ref()
+            .map_or(Time::ZERO, |pace| pace.limit.next)
     }
 
     /// A packet of class 0 leaves, with so many bytes of payload and of headers. A batch takes at most `quantum`. A driver that
@@ -147,10 +149,17 @@ impl Pacer {
         if srtt == Duration::ZERO || self.pace.as_ref().is_some_and(|pace| pace.ordered) {
             return;
         }
-        let percent = if cwnd < ssthresh / 2 { SLOW_START } else { AVOIDANCE };
+        let percent = if cwnd < ssthresh / 2 {
+            SLOW_START
+        } else {
+            AVOIDANCE
+        };
         let rate = match cwnd.saturating_mul(percent).checked_mul(10_000_000) {
             Some(scaled) => scaled / srtt.as_nanos(),
-            None => (u128::from(cwnd) * u128::from(percent) * 10_000_000 / u128::from(srtt.as_nanos())) as u64,
+            None => {
+                (u128::from(cwnd) * u128::from(percent) * 10_000_000 / u128::from(srtt.as_nanos()))
+                    as u64
+            }
         };
         self.set(rate, limit, false);
     }
@@ -161,7 +170,11 @@ impl Pacer {
         let pace = self.pace.get_or_insert_default();
         (pace.rate, pace.ordered) = (rate, ordered);
         pace.own.per_byte = per_byte(rate);
-        pace.limit.per_byte = if limit == u64::MAX { 0 } else { per_byte(limit.max(1)) };
+        pace.limit.per_byte = if limit == u64::MAX {
+            0
+        } else {
+            per_byte(limit.max(1))
+        };
     }
 }
 
@@ -253,7 +266,10 @@ mod tests {
             now = pacer.next + Duration::from_micros(60 + round % 400);
         }
         let rate = sent * 1000 / now.since(Time::from_micros(10_000)).as_micros();
-        assert!((98..=101).contains(&rate), "{rate} instead of 100 bytes a µs");
+        assert!(
+            (98..=101).contains(&rate),
+            "{rate} instead of 100 bytes a µs"
+        );
     }
 
     #[test]
@@ -308,7 +324,11 @@ mod tests {
         let gigabit = 125_000_000;
         assert_eq!(batch(gigabit, &rtt(20_000)), 500);
         assert_eq!(batch(gigabit, &rtt(1_600)), 400, "a quarter");
-        assert_eq!(batch(gigabit, &rtt(50)), 500, "64 KiB where the path is short");
+        assert_eq!(
+            batch(gigabit, &rtt(50)),
+            500,
+            "64 KiB where the path is short"
+        );
         assert_eq!(batch(gigabit, &rtt(600)), 262, "32 KiB");
         assert_eq!(batch(10 * gigabit, &rtt(20_000)), 52, "64 KiB");
         assert_eq!(batch(10 * gigabit, &rtt(1_600)), 52);
@@ -367,7 +387,11 @@ mod tests {
         assert_eq!(gap(1_000_000, 2_000_000), 1000);
         assert_eq!(gap(2_000_000, 1_000_000), 1040);
         assert_eq!(gap(0, 1_000_000), 1040);
-        assert_eq!(gap(990_000, 1_000_000), 1040, "with its headers above the limit");
+        assert_eq!(
+            gap(990_000, 1_000_000),
+            1040,
+            "with its headers above the limit"
+        );
     }
 
     #[test]

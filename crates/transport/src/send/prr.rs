@@ -29,7 +29,14 @@ impl Prr {
 
     /// The window after an ACK, packets; `None` leaves it. `flying`: packets in flight now. `outstanding`: sent, neither
     /// acknowledged nor SACKed. `newly`: delivered by this ACK.
-    pub fn window(&mut self, target: u32, flying: u32, outstanding: u32, newly: u32, safe_ack: bool) -> Option<u32> {
+    pub fn window(
+        &mut self,
+        target: u32,
+        flying: u32,
+        outstanding: u32,
+        newly: u32,
+        safe_ack: bool,
+    ) -> Option<u32> {
         if self.flight == 0 {
             self.flight = outstanding.saturating_add(newly).max(1);
             self.delivered = 0;
@@ -84,7 +91,10 @@ mod tests {
             sent.push(now);
         }
         assert_eq!(sent.iter().sum::<u32>(), 14, "{sent:?}");
-        assert!(sent.iter().all(|packets| *packets <= 1), "no burst: {sent:?}");
+        assert!(
+            sent.iter().all(|packets| *packets <= 1),
+            "no burst: {sent:?}"
+        );
         assert_eq!(flying, 14);
     }
 

@@ -59,7 +59,14 @@ impl Rack {
 
     /// A segment was delivered. Returns whether that shows reordering. `certain`: it is known which of its transmissions arrived.
     #[inline]
-    pub fn on_delivered(&mut self, number: Number, sent: &Sent, now: Time, min_rtt: Duration, certain: bool) -> bool {
+    pub fn on_delivered(
+        &mut self,
+        number: Number,
+        sent: &Sent,
+        now: Time,
+        min_rtt: Duration,
+        certain: bool,
+    ) -> bool {
         let mut reordered = false;
         let rtt = now.since(sent.at);
         if sent.transmission > 1 && !certain && rtt < min_rtt {
@@ -117,9 +124,14 @@ impl Reordering {
 impl Connection {
     /// RFC 8985, 6.2 step 4.
     fn reordering_window(&self) -> Duration {
-        let reordering = self.repair.as_ref().map(|repair| repair.reordering).unwrap_or_default();
+        let reordering = self
+            .repair
+            .as_ref()
+            .map(|repair| repair.reordering)
+            .unwrap_or_default();
         if !reordering.seen
-            && (self.phase >= Phase::Recovery || self.flight.sacked() - self.flight.passed() >= DUP_THRESHOLD)
+            && (self.phase >= Phase::Recovery
+                || self.flight.sacked() - self.flight.passed() >= DUP_THRESHOLD)
         {
             return Duration::ZERO;
         }

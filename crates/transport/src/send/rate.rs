@@ -36,7 +36,9 @@ fn over(packets: u32, mss: u64, time: Duration) -> u64 {
     match (bytes.checked_mul(1_000_000_000), time.as_nanos()) {
         (_, 0) => 0,
         (Some(scaled), ns) => scaled / ns,
-        (None, ns) => u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(ns)).unwrap_or(u64::MAX),
+        (None, ns) => {
+            u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(ns)).unwrap_or(u64::MAX)
+        }
     }
 }
 
@@ -171,12 +173,19 @@ mod tests {
         assert!(rate.is_app_limited());
         let second = rate.on_send(at(1), false);
         let limited = rate.is_app_limited();
-        assert!(!rate.on_delivered((at(0), &first, false), 1, at(20), RTT).app_limited);
+        assert!(
+            !rate
+                .on_delivered((at(0), &first, false), 1, at(20), RTT)
+                .app_limited
+        );
         assert!(
             rate.is_app_limited(),
             "the packet of that moment is delivered, and none after it"
         );
-        assert!(rate.on_delivered((at(1), &second, limited), 1, at(21), RTT).app_limited);
+        assert!(
+            rate.on_delivered((at(1), &second, limited), 1, at(21), RTT)
+                .app_limited
+        );
         assert!(!rate.is_app_limited());
     }
 
@@ -185,9 +194,17 @@ mod tests {
     fn an_interval_below_the_least_rtt_is_no_sample() {
         let mut rate = DeliveryRate::default();
         let stamp = rate.on_send(at(0), true);
-        assert_eq!(rate.on_delivered((at(0), &stamp, false), 1, at(19), RTT).delivered, 0);
+        assert_eq!(
+            rate.on_delivered((at(0), &stamp, false), 1, at(19), RTT)
+                .delivered,
+            0
+        );
         let stamp = rate.on_send(at(30), true);
-        assert_eq!(rate.on_delivered((at(30), &stamp, false), 1, at(50), RTT).delivered, 1);
+        assert_eq!(
+            rate.on_delivered((at(30), &stamp, false), 1, at(50), RTT)
+                .delivered,
+            1
+        );
         assert_eq!(rate.delivered(), 2);
     }
 
@@ -199,7 +216,10 @@ mod tests {
         rate.on_delivered((at(0), &stamp, false), 1, at(20), RTT);
         let stamp = rate.on_send(at(10_000), true);
         let sample = rate.on_delivered((at(10_000), &stamp, false), 1, at(10_020), RTT);
-        assert_eq!((sample.delivered, sample.send, sample.ack), (1, Duration::ZERO, RTT));
+        assert_eq!(
+            (sample.delivered, sample.send, sample.ack),
+            (1, Duration::ZERO, RTT)
+        );
     }
 
     #[test]

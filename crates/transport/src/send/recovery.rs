@@ -123,7 +123,8 @@ impl Repair {
 impl Connection {
     pub(crate) fn repair_mut(&mut self) -> &mut Repair {
         let next = self.flight.next();
-        self.repair.get_or_insert_with(|| Box::new(Repair::new(next)))
+        self.repair
+            .get_or_insert_with(|| Box::new(Repair::new(next)))
     }
 
     /// A reduction begins. The control may set another threshold in the call that follows.
@@ -152,7 +153,10 @@ impl Connection {
             self.try_undo(ack);
         }
         let Some(repair) = self.repair.as_ref() else {
-            debug_assert!(self.phase == Phase::Open, "a reduction has begun without its end");
+            debug_assert!(
+                self.phase == Phase::Open,
+                "a reduction has begun without its end"
+            );
             return;
         };
         if self.phase != Phase::Open && !self.flight.una().before(repair.high) {
@@ -251,7 +255,9 @@ impl Connection {
     /// Reason why the control's window is not in force.
     #[inline(always)]
     pub(crate) fn withheld(&self) -> Withheld {
-        self.repair.as_ref().map_or(Withheld::No, |repair| repair.withheld)
+        self.repair
+            .as_ref()
+            .map_or(Withheld::No, |repair| repair.withheld)
     }
 
     /// Puts the control's window into force, as far as a restart after an idle time allows.
@@ -325,7 +331,13 @@ impl Connection {
     /// proportional reduction. Its window is in force at once.
     #[cold]
     #[inline(never)]
-    fn apply_repairing(&mut self, safe: bool, newly: u32, cwnd: Option<u64>, ssthresh: Option<u64>) {
+    fn apply_repairing(
+        &mut self,
+        safe: bool,
+        newly: u32,
+        cwnd: Option<u64>,
+        ssthresh: Option<u64>,
+    ) {
         let seen = self.steered_cwnd();
         let least = self.mss() * 2;
         let flying = self.in_flight();
@@ -348,7 +360,9 @@ impl Connection {
             (None, Some(_)) => repair.target = threshold,
             _ => {}
         }
-        let target = u32::try_from(repair.target / mss).unwrap_or(u32::MAX).max(1);
+        let target = u32::try_from(repair.target / mss)
+            .unwrap_or(u32::MAX)
+            .max(1);
         if let Some(window) = repair.prr.window(target, flying, outstanding, newly, safe) {
             self.set_cwnd(u64::from(window) * mss);
         }

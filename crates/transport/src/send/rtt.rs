@@ -125,7 +125,10 @@ mod tests {
         assert_eq!(rtt.smoothed(), MS * 100);
         // RFC 6298, 2.2: RTTVAR = R/2, RTO = SRTT + 4 RTTVAR
         assert_eq!(rtt.rto(Duration::from_secs(1), MS), MS * 300);
-        assert_eq!(rtt.rto(Duration::from_secs(1), Duration::from_secs(1)), MS * 1100);
+        assert_eq!(
+            rtt.rto(Duration::from_secs(1), Duration::from_secs(1)),
+            MS * 1100
+        );
     }
 
     /// RFC 6298, 5.7.

@@ -78,8 +78,11 @@ impl Connection {
 
     /// Only the peer's closed window holds data back, and no ACK that could open it is on its way.
     pub(crate) fn is_blocked(&self) -> bool {
-        let closed = self.limit <= self.flight.cut_offset() && self.written > self.flight.cut_offset();
-        closed && self.flight.una() == self.flight.next() && matches!(self.state, State::Open | State::Proving)
+        let closed =
+            self.limit <= self.flight.cut_offset() && self.written > self.flight.cut_offset();
+        closed
+            && self.flight.una() == self.flight.next()
+            && matches!(self.state, State::Open | State::Proving)
     }
 
     /// The handshake was not answered in time: the client asks again, and waits twice as long.
@@ -178,7 +181,10 @@ impl Connection {
     /// The retransmission timeout (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3). Everything not SACKed is lost, and the window is one
     /// segment.
     fn on_rto(&mut self, now: Time) -> Option<Ack> {
-        debug_assert!(!self.flight.is_idle(), "the timer runs only while something is out");
+        debug_assert!(
+            !self.flight.is_idle(),
+            "the timer runs only while something is out"
+        );
         if self.backoff >= self.config.max_retries {
             self.give_up(Failure::TimedOut(self.backoff));
             return None;
@@ -238,7 +244,10 @@ impl Connection {
             number = number.plus(1);
         }
         self.rack.judged(next);
-        debug_assert!(self.in_flight() == 0, "after a timeout nothing is in flight");
+        debug_assert!(
+            self.in_flight() == 0,
+            "after a timeout nothing is in flight"
+        );
         debug_assert!(
             self.flight.lost() as usize == self.repair_mut().queue.len(),
             "whatever is marked lost is in the queue, once"

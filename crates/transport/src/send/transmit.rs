@@ -23,13 +23,16 @@ impl Connection {
     }
 
     fn has_other(&self, now: Time) -> bool {
-        self.flags.handshake || self.flags.window_probe || (self.wants_to_send() && self.pacer.allows(now))
+        self.flags.handshake
+            || self.flags.window_probe
+            || (self.wants_to_send() && self.pacer.allows(now))
     }
 
     /// The next segment to send in this class. `side` must be empty. It is filled where the segment says so.
     pub fn transmit(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
         let mut segment = Segment::default();
-        self.transmit_into(now, class, &mut segment, side).then_some(segment)
+        self.transmit_into(now, class, &mut segment, side)
+            .then_some(segment)
     }
 
     /// Nothing leaves in class 0 before something else happens. This is a quick check: false may be wrong, true is not.
@@ -41,7 +44,13 @@ impl Connection {
     /// As [`transmit`](Connection::transmit), into a driver's memory. Returns whether there is a segment. The old contents are
     /// lost either way.
     #[inline(always)]
-    pub fn transmit_into(&mut self, now: Time, class: u8, segment: &mut Segment, side: &mut Side) -> bool {
+    pub fn transmit_into(
+        &mut self,
+        now: Time,
+        class: u8,
+        segment: &mut Segment,
+        side: &mut Side,
+    ) -> bool {
         if class == 0 && self.quota != 0 {
             self.send_full(now, segment, side);
             return true;
@@ -130,7 +139,13 @@ impl Connection {
     }
 
     #[inline(never)]
-    fn transmit_other(&mut self, now: Time, class: u8, segment: &mut Segment, side: &mut Side) -> bool {
+    fn transmit_other(
+        &mut self,
+        now: Time,
+        class: u8,
+        segment: &mut Segment,
+        side: &mut Side,
+    ) -> bool {
         *segment = Segment::default();
         (segment.class, segment.band) = (class, class);
         if class == 0 && self.wants_to_send() && self.pacer.allows(now) {
@@ -182,7 +197,8 @@ impl Connection {
         }
         let room = self.limit - self.flight.cut_offset();
         // A window of less than a segment is used only when nothing else would open it (RFC 9293, 3.8.6.2.1).
-        unsent.min(u64::from(self.mss)) <= room || (room > 0 && self.flight.una() == self.flight.next())
+        unsent.min(u64::from(self.mss)) <= room
+            || (room > 0 && self.flight.una() == self.flight.next())
     }
 
     #[inline(always)]
@@ -229,7 +245,14 @@ impl Connection {
 
     /// Fills a segment of data.
     #[inline(always)]
-    pub(crate) fn describe(&self, now: Time, number: Number, sent: &Sent, segment: &mut Segment, side: &mut Side) {
+    pub(crate) fn describe(
+        &self,
+        now: Time,
+        number: Number,
+        sent: &Sent,
+        segment: &mut Segment,
+        side: &mut Side,
+    ) {
         segment.kind = Kind::Data;
         segment.number = number;
         segment.length = sent.length;
@@ -267,7 +290,11 @@ impl Connection {
         let number = if self.flags.tail_probe {
             self.flags.tail_probe = false;
             let fresh = self.flight.lost() == 0 && self.has_new();
-            let last = if fresh { None } else { Some(self.last_missing()) };
+            let last = if fresh {
+                None
+            } else {
+                Some(self.last_missing())
+            };
             let last = last.filter(|last| last.within(self.flight.una(), next));
             let probing = self.flight.lost() == 0;
             self.flags.probing = probing;
@@ -284,7 +311,10 @@ impl Connection {
             self.next_lost()
         };
         let number = number?;
-        debug_assert!(number.within(self.flight.una(), next), "only what is out is sent again");
+        debug_assert!(
+            number.within(self.flight.una(), next),
+            "only what is out is sent again"
+        );
         self.flight.repeat(number);
         self.retransmitted = self.retransmitted.wrapping_add(1);
         let repair = self.repair_mut();
@@ -296,7 +326,10 @@ impl Connection {
     /// The last segment that has not arrived; the last one sent, where all have.
     fn last_missing(&self) -> Number {
         let last = self.flight.next().previous();
-        let arrived = self.repair.as_ref().and_then(|repair| repair.sacked.find(last));
+        let arrived = self
+            .repair
+            .as_ref()
+            .and_then(|repair| repair.sacked.find(last));
         match arrived.map(|range| range.start.previous()) {
             Some(missing) if missing.within(self.flight.una(), self.flight.next()) => missing,
             _ => last,
@@ -308,7 +341,10 @@ impl Connection {
         let repair = self.repair.as_deref_mut()?;
         loop {
             let Some(number) = repair.queue.pop() else {
-                debug_assert!(self.flight.lost() == 0, "whatever is marked lost is in the queue");
+                debug_assert!(
+                    self.flight.lost() == 0,
+                    "whatever is marked lost is in the queue"
+                );
                 return None;
             };
             if number.within(una, next) && self.flight.get(number).is(Sent::LOST) {
@@ -331,7 +367,11 @@ impl Connection {
         self.backoff = 0; // that of probes of a closed window
         // Too early is harmless, too late is not. The peer's ACK delay is added when this expires.
         let probe = self.rtt.smoothed() * 2;
-        let first = if self.rtt.known() { probe.min(rto) } else { rto };
+        let first = if self.rtt.known() {
+            probe.min(rto)
+        } else {
+            rto
+        };
         self.deadline = self.deadline.min(now + first);
     }
 
@@ -372,7 +412,10 @@ impl Connection {
             .wrapping_sub(self.flight.passed())
             .wrapping_add(self.flight.echoes());
         let limited = flying >= self.window;
-        if limited || !self.flight.una().before(self.usage_end) || (!self.flags.cwnd_limited && out > self.most_out) {
+        if limited
+            || !self.flight.una().before(self.usage_end)
+            || (!self.flags.cwnd_limited && out > self.most_out)
+        {
             self.flags.cwnd_limited = limited;
             self.most_out = out;
             self.usage_end = self.flight.next();

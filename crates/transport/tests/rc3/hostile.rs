@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Rc3Stop, Segment, Side};
+use ccplane_transport::{
+    Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Rc3Stop, Segment, Side,
+};
 use ccplane_units::Time;
 
 use super::{FIRST, MSS, all, count, open, rc3, reno, run, sent};
@@ -78,7 +80,10 @@ fn data_that_waits_to_be_sent_is_acknowledged() {
         assert_eq!(client.stats().acked, 0, "class {class}");
         let rest = all(&mut client, now + ms(20));
         let sent = |number| rest.iter().any(|segment| segment.number == Number(number));
-        assert!((10..95).all(sent), "class {class}: the rest is sent all the same");
+        assert!(
+            (10..95).all(sent),
+            "class {class}: the rest is sent all the same"
+        );
     }
 }
 
@@ -122,7 +127,10 @@ fn everything_is_said_to_have_come_in_class_0() {
         ..rc3()
     };
     let pair = run(&blind, reno(), strip, 300 * MSS);
-    assert_eq!(pair.connection(0).rc3_stats().and_then(|tail| tail.stopped), None);
+    assert_eq!(
+        pair.connection(0).rc3_stats().and_then(|tail| tail.stopped),
+        None
+    );
     assert!(
         pair.connection(1)
             .rc3_arrivals()
@@ -147,15 +155,25 @@ fn everything_is_sent_in_the_highest_or_no_class() {
         server.handle(now, &data, &Side::default(), &mut Native::new_reno());
         let answers = all(&mut server, now);
         match data.class {
-            class @ 0..MAX_CLASSES => assert!(answers.iter().all(|answer| answer.class == class), "{answers:?}"),
+            class @ 0..MAX_CLASSES => assert!(
+                answers.iter().all(|answer| answer.class == class),
+                "{answers:?}"
+            ),
             _ => assert_eq!(answers, [], "class {}", data.class),
         }
         answered += answers.len();
     }
     assert_eq!(answered, 25_000);
-    assert_eq!(server.rc3_arrivals().map(|arrived| arrived.refused), Some(25_000));
+    assert_eq!(
+        server.rc3_arrivals().map(|arrived| arrived.refused),
+        Some(25_000)
+    );
     // 16,384 ranges of 24 bytes, with room to grow: more are as good as lost.
-    assert!(server.memory_bytes() < before + (1 << 20), "{}", server.memory_bytes());
+    assert!(
+        server.memory_bytes() < before + (1 << 20),
+        "{}",
+        server.memory_bytes()
+    );
 }
 
 /// A peer that floods beyond the window that it was granted: dropped and counted.
@@ -173,7 +191,8 @@ fn a_flood_beyond_the_window() {
     let flood = |server: &mut Connection, control: &mut Native, numbers: std::ops::Range<u32>| {
         for n in numbers {
             let mut data = Segment::default();
-            (data.kind, data.length, data.number, data.flags) = (Kind::Data, MSS as u16, Number(n), Segment::PROOF);
+            (data.kind, data.length, data.number, data.flags) =
+                (Kind::Data, MSS as u16, Number(n), Segment::PROOF);
             (data.class, data.band, data.transmission) = (1 + (n % 4) as u8, 1, 1);
             data.set_offset(u64::from(n) * MSS);
             server.handle(Time::ZERO, &data, &Side::default(), control);
@@ -182,9 +201,15 @@ fn a_flood_beyond_the_window() {
     flood(&mut server, &mut control, 1..10_000);
     let arrived = server.rc3_arrivals().expect("something came");
     // Segment 49 is the last that fits; the first is missing.
-    assert_eq!((arrived.refused, arrived.held_bytes), (10_000 - 50, 49 * MSS));
+    assert_eq!(
+        (arrived.refused, arrived.held_bytes),
+        (10_000 - 50, 49 * MSS)
+    );
     assert_eq!(server.readable(), 0);
     flood(&mut server, &mut control, 0..1);
     assert_eq!(server.readable(), 50 * MSS);
-    assert_eq!(server.rc3_arrivals().map(|arrived| arrived.held_bytes), Some(0));
+    assert_eq!(
+        server.rc3_arrivals().map(|arrived| arrived.held_bytes),
+        Some(0)
+    );
 }

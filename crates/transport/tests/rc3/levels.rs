@@ -9,17 +9,24 @@ use crate::wire::{Delay, Pair, ms, secs};
 #[test]
 fn case_01_what_fits_the_initial_window_is_as_without_it() {
     for bytes in [1, MSS, FIRST * MSS - 1, FIRST * MSS] {
-        let [with, without] = [rc3(), plain()].map(|config| run(&config, reno(), Delay(ms(10)), bytes));
+        let [with, without] =
+            [rc3(), plain()].map(|config| run(&config, reno(), Delay(ms(10)), bytes));
         assert_eq!(with.log, without.log, "{bytes} bytes");
         assert_eq!(with.connection(0).rc3_stats(), None);
-        assert_eq!(with.connection(0).memory_bytes(), without.connection(0).memory_bytes());
+        assert_eq!(
+            with.connection(0).memory_bytes(),
+            without.connection(0).memory_bytes()
+        );
     }
 }
 
 /// Also where pacing holds the initial window back.
 #[test]
 fn case_01_pacing_does_not_let_the_second_loop_have_the_initial_window() {
-    let config = Config { pacing: true, ..rc3() };
+    let config = Config {
+        pacing: true,
+        ..rc3()
+    };
     let pair = run(&config, reno(), Delay(ms(10)), FIRST * MSS);
     assert_eq!(pair.connection(0).rc3_stats(), None);
 }
@@ -41,7 +48,9 @@ fn case_02_one_packet_more_than_the_initial_window() {
     assert_eq!(*at, Time::ZERO + ms(20), "with the initial window");
     // The request, the answer, and one way: as a flow of the initial window.
     assert_eq!(
-        pair.connection(0).rc3_stats().map(|tail| tail.delivered_bytes),
+        pair.connection(0)
+            .rc3_stats()
+            .map(|tail| tail.delivered_bytes),
         Some(MSS)
     );
 }
@@ -111,9 +120,14 @@ fn case_04_a_size_that_is_not_a_multiple_of_a_segment() {
         for segments in [FIRST, FIRST + 1, FIRST + 60] {
             let bytes = segments * MSS + rest;
             let pair = run(&rc3(), reno(), lanes(ms(10), nothing), bytes);
-            let first_low = sent(&pair).into_iter().find(|(_, segment)| segment.class != 0);
+            let first_low = sent(&pair)
+                .into_iter()
+                .find(|(_, segment)| segment.class != 0);
             let (_, last) = first_low.expect("it has a tail");
-            assert_eq!((u64::from(last.length), last.offset()), (rest, segments * MSS));
+            assert_eq!(
+                (u64::from(last.length), last.offset()),
+                (rest, segments * MSS)
+            );
             assert!(last.has(Segment::FIN));
             assert_eq!(pair.received(1), bytes);
             // Request, answer, one way for the data and one for what acknowledges it.
@@ -132,7 +146,11 @@ fn case_12_the_peers_window_limits_the_tail() {
     let mut pair = Pair::with([rc3(), small], reno(), Delay(ms(10)), [200 * MSS, 0]);
     pair.log = Some(Vec::new());
     let mut seen = 0;
-    while !pair.ends[0].connection.as_ref().is_some_and(|sender| sender.sent_all()) {
+    while !pair.ends[0]
+        .connection
+        .as_ref()
+        .is_some_and(|sender| sender.sent_all())
+    {
         assert!(pair.step(secs(100)));
         let log = pair.log.as_ref().expect("it is kept");
         let edge = log.iter().filter(|(_, from, _)| *from == 1);
@@ -142,14 +160,19 @@ fn case_12_the_peers_window_limits_the_tail() {
         for (_, from, segment) in &log[seen..] {
             if *from == 0 && segment.kind == Kind::Data {
                 let end = segment.offset() + u64::from(segment.length);
-                assert!(end <= edge.expect("it was answered"), "{segment:?} beyond {edge:?}");
+                assert!(
+                    end <= edge.expect("it was answered"),
+                    "{segment:?} beyond {edge:?}"
+                );
             }
         }
         seen = log.len();
     }
     assert_eq!(pair.received(1), 200 * MSS);
     assert_eq!(
-        pair.connection(1).rc3_arrivals().map(|arrived| arrived.refused),
+        pair.connection(1)
+            .rc3_arrivals()
+            .map(|arrived| arrived.refused),
         Some(0)
     );
     assert!(
@@ -198,7 +221,10 @@ fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
     assert_eq!(numbers.len(), 1_000, "each once");
     let of = |class| low.iter().filter(|segment| segment.class == class).count();
     assert_eq!([of(1), of(2), of(3), of(4)], [40, 400, 560, 0]);
-    assert_eq!(client.rc3_stats().map(|tail| tail.sent), Some([40, 400, 560, 0]));
+    assert_eq!(
+        client.rc3_stats().map(|tail| tail.sent),
+        Some([40, 400, 560, 0])
+    );
 }
 
 /// Small writes do not become small packets: one that is short is on its way at a time, and once it has arrived another may
@@ -214,7 +240,11 @@ fn case_13_short_writes_share_segments() {
     }
     let lengths: Vec<u16> = low.iter().map(|segment| segment.length).collect();
     assert_eq!(lengths[0], 100, "the first leaves at once");
-    assert_eq!(lengths.len(), 10, "the others wait for a full segment: {lengths:?}");
+    assert_eq!(
+        lengths.len(),
+        10,
+        "the others wait for a full segment: {lengths:?}"
+    );
     assert!(lengths[1..].iter().all(|length| u64::from(*length) == MSS));
     let mut ack = Segment::default();
     (ack.class, ack.band, ack.ack) = (1, 1, Number(0));
@@ -224,9 +254,17 @@ fn case_13_short_writes_share_segments() {
         start: Number(10),
         end: Number(20),
     });
-    client.handle(Time::from_micros(30_000), &ack, &side, &mut Native::new_reno());
+    client.handle(
+        Time::from_micros(30_000),
+        &ack,
+        &side,
+        &mut Native::new_reno(),
+    );
     client.finish();
-    let rest: Vec<u16> = all(&mut client, now).iter().map(|segment| segment.length).collect();
+    let rest: Vec<u16> = all(&mut client, now)
+        .iter()
+        .map(|segment| segment.length)
+        .collect();
     assert_eq!(rest, [900], "the end of the stream waits for nothing");
 }
 
@@ -245,7 +283,11 @@ fn case_13_very_many_bursts() {
     let tail = sender.rc3_stats().expect("there was one");
     assert_eq!((tail.sent, tail.stopped), ([2 * bursts, 0, 0, 0], None));
     assert_eq!(tail.delivered_bytes, 2 * bursts * MSS);
-    assert!(sender.memory_bytes() < 80_000, "{} bytes", sender.memory_bytes());
+    assert!(
+        sender.memory_bytes() < 80_000,
+        "{} bytes",
+        sender.memory_bytes()
+    );
 }
 
 /// Once nothing is under way what was sent is not remembered: a connection that rests keeps the figures.
@@ -261,8 +303,15 @@ fn case_13_a_connection_at_rest_remembers_no_bursts() {
     }
     pair.run(Time::ZERO + ms(30 * 200 + 500));
     let sender = pair.connection(0);
-    assert!(sender.memory_bytes() < 1_500, "{} bytes", sender.memory_bytes());
-    assert_eq!(sender.rc3_stats().map(|tail| tail.sent), Some([2 * 199, 0, 0, 0]));
+    assert!(
+        sender.memory_bytes() < 1_500,
+        "{} bytes",
+        sender.memory_bytes()
+    );
+    assert_eq!(
+        sender.rc3_stats().map(|tail| tail.sent),
+        Some([2 * 199, 0, 0, 0])
+    );
 }
 
 /// So does one whose driver wants memory back, however soon.
@@ -276,16 +325,29 @@ fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
         client.write((FIRST + 2) * MSS);
         for class in [0, 1] {
             while client.has(now, class) {
-                client.transmit(now, class, &mut Side::default()).expect("data");
+                client
+                    .transmit(now, class, &mut Side::default())
+                    .expect("data");
             }
         }
         next += FIRST as u32 + 2;
     }
     answer(&mut client, &mut now, next);
-    assert!(client.memory_bytes() > 5_000, "{} bytes", client.memory_bytes());
+    assert!(
+        client.memory_bytes() > 5_000,
+        "{} bytes",
+        client.memory_bytes()
+    );
     client.shrink();
-    assert!(client.memory_bytes() < 1_500, "{} bytes", client.memory_bytes());
-    assert_eq!(client.rc3_stats().map(|tail| tail.sent), Some([2 * 500, 0, 0, 0]));
+    assert!(
+        client.memory_bytes() < 1_500,
+        "{} bytes",
+        client.memory_bytes()
+    );
+    assert_eq!(
+        client.rc3_stats().map(|tail| tail.sent),
+        Some([2 * 500, 0, 0, 0])
+    );
 }
 
 /// A round trip later everything before `next` is acknowledged in class 0.
@@ -329,11 +391,18 @@ fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
         }
     }
     let after = client.memory_bytes();
-    assert!(after + pieces < before + 1_000, "{before} bytes before, {after} after");
+    assert!(
+        after + pieces < before + 1_000,
+        "{before} bytes before, {after} after"
+    );
 
     let (mut client, _) = scattered();
     client.abort();
-    assert!(client.memory_bytes() < 1_500, "{} bytes", client.memory_bytes());
+    assert!(
+        client.memory_bytes() < 1_500,
+        "{} bytes",
+        client.memory_bytes()
+    );
 }
 
 /// Pieces of which hardly more than the last segment leaves before the next one is there: what was sent lies in too many places
@@ -346,7 +415,10 @@ fn case_13_more_pieces_than_are_remembered() {
         client.write(3 * MSS);
         let class = client.classes(now).trailing_zeros() as u8;
         let last = client.transmit(now, class, &mut Side::default());
-        assert!(last.is_some_and(|segment| segment.class > 0), "piece {piece}");
+        assert!(
+            last.is_some_and(|segment| segment.class > 0),
+            "piece {piece}"
+        );
         if let Some(why) = client.rc3_stats().and_then(|tail| tail.stopped) {
             assert_eq!((why, piece), (Rc3Stop::Scattered, 1 << 14));
             break;
@@ -373,7 +445,10 @@ fn case_13_growth_and_a_late_end() {
     let end = &sent(&pair)[before..];
     assert_eq!(end.len(), 1);
     let (_, end) = end[0];
-    assert!(end.has(Segment::FIN) && end.class == 0 && end.length == 0, "{end:?}");
+    assert!(
+        end.has(Segment::FIN) && end.class == 0 && end.length == 0,
+        "{end:?}"
+    );
 }
 
 /// The state machine's half: each segment has one class, so that where a level ends no packet belongs to two. The other half
@@ -385,5 +460,8 @@ fn case_20_no_packet_spans_two_levels() {
         assert!(u64::from(segment.length) <= MSS);
         assert_eq!(segment.class, segment.band);
     }
-    assert_eq!([count(&pair, 1), count(&pair, 2), count(&pair, 3)], [40, 400, 60]);
+    assert_eq!(
+        [count(&pair, 1), count(&pair, 2), count(&pair, 3)],
+        [40, 400, 60]
+    );
 }

@@ -13,13 +13,20 @@ fn case_21_both_directions_at_once() {
         receive_buffer: 60 * MSS as u32,
         ..rc3()
     };
-    let mut pair = Pair::new(&config, reno(), lanes(ms(9), nothing), [300 * MSS, 250 * MSS]);
+    let mut pair = Pair::new(
+        &config,
+        reno(),
+        lanes(ms(9), nothing),
+        [300 * MSS, 250 * MSS],
+    );
     pair.log = Some(Vec::new());
     pair.run(secs(100));
     assert!(pair.over());
     assert_eq!((pair.received(1), pair.received(0)), (300 * MSS, 250 * MSS));
     let log = pair.log.as_ref().expect("it is kept");
-    let carries = |(_, _, s): &&(Time, usize, Segment)| s.kind == Kind::Data && s.class != 0 && s.echo_band != 0;
+    let carries = |(_, _, s): &&(Time, usize, Segment)| {
+        s.kind == Kind::Data && s.class != 0 && s.echo_band != 0
+    };
     assert!(
         log.iter().filter(carries).count() > 0,
         "data carries acknowledgements of its class"
@@ -85,7 +92,9 @@ fn case_23_the_handshake_is_repeated() {
         let answered = log
             .iter()
             .position(|(_, from, s)| *from == 1 && s.kind == Kind::OpenReply);
-        let first_low = log.iter().position(|(_, from, s)| *from == 0 && s.class != 0);
+        let first_low = log
+            .iter()
+            .position(|(_, from, s)| *from == 0 && s.class != 0);
         assert!(first_low > answered);
         let (_, _, low) = log[first_low.expect("there is a tail")];
         assert!(low.has(Segment::PROOF), "{low:?}");
@@ -108,7 +117,11 @@ fn case_24_the_path_changes() {
             arrivals.push(now + ms(if now < change { before } else { after }));
         };
         let pair = run(&rc3(), reno(), path, 600 * MSS);
-        assert_eq!(pair.connection(0).stats().timeouts, 0, "from {before} to {after} ms");
+        assert_eq!(
+            pair.connection(0).stats().timeouts,
+            0,
+            "from {before} to {after} ms"
+        );
     }
     // Full packets of the tail do not fit; its last, short one does.
     let lose = |_: usize, s: &Segment| s.class != 0 && u64::from(s.length) == MSS;
@@ -130,14 +143,21 @@ fn case_25_memory_and_acknowledgements_of_the_receiver() {
     let every_second = |from: usize, s: &Segment| {
         from == 0 && s.kind == Kind::Data && s.number.0.is_multiple_of(2) && s.transmission < 3
     };
-    let mut pair = Pair::new(&config, reno(), lanes(ms(10), every_second), [10_000 * MSS, 0]);
+    let mut pair = Pair::new(
+        &config,
+        reno(),
+        lanes(ms(10), every_second),
+        [10_000 * MSS, 0],
+    );
     let mut most = 0;
     for _ in 0..200_000 {
         if !pair.step(secs(60)) {
             break;
         }
         if let Some(receiver) = &pair.ends[1].connection {
-            let held = receiver.rc3_arrivals().map_or(0, |arrived| arrived.held_bytes);
+            let held = receiver
+                .rc3_arrivals()
+                .map_or(0, |arrived| arrived.held_bytes);
             assert!(held <= buffer);
             most = most.max(receiver.memory_bytes());
         }
@@ -179,15 +199,27 @@ fn case_25_a_receiver_with_little_memory() {
 #[test]
 fn case_26_waste() {
     for (low, every) in [(8, 5), (13, 7), (25, 3)] {
-        let lose = |from: usize, s: &Segment| from == 0 && s.class != 0 && s.number.0.is_multiple_of(every);
+        let lose = |from: usize, s: &Segment| {
+            from == 0 && s.class != 0 && s.number.0.is_multiple_of(every)
+        };
         let mut pair = run(&rc3(), reno(), lanes(ms(low), lose), 600 * MSS);
         pair.run(secs(1));
-        let low_sent: Vec<Segment> = sent(&pair).iter().map(|(_, s)| *s).filter(|s| s.class != 0).collect();
-        let dropped = low_sent.iter().filter(|s| s.number.0.is_multiple_of(every)).count() as u64;
+        let low_sent: Vec<Segment> = sent(&pair)
+            .iter()
+            .map(|(_, s)| *s)
+            .filter(|s| s.class != 0)
+            .collect();
+        let dropped = low_sent
+            .iter()
+            .filter(|s| s.number.0.is_multiple_of(every))
+            .count() as u64;
         let tail = *pair.connection(0).rc3_stats().expect("there was one");
         let arrived = pair.connection(1).rc3_arrivals().expect("something came");
         assert_eq!(tail.sent.iter().sum::<u64>(), low_sent.len() as u64);
-        assert_eq!(arrived.arrived.iter().sum::<u64>(), low_sent.len() as u64 - dropped);
+        assert_eq!(
+            arrived.arrived.iter().sum::<u64>(),
+            low_sent.len() as u64 - dropped
+        );
         let both: Vec<_> = low_sent
             .iter()
             .filter(|s| s.number.0 % every != 0)
@@ -198,7 +230,11 @@ fn case_26_waste() {
             })
             .collect();
         // A packet that arrives twice is waste once.
-        assert_eq!(tail.duplicates, both.len() as u64, "the tail takes {low} ms");
+        assert_eq!(
+            tail.duplicates,
+            both.len() as u64,
+            "the tail takes {low} ms"
+        );
         assert!(tail.missing().iter().sum::<u64>() >= dropped);
         assert!(tail.missing().iter().sum::<u64>() <= dropped + both.len() as u64);
         let first = count(&pair, 0);

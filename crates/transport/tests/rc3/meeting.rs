@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Kind, Native, Number, Phase, Range, Rc3Stop, Segment, Side};
+use ccplane_transport::{
+    Config, Connection, Kind, Native, Number, Phase, Range, Rc3Stop, Segment, Side,
+};
 use ccplane_units::{Duration, Time};
 
-use super::{FIRST, Fixed, MSS, all, count, cubic, lanes, nothing, open, plain, rc3, reno, run, sent};
+use super::{
+    FIRST, Fixed, MSS, all, count, cubic, lanes, nothing, open, plain, rc3, reno, run, sent,
+};
 use crate::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
 
 /// Both send some segments, as the second's are on their way when the first comes to them. Nothing is taken for lost or sent
@@ -33,7 +37,8 @@ fn acknowledge(
     ranges: &[std::ops::Range<u32>],
 ) {
     let mut segment = Segment::default();
-    (segment.class, segment.band, segment.ack, segment.window) = (class, class, Number(ack), 1 << 20);
+    (segment.class, segment.band, segment.ack, segment.window) =
+        (class, class, Number(ack), 1 << 20);
     (segment.echo, segment.echo_transmission) = (Number(echo), 1);
     let mut side = Side::default();
     for range in ranges {
@@ -51,7 +56,9 @@ fn acknowledge(
 fn case_05_what_came_of_both_loops_by_the_second() {
     // The second loop's 10 to 13 have arrived, and nothing of the first's but its initial window.
     let first = |client: &mut Connection, now| acknowledge(client, now, 0, (14, 9), &[]);
-    let ranges = |client: &mut Connection, now| acknowledge(client, now, 0, (10, 9), std::slice::from_ref(&(11..14)));
+    let ranges = |client: &mut Connection, now| {
+        acknowledge(client, now, 0, (10, 9), std::slice::from_ref(&(11..14)))
+    };
     let second = |client: &mut Connection, now| acknowledge(client, now, 2, (14, 13), &[]);
     type Tells<'a> = &'a dyn Fn(&mut Connection, Time);
     let orders: [&[Tells<'_>]; 4] = [
@@ -83,7 +90,8 @@ fn case_05_a_duplicate_of_class_0_is_told_in_class_0() {
         for leaves in [[0, 1], [1, 0]] {
             let (mut client, mut server, now) = open(rc3(), 100 * MSS);
             let mut control = Native::new_reno();
-            let data = [(); 2].map(|()| client.transmit(now, 0, &mut Side::default()).expect("data"));
+            let data =
+                [(); 2].map(|()| client.transmit(now, 0, &mut Side::default()).expect("data"));
             for segment in &data {
                 server.handle(now, segment, &Side::default(), &mut control);
             }
@@ -108,16 +116,26 @@ fn case_05_a_duplicate_of_class_0_is_told_in_class_0() {
 #[test]
 fn case_05_a_meeting_in_a_repair_undoes_nothing() {
     // The first segment is lost, what the second loop sent of the next ones comes after the first's own.
-    let lose = |from: usize, s: &Segment| from == 0 && s.class == 0 && s.number.0 == 0 && s.transmission == 1;
+    let lose = |from: usize, s: &Segment| {
+        from == 0 && s.class == 0 && s.number.0 == 0 && s.transmission == 1
+    };
     let mut pair = Pair::new(&rc3(), reno(), lanes(ms(29), lose), [60 * MSS, 0]);
     let mut reduced = false;
-    while !pair.ends[0].connection.as_ref().is_some_and(|sender| sender.sent_all()) {
+    while !pair.ends[0]
+        .connection
+        .as_ref()
+        .is_some_and(|sender| sender.sent_all())
+    {
         assert!(pair.step(secs(10)));
         reduced |= pair.connection(0).phase() == Phase::Recovery;
     }
     let stats = pair.connection(0).stats();
     assert!(reduced && stats.retransmitted == 1, "{stats:?}");
-    assert!(pair.connection(0).rc3_stats().is_some_and(|tail| tail.duplicates > 0));
+    assert!(
+        pair.connection(0)
+            .rc3_stats()
+            .is_some_and(|tail| tail.duplicates > 0)
+    );
     assert_eq!(stats.ssthresh, 5 * MSS, "the reduction stands");
 }
 
@@ -127,7 +145,11 @@ fn case_06_the_bump() {
     // The tail overtakes class 0: when that has filled the front, everything is there.
     let mut pair = Pair::new(&rc3(), reno(), lanes(ms(5), nothing), [100 * MSS, 0]);
     pair.log = Some(Vec::new());
-    while !pair.ends[0].connection.as_ref().is_some_and(|sender| sender.sent_all()) {
+    while !pair.ends[0]
+        .connection
+        .as_ref()
+        .is_some_and(|sender| sender.sent_all())
+    {
         assert!(pair.step(secs(10)));
     }
     assert_eq!(
@@ -145,7 +167,8 @@ fn case_06_the_bump() {
     );
 
     // With a hole it leads up to that, and from there to the end. Nothing else says what has arrived.
-    let lose = |from: usize, s: &Segment| s.class != 0 && (from == 1 || (50..53).contains(&s.number.0));
+    let lose =
+        |from: usize, s: &Segment| s.class != 0 && (from == 1 || (50..53).contains(&s.number.0));
     let late = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS);
     let tail = late.connection(0).rc3_stats().expect("there was one");
     assert_eq!(tail.bumps, 2, "{tail:?}");
@@ -169,7 +192,10 @@ fn case_07_all_of_it_is_lost() {
             assert_eq!(with.now, without.now);
             assert_eq!(with.connection(0).cwnd(), without.connection(0).cwnd());
             let tail = with.connection(0).rc3_stats().expect("there was one");
-            assert_eq!((tail.flying, tail.delivered_bytes, tail.arrived), (0, 0, [0; 4]));
+            assert_eq!(
+                (tail.flying, tail.delivered_bytes, tail.arrived),
+                (0, 0, [0; 4])
+            );
         }
     }
 }
@@ -179,7 +205,9 @@ fn case_07_all_of_it_is_lost() {
 fn case_08_holes_in_the_tail() {
     for hole in [1, 3, 20] {
         let missing = 40..40 + hole;
-        let lose = |_: usize, s: &Segment| s.class != 0 && s.kind == Kind::Data && missing.contains(&s.number.0);
+        let lose = |_: usize, s: &Segment| {
+            s.class != 0 && s.kind == Kind::Data && missing.contains(&s.number.0)
+        };
         let pair = run(&rc3(), reno(), lanes(ms(8), lose), 200 * MSS);
         let of_first: Vec<u32> = sent(&pair)
             .iter()
@@ -197,30 +225,46 @@ fn case_08_holes_in_the_tail() {
 /// Losses of the initial window while all else has arrived: there is nothing new to send that would show them.
 #[test]
 fn case_09_losses_of_the_first_loop_when_the_tail_is_there() {
-    for lost in [vec![9], vec![8, 9], vec![0], vec![0, 9], vec![3, 4, 5, 6, 7, 8, 9]] {
+    for lost in [
+        vec![9],
+        vec![8, 9],
+        vec![0],
+        vec![0, 9],
+        vec![3, 4, 5, 6, 7, 8, 9],
+    ] {
         let lose = |from: usize, s: &Segment| {
-            from == 0 && s.class == 0 && s.kind == Kind::Data && s.transmission == 1 && lost.contains(&s.number.0)
+            from == 0
+                && s.class == 0
+                && s.kind == Kind::Data
+                && s.transmission == 1
+                && lost.contains(&s.number.0)
         };
         let pair = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS);
         let stats = pair.connection(0).stats();
         assert_eq!(stats.timeouts, 0, "{lost:?}: a probe finds it: {stats:?}");
         assert!(pair.now < Time::ZERO + ms(200), "{lost:?}: {:?}", pair.now);
-        assert!(stats.ssthresh < u64::MAX, "{lost:?}: a loss of class 0 is answered");
+        assert!(
+            stats.ssthresh < u64::MAX,
+            "{lost:?}: a loss of class 0 is answered"
+        );
     }
 }
 
 /// Acknowledgements of the second loop that are lost, late, or out of order only cost duplicates.
 #[test]
 fn case_10_its_acknowledgements_are_lost_late_or_reordered() {
-    let all =
-        |now: Time, from: usize, s: &mut Segment, arrivals: &mut Vec<Time>, late: &dyn Fn(u32) -> Option<Duration>| {
-            let low_ack = from == 1 && s.class != 0;
-            match low_ack.then(|| late(s.echo.0)) {
-                Some(None) => {}
-                Some(Some(late)) => arrivals.push(now + ms(10) + late),
-                None => arrivals.push(now + ms(10)),
-            }
-        };
+    let all = |now: Time,
+               from: usize,
+               s: &mut Segment,
+               arrivals: &mut Vec<Time>,
+               late: &dyn Fn(u32) -> Option<Duration>| {
+        let low_ack = from == 1 && s.class != 0;
+        match low_ack.then(|| late(s.echo.0)) {
+            Some(None) => {}
+            Some(Some(late)) => arrivals.push(now + ms(10) + late),
+            None => arrivals.push(now + ms(10)),
+        }
+    };
     let ways: [&dyn Fn(u32) -> Option<Duration>; 4] = [
         &|_| None,
         &|_| Some(ms(200)),
@@ -228,8 +272,9 @@ fn case_10_its_acknowledgements_are_lost_late_or_reordered() {
         &|number| (number % 3 != 0).then_some(ms(1)),
     ];
     for (way, late) in ways.into_iter().enumerate() {
-        let path =
-            |now: Time, from: usize, s: &mut Segment, arrivals: &mut Vec<Time>| all(now, from, s, arrivals, late);
+        let path = |now: Time, from: usize, s: &mut Segment, arrivals: &mut Vec<Time>| {
+            all(now, from, s, arrivals, late)
+        };
         let pair = run(&rc3(), reno(), path, 400 * MSS);
         let stats = pair.connection(0).stats();
         assert_eq!(
@@ -257,7 +302,10 @@ fn case_11_a_timeout_keeps_the_scoreboard() {
         .iter()
         .filter(|(_, s)| s.class == 0 && u64::from(s.number.0) >= FIRST)
         .count();
-    assert!(of_tail <= 1, "{of_tail} of the tail were sent again: a probe at most");
+    assert!(
+        of_tail <= 1,
+        "{of_tail} of the tail were sent again: a probe at most"
+    );
 }
 
 /// A peer that says that the first missing segment has arrived and yet never acknowledges it has thrown it away.
@@ -267,9 +315,13 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
     let mut side = Side::default();
     let mut control = Native::new_reno();
     let mut client = Connection::connect(&config, Time::ZERO);
-    let request = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let request = client
+        .transmit(Time::ZERO, 0, &mut side)
+        .expect("a request");
     let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
-    let answer = server.transmit(Time::ZERO, 0, &mut side).expect("an answer");
+    let answer = server
+        .transmit(Time::ZERO, 0, &mut side)
+        .expect("an answer");
     let mut now = Time::ZERO + ms(20);
     client.handle(now, &answer, &side, &mut control);
     client.write(100 * MSS);
@@ -279,7 +331,8 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
         }
     }
     let mut ack = Segment::default();
-    (ack.flags, ack.window, ack.echo, ack.echo_transmission) = (Segment::SIDE, 1 << 20, Number(9), 1);
+    (ack.flags, ack.window, ack.echo, ack.echo_transmission) =
+        (Segment::SIDE, 1 << 20, Number(9), 1);
     let mut side = Side::default();
     let everything = Range {
         start: Number(0),
@@ -296,7 +349,10 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
             again.extend(client.transmit(now, 0, &mut Side::default()));
         }
     }
-    assert!(again.iter().any(|segment| segment.number == Number(0)), "{again:?}");
+    assert!(
+        again.iter().any(|segment| segment.number == Number(0)),
+        "{again:?}"
+    );
 }
 
 /// What such a peer had said of the tail counts no more, whether the first loop had passed it over or not, and once when it comes again.
@@ -337,7 +393,9 @@ fn case_11_memory_that_is_given_back_forgets_nothing_of_the_tail() {
     let (mut client, _, mut now) = open(rc3(), 100 * MSS);
     all(&mut client, now);
     now += ms(20);
-    let tell = |client: &mut Connection| acknowledge(client, now, 1, (0, 99), std::slice::from_ref(&(50..100)));
+    let tell = |client: &mut Connection| {
+        acknowledge(client, now, 1, (0, 99), std::slice::from_ref(&(50..100)))
+    };
     tell(&mut client);
     let before = *client.rc3_stats().expect("there was one");
     assert_eq!(before.delivered_bytes, 50 * MSS);
@@ -353,7 +411,9 @@ fn case_14_numbers_wrap_within_the_tail() {
             first_number: u32::MAX - before,
             ..rc3()
         };
-        let lose = |_: usize, s: &Segment| s.class != 0 && s.kind == Kind::Data && s.number.0.is_multiple_of(5);
+        let lose = |_: usize, s: &Segment| {
+            s.class != 0 && s.kind == Kind::Data && s.number.0.is_multiple_of(5)
+        };
         let pair = run(&config, reno(), lanes(ms(9), lose), 100 * MSS);
         assert_eq!(pair.connection(0).stats().retransmitted, 0);
     }
@@ -370,7 +430,11 @@ fn windows(
     pair.log = Some(Vec::new());
     let mut windows = Vec::new();
     let mut acks = 0;
-    while !pair.ends[0].connection.as_ref().is_some_and(|sender| sender.sent_all()) {
+    while !pair.ends[0]
+        .connection
+        .as_ref()
+        .is_some_and(|sender| sender.sent_all())
+    {
         assert!(pair.step(secs(100)));
         let sender = pair.connection(0);
         // One for each packet of class 0 that is told to have arrived.
@@ -379,7 +443,11 @@ fn windows(
             windows.push(sender.cwnd());
         }
     }
-    (windows, pair.connection(0).srtt(), pair.connection(0).min_rtt())
+    (
+        windows,
+        pair.connection(0).srtt(),
+        pair.connection(0).min_rtt(),
+    )
 }
 
 /// The window of the first loop, acknowledgement by acknowledgement, is the same with the second loop's acknowledgements and
@@ -390,7 +458,9 @@ fn case_15_the_first_loops_window_does_not_depend_on_the_second() {
         for low in [8, 10, 13, 19, 31] {
             let bytes = 800 * MSS;
             let (with, srtt, least) = windows(control.clone(), ms(low), bytes, nothing);
-            let (without, ..) = windows(control.clone(), ms(low), bytes, |from, s| from == 1 && s.class != 0);
+            let (without, ..) = windows(control.clone(), ms(low), bytes, |from, s| {
+                from == 1 && s.class != 0
+            });
             let (alone, ..) = windows(control.clone(), ms(low), bytes, |_, s| s.class != 0);
             let both = with.len().min(without.len());
             assert!(both >= FIRST as usize);
@@ -412,10 +482,18 @@ fn case_15_the_second_loop_takes_no_stamps() {
     let mut side = Side::default();
     let mut control = Native::new_reno();
     let mut client = Connection::connect(&config, Time::ZERO);
-    let request = client.transmit(Time::ZERO, 0, &mut side).expect("a request");
+    let request = client
+        .transmit(Time::ZERO, 0, &mut side)
+        .expect("a request");
     let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
-    let answer = server.transmit(Time::ZERO, 0, &mut side).expect("an answer");
-    let (left, came, answered) = (Time::ZERO + ms(20), Time::ZERO + ms(31), Time::ZERO + ms(33));
+    let answer = server
+        .transmit(Time::ZERO, 0, &mut side)
+        .expect("an answer");
+    let (left, came, answered) = (
+        Time::ZERO + ms(20),
+        Time::ZERO + ms(31),
+        Time::ZERO + ms(33),
+    );
     client.handle(left, &answer, &side, &mut control);
     client.write(100 * MSS);
     for class in [0, 1] {
@@ -425,10 +503,14 @@ fn case_15_the_second_loop_takes_no_stamps() {
         server.handle(came, &data, &side, &mut control);
     }
     let mut low = Side::default();
-    let ack = server.transmit(answered, 1, &mut low).expect("of the tail's");
+    let ack = server
+        .transmit(answered, 1, &mut low)
+        .expect("of the tail's");
     assert!(ack.class == 1 && ack.has_side() && !low.stamped);
     let mut first = Side::default();
-    server.transmit(answered, 0, &mut first).expect("of the first's");
+    server
+        .transmit(answered, 0, &mut first)
+        .expect("of the first's");
     assert!(first.stamped);
     assert_eq!((first.t1, first.t2, first.t3), (left, came, answered));
 }
@@ -439,8 +521,11 @@ fn case_15_with_the_same_losses_of_the_first_loop() {
     for lost in [2, 7, 9] {
         let lose = |low_acks: bool| {
             move |from: usize, s: &Segment| {
-                let first =
-                    from == 0 && s.class == 0 && s.number.0 == lost && s.transmission == 1 && s.kind == Kind::Data;
+                let first = from == 0
+                    && s.class == 0
+                    && s.number.0 == lost
+                    && s.transmission == 1
+                    && s.kind == Kind::Data;
                 first || (from == 1 && s.class != 0 && !low_acks)
             }
         };
@@ -479,7 +564,9 @@ fn case_15_a_bump_does_not_empty_the_window() {
 #[test]
 fn case_16_local_drops() {
     for every in [1, 2, 3] {
-        let lose = |from: usize, s: &Segment| from == 0 && s.class != 0 && s.number.0.is_multiple_of(every);
+        let lose = |from: usize, s: &Segment| {
+            from == 0 && s.class != 0 && s.number.0.is_multiple_of(every)
+        };
         let (with, ..) = windows(reno(), ms(10), 600 * MSS, lose);
         let (alone, ..) = windows(reno(), ms(10), 600 * MSS, |_, s| s.class != 0);
         let both = with.len().min(alone.len());

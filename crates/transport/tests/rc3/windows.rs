@@ -45,10 +45,14 @@ impl Fate {
     fn draw(&self, what: u64, from: usize, segment: &Segment) -> u64 {
         let (number, transmission) = match segment.kind {
             Kind::Data => (segment.number.0, segment.transmission),
-            _ => (segment.ack.0 ^ segment.echo.0 << 16, segment.echo_transmission),
+            _ => (
+                segment.ack.0 ^ segment.echo.0 << 16,
+                segment.echo_transmission,
+            ),
         };
         let class = u64::from(segment.class != 0);
-        let low = u64::from(transmission) << 8 | (segment.kind as u64) << 4 | class << 1 | from as u64;
+        let low =
+            u64::from(transmission) << 8 | (segment.kind as u64) << 4 | class << 1 | from as u64;
         let packet = u64::from(number) << 16 | low;
         let mut random = Pcg32::new(self.seed ^ packet.wrapping_mul(0x9e37_79b9_7f4a_7c15), what);
         u64::from(random.next_u32()) << 32 | u64::from(random.next_u32())
@@ -63,7 +67,8 @@ impl Path for Fate {
         let within = |[first, end]: [Number; 2]| from == 0 && segment.number.within(first, end);
         let away = !low && within(self.outage) && segment.transmission <= 2;
         let untailed = low && within(self.untailed);
-        let unlucky = !handshake && self.draw(1, from, segment) % 1000 < u64::from(self.loss[place]);
+        let unlucky =
+            !handshake && self.draw(1, from, segment) % 1000 < u64::from(self.loss[place]);
         if away || untailed || unlucky || (low && from == 1 && !self.told) {
             return;
         }
@@ -96,13 +101,20 @@ fn run(config: &Config, control: &Native, fate: Fate, bytes: u64) -> Run {
     let (mut states, mut sent): (Vec<First>, u64) = (Vec::new(), 0);
     while !pair.connection(0).sent_all() && pair.connection(0).failure().is_none() {
         pair.log = Some(Vec::new());
-        assert!(pair.step(secs(10_000)), "it does not end: {:?}", pair.connection(0));
+        assert!(
+            pair.step(secs(10_000)),
+            "it does not end: {:?}",
+            pair.connection(0)
+        );
         pair.drain(0);
         sent += super::count(&pair, 0);
         let sender = pair.connection(0);
         let window = (sender.cwnd(), sender.stats().ssthresh, sender.in_recovery());
         let place = (sender.una(), sender.next(), sent);
-        if states.last().is_none_or(|last| (last.1, last.2) != (window, place)) {
+        if states
+            .last()
+            .is_none_or(|last| (last.1, last.2) != (window, place))
+        {
             states.push((pair.now, window, place));
         }
     }
@@ -158,9 +170,15 @@ fn schedule(number: u64) -> (usize, usize) {
         ],
         mark: pick(r, &[0, 10, 200]),
         outage: [outage, outage.plus(pick(r, &[0, 0, 1, 8, 40]))],
-        untailed: [first, first.plus(pick(r, &[0, segments / 2, segments * 9 / 10]))],
+        untailed: [
+            first,
+            first.plus(pick(r, &[0, segments / 2, segments * 9 / 10])),
+        ],
         delay: 10_000_000,
-        low: pick(r, &[4_000_000, 10_000_000, 13_000_000, 45_000_000, 200_000_000]),
+        low: pick(
+            r,
+            &[4_000_000, 10_000_000, 13_000_000, 45_000_000, 200_000_000],
+        ),
         jitter: pick(r, &[1, 100_000, 15_000_000]),
         arrived: BTreeMap::new(),
         answers: Vec::new(),
@@ -190,7 +208,11 @@ fn schedule(number: u64) -> (usize, usize) {
 
 /// Of these segments the tail's copy of one has arrived, and an acknowledgement of the tail that left afterwards has come by now.
 fn passes(fate: &Fate, from: Number, to: Number, now: Time) -> bool {
-    let told = |arrived: &Time| fate.answers.iter().any(|(left, came)| left >= arrived && *came <= now);
+    let told = |arrived: &Time| {
+        fate.answers
+            .iter()
+            .any(|(left, came)| left >= arrived && *came <= now)
+    };
     let mut number = from;
     while number != to {
         if fate.arrived.get(&number.0).is_some_and(told) {
@@ -203,7 +225,11 @@ fn passes(fate: &Fate, from: Number, to: Number, now: Time) -> bool {
 
 #[test]
 fn the_window_does_not_depend_on_acknowledgements_of_the_tail() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
     let schedules = match number("CCPLANE_SCHEDULE") {
         Some(one) => one..one + 1,
         None => 0..number("CCPLANE_SCHEDULES").unwrap_or(2_000),

@@ -39,9 +39,12 @@ impl Exchange {
         sender.write(u64::MAX);
         let mut control = control;
         let idle = Native::new_reno();
-        let open = sender.transmit(Time::ZERO, 0, &mut side).unwrap_or_default();
+        let open = sender
+            .transmit(Time::ZERO, 0, &mut side)
+            .unwrap_or_default();
         let now = Time::ZERO + Duration::from_micros(20);
-        let mut receiver = Connection::accept(&config, now, &open).unwrap_or_else(|| Connection::connect(&config, now));
+        let mut receiver = Connection::accept(&config, now, &open)
+            .unwrap_or_else(|| Connection::connect(&config, now));
         let reply = receiver.transmit(now, 0, &mut side).unwrap_or_default();
         sender.handle(now, &reply, &side, &mut control);
         let mut exchange = Exchange {
@@ -88,7 +91,8 @@ impl Exchange {
         for (segment, proof) in self.data.iter().take(ROUND) {
             self.now += Duration::from_nanos(1200);
             let now = (self.now, self.now);
-            self.receiver.handle_proved(now, segment, &side, proof, &mut self.idle);
+            self.receiver
+                .handle_proved(now, segment, &side, proof, &mut self.idle);
             if let Some(ack) = self.receiver.transmit(self.now, 0, &mut side) {
                 let proof = if self.proves {
                     self.receiver.prove(&ack, &side)
@@ -108,12 +112,17 @@ impl Exchange {
         for (ack, side, proof) in &self.acks {
             self.now += Duration::from_nanos(1200);
             let now = (self.now, self.now);
-            self.sender.handle_proved(now, ack, side, proof, &mut self.control);
+            self.sender
+                .handle_proved(now, ack, side, proof, &mut self.control);
         }
         if self.sender.next_timeout().is_some_and(|at| at <= self.now) {
             self.sender.on_timeout(self.now, &mut self.control);
         }
-        if self.receiver.next_timeout().is_some_and(|at| at <= self.now) {
+        if self
+            .receiver
+            .next_timeout()
+            .is_some_and(|at| at <= self.now)
+        {
             self.receiver.on_timeout(self.now, &mut self.idle);
         }
     }

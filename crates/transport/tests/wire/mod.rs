@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Control, Ecn, Kind, MAX_CLASSES, Native, Proof, Segment, Side, State};
+use ccplane_transport::{
+    Config, Connection, Control, Ecn, Kind, MAX_CLASSES, Native, Proof, Segment, Side, State,
+};
 use ccplane_units::{Duration, Time};
 
 /// What becomes of a packet: it arrives at each of `arrivals`, never where that is empty.
@@ -68,7 +70,8 @@ impl Path for Bottleneck {
             segment.ecn = Ecn::Ce;
             self.marked += 1;
         }
-        self.free_at = self.free_at.max(now) + Duration::from_nanos(bytes * 1_000_000_000 / self.rate);
+        self.free_at =
+            self.free_at.max(now) + Duration::from_nanos(bytes * 1_000_000_000 / self.rate);
         arrivals.push(self.free_at + self.delay);
     }
 }
@@ -151,17 +154,25 @@ impl<P: Path, C: Control> Pair<P, C> {
     }
 
     pub fn connection(&self, end: usize) -> &Connection {
-        self.ends[end].connection.as_ref().expect("the connection exists")
+        self.ends[end]
+            .connection
+            .as_ref()
+            .expect("the connection exists")
     }
 
     pub fn connection_mut(&mut self, end: usize) -> &mut Connection {
-        self.ends[end].connection.as_mut().expect("the connection exists")
+        self.ends[end]
+            .connection
+            .as_mut()
+            .expect("the connection exists")
     }
 
     pub fn over(&self) -> bool {
-        self.ends
-            .iter()
-            .all(|end| end.connection.as_ref().is_some_and(|c| c.state() == State::Closed))
+        self.ends.iter().all(|end| {
+            end.connection
+                .as_ref()
+                .is_some_and(|c| c.state() == State::Closed)
+        })
     }
 
     /// What is on the wire is lost.
@@ -208,7 +219,11 @@ impl<P: Path, C: Control> Pair<P, C> {
                     end.sent_packets += 1;
                     let place = (segment.offset(), segment.length);
                     let known = *end.sent.entry(segment.number.0).or_insert(place);
-                    assert_eq!(known, place, "segment {} is not what it was", segment.number.0);
+                    assert_eq!(
+                        known, place,
+                        "segment {} is not what it was",
+                        segment.number.0
+                    );
                 } else {
                     end.sent_acks += 1;
                 }
@@ -216,7 +231,8 @@ impl<P: Path, C: Control> Pair<P, C> {
                     log.push((self.now, which, segment));
                 }
                 self.arrivals.clear();
-                self.path.pass(self.now, which, &mut segment, &mut self.arrivals);
+                self.path
+                    .pass(self.now, which, &mut segment, &mut self.arrivals);
                 for at in &self.arrivals {
                     self.serial += 1;
                     self.flying
@@ -272,9 +288,18 @@ impl<P: Path, C: Control> Pair<P, C> {
             Some(connection) => {
                 let before = connection.stats().received;
                 let arrived = self.clocks[to](self.now);
-                connection.handle_proved((self.now, arrived), segment, side, proof, &mut end.control);
+                connection.handle_proved(
+                    (self.now, arrived),
+                    segment,
+                    side,
+                    proof,
+                    &mut end.control,
+                );
                 let after = connection.stats().received;
-                assert!(after >= before, "the stream went back from {before} to {after}");
+                assert!(
+                    after >= before,
+                    "the stream went back from {before} to {after}"
+                );
             }
             None => {
                 end.connection = Connection::accept(&end.config, self.now, segment);

@@ -23,7 +23,8 @@ impl<'a> Crypto<'a> {
         let length = u16::try_from(self.bytes.len()).ok()?;
         let (offset, rest) = out.split_first_chunk_mut()?;
         let (count, rest) = rest.split_first_chunk_mut()?;
-        rest.get_mut(..self.bytes.len())?.copy_from_slice(self.bytes);
+        rest.get_mut(..self.bytes.len())?
+            .copy_from_slice(self.bytes);
         *offset = self.offset.to_be_bytes();
         *count = length.to_be_bytes();
         Some(CRYPTO_HEAD + self.bytes.len())

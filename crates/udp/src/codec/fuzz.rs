@@ -13,7 +13,9 @@ pub fn segment(datagram: &[u8]) {
     let rest = &datagram[head..];
     let mut start = head;
     if matches!(envelope.cover, Cover::Handshake | Cover::SealedHandshake) {
-        let Ok((part, length)) = Crypto::read(rest) else { return };
+        let Ok((part, length)) = Crypto::read(rest) else {
+            return;
+        };
         let mut again = vec![0; length];
         assert_eq!(part.write(&mut again), Some(length));
         assert_eq!(again, rest[..length]);

@@ -157,7 +157,10 @@ fn known_bytes() {
     let envelope = Envelope {
         to: 0x1122_3344_5566_7788,
         from: None,
-        cover: Cover::Sealed { phase: true, number: 6 },
+        cover: Cover::Sealed {
+            phase: true,
+            number: 6,
+        },
     };
     let mut out = [0; 100];
     let head = envelope.write(&mut out).unwrap();
@@ -181,7 +184,10 @@ fn known_bytes() {
     data.set_offset(0x0102_0304_0506);
     let written = write(&data, &mut Side::default(), &mut out, 80, |_| proof).unwrap();
     assert_eq!(written, 27, "a plain segment of data costs 9 + 27 bytes");
-    assert_eq!(out[15..27], [1, 2, 3, 4, 5, 6, 0xa1, 0xa2, 0x0b, 0x0c, 0x0d, 0x0e]);
+    assert_eq!(
+        out[15..27],
+        [1, 2, 3, 4, 5, 6, 0xa1, 0xa2, 0x0b, 0x0c, 0x0d, 0x0e]
+    );
 
     data.flags = Segment::SIDE;
     let mut side = Side::default();
@@ -196,16 +202,23 @@ fn known_bytes() {
     let (mut probe, mut reply) = (Segment::default(), Segment::default());
     (probe.kind, reply.kind) = (Kind::PathProbe, Kind::PathReply);
     (probe.length, reply.length) = (1472, 1472);
-    assert_eq!(write(&probe, &mut Side::default(), &mut out, 80, |_| proof), Some(15));
+    assert_eq!(
+        write(&probe, &mut Side::default(), &mut out, 80, |_| proof),
+        Some(15)
+    );
     assert_eq!(out[0], 5, "its length is the datagram's, and not told");
-    assert_eq!(write(&reply, &mut Side::default(), &mut out, 80, |_| proof), Some(17));
+    assert_eq!(
+        write(&reply, &mut Side::default(), &mut out, 80, |_| proof),
+        Some(17)
+    );
     assert_eq!((out[0], &out[15..17]), (6, &[0x05, 0xc0][..]));
 }
 
 #[test]
 fn each_kind_of_garbage_has_its_name() {
     let mut side = Side::default();
-    let ack = |first: u8, second: u8, rest: &[u8]| [&[first, second, 1][..], &[0; 12], rest].concat();
+    let ack =
+        |first: u8, second: u8, rest: &[u8]| [&[first, second, 1][..], &[0; 12], rest].concat();
     let cases: [(Vec<u8>, CodecError); 14] = [
         (vec![], CodecError::Short),
         (ack(0, 0, &[])[..14].to_vec(), CodecError::Short),
@@ -220,7 +233,11 @@ fn each_kind_of_garbage_has_its_name() {
         (ack(0, 0, &[0, 0, 9]), CodecError::Payload(1)),
         (ack(0, 8, &[0, 0, 0x20, 0, 1, 0, 2]), CodecError::Reserved),
         (
-            ack(1, 8, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 1, 0, 0]),
+            ack(
+                1,
+                8,
+                &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 1, 0, 0],
+            ),
             CodecError::Empty("part"),
         ),
         (ack(6, 0, &[0, 1, 2]), CodecError::Payload(1)),

@@ -61,7 +61,10 @@ impl Cookies {
             at += part.len();
         }
         let hash = blake3::keyed_hash(&self.secret, &text);
-        let (first, _) = hash.as_bytes().split_first_chunk().expect("a hash has 32 bytes");
+        let (first, _) = hash
+            .as_bytes()
+            .split_first_chunk()
+            .expect("a hash has 32 bytes");
         u64::from_be_bytes(*first).max(1)
     }
 }
@@ -89,11 +92,19 @@ mod tests {
             (0, false),
             (1000, false),
         ] {
-            assert_eq!(cookies.knows(at(now), address, 7, issued), known, "after {now} s");
+            assert_eq!(
+                cookies.knows(at(now), address, 7, issued),
+                known,
+                "after {now} s"
+            );
         }
         let mapped = "[::ffff:192.0.2.1]:4000".parse().unwrap();
         assert!(cookies.knows(at(19), mapped, 7, issued));
-        for (address, client) in [("192.0.2.2:4000", 7), ("192.0.2.1:4001", 7), ("192.0.2.1:4000", 8)] {
+        for (address, client) in [
+            ("192.0.2.2:4000", 7),
+            ("192.0.2.1:4001", 7),
+            ("192.0.2.1:4000", 8),
+        ] {
             assert!(
                 !cookies.knows(at(19), address.parse().unwrap(), client, issued),
                 "{address} {client}"

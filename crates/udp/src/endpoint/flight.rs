@@ -14,7 +14,9 @@ pub(super) fn write_part(
     out: &mut [u8],
 ) -> Option<(usize, usize)> {
     let head = begin(envelope, plain, out)?;
-    let room = out.len().checked_sub(head + CRYPTO_HEAD + segment.len() + TAG)?;
+    let room = out
+        .len()
+        .checked_sub(head + CRYPTO_HEAD + segment.len() + TAG)?;
     let said = handshake.said(Level::Sealed).get(at..)?;
     let bytes = said.get(..said.len().min(room))?;
     let (offset, next) = (u16::try_from(at).ok()?, at + bytes.len());

@@ -46,9 +46,12 @@ fn parties() -> &'static [Tls; 3] {
     PARTIES.get_or_init(|| {
         let make = || Identity::new().expect("a certificate");
         let (server, other) = (make(), make());
-        let trusting = |who: &Identity| Tls::client(Some(who.fingerprint()), None).expect("a configuration");
+        let trusting =
+            |who: &Identity| Tls::client(Some(who.fingerprint()), None).expect("a configuration");
         [
-            Tls::server(&server, &[]).expect("a configuration").renewing_after(3),
+            Tls::server(&server, &[])
+                .expect("a configuration")
+                .renewing_after(3),
             trusting(&server),
             trusting(&other),
         ]
@@ -73,7 +76,13 @@ pub fn endpoint(data: &[u8]) {
     let mut server = Endpoint::new(
         config.clone(),
         SIZE,
-        tls(0).map(|tls| if choice & 16 != 0 { tls.with_retry() } else { tls }),
+        tls(0).map(|tls| {
+            if choice & 16 != 0 {
+                tls.with_retry()
+            } else {
+                tls
+            }
+        }),
     );
     server.listen(
         [9; 32],
@@ -85,7 +94,11 @@ pub fn endpoint(data: &[u8]) {
     let mut clients: Vec<Client> = (1..=CLIENTS)
         .map(|n| {
             // The last one may believe another server.
-            let whom = if n == CLIENTS && choice & 4 != 0 { 2 } else { 1 };
+            let whom = if n == CLIENTS && choice & 4 != 0 {
+                2
+            } else {
+                1
+            };
             let mut endpoint = Endpoint::new(config.clone(), SIZE, tls(whom));
             let id = n as u64;
             assert_eq!(endpoint.connect(address(0), id), Ok(true));
@@ -138,7 +151,10 @@ pub fn endpoint(data: &[u8]) {
             arrives(&mut server, &mut clients, now, from, datagram);
         }
         assert!(server.len() <= PLACES, "more connections than places");
-        assert!(server.pending() <= 2 * MOST_PENDING, "more handshakes than places");
+        assert!(
+            server.pending() <= 2 * MOST_PENDING,
+            "more handshakes than places"
+        );
     }
 }
 
@@ -166,7 +182,13 @@ fn send(client: &mut Client, now: Time) -> Vec<Vec<u8>> {
 }
 
 /// A datagram comes to the server, and what that answers at once to whom it is for.
-fn arrives(server: &mut Endpoint, clients: &mut [Client], now: Time, from: SocketAddr, mut datagram: Vec<u8>) {
+fn arrives(
+    server: &mut Endpoint,
+    clients: &mut [Client],
+    now: Time,
+    from: SocketAddr,
+    mut datagram: Vec<u8>,
+) {
     let (mut side, mut out) = (Side::default(), vec![0; 3 * SIZE]);
     let (length, each) = match server.receive(now, from, &mut datagram, &mut side, &mut out) {
         Ok(Arrival::Answer(length, each)) => (length, each),

@@ -43,13 +43,17 @@ pub(super) struct Waiting(BTreeMap<u64, Box<Pending>>);
 impl Waiting {
     /// Forgets those that take too long.
     pub fn expire(&mut self, now: Time) {
-        self.0.retain(|_, pending| now.since(pending.since) <= WITHIN);
+        self.0
+            .retain(|_, pending| now.since(pending.since) <= WITHIN);
     }
 
     /// The one that this client has begun already.
     pub fn find(&self, address: SocketAddr, client: u64) -> Option<u64> {
         let same = |pending: &Pending| pending.address == address && pending.client.id == client;
-        self.0.iter().find(|(_, pending)| same(pending)).map(|(id, _)| *id)
+        self.0
+            .iter()
+            .find(|(_, pending)| same(pending))
+            .map(|(id, _)| *id)
     }
 
     pub fn get(&mut self, id: u64) -> Option<&mut Pending> {
@@ -83,7 +87,9 @@ impl Waiting {
         }
         if all >= MOST_PENDING {
             let mut around = self.0.range(id..).chain(self.0.range(..id));
-            let victim = around.find(|(_, pending)| pending.proved).map(|(id, _)| *id);
+            let victim = around
+                .find(|(_, pending)| pending.proved)
+                .map(|(id, _)| *id);
             victim.and_then(|victim| self.0.remove(&victim));
         }
         true
@@ -165,10 +171,12 @@ impl Pending {
         if self.keys.is_some() {
             return Err(Dropped::Unknown);
         }
-        let (_, length) = Crypto::read(datagram.get(head..).ok_or(short)?).map_err(Dropped::Malformed)?;
+        let (_, length) =
+            Crypto::read(datagram.get(head..).ok_or(short)?).map_err(Dropped::Malformed)?;
         let head = head + length + NUMBER;
         let end = self.handshake.open(datagram, head)?;
-        let (part, _) = Crypto::read(datagram.get(head..end).ok_or(short)?).map_err(Dropped::Malformed)?;
+        let (part, _) =
+            Crypto::read(datagram.get(head..end).ok_or(short)?).map_err(Dropped::Malformed)?;
         let heard = self.handshake.hear(Level::Sealed, part.offset, part.bytes);
         let keys = heard.and_then(|()| self.handshake.finish(self.client.id));
         match keys {
@@ -184,5 +192,7 @@ impl Pending {
 /// The segment behind each part of an answer, as bytes.
 pub(super) fn encode(segment: &Segment, out: &mut [u8]) -> Option<usize> {
     let room = out.len();
-    crate::codec::write(segment, &mut Side::default(), out, room, |_| Proof::default())
+    crate::codec::write(segment, &mut Side::default(), out, room, |_| {
+        Proof::default()
+    })
 }

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use crate::codec::{self, ALERT, CodecError, Cover, Crypto, Envelope, MAX_ENVELOPE, NUMBER, Source};
+use crate::codec::{
+    self, ALERT, CodecError, Cover, Crypto, Envelope, MAX_ENVELOPE, NUMBER, Source,
+};
 use crate::tls::{Handshake, Keys, Level, Refused, TAG, Tls, Unopened};
 use ccplane_transport::{Kind, LEAST_MSS, Proof, Segment, Side};
 
@@ -32,7 +34,8 @@ pub fn overhead(sealed: bool, stamps: bool) -> u16 {
 /// Datagrams that a path may carry where it does not carry full ones: over IPv4, packets of 28 bytes more. Jumbo frames, Ethernet, PPPoE
 /// (1492), tunnels inside one another, IPv6's least (1280, in IPv6 a datagram of 1232), and what IPv4 promises (576).
 const NARROWER: [usize; 17] = [
-    8972, 4324, 2276, 1472, 1464, 1452, 1444, 1424, 1404, 1392, 1372, 1352, 1312, 1252, 1232, 996, 548,
+    8972, 4324, 2276, 1472, 1464, 1452, 1444, 1424, 1404, 1392, 1372, 1352, 1312, 1252, 1232, 996,
+    548,
 ];
 /// A path that has become narrower in the middle carries these, mostly (RFC 8899, 5.1.2: `BASE_PLPMTU`).
 pub const BASE: usize = 1232;
@@ -244,7 +247,10 @@ impl Session {
     /// shows at once and not in the middle.
     #[cold]
     fn write_hello(&mut self, segment: &Segment, side: &mut Side, out: &mut [u8]) -> Option<usize> {
-        let greeting = self.secure.as_ref().and_then(|secure| secure.greeting.as_ref());
+        let greeting = self
+            .secure
+            .as_ref()
+            .and_then(|secure| secure.greeting.as_ref());
         let size = self.nth(segment.transmission);
         let out = out.get_mut(..size)?;
         let envelope = Envelope {
@@ -260,7 +266,9 @@ impl Session {
             let bytes = greeting.handshake.said(Level::Plain);
             end += Crypto { offset: 0, bytes }.write(&mut out[end..])?;
         }
-        end += codec::write(segment, side, &mut out[end..], size - end, |_| Proof::default())?;
+        end += codec::write(segment, side, &mut out[end..], size - end, |_| {
+            Proof::default()
+        })?;
         out.get_mut(end..)?.fill(0);
         Some(size)
     }
@@ -273,7 +281,10 @@ impl Session {
 
     /// A client's last flight leaves before what proves that it hears the server: the first time, and when that is repeated.
     pub fn begin_flight(&mut self, segment: &Segment) {
-        let secure = self.secure.as_deref_mut().filter(|secure| secure.keys.is_some());
+        let secure = self
+            .secure
+            .as_deref_mut()
+            .filter(|secure| secure.keys.is_some());
         if let Some(greeting) = secure.and_then(|secure| secure.greeting.as_mut()) {
             let due = !greeting.flown || segment.kind == Kind::Ack || segment.transmission > 1;
             greeting.flight = due.then_some(0);
@@ -291,7 +302,14 @@ impl Session {
         let greeting = self.secure.as_deref_mut()?.greeting.as_deref_mut()?;
         let at = greeting.flight.take()?;
         let size = self.size.min(out.len());
-        let (length, at) = write_part(&mut greeting.handshake, envelope, &[], at, &[], &mut out[..size])?;
+        let (length, at) = write_part(
+            &mut greeting.handshake,
+            envelope,
+            &[],
+            at,
+            &[],
+            &mut out[..size],
+        )?;
         greeting.flight = (at < greeting.handshake.said(Level::Sealed).len()).then_some(at);
         Some(length)
     }
@@ -377,7 +395,12 @@ impl Session {
 
     /// Takes a datagram of the handshake, which is a server's.
     #[cold]
-    pub fn hear(&mut self, envelope: &Envelope, head: usize, datagram: &mut [u8]) -> Result<Heard, Dropped> {
+    pub fn hear(
+        &mut self,
+        envelope: &Envelope,
+        head: usize,
+        datagram: &mut [u8],
+    ) -> Result<Heard, Dropped> {
         let server = server(envelope)?;
         if self.remote.is_some_and(|remote| remote != server) {
             return Err(Dropped::Unknown);
@@ -388,7 +411,9 @@ impl Session {
         if greeting.refused.is_some() {
             return Err(Dropped::Unknown);
         }
-        let rest = datagram.get(head..).ok_or(Dropped::Malformed(CodecError::Short))?;
+        let rest = datagram
+            .get(head..)
+            .ok_or(Dropped::Malformed(CodecError::Short))?;
         let (part, length) = Crypto::read(rest).map_err(Dropped::Malformed)?;
         let head = head + length;
         let outcome = if envelope.cover == Cover::Handshake {
@@ -422,7 +447,9 @@ impl Session {
         let opened = match outcome {
             Ok(head) => {
                 let end = greeting.handshake.open(datagram, head)?;
-                let text = datagram.get(head..end).ok_or(Dropped::Malformed(CodecError::Short))?;
+                let text = datagram
+                    .get(head..end)
+                    .ok_or(Dropped::Malformed(CodecError::Short))?;
                 let (part, length) = Crypto::read(text).map_err(Dropped::Malformed)?;
                 match (part.offset, part.bytes) {
                     (ALERT, [alert]) => Err(Refused::by(*alert)),
@@ -480,7 +507,13 @@ impl From<Unopened> for Dropped {
 }
 
 /// Writes a server's answer to the hello of `client`, where there is no TLS.
-pub(super) fn answer(server: Source, client: u64, segment: &Segment, side: &mut Side, out: &mut [u8]) -> Option<usize> {
+pub(super) fn answer(
+    server: Source,
+    client: u64,
+    segment: &Segment,
+    side: &mut Side,
+    out: &mut [u8],
+) -> Option<usize> {
     let envelope = Envelope {
         to: client,
         from: Some(server),

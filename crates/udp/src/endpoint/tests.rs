@@ -94,13 +94,14 @@ impl Client {
     /// Takes a datagram: whether it was the server's answer, or data.
     fn take(&mut self, now: Time, datagram: &[u8]) -> Result<Arrival, Dropped> {
         let (mut side, mut datagram) = (Side::default(), datagram.to_vec());
-        let arrival = self
-            .endpoint
-            .receive(now, address(1), &mut datagram, &mut side, &mut [0; SIZE])?;
+        let arrival =
+            self.endpoint
+                .receive(now, address(1), &mut datagram, &mut side, &mut [0; SIZE])?;
         match &arrival {
             Arrival::Segment(id, segment, ..) => {
                 assert_eq!(*id, self.id);
-                self.connection.handle(now, segment, &side, &mut self.control);
+                self.connection
+                    .handle(now, segment, &side, &mut self.control);
             }
             Arrival::Again(_) => self.connection.open_again(),
             _ => {}
@@ -146,7 +147,12 @@ fn opened(server: &mut Endpoint, client: &mut Client, from: SocketAddr) -> Vec<V
 }
 
 /// Hands over several, and says what became of the last.
-fn hand_all(server: &mut Endpoint, now: Time, from: SocketAddr, datagrams: &[Vec<u8>]) -> Result<Arrival, Dropped> {
+fn hand_all(
+    server: &mut Endpoint,
+    now: Time,
+    from: SocketAddr,
+    datagrams: &[Vec<u8>],
+) -> Result<Arrival, Dropped> {
     let mut last = Err(Dropped::Unknown);
     for datagram in datagrams {
         last = hand(server, now, from, datagram).map(|(arrival, _)| arrival);
@@ -173,10 +179,16 @@ fn state_comes_with_the_first_data_of_a_proved_address() {
         assert_eq!(server.len(), 0);
 
         let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-        let Arrival::Accepted { id, open, segment, .. } = arrival else {
+        let Arrival::Accepted {
+            id, open, segment, ..
+        } = arrival
+        else {
             panic!("{arrival:?}")
         };
-        assert_eq!((server.len(), open.kind, segment.kind), (1, Kind::Open, Kind::Data));
+        assert_eq!(
+            (server.len(), open.kind, segment.kind),
+            (1, Kind::Open, Kind::Data)
+        );
         assert_eq!((open.length, server.pending()), (config().mss, 0));
 
         // The connection made anew goes on as if it had never been forgotten.
@@ -219,7 +231,10 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
             let envelope = Envelope { to, from, cover };
             let head = envelope.write(&mut out).unwrap();
             let header =
-                crate::codec::write(&abort, &mut Side::default(), &mut out[head..], 80, |_| Proof::default()).unwrap();
+                crate::codec::write(&abort, &mut Side::default(), &mut out[head..], 80, |_| {
+                    Proof::default()
+                })
+                .unwrap();
             out.truncate(head + header + 16);
             out
         };
@@ -231,7 +246,13 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
             Dropped::Moved
         );
         assert_eq!(
-            hand(&mut server, at(4), address(5), &forged(id, Some(source), cover)).unwrap_err(),
+            hand(
+                &mut server,
+                at(4),
+                address(5),
+                &forged(id, Some(source), cover)
+            )
+            .unwrap_err(),
             Dropped::Unknown
         );
         if tls {
@@ -240,7 +261,10 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
             let (phase, number) = (false, 9);
             let sealed = forged(id, None, Cover::Sealed { phase, number });
             let sealed = hand(&mut server, at(4), address(5), &sealed).unwrap_err();
-            assert!(matches!(sealed, Dropped::Forged | Dropped::Replayed), "{sealed:?}");
+            assert!(
+                matches!(sealed, Dropped::Forged | Dropped::Replayed),
+                "{sealed:?}"
+            );
             let late = hand(
                 &mut server,
                 at(4),
@@ -270,7 +294,10 @@ fn who_does_not_speak_tls_where_the_other_does_is_dropped_by_its_name() {
         let [_, client_tls] = pair(!ours);
         let (mut server, mut client) = (server(server_tls, 10), Client::new(&client_tls, 77, 5000));
         let hello = client.send(at(0));
-        assert_eq!(hand(&mut server, at(1), address(5), &hello).unwrap_err(), why);
+        assert_eq!(
+            hand(&mut server, at(1), address(5), &hello).unwrap_err(),
+            why
+        );
         assert_eq!((server.len(), server.counters().total()), (0, 1));
     }
 }
@@ -297,7 +324,10 @@ fn a_client_that_the_server_does_not_know_hears_why() {
         (Some(&other), &there, Some(Refused::Unknown)),
         (None, &there, Some(Refused::Nameless)),
     ] {
-        let mut server = server(Some(Tls::server(&here, &[known.fingerprint()]).unwrap()), 10);
+        let mut server = server(
+            Some(Tls::server(&here, &[known.fingerprint()]).unwrap()),
+            10,
+        );
         let client_tls = Some(Tls::client(Some(here.fingerprint()), own).unwrap());
         let mut client = Client::new(&client_tls, 77, 5000);
         let first = opened(&mut server, &mut client, address(5));
@@ -354,7 +384,10 @@ fn strangers_begin_256_handshakes_and_then_have_to_come_back_with_a_cookie() {
     });
     assert_eq!(server.pending(), MOST_PENDING);
     let each = took.bytes_current / MOST_PENDING as i64;
-    assert!((1_000..8_500).contains(&each), "a handshake holds {each} bytes");
+    assert!(
+        (1_000..8_500).contains(&each),
+        "a handshake holds {each} bytes"
+    );
 
     // The next one's answer is small, and makes no state.
     let mut client = Client::new(&theirs, 78, 5000);
@@ -411,15 +444,23 @@ fn many_addresses_with_handshakes_that_do_not_end_keep_no_newcomer_out() {
         let (_, answers) = hand(&mut server, at(1), address(host), &client.send(at(0))).unwrap();
         client.take(at(2), &answers[0]).unwrap();
         let answered = hand(&mut server, at(3), address(host), &client.send(at(2)));
-        (answered.map(|(_, answers)| (client, answers)), server.pending())
+        (
+            answered.map(|(_, answers)| (client, answers)),
+            server.pending(),
+        )
     };
     for host in 10..30 {
         for id in 0..16 {
-            begin(host, 1_000 + u64::from(host) * 16 + id).0.expect("a handshake");
+            begin(host, 1_000 + u64::from(host) * 16 + id)
+                .0
+                .expect("a handshake");
         }
     }
     let (answered, pending) = begin(5, 7);
-    assert_eq!(pending, MOST_PENDING, "the memory for handshakes is bounded");
+    assert_eq!(
+        pending, MOST_PENDING,
+        "the memory for handshakes is bounded"
+    );
     let (mut client, answers) = answered.expect("a newcomer is answered");
     for answer in &answers {
         client.take(at(4), answer).unwrap();
@@ -463,9 +504,13 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
         let _ = client.take(at(2), answer);
     }
     let (_, answers) = hand(&mut server, at(3), address(5), &hello).unwrap();
-    let last = answers.iter().rev().map(|answer| client.take(at(4), answer));
+    let last = answers
+        .iter()
+        .rev()
+        .map(|answer| client.take(at(4), answer));
     assert!(
-        last.last().unwrap().is_ok() && client.connection.state() == ccplane_transport::State::Proving,
+        last.last().unwrap().is_ok()
+            && client.connection.state() == ccplane_transport::State::Proving,
         "the client is answered"
     );
     let mut first = client.send_all(at(5));
@@ -473,7 +518,15 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
     assert!(!first.is_empty(), "its certificate comes before its data");
     // Cut short they say nothing, and in the wrong order they say the same.
     for datagram in first.iter().rev() {
-        assert!(hand(&mut server, at(6), address(5), &datagram[..datagram.len() - 1]).is_err());
+        assert!(
+            hand(
+                &mut server,
+                at(6),
+                address(5),
+                &datagram[..datagram.len() - 1]
+            )
+            .is_err()
+        );
         assert!(matches!(
             hand(&mut server, at(6), address(5), datagram).unwrap().0,
             Arrival::Nothing
@@ -497,7 +550,14 @@ fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
         let (mut hello, mut out, mut side) = (vec![0; size], [0; 2048], Side::default());
         assert_eq!(
             client
-                .write(7, &open, &mut side, &mut hello, |_| Proof::default(), |_| ())
+                .write(
+                    7,
+                    &open,
+                    &mut side,
+                    &mut hello,
+                    |_| Proof::default(),
+                    |_| ()
+                )
                 .unwrap()
                 .0,
             size
@@ -510,7 +570,10 @@ fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
         let last = answers
             .map(|answer| client.receive(at(2), address(1), answer, &mut side, &mut []))
             .last();
-        assert!(matches!(last, Some(Ok(Arrival::Segment(7, ..)))), "{size}: {last:?}");
+        assert!(
+            matches!(last, Some(Ok(Arrival::Segment(7, ..)))),
+            "{size}: {last:?}"
+        );
     }
 }
 
@@ -527,7 +590,10 @@ fn there_are_only_so_many_connections_and_a_client_answers_nobody() {
         Dropped::Full
     );
     let hello = Client::new(&None, 79, 1).send(at(3));
-    assert_eq!(hand(&mut server, at(3), address(7), &hello).unwrap_err(), Dropped::Full);
+    assert_eq!(
+        hand(&mut server, at(3), address(7), &hello).unwrap_err(),
+        Dropped::Full
+    );
     assert_eq!(
         hand(&mut first.endpoint, at(3), address(7), &hello).unwrap_err(),
         Dropped::Deaf
@@ -612,7 +678,10 @@ fn an_address_that_has_its_share_is_refused_and_another_one_is_not() {
         assert!(matches!(arrival, Arrival::Accepted { .. }), "{arrival:?}");
     }
     let hello = Client::new(&None, 3, 5000).send(at(0));
-    assert_eq!(hand(&mut server, at(4), address(5), &hello).unwrap_err(), Dropped::Full);
+    assert_eq!(
+        hand(&mut server, at(4), address(5), &hello).unwrap_err(),
+        Dropped::Full
+    );
     assert!(hand(&mut server, at(4), address(6), &hello).is_ok());
 }
 
@@ -628,25 +697,40 @@ fn opened_beside(server: &mut Endpoint, client: &mut Client) -> Vec<Vec<u8>> {
 fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
     for (tls, retry) in [(false, false), (true, false), (true, true)] {
         let [ours, theirs] = pair(tls);
-        let ours = if retry { ours.map(Tls::with_retry) } else { ours };
+        let ours = if retry {
+            ours.map(Tls::with_retry)
+        } else {
+            ours
+        };
         let mut server = server(ours, 4);
         let mut client = Client::new(&theirs, 5, 10_000);
         client.send(at(0));
         client.connection.on_timeout(at(1000), &mut client.control);
-        let again = client.connection.transmit(at(1000), 0, &mut Side::default()).unwrap();
+        let again = client
+            .connection
+            .transmit(at(1000), 0, &mut Side::default())
+            .unwrap();
         let mut answers = Vec::new();
         for step in 1..=sizes(SIZE).count() {
             let mut hello = again;
             hello.transmission = step as u8;
             let mut out = vec![0; SIZE];
-            let written =
-                client
-                    .endpoint
-                    .write(5, &hello, &mut Side::default(), &mut out, |_| Proof::default(), |_| ());
+            let written = client.endpoint.write(
+                5,
+                &hello,
+                &mut Side::default(),
+                &mut out,
+                |_| Proof::default(),
+                |_| (),
+            );
             let (length, _) = written.unwrap();
             assert_eq!(length, sizes(SIZE).nth(step - 1).unwrap());
             if length <= 1020 {
-                answers.push(hand(&mut server, at(1010), address(2), &out[..length]).unwrap().1);
+                answers.push(
+                    hand(&mut server, at(1010), address(2), &out[..length])
+                        .unwrap()
+                        .1,
+                );
             }
         }
         assert!(answers.len() >= 2);
@@ -654,13 +738,24 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
         assert_eq!(client.endpoint.size(5), Some(996));
         if retry {
             let hello = client.send(at(1030));
-            assert_eq!(hello.len(), 996, "the cookie comes back in what the path carries");
+            assert_eq!(
+                hello.len(),
+                996,
+                "the cookie comes back in what the path carries"
+            );
             let (_, answers) = hand(&mut server, at(1040), address(2), &hello).unwrap();
             client.take(at(1050), &answers[0]).unwrap();
             assert_eq!(client.endpoint.size(5), Some(996));
         }
-        assert_eq!(client.endpoint.most(5), Some(SIZE), "the path may become wider");
-        assert_eq!(client.connection.mss(), u64::from(config().mss) - (SIZE as u64 - 996));
+        assert_eq!(
+            client.endpoint.most(5),
+            Some(SIZE),
+            "the path may become wider"
+        );
+        assert_eq!(
+            client.connection.mss(),
+            u64::from(config().mss) - (SIZE as u64 - 996)
+        );
         let first = client.send_all(at(1060));
         assert!(first.iter().all(|datagram| datagram.len() <= 996));
         let arrival = hand_all(&mut server, at(1070), address(2), &first).unwrap();
@@ -680,7 +775,10 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
 fn keys_are_renewed_while_packets_come_in_any_order() {
     let [ours, theirs] = pair(true);
     let renewing = |tls: Option<Tls>| tls.map(|tls| tls.renewing_after(20));
-    let (mut server, mut client) = (server(renewing(ours), 4), Client::new(&renewing(theirs), 77, 5000));
+    let (mut server, mut client) = (
+        server(renewing(ours), 4),
+        Client::new(&renewing(theirs), 77, 5000),
+    );
     let first = opened(&mut server, &mut client, address(5));
     let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
     let Arrival::Accepted { id, .. } = arrival else {
@@ -702,7 +800,14 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
         };
         let fill = |payload: &mut [u8]| payload.fill(n as u8);
         let (length, _) = endpoint
-            .write(by, &data, &mut Side::default(), &mut out, |_| Proof::default(), fill)
+            .write(
+                by,
+                &data,
+                &mut Side::default(),
+                &mut out,
+                |_| Proof::default(),
+                fill,
+            )
             .unwrap();
         out.truncate(length);
         match random >> 60 & 7 {
@@ -718,9 +823,24 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
             } else {
                 (&mut client.endpoint, address(1))
             };
-            let arrival = endpoint.receive(at(9), from, &mut datagram, &mut Side::default(), &mut [0; SIZE]);
-            assert!(matches!(arrival, Ok(Arrival::Segment(..))), "{arrival:?} at {n}");
-            let again = endpoint.receive(at(9), from, &mut copy.clone(), &mut Side::default(), &mut [0; SIZE]);
+            let arrival = endpoint.receive(
+                at(9),
+                from,
+                &mut datagram,
+                &mut Side::default(),
+                &mut [0; SIZE],
+            );
+            assert!(
+                matches!(arrival, Ok(Arrival::Segment(..))),
+                "{arrival:?} at {n}"
+            );
+            let again = endpoint.receive(
+                at(9),
+                from,
+                &mut copy.clone(),
+                &mut Side::default(),
+                &mut [0; SIZE],
+            );
             assert_eq!(again.unwrap_err(), Dropped::Replayed);
             opened += 1;
         }
@@ -764,14 +884,24 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
         (reply.kind, reply.length) = (Kind::PathReply, SIZE as u16);
         let mut out = vec![0; SIZE];
         let (length, _) = server
-            .write(id, &reply, &mut Side::default(), &mut out, |_| Proof::default(), |_| ())
+            .write(
+                id,
+                &reply,
+                &mut Side::default(),
+                &mut out,
+                |_| Proof::default(),
+                |_| (),
+            )
             .unwrap();
         assert!(length < 100, "{length}");
         let (mut datagram, mut side) = (out[..length].to_vec(), Side::default());
-        let arrival = client
-            .endpoint
-            .receive(at(5), address(1), &mut datagram, &mut side, &mut [0; SIZE]);
-        assert!(matches!(arrival, Ok(Arrival::Segment(_, segment, ..)) if segment.length == SIZE as u16));
+        let arrival =
+            client
+                .endpoint
+                .receive(at(5), address(1), &mut datagram, &mut side, &mut [0; SIZE]);
+        assert!(
+            matches!(arrival, Ok(Arrival::Segment(_, segment, ..)) if segment.length == SIZE as u16)
+        );
         // Neither is anything to the connection itself.
         let before = client.connection.stats();
         client
@@ -803,7 +933,10 @@ fn a_client_that_takes_less_gets_less() {
     let Arrival::Accepted { id, .. } = arrival else {
         panic!("{arrival:?}")
     };
-    assert_eq!((server.size(id), server.most(id)), (Some(SIZE - 200), Some(SIZE - 200)));
+    assert_eq!(
+        (server.size(id), server.most(id)),
+        (Some(SIZE - 200), Some(SIZE - 200))
+    );
 }
 
 #[test]
@@ -836,7 +969,10 @@ fn a_client_that_takes_next_to_nothing_gets_the_least() {
     client.connection.write(5000);
     let first = opened(&mut server, &mut client, address(5));
     let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-    let Arrival::Accepted { id, open, segment, .. } = arrival else {
+    let Arrival::Accepted {
+        id, open, segment, ..
+    } = arrival
+    else {
         panic!("{arrival:?}")
     };
     let mut connection = Connection::accept(&config(), at(3), &open).unwrap();

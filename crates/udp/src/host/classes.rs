@@ -143,7 +143,9 @@ impl Host {
             return Ok(0);
         }
         let mut sent = 0;
-        let mut id = self.next_flow(Some(self.classes.turn)).or(self.next_flow(None));
+        let mut id = self
+            .next_flow(Some(self.classes.turn))
+            .or(self.next_flow(None));
         let first = id;
         while let Some(flow) = id {
             while sent < most && !self.blocked && self.transmit_one(flow, class, now)? {
@@ -240,7 +242,12 @@ mod tests {
         ] {
             let mut host = host(rc3);
             host.classes.ahead.hold(host.now());
-            while host.classes.ahead.look().is_some_and(|look| host.now() < look) {}
+            while host
+                .classes
+                .ahead
+                .look()
+                .is_some_and(|look| host.now() < look)
+            {}
             host.blocked = blocked;
             assert!(!host.transmit_low().unwrap());
             let before = host.now();

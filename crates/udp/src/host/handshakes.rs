@@ -120,9 +120,16 @@ impl Host {
         let answer = &self.answer[..length];
         let sent = match &mut self.handshakes {
             Some(handshakes) => {
-                handshakes.answers.admit(now) && handshakes.socket.send(address, answer, each, Marks::default()).is_ok()
+                handshakes.answers.admit(now)
+                    && handshakes
+                        .socket
+                        .send(address, answer, each, Marks::default())
+                        .is_ok()
             }
-            None => self.socket.send_each(address, answer, each, Marks::default()).is_ok(),
+            None => self
+                .socket
+                .send_each(address, answer, each, Marks::default())
+                .is_ok(),
         };
         self.unanswered += u64::from(!sent);
     }

@@ -40,7 +40,10 @@ impl Host {
     pub(super) fn next_flow(&self, after: Option<u64>) -> Option<u64> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = after.map_or(Unbounded, Excluded);
-        self.flows.range((from, Unbounded)).next().map(|(id, _)| *id)
+        self.flows
+            .range((from, Unbounded))
+            .next()
+            .map(|(id, _)| *id)
     }
 
     /// Sends what a connection has to send in class 0 now; whether there was anything.
@@ -98,7 +101,14 @@ impl Host {
             return Ok(true);
         }
         let (batch, segment) = (&mut self.batch, (id, &segment));
-        let outcome = put(&mut self.endpoint, batch, flow, segment, &mut side, (marks, said));
+        let outcome = put(
+            &mut self.endpoint,
+            batch,
+            flow,
+            segment,
+            &mut side,
+            (marks, said),
+        );
         self.settle(outcome)
     }
 
@@ -119,7 +129,14 @@ impl Host {
         let Some(flow) = self.flows.get_mut(&id) else {
             return Ok(false);
         };
-        let outcome = put(&mut self.endpoint, &mut self.batch, flow, (id, segment), side, marks);
+        let outcome = put(
+            &mut self.endpoint,
+            &mut self.batch,
+            flow,
+            (id, segment),
+            side,
+            marks,
+        );
         self.settle(outcome)
     }
 
@@ -160,7 +177,9 @@ impl Host {
                 self.blocked = true;
                 Ok(())
             }
-            Err(why) if why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => self.too_long(first, why),
+            Err(why) if why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => {
+                self.too_long(first, why)
+            }
             Err(why) => self.hear(why, "send"),
         }
     }
@@ -194,7 +213,10 @@ pub(super) fn put(
         }
         // Before there are keys nobody can be told of the end.
         let untold = segment.kind == Kind::Abort;
-        debug_assert!(untold, "a segment that does not fit its datagram: {segment:?}");
+        debug_assert!(
+            untold,
+            "a segment that does not fit its datagram: {segment:?}"
+        );
         return Put::Added;
     };
     match batch.add(length, to, marks, said) {

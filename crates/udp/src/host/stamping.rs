@@ -20,14 +20,20 @@ impl Host {
 
     /// Acknowledgements that brought no sample, as the departure of what they answer was not known.
     pub fn missed_departures(&self) -> u64 {
-        self.stamps.as_ref().map_or(0, |stamps| stamps.departures.missed())
+        self.stamps
+            .as_ref()
+            .map_or(0, |stamps| stamps.departures.missed())
     }
 
     /// The same with the kernel's stamps.
     pub(super) fn receive_stamped(&mut self, inbox: &mut Inbox) -> io::Result<(bool, bool)> {
         let received = self.socket.receive_each(inbox, self.datagram + BEYOND)?;
         let came = (!received.is_empty(), received.is_full());
-        let headers = if self.socket.local().is_ipv4() { 28 } else { 48 };
+        let headers = if self.socket.local().is_ipv4() {
+            28
+        } else {
+            48
+        };
         let now = self.read_departures();
         if let Some(stamps) = &mut self.stamps {
             received.stamps(|stamp, length| stamps.came(stamp, now, headers + length as u32));
@@ -36,7 +42,10 @@ impl Host {
         let mut side = Side::default();
         let mut place = 0;
         received.each(|address, marks, _, datagram| {
-            let arrived = self.stamps.as_ref().map_or(now, |stamps| stamps.arrival(place, now));
+            let arrived = self
+                .stamps
+                .as_ref()
+                .map_or(now, |stamps| stamps.arrival(place, now));
             place += 1;
             self.take_datagram((now, arrived), address, marks.into(), datagram, &mut side);
         });
@@ -49,7 +58,11 @@ impl Host {
             return self.clock.now();
         };
         let now = stamps.begin();
-        let headers = if self.socket.local().is_ipv4() { 28 } else { 48 };
+        let headers = if self.socket.local().is_ipv4() {
+            28
+        } else {
+            48
+        };
         // Without stamps of departures nothing but errors can be there, which come back from `receive` as well.
         if self.socket.stamps_departures()
             && let Some(why) = self
@@ -65,7 +78,10 @@ impl Host {
     pub(super) fn begin_stamps(&mut self) {
         self.wants_stamps = false;
         if let Err(why) = self.socket.stamp(self.stamping, false) {
-            tracing::warn!("{}; a peer's are answered with this process's", UdpError::Stamps(why));
+            tracing::warn!(
+                "{}; a peer's are answered with this process's",
+                UdpError::Stamps(why)
+            );
             self.stamping = Stamping::Off;
             return;
         }
@@ -146,12 +162,19 @@ mod tests {
             client.flush().unwrap();
             server.receive().unwrap();
             let owed = server.connection(accepted).unwrap().classes(server.now());
-            assert_eq!(owed, classes & !1, "class 0 is answered already, what is below waits");
+            assert_eq!(
+                owed,
+                classes & !1,
+                "class 0 is answered already, what is below waits"
+            );
             assert_eq!(server.batch.is_empty(), class != 0, "class {class}");
             server.flush().unwrap();
         }
         assert_eq!(classes, 0b111);
         server.turn(Duration::ZERO).unwrap();
-        assert_eq!(server.connection(accepted).unwrap().classes(server.now()), 0);
+        assert_eq!(
+            server.connection(accepted).unwrap().classes(server.now()),
+            0
+        );
     }
 }

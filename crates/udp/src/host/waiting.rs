@@ -37,7 +37,9 @@ impl Host {
 
     /// The same for several that share a thread.
     pub(super) fn wait_all(hosts: &mut [Host], longest: Duration) -> Result<(), UdpError> {
-        let longest = hosts.iter_mut().fold(longest, |longest, host| host.idle(longest));
+        let longest = hosts
+            .iter_mut()
+            .fold(longest, |longest, host| host.idle(longest));
         let (mut fds, links): (Vec<_>, Vec<_>) = hosts.iter().map(Host::watched).unzip();
         let handshakes: Vec<_> = hosts.iter().map(Host::watched_handshakes).collect();
         let is_watched: Vec<bool> = handshakes.iter().map(Option::is_some).collect();
@@ -65,7 +67,11 @@ impl Host {
         }
         due = due.min(self.classes.ahead.look().unwrap_or(Time::MAX));
         let steering = self.steering.as_ref();
-        due = due.min(steering.and_then(Datapath::next_deadline).unwrap_or(Time::MAX));
+        due = due.min(
+            steering
+                .and_then(Datapath::next_deadline)
+                .unwrap_or(Time::MAX),
+        );
         let paused = self
             .handshakes
             .as_ref()
@@ -94,9 +100,15 @@ impl Host {
         } else {
             PollFlags::empty()
         };
-        let link = self.steering.as_ref().and_then(|steering| steering.way().as_fd());
+        let link = self
+            .steering
+            .as_ref()
+            .and_then(|steering| steering.way().as_fd());
         let link = link.map(|link| PollFd::new(link, PollFlags::POLLIN));
-        (PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | room), link)
+        (
+            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | room),
+            link,
+        )
     }
 }
 

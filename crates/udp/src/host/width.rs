@@ -24,12 +24,22 @@ impl Host {
 
     /// Bytes of the largest packet that the path of a connection carries, IP header included.
     pub fn packet(&self, id: u64) -> Option<usize> {
-        let headers = if self.socket.local().is_ipv4() { 28 } else { 48 };
+        let headers = if self.socket.local().is_ipv4() {
+            28
+        } else {
+            48
+        };
         Some(headers + self.endpoint.size(id)?)
     }
 
     /// A hello that was not answered leaves again in every size that its path may carry.
-    pub(super) fn search(&mut self, id: u64, hello: &Segment, side: &mut Side, marks: Marks) -> Result<(), UdpError> {
+    pub(super) fn search(
+        &mut self,
+        id: u64,
+        hello: &Segment,
+        side: &mut Side,
+        marks: Marks,
+    ) -> Result<(), UdpError> {
         let mut hello = *hello;
         let full = self.endpoint.size(id).unwrap_or(self.datagram);
         for step in 1..=sizes(full).count() {
@@ -38,9 +48,14 @@ impl Host {
                 return Ok(());
             }
             hello.transmission = step as u8;
-            let written = self
-                .endpoint
-                .write(id, &hello, side, self.batch.room(), |_| Proof::default(), |_| ());
+            let written = self.endpoint.write(
+                id,
+                &hello,
+                side,
+                self.batch.room(),
+                |_| Proof::default(),
+                |_| (),
+            );
             if let Some((length, to)) = written
                 && !self.batch.add(length, to, marks, None)
             {
@@ -58,14 +73,18 @@ impl Host {
         let mut after = None;
         while let Some(id) = self.next_flow(after) {
             after = Some(id);
-            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            let Some(flow) = self.flows.get_mut(&id) else {
+                continue;
+            };
             if flow.connection.state() != State::Open {
                 continue;
             }
             let known = self.endpoint.size(id).zip(self.endpoint.most(id));
             let (size, most) = known.unwrap_or((self.datagram, self.datagram));
             let raise = self.raise;
-            let path = flow.path.get_or_insert_with(|| PathSize::new(now, size, most, raise));
+            let path = flow
+                .path
+                .get_or_insert_with(|| PathSize::new(now, size, most, raise));
             // Where the kernel has no room a probe would be lost, and say nothing of the path.
             if self.blocked {
                 path.put_off(now);
@@ -117,8 +136,14 @@ impl Host {
             return Ok(());
         }
         let connection = self.flows.get(&id).map(|flow| &flow.connection);
-        let prove = |side: &Side| connection.map_or(Proof::default(), |connection| connection.prove(segment, side));
-        let written = self.endpoint.write(id, segment, side, self.batch.room(), prove, |_| ());
+        let prove = |side: &Side| {
+            connection.map_or(Proof::default(), |connection| {
+                connection.prove(segment, side)
+            })
+        };
+        let written = self
+            .endpoint
+            .write(id, segment, side, self.batch.room(), prove, |_| ());
         if let Some((length, to)) = written
             && !self.batch.add(length, to, marks, None)
         {
@@ -130,8 +155,14 @@ impl Host {
     /// A probe of so many bytes has arrived at the other end.
     #[cold]
     pub(super) fn on_path_reply(&mut self, now: Time, id: u64, size: usize) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if flow.path.as_mut().is_some_and(|path| path.on_reply(now, size)) {
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
+        if flow
+            .path
+            .as_mut()
+            .is_some_and(|path| path.on_reply(now, size))
+        {
             tracing::debug!("the path carries datagrams of {size} bytes");
             self.fit(id);
         }
@@ -140,8 +171,14 @@ impl Host {
     /// Full datagrams of a connection do not arrive any more.
     #[cold]
     pub(super) fn narrow(&mut self, now: Time, id: u64) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if flow.path.as_mut().is_some_and(|path| path.on_black_hole(now)) {
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
+        if flow
+            .path
+            .as_mut()
+            .is_some_and(|path| path.on_black_hole(now))
+        {
             tracing::info!("full packets do not arrive any more: shorter ones are sent");
             self.fit(id);
         }
@@ -149,7 +186,9 @@ impl Host {
 
     /// Datagrams and segments of a connection are as long as its path carries.
     fn fit(&mut self, id: u64) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
         let Some(size) = flow.path.as_ref().map(PathSize::size) else {
             return;
         };
@@ -167,7 +206,9 @@ impl Host {
         side: &Side,
         marks: Marks,
     ) -> Result<(), UdpError> {
-        let Some(flow) = self.flows.get(&id) else { return Ok(()) };
+        let Some(flow) = self.flows.get(&id) else {
+            return Ok(());
+        };
         let step = (flow.connection.mss() as u16).saturating_sub(PART as u16);
         for (begin, end) in parts(segment.length, step) {
             // Nothing may be added before what waits has left: as if the network had lost the rest.
@@ -190,7 +231,14 @@ impl Host {
                 return Ok(());
             };
             let (batch, segment) = (&mut self.batch, (id, &segment));
-            let outcome = put(&mut self.endpoint, batch, flow, segment, &mut side, (marks, None));
+            let outcome = put(
+                &mut self.endpoint,
+                batch,
+                flow,
+                segment,
+                &mut side,
+                (marks, None),
+            );
             if !self.settle(outcome)? {
                 break;
             }
@@ -199,7 +247,11 @@ impl Host {
     }
 
     /// A datagram is longer than this host's own link takes.
-    pub(super) fn too_long(&mut self, first: Option<(SocketAddr, usize)>, why: io::Error) -> Result<(), UdpError> {
+    pub(super) fn too_long(
+        &mut self,
+        first: Option<(SocketAddr, usize)>,
+        why: io::Error,
+    ) -> Result<(), UdpError> {
         let now = self.clock.now();
         if let Some(id) = self.probing {
             let path = self.flows.get_mut(&id).and_then(|flow| flow.path.as_mut());
@@ -215,7 +267,9 @@ impl Host {
             self.note_trouble(why);
             return Ok(());
         }
-        let Some((address, size)) = first else { return Ok(()) };
+        let Some((address, size)) = first else {
+            return Ok(());
+        };
         // What was made before its path became narrower is lost, and made anew.
         let mut after = None;
         while let Some(id) = self.next_flow(after) {

@@ -52,7 +52,9 @@ impl Refused {
 
     fn of(why: rustls::Error) -> Refused {
         match why {
-            rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => Refused::Fingerprint,
+            rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
+                Refused::Fingerprint
+            }
             why => Refused::Failed(why.to_string()),
         }
     }
@@ -85,9 +87,10 @@ impl Handshake {
     /// A client's, which begins: its identifier is in what TLS authenticates.
     pub fn client(tls: &Tls, id: u64) -> Result<Handshake, Refused> {
         let config = tls.client.clone().ok_or_else(|| of_other_side("client"))?;
-        let name =
-            ServerName::try_from(ccplane_link::identity::NAME).map_err(|why| Refused::Failed(why.to_string()))?;
-        let connection = ClientConnection::new(config, Version::V1, name, id.to_be_bytes().to_vec());
+        let name = ServerName::try_from(ccplane_link::identity::NAME)
+            .map_err(|why| Refused::Failed(why.to_string()))?;
+        let connection =
+            ClientConnection::new(config, Version::V1, name, id.to_be_bytes().to_vec());
         let mut handshake = Handshake::new(tls, connection.map_err(Refused::of)?.into());
         handshake.pull();
         Ok(handshake)
@@ -162,7 +165,9 @@ impl Handshake {
             return Ok(None);
         }
         if self.tls.quic_transport_parameters() != Some(&id.to_be_bytes()[..]) {
-            return Err(Refused::Failed("its identifier was changed on the way".to_owned()));
+            return Err(Refused::Failed(
+                "its identifier was changed on the way".to_owned(),
+            ));
         }
         let ready = self.ready.take();
         Ok(ready.map(|ready| {
@@ -191,7 +196,8 @@ impl Handshake {
     /// Opens `datagram[head..]` in place; where it ends without the tag.
     pub fn open(&mut self, datagram: &mut [u8], head: usize) -> Result<usize, Unopened> {
         let keys = self.keys.as_ref().ok_or(Unopened::Early)?;
-        keys.open(datagram, head).map_err(|Tampered| Unopened::Forged)
+        keys.open(datagram, head)
+            .map_err(|Tampered| Unopened::Forged)
     }
 }
 
@@ -213,9 +219,13 @@ impl Heard {
         if range.end > MOST {
             return Err(Refused::Long);
         }
-        let longer = self.waiting.get(&offset).is_none_or(|known| known.len() < bytes.len());
+        let longer = self
+            .waiting
+            .get(&offset)
+            .is_none_or(|known| known.len() < bytes.len());
         let held: usize = self.waiting.values().map(Vec::len).sum();
-        let room = self.waiting.len() < MOST_PIECES && held + bytes.len() <= MOST || range.start <= self.taken;
+        let room = self.waiting.len() < MOST_PIECES && held + bytes.len() <= MOST
+            || range.start <= self.taken;
         if range.end > self.taken && longer && room {
             self.waiting.insert(offset, bytes.to_vec());
         }
@@ -225,7 +235,10 @@ impl Heard {
     /// The next piece in order.
     fn next(&mut self) -> Option<Vec<u8>> {
         loop {
-            let (&offset, _) = self.waiting.first_key_value().filter(|(at, _)| **at <= self.taken)?;
+            let (&offset, _) = self
+                .waiting
+                .first_key_value()
+                .filter(|(at, _)| **at <= self.taken)?;
             let mut piece = self.waiting.remove(&offset)?;
             let known = self.taken - offset;
             if known < piece.len() {
@@ -245,7 +258,11 @@ mod tests {
     use super::*;
 
     /// Lets two sides talk until both have their keys, in pieces of so many bytes, each flight from its last piece to its first.
-    fn talk(client: &Tls, server: &Tls, piece: usize) -> Result<[Box<Keys>; 2], (Refused, Option<u8>)> {
+    fn talk(
+        client: &Tls,
+        server: &Tls,
+        piece: usize,
+    ) -> Result<[Box<Keys>; 2], (Refused, Option<u8>)> {
         let mut client = Handshake::client(client, 7).unwrap();
         let mut server = Handshake::server(server, 8).unwrap();
         let bring = |from: &Handshake, to: &mut Handshake| {
@@ -262,7 +279,10 @@ mod tests {
         bring(&client, &mut server)?;
         bring(&server, &mut client)?;
         bring(&client, &mut server)?;
-        Ok([client.finish(8).unwrap().unwrap(), server.finish(7).unwrap().unwrap()])
+        Ok([
+            client.finish(8).unwrap().unwrap(),
+            server.finish(7).unwrap().unwrap(),
+        ])
     }
 
     #[test]
@@ -334,7 +354,9 @@ mod tests {
         let server = Identity::new().unwrap();
         let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
         let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
-        server.hear(Level::Plain, 0, client.said(Level::Plain)).unwrap();
+        server
+            .hear(Level::Plain, 0, client.said(Level::Plain))
+            .unwrap();
         let hello = server.said(Level::Plain).to_vec();
         let end = hello.len() as u16;
         // Some of it comes before its turn.
@@ -342,7 +364,9 @@ mod tests {
         client.hear(Level::Plain, 0, &hello).unwrap();
         client.hear(Level::Plain, end, &[9; 80]).unwrap();
         client.hear(Level::Plain, u16::MAX - 1, &[9]).unwrap();
-        client.hear(Level::Sealed, 0, server.said(Level::Sealed)).unwrap();
+        client
+            .hear(Level::Sealed, 0, server.said(Level::Sealed))
+            .unwrap();
         assert!(client.finish(8).unwrap().is_some());
     }
 
@@ -351,7 +375,9 @@ mod tests {
         let server = Identity::new().unwrap();
         let client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
         let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
-        server.hear(Level::Plain, 0, client.said(Level::Plain)).unwrap();
+        server
+            .hear(Level::Plain, 0, client.said(Level::Plain))
+            .unwrap();
         let mut datagram = [0; 64];
         server.next = (1 << 23) - 1;
         assert!(server.seal(&mut datagram, 8, 20).is_some());
@@ -363,11 +389,16 @@ mod tests {
         let server = Identity::new().unwrap();
         let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
         let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
-        server.hear(Level::Plain, 0, client.said(Level::Plain)).unwrap();
+        server
+            .hear(Level::Plain, 0, client.said(Level::Plain))
+            .unwrap();
         for level in [Level::Plain, Level::Sealed] {
             client.hear(level, 0, server.said(level)).unwrap();
         }
-        assert!(client.finish(9).is_err(), "the server has said that it is 8");
+        assert!(
+            client.finish(9).is_err(),
+            "the server has said that it is 8"
+        );
         assert!(client.finish(8).unwrap().is_some());
     }
 

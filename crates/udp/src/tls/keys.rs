@@ -63,7 +63,12 @@ impl LevelKeys {
             .get(..head)
             .and_then(|front| front.last_chunk())
             .ok_or(Tampered)?;
-        decrypt(&*self.remote, u64::from(u32::from_be_bytes(*number)), datagram, head)
+        decrypt(
+            &*self.remote,
+            u64::from(u32::from_be_bytes(*number)),
+            datagram,
+            head,
+        )
     }
 }
 
@@ -174,7 +179,9 @@ impl Keys {
             }
             opened
         };
-        let Ok(end) = opened else { return Err(self.forged()) };
+        let Ok(end) = opened else {
+            return Err(self.forged());
+        };
         if phase == self.phase {
             self.confirmed = true;
             if let Some(previous) = &mut self.previous {
@@ -233,7 +240,13 @@ impl Keys {
 
 /// Seals `datagram[head..end]` in place, and authenticates what is before it.
 #[inline]
-fn encrypt(packet: &dyn PacketKey, number: u64, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
+fn encrypt(
+    packet: &dyn PacketKey,
+    number: u64,
+    datagram: &mut [u8],
+    head: usize,
+    end: usize,
+) -> Option<usize> {
     let (front, rest) = datagram.split_at_mut_checked(head)?;
     let (text, room) = rest.split_at_mut_checked(end.checked_sub(head)?)?;
     let place = room.first_chunk_mut::<TAG>()?;
@@ -263,9 +276,16 @@ fn mask(header: &dyn HeaderProtectionKey, datagram: &mut [u8], head: usize) -> O
 }
 
 #[inline]
-fn decrypt(packet: &dyn PacketKey, number: u64, datagram: &mut [u8], head: usize) -> Result<usize, Tampered> {
+fn decrypt(
+    packet: &dyn PacketKey,
+    number: u64,
+    datagram: &mut [u8],
+    head: usize,
+) -> Result<usize, Tampered> {
     let (front, text) = datagram.split_at_mut_checked(head).ok_or(Tampered)?;
-    let text = packet.decrypt_in_place(number, front, text).map_err(|_| Tampered)?;
+    let text = packet
+        .decrypt_in_place(number, front, text)
+        .map_err(|_| Tampered)?;
     Ok(head + text.len())
 }
 

@@ -56,7 +56,9 @@ impl Liar {
         };
         self.now += Duration::from_micros(10);
         let bytes = &mut datagram[..length];
-        let arrival = self.endpoint.receive(self.now, from, bytes, &mut side, &mut answer);
+        let arrival = self
+            .endpoint
+            .receive(self.now, from, bytes, &mut side, &mut answer);
         let (segment, proof) = match arrival {
             Ok(Arrival::Answer(length, each)) => {
                 for part in answer[..length].chunks(each) {
@@ -71,7 +73,8 @@ impl Liar {
                 proof,
                 ..
             }) => {
-                let mut connection = Connection::accept(&self.config, self.now, &open).expect("a connection");
+                let mut connection =
+                    Connection::accept(&self.config, self.now, &open).expect("a connection");
                 connection.transmit(self.now, 0, &mut Side::default());
                 self.connection = Some((id, connection));
                 (segment, proof)
@@ -87,7 +90,13 @@ impl Liar {
             self.furthest = self.furthest.later(segment.number.plus(1));
         }
         if !self.datagrams.is_multiple_of(LOST) {
-            connection.handle_proved((self.now, self.now), &segment, &side, &proof, &mut self.control);
+            connection.handle_proved(
+                (self.now, self.now),
+                &segment,
+                &side,
+                &proof,
+                &mut self.control,
+            );
         }
     }
 
@@ -104,9 +113,9 @@ impl Liar {
                 segment.flags &= !Segment::SIDE;
             }
             let mut out = [0; 2048];
-            let written = self
-                .endpoint
-                .write(*id, &segment, &mut side, &mut out, |_| proof, |_| ());
+            let written =
+                self.endpoint
+                    .write(*id, &segment, &mut side, &mut out, |_| proof, |_| ());
             if let Some((length, to)) = written {
                 let _ = self.socket.send_to(&out[..length], to);
             }

@@ -28,20 +28,30 @@ pub fn settings(default: [u64; 3]) -> [u64; 3] {
     let Ok(text) = std::env::var("CCPLANE_FLOOD") else {
         return default;
     };
-    let numbers: Vec<u64> = text.split(',').map(|number| number.parse().unwrap()).collect();
+    let numbers: Vec<u64> = text
+        .split(',')
+        .map(|number| number.parse().unwrap())
+        .collect();
     numbers.try_into().unwrap()
 }
 
 fn ip(space: &Namespace, arguments: &str) {
     let mut command = Command::new("ip");
     command.args(arguments.split_whitespace());
-    let status = space.confine(&mut command).unwrap().status().expect("ip is there");
+    let status = space
+        .confine(&mut command)
+        .unwrap()
+        .status()
+        .expect("ip is there");
     assert!(status.success(), "ip {arguments}");
 }
 
 /// The switch, the sender's namespace and the receiver's. `None` where this host cannot have them.
 pub fn network(test: &str) -> Option<[Namespace; 3]> {
-    let space = |name: &str| match Namespace::create(&format!("ccplane-{}-{test}{name}", std::process::id())) {
+    let space = |name: &str| match Namespace::create(&format!(
+        "ccplane-{}-{test}{name}",
+        std::process::id()
+    )) {
         Ok(space) => Some(space),
         Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
             eprintln!("SKIPPED: flood: {reason}");
@@ -80,7 +90,9 @@ fn frame(origin: Origin, n: u64, to_port: u16, datagram: &[u8]) -> Vec<u8> {
         Origin::OffLink => [198, 18, low, high],
         Origin::Own => [172, 16, 0, 253],
     };
-    let mut header = [0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 172, 16, 0, 2];
+    let mut header = [
+        0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 172, 16, 0, 2,
+    ];
     header[2..4].copy_from_slice(&(datagram.len() as u16 + 28).to_be_bytes());
     header[12..16].copy_from_slice(&source);
     let words = header

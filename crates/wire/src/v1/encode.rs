@@ -24,7 +24,8 @@ pub fn create(out: &mut Vec<u8>, flow: u32, create: &Create<'_>) -> Result<(), W
             most: ALGORITHM - 1,
         });
     }
-    let (SocketAddr::V4(source), SocketAddr::V4(destination)) = (create.source, create.destination) else {
+    let (SocketAddr::V4(source), SocketAddr::V4(destination)) = (create.source, create.destination)
+    else {
         return Err(WireError::Unsayable(Unsayable::Ipv6));
     };
     header(out, kind::CREATE, super::CREATE as u16, flow);
@@ -40,7 +41,12 @@ pub fn create(out: &mut Vec<u8>, flow: u32, create: &Create<'_>) -> Result<(), W
 }
 
 /// MEASURE, from a datapath; without fields it says that the flow ended.
-pub fn measure(out: &mut Vec<u8>, flow: u32, program: u32, fields: &[u64]) -> Result<(), WireError> {
+pub fn measure(
+    out: &mut Vec<u8>,
+    flow: u32,
+    program: u32,
+    fields: &[u64],
+) -> Result<(), WireError> {
     let length = length("MEASURE", 16 + 8 * fields.len())?;
     header(out, kind::MEASURE, length, flow);
     out.put_u32(program);
@@ -98,7 +104,9 @@ pub fn change_program(
         header(out, kind::CHANGEPROG, length, flow);
         out.put_u32(number);
         out.put_u32(updates.len() as u32);
-        updates.iter().try_for_each(|u| update(out, Some(program), u))
+        updates
+            .iter()
+            .try_for_each(|u| update(out, Some(program), u))
     })
 }
 
@@ -108,7 +116,9 @@ fn update(out: &mut Vec<u8>, program: Option<&Program>, update: &Update) -> Resu
         Target::Rate => (class::IMPLICIT, implicit::RATE),
         Target::Ssthresh => return Err(WireError::Unsayable(Unsayable::Ssthresh)),
         Target::Micros => return Err(WireError::Unsayable(Unsayable::Micros)),
-        Target::Var(index) => control(program, index).ok_or(WireError::Unsayable(Unsayable::Variable(index)))?,
+        Target::Var(index) => {
+            control(program, index).ok_or(WireError::Unsayable(Unsayable::Variable(index)))?
+        }
     };
     out.put_u8(class);
     out.put_u32(index);

@@ -1,7 +1,8 @@
 use std::net::SocketAddr;
 
 use ccplane_datapath::{
-    Capabilities, Command, Compat, Flow, Limits, Op, Outcome, Program, ProgramTable, Signals, Target, Transport, Update,
+    Capabilities, Command, Compat, Flow, Limits, Op, Outcome, Program, ProgramTable, Signals,
+    Target, Transport, Update,
 };
 use ccplane_units::{Duration, Time};
 use proptest::prelude::*;
@@ -24,7 +25,10 @@ fn one(datagram: &[u8]) -> Message<'_> {
 
 fn program(source: &str) -> Program {
     let compiled = ccplane_lang::compile(source, &ccplane_lang::Limits::default());
-    compiled.unwrap_or_else(|why| panic!("{why}")).code().with_uid(9)
+    compiled
+        .unwrap_or_else(|why| panic!("{why}"))
+        .code()
+        .with_uid(9)
 }
 
 fn address(text: &str) -> SocketAddr {
@@ -51,7 +55,8 @@ fn create_byte_for_byte() {
     let out = bytes(|out| create(out, 0x0102_0304, &wanted));
     let mut expected = vec![0, 0, 96, 0, 4, 3, 2, 1];
     expected.extend([
-        0x90, 0x38, 0, 0, 0xa8, 0x05, 0, 0, 10, 1, 2, 3, 0x92, 0x10, 0, 0, 192, 168, 0, 9, 0x89, 0x13, 0, 0,
+        0x90, 0x38, 0, 0, 0xa8, 0x05, 0, 0, 10, 1, 2, 3, 0x92, 0x10, 0, 0, 192, 168, 0, 9, 0x89,
+        0x13, 0, 0,
     ]);
     expected.extend(*b"reno");
     expected.resize(CREATE, 0);
@@ -65,7 +70,9 @@ fn create_byte_for_byte() {
 #[test]
 fn measure_byte_for_byte() {
     let out = bytes(|out| measure(out, 7, 9, &[1, u64::MAX]));
-    let mut expected = vec![1, 0, 32, 0, 7, 0, 0, 0, 9, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+    let mut expected = vec![
+        1, 0, 32, 0, 7, 0, 0, 0, 9, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+    ];
     expected.extend([0xff; 8]);
     assert_eq!(out, expected);
     let Message::Measure {
@@ -84,7 +91,9 @@ fn measure_byte_for_byte() {
 
 #[test]
 fn install_byte_for_byte() {
-    let program = program("(def (Report (volatile sum 3))) (when true (:= Report.sum (+ Report.sum Ack.bytes_acked)))");
+    let program = program(
+        "(def (Report (volatile sum 3))) (when true (:= Report.sum (+ Report.sum Ack.bytes_acked)))",
+    );
     let out = bytes(|out| install(out, 9, &program));
     let expected: Vec<u8> = [
         // INSTALL of 84 bytes: program 9, 1 event, 3 instructions
@@ -104,8 +113,9 @@ fn install_byte_for_byte() {
 
 #[test]
 fn infinity_and_the_largest_constant_byte_for_byte() {
-    let program =
-        program("(def (Report (least +infinity))) (when true (:= Report.least (min Report.least 2147483647)))");
+    let program = program(
+        "(def (Report (least +infinity))) (when true (:= Report.least (min Report.least 2147483647)))",
+    );
     let out = bytes(|out| install(out, 9, &program));
     assert_eq!(
         out[36..52],
@@ -134,11 +144,16 @@ fn updates_byte_for_byte() {
     let all = [
         &[0, 1, 0, 0, 0, 42, 0, 0, 0, 0, 0, 0, 0][..],
         &[2, 4, 0, 0, 0, 0x90, 0x38, 0, 0, 0, 0, 0, 0],
-        &[2, 5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+        &[
+            2, 5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        ],
     ]
     .concat();
     let out = bytes(|out| update_fields(out, 7, Some(&program), &updates));
-    assert_eq!(out, [&[3, 0, 51, 0, 7, 0, 0, 0, 3, 0, 0, 0][..], &all].concat());
+    assert_eq!(
+        out,
+        [&[3, 0, 51, 0, 7, 0, 0, 0, 3, 0, 0, 0][..], &all].concat()
+    );
     let out = bytes(|out| change_program(out, 7, 9, &program, &updates));
     assert_eq!(
         out,
@@ -189,12 +204,24 @@ fn every_malformed_message_is_an_error() {
     };
     let cases: [(&str, Vec<u8>); 12] = [
         ("7 bytes", vec![5, 0, 12, 0, 0, 0, 0]),
-        ("length below the header", vec![5, 0, 7, 0, 0, 0, 0, 0, 1, 0, 0, 0]),
-        ("length beyond the end", vec![5, 0, 13, 0, 0, 0, 0, 0, 1, 0, 0, 0]),
+        (
+            "length below the header",
+            vec![5, 0, 7, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+        ),
+        (
+            "length beyond the end",
+            vec![5, 0, 13, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+        ),
         ("unknown type", vec![6, 0, 8, 0, 0, 0, 0, 0]),
         ("READY without its number", vec![5, 0, 8, 0, 0, 0, 0, 0]),
-        ("READY with too much", vec![5, 0, 13, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]),
-        ("short CREATE", [&[0, 0, 32, 0], &short_create[4..32]].concat()),
+        (
+            "READY with too much",
+            vec![5, 0, 13, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0],
+        ),
+        (
+            "short CREATE",
+            [&[0, 0, 32, 0], &short_create[4..32]].concat(),
+        ),
         ("CREATE with a name that is no text", long_text),
         ("CREATE with a port above 65535", bad_port),
         (
@@ -247,7 +274,10 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
         source: address("[::1]:1"),
         ..a_create("x")
     };
-    assert_eq!(create(&mut out, 1, &six), Err(WireError::Unsayable(Unsayable::Ipv6)));
+    assert_eq!(
+        create(&mut out, 1, &six),
+        Err(WireError::Unsayable(Unsayable::Ipv6))
+    );
     let ssthresh = [
         Update {
             target: Target::Cwnd,
@@ -296,7 +326,9 @@ fn what_ccp_cannot_say_is_named() {
         ),
     ];
     for (clause, expected) in cases {
-        let Ok(compiled) = ccplane_lang::compile(&format!("{def} {clause}"), &ccplane_lang::Limits::default()) else {
+        let Ok(compiled) =
+            ccplane_lang::compile(&format!("{def} {clause}"), &ccplane_lang::Limits::default())
+        else {
             panic!("{clause} does not compile");
         };
         let refused = install(&mut Vec::new(), 1, compiled.code());
@@ -312,8 +344,12 @@ fn what_ccp_cannot_say_is_named() {
         install(&mut Vec::new(), 1, &init),
         Err(WireError::Unsayable(Unsayable::Constant(3_000_000_000)))
     );
-    let long = format!("{def} (when true {})", "(:= Report.x (+ Report.x 1)) ".repeat(254));
-    let compiled = ccplane_lang::compile(&long, &ccplane_lang::Limits::default()).expect("254 statements");
+    let long = format!(
+        "{def} (when true {})",
+        "(:= Report.x (+ Report.x 1)) ".repeat(254)
+    );
+    let compiled =
+        ccplane_lang::compile(&long, &ccplane_lang::Limits::default()).expect("254 statements");
     assert_eq!(
         install(&mut Vec::new(), 1, compiled.code()),
         Err(WireError::Unsayable(Unsayable::Instructions(257)))
@@ -414,7 +450,9 @@ fn trace_as(compat: Compat, program: &Program, acks: &[Signals]) -> Vec<(Outcome
         Capabilities::DELIVERY_RATE,
         Capabilities::TIMERS,
     ];
-    let all = capabilities.iter().fold(Capabilities::CWND, |all, c| all.with(*c));
+    let all = capabilities
+        .iter()
+        .fold(Capabilities::CWND, |all, c| all.with(*c));
     let limits = Limits {
         fallback_after: Duration::from_secs(1_000_000),
         ..Limits::default()
@@ -453,16 +491,18 @@ fn trace_as(compat: Compat, program: &Program, acks: &[Signals]) -> Vec<(Outcome
 }
 
 fn signals() -> impl Strategy<Value = Signals> {
-    (0u64..500, 0u64..6, 0u64..3, 0u64..40_000, 0u64..2).prop_map(|(bytes, packets, lost, rtt, timeout)| Signals {
-        bytes_acked: bytes,
-        packets_acked: packets,
-        lost_pkts_sample: lost,
-        rtt_sample_us: rtt,
-        was_timeout: timeout,
-        rate_incoming: 1_000 + bytes,
-        rate_outgoing: 900 + 2 * bytes,
-        ..Signals::default()
-    })
+    (0u64..500, 0u64..6, 0u64..3, 0u64..40_000, 0u64..2).prop_map(
+        |(bytes, packets, lost, rtt, timeout)| Signals {
+            bytes_acked: bytes,
+            packets_acked: packets,
+            lost_pkts_sample: lost,
+            rtt_sample_us: rtt,
+            was_timeout: timeout,
+            rate_incoming: 1_000 + bytes,
+            rate_outgoing: 900 + 2 * bytes,
+            ..Signals::default()
+        },
+    )
 }
 
 proptest! {

@@ -14,7 +14,13 @@ pub(super) fn write(out: &mut Vec<u8>, program: &Program) {
     out.put_u8(program.clauses().len() as u8);
     out.put_u8(program.vars().len() as u8);
     for instr in program.instrs() {
-        out.put(&[instr.op as u8, u8::from(instr.has_imm), instr.dst, instr.a, instr.b]);
+        out.put(&[
+            instr.op as u8,
+            u8::from(instr.has_imm),
+            instr.dst,
+            instr.a,
+            instr.b,
+        ]);
         out.put_u64(instr.imm);
     }
     for clause in program.clauses() {
@@ -31,9 +37,15 @@ pub(super) fn write(out: &mut Vec<u8>, program: &Program) {
 
 pub(super) fn read(body: &mut Reader<'_>) -> Result<Program, WireError> {
     let (uid, instrs, clauses, vars) = (body.u32()?, body.u16()?, body.u8()?, body.u8()?);
-    let instrs = (0..instrs).map(|_| read_instr(body)).collect::<Result<Vec<_>, _>>()?;
-    let clauses = (0..clauses).map(|_| read_clause(body)).collect::<Result<Vec<_>, _>>()?;
-    let vars = (0..vars).map(|_| read_var(body)).collect::<Result<Vec<_>, _>>()?;
+    let instrs = (0..instrs)
+        .map(|_| read_instr(body))
+        .collect::<Result<Vec<_>, _>>()?;
+    let clauses = (0..clauses)
+        .map(|_| read_clause(body))
+        .collect::<Result<Vec<_>, _>>()?;
+    let vars = (0..vars)
+        .map(|_| read_var(body))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(Program::check(uid, &instrs, &clauses, &vars)?)
 }
 

@@ -8,11 +8,17 @@ use ccplane_units::{Bytes, Duration, Rate};
 
 use super::{FLAG, MAGIC, VERSION, kind, program, reason, target};
 use crate::bytes::Reader;
-use crate::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, Tags, Updates, WireError};
+use crate::{
+    Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, Tags, Updates, WireError,
+};
 
 /// Gives each event of a packet to `sink`. `fields` is room for a report's values, kept by the caller so that reading
 /// allocates nothing. On an error the events before it have been given.
-pub fn read_events(packet: &[u8], fields: &mut Vec<u64>, sink: &mut dyn FnMut(Event<'_>)) -> Result<(), WireError> {
+pub fn read_events(
+    packet: &[u8],
+    fields: &mut Vec<u64>,
+    sink: &mut dyn FnMut(Event<'_>),
+) -> Result<(), WireError> {
     messages(packet, |kind, flags, body| {
         let event = match kind {
             kind::REPORT => {
@@ -54,7 +60,9 @@ pub fn read_events(packet: &[u8], fields: &mut Vec<u64>, sink: &mut dyn FnMut(Ev
                     why: read_refusal(body)?,
                 }
             }
-            kind::INSTALLED => Event::Installed { program: body.u32()? },
+            kind::INSTALLED => Event::Installed {
+                program: body.u32()?,
+            },
             unknown => {
                 return Err(WireError::Unknown {
                     what: "kind of event",

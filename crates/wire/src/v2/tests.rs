@@ -5,7 +5,9 @@ use ccplane_units::{Bytes, Duration, Rate};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Command, DatapathInfo, Event, FlowInfo, FlowStats, MOST_TAGS, Offer, Refusal, Tags, WireError};
+use crate::{
+    Command, DatapathInfo, Event, FlowInfo, FlowStats, MOST_TAGS, Offer, Refusal, Tags, WireError,
+};
 
 /// An event that owns its fields, so that events can be kept.
 fn owned(event: &Event<'_>) -> Event<'static> {
@@ -31,7 +33,9 @@ fn owned(event: &Event<'_>) -> Event<'static> {
 
 fn events_of(packet: &Packet) -> Result<Vec<Event<'static>>, WireError> {
     let mut all = Vec::new();
-    read_events(packet.as_bytes(), &mut Vec::new(), &mut |event| all.push(owned(&event)))?;
+    read_events(packet.as_bytes(), &mut Vec::new(), &mut |event| {
+        all.push(owned(&event))
+    })?;
     Ok(all)
 }
 
@@ -52,7 +56,10 @@ fn address() -> impl Strategy<Value = std::net::SocketAddr> {
 fn tags() -> impl Strategy<Value = Tags> {
     let values = prop::collection::vec("[a-zäöü=0-9]{0,20}", 0..=MOST_TAGS);
     values.prop_map(|values| {
-        let tags = values.iter().enumerate().map(|(n, value)| format!("key-{n}={value}"));
+        let tags = values
+            .iter()
+            .enumerate()
+            .map(|(n, value)| format!("key-{n}={value}"));
         Tags::new(tags.map(|text| text.parse().expect("a tag"))).expect("each key once")
     })
 }
@@ -63,7 +70,8 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         Just(Refusal::UnknownFlow),
         name().prop_map(Refusal::BadTarget),
         Just(Refusal::TableFull),
-        any::<(u32, u32)>().prop_map(|(needed, available)| Refusal::TooManyVars { needed, available }),
+        any::<(u32, u32)>()
+            .prop_map(|(needed, available)| Refusal::TooManyVars { needed, available }),
         any::<u64>().prop_map(|bits| Refusal::Missing(Capabilities(bits))),
         name().prop_map(Refusal::Invalid),
         name().prop_map(Refusal::Unsupported),
@@ -79,8 +87,20 @@ fn event() -> impl Strategy<Value = Event<'static>> {
         any::<bool>(),
         prop::collection::vec(any::<u64>(), 0..20),
     );
-    let ready = (any::<[u32; 4]>(), any::<u64>(), prop::option::of(1..u64::MAX), name());
-    let opened = (any::<[u64; 7]>(), address(), address(), name(), any::<bool>(), tags());
+    let ready = (
+        any::<[u32; 4]>(),
+        any::<u64>(),
+        prop::option::of(1..u64::MAX),
+        name(),
+    );
+    let opened = (
+        any::<[u64; 7]>(),
+        address(),
+        address(),
+        name(),
+        any::<bool>(),
+        tags(),
+    );
     prop_oneof![
         report.prop_map(|(flow, program, urgent, fields)| {
             Event::Report {
@@ -91,20 +111,29 @@ fn event() -> impl Strategy<Value = Event<'static>> {
             }
         }),
         ready.prop_map(
-            |([id, max_programs, max_instrs, max_vars], capabilities, fallback, kind)| Event::Ready {
-                datapath: DatapathInfo {
-                    id,
-                    kind,
-                    capabilities: Capabilities(capabilities),
-                    max_programs,
-                    max_instrs,
-                    max_vars,
-                    fallback_after: fallback.map(Duration::from_nanos),
+            |([id, max_programs, max_instrs, max_vars], capabilities, fallback, kind)| {
+                Event::Ready {
+                    datapath: DatapathInfo {
+                        id,
+                        kind,
+                        capabilities: Capabilities(capabilities),
+                        max_programs,
+                        max_instrs,
+                        max_vars,
+                        fallback_after: fallback.map(Duration::from_nanos),
+                    },
                 }
             }
         ),
         opened.prop_map(
-            |([flow, init, mss, cwnd, ssthresh, rate, srtt], local, peer, algorithm, live, tags)| {
+            |(
+                [flow, init, mss, cwnd, ssthresh, rate, srtt],
+                local,
+                peer,
+                algorithm,
+                live,
+                tags,
+            )| {
                 let info = FlowInfo {
                     algorithm,
                     init_cwnd: Bytes::new(init),
@@ -133,11 +162,8 @@ fn event() -> impl Strategy<Value = Event<'static>> {
                 },
             }
         }),
-        (prop::option::of(any::<u64>()), any::<u32>(), refusal()).prop_map(|(flow, program, why)| Event::Refused {
-            flow,
-            program,
-            why
-        }),
+        (prop::option::of(any::<u64>()), any::<u32>(), refusal())
+            .prop_map(|(flow, program, why)| Event::Refused { flow, program, why }),
         any::<u32>().prop_map(|program| Event::Installed { program }),
     ]
 }
@@ -151,23 +177,24 @@ fn command() -> impl Strategy<Value = Command> {
         Just(Target::Micros)
     ];
     let update = (target, any::<u64>()).prop_map(|(target, value)| Update { target, value });
-    let updates = || prop::collection::vec(update.clone(), 0..40).prop_map(|all| all.into_iter().collect());
+    let updates =
+        || prop::collection::vec(update.clone(), 0..40).prop_map(|all| all.into_iter().collect());
     let source = "(def (Report (volatile acked 0)) (c 5)) (when (> Ack.bytes_acked c) (:= Cwnd (* Cwnd 1.5)) (report))";
-    let compiled = ccplane_lang::compile(source, &ccplane_lang::Limits::default()).expect("it compiles");
+    let compiled =
+        ccplane_lang::compile(source, &ccplane_lang::Limits::default()).expect("it compiles");
     let code = compiled.code().clone();
     prop_oneof![
         (any::<u32>(), name()).prop_map(move |(uid, name)| Command::Install {
             algorithm: name.into(),
             program: Arc::new(code.with_uid(uid))
         }),
-        (any::<u64>(), any::<u32>(), updates()).prop_map(|(flow, uid, updates)| Command::SetProgram {
-            flow,
-            uid,
-            updates
-        }),
+        (any::<u64>(), any::<u32>(), updates())
+            .prop_map(|(flow, uid, updates)| Command::SetProgram { flow, uid, updates }),
         (any::<u64>(), updates()).prop_map(|(flow, updates)| Command::Update { flow, updates }),
         any::<u64>().prop_map(|flow| Command::Release { flow }),
-        name().prop_map(|name| Command::Heartbeat { algorithm: name.into() }),
+        name().prop_map(|name| Command::Heartbeat {
+            algorithm: name.into()
+        }),
         (name(), name(), any::<[u64; 3]>()).prop_map(|(name, kernel_name, [needs, wants, ns])| {
             Command::Offer(Arc::new(Offer {
                 name: name.into(),
@@ -231,7 +258,9 @@ fn a_report_byte_for_byte() {
             fields: &[5],
         })
         .expect("room");
-    let mut expected = vec![MAGIC, VERSION, 3, 1, 20, 0, 7, 8, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0];
+    let mut expected = vec![
+        MAGIC, VERSION, 3, 1, 20, 0, 7, 8, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0,
+    ];
     expected.extend([5, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(packet.as_bytes(), expected);
 }
@@ -291,7 +320,9 @@ fn a_flow_without_tags_is_as_it_was_before_there_were_any() {
             ..FlowInfo::default()
         };
         let mut packet = Packet::new();
-        packet.event(&Event::FlowOpened { flow: 1, info }).expect("room");
+        packet
+            .event(&Event::FlowOpened { flow: 1, info })
+            .expect("room");
         packet
     };
     let (none, one) = (opened(&[]), opened(&["a=b"]));
@@ -311,7 +342,10 @@ fn a_flow_without_tags_is_as_it_was_before_there_were_any() {
     };
     assert_eq!(tagged(&["a=b", "c=d"]), Ok(()));
     for (bad, says) in [
-        (&["a=", "b=", "c=", "d=", "e=", "f=", "g=", "h=", "i="][..], "9 tags"),
+        (
+            &["a=", "b=", "c=", "d=", "e=", "f=", "g=", "h=", "i="][..],
+            "9 tags",
+        ),
         (&["a=1", "a=2"], "twice"),
         (&["a"], "KEY=VALUE"),
     ] {
@@ -345,7 +379,9 @@ mod page {
                 (Some(_), Some(_)) => vectors.extend(current.take()),
                 (Some((name, bytes)), None) => {
                     let hex = line.split("  ").next().unwrap_or_default();
-                    let byte = |word| u8::from_str_radix(word, 16).unwrap_or_else(|_| panic!("{name}: {line}"));
+                    let byte = |word| {
+                        u8::from_str_radix(word, 16).unwrap_or_else(|_| panic!("{name}: {line}"))
+                    };
                     bytes.extend(hex.split(' ').map(byte));
                 }
                 (None, None) => {}
@@ -370,7 +406,8 @@ mod page {
             rate: Rate::from_bytes_per_sec(12_500_000),
             srtt: Duration::from_millis(20),
             live: true,
-            tags: Tags::new(["site=paris", "class=bulk"].map(|tag| tag.parse().expect("a tag"))).expect("two"),
+            tags: Tags::new(["site=paris", "class=bulk"].map(|tag| tag.parse().expect("a tag")))
+                .expect("two"),
             ..opened.clone()
         };
         let capabilities = Capabilities::CWND
@@ -408,8 +445,20 @@ mod page {
         };
         vec![
             ("ready", Event::Ready { datapath }),
-            ("opened", Event::FlowOpened { flow: 7, info: opened }),
-            ("opened-live", Event::FlowOpened { flow: 7, info: live }),
+            (
+                "opened",
+                Event::FlowOpened {
+                    flow: 7,
+                    info: opened,
+                },
+            ),
+            (
+                "opened-live",
+                Event::FlowOpened {
+                    flow: 7,
+                    info: live,
+                },
+            ),
             ("report", report),
             ("closed", Event::FlowClosed { flow: 7, stats }),
             ("refused", refused),
@@ -426,7 +475,10 @@ mod page {
             b,
             imm,
         };
-        let instrs = [instr(Op::Add, false, 64, 64, 0, 0), instr(Op::Move, true, 36, 0, 0, 1)];
+        let instrs = [
+            instr(Op::Add, false, 64, 64, 0, 0),
+            instr(Op::Move, true, 36, 0, 0, 1),
+        ];
         let clause = Clause {
             flag: 39,
             guard_start: 0,
@@ -457,9 +509,12 @@ mod page {
         };
         let change = Command::Update {
             flow: 7,
-            updates: [update(Target::Rate, 12_500_000), update(Target::Ssthresh, 144_800)]
-                .into_iter()
-                .collect(),
+            updates: [
+                update(Target::Rate, 12_500_000),
+                update(Target::Ssthresh, 144_800),
+            ]
+            .into_iter()
+            .collect(),
         };
         vec![
             ("offer", Command::Offer(Arc::new(offer))),
@@ -489,16 +544,29 @@ mod page {
             let mut packet = Packet::new();
             packet.event(&event).expect("room");
             let said = take(name);
-            assert_eq!(said, packet.as_bytes(), "{name}: {:02x?}", packet.as_bytes());
+            assert_eq!(
+                said,
+                packet.as_bytes(),
+                "{name}: {:02x?}",
+                packet.as_bytes()
+            );
             let mut read = Vec::new();
-            read_events(&said, &mut Vec::new(), &mut |event| read.push(owned(&event))).expect(name);
+            read_events(&said, &mut Vec::new(), &mut |event| {
+                read.push(owned(&event))
+            })
+            .expect(name);
             assert_eq!(read, [event], "{name}");
         }
         for (name, command) in commands() {
             let mut packet = Packet::new();
             packet.command(&command).expect("room");
             let said = take(name);
-            assert_eq!(said, packet.as_bytes(), "{name}: {:02x?}", packet.as_bytes());
+            assert_eq!(
+                said,
+                packet.as_bytes(),
+                "{name}: {:02x?}",
+                packet.as_bytes()
+            );
             let mut read = Vec::new();
             read_commands(&said, &mut |command| read.push(command)).expect(name);
             assert_eq!(read, [command], "{name}");

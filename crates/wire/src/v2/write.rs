@@ -48,10 +48,12 @@ impl Packet {
     pub fn event(&mut self, event: &Event<'_>) -> Result<(), WireError> {
         match event {
             Event::Ready { datapath } => self.message(kind::READY, 0, |out| ready(out, datapath)),
-            Event::FlowOpened { flow, info } => self.message(kind::FLOW_OPENED, u8::from(info.live) * FLAG, |out| {
-                out.put_u64(*flow);
-                flow_info(out, info)
-            }),
+            Event::FlowOpened { flow, info } => {
+                self.message(kind::FLOW_OPENED, u8::from(info.live) * FLAG, |out| {
+                    out.put_u64(*flow);
+                    flow_info(out, info)
+                })
+            }
             Event::Report {
                 flow,
                 program,
@@ -104,12 +106,14 @@ impl Packet {
                 program::write(out, program);
                 Ok(())
             }),
-            Command::SetProgram { flow, uid, updates } => self.message(kind::SET_PROGRAM, 0, |out| {
-                out.put_u64(*flow);
-                out.put_u32(*uid);
-                put_updates(out, updates);
-                Ok(())
-            }),
+            Command::SetProgram { flow, uid, updates } => {
+                self.message(kind::SET_PROGRAM, 0, |out| {
+                    out.put_u64(*flow);
+                    out.put_u32(*uid);
+                    put_updates(out, updates);
+                    Ok(())
+                })
+            }
             Command::Update { flow, updates } => self.message(kind::UPDATE, 0, |out| {
                 out.put_u64(*flow);
                 put_updates(out, updates);
@@ -119,7 +123,9 @@ impl Packet {
                 out.put_u64(*flow);
                 Ok(())
             }),
-            Command::Heartbeat { algorithm } => self.message(kind::HEARTBEAT, 0, |out| text(out, algorithm)),
+            Command::Heartbeat { algorithm } => {
+                self.message(kind::HEARTBEAT, 0, |out| text(out, algorithm))
+            }
         }
     }
 
@@ -133,7 +139,9 @@ impl Packet {
         self.bytes.put(&[kind, flags, 0, 0]);
         let written = write(&mut self.bytes).and_then(|()| {
             let length = self.bytes.len() - start - 4;
-            let length = u16::try_from(length).ok().filter(|_| self.bytes.len() <= MAX_PACKET);
+            let length = u16::try_from(length)
+                .ok()
+                .filter(|_| self.bytes.len() <= MAX_PACKET);
             length.ok_or(WireError::TooLong {
                 what: "a packet",
                 is: self.bytes.len(),

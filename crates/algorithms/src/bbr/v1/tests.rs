@@ -44,7 +44,10 @@ fn the_pipe_is_full_after_three_rounds_without_a_quarter_more() {
     assert!(matches!(flow.mode, Mode::ProbeBw));
     assert_eq!(orders.get("cwnd_gain"), Some(20_000));
     let phase = orders.get("phase").unwrap();
-    assert!(phase < 8 && phase != 1, "never begins with the phase that drains");
+    assert!(
+        phase < 8 && phase != 1,
+        "never begins with the phase that drains"
+    );
 }
 
 #[test]
@@ -98,10 +101,17 @@ fn the_rtt_is_probed_after_ten_seconds_for_200_ms() {
     let (bbr, mut flow) = cruising();
     let mut orders = Recorder::default();
     bbr.decide(&mut flow, &round(501, 10_000_000), &mut orders);
-    assert_eq!(orders.get("cap"), None, "10 s after the first sample are not over");
+    assert_eq!(
+        orders.get("cap"),
+        None,
+        "10 s after the first sample are not over"
+    );
     bbr.decide(&mut flow, &round(502, 10_000_000), &mut orders);
     assert!(matches!(flow.mode, Mode::ProbeRtt(_)));
-    assert_eq!((orders.get("cap"), orders.get("gain")), (Some(4 * MSS), Some(9900)));
+    assert_eq!(
+        (orders.get("cap"), orders.get("gain")),
+        (Some(4 * MSS), Some(9900))
+    );
 
     // The queue drains, then 200 ms and a round at four segments; their rate is no bandwidth.
     orders.clear();
@@ -128,7 +138,11 @@ fn no_dip_after_an_idle_time() {
     later.rtt = 25_000;
     bbr.decide(&mut flow, &later, &mut orders);
     assert!(matches!(flow.mode, Mode::ProbeBw));
-    assert_eq!(orders.get("min_rtt"), Some(25_000), "but the estimate is renewed");
+    assert_eq!(
+        orders.get("min_rtt"),
+        Some(25_000),
+        "but the estimate is renewed"
+    );
 }
 
 #[test]
@@ -142,5 +156,8 @@ fn a_policer_s_rate_is_used_without_gain() {
     }
     // 200,000 bytes each 20 ms.
     assert_eq!(orders.get("cap_bw"), Some(10_000_000));
-    assert_eq!((orders.get("phase"), orders.get("gain")), (Some(8), Some(9900)));
+    assert_eq!(
+        (orders.get("phase"), orders.get("gain")),
+        (Some(8), Some(9900))
+    );
 }

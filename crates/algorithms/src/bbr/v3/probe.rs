@@ -13,8 +13,16 @@ const RENO_ROUNDS: u64 = 63;
 
 impl Flow {
     /// `AdaptLongTermModel`; true where it decided the next state.
-    pub(super) fn adapt_long_term(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) -> bool {
-        let probes = matches!(self.state, State::Down | State::Cruise | State::Refill | State::Up);
+    pub(super) fn adapt_long_term(
+        &mut self,
+        seen: &Seen,
+        rounds: u64,
+        orders: &mut impl Orders,
+    ) -> bool {
+        let probes = matches!(
+            self.state,
+            State::Down | State::Cruise | State::Refill | State::Up
+        );
         let round_passed = rounds > 0 && seen.rounds > self.since_round;
         if self.acks == Acks::Starting && round_passed {
             self.acks = Acks::Feedback;
@@ -60,7 +68,10 @@ impl Flow {
 
     /// The window is as large as the bound that the program holds, and in use.
     fn is_limited_by_long_term(&self, seen: &Seen) -> bool {
-        let used = seen.flight.saturating_add(self.mss.saturating_mul(LEAST_SEGMENTS)) >= seen.window;
+        let used = seen
+            .flight
+            .saturating_add(self.mss.saturating_mul(LEAST_SEGMENTS))
+            >= seen.window;
         used && seen.window >= self.told.cap
     }
 

@@ -38,12 +38,18 @@ fn cruising() -> Flow {
     let mut orders = Recorder::default();
     (1..=4).for_each(|round| flow.decide(&seen(round), &mut orders));
     assert!(matches!(flow.state, State::Drain), "{:?}", flow.state);
-    assert_eq!((orders.get("full"), orders.get("gain")), (Some(1), Some(4_950)));
+    assert_eq!(
+        (orders.get("full"), orders.get("gain")),
+        (Some(1), Some(4_950))
+    );
     assert_eq!(orders.get("draining"), Some(NONE));
     // DOWN begins and, since the queue is drained, is over.
     flow.decide(&drained(5), &mut orders);
     assert!(matches!(flow.state, State::Cruise), "{:?}", flow.state);
-    assert_eq!((orders.get("gain"), orders.get("draining")), (Some(9_900), Some(0)));
+    assert_eq!(
+        (orders.get("gain"), orders.get("draining")),
+        (Some(9_900), Some(0))
+    );
     flow
 }
 
@@ -159,13 +165,20 @@ fn a_round_with_losses_while_cruising_leads_to_what_was_delivered() {
     lossy.losses.rounds = 1;
     flow.decide(&lossy, &mut orders);
     assert_eq!(orders.get("cap_bw"), Some(4_000_000));
-    assert_eq!(orders.get("cap"), Some(140_000), "0.7 of the window of 200,000");
+    assert_eq!(
+        orders.get("cap"),
+        Some(140_000),
+        "0.7 of the window of 200,000"
+    );
 
     // The reduction proves spurious.
     let mut undo = seen(7);
     (undo.lost, undo.losses.rounds, undo.events) = (1_000, 1, Events(Events::UNDO));
     flow.decide(&undo, &mut orders);
-    assert_eq!((orders.get("cap_bw"), orders.get("cap")), (Some(NONE), Some(NONE)));
+    assert_eq!(
+        (orders.get("cap_bw"), orders.get("cap")),
+        (Some(NONE), Some(NONE))
+    );
 }
 
 #[test]

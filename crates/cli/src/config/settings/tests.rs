@@ -32,7 +32,8 @@ fn config(text: &str) -> Result<Config, Problem> {
 }
 
 fn settings(text: &str, line: &[&str]) -> Settings {
-    let line = Line::try_parse_from(std::iter::once(&"attach").chain(line)).expect("a command line");
+    let line =
+        Line::try_parse_from(std::iter::once(&"attach").chain(line)).expect("a command line");
     let config = config(text).unwrap_or_else(|problem| panic!("{problem}"));
     Settings::of(&line.attach, Some(&config)).unwrap_or_else(|failure| panic!("{failure}"))
 }
@@ -51,17 +52,29 @@ fn what_is_shown_reads_as_the_same() {
         shown.contains("min_cwnd = \"2.92KB\" # line 6") || shown.contains("# line 6"),
         "{shown}"
     );
-    assert!(shown.contains("fallback_after = \"500ms\" # default"), "{shown}");
+    assert!(
+        shown.contains("fallback_after = \"500ms\" # default"),
+        "{shown}"
+    );
     let again = settings(&shown, &[]);
     assert_eq!(again.limits(), settings(FILE, &[]).limits());
-    let rules = |settings: &Settings| settings.rules.iter().map(|rule| rule.value.clone()).collect::<Vec<_>>();
+    let rules = |settings: &Settings| {
+        settings
+            .rules
+            .iter()
+            .map(|rule| rule.value.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(rules(&again), rules(&settings(FILE, &[])));
     assert_eq!(again.algorithms.value, settings(FILE, &[]).algorithms.value);
 }
 
 #[test]
 fn the_command_line_is_above_the_file() {
-    let settings = settings(FILE, &["--min-cwnd", "3000b", "--keep", "--metrics", "127.0.0.1:1"]);
+    let settings = settings(
+        FILE,
+        &["--min-cwnd", "3000b", "--keep", "--metrics", "127.0.0.1:1"],
+    );
     assert_eq!(settings.min_cwnd.value, Bytes::new(3000));
     assert_eq!(settings.max_rate.value, "1gbit".parse().expect("a rate"));
     assert!(settings.keep.value);
@@ -90,7 +103,8 @@ fn limits_from_two_places_have_to_fit() {
 
 #[test]
 fn a_wrong_file_says_line_and_fix() {
-    let rule = |text: &str| format!("algorithms = [\"cubic\"]\n[[rule]]\nalgorithm = \"cubic\"\n{text}\n");
+    let rule =
+        |text: &str| format!("algorithms = [\"cubic\"]\n[[rule]]\nalgorithm = \"cubic\"\n{text}\n");
     let cases = [
         ("algorithm = [\"cubic\"]".to_owned(), 1, "algorithms"),
         ("algorithms = []".to_owned(), 1, "name one"),
@@ -136,10 +150,12 @@ fn a_wrong_file_says_line_and_fix() {
 #[test]
 fn what_cannot_change_is_named_with_its_line() {
     let before = settings(FILE, &[]);
-    let changed = |text: &str| before.frozen(&settings(text, &[]), &config(text).expect("it is right"));
+    let changed =
+        |text: &str| before.frozen(&settings(text, &[]), &config(text).expect("it is right"));
     assert!(changed(&FILE.replace("percent = 5", "percent = 50")).is_none());
     assert!(changed(&FILE.replace("1gbit", "2gbit")).is_none());
-    let problem = changed(&FILE.replace("\"cubic\", ", "\"cubic:report=acks\", ")).expect("it cannot");
+    let problem =
+        changed(&FILE.replace("\"cubic\", ", "\"cubic:report=acks\", ")).expect("it cannot");
     assert_eq!(problem.line(), 2);
     let problem = changed(&format!("keep = true\n{FILE}")).expect("it cannot");
     assert_eq!(problem.line(), 1);

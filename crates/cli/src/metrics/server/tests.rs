@@ -20,7 +20,9 @@ fn start(answer: impl Fn() -> Figures + Send + 'static) -> SocketAddr {
 /// What comes back for these bytes until the connection ends, by whichever side.
 fn exchange(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     // The server may close before it has all.
     let _ = stream.write_all(request);
     let mut answer = Vec::new();
@@ -46,8 +48,14 @@ fn a_scrape_over_http_gets_the_figures_of_the_moment() {
 fn a_scrape_gets_the_format_that_it_asks_for_and_a_person_a_page() {
     let address = start(figures);
     let answer = exchange(address, GET);
-    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
-    assert!(answer.contains("# TYPE ccplane_fallbacks_total counter"), "{answer}");
+    assert!(
+        answer.contains("content-type: text/plain; version=0.0.4"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("# TYPE ccplane_fallbacks_total counter"),
+        "{answer}"
+    );
     let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n";
     let answer = exchange(address, request.as_bytes());
     assert!(
@@ -86,7 +94,10 @@ fn a_head_without_end_is_cut_off() {
     let mut request = b"GET /metrics HTTP/1.1\r\nX: ".to_vec();
     request.resize(1 << 20, b'a');
     let answer = exchange(address, &request);
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 4"),
+        "{answer}"
+    );
     assert!(exchange(address, GET).starts_with("HTTP/1.1 200"));
 }
 
@@ -113,5 +124,8 @@ fn figures_that_cannot_be_read_are_no_empty_page_and_are_counted() {
         "{answer}"
     );
     let answer = exchange(address, GET);
-    assert!(answer.contains("ccplane_unread_scrapes_total 1"), "{answer}");
+    assert!(
+        answer.contains("ccplane_unread_scrapes_total 1"),
+        "{answer}"
+    );
 }

@@ -17,7 +17,12 @@ use crate::uplink::{Share, Uplink};
 
 impl Sending {
     /// Adds a peer at a place of its own.
-    pub(super) fn add(&mut self, table: &mut Table, peer: Peer, found: &Found) -> Result<(), GatewayError> {
+    pub(super) fn add(
+        &mut self,
+        table: &mut Table,
+        peer: Peer,
+        found: &Found,
+    ) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let place = table.vacant();
         let kept = peer.endpoint.is_some();
@@ -39,14 +44,19 @@ impl Sending {
 
     /// The place of an algorithm among those that run; one that does not is started.
     fn steering(&mut self, now: Time, algorithm: &Algorithm) -> Result<usize, GatewayError> {
-        if let Some(at) = self.steerings.iter().position(|(known, _)| known == algorithm) {
+        if let Some(at) = self
+            .steerings
+            .iter()
+            .position(|(known, _)| known == algorithm)
+        {
             return Ok(at);
         }
         let made = (self.shared.makes)(algorithm).map_err(|why| GatewayError::Algorithm {
             algorithm: algorithm.to_string(),
             why,
         })?;
-        self.steerings.push((algorithm.clone(), Steering::start(now, made)?));
+        self.steerings
+            .push((algorithm.clone(), Steering::start(now, made)?));
         Ok(self.steerings.len() - 1)
     }
 
@@ -76,7 +86,11 @@ impl Sending {
     fn end(&mut self, pair: &Pair) {
         let now = self.shared.now();
         let totals = pair.lock().sendbox.status(now).totals;
-        let Some(lane) = self.lanes.get_mut(pair.place as usize).and_then(Option::take) else {
+        let Some(lane) = self
+            .lanes
+            .get_mut(pair.place as usize)
+            .and_then(Option::take)
+        else {
             return;
         };
         let steering = self
@@ -90,7 +104,12 @@ impl Sending {
 
     /// Stops the algorithms that no bundle is under.
     fn retire(&mut self) {
-        let in_use = |algorithm: &Algorithm| self.lanes.iter().flatten().any(|lane| lane.algorithm == *algorithm);
+        let in_use = |algorithm: &Algorithm| {
+            self.lanes
+                .iter()
+                .flatten()
+                .any(|lane| lane.algorithm == *algorithm)
+        };
         self.steerings.retain(|(algorithm, _)| in_use(algorithm));
     }
 
@@ -157,7 +176,10 @@ impl Sending {
             ..Table::default()
         };
         for peer in self.config.peers.clone() {
-            let before = old.by_key.get(&peer.public_key).and_then(|place| old.pair(*place));
+            let before = old
+                .by_key
+                .get(&peer.public_key)
+                .and_then(|place| old.pair(*place));
             if before.is_some_and(|pair| is_of(pair, &peer)) {
                 continue;
             }
@@ -217,7 +239,13 @@ impl Sending {
     }
 
     /// Goes over to a peer's other queues and bounds. What waits is classified anew and stays.
-    fn requeue(&mut self, now: Time, pair: &Pair, peer: &Peer, classes: bool) -> Result<(), GatewayError> {
+    fn requeue(
+        &mut self,
+        now: Time,
+        pair: &Pair,
+        peer: &Peer,
+        classes: bool,
+    ) -> Result<(), GatewayError> {
         let settings = sendbox(peer, &self.config, self.shared.observe);
         let mut half = pair.lock();
         half.sendbox.set_bounds(now, settings.min, settings.max);
@@ -232,10 +260,13 @@ impl Sending {
         };
         let mut gone = Vec::new();
         let mut drops = |dropped: Waiting, _| gone.push(dropped.kept.frame);
-        let outcome = half.sendbox.requeue(now, &settings.queue, again, &mut drops);
+        let outcome = half
+            .sendbox
+            .requeue(now, &settings.queue, again, &mut drops);
         half.classes = class_names(&self.config);
         drop(half);
-        gone.into_iter().for_each(|frame| self.store.let_go(frame, 1));
+        gone.into_iter()
+            .for_each(|frame| self.store.let_go(frame, 1));
         outcome.map_err(|why| GatewayError::Queue {
             peer: peer.name.clone(),
             why,
@@ -252,7 +283,8 @@ impl Sending {
         while let Some(waiting) = half.sendbox.dequeue(now, &mut drops) {
             gone.push(waiting.kept.frame);
         }
-        gone.into_iter().for_each(|frame| self.store.let_go(frame, 1));
+        gone.into_iter()
+            .for_each(|frame| self.store.let_go(frame, 1));
     }
 }
 

@@ -62,7 +62,11 @@ fn readies(fallback: StdDuration) -> Event<'static> {
 /// Attacks until `stop`.
 fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
     let began = Instant::now();
-    let wanted = if attack == Attack::Connections { 200 } else { 1 };
+    let wanted = if attack == Attack::Connections {
+        200
+    } else {
+        1
+    };
     let mut uplinks: Vec<TlsUplink> = (0..wanted).map_while(|_| connect(address, began)).collect();
     let fallback = if attack == Attack::Connections {
         StdDuration::from_micros(1)
@@ -108,9 +112,13 @@ fn good(address: &TlsAddress, exchanges: usize) -> Seen {
     let mut uplink = connect(address, began).expect("it is welcome");
     assert_eq!(uplink.event(&readies(FALLBACK)), Sent::Yes);
     let info = FlowInfo::default();
-    assert_eq!(uplink.event(&Event::FlowOpened { flow: 1, info }), Sent::Yes);
+    assert_eq!(
+        uplink.event(&Event::FlowOpened { flow: 1, info }),
+        Sent::Yes
+    );
     uplink.flush();
-    let (mut answers, mut longest_gap, mut heartbeat) = (Vec::new(), StdDuration::ZERO, Instant::now());
+    let (mut answers, mut longest_gap, mut heartbeat) =
+        (Vec::new(), StdDuration::ZERO, Instant::now());
     let mut program = None;
     let mut asked = None;
     while answers.len() < exchanges {
@@ -148,14 +156,19 @@ fn good(address: &TlsAddress, exchanges: usize) -> Seen {
         );
     }
     answers.sort_unstable();
-    Seen { answers, longest_gap }
+    Seen {
+        answers,
+        longest_gap,
+    }
 }
 
 /// What a good tenant sees while another one attacks.
 fn next_to(hostile: Option<Attack>, exchanges: usize) -> Seen {
     let place = Place::new(&["good", "bad"]);
     let World {
-        mut agent, mut link, ..
+        mut agent,
+        mut link,
+        ..
     } = World::new(&place.0);
     let port = link.address().expect("it listens").port();
     let address = |name: &str| TlsAddress {
@@ -167,7 +180,9 @@ fn next_to(hostile: Option<Attack>, exchanges: usize) -> Seen {
     let (ends, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         let (ends, stop) = (&ends, &stop);
-        scope.spawn(move || serve(&mut agent, &mut [&mut link], Waiting::default(), ends).expect("it serves"));
+        scope.spawn(move || {
+            serve(&mut agent, &mut [&mut link], Waiting::default(), ends).expect("it serves")
+        });
         if let Some(hostile) = hostile {
             scope.spawn(move || attack(hostile, &to_bad, stop));
             thread::sleep(StdDuration::from_millis(500));
@@ -200,7 +215,10 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
     let mut world = World::new(&place.0);
     let mut good = world.connected(&place.of("good"));
     let mut bad: Vec<TlsUplink> = (0..8).map(|_| world.connected(&place.of("bad"))).collect();
-    assert_eq!((good.event(&ready()), good.event(&opened(1))), (Sent::Yes, Sent::Yes));
+    assert_eq!(
+        (good.event(&ready()), good.event(&opened(1))),
+        (Sent::Yes, Sent::Yes)
+    );
     let mut program = None;
     world.until("the good one's flow is steered", |world| {
         good.flush();
@@ -254,7 +272,9 @@ fn a_key_has_32_connections_and_another_key_still_connects() {
     // One that comes back replaces its former connection.
     let mut again = TlsUplink::new(&world.to(&place.of("bad")));
     again.way = bad[0].way;
-    world.connect(&mut again).expect("it has the slot of the former one");
+    world
+        .connect(&mut again)
+        .expect("it has the slot of the former one");
     assert!(world.connected(&place.of("good")).is_connected());
 }
 
@@ -281,7 +301,9 @@ fn a_datapath_that_allows_a_nanosecond_of_silence_gets_300_heartbeats_a_second()
     let ns = StdDuration::from_nanos(1);
     assert_eq!(uplink.event(&readies(ns)), Sent::Yes);
     uplink.flush();
-    world.until("it is there", |world| (world.agent.work() > 0).then_some(()));
+    world.until("it is there", |world| {
+        (world.agent.work() > 0).then_some(())
+    });
     let (began, mut due, mut heartbeats) = (world.now(), world.now(), 0);
     while let Some(next) = world
         .agent
@@ -300,8 +322,13 @@ fn a_datapath_that_allows_a_nanosecond_of_silence_gets_300_heartbeats_a_second()
 /// A loaded machine can hold up one run, so that one of three counts. The tests above count work instead of time.
 #[test]
 fn a_good_tenant_does_not_fall_back_next_to_a_hostile_one() {
-    let seen: Vec<Seen> = (0..3).map(|_| next_to(Some(Attack::Connections), 20)).collect();
-    assert!(seen.iter().any(|seen| seen.longest_gap < FALLBACK), "{seen:?}");
+    let seen: Vec<Seen> = (0..3)
+        .map(|_| next_to(Some(Attack::Connections), 20))
+        .collect();
+    assert!(
+        seen.iter().any(|seen| seen.longest_gap < FALLBACK),
+        "{seen:?}"
+    );
 }
 
 #[test]

@@ -6,7 +6,8 @@ use crate::{AnyQdisc, Ecn, Limit, Packet};
 
 fn limit(text: &str, mbit: u64, ms: u64) -> Result<Limit, QueueSpecError> {
     let rate = (mbit > 0).then_some(Rate::from_bits_per_sec(mbit * 1_000_000));
-    text.parse::<QueueSpec>()?.limit(rate, Duration::from_millis(ms), 1_500)
+    text.parse::<QueueSpec>()?
+        .limit(rate, Duration::from_millis(ms), 1_500)
 }
 
 #[test]
@@ -14,7 +15,10 @@ fn sizes_are_read_as_people_write_them() {
     // 96 Mbit/s, 20 ms: 160 packets of 1500 bytes.
     assert_eq!(limit("droptail:1bdp", 96, 20), Ok(Limit::Bytes(240_000)));
     assert_eq!(limit("droptail:0.5bdp", 96, 20), Ok(Limit::Bytes(120_000)));
-    assert_eq!(limit("droptail:1.125bdp", 96, 20), Ok(Limit::Bytes(270_000)));
+    assert_eq!(
+        limit("droptail:1.125bdp", 96, 20),
+        Ok(Limit::Bytes(270_000))
+    );
     assert_eq!(limit("droptail:160p", 0, 0), Ok(Limit::Packets(160)));
     assert_eq!(limit("droptail:240kB", 0, 0), Ok(Limit::Bytes(240_000)));
     assert_eq!(limit("droptail:64k", 0, 0), Ok(Limit::Bytes(65_536)));
@@ -24,9 +28,15 @@ fn sizes_are_read_as_people_write_them() {
 #[test]
 fn the_limit_of_fair_queues_has_any_unit() {
     assert_eq!(limit("sfq", 96, 20), Ok(Limit::Packets(127)));
-    assert_eq!(limit("sfq:limit=1.875MB", 96, 20), Ok(Limit::Bytes(1_875_000)));
+    assert_eq!(
+        limit("sfq:limit=1.875MB", 96, 20),
+        Ok(Limit::Bytes(1_875_000))
+    );
     assert_eq!(limit("sfq:limit=1bdp", 96, 20), Ok(Limit::Bytes(240_000)));
-    assert_eq!(limit("fq_codel:limit=1.875MB", 96, 20), Ok(Limit::Bytes(1_875_000)));
+    assert_eq!(
+        limit("fq_codel:limit=1.875MB", 96, 20),
+        Ok(Limit::Bytes(1_875_000))
+    );
     // As tc writes it; its other sizes have units.
     assert_eq!(limit("sfq:limit=1000", 96, 20), Ok(Limit::Packets(1_000)));
 }
@@ -41,22 +51,37 @@ fn a_limit_is_told_in_packets_and_bytes() {
 
 #[test]
 fn a_queue_that_holds_no_packet_is_refused() {
-    let too_small = |bytes, bdp| Err(QueueSpecError::TooSmall { bytes, mtu: 1_500, bdp });
+    let too_small = |bytes, bdp| {
+        Err(QueueSpecError::TooSmall {
+            bytes,
+            mtu: 1_500,
+            bdp,
+        })
+    };
     let rate = Rate::from_bits_per_sec(96_000_000);
     assert_eq!(limit("droptail:1bdp", 96, 0), too_small(0, Some(rate)));
     assert_eq!(limit("droptail:0p", 96, 20), too_small(0, None));
     assert_eq!(limit("droptail:1499B", 96, 20), too_small(1_499, None));
     assert_eq!(limit("droptail:1bdp", 0, 20), Err(QueueSpecError::NoRate));
-    let text = limit("droptail:1bdp", 96, 0).expect_err("0 bytes").to_string();
-    assert!(text.contains("less than one packet of 1500 bytes") && text.contains("check the rate and the delay"));
+    let text = limit("droptail:1bdp", 96, 0)
+        .expect_err("0 bytes")
+        .to_string();
+    assert!(
+        text.contains("less than one packet of 1500 bytes")
+            && text.contains("check the rate and the delay")
+    );
     assert!(text.contains("mean rate of 96mbit"), "{text}");
     // A line of the trace at 1 ms, and the next after 136 years.
-    let trace = crate::Trace::parse(include_str!("../../../../../tests/cases/12-slow.trace")).expect("a trace");
+    let trace = crate::Trace::parse(include_str!("../../../../../tests/cases/12-slow.trace"))
+        .expect("a trace");
     let queue: QueueSpec = "droptail:1bdp".parse().expect("a queue");
     let refused = queue
         .limit(Some(trace.mean_rate()), Duration::from_millis(20), 1_500)
         .expect_err("no packet fits");
-    assert!(refused.to_string().contains("mean rate below 8bit/s"), "{refused}");
+    assert!(
+        refused.to_string().contains("mean rate below 8bit/s"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -80,7 +105,10 @@ fn what_is_not_a_queue_is_refused() {
         "droptail: 1bdp",
     ] {
         let error = text.parse::<QueueSpec>();
-        assert!(matches!(error, Err(QueueSpecError::Syntax { .. })), "{text}: {error:?}");
+        assert!(
+            matches!(error, Err(QueueSpecError::Syntax { .. })),
+            "{text}: {error:?}"
+        );
     }
 }
 
@@ -187,7 +215,10 @@ fn the_reason_says_what_to_write() {
         ("dualpi2:classic_protection=101", "from 0 to 100"),
         ("tbf:rate=1mbit", "rate, burst and limit"),
         ("policer:rate=1mbit", "rate and burst"),
-        ("tbf:rate=0mbit:burst=2kB:limit=9p", "a rate of zero sends nothing"),
+        (
+            "tbf:rate=0mbit:burst=2kB:limit=9p",
+            "a rate of zero sends nothing",
+        ),
         ("rcp:init=0", "from 1 to 100"),
     ] {
         let error = text.parse::<QueueSpec>().expect_err(text).to_string();
@@ -197,7 +228,11 @@ fn the_reason_says_what_to_write() {
 
 #[test]
 fn what_cannot_work_on_the_link_is_refused() {
-    let error = |text: &str| build(&text.parse().expect(text)).expect_err(text).to_string();
+    let error = |text: &str| {
+        build(&text.parse().expect(text))
+            .expect_err(text)
+            .to_string()
+    };
     assert!(error("tbf:rate=1mbit:burst=1kB:limit=9p").contains("make the burst larger"));
     assert!(error("policer:rate=1mbit:burst=1kB").contains("make the burst larger"));
     assert!(error("red:min=3p:max=9kB").contains("different units"));
@@ -216,11 +251,19 @@ fn a_fifo_is_known_by_its_limits() {
     let limits = |text: &str| {
         let rate = Some(Rate::from_bits_per_sec(96_000_000));
         let spec: QueueSpec = text.parse().expect(text);
-        let limits = spec.fifo_limit(rate, Duration::from_millis(20), 1_500).expect(text);
+        let limits = spec
+            .fifo_limit(rate, Duration::from_millis(20), 1_500)
+            .expect(text);
         limits.map(|fifo| (fifo.limit, fifo.mark_above))
     };
-    assert_eq!(limits("droptail:1bdp"), Some((Limit::Bytes(240_000), Limit::Unlimited)));
-    assert_eq!(limits("ecn:65p:100p"), Some((Limit::Packets(100), Limit::Packets(65))));
+    assert_eq!(
+        limits("droptail:1bdp"),
+        Some((Limit::Bytes(240_000), Limit::Unlimited))
+    );
+    assert_eq!(
+        limits("ecn:65p:100p"),
+        Some((Limit::Packets(100), Limit::Packets(65)))
+    );
     assert_eq!(limits("codel"), None);
 }
 

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use noq_proto::{
-    Connection as State, ConnectionError, ConnectionHandle, Dir, Event, PathId, ReadError, StreamEvent, StreamId,
-    VarInt,
+    Connection as State, ConnectionError, ConnectionHandle, Dir, Event, PathId, ReadError,
+    StreamEvent, StreamId, VarInt,
 };
 
 use crate::host::qlog::{CloseError, Closed, Qlog};
@@ -104,7 +104,9 @@ impl Connection {
                     }
                     self.failure = self.failure.take().or_else(|| Some(reason.to_string()))
                 }
-                Event::Stream(StreamEvent::Finished { id }) if Some(id) == self.stream => self.sent_all = true,
+                Event::Stream(StreamEvent::Finished { id }) if Some(id) == self.stream => {
+                    self.sent_all = true
+                }
                 _ => {}
             }
         }
@@ -125,7 +127,9 @@ impl Connection {
 
     /// Writes as much as there is room for; how much.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
-        let Some(stream) = self.stream() else { return 0 };
+        let Some(stream) = self.stream() else {
+            return 0;
+        };
         // Blocked, or over, which its events tell.
         self.state.send_stream(stream).write(bytes).unwrap_or(0)
     }
@@ -142,9 +146,13 @@ impl Connection {
 
     /// Reads what has arrived, `most` bytes at most; how many.
     pub fn read(&mut self, most: usize, mut take: impl FnMut(&[u8])) -> usize {
-        let Some(stream) = self.stream() else { return 0 };
+        let Some(stream) = self.stream() else {
+            return 0;
+        };
         let mut receiving = self.state.recv_stream(stream);
-        let Ok(mut chunks) = receiving.read(true) else { return 0 };
+        let Ok(mut chunks) = receiving.read(true) else {
+            return 0;
+        };
         let mut count = 0;
         while count < most {
             match chunks.next(most - count) {
@@ -179,7 +187,8 @@ impl Connection {
             if let Some(log) = self.log.take() {
                 log.close(now, &Closed::by_application(code(well)));
             }
-            self.state.close(now, VarInt::from_u32(code(well)), Default::default());
+            self.state
+                .close(now, VarInt::from_u32(code(well)), Default::default());
         }
     }
 

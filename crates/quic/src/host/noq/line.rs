@@ -62,7 +62,10 @@ impl Line {
     pub fn respond(&mut self, transmit: &Transmit, contents: &[u8]) -> Result<(), HostError> {
         let contents = contents.get(..transmit.size).unwrap_or(contents);
         let size = contents.len().max(1);
-        match self.socket.send(transmit.destination, contents, size, Marks::default()) {
+        match self
+            .socket
+            .send(transmit.destination, contents, size, Marks::default())
+        {
             Ok(_) => Ok(()),
             Err(why) if passes(&why) || why.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(why) => Err(HostError::Socket { what: "send", why }),
@@ -76,7 +79,10 @@ impl Line {
             ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
             dscp: 0,
         };
-        match self.socket.send(transmit.destination, &contents, size, marks) {
+        match self
+            .socket
+            .send(transmit.destination, &contents, size, marks)
+        {
             Ok(taken) if taken * size < contents.len() => {
                 contents.drain(..taken * size);
                 let size = contents.len();

@@ -40,7 +40,11 @@ pub(super) struct Strangers {
 
 impl Strangers {
     /// Splits Initial packets off the socket of connections.
-    pub fn new(connections: &Socket, per_address: usize, now: Instant) -> std::io::Result<Strangers> {
+    pub fn new(
+        connections: &Socket,
+        per_address: usize,
+        now: Instant,
+    ) -> std::io::Result<Strangers> {
         let per_address = per_address as u64;
         Ok(Strangers {
             socket: connections.split_handshakes(INITIAL)?,
@@ -92,7 +96,9 @@ impl Strangers {
         if self.answers.admit(time) {
             let contents = contents.get(..transmit.size).unwrap_or(contents);
             let size = contents.len().max(1);
-            let _ = self.socket.send(transmit.destination, contents, size, Marks::default());
+            let _ = self
+                .socket
+                .send(transmit.destination, contents, size, Marks::default());
         }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ::quinn::congestion::{BbrConfig, CubicConfig, NewRenoConfig};
 use ::quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use ::quinn::{
-    ClientConfig, Connection, EndpointConfig, IdleTimeout, RecvStream, SendStream, ServerConfig, TokioRuntime,
-    TransportConfig, VarInt,
+    ClientConfig, Connection, EndpointConfig, IdleTimeout, RecvStream, SendStream, ServerConfig,
+    TokioRuntime, TransportConfig, VarInt,
 };
 
 use super::Runtime;
@@ -24,14 +24,17 @@ pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
     let (mut client, mut server) = (None, None);
     match side {
         Side::Opens(trusted) => {
-            let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(PROTOCOL, *trusted, None)?)
-                .map_err(unusable)?;
+            let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(
+                PROTOCOL, *trusted, None,
+            )?)
+            .map_err(unusable)?;
             let mut config = ClientConfig::new(Arc::new(crypto));
             config.transport_config(transport);
             client = Some(config);
         }
         Side::Accepts(identity) => {
-            let crypto = QuicServerConfig::try_from(identity.server(PROTOCOL, &[])?).map_err(unusable)?;
+            let crypto =
+                QuicServerConfig::try_from(identity.server(PROTOCOL, &[])?).map_err(unusable)?;
             let mut config = ServerConfig::with_crypto(Arc::new(crypto));
             config.transport_config(transport);
             config.max_incoming(options.most);
@@ -42,8 +45,9 @@ pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
     Runtime::start(&options, client.is_some(), move |socket: UdpSocket| {
         let accepts = server.is_some();
         let runtime = Arc::new(TokioRuntime);
-        let mut endpoint = ::quinn::Endpoint::new(EndpointConfig::default(), server, socket, runtime)
-            .map_err(|why| why.to_string())?;
+        let mut endpoint =
+            ::quinn::Endpoint::new(EndpointConfig::default(), server, socket, runtime)
+                .map_err(|why| why.to_string())?;
         if let Some(client) = client {
             endpoint.set_default_client_config(client);
         }
@@ -67,7 +71,10 @@ struct Quinn {
 impl Endpoint for Quinn {
     type Link = Connection;
 
-    fn connect(&self, to: SocketAddr) -> impl Future<Output = Result<Connection, String>> + 'static {
+    fn connect(
+        &self,
+        to: SocketAddr,
+    ) -> impl Future<Output = Result<Connection, String>> + 'static {
         let connecting = self.endpoint.connect(to, ccplane_link::identity::NAME);
         async move {
             let connecting = connecting.map_err(|why| why.to_string())?;
@@ -75,7 +82,9 @@ impl Endpoint for Quinn {
         }
     }
 
-    async fn accept(&mut self) -> Option<impl Future<Output = Result<Connection, String>> + 'static> {
+    async fn accept(
+        &mut self,
+    ) -> Option<impl Future<Output = Result<Connection, String>> + 'static> {
         if !self.accepts {
             std::future::pending::<()>().await;
         }
@@ -161,9 +170,15 @@ fn transport(options: &Options) -> Result<TransportConfig, HostError> {
     config.max_idle_timeout(timeout);
     match &options.congestion {
         Congestion::Steered(plane) => config.congestion_controller_factory(plane.quinn()?),
-        Congestion::Native(Native::NewReno) => config.congestion_controller_factory(Arc::new(NewRenoConfig::default())),
-        Congestion::Native(Native::Cubic) => config.congestion_controller_factory(Arc::new(CubicConfig::default())),
-        Congestion::Native(Native::Bbr) => config.congestion_controller_factory(Arc::new(BbrConfig::default())),
+        Congestion::Native(Native::NewReno) => {
+            config.congestion_controller_factory(Arc::new(NewRenoConfig::default()))
+        }
+        Congestion::Native(Native::Cubic) => {
+            config.congestion_controller_factory(Arc::new(CubicConfig::default()))
+        }
+        Congestion::Native(Native::Bbr) => {
+            config.congestion_controller_factory(Arc::new(BbrConfig::default()))
+        }
         Congestion::Native(other) => return Err(other.not_of(Stack::Quinn).into()),
     };
     Ok(config)

@@ -36,7 +36,9 @@ fn with(options: &Options, side: &Side<'_>, control: impl Controls) -> Result<Ru
     let limits = limits(options).map_err(cannot)?;
     match side {
         Side::Opens(trusted) => {
-            let tls = tls::rustls::Client::from(ccplane_link::identity::client(PROTOCOL, *trusted, None)?);
+            let tls = tls::rustls::Client::from(ccplane_link::identity::client(
+                PROTOCOL, *trusted, None,
+            )?);
             Runtime::start(options, true, move |socket| {
                 let client = Client::builder().with_tls(tls).map_err(text)?;
                 let client = client.with_io(line(socket)?).map_err(text)?;
@@ -85,11 +87,21 @@ fn limits(options: &Options) -> Result<Limits, String> {
     let window = u64::from(options.window());
     let idle = options.idle_timeout.map_or(NEVER, |idle| idle.to_std());
     let limits = Limits::new().with_data_window(window).map_err(text)?;
-    let limits = limits.with_bidirectional_local_data_window(window).map_err(text)?;
-    let limits = limits.with_bidirectional_remote_data_window(window).map_err(text)?;
-    let limits = limits.with_max_send_buffer_size(options.window()).map_err(text)?;
-    let limits = limits.with_max_open_remote_bidirectional_streams(1).map_err(text)?;
-    let limits = limits.with_max_open_remote_unidirectional_streams(0).map_err(text)?;
+    let limits = limits
+        .with_bidirectional_local_data_window(window)
+        .map_err(text)?;
+    let limits = limits
+        .with_bidirectional_remote_data_window(window)
+        .map_err(text)?;
+    let limits = limits
+        .with_max_send_buffer_size(options.window())
+        .map_err(text)?;
+    let limits = limits
+        .with_max_open_remote_bidirectional_streams(1)
+        .map_err(text)?;
+    let limits = limits
+        .with_max_open_remote_unidirectional_streams(0)
+        .map_err(text)?;
     limits.with_max_idle_timeout(idle).map_err(text)
 }
 
@@ -118,7 +130,9 @@ impl Endpoint for S2n {
 
     fn connect(&self, to: SocketAddr) -> impl Future<Output = Result<One, String>> + 'static {
         let attempt = match self {
-            S2n::Opens(client) => Ok(client.connect(Connect::new(to).with_server_name(ccplane_link::identity::NAME))),
+            S2n::Opens(client) => {
+                Ok(client.connect(Connect::new(to).with_server_name(ccplane_link::identity::NAME)))
+            }
             S2n::Accepts(_) => Err("it accepts connections".to_owned()),
         };
         async move { One::new(attempt?.await.map_err(text)?) }
@@ -169,9 +183,16 @@ impl Link for One {
 
     async fn stream(&mut self, client: bool) -> Result<(SendStream, ReceiveStream), String> {
         let stream = if client {
-            self.connection.open_bidirectional_stream().await.map_err(text)?
+            self.connection
+                .open_bidirectional_stream()
+                .await
+                .map_err(text)?
         } else {
-            let opened = self.connection.accept_bidirectional_stream().await.map_err(text)?;
+            let opened = self
+                .connection
+                .accept_bidirectional_stream()
+                .await
+                .map_err(text)?;
             opened.ok_or_else(|| "the peer closed the connection".to_owned())?
         };
         let (receiving, sending) = stream.split();
@@ -224,15 +245,29 @@ impl Counts {
 impl Subscriber for Meter {
     type ConnectionContext = Arc<Counts>;
 
-    fn create_connection_context(&mut self, _meta: &ConnectionMeta, _info: &ConnectionInfo) -> Arc<Counts> {
+    fn create_connection_context(
+        &mut self,
+        _meta: &ConnectionMeta,
+        _info: &ConnectionInfo,
+    ) -> Arc<Counts> {
         Arc::default()
     }
 
-    fn on_packet_sent(&mut self, counts: &mut Arc<Counts>, _: &ConnectionMeta, _: &events::PacketSent) {
+    fn on_packet_sent(
+        &mut self,
+        counts: &mut Arc<Counts>,
+        _: &ConnectionMeta,
+        _: &events::PacketSent,
+    ) {
         counts.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn on_packet_lost(&mut self, counts: &mut Arc<Counts>, _: &ConnectionMeta, event: &events::PacketLost<'_>) {
+    fn on_packet_lost(
+        &mut self,
+        counts: &mut Arc<Counts>,
+        _: &ConnectionMeta,
+        event: &events::PacketLost<'_>,
+    ) {
         if !event.is_mtu_probe {
             counts.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -246,10 +281,17 @@ impl Subscriber for Meter {
     ) {
         let srtt = u64::try_from(event.smoothed_rtt.as_nanos()).unwrap_or(u64::MAX);
         counts.srtt_ns.store(srtt, Ordering::Relaxed);
-        counts.cwnd.store(event.congestion_window.into(), Ordering::Relaxed);
+        counts
+            .cwnd
+            .store(event.congestion_window.into(), Ordering::Relaxed);
     }
 
-    fn on_mtu_updated(&mut self, counts: &mut Arc<Counts>, _: &ConnectionMeta, event: &events::MtuUpdated) {
+    fn on_mtu_updated(
+        &mut self,
+        counts: &mut Arc<Counts>,
+        _: &ConnectionMeta,
+        event: &events::MtuUpdated,
+    ) {
         counts.mtu.store(event.mtu.into(), Ordering::Relaxed);
     }
 }

@@ -19,11 +19,14 @@ const FAREWELL: std::time::Duration = std::time::Duration::from_millis(200);
 pub(super) trait Endpoint: 'static {
     type Link: Link;
 
-    fn connect(&self, to: SocketAddr) -> impl Future<Output = Result<Self::Link, String>> + 'static;
+    fn connect(&self, to: SocketAddr)
+    -> impl Future<Output = Result<Self::Link, String>> + 'static;
 
     /// The next connection that a peer opens, with its handshake to come: dropped before that, it is refused. Nothing once the endpoint is
     /// over. An endpoint that opens connections waits for ever.
-    fn accept(&mut self) -> impl Future<Output = Option<impl Future<Output = Result<Self::Link, String>> + 'static>>;
+    fn accept(
+        &mut self,
+    ) -> impl Future<Output = Option<impl Future<Output = Result<Self::Link, String>> + 'static>>;
 
     /// Until the peers may have heard that their connections are over.
     fn settle(&mut self) -> impl Future<Output = ()>;
@@ -35,7 +38,10 @@ pub(super) trait Link: 'static {
     type Receiving: AsyncRead + Unpin;
 
     /// Its one stream: the client opens it.
-    fn stream(&mut self, client: bool) -> impl Future<Output = Result<(Self::Sending, Self::Receiving), String>>;
+    fn stream(
+        &mut self,
+        client: bool,
+    ) -> impl Future<Output = Result<(Self::Sending, Self::Receiving), String>>;
 
     /// What tells its figures, from any thread.
     fn figures(&self) -> Figures;
@@ -110,14 +116,20 @@ impl Drop for Task {
         self.0.tell(|state| {
             state.over = true;
             if state.close.is_none() {
-                state.failure.get_or_insert_with(|| "the stack failed".to_owned());
+                state
+                    .failure
+                    .get_or_insert_with(|| "the stack failed".to_owned());
             }
         });
     }
 }
 
 /// Runs a connection until its owner closes it.
-async fn run<L: Link>(begun: impl Future<Output = Result<L, String>>, pipe: Arc<Pipe>, client: bool) {
+async fn run<L: Link>(
+    begun: impl Future<Output = Result<L, String>>,
+    pipe: Arc<Pipe>,
+    client: bool,
+) {
     let _task = Task(Arc::clone(&pipe));
     let begun = tokio::select! {
         biased;
@@ -172,7 +184,10 @@ async fn send(mut stream: impl Sending, pipe: &Pipe) -> Result<(), String> {
         };
         if !piece.is_empty() {
             pipe.shared.ring();
-            stream.write_all(&piece).await.map_err(|why| why.to_string())?;
+            stream
+                .write_all(&piece)
+                .await
+                .map_err(|why| why.to_string())?;
         } else if finished {
             stream.finish().await?;
             pipe.tell(|state| state.sent_all = true);
@@ -189,7 +204,10 @@ async fn receive(mut stream: impl AsyncRead + Unpin, pipe: &Pipe) -> Result<(), 
         while pipe.state().arrived.len() >= ROOM {
             pipe.took.notified().await;
         }
-        let count = stream.read(&mut piece).await.map_err(|why| why.to_string())?;
+        let count = stream
+            .read(&mut piece)
+            .await
+            .map_err(|why| why.to_string())?;
         pipe.tell(|state| match piece.get(..count) {
             Some(bytes) if count > 0 => state.arrived.extend(bytes),
             _ => state.ended = true,

@@ -83,7 +83,9 @@ fn eventually(mut is: impl FnMut() -> bool) -> bool {
 fn a_connection_whose_stack_panics_has_failed_and_can_be_closed() {
     let mut host = host(false);
     let id = host.connect(([127, 0, 0, 1], 9).into()).unwrap();
-    assert!(eventually(|| host.work().is_ok() && host.failure(id).is_some()));
+    assert!(eventually(
+        || host.work().is_ok() && host.failure(id).is_some()
+    ));
     host.close(id, false);
     assert!(host.work().is_ok() && host.count() == 0);
 }

@@ -13,7 +13,9 @@ pub fn check(world: &World, line: &Line, lies: bool) -> Result<(), Wrong> {
     world.check().map_err(|error| error.to_string())?;
     let flows = line.inner().known_flows(world.now());
     if flows > 0 && !lies {
-        return Err(format!("an agent knows of {flows} flows when all are closed"));
+        return Err(format!(
+            "an agent knows of {flows} flows when all are closed"
+        ));
     }
     Ok(())
 }

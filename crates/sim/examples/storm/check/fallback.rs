@@ -49,9 +49,13 @@ impl Model {
     pub fn command(&mut self, now: Time, command: &Command) {
         if let Command::Heartbeat { algorithm } | Command::Install { algorithm, .. } = command {
             if !self.tables.iter().any(|(name, ..)| **name == **algorithm) {
-                self.tables.push((algorithm.to_string(), None, BTreeSet::new()));
+                self.tables
+                    .push((algorithm.to_string(), None, BTreeSet::new()));
             }
-            let table = self.tables.iter_mut().find(|(name, ..)| **name == **algorithm);
+            let table = self
+                .tables
+                .iter_mut()
+                .find(|(name, ..)| **name == **algorithm);
             if let (Command::Heartbeat { .. }, Some(table)) = (command, table) {
                 table.1 = Some(now);
             }
@@ -75,13 +79,20 @@ impl Model {
     pub fn settle(&mut self) {
         match self.doing.take() {
             Some((Command::Install { algorithm, program }, false)) => {
-                let table = self.tables.iter_mut().find(|(name, ..)| **name == *algorithm);
+                let table = self
+                    .tables
+                    .iter_mut()
+                    .find(|(name, ..)| **name == *algorithm);
                 if let Some((.., programs)) = table {
                     programs.insert(program.uid());
                 }
             }
             Some((Command::SetProgram { flow, uid, .. }, false)) => {
-                if let Some(table) = self.tables.iter().position(|(.., programs)| programs.contains(&uid)) {
+                if let Some(table) = self
+                    .tables
+                    .iter()
+                    .position(|(.., programs)| programs.contains(&uid))
+                {
                     self.flows.insert(flow, table);
                 }
             }
@@ -116,7 +127,9 @@ impl Model {
         let last = heard.unwrap_or(opened);
         let deadline = last + self.fallback_after;
         if now > deadline.max(seen.since) && !falls_back {
-            return Err(format!("nobody was heard since {last}, and it is not on the fallback"));
+            return Err(format!(
+                "nobody was heard since {last}, and it is not on the fallback"
+            ));
         }
         let acked_then = seen.acked;
         if now < deadline && falls_back && heard.is_some() && acked > acked_then && !lie {

@@ -15,12 +15,20 @@ pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) ->
     if heard {
         // What a repair leaves room for, and the one segment after a timeout, is the transport's affair.
         let (least, most) = match sender.in_recovery() {
-            true => (mss, limits.max_cwnd.saturating_mul(2).saturating_add(BEYOND * mss)),
+            true => (
+                mss,
+                limits
+                    .max_cwnd
+                    .saturating_mul(2)
+                    .saturating_add(BEYOND * mss),
+            ),
             // Where a repair ends the window is whole segments, and lets out what the least one does.
             false => (limits.min_cwnd / mss * mss, limits.max_cwnd),
         };
         if cwnd < least || cwnd > most {
-            return Err(format!("a window of {cwnd} bytes, where {least} to {most} are allowed"));
+            return Err(format!(
+                "a window of {cwnd} bytes, where {least} to {most} are allowed"
+            ));
         }
         if rate > limits.max_rate || rate == 0 && limits.max_rate != u64::MAX {
             return Err(format!(

@@ -39,7 +39,10 @@ pub struct Stream {
 
 impl Streams {
     pub fn new(network: &Network, flows: usize) -> Streams {
-        let links = network.links().filter_map(|link| network.ends(link)).collect();
+        let links = network
+            .links()
+            .filter_map(|link| network.ends(link))
+            .collect();
         Streams(Arc::new(Mutex::new(Inner {
             links,
             flows: vec![Stream::default(); flows],
@@ -64,12 +67,16 @@ impl Tracer for Streams {
         let Some(stream) = seen.flow.and_then(|flow| inner.flows.get_mut(flow.index())) else {
             return;
         };
-        let (number, place) = (seen.segment.number.0, (seen.segment.offset(), seen.segment.length));
+        let (number, place) = (
+            seen.segment.number.0,
+            (seen.segment.offset(), seen.segment.length),
+        );
         if from == seen.from && seen.step == Step::Queued {
             stream.sent += 1;
             let first = *stream.segments.entry(number).or_insert(place);
             if first != place {
-                let wrong = format!("segment {number} was {first:?} (offset, length) and is {place:?}");
+                let wrong =
+                    format!("segment {number} was {first:?} (offset, length) and is {place:?}");
                 inner.wrong.get_or_insert(wrong);
             }
         } else if to == seen.to && seen.step == Step::Arrived {
@@ -92,7 +99,11 @@ impl Stream {
             return;
         }
         self.whole = self.whole.max(end);
-        while let Some(first) = self.beyond.first_entry().filter(|first| *first.key() <= self.whole) {
+        while let Some(first) = self
+            .beyond
+            .first_entry()
+            .filter(|first| *first.key() <= self.whole)
+        {
             self.whole = self.whole.max(first.remove());
         }
     }
@@ -106,7 +117,9 @@ impl Stream {
             ));
         }
         if acked > received {
-            return Err(format!("{acked} bytes acknowledged, where {received} were received"));
+            return Err(format!(
+                "{acked} bytes acknowledged, where {received} were received"
+            ));
         }
         Ok(())
     }

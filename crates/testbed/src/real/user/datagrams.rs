@@ -40,7 +40,10 @@ impl<'r> Datagrams<'r> {
             let mut buffer = [0; 2048];
             // Whatever the network says of a datagram, the next one may come.
             while let Ok(count) = sink.recv(&mut buffer) {
-                received.fetch_add(count as u64 + u64::from(DATAGRAM_HEADERS), Ordering::Relaxed);
+                received.fetch_add(
+                    count as u64 + u64::from(DATAGRAM_HEADERS),
+                    Ordering::Relaxed,
+                );
             }
         }
     }
@@ -78,7 +81,11 @@ impl<'r> Datagrams<'r> {
                 .port();
             let to = SocketAddr::new(there.address, port);
             let open = || socket::datagrams(here.address, to);
-            let opened = inside(here.side.namespace(self.emulator), "open a socket for datagrams", open)?;
+            let opened = inside(
+                here.side.namespace(self.emulator),
+                "open a socket for datagrams",
+                open,
+            )?;
             self.sockets.insert(key, opened);
         }
         let payload = vec![0; bytes.saturating_sub(DATAGRAM_HEADERS) as usize];

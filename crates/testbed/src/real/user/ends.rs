@@ -25,7 +25,12 @@ pub(super) enum Begins {
 /// What a run does with connections.
 pub(super) trait Ends {
     /// Begins a connection of a workload between two hosts: its end and its address.
-    fn connect(&mut self, workload: usize, from: NodeId, to: NodeId) -> Result<(End, SocketAddr), Error>;
+    fn connect(
+        &mut self,
+        workload: usize,
+        from: NodeId,
+        to: NodeId,
+    ) -> Result<(End, SocketAddr), Error>;
 
     /// The next one that was accepted.
     fn accepted(&mut self) -> Option<End>;

@@ -111,7 +111,11 @@ impl<'r> QuicEnds<'r> {
             };
             bound.map_err(io::Error::other)
         };
-        let bound = inside(host.side.namespace(emulator), "open a UDP socket in a namespace", bind)?;
+        let bound = inside(
+            host.side.namespace(emulator),
+            "open a UDP socket in a namespace",
+            bind,
+        )?;
         let at = self.hosts.len();
         self.hosts.push(bound);
         self.places.insert(key, at);
@@ -125,16 +129,22 @@ impl<'r> QuicEnds<'r> {
         }
         let (stack, limits) = (self.stack, Limits::default());
         let control = match (contender, self.agent) {
-            (Contender::Native { name }, _) => Congestion::Native(Native::of(stack, name).map_err(BackendError::from)?),
+            (Contender::Native { name }, _) => {
+                Congestion::Native(Native::of(stack, name).map_err(BackendError::from)?)
+            }
             (Contender::Ccplane { name, parameters }, None) => {
                 let algorithm = self.registry.by_name(name, &read(parameters))?;
-                Congestion::Steered(Plane::in_process(stack, algorithm, limits).map_err(BackendError::from)?)
+                Congestion::Steered(
+                    Plane::in_process(stack, algorithm, limits).map_err(BackendError::from)?,
+                )
             }
             (Contender::Ccplane { name, .. }, Some(agent)) => {
                 // An agent serves a flow whose algorithm it lacks by the first that it has.
-                remote_algorithms(&agent.address, &[name], limits.fallback_after).map_err(BackendError::from)?;
+                remote_algorithms(&agent.address, &[name], limits.fallback_after)
+                    .map_err(BackendError::from)?;
                 Congestion::Steered(
-                    Plane::agent(stack, &agent.address, name, agent.silence, limits).map_err(BackendError::from)?,
+                    Plane::agent(stack, &agent.address, name, agent.silence, limits)
+                        .map_err(BackendError::from)?,
                 )
             }
         };
@@ -144,10 +154,19 @@ impl<'r> QuicEnds<'r> {
 }
 
 impl Ends for QuicEnds<'_> {
-    fn connect(&mut self, workload: usize, from: NodeId, to: NodeId) -> Result<(End, SocketAddr), Error> {
+    fn connect(
+        &mut self,
+        workload: usize,
+        from: NodeId,
+        to: NodeId,
+    ) -> Result<(End, SocketAddr), Error> {
         let server = self.host(workload, to, true)?;
         let client = self.host(workload, from, false)?;
-        let peer = self.hosts.get(server).map(Host::local).ok_or(Error::NoContender)?;
+        let peer = self
+            .hosts
+            .get(server)
+            .map(Host::local)
+            .ok_or(Error::NoContender)?;
         let host = self.hosts.get_mut(client).ok_or(Error::NoContender)?;
         let id = host.connect(peer).map_err(broken)?;
         Ok(((client, id), host.local()))
@@ -163,7 +182,9 @@ impl Ends for QuicEnds<'_> {
             return Begins::Gone;
         };
         let name = self.names.entry(end).or_default();
-        host.read(end.1, NAME - name.len(), |bytes| name.extend_from_slice(bytes));
+        host.read(end.1, NAME - name.len(), |bytes| {
+            name.extend_from_slice(bytes)
+        });
         match <[u8; NAME]>::try_from(name.as_slice()) {
             Ok(name) => {
                 self.names.remove(&end);
@@ -184,7 +205,9 @@ impl Ends for QuicEnds<'_> {
     }
 
     fn write(&mut self, (place, id): End, bytes: &[u8]) -> usize {
-        self.hosts.get_mut(place).map_or(0, |host| host.write(id, bytes))
+        self.hosts
+            .get_mut(place)
+            .map_or(0, |host| host.write(id, bytes))
     }
 
     fn fill(&mut self, end: End, most: usize) -> usize {
@@ -198,7 +221,9 @@ impl Ends for QuicEnds<'_> {
     }
 
     fn has_failed(&self, (place, id): End) -> bool {
-        self.hosts.get(place).is_none_or(|host| host.failure(id).is_some())
+        self.hosts
+            .get(place)
+            .is_none_or(|host| host.failure(id).is_some())
     }
 
     fn end(&mut self, (place, id): End) {

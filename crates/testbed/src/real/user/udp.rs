@@ -63,7 +63,12 @@ impl<'r> UdpEnds<'r> {
     }
 
     /// The socket of a host for a workload's algorithm, and what controls connections that it opens.
-    fn host(&mut self, workload: usize, node: NodeId, accepts: bool) -> Result<(usize, Congestion), Error> {
+    fn host(
+        &mut self,
+        workload: usize,
+        node: NodeId,
+        accepts: bool,
+    ) -> Result<(usize, Congestion), Error> {
         let (plan, emulator) = (self.plan, self.emulator);
         let Some(wanted) = plan.workloads.get(workload) else {
             return Err(Error::NoContender);
@@ -83,7 +88,11 @@ impl<'r> UdpEnds<'r> {
             ..self.options(contender, wanted.wants)
         };
         let bind = || Host::bind(options).map_err(io::Error::other);
-        let mut bound = inside(host.side.namespace(emulator), "open a UDP socket in a namespace", bind)?;
+        let mut bound = inside(
+            host.side.namespace(emulator),
+            "open a UDP socket in a namespace",
+            bind,
+        )?;
         let congestion = if accepts {
             bound.listen(MOST).map_err(broken)?;
             Congestion::Native(Native::cubic())
@@ -105,7 +114,9 @@ impl<'r> UdpEnds<'r> {
         let stamps = wants.contains(Capabilities::ONE_WAY_DELAY);
         // What accepts sends back under the same control where it is the transport's own, else under Cubic, as in the simulator.
         let accepted = match contender {
-            Contender::Native { name } => ccplane_lab::sim::native(name).unwrap_or_else(|_| Native::cubic()),
+            Contender::Native { name } => {
+                ccplane_lab::sim::native(name).unwrap_or_else(|_| Native::cubic())
+            }
             Contender::Ccplane { .. } => Native::cubic(),
         };
         let config = Config {
@@ -126,7 +137,11 @@ impl<'r> UdpEnds<'r> {
             tls: None,
             dscp: 0,
             config,
-            stamping: if stamps { Stamping::Software } else { Stamping::Off },
+            stamping: if stamps {
+                Stamping::Software
+            } else {
+                Stamping::Off
+            },
             link: None,
             accepted,
         }
@@ -135,7 +150,9 @@ impl<'r> UdpEnds<'r> {
     /// Who decides windows: an agent in this thread, one in another process, or the transport itself.
     fn congestion(&self, contender: &Contender, host: &mut Host) -> Result<Congestion, Error> {
         let (name, parameters) = match contender {
-            Contender::Native { name } => return Ok(Congestion::Native(ccplane_lab::sim::native(name)?)),
+            Contender::Native { name } => {
+                return Ok(Congestion::Native(ccplane_lab::sim::native(name)?));
+            }
             Contender::Ccplane { name, parameters } => (name, parameters),
         };
         let limits = Limits::default();
@@ -147,7 +164,8 @@ impl<'r> UdpEnds<'r> {
             }
             Some(agent) => {
                 // An agent serves a flow whose algorithm it lacks by the first that it has.
-                remote_algorithms(&agent.address, &[name], limits.fallback_after).map_err(BackendError::from)?;
+                remote_algorithms(&agent.address, &[name], limits.fallback_after)
+                    .map_err(BackendError::from)?;
                 let remote = agent.address.remote(name, agent.silence);
                 let link = There::connect(remote, host.now())
                     .map_err(|why| BackendError::from(ccplane_linux::RemoteError::from(why)))?;
@@ -159,10 +177,19 @@ impl<'r> UdpEnds<'r> {
 }
 
 impl Ends for UdpEnds<'_> {
-    fn connect(&mut self, workload: usize, from: NodeId, to: NodeId) -> Result<(End, SocketAddr), Error> {
+    fn connect(
+        &mut self,
+        workload: usize,
+        from: NodeId,
+        to: NodeId,
+    ) -> Result<(End, SocketAddr), Error> {
         let (server, _) = self.host(workload, to, true)?;
         let (client, congestion) = self.host(workload, from, false)?;
-        let peer = self.hosts.get(server).map(Host::local).ok_or(Error::NoContender)?;
+        let peer = self
+            .hosts
+            .get(server)
+            .map(Host::local)
+            .ok_or(Error::NoContender)?;
         let host = self.hosts.get_mut(client).ok_or(Error::NoContender)?;
         let id = host.connect(peer, congestion).map_err(broken)?;
         Ok(((client, id), host.local()))
@@ -209,7 +236,9 @@ impl Ends for UdpEnds<'_> {
         };
         let room = host.room(id);
         let count = bytes.len().min(room.len());
-        room.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+        room.iter_mut()
+            .zip(bytes)
+            .for_each(|(place, byte)| *place = *byte);
         if count > 0 {
             host.wrote(id, count);
         }
@@ -247,7 +276,11 @@ impl Ends for UdpEnds<'_> {
 
     fn look(&mut self, end: End) -> Option<TcpInfo> {
         let connection = self.connection(end)?;
-        Some(tcp(&connection.stats(), connection.mss(), connection.phase()))
+        Some(tcp(
+            &connection.stats(),
+            connection.mss(),
+            connection.phase(),
+        ))
     }
 
     fn retransmitted(&mut self, end: End) -> Option<u64> {

@@ -21,7 +21,9 @@ fn twenty() -> Alone {
 fn below(alone: &mut Alone) -> Vec<u32> {
     let mut left = Vec::new();
     while let Some(class) = (1..8).find(|class| alone.connection.has(alone.now, *class)) {
-        let segment = alone.connection.transmit(alone.now, class, &mut Side::default());
+        let segment = alone
+            .connection
+            .transmit(alone.now, class, &mut Side::default());
         left.push(segment.expect("`has` promised a segment").number.0);
         alone.connection.flight.check();
     }
@@ -79,7 +81,10 @@ fn an_acknowledgement_of_a_class_below_changes_nothing_in_class_0() {
     let before = state(&alone);
     assert!(alone.hear(low(ack(2).sack(12..20))).is_none());
     assert_eq!(state(&alone), before);
-    assert_eq!((stats(&alone).delivered_bytes, stats(&alone).flying), (8 * MSS, 8));
+    assert_eq!(
+        (stats(&alone).delivered_bytes, stats(&alone).flying),
+        (8 * MSS, 8)
+    );
 }
 
 /// RFC 9293, 3.10.7.4, for two senders: an ACK of what neither has sent is dropped.
@@ -132,7 +137,10 @@ fn an_echo_is_in_flight_until_it_is_answered() {
     // What class 0 is answered for is older than 4 to 7: these came by RC3.
     let covered = alone.hear(ack(8).echo(3, 1));
     assert!(covered.is_none(), "no delivery of class 0: {covered:?}");
-    assert_eq!((alone.connection.una().0, alone.connection.in_flight()), (8, 4));
+    assert_eq!(
+        (alone.connection.una().0, alone.connection.in_flight()),
+        (8, 4)
+    );
     assert_eq!(alone.leaving(), [], "the window is full");
     alone.pass(19);
     // To the peer class 0's own is a second copy (RFC 2883).
@@ -142,7 +150,13 @@ fn an_echo_is_in_flight_until_it_is_answered() {
         (1, MSS, crate::alone::RTT)
     );
     // 4 left before 5: it, or its answer, is lost.
-    assert_eq!((alone.connection.in_flight(), alone.connection.flight.echoes()), (2, 2));
+    assert_eq!(
+        (
+            alone.connection.in_flight(),
+            alone.connection.flight.echoes()
+        ),
+        (2, 2)
+    );
 }
 
 /// A copy that both sent is no sign of a retransmission in vain.
@@ -153,7 +167,10 @@ fn a_duplicate_of_rc3_is_kept_from_class_0() {
     assert_eq!(alone.leaving(), [4, 5, 6, 7]);
     alone.pass(20);
     let answer = ack(8).twice(5);
-    let told = alone.connection.hear(&answer.segment, &answer.side).unwrap();
+    let told = alone
+        .connection
+        .hear(&answer.segment, &answer.side)
+        .unwrap();
     assert!(told.duplicate.is_none());
     assert_eq!(stats(&alone).duplicates, 1);
 }

@@ -37,7 +37,9 @@ fn an_ack_of_what_was_sent_elsewhere_is_taken() {
         flight.cut_segment(MSS as u16, false);
     }
     let elsewhere = |from: Number, to: Number| from.0 >= 2 && to.0 <= 4;
-    let read = |answer: &crate::alone::Answer| Told::read(&answer.segment, &answer.side, &flight, elsewhere);
+    let read = |answer: &crate::alone::Answer| {
+        Told::read(&answer.segment, &answer.side, &flight, elsewhere)
+    };
     assert!(read(&ack(4)).is_some());
     assert!(read(&ack(5)).is_none());
     assert_eq!(read(&ack(0).sack(1..4)).unwrap().ranges().len(), 1);
@@ -53,7 +55,10 @@ fn ranges_are_of_what_is_outstanding() {
         start: Number(start),
         end: Number(end),
     };
-    assert_eq!(ranges(ack(0).sack(2..3).sack(5..8)), [range(2, 3), range(5, 8)]);
+    assert_eq!(
+        ranges(ack(0).sack(2..3).sack(5..8)),
+        [range(2, 3), range(5, 8)]
+    );
     assert_eq!(
         ranges(ack(4).sack(2..6)),
         [range(4, 6)],
@@ -96,7 +101,9 @@ fn the_short_way_is_the_long_way() {
         let mut alone = Alone::new(10);
         alone.write(8);
         alone.pass(21);
-        let mut heard = alone.hear(if short { ack(5) } else { ack(5).marked(1) }).unwrap();
+        let mut heard = alone
+            .hear(if short { ack(5) } else { ack(5).marked(1) })
+            .unwrap();
         (heard.ce_packets, heard.ce_bytes, heard.reduces) = (0, 0, false);
         let connection = &alone.connection;
         let rack = &connection.rack;
@@ -150,7 +157,10 @@ fn a_window_of_marks_is_one_reduction() {
     alone.write(20);
     alone.pass(20);
     let first = alone.hear(ack(2).marked(1)).unwrap();
-    assert_eq!((first.ce_packets, first.ce_bytes, first.reduces), (1, MSS as u32, true));
+    assert_eq!(
+        (first.ce_packets, first.ce_bytes, first.reduces),
+        (1, MSS as u32, true)
+    );
     assert_eq!(alone.connection.ssthresh(), 5 * MSS);
     alone.leaving();
     let more = alone.hear(ack(6).marked(3)).unwrap();
@@ -169,7 +179,9 @@ fn a_window_of_marks_is_one_reduction() {
 /// RFC 8985, 7.4.2: a probe that was the repair of a single loss calls for a reduction, one that arrived twice does not.
 #[test]
 fn a_probe_that_repaired_a_loss_reduces() {
-    for (arrived_twice, transmission, reduces) in [(false, 2, true), (true, 2, false), (false, 1, false)] {
+    for (arrived_twice, transmission, reduces) in
+        [(false, 2, true), (true, 2, false), (false, 1, false)]
+    {
         let mut alone = Alone::new(10);
         alone.write(3);
         alone.pass(20);
@@ -177,7 +189,11 @@ fn a_probe_that_repaired_a_loss_reduces() {
         alone.wait();
         assert_eq!(alone.leaving(), [2]);
         alone.pass(20);
-        let answer = if arrived_twice { ack(3).twice(2) } else { ack(3) };
+        let answer = if arrived_twice {
+            ack(3).twice(2)
+        } else {
+            ack(3)
+        };
         let heard = alone.hear(answer.echo(2, transmission)).unwrap();
         assert_eq!(heard.reduces, reduces, "{arrived_twice} {transmission}");
     }
@@ -192,11 +208,13 @@ fn what_is_claimed_is_not_delivered() {
     let answer = ack(2).sack(3..4);
     let told = read(&answer, &alone.connection.flight).unwrap();
     let mut heard = Ack::default();
-    let sampled = alone
-        .connection
-        .take(alone.now, &answer.segment, &told, &mut heard, |_, number, _| {
-            number.0 != 1
-        });
+    let sampled = alone.connection.take(
+        alone.now,
+        &answer.segment,
+        &told,
+        &mut heard,
+        |_, number, _| number.0 != 1,
+    );
     assert!(sampled);
     assert_eq!((heard.bytes, heard.packets, heard.sacked), (MSS, 1, 0));
     assert_eq!(alone.connection.una(), Number(2));

@@ -77,7 +77,11 @@ impl Sent {
     #[inline(always)]
     pub(super) fn on_send(&mut self, rate: &mut DeliveryRate, now: Time, idle: bool) {
         self.stamp = rate.on_send(now, idle);
-        let limited = if rate.is_app_limited() { Sent::APP_LIMITED } else { 0 };
+        let limited = if rate.is_app_limited() {
+            Sent::APP_LIMITED
+        } else {
+            0
+        };
         self.flags = self.flags & !Sent::APP_LIMITED | limited;
     }
 

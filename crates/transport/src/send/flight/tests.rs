@@ -52,7 +52,9 @@ impl Alone {
         let next = self.flight.next();
         for _ in 0..segments {
             let number = self.flight.una();
-            if self.flight.is_empty() || !number.before(next) && !self.flight.get(number).is(Sent::RC3) {
+            if self.flight.is_empty()
+                || !number.before(next) && !self.flight.get(number).is(Sent::RC3)
+            {
                 break;
             }
             let sent = self.flight.step();
@@ -67,8 +69,11 @@ impl Alone {
     /// So many are in flight as were sent by class 0 and have neither arrived nor been taken for lost.
     fn check(&self) {
         self.flight.check();
-        let sent = (0..self.flight.outstanding()).map(|n| self.flight.get(self.flight.una().plus(n)));
-        let flying = sent.filter(|sent| !sent.is(Sent::SACKED | Sent::LOST)).count();
+        let sent =
+            (0..self.flight.outstanding()).map(|n| self.flight.get(self.flight.una().plus(n)));
+        let flying = sent
+            .filter(|sent| !sent.is(Sent::SACKED | Sent::LOST))
+            .count();
         assert_eq!(self.flight.in_flight() as usize, flying);
     }
 }
@@ -84,7 +89,11 @@ fn a_loss_leaves_the_flight_and_its_retransmission_joins_it() {
     alone.sack(first.plus(4));
     alone.flight.on_lost(first);
     assert_eq!(
-        (alone.flight.in_flight(), alone.flight.lost(), alone.flight.sacked()),
+        (
+            alone.flight.in_flight(),
+            alone.flight.lost(),
+            alone.flight.sacked()
+        ),
         (3, 1, 1)
     );
     alone.again(first);
@@ -111,7 +120,10 @@ fn class_0_passes_over_what_rc3_has_brought() {
     assert_eq!((alone.flight.in_flight(), alone.flight.passed()), (1, 2));
     alone.acknowledge(1);
     assert!(alone.flight.join_passed());
-    assert_eq!((alone.flight.una(), alone.flight.passed()), (first.plus(3), 0));
+    assert_eq!(
+        (alone.flight.una(), alone.flight.passed()),
+        (first.plus(3), 0)
+    );
     alone.check();
 }
 
@@ -132,7 +144,11 @@ fn what_is_not_believed_any_more_is_in_flight_again() {
         .disbelieve(|sent, passed| told.push((sent.transmission, passed)));
     assert_eq!(told, [(0, true)]);
     assert_eq!(
-        (alone.flight.in_flight(), alone.flight.sacked(), alone.flight.passed()),
+        (
+            alone.flight.in_flight(),
+            alone.flight.sacked(),
+            alone.flight.passed()
+        ),
         (3, 0, 0)
     );
     alone.check();

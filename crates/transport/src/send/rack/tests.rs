@@ -90,7 +90,10 @@ fn the_window_stays_open_where_reordering_was_seen() {
     alone.connection.repair_mut().reordering.wider = 1;
     assert_eq!(alone.connection.reordering_window(), RTT / 2);
     alone.connection.repair_mut().reordering.wider = 200;
-    assert_eq!(alone.connection.reordering_window(), alone.connection.srtt());
+    assert_eq!(
+        alone.connection.reordering_window(),
+        alone.connection.srtt()
+    );
 }
 
 /// Step 5: what was sent after RACK.segment is not lost, however late it is.
@@ -121,7 +124,10 @@ fn a_retransmission_may_be_lost_again() {
     assert_eq!(alone.leaving()[0], 11);
     alone.pass(21);
     let heard = alone.hear(ack(0).sack(11..12).sack(1..8)).unwrap();
-    assert_eq!(heard.lost, 4, "segment 0 again, 8 and 9, and 10, which left beside it");
+    assert_eq!(
+        heard.lost, 4,
+        "segment 0 again, 8 and 9, and 10, which left beside it"
+    );
 }
 
 /// A retransmission that was lost again is the segment that in-order delivery waits for: it leaves

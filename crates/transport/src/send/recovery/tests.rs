@@ -10,7 +10,11 @@ fn one_lost() -> Alone {
     let mut alone = Alone::new(10);
     alone.write(30);
     alone.pass(20);
-    assert!(alone.hear(ack(0).sack(1..2)).is_some_and(|heard| heard.lost == 0));
+    assert!(
+        alone
+            .hear(ack(0).sack(1..2))
+            .is_some_and(|heard| heard.lost == 0)
+    );
     alone.hear(ack(0).sack(1..3));
     let heard = alone.hear(ack(0).sack(1..4)).unwrap();
     assert_eq!((heard.lost, heard.reduces), (1, true));
@@ -31,7 +35,11 @@ fn the_threshold_is_half_and_at_least_two_segments() {
 #[test]
 fn a_repair_ends_at_the_recovery_point() {
     let mut alone = one_lost();
-    assert_eq!(alone.leaving(), [0], "the repair, RFC 6675, section 4, NextSeg (1)");
+    assert_eq!(
+        alone.leaving(),
+        [0],
+        "the repair, RFC 6675, section 4, NextSeg (1)"
+    );
     alone.pass(20);
     alone.hear(ack(9).echo(0, 2));
     assert_eq!(alone.connection.phase(), Phase::Recovery);
@@ -111,7 +119,9 @@ fn duplicates_of_every_retransmission_undo_the_reduction() {
     for late in [false, true] {
         let mut alone = one_lost();
         assert_eq!(alone.leaving(), [0]);
-        let first = alone.hear(ack(if late { 10 } else { 4 }).echo(0, 0)).unwrap();
+        let first = alone
+            .hear(ack(if late { 10 } else { 4 }).echo(0, 0))
+            .unwrap();
         assert!(!first.undone);
         let heard = alone.hear(ack(if late { 10 } else { 4 }).twice(0)).unwrap();
         assert!(heard.undone, "late: {late}");
@@ -183,7 +193,10 @@ fn after_a_timeout_slow_start_leads_to_the_threshold() {
     while alone.wait().is_none_or(|heard| !heard.timeout) {
         alone.leaving();
     }
-    assert_eq!((alone.connection.window(), alone.connection.ssthresh()), (1, 5 * MSS));
+    assert_eq!(
+        (alone.connection.window(), alone.connection.ssthresh()),
+        (1, 5 * MSS)
+    );
     let mut windows = Vec::new();
     for number in 1..=6 {
         alone.leaving();

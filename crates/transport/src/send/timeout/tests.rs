@@ -155,9 +155,19 @@ fn a_timeout_loses_what_is_not_sacked() {
     alone.hear(ack(1).sack(3..4));
     let heard = time_out(&mut alone);
     assert_eq!(heard.lost, 4);
-    assert_eq!((alone.connection.flight.sacked(), alone.connection.in_flight()), (1, 0));
+    assert_eq!(
+        (
+            alone.connection.flight.sacked(),
+            alone.connection.in_flight()
+        ),
+        (1, 0)
+    );
     assert_eq!(alone.leaving(), [1]);
-    assert_eq!(time_out(&mut alone).lost, 1, "only what was sent again since");
+    assert_eq!(
+        time_out(&mut alone).lost,
+        1,
+        "only what was sent again since"
+    );
 }
 
 /// RFC 2018, section 5: a timeout may mean that the receiver has thrown away what it had SACKed. Here it does where the first segment that
@@ -188,7 +198,11 @@ fn a_peer_that_never_answers_is_given_up() {
     }
     assert!(alone.wait().is_none());
     assert_eq!(alone.connection.failure(), Some(Failure::TimedOut(3)));
-    let told: Vec<_> = alone.segments().iter().map(|segment| segment.kind).collect();
+    let told: Vec<_> = alone
+        .segments()
+        .iter()
+        .map(|segment| segment.kind)
+        .collect();
     assert_eq!(told, [crate::Kind::Abort]);
 }
 
@@ -215,7 +229,11 @@ fn a_segment_is_lost_when_the_reordering_window_has_passed() {
     let sent = alone.now;
     alone.write(3);
     alone.pass(20);
-    assert!(alone.hear(ack(0).sack(1..2)).is_some_and(|heard| heard.lost == 0));
+    assert!(
+        alone
+            .hear(ack(0).sack(1..2))
+            .is_some_and(|heard| heard.lost == 0)
+    );
     let heard = alone.wait().unwrap();
     assert_eq!((heard.lost, heard.timeout), (1, false));
     // The RTT, and a quarter of the least one.
@@ -285,7 +303,9 @@ fn an_early_look_does_nothing() {
     let before = format!("{:?}", alone.connection);
     for _ in 0..3 {
         alone.pass(5);
-        alone.connection.on_timeout(alone.now, &mut crate::Native::new_reno());
+        alone
+            .connection
+            .on_timeout(alone.now, &mut crate::Native::new_reno());
     }
     assert_eq!(format!("{:?}", alone.connection), before);
     assert_eq!(alone.connection.una(), Number(0));

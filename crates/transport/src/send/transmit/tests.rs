@@ -52,7 +52,12 @@ fn a_sliver_of_a_window_is_used_only_when_nothing_is_out() {
     assert_eq!(alone.leaving(), []);
     alone.hear(ack(2).window(500));
     let left = alone.segments();
-    assert_eq!(left.iter().map(|segment| segment.length).collect::<Vec<_>>(), [500]);
+    assert_eq!(
+        left.iter()
+            .map(|segment| segment.length)
+            .collect::<Vec<_>>(),
+        [500]
+    );
 }
 
 /// RFC 9293, 3.8.6.2.1: what was written last is sent though it fills no segment. The end of the stream goes with it (3.10.4).
@@ -91,7 +96,10 @@ fn a_probe_is_new_data_where_there_is_some() {
     assert_eq!(alone.write(6), [0, 1, 2, 3]);
     alone.wait();
     assert_eq!(alone.leaving(), [4]);
-    assert_eq!((alone.connection.in_flight(), alone.connection.window()), (5, 4));
+    assert_eq!(
+        (alone.connection.in_flight(), alone.connection.window()),
+        (5, 4)
+    );
     let stats = alone.connection.stats();
     assert_eq!((stats.retransmitted, stats.lost), (0, 0));
 }
@@ -108,7 +116,11 @@ fn an_idle_connection_starts_with_a_smaller_window() {
         let rto = alone.connection.rto();
         alone.now += rto * idle_rtos;
         alone.write(1);
-        assert_eq!(alone.connection.window(), window, "idle for {idle_rtos} RTO");
+        assert_eq!(
+            alone.connection.window(),
+            window,
+            "idle for {idle_rtos} RTO"
+        );
     }
 }
 
@@ -139,7 +151,11 @@ fn a_steered_connection_restarts_too() {
         windows.push(alone.connection.window());
         assert_eq!(alone.connection.steered_cwnd(), 64 * MSS);
     }
-    assert_eq!(windows, [11, 15, 29, 49, 64], "one segment for each that was delivered");
+    assert_eq!(
+        windows,
+        [11, 15, 29, 49, 64],
+        "one segment for each that was delivered"
+    );
     alone.says.cwnd = Some(100 * MSS);
     alone.hear(ack(57));
     assert_eq!(alone.connection.window(), 100, "the restart is over");
@@ -214,7 +230,10 @@ fn pacing_spreads_a_window() {
     alone.connection.write(4 * MSS);
     while times.len() < 4 {
         let left = alone.leaving().len();
-        times.extend(std::iter::repeat_n(alone.now.since(begin).as_millis(), left));
+        times.extend(std::iter::repeat_n(
+            alone.now.since(begin).as_millis(),
+            left,
+        ));
         match alone.connection.next_send(alone.now) {
             Some(at) => alone.now = at,
             None => break,

@@ -10,14 +10,19 @@ use crate::v1::{class, implicit};
 impl Install<'_> {
     /// The program, checked: what a CCP datapath would run, but with arithmetic that cannot fail.
     pub fn decode(&self) -> Result<Program, WireError> {
-        let instrs: Vec<RawInstr> = self.instrs.iter().map(raw_instr).collect::<Result<_, _>>()?;
+        let instrs: Vec<RawInstr> = self
+            .instrs
+            .iter()
+            .map(raw_instr)
+            .collect::<Result<_, _>>()?;
         let defs = instrs.iter().take_while(|i| i.op == op::DEF).count();
         let decoder = Decoder::new(&instrs, defs)?;
         let (mut out, mut clauses) = (Vec::new(), Vec::new());
         let mut next = defs;
         for event in self.events {
             let mut event = Reader::new("an event", event);
-            let [guard, guard_len, body, body_len] = [event.u32()?, event.u32()?, event.u32()?, event.u32()?];
+            let [guard, guard_len, body, body_len] =
+                [event.u32()?, event.u32()?, event.u32()?, event.u32()?];
             // In this order is how the reference's compiler writes them; anything else could run an instruction twice.
             if guard as usize != next || body as usize != next.saturating_add(guard_len as usize) {
                 return Err(WireError::Unknown {
@@ -119,10 +124,21 @@ impl Decoder {
                             value: instr.right.class.into(),
                         });
                     }
-                    let volatile = matches!(register.class, class::VOLATILE_REPORT | class::VOLATILE_CONTROL);
+                    let volatile = matches!(
+                        register.class,
+                        class::VOLATILE_REPORT | class::VOLATILE_CONTROL
+                    );
                     let value = u64::from(instr.right.index);
-                    let init = if value == DEF_INFINITY { INFINITY } else { value };
-                    list[at] = Var { kind, volatile, init };
+                    let init = if value == DEF_INFINITY {
+                        INFINITY
+                    } else {
+                        value
+                    };
+                    list[at] = Var {
+                        kind,
+                        volatile,
+                        init,
+                    };
                 }
             }
         }

@@ -2,7 +2,10 @@
 
 use ccplane_datapath::{Clause, Instr, Op, Program, VarKind, reg};
 
-use super::{CONTINUE, DEF_INFINITY, FLAG, MAX_INSTRS, MAX_LOCALS, MAX_TEMPS, MAX_VARS, RawEvent, RawInstr, Reg, op};
+use super::{
+    CONTINUE, DEF_INFINITY, FLAG, MAX_INSTRS, MAX_LOCALS, MAX_TEMPS, MAX_VARS, RawEvent, RawInstr,
+    Reg, op,
+};
 use crate::v1::{class, implicit};
 use crate::{Unsayable, WireError};
 
@@ -130,7 +133,9 @@ impl Encoder<'_> {
                 self.instr(last, Some(FLAG))
             }
             _ => {
-                instrs.iter().try_for_each(|instr| self.instr(instr, None))?;
+                instrs
+                    .iter()
+                    .try_for_each(|instr| self.instr(instr, None))?;
                 let flag = self.register(clause.flag)?;
                 self.push(op::BIND, FLAG, FLAG, flag)
             }
@@ -205,7 +210,9 @@ impl Encoder<'_> {
                 return self.push(op::DIV, dst, dst, den);
             }
             Op::Ewma => {
-                let tenths = (num * 10).checked_div(den).filter(|tenths| tenths * den == num * 10);
+                let tenths = (num * 10)
+                    .checked_div(den)
+                    .filter(|tenths| tenths * den == num * 10);
                 let tenths = tenths.ok_or(WireError::Unsayable(Unsayable::Weight(num, den)))?;
                 return self.push(op::EWMA, dst, Reg::constant(tenths)?, b);
             }
@@ -275,9 +282,15 @@ impl Encoder<'_> {
 
 /// The first temporary after all that the program uses.
 fn scratch(program: &Program) -> Option<Reg> {
-    let used = program.instrs().iter().flat_map(|instr| [instr.dst, instr.a, instr.b]);
+    let used = program
+        .instrs()
+        .iter()
+        .flat_map(|instr| [instr.dst, instr.a, instr.b]);
     let temps = used.filter(|register| (reg::TEMPS..reg::TEMPS_END).contains(register));
-    let first = temps.map(|temp| usize::from(temp - reg::TEMPS) + 1).max().unwrap_or(0);
+    let first = temps
+        .map(|temp| usize::from(temp - reg::TEMPS) + 1)
+        .max()
+        .unwrap_or(0);
     (first < MAX_TEMPS).then_some(Reg {
         class: class::TEMPORARY,
         index: first as u32,
