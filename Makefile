@@ -14,8 +14,9 @@ build:
 	@scripts/setup
 	cargo build --release --locked
 
-# `cargo tests` is an alias: all crates, with every QUIC stack. Also: the Python package in a clean environment; the shipped BPF objects come
-# from their sources, and the programs load and run on Debian's 6.1 kernel.
+# `cargo tests` is an alias: all crates, with every QUIC stack. Also: the Python package in a clean
+# environment; the shipped BPF objects come from their sources, and the programs load and run on
+# Debian's 6.1 kernel.
 test:
 	@scripts/setup test
 	cargo tests

@@ -1,9 +1,11 @@
-//! Tells the program which commit it was built of, and whether its sources were changed since; "unknown" without git.
+//! Tells the program which commit it was built of, and whether its sources were changed since;
+//! "unknown" without git.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the program is made of, from the workspace's root: a changed document makes no other program.
+/// What the program is made of, from the workspace's root: a changed document makes no other
+/// program.
 const SOURCES: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
@@ -38,7 +40,8 @@ fn main() {
 
     // The program is linked again when any of these changes anyway, but for the commit.
     let mut watched: Vec<PathBuf> = SOURCES.iter().map(|source| root.join(source)).collect();
-    // In a worktree `.git` is a file: HEAD is in a folder of its own, branches are in the common one.
+    // In a worktree `.git` is a file: HEAD is in a folder of its own, branches are in the common
+    // one.
     let folder = |which| git(&["rev-parse", which]).map(|folder| root.join(folder));
     if let (Some(own), Some(common)) = (folder("--git-dir"), folder("--git-common-dir")) {
         watched.push(own.join("HEAD"));

@@ -1,10 +1,12 @@
-// A transport of its own on UDP sockets, steered by any of ccplane's algorithms: sequence numbers, acknowledgements, loss detection,
-// retransmission, pacing. Between its two sockets the same program emulates a bottleneck: a rate, a delay, a queue that drops its tail.
+// A transport of its own on UDP sockets, steered by any of ccplane's algorithms: sequence numbers,
+// acknowledgements, loss detection, retransmission, pacing. Between its two sockets the same
+// program emulates a bottleneck: a rate, a delay, a queue that drops its tail.
 //
 //     cc -O2 examples/c/udp.c $(pkg-config --cflags --libs ccplane) -o udp && ./udp cubic --seconds 10
 //
-// It says what arrived as a line of JSON. Time is virtual unless --real is given: the sockets are real in both, and with virtual time the
-// result depends on no other process. What a datapath has to do for ccplane is in `struct sender`, from `acknowledged` on.
+// It says what arrived as a line of JSON. Time is virtual unless --real is given: the sockets are
+// real in both, and with virtual time the result depends on no other process. What a datapath has
+// to do for ccplane is in `struct sender`, from `acknowledged` on.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <ccplane.h>
@@ -38,13 +40,15 @@ static void fail(const char *what) {
 
 // ---- On the wire ----
 
-// A packet of data has its own number, and says which piece of the stream it carries: a piece that is sent again has a new number.
+// A packet of data has its own number, and says which piece of the stream it carries: a piece that
+// is sent again has a new number.
 struct data {
     uint64_t number, piece, unused;
     unsigned char payload[PAYLOAD];
 };
 
-// Packets that arrived: `newest`, and of the 64 before it those whose bit is set. `next` is the first piece that is missing.
+// Packets that arrived: `newest`, and of the 64 before it those whose bit is set. `next` is the
+// first piece that is missing.
 struct ack {
     uint64_t newest, before, next;
 };
@@ -138,7 +142,8 @@ enum phase { OPEN, RECOVERY, TIMEOUT };
 struct packet {
     enum state state;
     uint64_t piece, sent;
-    // For the delivery rate: what had been delivered when it left, when that was, and when what was delivered last had left.
+    // For the delivery rate: what had been delivered when it left, when that was, and when what was
+    // delivered last had left.
     uint64_t delivered, delivered_at, first_sent;
 };
 
@@ -155,7 +160,8 @@ struct sender {
     uint64_t cwnd, ssthresh, rate; // bytes, bytes, bytes/s as ordered
     uint64_t srtt, variation, min_rtt;
     uint64_t delivered, delivered_at, first_sent;
-    // A reduction: it ends when a packet that was sent since is acknowledged. Proportional rate reduction (RFC 9937) leads to `target`.
+    // A reduction: it ends when a packet that was sent since is acknowledged. Proportional rate
+    // reduction (RFC 9937) leads to `target`.
     enum phase phase;
     uint64_t target, end, prr_flight, prr_delivered, prr_out;
     bool answered;                 // the algorithm has set a window since the last timeout
@@ -286,7 +292,8 @@ static uint64_t timeout_of(const struct sender *s) {
     return (s->srtt ? s->srtt + max_of(4 * s->variation, 200 * MS) : SECOND) << min_of(s->backoff, 6);
 }
 
-// An acknowledgement: what it settles, what it shows to be lost, what it says of time and rate; then the algorithm is told.
+// An acknowledgement: what it settles, what it shows to be lost, what it says of time and rate;
+// then the algorithm is told.
 static void acknowledged(struct sender *s, uint64_t now, const struct ack *ack) {
     ccplane_signals signals = {0};
     struct packet latest = {0};
@@ -363,7 +370,8 @@ static void timed_out(struct sender *s, uint64_t now) {
     tell(s, now, &signals, 0);
 }
 
-// The rate at which packets leave: as ordered, or so that a window takes most of a round trip, as Linux does it.
+// The rate at which packets leave: as ordered, or so that a window takes most of a round trip, as
+// Linux does it.
 static uint64_t pacing(const struct sender *s) {
     if (s->rate) return s->rate;
     return s->srtt ? s->cwnd * (s->cwnd < s->ssthresh ? 200 : 120) / 100 * SECOND / s->srtt : 0;
@@ -414,7 +422,8 @@ static uint64_t clock_now(void) {
     return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
 }
 
-// In virtual time a datagram that was sent is waited for: nothing else is to happen before it is there.
+// In virtual time a datagram that was sent is waited for: nothing else is to happen before it is
+// there.
 static ssize_t take(int fd, void *datagram, size_t room, unsigned *sent) {
     if (virtual_time && !*sent) return -1;
     ssize_t length = recv(fd, datagram, room, virtual_time ? 0 : MSG_DONTWAIT);
@@ -476,7 +485,8 @@ int main(int argc, char **argv) {
 
 #define SEND(from, to, bytes, length, count) \
     do { if (sendto(from, bytes, length, 0, (struct sockaddr *)&(to), sizeof(to)) < 0) fail("sendto"); (count)++; } while (0)
-    // A handshake of two small packets: the shortest RTT, without a queue that the flow makes itself.
+    // A handshake of two small packets: the shortest RTT, without a queue that the flow makes
+    // itself.
     SEND(sender_fd, at_link, &(struct ack){.newest = NEVER}, sizeof(struct ack), to_link);
     while ((now = clock_now()) < end) {
         struct data data;

@@ -14,8 +14,9 @@
 //     ecn_ec             a mark
 //     cwin_blocked       the window limits sending
 //
-// A loss brings the window to the threshold that the algorithm says, at once (RFC 9002, 7.3.2): picoquic has no proportional rate reduction. There
-// is no timer in the hook either: deadlines are looked at with every notification.
+// A loss brings the window to the threshold that the algorithm says, at once (RFC 9002, 7.3.2):
+// picoquic has no proportional rate reduction. There is no timer in the hook either: deadlines are
+// looked at with every notification.
 #include "ccplane_cc.h"
 
 #include <ccplane.h>
@@ -28,7 +29,8 @@
 
 // How often the algorithm is listened to at most, us. Each time costs a system call.
 #define TURN_US 1000
-// The least one-way delay is one of this long, us. Clocks drift apart: an older one is no delay any more.
+// The least one-way delay is one of this long, us. Clocks drift apart: an older one is no delay any
+// more.
 #define WINDOW_US 10000000
 
 static ccplane_datapath *plane;
@@ -54,7 +56,8 @@ static void begin(picoquic_path_t *path_x, uint64_t now) {
     memset(path, 0, sizeof *path);
     path->ssthresh = UINT64_MAX;
     path_x->is_ssthresh_initialized = 0;
-    // A flow that cannot be opened is 0, which no flow is: every call for it fails, and the window stays as it is.
+    // A flow that cannot be opened is 0, which no flow is: every call for it fails, and the window
+    // stays as it is.
     ccplane_flow_open(plane, now * 1000, &info, &path->flow);
 }
 
@@ -74,7 +77,8 @@ static void end(picoquic_path_t *path_x) {
     path_x->congestion_alg_state = NULL;
 }
 
-// One-way delay: only differences count, so the clocks need not agree. Its least is of the last ten to twenty seconds.
+// One-way delay: only differences count, so the clocks need not agree. Its least is of the last ten
+// to twenty seconds.
 static void delays(struct path *path, uint64_t delay_us, uint64_t now, ccplane_signals *signals) {
     if (delay_us == 0) return;
     if (path->least_delay == 0 || now - path->least_since > WINDOW_US) {
@@ -90,8 +94,9 @@ static void delays(struct path *path, uint64_t delay_us, uint64_t now, ccplane_s
     signals->queue_delay_valid = 1;
 }
 
-// While losses are repaired, an algorithm sees and sets the window that will hold after it: it may lower it, and programs that add what is
-// acknowledged do not know of repairs. One without a threshold has no use for that (BBR): its window counts at once.
+// While losses are repaired, an algorithm sees and sets the window that will hold after it: it may
+// lower it, and programs that add what is acknowledged do not know of repairs. One without a
+// threshold has no use for that (BBR): its window counts at once.
 static void in_force(picoquic_path_t *path_x, struct path *path, ccplane_outcome const *outcome, int begins) {
     int window = outcome->flags & CCPLANE_CWND, threshold = outcome->flags & CCPLANE_SSTHRESH;
     path->ssthresh = outcome->ssthresh;
@@ -184,7 +189,8 @@ static void notify(picoquic_cnx_t *cnx, picoquic_path_t *path_x, picoquic_conges
     }
     signals.bytes_in_flight = path_x->bytes_in_transit;
     signals.packets_in_flight = packets_of(path_x, path_x->bytes_in_transit);
-    // picoquic does not say what the application has written: what is in flight, and a packet more unless that is all.
+    // picoquic does not say what the application has written: what is in flight, and a packet more
+    // unless that is all.
     signals.bytes_pending = path_x->bytes_in_transit + (signals.app_limited ? 0 : path_x->send_mtu);
     signals.srtt_us = path_x->smoothed_rtt;
     signals.min_rtt_us = path_x->rtt_min;
@@ -192,7 +198,8 @@ static void notify(picoquic_cnx_t *cnx, picoquic_path_t *path_x, picoquic_conges
     signals.in_recovery = path->recovering;
     signals.cwnd_limited = path->limited;
     signals.paced = 1;
-    // From now on: the window is full, or in slow start more than half full (Linux' tcp_is_cwnd_limited).
+    // From now on: the window is full, or in slow start more than half full (Linux'
+    // tcp_is_cwnd_limited).
     if (signals.bytes_acked)
         path->limited = path_x->bytes_in_transit + path_x->send_mtu > path_x->cwin ||
                         (path_x->cwin < path->ssthresh && 2 * path_x->bytes_in_transit > path_x->cwin);

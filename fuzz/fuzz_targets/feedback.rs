@@ -1,5 +1,6 @@
-//! Both boxes of a bundle under anything: packets in and out in any order, feedback as it is, forged or from bytes, silence, new
-//! numbering. No panic, no limit below the floor, a limit exactly while the mode is not open.
+//! Both boxes of a bundle under anything: packets in and out in any order, feedback as it is,
+//! forged or from bytes, silence, new numbering. No panic, no limit below the floor, a limit
+//! exactly while the mode is not open.
 #![no_main]
 
 use ccplane_bundle::{Feedback, Marks, Message, Mode, Receivebox, Sendbox, SendboxConfig};

@@ -1,4 +1,5 @@
-//! Any text as a gateway's configuration: one that prints itself as the same, or a problem at a line of the file with a way out.
+//! Any text as a gateway's configuration: one that prints itself as the same, or a problem at a
+//! line of the file with a way out.
 #![no_main]
 
 use ccplane_gateway::config::Config;

@@ -1,4 +1,5 @@
-//! Any packets, most of them of a few flows: joined to super-packets and taken apart again, they are the same.
+//! Any packets, most of them of a few flows: joined to super-packets and taken apart again, they
+//! are the same.
 #![no_main]
 
 #[path = "../../crates/host/tests/harness/join.rs"]

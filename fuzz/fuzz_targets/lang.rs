@@ -1,5 +1,5 @@
-//! Any text: the compiler gives a program or reasons, and a program that is printed compiles to itself. So it is with whole algorithms, whose
-//! program is their text without its header.
+//! Any text: the compiler gives a program or reasons, and a program that is printed compiles to
+//! itself. So it is with whole algorithms, whose program is their text without its header.
 #![no_main]
 
 use ccplane_lang::{Diagnostics, Limits, TextAlgorithm, compile};

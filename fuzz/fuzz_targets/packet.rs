@@ -1,4 +1,5 @@
-//! Any packet at a device with stamps: the shipped BPF programs in the running kernel, as root, beside a model of them.
+//! Any packet at a device with stamps: the shipped BPF programs in the running kernel, as root,
+//! beside a model of them.
 #![no_main]
 
 #[path = "../../crates/linux/tests/harness/packet.rs"]

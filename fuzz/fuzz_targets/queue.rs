@@ -1,4 +1,5 @@
-//! Any text: a queue or a model of losses, or why not. What is understood is printed, read again as the same, and works.
+//! Any text: a queue or a model of losses, or why not. What is understood is printed, read again as
+//! the same, and works.
 #![no_main]
 
 use ccplane_qdisc::{DropReason, Ecn, Loss, LossModel, Packet, Qdisc, QueueSpec};

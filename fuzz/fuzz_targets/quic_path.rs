@@ -1,4 +1,5 @@
-//! A path of a QUIC connection under any order of its stack's calls, with any answer of its control.
+//! A path of a QUIC connection under any order of its stack's calls, with any answer of its
+//! control.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,7 +1,8 @@
 //! A Python class as an algorithm of the agent.
 //!
-//! A callback that raises ends the steering of its flow, and of no other: its datapath's NewReno has it from then on. Where a datapath cannot take
-//! a flow back, the flow runs the text of NewReno.
+//! A callback that raises ends the steering of its flow, and of no other: its datapath's NewReno
+//! has it from then on. Where a datapath cannot take a flow back, the flow runs the text of
+//! NewReno.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -106,7 +107,8 @@ fn interpreter() -> PathBuf {
         .unwrap_or_else(|| "python3".into())
 }
 
-/// What the registry says of a class, which lives as long as the process. The same for the same class: a search makes many runs of one.
+/// What the registry says of a class, which lives as long as the process. The same for the same
+/// class: a search makes many runs of one.
 fn doc(described: &Described) -> AlgorithmDoc {
     static KNOWN: Mutex<Vec<AlgorithmDoc>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

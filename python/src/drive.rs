@@ -1,4 +1,5 @@
-//! What a callback costs: an agent that is given reports one after the other, or many at once, and nothing else. For `ccplane.bench`.
+//! What a callback costs: an agent that is given reports one after the other, or many at once, and
+//! nothing else. For `ccplane.bench`.
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
 use std::time::Instant;
@@ -37,8 +38,9 @@ impl Algorithm for Idle {
     fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
 }
 
-/// Nanoseconds for a report of a class, or without one of an algorithm in Rust that does nothing: `flows` flows report by turns, or all at once,
-/// `rounds` times. The first variable of a report is 1448, others are 0.
+/// Nanoseconds for a report of a class, or without one of an algorithm in Rust that does nothing:
+/// `flows` flows report by turns, or all at once, `rounds` times. The first variable of a report is
+/// 1448, others are 0.
 #[pyfunction]
 #[pyo3(signature = (class, flows, together, rounds))]
 pub(crate) fn drive(

@@ -18,7 +18,8 @@ use crate::Error;
 use crate::algorithm::{register, with_files};
 use crate::experiment::failed;
 
-/// Columns of the intervals that a step gives, in order; `link_…` are the link's, the last two are rewards.
+/// Columns of the intervals that a step gives, in order; `link_…` are the link's, the last two are
+/// rewards.
 pub(crate) const COLUMNS: [&str; 13] = [
     "elapsed",
     "goodput",
@@ -186,7 +187,8 @@ fn ended(seat: &Seat, episode: &ccplane_lab::sim::Episode) -> bool {
 }
 
 impl Live {
-    /// Runs until one flow has something new to decide on, or each that lives, or nothing more is to be expected.
+    /// Runs until one flow has something new to decide on, or each that lives, or nothing more is
+    /// to be expected.
     fn advance(&mut self, each: bool) -> Result<(), ccplane_lab::Error> {
         self.fresh.fill(false);
         // Between two flows nobody lives: then the next is waited for.
@@ -273,7 +275,8 @@ impl Live {
     }
 }
 
-/// Kleinrock's power of the link: the share of its rate that was used, times its round trip over the one that was seen; from 0 to 1.
+/// Kleinrock's power of the link: the share of its rate that was used, times its round trip over
+/// the one that was seen; from 0 to 1.
 fn power(now: &Interval, rate: f64, rtt: f64) -> f64 {
     let used = if rate > 0.0 {
         (now.goodput / rate).min(1.0)
@@ -288,8 +291,8 @@ fn power(now: &Interval, rate: f64, rtt: f64) -> f64 {
     }
 }
 
-/// 10 · throughput − 1000 · latency − 2000 · loss, in packets of 1,500 bytes a second and in seconds (Jay et al., ICML 2019, section 4.2, with the
-/// weights of their published code).
+/// 10 · throughput − 1000 · latency − 2000 · loss, in packets of 1,500 bytes a second and in
+/// seconds (Jay et al., ICML 2019, section 4.2, with the weights of their published code).
 fn aurora(now: &Interval) -> f64 {
     10.0 * now.goodput / 1500.0 - 1e3 * now.rtt - 2e3 * now.loss
 }
@@ -339,8 +342,8 @@ impl Episode {
         })
     }
 
-    /// Begins anew: the text of a scenario, or the name or path of one, whose only contender comes from outside. How many flows have something
-    /// to decide on.
+    /// Begins anew: the text of a scenario, or the name or path of one, whose only contender comes
+    /// from outside. How many flows have something to decide on.
     fn reset(
         &self,
         py: Python<'_>,
@@ -397,7 +400,8 @@ impl Episode {
             .told(py))
     }
 
-    /// Decides for the only flow and runs to its next decision: observation, interval, whether it has ended, whether time is up.
+    /// Decides for the only flow and runs to its next decision: observation, interval, whether it
+    /// has ended, whether time is up.
     fn step<'py>(&self, py: Python<'py>, action: Vec<f32>) -> PyResult<(Told<'py>, bool)> {
         let (turn, over) = py
             .detach(|| self.step_one(&action))
@@ -405,7 +409,8 @@ impl Episode {
         Ok((turn.told(py), over))
     }
 
-    /// Decides for several flows and runs until each has something new to decide on: how many there are by now, and whether time is up.
+    /// Decides for several flows and runs until each has something new to decide on: how many there
+    /// are by now, and whether time is up.
     fn step_each(
         &self,
         py: Python<'_>,
@@ -432,8 +437,8 @@ impl Episode {
     }
 }
 
-/// Steps many simulations, so many at a time: observations and intervals one after the other, and of each whether its flow has ended, and whether
-/// time is up.
+/// Steps many simulations, so many at a time: observations and intervals one after the other, and
+/// of each whether its flow has ended, and whether time is up.
 #[pyfunction]
 pub(crate) fn step_many<'py>(
     py: Python<'py>,

@@ -36,7 +36,8 @@ pub(crate) fn command(
     Ok(py.detach(|| ccplane::status(words, registry)))
 }
 
-/// What there is to say of a program: an error with place and fix, or its signals and warnings as JSON.
+/// What there is to say of a program: an error with place and fix, or its signals and warnings as
+/// JSON.
 #[pyfunction]
 pub(crate) fn check(text: &str) -> PyResult<String> {
     let compiled = ccplane_lang::compile(text, &ccplane_lang::Limits::default())
@@ -47,7 +48,8 @@ pub(crate) fn check(text: &str) -> PyResult<String> {
     Ok(found.to_string())
 }
 
-/// What the compiler says of a program: problems with places in it, and warnings where there are no errors, as JSON.
+/// What the compiler says of a program: problems with places in it, and warnings where there are no
+/// errors, as JSON.
 #[pyfunction]
 pub(crate) fn compile(text: &str) -> String {
     let found = match ccplane_lang::compile(text, &ccplane_lang::Limits::default()) {
@@ -111,7 +113,8 @@ impl RunResult {
     }
 }
 
-/// Runs a scenario in the simulator. `given` is its text, and `folder` where the files that it names are; or a name of a shipped one, or a path.
+/// Runs a scenario in the simulator. `given` is its text, and `folder` where the files that it
+/// names are; or a name of a shipped one, or a path.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "as `ccplane.run` has them")]
 #[pyo3(signature = (given, folder, is_text, classes, contenders, seeds, threads))]

@@ -110,7 +110,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Sets the slow-start threshold, bytes: where the datapath's recovery brings the window after a loss.
+    /// Sets the slow-start threshold, bytes: where the datapath's recovery brings the window after
+    /// a loss.
     #[setter]
     fn set_ssthresh(&self, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
         self.asked
@@ -138,7 +139,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Calls `on_timer` after this long, as `"10ms"`. An algorithm has one timer: setting it again moves it.
+    /// Calls `on_timer` after this long, as `"10ms"`. An algorithm has one timer: setting it again
+    /// moves it.
     fn after(&self, delay: &str) -> PyResult<()> {
         self.asked.push(self.id, Ask::After(duration(delay)?));
         Ok(())

@@ -1,8 +1,8 @@
-//! The module `ccplane._ccplane`: algorithms that are Python classes, the simulator, and the command line. `python/ccplane` is what people
-//! import, with types and documentation.
+//! The module `ccplane._ccplane`: algorithms that are Python classes, the simulator, and the
+//! command line. `python/ccplane` is what people import, with types and documentation.
 //!
-//! Callbacks run on the agent's thread, which takes the interpreter's lock once a wake-up. While an agent waits, and while a
-//! simulation runs, the lock is free.
+//! Callbacks run on the agent's thread, which takes the interpreter's lock once a wake-up. While an
+//! agent waits, and while a simulation runs, the lock is free.
 
 mod algorithm;
 mod drive;

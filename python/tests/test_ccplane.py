@@ -230,7 +230,8 @@ class Wrong(unittest.TestCase):
                 self.assertGreater(bad, reno * 0.9)
 
     def test_ctrl_c_ends_a_simulation(self) -> None:
-        # A shell starts what it runs in the background with SIGINT ignored, and so the tests may have been.
+        # A shell starts what it runs in the background with SIGINT ignored, and so the tests may
+        # have been.
         code = f"""
             import signal
             import ccplane
@@ -399,7 +400,8 @@ class Files(unittest.TestCase):
                 self.assertIn("ccp_apart: registered", attached.stdout.readline())
                 url = attached.stdout.readline().split()[-1]
                 self.assertTrue(self.steered("ccp_apart", folder, environment, interpreter))
-                # The timer is 50 ms after the flow's first packet, and its process tells of it when it has handed over its commands.
+                # The timer is 50 ms after the flow's first packet, and its process tells of it when
+                # it has handed over its commands.
                 raised = 'ccplane_callback_exceptions_total{algorithm="ccp_apart"} 1\n'
                 self.assertTrue(self.scraped(url, raised), raised)
                 process = Path(f"/tmp/ccplane-agent-{attached.pid}").name
@@ -452,7 +454,8 @@ class Files(unittest.TestCase):
             self.assertIn("ccp_aimd", available.read_text())
             self.assertTrue(self.steered("ccp_aimd", str(HERE), dict(os.environ), sys.executable))
         self.assertNotIn("ccp_aimd", available.read_text())
-        # It sets no window and raises: the kernel's own NewReno has the flow from then on, and grows it.
+        # It sets no window and raises: the kernel's own NewReno has the flow from then on, and
+        # grows it.
         with ccplane.attach([Raising]):
             grows = lambda told: any(flow["cwnd_segments"] > 12 and flow["fallback"] for flow in told["flows"])
             self.assertTrue(self.steered("ccp_raising", str(HERE), dict(os.environ), sys.executable, grows))

@@ -89,7 +89,8 @@ class Single(Needing):
         self.assertEqual(first, play(env, 7))
         self.assertEqual(first, play(pickle.loads(pickle.dumps(env.unwrapped)), 7))
         self.assertNotEqual(first[-1], play(env, 8)[-1])
-        # Elsewhere and another day: any change of the simulation, of drawing or of features is seen here.
+        # Elsewhere and another day: any change of the simulation, of drawing or of features is seen
+        # here.
         code = "import test_learning as t; env = t.gymnasium.make('ccplane/Link-v0'); env.reset(seed=1); print(env.unwrapped.digest)"
         other = subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True)
         here = gymnasium.make("ccplane/Link-v0")

@@ -1,12 +1,13 @@
-//! `#[derive(Fields)]`, for structs that reports are read into. `ccplane_agent::Fields` describes it.
+//! `#[derive(Fields)]`, for structs that reports are read into. `ccplane_agent::Fields` describes
+//! it.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Field, Type};
 
-/// Makes a struct one that a report is read into: its fields are the program's report variables, `u64` for a number and `bool` for
-/// a truth value, with their names and in their order.
+/// Makes a struct one that a report is read into: its fields are the program's report variables,
+/// `u64` for a number and `bool` for a truth value, with their names and in their order.
 #[proc_macro_derive(Fields)]
 pub fn fields(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let parsed = syn::parse(input).and_then(|input| implement(&input));

@@ -1,7 +1,8 @@
 //! A congestion-control algorithm of one's own: additive increase, multiplicative decrease.
 //!
-//! The datapath adds up what was acknowledged and lost and reports once an RTT, and at a loss at once. The agent adds
-//! a segment, or halves the window. Here a small model of a path stands in for a network: `cargo run --example aimd`.
+//! The datapath adds up what was acknowledged and lost and reports once an RTT, and at a loss at
+//! once. The agent adds a segment, or halves the window. Here a small model of a path stands in for
+//! a network: `cargo run --example aimd`.
 
 use ccplane_agent::datapath::{Datapath, Here, Shared};
 use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report, Tables};

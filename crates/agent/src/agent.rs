@@ -16,8 +16,9 @@ use crate::{Algorithm, Control, DatapathId, DynAlgorithm, FlowId, Hosted, Hosted
 
 /// Hosts algorithms and their flows on any number of datapaths. See the [crate].
 ///
-/// A driver gives it every event with the time at which it arrived, then polls until no command is left, sleeps at
-/// most until [`next_deadline`](Agent::next_deadline) and calls [`on_deadline`](Agent::on_deadline).
+/// A driver gives it every event with the time at which it arrived, then polls until no command is
+/// left, sleeps at most until [`next_deadline`](Agent::next_deadline) and calls
+/// [`on_deadline`](Agent::on_deadline).
 #[derive(Default)]
 pub struct Agent {
     algorithms: Vec<Box<dyn DynAlgorithm>>,
@@ -37,7 +38,8 @@ pub struct Options {
 /// What becomes of a flow that asks for an algorithm that is not here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownAlgorithm {
-    /// It gets the one that was added first. CCP's kernel module asks for `reno` whatever the user wants.
+    /// It gets the one that was added first. CCP's kernel module asks for `reno` whatever the user
+    /// wants.
     #[default]
     First,
     /// It is left to its datapath's fallback, and the log says so.
@@ -59,7 +61,8 @@ pub enum AddError {
         #[source]
         why: lang::Diagnostics,
     },
-    /// The struct that reports are read into has other fields than the program, or in another order.
+    /// The struct that reports are read into has other fields than the program, or in another
+    /// order.
     #[error(
         "program `{program}` of algorithm `{algorithm}` reports ({}), but the struct {reads} has ({}): the same names in the same order are needed",
         reported.join(", "),
@@ -82,12 +85,13 @@ pub enum AddError {
     Duplicate(String),
 }
 
-/// The least time between two heartbeats for one datapath. The silence allowed is the datapath's word: one that says a nanosecond
-/// would keep the agent busy with nothing else. Longer would leave a datapath that allows 300 us on its fallback.
+/// The least time between two heartbeats for one datapath. The silence allowed is the datapath's
+/// word: one that says a nanosecond would keep the agent busy with nothing else. Longer would leave
+/// a datapath that allows 300 us on its fallback.
 pub const LEAST_HEARTBEAT: Duration = Duration::from_micros(100);
 
-/// Retired flows that are closed at once. With fewer, the algorithms hear later that flows are gone; with more, a
-/// datapath with many flows keeps the others waiting when it goes.
+/// Retired flows that are closed at once. With fewer, the algorithms hear later that flows are
+/// gone; with more, a datapath with many flows keeps the others waiting when it goes.
 const CLOSES_AT_ONCE: usize = 1_024;
 
 /// What an algorithm did so far.
@@ -115,7 +119,8 @@ pub struct AlgorithmStats {
     pub refusals: u64,
     /// Names of variables or programs, used by the algorithm, that do not exist.
     pub unknown_names: u64,
-    /// Callbacks that raised, of algorithms in a language in which they can ([`Control::exception`]).
+    /// Callbacks that raised, of algorithms in a language in which they can
+    /// ([`Control::exception`]).
     pub exceptions: u64,
 }
 
@@ -166,7 +171,8 @@ impl Agent {
         }
     }
 
-    /// Adds an algorithm and compiles its programs. The first added also serves flows that ask for none.
+    /// Adds an algorithm and compiles its programs. The first added also serves flows that ask for
+    /// none.
     pub fn add(&mut self, algorithm: impl Algorithm + 'static) -> Result<(), AddError> {
         self.add_boxed(boxed(algorithm))
     }
@@ -266,14 +272,14 @@ impl Agent {
             .any(|algorithm| algorithm.undecided())
     }
 
-    /// Names the tenant that answers for a datapath, such as the holder of a TLS key. Datapaths of one tenant share
-    /// what is limited per tenant. One without a name answers for itself.
+    /// Names the tenant that answers for a datapath, such as the holder of a TLS key. Datapaths of
+    /// one tenant share what is limited per tenant. One without a name answers for itself.
     pub fn set_tenant(&mut self, datapath: DatapathId, name: Arc<str>) {
         self.core.tenants.insert(datapath, name);
     }
 
-    /// Units of work done so far: one per event, per command, and per flow that a datapath ended by beginning anew. A
-    /// link that serves several tenants divides its time among them by this.
+    /// Units of work done so far: one per event, per command, and per flow that a datapath ended by
+    /// beginning anew. A link that serves several tenants divides its time among them by this.
     pub fn work(&self) -> u64 {
         self.core.work
     }
@@ -326,7 +332,8 @@ impl Agent {
         }
     }
 
-    /// Takes events that arrived together: adjacent reports of one algorithm reach it as one [`Batch`](crate::Batch).
+    /// Takes events that arrived together: adjacent reports of one algorithm reach it as one
+    /// [`Batch`](crate::Batch).
     pub fn handle_all(&mut self, now: Time, from: DatapathId, mut events: &[Event<'_>]) {
         while let Some(first) = events.first() {
             let reports = events
@@ -363,7 +370,8 @@ impl Agent {
         None
     }
 
-    /// When [`on_deadline`](Agent::on_deadline) is due next: a timer of an algorithm or a heartbeat.
+    /// When [`on_deadline`](Agent::on_deadline) is due next: a timer of an algorithm or a
+    /// heartbeat.
     pub fn next_deadline(&self) -> Option<Time> {
         let timers = self.core.hosts.iter().filter_map(|h| h.timer);
         let heartbeats = self
@@ -393,7 +401,8 @@ impl Agent {
     }
 
     fn ready(&mut self, now: Time, from: DatapathId, info: DatapathInfo) {
-        // A datapath that says so again has lost its state, its flows with it: it announces those that live.
+        // A datapath that says so again has lost its state, its flows with it: it announces those
+        // that live.
         self.core.work += self.core.flows.retire(from) as u64;
         self.close_retired();
         if let Some(Allowed { suppressed }) = self.core.line(now, from) {
@@ -454,7 +463,8 @@ impl Agent {
         host.stats.opened += 1;
         host.stats.flows += 1;
         host.stats.taken_over += u64::from(info.live);
-        // An algorithm that sets no rate would be held for ever to that of whoever steered the flow before.
+        // An algorithm that sets no rate would be held for ever to that of whoever steered the flow
+        // before.
         let frees = info.live && info.rate > Rate::from_bytes_per_sec(0) && !host.hosted.paces();
         let algorithm = algorithm as u16;
         let at = self.core.flows.insert(Entry {
@@ -564,8 +574,8 @@ impl Agent {
         program: u32,
         why: &Refusal,
     ) {
-        // The ordinary end of a flow that was being steered, or its return from the datapath's own control: nothing that
-        // whoever steers it now has said.
+        // The ordinary end of a flow that was being steered, or its return from the datapath's own
+        // control: nothing that whoever steers it now has said.
         if *why == Refusal::UnknownFlow {
             tracing::debug!(datapath = from.0, flow, "a command came too late");
             return;
@@ -582,7 +592,8 @@ impl Agent {
                 .flat_map(|h| &h.programs)
                 .find(|p| p.uid == program);
             let name = known.map_or("unknown", |p| &p.name);
-            // An algorithm may offer a program for each kind of datapath; a flow that is set a missing one says so louder.
+            // An algorithm may offer a program for each kind of datapath; a flow that is set a
+            // missing one says so louder.
             let name = name.to_owned();
             let Some(Allowed { suppressed }) = self.core.line(now, from) else {
                 return;

@@ -1,4 +1,5 @@
-//! The agent's side of version 1: turns messages of a CCP datapath into events, and commands into messages.
+//! The agent's side of version 1: turns messages of a CCP datapath into events, and commands into
+//! messages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,18 +10,19 @@ use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal, W
 
 use crate::{Agent, DatapathId};
 
-/// A CCP datapath as an agent serves it, without the socket between them. [`Foreign`](crate::Foreign) is the other side.
+/// A CCP datapath as an agent serves it, without the socket between them.
+/// [`Foreign`](crate::Foreign) is the other side.
 ///
-/// CREATE, MEASURE and READY become the agent's events; its commands become INSTALL, CHANGEPROG and UPDATE_FIELD. Such a
-/// datapath knows that its agent lives by what arrives, and asks for algorithms without knowing of any: of heartbeats and
-/// offers it is told nothing.
+/// CREATE, MEASURE and READY become the agent's events; its commands become INSTALL, CHANGEPROG and
+/// UPDATE_FIELD. Such a datapath knows that its agent lives by what arrives, and asks for
+/// algorithms without knowing of any: of heartbeats and offers it is told nothing.
 #[derive(Debug)]
 pub struct CcpDatapath {
     id: DatapathId,
     /// Programs of flows by the datapath's number of the flow; `None` before the first.
     flows: HashMap<u32, Option<usize>>,
-    /// Installed programs; the n-th has number n + 1 there. A CCP datapath clears its table when number 1 arrives, so that
-    /// an agent that restarts finds room.
+    /// Installed programs; the n-th has number n + 1 there. A CCP datapath clears its table when
+    /// number 1 arrives, so that an agent that restarts finds room.
     programs: Vec<Arc<Program>>,
     /// Of the report that is being read.
     fields: Vec<u64>,
@@ -31,7 +33,8 @@ pub struct CcpDatapath {
 pub struct Heard {
     /// So many messages.
     pub messages: usize,
-    /// READY was among them: the datapath has started again, and what waited for it is for one that is gone.
+    /// READY was among them: the datapath has started again, and what waited for it is for one that
+    /// is gone.
     pub ready: bool,
 }
 
@@ -110,7 +113,8 @@ impl CcpDatapath {
             return agent.handle(now, self.id, closed);
         }
         if !self.flows.contains_key(&flow) {
-            // The flow lived before this agent did. CCP has no way to announce it again, but its reports tell of it.
+            // The flow lived before this agent did. CCP has no way to announce it again, but its
+            // reports tell of it.
             let info = FlowInfo {
                 live: true,
                 ..FlowInfo::default()
@@ -129,8 +133,8 @@ impl CcpDatapath {
         agent.handle(now, self.id, report);
     }
 
-    /// Takes a command of the agent, and appends what the datapath is told to `out`: a message or nothing. What CCP cannot say
-    /// the agent hears as a refusal.
+    /// Takes a command of the agent, and appends what the datapath is told to `out`: a message or
+    /// nothing. What CCP cannot say the agent hears as a refusal.
     pub fn command(&mut self, now: Time, command: &Command, agent: &mut Agent, out: &mut Vec<u8>) {
         let Err(why) = self.write(command, out) else {
             return;

@@ -10,9 +10,11 @@ use crate::agent::{AlgorithmStats, Core};
 use crate::flows::Entry;
 use crate::{FlowId, Hosted};
 
-/// How a callback steers: the flow it is called for, another flow of the same algorithm, and the algorithm's timer.
+/// How a callback steers: the flow it is called for, another flow of the same algorithm, and the
+/// algorithm's timer.
 ///
-/// What a callback sets on a flow travels as one command when it returns, so that the datapath sees all of it at once.
+/// What a callback sets on a flow travels as one command when it returns, so that the datapath sees
+/// all of it at once.
 pub struct Control<'a> {
     now: Time,
     core: &'a mut Core,
@@ -61,8 +63,9 @@ impl<'a> Control<'a> {
             .unwrap_or_default()
     }
 
-    /// Name of the TLS key behind the flow's datapath; `None` for a datapath on this host, which has no key. What a group
-    /// shares is divided among keys first, as one key can have any number of flows.
+    /// Name of the TLS key behind the flow's datapath; `None` for a datapath on this host, which
+    /// has no key. What a group shares is divided among keys first, as one key can have any number
+    /// of flows.
     pub fn tenant(&self) -> Option<Arc<str>> {
         self.core.tenant(self.this()?.datapath)
     }
@@ -82,8 +85,8 @@ impl<'a> Control<'a> {
         self.stage(Target::Ssthresh, threshold.get());
     }
 
-    /// Sets a control variable of the flow's program. A name that the program does not have is logged and counted
-    /// ([`AlgorithmStats::unknown_names`]), and changes nothing.
+    /// Sets a control variable of the flow's program. A name that the program does not have is
+    /// logged and counted ([`AlgorithmStats::unknown_names`]), and changes nothing.
     pub fn set(&mut self, variable: &str, value: u64) {
         match self.control_variable(variable) {
             Some(index) => self.stage(Target::Var(index), value),
@@ -91,16 +94,17 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Says a value of the flow for people to see, under a name: a mode, an estimate. It has no effect on the datapath; the latest
-    /// value of each name is kept, of at most 16 names a flow, and read by [`Agent::gauges`](crate::Agent::gauges).
+    /// Says a value of the flow for people to see, under a name: a mode, an estimate. It has no
+    /// effect on the datapath; the latest value of each name is kept, of at most 16 names a flow,
+    /// and read by [`Agent::gauges`](crate::Agent::gauges).
     pub fn gauge(&mut self, name: &'static str, value: f64) {
         if let Some(flow) = self.this() {
             self.core.gauges.set(flow, name, value);
         }
     }
 
-    /// Sets a program of the algorithm on the flow, with values of its control variables; variables that are not
-    /// named start at their initial values, and `Micros` at 0.
+    /// Sets a program of the algorithm on the flow, with values of its control variables; variables
+    /// that are not named start at their initial values, and `Micros` at 0.
     pub fn program(&mut self, name: &str, variables: &[(&str, u64)]) {
         let Some(program) = self.hosted().program_by_name(name) else {
             return self.unknown("program", name);
@@ -126,9 +130,10 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Gives the flow to its datapath's own NewReno until it is set a program ([`Control::program`]). What was set on it in this callback is
-    /// dropped, and its program reports no more. A datapath that cannot do that, which is one of CCP's, answers with [`Refusal::NoRelease`] to
-    /// [`on_refused`](crate::Algorithm::on_refused).
+    /// Gives the flow to its datapath's own NewReno until it is set a program
+    /// ([`Control::program`]). What was set on it in this callback is dropped, and its program
+    /// reports no more. A datapath that cannot do that, which is one of CCP's, answers with
+    /// [`Refusal::NoRelease`] to [`on_refused`](crate::Algorithm::on_refused).
     ///
     /// [`Refusal::NoRelease`]: ccplane_wire::Refusal::NoRelease
     pub fn release(&mut self) {
@@ -141,13 +146,14 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Counts a callback that raised: figures of such an algorithm are those of whatever it ran instead.
+    /// Counts a callback that raised: figures of such an algorithm are those of whatever it ran
+    /// instead.
     pub fn exception(&mut self) {
         self.stats_mut().exceptions += 1;
     }
 
-    /// Calls [`on_timer`](crate::Algorithm::on_timer) after this long. An algorithm has one timer: setting it again
-    /// moves it.
+    /// Calls [`on_timer`](crate::Algorithm::on_timer) after this long. An algorithm has one timer:
+    /// setting it again moves it.
     pub fn after(&mut self, delay: Duration) {
         self.core.set_timer(self.algorithm, self.now + delay);
     }

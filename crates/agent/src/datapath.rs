@@ -1,8 +1,10 @@
-//! The datapath's side of the protocol: its flows and their programs, the reports that leave and the commands that come.
+//! The datapath's side of the protocol: its flows and their programs, the reports that leave and
+//! the commands that come.
 //!
-//! A [`Datapath`] keeps its flows by number. Who keeps flows elsewhere, as the simulator does, takes [`Shared`], what the flows
-//! of a datapath have in common. In both a transport runs a flow as [`Lent`], and events leave by a [`Way`]: to an agent of this
-//! thread ([`Here`]), or, with `ccplane-link`, of another thread or another process.
+//! A [`Datapath`] keeps its flows by number. Who keeps flows elsewhere, as the simulator does,
+//! takes [`Shared`], what the flows of a datapath have in common. In both a transport runs a flow
+//! as [`Lent`], and events leave by a [`Way`]: to an agent of this thread ([`Here`]), or, with
+//! `ccplane-link`, of another thread or another process.
 
 mod here;
 mod message;
@@ -20,15 +22,16 @@ use crate::tables::{MAX_PROGRAMS, MAX_VARS, TableId, Tables};
 
 /// To an agent and back. It has no clock: its owner says what time it is.
 pub trait Way: Send {
-    /// Takes a report. False when there is no room, or nobody to take it: it stays in its flow then, where it goes on adding up,
-    /// and is offered again at the flow's next call. Nothing that was measured is lost.
+    /// Takes a report. False when there is no room, or nobody to take it: it stays in its flow
+    /// then, where it goes on adding up, and is offered again at the flow's next call. Nothing that
+    /// was measured is lost.
     fn report(&mut self, now: Time, report: &Event<'_>) -> bool;
 
     /// Takes anything but a report. It has nowhere else to wait: a way that has no room keeps it.
     fn tell(&mut self, now: Time, event: Event<'static>);
 
-    /// Looks for what has come. Called before [`bring`](Way::bring), once a turn: an agent that never stops talking does not
-    /// hold its datapath for ever.
+    /// Looks for what has come. Called before [`bring`](Way::bring), once a turn: an agent that
+    /// never stops talking does not hold its datapath for ever.
     fn look(&mut self, _now: Time) {}
 
     /// The next of what has come to the datapath by now. Called until there is nothing.
@@ -48,8 +51,8 @@ pub trait Way: Send {
     reason = "the large one is the common one, and a box would allocate per command"
 )]
 pub enum Brought {
-    /// An agent is there that may be new: the datapath announces itself and every flow that lives, before anything else
-    /// is brought.
+    /// An agent is there that may be new: the datapath announces itself and every flow that lives,
+    /// before anything else is brought.
     Agent,
     /// A command.
     Command(Command),
@@ -242,7 +245,8 @@ pub struct Local<T = ()> {
     flow: Flow<MAX_VARS>,
     table: TableId,
     reports: u64,
-    /// What else its owner keeps. In a struct around this one it would take 64 bytes more, by the alignment of flows.
+    /// What else its owner keeps. In a struct around this one it would take 64 bytes more, by the
+    /// alignment of flows.
     pub beside: T,
 }
 

@@ -7,8 +7,8 @@ pub fn scatter(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// Numbers by flow and by how many it drew (SplitMix64). Flows have to differ, or they would all probe at the same time;
-/// runs must not.
+/// Numbers by flow and by how many it drew (SplitMix64). Flows have to differ, or they would all
+/// probe at the same time; runs must not.
 #[derive(Clone, Copy, Debug)]
 pub struct Dice(pub u64);
 

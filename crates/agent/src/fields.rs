@@ -1,6 +1,7 @@
 //! Reports as structs: names and their number are checked when the algorithm is added.
 
-/// What a report is read into: a struct with the program's report variables, with their names and in their order.
+/// What a report is read into: a struct with the program's report variables, with their names and
+/// in their order.
 ///
 /// ```
 /// use ccplane_agent::{Fields, Programs};
@@ -26,8 +27,9 @@
 /// # drop(programs);
 /// ```
 ///
-/// In `on_report`, `report.read::<Round>()` is then the struct, or `None` where another program of the algorithm reported. A name
-/// that the program does not have is an error when the algorithm is added to its agent, before there is a flow.
+/// In `on_report`, `report.read::<Round>()` is then the struct, or `None` where another program of
+/// the algorithm reported. A name that the program does not have is an error when the algorithm is
+/// added to its agent, before there is a flow.
 pub trait Fields: Sized + 'static {
     /// The names, in order.
     const NAMES: &'static [&'static str];

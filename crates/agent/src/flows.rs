@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// A datapath, numbered by the driver of its link. The number of one that is gone is used again after all others.
+/// A datapath, numbered by the driver of its link. The number of one that is gone is used again
+/// after all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DatapathId(pub u32);
 
@@ -29,8 +30,9 @@ pub(crate) struct Entry {
     pub previous: Option<u16>,
 }
 
-/// Indices of flows by number. A datapath chooses the numbers of its flows, so this is a tree: no choice
-/// of numbers makes a step longer than the tree is deep, and the order is the same in every run.
+/// Indices of flows by number. A datapath chooses the numbers of its flows, so this is a tree: no
+/// choice of numbers makes a step longer than the tree is deep, and the order is the same in every
+/// run.
 type Numbers = BTreeMap<u64, u32>;
 
 /// All live flows. An index stays valid until its flow is removed.
@@ -87,8 +89,8 @@ impl Flows {
         self.entries.get_mut(at as usize)?.take()
     }
 
-    /// Retires all flows of a datapath in constant time, and returns how many. The caller closes them with
-    /// [`Flows::remove_retired`] and [`Flows::next_retired`].
+    /// Retires all flows of a datapath in constant time, and returns how many. The caller closes
+    /// them with [`Flows::remove_retired`] and [`Flows::next_retired`].
     pub fn retire(&mut self, datapath: DatapathId) -> usize {
         let mut fewer = self.live.remove(&datapath).unwrap_or_default();
         let retired = fewer.len();

@@ -1,4 +1,5 @@
-//! The datapath's side of version 1: what a CCP agent is told about ccplane's flows, and its commands to them.
+//! The datapath's side of version 1: what a CCP agent is told about ccplane's flows, and its
+//! commands to them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,18 +13,21 @@ use crate::agent::LEAST_HEARTBEAT;
 
 /// A CCP agent as the events and commands of a datapath, without the socket between them.
 ///
-/// The datapath's events become READY, CREATE and MEASURE; INSTALL, CHANGEPROG and UPDATE_FIELD become its commands. Such an
-/// agent has no heartbeats, so this makes them while the agent is there: an algorithm may set a window once and be quiet. With a
-/// `silence` there are none after that much of it, and the flows fall back.
+/// The datapath's events become READY, CREATE and MEASURE; INSTALL, CHANGEPROG and UPDATE_FIELD
+/// become its commands. Such an agent has no heartbeats, so this makes them while the agent is
+/// there: an algorithm may set a window once and be quiet. With a `silence` there are none after
+/// that much of it, and the flows fall back.
 ///
-/// Programs run as the reference's datapath runs them: one `(fallthrough)` holds for every later clause of the same call.
+/// Programs run as the reference's datapath runs them: one `(fallthrough)` holds for every later
+/// clause of the same call.
 #[derive(Debug)]
 pub struct Foreign {
     algorithm: Arc<str>,
     silence: Option<Duration>,
     /// When the agent last said something, or was connected.
     heard: Time,
-    /// The next heartbeat and the time between two; nothing before the datapath is ready, or where it never falls back.
+    /// The next heartbeat and the time between two; nothing before the datapath is ready, or where
+    /// it never falls back.
     heartbeat: Option<(Time, Duration)>,
     /// By the agent's numbers.
     programs: HashMap<u32, Arc<Program>>,
@@ -43,7 +47,8 @@ struct Known {
     program: Option<u32>,
 }
 
-/// Programs that an agent may have at once. The reference's datapath has 10; one that installs without end fills no memory.
+/// Programs that an agent may have at once. The reference's datapath has 10; one that installs
+/// without end fills no memory.
 const PROGRAMS: usize = 256;
 
 impl Foreign {
@@ -84,7 +89,8 @@ impl Foreign {
     pub fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
         match event {
             Event::Ready { datapath } => {
-                // A third of the silence allowed: one heartbeat may be late by as much again and one lost.
+                // A third of the silence allowed: one heartbeat may be late by as much again and
+                // one lost.
                 let every = datapath
                     .fallback_after
                     .map(|silence| (silence / 3).max(LEAST_HEARTBEAT));
@@ -219,7 +225,8 @@ impl Foreign {
         Ok(())
     }
 
-    /// The agent's number of a flow's program that has this identity; nothing for one of an earlier agent.
+    /// The agent's number of a flow's program that has this identity; nothing for one of an earlier
+    /// agent.
     fn agents(&self, known: &Known, uid: u32) -> Option<u32> {
         let has = |number: &u32| {
             self.programs

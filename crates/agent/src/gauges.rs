@@ -7,7 +7,8 @@ use crate::FlowId;
 /// Values that a flow has room for: what a page or a table can show. One more is dropped.
 pub(crate) const MOST: usize = 16;
 
-/// The latest value of everything that algorithms said of their flows. Nothing of it has an effect on a datapath.
+/// The latest value of everything that algorithms said of their flows. Nothing of it has an effect
+/// on a datapath.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     of: BTreeMap<FlowId, Vec<(&'static str, f64)>>,

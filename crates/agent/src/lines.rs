@@ -2,11 +2,11 @@
 
 use ccplane_units::{Duration, Time};
 
-/// Lines at once. Fewer would cut what a datapath causes when it connects; more would let a tenant that
-/// connects over and over fill the log.
+/// Lines at once. Fewer would cut what a datapath causes when it connects; more would let a tenant
+/// that connects over and over fill the log.
 const BURST: u32 = 20;
-/// Time until one more line is allowed. With a shorter one, 250 tenants would use all lines that the
-/// command's log writes in a second; a longer one hides that the trouble lasts.
+/// Time until one more line is allowed. With a shorter one, 250 tenants would use all lines that
+/// the command's log writes in a second; a longer one hides that the trouble lasts.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Lines that one tenant may cause.

@@ -48,8 +48,8 @@ impl Programs {
         self
     }
 
-    /// One more, whose reports are read into `T`: the struct and the program must have the same fields in the same order, which is
-    /// looked at when the algorithm is added.
+    /// One more, whose reports are read into `T`: the struct and the program must have the same
+    /// fields in the same order, which is looked at when the algorithm is added.
     #[must_use]
     pub fn reporting<T: Fields>(
         mut self,
@@ -111,7 +111,8 @@ pub struct Hosted {
 }
 
 impl Hosted {
-    /// The program that decides everything, where one does, and which of its control variables is 1 on a flow that lived before.
+    /// The program that decides everything, where one does, and which of its control variables is 1
+    /// on a flow that lived before.
     pub fn alone(&self) -> Option<(&HostedProgram, Option<u8>)> {
         let alone = self.alone?;
         let program = &self.programs[self.program_by_name(alone.program)?];
@@ -138,8 +139,8 @@ impl Hosted {
 pub struct HostedProgram {
     /// The name under which the algorithm declared it.
     pub name: String,
-    /// Its identity in reports and commands: a hash of algorithm, name and text, so that an agent that restarts meets
-    /// its own programs under the same numbers, and never another's.
+    /// Its identity in reports and commands: a hash of algorithm, name and text, so that an agent
+    /// that restarts meets its own programs under the same numbers, and never another's.
     pub uid: u32,
     /// With names, tree and source.
     pub compiled: Arc<lang::Program>,

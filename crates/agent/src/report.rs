@@ -14,8 +14,9 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// The value of a report variable, by name with or without `Report.`. `None` if the program has no such variable. It compares
-    /// names, which takes some nanoseconds; [`HostedProgram::field`] and [`Report::at`] avoid that.
+    /// The value of a report variable, by name with or without `Report.`. `None` if the program has
+    /// no such variable. It compares names, which takes some nanoseconds; [`HostedProgram::field`]
+    /// and [`Report::at`] avoid that.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.at(self.program.field(name)?)
     }
@@ -25,8 +26,9 @@ impl<'a> Report<'a> {
         self.fields.get(field).copied()
     }
 
-    /// The report as the struct that its program was declared with ([`Programs::reporting`](crate::Programs::reporting)); `None` where
-    /// that was another, or none.
+    /// The report as the struct that its program was declared with
+    /// ([`Programs::reporting`](crate::Programs::reporting)); `None` where that was another, or
+    /// none.
     pub fn read<T: Fields>(&self) -> Option<T> {
         self.program.reports::<T>().then(|| T::read(self.fields))?
     }
@@ -98,7 +100,8 @@ impl<'a, F> Batch<'a, F> {
                 urgent,
                 flow: entry.id,
             };
-            // Two lookups: a reference kept from this one would be borrowed over the next turn of the loop.
+            // Two lookups: a reference kept from this one would be borrowed over the next turn of
+            // the loop.
             if !matches!(self.states.get(entry.slot as usize), Some(Some(_))) {
                 continue;
             }

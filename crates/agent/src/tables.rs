@@ -9,16 +9,17 @@ use ccplane_wire::{Command, DatapathInfo, Event, Refusal};
 /// Programs that there is room for, of each algorithm; one more is refused.
 pub const MAX_PROGRAMS: usize = 8;
 
-/// Algorithms that there is room for. An agent hosts some dozen at most. Names come from outside: without a limit, one that sends
-/// garbage fills the memory.
+/// Algorithms that there is room for. An agent hosts some dozen at most. Names come from outside:
+/// without a limit, one that sends garbage fills the memory.
 pub const MAX_ALGORITHMS: usize = 64;
 
-/// Variables that there is room for in a flow; a program with more is refused. Cubic's own has 28, and each takes 8 bytes of
-/// every flow.
+/// Variables that there is room for in a flow; a program with more is refused. Cubic's own has 28,
+/// and each takes 8 bytes of every flow.
 pub const MAX_VARS: usize = 32;
 
-/// The programs of every algorithm that steers flows of one datapath, for a datapath that interprets them. The flows are
-/// the datapath's, and with each of them the [`TableId`] of its program.
+/// The programs of every algorithm that steers flows of one datapath, for a datapath that
+/// interprets them. The flows are the datapath's, and with each of them the [`TableId`] of its
+/// program.
 #[derive(Debug)]
 pub struct Tables {
     /// By algorithm, in the order in which they were first heard of.
@@ -27,8 +28,8 @@ pub struct Tables {
     nobody: Box<ProgramTable<MAX_PROGRAMS>>,
 }
 
-/// Whoever has a datapath in a value of their own moves it, on the stack of a thread that may be small (2 MiB in Rust): a table of
-/// programs is 90 kB, so that none lies in it directly.
+/// Whoever has a datapath in a value of their own moves it, on the stack of a thread that may be
+/// small (2 MiB in Rust): a table of programs is 90 kB, so that none lies in it directly.
 const _: () = assert!(size_of::<Tables>() <= 64);
 
 /// In which of the [`Tables`] a flow's program is.
@@ -71,7 +72,8 @@ impl Tables {
         }
     }
 
-    /// Takes a command of the agent, and gives what the agent is to be told. `find` gives the flow of a number, if it lives.
+    /// Takes a command of the agent, and gives what the agent is to be told. `find` gives the flow
+    /// of a number, if it lives.
     pub fn handle<'f>(
         &mut self,
         now: Time,
@@ -157,8 +159,8 @@ impl Tables {
         place.map_or(TableId::NOBODY, |place| TableId(place as u32))
     }
 
-    /// The table of this algorithm. A new one takes the place of one without programs, which no flow runs, when all are taken;
-    /// nothing if there is none.
+    /// The table of this algorithm. A new one takes the place of one without programs, which no
+    /// flow runs, when all are taken; nothing if there is none.
     fn table_of(&mut self, algorithm: &Arc<str>) -> Option<&mut ProgramTable<MAX_PROGRAMS>> {
         let known = self.tables.iter().position(|(name, _)| name == algorithm);
         let place = match known {

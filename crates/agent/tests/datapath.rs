@@ -1,4 +1,5 @@
-//! A datapath and an agent of the same thread: what is due together is handed over together, and nothing is allocated.
+//! A datapath and an agent of the same thread: what is due together is handed over together, and
+//! nothing is allocated.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +14,8 @@ use ccplane_units::{Bytes, Duration, Time};
 /// Reports at every ACK.
 const PROGRAM: &str = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
 
-/// Answers each report with a window of what it said, and writes down how many came together, and what was said at the end.
+/// Answers each report with a window of what it said, and writes down how many came together, and
+/// what was said at the end.
 #[derive(Default)]
 struct Keeper {
     batches: Arc<Mutex<Vec<usize>>>,

@@ -99,8 +99,8 @@ impl<L: Law> AgentOnly<L> {
         flow.decided.window += (growth / window).clamp(0.0, 1.0) * round.counted;
     }
 
-    /// Sends the decision, unless it is in force or already sent. `seen`: window and threshold in the
-    /// report; `current`: the report is later than the latest answer.
+    /// Sends the decision, unless it is in force or already sent. `seen`: window and threshold in
+    /// the report; `current`: the report is later than the latest answer.
     fn answer(
         &self,
         flow: &mut Flow<L::State>,

@@ -1,9 +1,11 @@
-//! cake-autorate's law (github.com/lynxthecat/cake-autorate, as of version 3: `defaults.sh`, and "Update shaper rates" in
-//! `cake-autorate.sh`), for comparison: what people run today where a link's rate varies.
+//! cake-autorate's law (github.com/lynxthecat/cake-autorate, as of version 3: `defaults.sh`, and
+//! "Update shaper rates" in `cake-autorate.sh`), for comparison: what people run today where a
+//! link's rate varies.
 //!
-//! It is given three rates. It raises its own while the link is loaded and the delay is low. It lowers it by 1 to 25 % when 3 of
-//! the last 6 delay samples are 30 ms above their baseline. While there is little load it returns to the middle one of the three.
-//! Delay and load come from the datapath; the original pings reflectors.
+//! It is given three rates. It raises its own while the link is loaded and the delay is low. It
+//! lowers it by 1 to 25 % when 3 of the last 6 delay samples are 30 ms above their baseline. While
+//! there is little load it returns to the middle one of the three. Delay and load come from the
+//! datapath; the original pings reflectors.
 
 use std::str::FromStr;
 
@@ -71,26 +73,32 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 const SAMPLE: Duration = Duration::from_millis(50);
 /// A sample is delayed when it is so far above the baseline, seconds (`owd_delta_delay_thr_ms`).
 const DELAYED: f64 = 0.030;
-/// Samples that are looked at, and how many delayed ones of them are bufferbloat (`bufferbloat_detection_window`, `_thr`).
+/// Samples that are looked at, and how many delayed ones of them are bufferbloat
+/// (`bufferbloat_detection_window`, `_thr`).
 const WINDOW: usize = 6;
 const BLOATED: usize = 3;
-/// What is left of the rate then: from the first, at a mean delay of [`DELAYED`], to the second at the third, seconds
-/// (`shaper_rate_min_adjust_down_bufferbloat`, `_max_`, `avg_owd_delta_max_adjust_down_thr_ms`).
+/// What is left of the rate then: from the first, at a mean delay of [`DELAYED`], to the second at
+/// the third, seconds (`shaper_rate_min_adjust_down_bufferbloat`, `_max_`,
+/// `avg_owd_delta_max_adjust_down_thr_ms`).
 const DOWN_LEAST: f64 = 0.99;
 const DOWN_MOST: f64 = 0.75;
 const DOWN_FULL: f64 = 0.060;
-/// No other change for so long after it (`bufferbloat_refractory_period_ms`): as long as the window takes to fill anew.
+/// No other change for so long after it (`bufferbloat_refractory_period_ms`): as long as the window
+/// takes to fill anew.
 const RESTS: Duration = Duration::from_millis(300);
-/// By what the rate is raised at high load, from a mean delay of the third, seconds, or less, to [`DELAYED`]
-/// (`shaper_rate_max_adjust_up_load_high`, `_min_`, `avg_owd_delta_max_adjust_up_thr_ms`).
+/// By what the rate is raised at high load, from a mean delay of the third, seconds, or less, to
+/// [`DELAYED`] (`shaper_rate_max_adjust_up_load_high`, `_min_`,
+/// `avg_owd_delta_max_adjust_up_thr_ms`).
 const UP_MOST: f64 = 1.04;
 const UP_LEAST: f64 = 1.0;
 const UP_FULL: f64 = 0.010;
-/// The load is measured over so long (`monitor_achieved_rates_interval_ms`), and the rate is raised once for each measurement.
+/// The load is measured over so long (`monitor_achieved_rates_interval_ms`), and the rate is raised
+/// once for each measurement.
 const LOAD: Duration = Duration::from_millis(200);
 /// And it is high above this part of the rate (`high_load_thr`).
 const HIGH: f64 = 0.75;
-/// While it is not, the rate goes towards the base by so much (`shaper_rate_adjust_down_load_low`, `_up_`) ...
+/// While it is not, the rate goes towards the base by so much (`shaper_rate_adjust_down_load_low`,
+/// `_up_`) ...
 const DECAY_DOWN: f64 = 0.99;
 const DECAY_UP: f64 = 1.01;
 /// ... every so often (`decay_refractory_period_ms`).
@@ -99,7 +107,8 @@ const DECAYS: Duration = Duration::from_secs(1);
 const BASELINE_DOWN: f64 = 0.9;
 const BASELINE_UP: f64 = 0.001;
 
-/// On a transport the window is so many times rate · RTT, and at least so many segments, so that the rate is what limits. A shaper has none.
+/// On a transport the window is so many times rate · RTT, and at least so many segments, so that
+/// the rate is what limits. A shaper has none.
 const ROOM: f64 = 2.0;
 const LEAST_SEGMENTS: f64 = 10.0;
 /// Most rate, bytes/s: beyond every link.
@@ -253,7 +262,8 @@ impl Algorithm for Autorate {
                 flow.baseline = base.min(rtt).max(1) as f64 / 1e6;
             }
             let rtt = rtt.max(1) as f64 / 1e6;
-            // While nothing arrives the RTT is the last one still, and the queue that made it is gone.
+            // While nothing arrives the RTT is the last one still, and the queue that made it is
+            // gone.
             let idle = now.since(flow.heard).as_secs_f64() > SAMPLE.as_secs_f64().max(2.0 * rtt);
             let delay = if idle && flow.baseline > 0.0 {
                 flow.baseline
@@ -278,8 +288,9 @@ impl Algorithm for Autorate {
     }
 }
 
-/// The rate and the window are the agent's, and it hears each 10 ms. Where a gateway begins to limit, at the rate that arrives, that
-/// rate stays and the agent goes on from it. `Micros` is in no condition of a clause, so that a gateway's tick, and no timer, runs it.
+/// The rate and the window are the agent's, and it hears each 10 ms. Where a gateway begins to
+/// limit, at the rate that arrives, that rate stays and the agent goes on from it. `Micros` is in
+/// no condition of a clause, so that a gateway's tick, and no timer, runs it.
 const PROGRAM: &str = "(def
     (Report (volatile acked 0) (rtt +infinity) (base +infinity) (volatile began 0))
     (const INTERVAL 9ms)
@@ -337,7 +348,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// Samples each 50 ms of a delay above the baseline at a load, from one second on; the rate after them.
+    /// Samples each 50 ms of a delay above the baseline at a load, from one second on; the rate
+    /// after them.
     fn run(flow: &mut Flow, samples: u64, above: f64, load: f64) -> f64 {
         for n in 0..samples {
             let now = at(1_000 + 50 * n);
@@ -350,10 +362,12 @@ mod tests {
 
     #[test]
     fn three_delayed_samples_of_six_lower_the_rate_by_how_much_they_are_delayed() {
-        // Two are not enough; with the third the mean of six is still below the threshold, and 1 % goes.
+        // Two are not enough; with the third the mean of six is still below the threshold, and 1 %
+        // goes.
         assert_eq!(run(&mut flow(4e6), 2, 0.05, 0.0), 4e6);
         assert!((run(&mut flow(4e6), 3, 0.05, 0.0) / 3.96e6 - 1.0).abs() < 0.001);
-        // Once in 300 ms: the next one, of a mean that is the sample's, comes 350 ms later. At twice the threshold a quarter goes.
+        // Once in 300 ms: the next one, of a mean that is the sample's, comes 350 ms later. At
+        // twice the threshold a quarter goes.
         let rate = run(&mut flow(4e6), 10, 0.061, 0.0);
         assert!((rate / (3.96e6 * 0.75) - 1.0).abs() < 0.01, "{rate}");
         let rate = run(&mut flow(4e6), 10, 0.045, 0.0);

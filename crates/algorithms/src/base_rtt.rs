@@ -45,8 +45,8 @@ impl BaseRtt {
         (base < INFINITY).then_some(base)
     }
 
-    /// Time that a full-sized packet takes at the links of the path beyond the time of a small one; 0
-    /// while that is unknown.
+    /// Time that a full-sized packet takes at the links of the path beyond the time of a small one;
+    /// 0 while that is unknown.
     pub fn packet_time(&self) -> u64 {
         match self.full {
             INFINITY => 0,

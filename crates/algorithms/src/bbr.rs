@@ -1,16 +1,18 @@
 //! BBR: a model of the path, its bandwidth and its shortest round trip, instead of losses.
 //!
-//! Two versions. [`Bbr`] is version 1 as Linux 6.x has it (`net/ipv4/tcp_bbr.c`). [`Bbr3`] is version 3 as
-//! draft-ietf-ccwg-bbr has it (the working group's copy at commit 007dbe1 of 2026, later than -06; sections are quoted by
-//! their titles).
+//! Two versions. [`Bbr`] is version 1 as Linux 6.x has it (`net/ipv4/tcp_bbr.c`). [`Bbr3`] is
+//! version 3 as draft-ietf-ccwg-bbr has it (the working group's copy at commit 007dbe1 of 2026,
+//! later than -06; sections are quoted by their titles).
 //!
-//! The *program* ([`program`]) does what every ACK needs. It measures: greatest delivery rate, least RTT, packet-timed rounds,
-//! losses, and how far ACKs run ahead of the bandwidth. It keeps window and pacing rate at the model times the gains in force. It
-//! raises the bandwidth and lowers the RTT of its copy of the model at once. It ends what has to end within a round: a drained
-//! queue, and in version 1 a phase of the gain cycle. It reports once a round. The *agent* decides what lasts rounds or seconds:
-//! the filters over 10 rounds or 10 s, whether the pipe is full, the next state, and the answer to losses. So an answer that is a
-//! round trip late prolongs a state by a round trip, and leaves rate and window right meanwhile. A model that lags still holds
-//! the best of the last 10 rounds.
+//! The *program* ([`program`]) does what every ACK needs. It measures: greatest delivery rate,
+//! least RTT, packet-timed rounds, losses, and how far ACKs run ahead of the bandwidth. It keeps
+//! window and pacing rate at the model times the gains in force. It raises the bandwidth and lowers
+//! the RTT of its copy of the model at once. It ends what has to end within a round: a drained
+//! queue, and in version 1 a phase of the gain cycle. It reports once a round. The *agent* decides
+//! what lasts rounds or seconds: the filters over 10 rounds or 10 s, whether the pipe is full, the
+//! next state, and the answer to losses. So an answer that is a round trip late prolongs a state by
+//! a round trip, and leaves rate and window right meanwhile. A model that lags still holds the best
+//! of the last 10 rounds.
 
 mod filter;
 mod full_pipe;
@@ -69,11 +71,13 @@ const NEEDS: Capabilities = Capabilities::CWND
     .with(Capabilities::RTT)
     .with(Capabilities::DELIVERY_RATE);
 
-/// Gains in programs are in this part of one. Products with it of rates up to 10^15 bytes/s do not overflow.
+/// Gains in programs are in this part of one. Products with it of rates up to 10^15 bytes/s do not
+/// overflow.
 const GAIN: u64 = 10_000;
 
-/// BBR paces 1 % below what its model says (`bbr_pacing_margin_percent`; the draft's BBR.PacingMarginPercent): without it an
-/// estimate that is a little high keeps a queue that never drains; more wastes the link.
+/// BBR paces 1 % below what its model says (`bbr_pacing_margin_percent`; the draft's
+/// BBR.PacingMarginPercent): without it an estimate that is a little high keeps a queue that never
+/// drains; more wastes the link.
 const fn paced(gain: u64) -> u64 {
     gain * 99 / 100
 }
@@ -84,8 +88,8 @@ const UNITY: u64 = paced(GAIN);
 /// No bound.
 const NONE: u64 = u64::MAX;
 
-/// Fewest segments in flight with which an endpoint that acknowledges every other segment keeps ACKs coming
-/// (`bbr_cwnd_min_target`; the draft's BBR.MinPipeCwnd).
+/// Fewest segments in flight with which an endpoint that acknowledges every other segment keeps
+/// ACKs coming (`bbr_cwnd_min_target`; the draft's BBR.MinPipeCwnd).
 const LEAST_SEGMENTS: u64 = 4;
 
 /// bytes/s over µs, in bytes.

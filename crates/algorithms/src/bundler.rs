@@ -1,12 +1,15 @@
-//! Bundler: what a gateway runs for all that its site sends to another (Cangialosi, Narayan, Goyal, Mittal, Alizadeh, Balakrishnan,
-//! "Site-to-Site Internet Traffic Control", EuroSys 2021), of Nimbus' parts.
+//! Bundler: what a gateway runs for all that its site sends to another (Cangialosi, Narayan, Goyal,
+//! Mittal, Alizadeh, Balakrishnan, "Site-to-Site Internet Traffic Control", EuroSys 2021), of
+//! Nimbus' parts.
 //!
-//! A bundle is a flow whose datapath, the gateway, has a queue of its own. In delay mode a law keeps the queue in the network short, so that
-//! the queue stands in the gateway, which schedules it. Beside others who fill the network's queue that would give them the link; there the
-//! gateway lets traffic pass. It keeps 8.5 ms of the link, which is what the pulse needs that shows whether those others are still there.
+//! A bundle is a flow whose datapath, the gateway, has a queue of its own. In delay mode a law
+//! keeps the queue in the network short, so that the queue stands in the gateway, which schedules
+//! it. Beside others who fill the network's queue that would give them the link; there the gateway
+//! lets traffic pass. It keeps 8.5 ms of the link, which is what the pulse needs that shows whether
+//! those others are still there.
 //!
-//! When to limit at all is the gateway's own decision: until it does, `Rate` is 0, the algorithm only watches, and nothing that it says has
-//! an effect.
+//! When to limit at all is the gateway's own decision: until it does, `Rate` is 0, the algorithm
+//! only watches, and nothing that it says has an effect.
 
 mod election;
 mod flow;
@@ -117,21 +120,24 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// The gateway's queue while traffic passes, in time of the whole link: what a pulse of a quarter of the link takes at 4.7 Hz, the lowest tone.
-/// At a share of 85 % packets wait 10 ms for it, which is the Bundler paper's q_T (section 5.1). Shorter and the pulse ends with the queue,
+/// The gateway's queue while traffic passes, in time of the whole link: what a pulse of a quarter
+/// of the link takes at 4.7 Hz, the lowest tone. At a share of 85 % packets wait 10 ms for it,
+/// which is the Bundler paper's q_T (section 5.1). Shorter and the pulse ends with the queue,
 /// longer and everybody waits for nothing.
 const TARGET: Duration = Duration::from_micros(8_500);
 /// Samples between two spectra: η moves over seconds.
 const READ_EVERY: u32 = 10;
-/// How far from its frequency the pulse counts in delay mode, Hz: a bin on either side. The next tone is two away, and is no answer. In
-/// passing the RTT moves by more and spreads the answer, and there it is [`WIDE`].
+/// How far from its frequency the pulse counts in delay mode, Hz: a bin on either side. The next
+/// tone is two away, and is no answer. In passing the RTT moves by more and spreads the answer, and
+/// there it is [`WIDE`].
 const NARROW: f64 = 0.2;
 /// While it passes, a flat R is the capacity only below this part of what that was.
 const SLOWER: f64 = 0.7;
 /// Pulses of less than this do not fill the window yet: what it shows is of before as well.
 const FULL: Duration = Duration::from_millis(5_120);
-/// When a limit begins, µ is what arrives, and beside others that is a share. So it pulses first, until the pulse has shown µ, but no longer
-/// than this, seconds: a window to fill and three seconds in which readings agree, and as much again.
+/// When a limit begins, µ is what arrives, and beside others that is a share. So it pulses first,
+/// until the pulse has shown µ, but no longer than this, seconds: a window to fill and three
+/// seconds in which readings agree, and as much again.
 const LOOKS: f64 = 16.0;
 /// A transport's window is more than the rate needs, so that the rate is what limits.
 const ROOM: f64 = 2.0;
@@ -200,7 +206,8 @@ impl Bundler {
             let shows = flow.election.pulsing(now) >= FULL && !flow.election.is_foreign();
             let shown = match reading.capacity {
                 Capacity::Shared(_) if !shows => Capacity::Unknown,
-                // Beside little elastic traffic R is nearly flat, too. A link that became slower is much slower.
+                // Beside little elastic traffic R is nearly flat, too. A link that became slower is
+                // much slower.
                 Capacity::Alone(rate) if mode == Mode::Competitive && rate > SLOWER * capacity => {
                     Capacity::Unknown
                 }

@@ -1,4 +1,5 @@
-//! A constant rate, a constant window, or both: what does not control, for calibration and for cross traffic.
+//! A constant rate, a constant window, or both: what does not control, for calibration and for
+//! cross traffic.
 
 use std::str::FromStr;
 
@@ -34,8 +35,8 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// Holds what it was given, through losses and timeouts too. A flow of it can keep a link's queue full for ever: it is
-/// for networks of one's own.
+/// Holds what it was given, through losses and timeouts too. A flow of it can keep a link's queue
+/// full for ever: it is for networks of one's own.
 pub struct Constant {
     /// The rate to hold, if any.
     rate: Option<Rate>,
@@ -117,10 +118,11 @@ impl Algorithm for Constant {
     fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
 }
 
-/// The program's text; it has only what the parameters need, so that a datapath which cannot do more is not refused.
-/// `window` 0 stands for twice what the rate carries in a smoothed RTT, so that the pacing limits and not the window, but no
-/// less than the flow began with. While the datapath repairs a loss, the threshold says where its reduction leads: nowhere.
-/// It reports once a second, for those who watch; nothing is decided from it.
+/// The program's text; it has only what the parameters need, so that a datapath which cannot do
+/// more is not refused. `window` 0 stands for twice what the rate carries in a smoothed RTT, so
+/// that the pacing limits and not the window, but no less than the flow began with. While the
+/// datapath repairs a loss, the threshold says where its reduction leads: nowhere. It reports once
+/// a second, for those who watch; nothing is decided from it.
 fn program(rate: Option<Rate>, window: Window) -> String {
     let pace = if rate.is_some() {
         "\n    (:= Rate rate)"

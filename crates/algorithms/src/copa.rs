@@ -1,11 +1,13 @@
-//! Copa: Arun and Balakrishnan, "Copa: Practical Delay-Based Congestion Control for the Internet", NSDI 2018.
+//! Copa: Arun and Balakrishnan, "Copa: Practical Delay-Based Congestion Control for the Internet",
+//! NSDI 2018.
 //!
-//! Copa moves its window towards the rate 1/(δ·d_q), d_q the queueing delay: so each flow keeps about 1/δ packets in the
-//! queue, which a crowd of Copa flows empties once in five round trips. Where it does not empty, somebody fills buffers,
-//! and Copa raises 1/δ as Reno would raise a window (section 2.2).
+//! Copa moves its window towards the rate 1/(δ·d_q), d_q the queueing delay: so each flow keeps
+//! about 1/δ packets in the queue, which a crowd of Copa flows empties once in five round trips.
+//! Where it does not empty, somebody fills buffers, and Copa raises 1/δ as Reno would raise a
+//! window (section 2.2).
 //!
-//! The program compares rates and moves the window at each ACK. The agent keeps the least RTT of ten seconds, the velocity,
-//! and δ, once a round trip.
+//! The program compares rates and moves the window at each ACK. The agent keeps the least RTT of
+//! ten seconds, the velocity, and δ, once a round trip.
 
 use std::collections::VecDeque;
 use std::str::FromStr;
@@ -58,27 +60,32 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// δ of the default mode (section 2.1). Larger keeps less in the queue and loses throughput to noise in the RTT.
+/// δ of the default mode (section 2.1). Larger keeps less in the queue and loses throughput to
+/// noise in the RTT.
 const DELTA: f64 = 0.5;
-/// RTT_min is the least over so long (section 2.1). Shorter, and a queue that does not empty is soon taken for the path;
-/// longer, and a longer path after a change of route is taken for a queue.
+/// RTT_min is the least over so long (section 2.1). Shorter, and a queue that does not empty is
+/// soon taken for the path; longer, and a longer path after a change of route is taken for a queue.
 const RTT_MIN_OVER: Duration = Duration::from_secs(10);
-/// The velocity doubles once the direction remained the same for so many RTTs: three in section 2.1, and one more because
-/// RTT_standing, a minimum, shows a queue that shrinks at once but one that grows late (as `mvfst` has it). Fewer, and it
-/// doubles in the ordinary oscillation of five RTTs; more, and it is slow to find a new rate.
+/// The velocity doubles once the direction remained the same for so many RTTs: three in section
+/// 2.1, and one more because RTT_standing, a minimum, shows a queue that shrinks at once but one
+/// that grows late (as `mvfst` has it). Fewer, and it doubles in the ordinary oscillation of five
+/// RTTs; more, and it is slow to find a new rate.
 const SAME_BEFORE_DOUBLING: u32 = 4;
-/// Without a nearly empty queue in so many RTTs others fill it (section 2.2): Copa flows alone empty it once in five.
+/// Without a nearly empty queue in so many RTTs others fill it (section 2.2): Copa flows alone
+/// empty it once in five.
 const EMPTY_WITHIN: usize = 5;
 /// RTT_max is the largest of so many RTTs (section 2.2).
 const RTT_MAX_OVER: usize = 4;
 /// "Nearly empty": d_q below this part of RTT_max − RTT_min (section 2.2).
 const NEARLY_EMPTY: f64 = 0.1;
-/// A queue with less than this many of the flow's own packets counts as empty, too (ours, not the paper's). Where n flows share a
-/// link, a queue that all of them take for empty has about one packet of each. A tenth of an oscillation of few packets is less
-/// than that. More would overlook others who fill a buffer; a flow beside them has 1/δ there.
+/// A queue with less than this many of the flow's own packets counts as empty, too (ours, not the
+/// paper's). Where n flows share a link, a queue that all of them take for empty has about one
+/// packet of each. A tenth of an oscillation of few packets is less than that. More would overlook
+/// others who fill a buffer; a flow beside them has 1/δ there.
 const OWN_IN_EMPTY: f64 = 1.0;
-/// Beyond this part of packets lost the window shrinks, in any mode: the authors' code, not the paper. Less would answer
-/// losses that are not congestion; more would keep a small buffer overflowing.
+/// Beyond this part of packets lost the window shrinks, in any mode: the authors' code, not the
+/// paper. Less would answer losses that are not congestion; more would keep a small buffer
+/// overflowing.
 const SUSTAINED_LOSS: f64 = 0.1;
 /// To this part (authors' code).
 const AFTER_SUSTAINED_LOSS: f64 = 0.7;
@@ -94,10 +101,12 @@ const JITTER_ROUNDS: usize = 5;
 /// jitter for a queue; more leaves a queue of the difference.
 const ABOVE_LEAST: f64 = 3.0;
 const LEAST_STEPS: f64 = 8.0;
-/// Part of the bound that is the flow's own movement of its queue, over the time of 1/δ packets. Less takes the movement for
-/// jitter: with 1.0 the queue of ten packets at 24 Mbit/s was 1.5 packets longer. More misses jitter of the difference.
+/// Part of the bound that is the flow's own movement of its queue, over the time of 1/δ packets.
+/// Less takes the movement for jitter: with 1.0 the queue of ten packets at 24 Mbit/s was 1.5
+/// packets longer. More misses jitter of the difference.
 const OWN_MOVEMENT: f64 = 1.5;
-/// Most that 1/δ becomes, packets. As many in a queue as a large window; where this is little, so is the flow's share.
+/// Most that 1/δ becomes, packets. As many in a queue as a large window; where this is little, so
+/// is the flow's share.
 const MOST_PATIENCE: f64 = 65_536.0;
 /// Least window, packets (authors' code): with one, a delayed ACK would stop the flow.
 const LEAST_WINDOW: f64 = 2.0;
@@ -190,8 +199,8 @@ impl Velocity {
         }
     }
 
-    /// A round trip ended with this window. `most` bounds the velocity so that the window at most doubles or vanishes in
-    /// an RTT (authors' code).
+    /// A round trip ended with this window. `most` bounds the velocity so that the window at most
+    /// doubles or vanishes in an RTT (authors' code).
     fn update(&mut self, window: u64, most: f64) {
         let upwards = window > self.window;
         self.window = window;
@@ -217,8 +226,8 @@ impl Rounds {
         self.0.truncate(EMPTY_WITHIN);
     }
 
-    /// Whether the queue was nearly empty in one of them, for a flow of so many packets. While they are too few to tell, it
-    /// was.
+    /// Whether the queue was nearly empty in one of them, for a flow of so many packets. While they
+    /// are too few to tell, it was.
     fn was_nearly_empty(&self, base: u64, window: f64) -> bool {
         let most = self
             .0
@@ -271,7 +280,8 @@ impl Jitter {
 }
 
 impl Flow {
-    /// A round trip ended: mode and δ (section 2.2), velocity (2.1), and what the program is to have.
+    /// A round trip ended: mode and δ (section 2.2), velocity (2.1), and what the program is to
+    /// have.
     fn round(&mut self, copa: &Copa, now: Time, round: &Round) {
         let base = self.base.update(now, round.least).unwrap_or(round.least);
         self.told.base = base;
@@ -302,7 +312,8 @@ impl Flow {
         self.told.upwards = u64::from(self.velocity.upwards);
     }
 
-    /// A loss halves 1/δ where Copa competes, once an RTT; never below that of the default mode ("δ ≤ 0.5").
+    /// A loss halves 1/δ where Copa competes, once an RTT; never below that of the default mode ("δ
+    /// ≤ 0.5").
     fn halve(&mut self, copa: &Copa, now: Time, srtt: Duration) {
         if self.patience > copa.patience && now.since(self.halved) > srtt {
             self.halved = now;
@@ -311,8 +322,8 @@ impl Flow {
         }
     }
 
-    /// The window after sustained loss, if that is what there is; bytes. Once an RTT: what is lost before the smaller window
-    /// shows says nothing of it.
+    /// The window after sustained loss, if that is what there is; bytes. Once an RTT: what is lost
+    /// before the smaller window shows says nothing of it.
     fn retreat(
         &mut self,
         now: Time,
@@ -361,7 +372,8 @@ impl Algorithm for Copa {
         Programs::new().with("copa", PROGRAM)
     }
 
-    /// Not that losses are repaired: it has no reduction for them that a datapath would have to carry out. A bundle repairs nothing.
+    /// Not that losses are repaired: it has no reduction for them that a datapath would have to
+    /// carry out. A bundle repairs nothing.
     fn needs(&self) -> Capabilities {
         Capabilities::CWND
             .with(Capabilities::PACING)
@@ -468,14 +480,15 @@ impl Algorithm for Copa {
 
 /// The program's text. `unit` is mss/δ in bytes, so that 1/δ packets; `base` is RTT_min.
 ///
-/// RTT_standing is the least sample of the last srtt/2, kept in two buckets of srtt/4. The window grows while cwnd/RTT_standing is at most
-/// 1/(δ·d_q), that is cwnd·d_q ≤ RTT_standing·unit, by v/δ packets for each window acknowledged, and shrinks else; `credit` keeps
-/// what is less than a byte.
+/// RTT_standing is the least sample of the last srtt/2, kept in two buckets of srtt/4. The window
+/// grows while cwnd/RTT_standing is at most 1/(δ·d_q), that is cwnd·d_q ≤ RTT_standing·unit, by v/δ
+/// packets for each window acknowledged, and shrinks else; `credit` keeps what is less than a byte.
 ///
-/// With `by_excess` it shrinks by half of the excess for each window acknowledged: of the flow's bytes in the queue,
-/// cwnd·d_q/RTT_standing, beyond `unit`. A change shows one RTT and a half later (the path, and RTT_standing). A part of
-/// less than a quarter would never empty the queue, which the mode's rule waits for; all of it would swing for ever, as
-/// the velocity does, which passes the aim by what it moves until the aim shows.
+/// With `by_excess` it shrinks by half of the excess for each window acknowledged: of the flow's
+/// bytes in the queue, cwnd·d_q/RTT_standing, beyond `unit`. A change shows one RTT and a half
+/// later (the path, and RTT_standing). A part of less than a quarter would never empty the queue,
+/// which the mode's rule waits for; all of it would swing for ever, as the velocity does, which
+/// passes the aim by what it moves until the aim shows.
 ///
 /// `noise` is what jitter adds to RTT_standing over `base`; the agent measures it. Receivers that
 /// acknowledge more than four packets at once (`burst`, which falls by 1/64 per ACK) make a window
@@ -486,8 +499,8 @@ impl Algorithm for Copa {
 ///
 /// A direction that is not the one for which the agent set the velocity has velocity 1 at once.
 /// Otherwise it paces at 2·cwnd/RTT_standing. While a repair runs, window and target are told by
-/// the threshold: Copa does not
-/// reduce for a loss, and what the datapath takes for the end of its reduction is the window that Copa wants.
+/// the threshold: Copa does not reduce for a loss, and what the datapath takes for the end of its
+/// reduction is the window that Copa wants.
 const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile rounds 0) (least +infinity)

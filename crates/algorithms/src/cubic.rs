@@ -68,7 +68,8 @@ const REPORT: Reporting = Reporting::AtMost(INTERVAL);
 const C: f64 = 0.4;
 /// β_cubic (RFC 9438, 4.6): what is kept at a loss. The program's text has the same.
 const BETA: f64 = 0.7;
-/// α_cubic (RFC 9438, 4.3, equation 4): growth of the Reno-friendly estimate that, with β_cubic, has Reno's mean window.
+/// α_cubic (RFC 9438, 4.3, equation 4): growth of the Reno-friendly estimate that, with β_cubic,
+/// has Reno's mean window.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// What `friendly` may be, and α from the window before the loss on with it.
 const ALPHAS: [(&str, f64); 2] = [("linux", ALPHA), ("rfc9438", 1.0)];
@@ -80,8 +81,9 @@ const LINUX_GROWTH_BEFORE_LOSS: f64 = 0.05;
 /// The law of RFC 9438. Windows in segments, time in seconds.
 pub struct Cubic {
     fast_convergence: bool,
-    /// α once W_est has reached the window before the reduction. 1 says the RFC (4.3): from there on as Reno. Linux, and so most
-    /// of those that a flow meets, stays with α_cubic; with 1 a flow has 5 to 10 % more where losses are rare and random.
+    /// α once W_est has reached the window before the reduction. 1 says the RFC (4.3): from there
+    /// on as Reno. Linux, and so most of those that a flow meets, stays with α_cubic; with 1 a flow
+    /// has 5 to 10 % more where losses are rare and random.
     alpha_from_prior: f64,
     /// Least growth an RTT, as a part of the window, until a first loss; 0 as the RFC has it.
     growth_before_loss: f64,
@@ -248,11 +250,13 @@ impl Law for Cubic {
 mod tests {
     use super::*;
 
-    /// Where a path stands still, time goes on; where the application sends less than it may, it does not (RFC 9438, 5.8).
+    /// Where a path stands still, time goes on; where the application sends less than it may, it
+    /// does not (RFC 9438, 5.8).
     #[test]
     fn reports_without_an_ack_do_not_stop_the_clock() {
         let cubic = Cubic::standard();
-        // A second of reports every 10 ms, of which some are without an ACK, or with ACKs that do not count.
+        // A second of reports every 10 ms, of which some are without an ACK, or with ACKs that do
+        // not count.
         let after_a_second = |acked: f64, counted: f64| -> f64 {
             let mut state = State::default();
             cubic.reduced(&mut state, 100.0);

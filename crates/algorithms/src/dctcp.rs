@@ -1,7 +1,8 @@
 //! DCTCP: RFC 8257.
 //!
-//! All of it runs in the datapath: on a path of 20 µs an answer of the agent would come two windows late, and α moves once
-//! a window. The agent sees α and the marks in each report, and steers nothing but Reno's growth.
+//! All of it runs in the datapath: on a path of 20 µs an answer of the agent would come two windows
+//! late, and α moves once a window. The agent sees α and the marks in each report, and steers
+//! nothing but Reno's growth.
 
 use std::str::FromStr;
 
@@ -34,12 +35,12 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     )))
 }
 
-/// 1/g, windows (RFC 8257, 4.2: 1/16 is in use; 1 would not smooth). Smaller follows each window's marks and halves at a
-/// burst; larger needs more windows than a short flow has.
+/// 1/g, windows (RFC 8257, 4.2: 1/16 is in use; 1 would not smooth). Smaller follows each window's
+/// marks and halves at a burst; larger needs more windows than a short flow has.
 const GAIN: u64 = 16;
 
-/// α = 1 in the program's fixed point. Linux keeps 10 bits, which end the decay of α where it is below 1/64; with 20 it ends
-/// below 1/65536, less than a packet of any window here.
+/// α = 1 in the program's fixed point. Linux keeps 10 bits, which end the decay of α where it is
+/// below 1/64; with 20 it ends below 1/65536, less than a packet of any window here.
 const ONE: u64 = 1 << 20;
 
 /// 1/g.
@@ -57,7 +58,8 @@ impl FromStr for Gain {
     }
 }
 
-/// Reno's growth (RFC 8257, 3.4) and answer to losses (3.5); a reduction for marks leaves 1 - α/2 (3.3).
+/// Reno's growth (RFC 8257, 3.4) and answer to losses (3.5); a reduction for marks leaves 1 - α/2
+/// (3.3).
 struct Dctcp {
     gain: Gain,
 }
@@ -73,11 +75,12 @@ impl Law for Dctcp {
         "0.5"
     }
 
-    /// RFC 8257, 3.3. A window of data ends when what was in flight at its beginning is acknowledged (steps 4 and 7). M is the
-    /// share of its packets that were marked (step 5; in packets as Linux has it, where the RFC counts bytes). α becomes α(1-g) +
-    /// gM (step 6), can fall to 0, and is clamped (4.2). It begins at 1, so a first mark halves the window. A reduction takes the
-    /// whole segments of α/2 away (step 9), none where that is less than one, as Linux. For a loss it takes half, as conventional
-    /// TCP (3.5).
+    /// RFC 8257, 3.3. A window of data ends when what was in flight at its beginning is
+    /// acknowledged (steps 4 and 7). M is the share of its packets that were marked (step 5; in
+    /// packets as Linux has it, where the RFC counts bytes). α becomes α(1-g) + gM (step 6), can
+    /// fall to 0, and is clamped (4.2). It begins at 1, so a first mark halves the window. A
+    /// reduction takes the whole segments of α/2 away (step 9), none where that is less than one,
+    /// as Linux. For a loss it takes half, as conventional TCP (3.5).
     fn own(&self) -> Own {
         let Gain(gain) = self.gain;
         Own {
@@ -124,8 +127,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(20);
 
-    /// A flow of 100 segments in congestion avoidance, its window acknowledged `windows` times by one ACK, `marked` of 100
-    /// packets with CE.
+    /// A flow of 100 segments in congestion avoidance, its window acknowledged `windows` times by
+    /// one ACK, `marked` of 100 packets with CE.
     fn after(windows: usize, marked: u64) -> Script {
         let mut script = Script::new("dctcp", "");
         (script.transport.cwnd, script.transport.ssthresh) = (100_000, 50_000);
@@ -193,7 +196,8 @@ mod tests {
         assert_eq!(reduce(&mut after(100, 0), |s| s.lost_pkts_sample = 1), 0.5);
     }
 
-    /// The transport ends a reduction and begins the next in one call: the program never sees a time outside of recovery.
+    /// The transport ends a reduction and begins the next in one call: the program never sees a
+    /// time outside of recovery.
     #[test]
     fn marks_of_the_next_window_reduce_again() {
         let mut script = after(16, 0);

@@ -1,9 +1,10 @@
-//! DX: C. Lee, C. Park, K. Jang, S. Moon, D. Han, "Accurate Latency-based Congestion Feedback for Datacenters", USENIX ATC
-//! 2015 (the slides of the talk, papers/dx-slides).
+//! DX: C. Lee, C. Park, K. Jang, S. Moon, D. Han, "Accurate Latency-based Congestion Feedback for
+//! Datacenters", USENIX ATC 2015 (the slides of the talk, papers/dx-slides).
 //!
-//! The window moves by what packets waited in queues on their way, and by nothing else: a packet more while they did not wait,
-//! and otherwise less by as much as empties the queue and leaves the link full. All of that is the program's, as on a path of 20
-//! µs an answer of the agent comes two windows late. The agent says how much of what is measured is noise.
+//! The window moves by what packets waited in queues on their way, and by nothing else: a packet
+//! more while they did not wait, and otherwise less by as much as empties the queue and leaves the
+//! link full. All of that is the program's, as on a path of 20 µs an answer of the agent comes two
+//! windows late. The agent says how much of what is measured is noise.
 
 mod noise;
 mod program;
@@ -266,10 +267,11 @@ impl Algorithm for Dx {
     }
 }
 
-/// What packets of many paced flows wait although their rates fit the link, ns. Below one packet a window is a pace, and nothing
-/// orders the flows: the queue of N periodic ones at full load is the highest point of a Brownian bridge over √N packets, on
-/// average √(π/8)·√N of them. As everywhere in DX the others are taken to have the same window: N·W = R/D. Without it a link
-/// shared by more flows than it holds packets runs at four fifths.
+/// What packets of many paced flows wait although their rates fit the link, ns. Below one packet a
+/// window is a pace, and nothing orders the flows: the queue of N periodic ones at full load is the
+/// highest point of a Brownian bridge over √N packets, on average √(π/8)·√N of them. As everywhere
+/// in DX the others are taken to have the same window: N·W = R/D. Without it a link shared by more
+/// flows than it holds packets runs at four fifths.
 fn scatter(window: f64, base: u64, packet: u64) -> u64 {
     if window >= 1.0 || packet >= INFINITY {
         return 0;

@@ -1,5 +1,6 @@
-//! Every algorithm behind an agent, told anything at all by a datapath: no panic, no overflow, whatever a report says.
-//! Runs under libFuzzer (`fuzz/fuzz_targets/agent.rs`) and, with seeded random bytes, under `cargo test`.
+//! Every algorithm behind an agent, told anything at all by a datapath: no panic, no overflow,
+//! whatever a report says. Runs under libFuzzer (`fuzz/fuzz_targets/agent.rs`) and, with seeded
+//! random bytes, under `cargo test`.
 
 use std::net::SocketAddr;
 

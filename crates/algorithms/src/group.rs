@@ -1,11 +1,13 @@
 //! Flows of any number of hosts that share one limit, or one fair share of a bottleneck.
 //!
-//! This is what an agent off the datapath can do that no sender alone can: CCP's authors expect it to enable "control policies across groups
-//! of hosts" (Narayan et al., SIGCOMM 2018). The agent hears all members, on whatever datapath they are, and tells each its part, by weight.
+//! This is what an agent off the datapath can do that no sender alone can: CCP's authors expect it
+//! to enable "control policies across groups of hosts" (Narayan et al., SIGCOMM 2018). The agent
+//! hears all members, on whatever datapath they are, and tells each its part, by weight.
 //!
-//! With `as=K` the group has one window, that of K Cubic flows ([`window`]), whatever the number of members. With `rate` it has one rate, which the members
-//! share by their pacing; beside it each has a Cubic window of its own, unless `as` says otherwise. A member that cannot use its part leaves
-//! it to the others ([`share`]).
+//! With `as=K` the group has one window, that of K Cubic flows ([`window`]), whatever the number of
+//! members. With `rate` it has one rate, which the members share by their pacing; beside it each
+//! has a Cubic window of its own, unless `as` says otherwise. A member that cannot use its part
+//! leaves it to the others ([`share`]).
 
 mod matching;
 mod member;
@@ -86,36 +88,44 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 const MOST_FLOWS: u32 = 64;
 /// Default of `report`, as Cubic's.
 const REPORT: Reporting = Reporting::AtMost(INTERVAL);
-/// Least window of a member, segments: with one alone, each would wait for the timer of a delayed ACK (RFC 5681, 4.2).
+/// Least window of a member, segments: with one alone, each would wait for the timer of a delayed
+/// ACK (RFC 5681, 4.2).
 const LEAST_SEGMENTS: f64 = 2.0;
-/// Segments that a flow has in flight though they have arrived, on average: a receiver says nothing of every second one before the next comes (RFC
-/// 5681, 4.2). Eight members have eight such halves, and the one flow that they are to be has one. With 0 they had 0.951 [0.925, 0.979] of the flow
-/// beside them, 150 segments each, and 0.985 [0.952, 1.020] with a half (seeds 1 to 10). With more, or where every segment is acknowledged, the group
-/// has more than one flow has.
+/// Segments that a flow has in flight though they have arrived, on average: a receiver says nothing
+/// of every second one before the next comes (RFC 5681, 4.2). Eight members have eight such halves,
+/// and the one flow that they are to be has one. With 0 they had 0.951 [0.925, 0.979] of the flow
+/// beside them, 150 segments each, and 0.985 [0.952, 1.020] with a half (seeds 1 to 10). With more,
+/// or where every segment is acknowledged, the group has more than one flow has.
 const UNSAID: f64 = 0.5;
-/// Most that a group's window is, segments: beyond every path, and few enough to be counted one by one.
+/// Most that a group's window is, segments: beyond every path, and few enough to be counted one by
+/// one.
 const MOST_SEGMENTS: f64 = 1e8;
-/// A member that does not use its part may always send so many segments a round trip. With these it begins again, beyond the limit until the
-/// agent hears of it. Linux lets two packets go, and then waits for as long as they take at the pace that it had. With fewer, that wait is longer
-/// than a round trip, and the member looks idle once more. With more, a crowd that begins at once sends more than the limit until it is told.
+/// A member that does not use its part may always send so many segments a round trip. With these it
+/// begins again, beyond the limit until the agent hears of it. Linux lets two packets go, and then
+/// waits for as long as they take at the pace that it had. With fewer, that wait is longer than a
+/// round trip, and the member looks idle once more. With more, a crowd that begins at once sends
+/// more than the limit until it is told.
 const BEGINS: f64 = 2.0;
-/// The round trip of a member of which nothing was heard, seconds. Shorter lets a crowd send more; longer makes the first one wait.
+/// The round trip of a member of which nothing was heard, seconds. Shorter lets a crowd send more;
+/// longer makes the first one wait.
 const UNHEARD: f64 = 0.1;
-/// Least rate of a member, bytes/s: a segment a second. With less its retransmission timer fires for want of an ACK (RFC 6298, 2.4).
+/// Least rate of a member, bytes/s: a segment a second. With less its retransmission timer fires
+/// for want of an ACK (RFC 6298, 2.4).
 const LEAST_RATE: f64 = 1_448.0;
-/// Flows that live already when an agent begins bring their windows with them for so long. Shorter, and those of a host that connects later
-/// bring none. Longer, and one that comes from another agent adds to a window that has grown meanwhile.
+/// Flows that live already when an agent begins bring their windows with them for so long. Shorter,
+/// and those of a host that connects later bring none. Longer, and one that comes from another
+/// agent adds to a window that has grown meanwhile.
 const TAKES_OVER: Duration = Duration::from_secs(1);
-/// Time between two looks for members that have fallen silent, at least and at most. Shorter is work for nothing; longer, and the part of one that
-/// is idle is lost for as long.
+/// Time between two looks for members that have fallen silent, at least and at most. Shorter is
+/// work for nothing; longer, and the part of one that is idle is lost for as long.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
-/// Members of one TLS key. Each takes time of every division, and a key can have any number of flows. Further ones get the
-/// least that a member can have.
+/// Members of one TLS key. Each takes time of every division, and a key can have any number of
+/// flows. Further ones get the least that a member can have.
 const KEY_MEMBERS_MAX: usize = 1_024;
-/// Members that are looked at for one moment of the agent before the rest of the work waits for the end of that moment. A
-/// smaller number changes what groups of some dozen members are told at one moment; a larger one lets reports of one key
-/// hold up the flows of others.
+/// Members that are looked at for one moment of the agent before the rest of the work waits for the
+/// end of that moment. A smaller number changes what groups of some dozen members are told at one
+/// moment; a larger one lets reports of one key hold up the flows of others.
 const LOOKS_PER_MOMENT: usize = 4_096;
 
 /// The algorithm.
@@ -130,7 +140,8 @@ pub struct Group {
     flows: Option<u32>,
     /// The window of the whole, while it has members.
     shared: Option<Window>,
-    /// In the order of their numbers, so that a run is the same every time. Those outside of the group are here too.
+    /// In the order of their numbers, so that a run is the same every time. Those outside of the
+    /// group are here too.
     members: BTreeMap<FlowId, Member>,
     /// When the first member came.
     began: Time,
@@ -245,15 +256,16 @@ impl Group {
         self.inside().map(Member::segments).sum()
     }
 
-    /// What the members have in flight though it has arrived, beyond what as many flows as they count for would have; segments.
+    /// What the members have in flight though it has arrived, beyond what as many flows as they
+    /// count for would have; segments.
     fn unsaid(&self) -> f64 {
         let sending = self.inside().filter(|member| !member.idle).count();
         let flows = self.shared.as_ref().map_or(sending, Window::flows);
         UNSAID * sending.saturating_sub(flows) as f64
     }
 
-    /// Divides what there is, and tells those who get another part than they have. Where this moment has had its share of
-    /// work, that waits for the timer at the end of the moment.
+    /// Divides what there is, and tells those who get another part than they have. Where this
+    /// moment has had its share of work, that waits for the timer at the end of the moment.
     fn settle(&mut self, control: &mut Control<'_>) {
         if self.may_divide(control.now()) {
             self.divide(control.now());
@@ -335,8 +347,8 @@ impl Group {
         self.complain(crowded);
     }
 
-    /// Parts of one window are in proportion to weight and RTT, so that the rates are in proportion to the weights. `Some` where the members
-    /// need more at least than there is.
+    /// Parts of one window are in proportion to weight and RTT, so that the rates are in proportion
+    /// to the weights. `Some` where the members need more at least than there is.
     fn divide_window(&mut self, now: Time) -> Option<Crowded> {
         let unsaid = self.unsaid();
         let window = self.shared.as_mut()?;
@@ -439,7 +451,8 @@ impl Group {
         })
     }
 
-    /// Says once of the window, and once of the rate, that there is too little, and again when it was enough in between.
+    /// Says once of the window, and once of the rate, that there is too little, and again when it
+    /// was enough in between.
     fn complain(&mut self, crowded: [Option<Crowded>; 2]) {
         for (crowded, said) in crowded.into_iter().zip(&mut self.crowded) {
             if let Some(why) = crowded.filter(|_| !*said) {
@@ -449,8 +462,8 @@ impl Group {
         }
     }
 
-    /// Opens a flow of a key that has as many members as one may have. Inside the group it has the least of a member, so that
-    /// the limit holds; outside, it stays with its datapath's fallback.
+    /// Opens a flow of a key that has as many members as one may have. Inside the group it has the
+    /// least of a member, so that the limit holds; outside, it stays with its datapath's fallback.
     fn open_beyond(&mut self, info: &FlowInfo, inside: bool, control: &mut Control<'_>) {
         if !inside {
             return;
@@ -532,7 +545,8 @@ impl Algorithm for Group {
             Some(flows) => (self.shared, self.began) = (Some(Window::new(flows)), now),
         }
         self.take_over(now, &mut member, info);
-        // One who joins a group in slow start begins with a part of what that has, and not with as much again.
+        // One who joins a group in slow start begins with a part of what that has, and not with as
+        // much again.
         let joins = member.own.is_none() && !info.live;
         if joins && self.shared.as_ref().is_some_and(Window::is_starting) {
             let (had, others) = (self.sum(), self.inside().count());

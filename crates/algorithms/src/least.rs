@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use ccplane_datapath::INFINITY;
 use ccplane_units::{Duration, Time};
 
-/// Parts of the time over which it looks (RFC 6817, 4.2: BASE_HISTORY). Fewer, and a large part of the history goes at once.
+/// Parts of the time over which it looks (RFC 6817, 4.2: BASE_HISTORY). Fewer, and a large part of
+/// the history goes at once.
 const PARTS: u64 = 10;
 
-/// The least sample of the last nine to ten tenths of a time, µs: a minimum for each tenth, as RFC 6817's
-/// `update_base_delay` keeps one for each minute.
+/// The least sample of the last nine to ten tenths of a time, µs: a minimum for each tenth, as RFC
+/// 6817's `update_base_delay` keeps one for each minute.
 #[derive(Clone, Debug)]
 pub(crate) struct Least {
     over: Duration,
@@ -25,7 +26,8 @@ impl Least {
         }
     }
 
-    /// Takes a sample, [`INFINITY`] where there is none. The least, or nothing while there was no sample.
+    /// Takes a sample, [`INFINITY`] where there is none. The least, or nothing while there was no
+    /// sample.
     pub fn update(&mut self, now: Time, rtt: u64) -> Option<u64> {
         if rtt < INFINITY {
             match self.parts.back_mut() {

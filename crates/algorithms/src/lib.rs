@@ -1,7 +1,8 @@
-//! Congestion-control algorithms, one file each, and the [`Registry`] by which a command line finds them.
+//! Congestion-control algorithms, one file each, and the [`Registry`] by which a command line finds
+//! them.
 //!
-//! All time comes from the agent's `now`, and transcendental functions from `libm`: a simulation gives the same bytes
-//! on every machine.
+//! All time comes from the agent's `now`, and transcendental functions from `libm`: a simulation
+//! gives the same bytes on every machine.
 #![forbid(unsafe_code)]
 
 mod agent_only;

@@ -1,10 +1,12 @@
-//! Nimbus: delay control that knows when it may (Goyal, Narayan, Cangialosi, Narayana, Alizadeh, Balakrishnan, "Elasticity
-//! Detection: A Building Block for Internet Congestion Control", SIGCOMM 2022, arXiv 1802.08730; constants from its
-//! reference ccp-project/nimbus, branch queue-control, as Bundler uses it).
+//! Nimbus: delay control that knows when it may (Goyal, Narayan, Cangialosi, Narayana, Alizadeh,
+//! Balakrishnan, "Elasticity Detection: A Building Block for Internet Congestion Control", SIGCOMM
+//! 2022, arXiv 1802.08730; constants from its reference ccp-project/nimbus, branch queue-control,
+//! as Bundler uses it).
 //!
-//! The rate always carries a [`Pulse`]. Every 10 ms the program reports what was sent and what arrived. A [`Detector`] tells
-//! whether the cross traffic answers to the pulse. A [`Switch`] chooses between delay control and competition. The parts know
-//! nothing of flows and programs: they serve everything that controls a bottleneck's queue by a rate.
+//! The rate always carries a [`Pulse`]. Every 10 ms the program reports what was sent and what
+//! arrived. A [`Detector`] tells whether the cross traffic answers to the pulse. A [`Switch`]
+//! chooses between delay control and competition. The parts know nothing of flows and programs:
+//! they serve everything that controls a bottleneck's queue by a rate.
 
 mod capacity;
 mod competitive;
@@ -74,12 +76,13 @@ pub enum Competitive {
     Off,
 }
 
-/// Samples between two spectra: two transforms of 512 points a tenth of a second, where the reference has them each sample.
-/// η moves over seconds.
+/// Samples between two spectra: two transforms of 512 points a tenth of a second, where the
+/// reference has them each sample. η moves over seconds.
 const READ_EVERY: u32 = 10;
 /// Least rate as a part of the capacity (reference): enough to see an answer again.
 const LEAST: f64 = 0.05;
-/// Most rate as a part of the capacity: an estimate that is too low by half still grows to the right one.
+/// Most rate as a part of the capacity: an estimate that is too low by half still grows to the
+/// right one.
 const MOST: f64 = 2.0;
 /// The window holds so many times rate · RTT (reference): the rate is what limits.
 const ROOM: f64 = 2.0;
@@ -91,8 +94,8 @@ const BURST_KEPT: f64 = 0.995;
 const LEAST_SEGMENTS: f64 = 4.0;
 /// Most rate, bytes/s, and most window, bytes: beyond every link.
 const MOST_RATE: f64 = 1e15;
-/// Intervals to which a flow that comes to compete goes back for its rate: before the spectrum could show that others
-/// came (reference: 5 s).
+/// Intervals to which a flow that comes to compete goes back for its rate: before the spectrum
+/// could show that others came (reference: 5 s).
 const BEFORE: usize = 500;
 
 /// The algorithm.
@@ -122,8 +125,8 @@ pub struct Flow {
     competitor: Competitor,
     /// Most packets that one ACK acknowledged; falls slowly.
     burst: f64,
-    /// Mean send rate, delivery rate (bytes/s) and RTT (seconds) of the ACKs of the last report that
-    /// had any; 0 before the first.
+    /// Mean send rate, delivery rate (bytes/s) and RTT (seconds) of the ACKs of the last report
+    /// that had any; 0 before the first.
     sent: f64,
     received: f64,
     rtt: f64,
@@ -141,8 +144,8 @@ struct Standing {
     samples: u64,
 }
 
-/// RTT samples of which the least shows the queue (HyStart has as many). With fewer, jitter looks like
-/// a queue where a report has two ACKs; with more, a slow flow notices a queue later.
+/// RTT samples of which the least shows the queue (HyStart has as many). With fewer, jitter looks
+/// like a queue where a report has two ACKs; with more, a slow flow notices a queue later.
 const ENOUGH: u64 = 8;
 
 impl Default for Standing {
@@ -273,7 +276,8 @@ impl Algorithm for Nimbus {
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
         let now = control.now();
-        // A flow that is taken over goes on from its window; nothing is known of the path yet but that.
+        // A flow that is taken over goes on from its window; nothing is known of the path yet but
+        // that.
         let rate = match info.srtt.as_secs_f64() {
             srtt if info.live && srtt > 0.0 => info.cwnd.get() as f64 / srtt,
             _ => 0.0,
@@ -407,21 +411,21 @@ impl Algorithm for Nimbus {
     }
 }
 
-/// The agent sets the rate every 10 ms. Slow start doubles windows that are paced at twice their rate.
-/// It ends at a loss, or once all of `SAMPLES` packets in a row have an RTT a quarter above the
-/// shortest, and the flow continues at the delivery rate of that moment. With one sample, jitter of
-/// ±5 ms ends it at a tenth of the link; with eight, the longer queue that it leaves loses a hundred
-/// packets in a buffer of one BDP.
+/// The agent sets the rate every 10 ms. Slow start doubles windows that are paced at twice their
+/// rate. It ends at a loss, or once all of `SAMPLES` packets in a row have an RTT a quarter above
+/// the shortest, and the flow continues at the delivery rate of that moment. With one sample,
+/// jitter of ±5 ms ends it at a tenth of the link; with eight, the longer queue that it leaves
+/// loses a hundred packets in a buffer of one BDP.
 ///
-/// A report has the sums of the rates and RTTs of its ACKs, and the agent takes their means. A datapath
-/// without a timer reports at the first ACK after 10 ms. That ACK is more often a late one, whose RTT
-/// is high and whose delivery rate is low: taken alone, it held the rate at 8 % of a link with ±5 ms of
-/// jitter. The queue is measured by the least of eight RTTs, since jitter of ±5 ms raises the mean to the
-/// target of a path of 40 ms.
+/// A report has the sums of the rates and RTTs of its ACKs, and the agent takes their means. A
+/// datapath without a timer reports at the first ACK after 10 ms. That ACK is more often a late
+/// one, whose RTT is high and whose delivery rate is low: taken alone, it held the rate at 8 % of a
+/// link with ±5 ms of jitter. The queue is measured by the least of eight RTTs, since jitter of ±5
+/// ms raises the mean to the target of a path of 40 ms.
 ///
 /// While competing, the program does the first reduction of each recovery; the agent's own follows
-/// with the report. It sets the threshold to infinity and so asks for no reduction of the window in a
-/// recovery, since the rate is what limits.
+/// with the report. It sets the threshold to infinity and so asks for no reduction of the window in
+/// a recovery, since the rate is what limits.
 const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile reductions 0) (volatile timeouts 0) (volatile undos 0)

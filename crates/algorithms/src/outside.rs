@@ -1,9 +1,12 @@
-//! Windows that come from outside: what steps a simulation from decision to decision, as an environment for learning does.
+//! Windows that come from outside: what steps a simulation from decision to decision, as an
+//! environment for learning does.
 //!
-//! [`Outside`] is the algorithm. Each of its flows has a seat: when the flow's program reports, the seat has what happened since its last
-//! decision, and a simulation stops there (`Simulation::run_until_decision`). Whoever holds the [`Seats`] decides, and goes on; the decision
-//! takes the way of every other command. [`Observer`] and [`Actor`] are what stands between reports and numbers that are learned from. They
-//! are the same where a learned policy runs on real packets.
+//! [`Outside`] is the algorithm. Each of its flows has a seat: when the flow's program reports, the
+//! seat has what happened since its last decision, and a simulation stops there
+//! (`Simulation::run_until_decision`). Whoever holds the [`Seats`] decides, and goes on; the
+//! decision takes the way of every other command. [`Observer`] and [`Actor`] are what stands
+//! between reports and numbers that are learned from. They are the same where a learned policy runs
+//! on real packets.
 
 mod act;
 mod observe;
@@ -33,7 +36,8 @@ pub const PROGRAM: &str = "outside";
 /// When a decision is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Each time so much time has passed, whatever arrives. Far below an RTT, most steps see nothing new.
+    /// Each time so much time has passed, whatever arrives. Far below an RTT, most steps see
+    /// nothing new.
     Every(Duration),
     /// Once a smoothed RTT.
     RoundTrip,
@@ -102,7 +106,8 @@ impl Seat {
     }
 }
 
-/// The seats of all flows of an [`Outside`], in the order in which these opened. Clones are the same seats.
+/// The seats of all flows of an [`Outside`], in the order in which these opened. Clones are the
+/// same seats.
 #[derive(Clone, Debug, Default)]
 pub struct Seats(Arc<Mutex<Vec<Seat>>>);
 
@@ -160,7 +165,8 @@ impl Algorithm for Outside {
 
     fn on_report(&mut self, flow: &mut FlowId, report: &Report<'_>, control: &mut Control<'_>) {
         let mut seats = self.seats.lock();
-        // A flow's number is free for another when it has ended: the seat is the last of that number.
+        // A flow's number is free for another when it has ended: the seat is the last of that
+        // number.
         let seat = seats.iter_mut().rev().find(|seat| seat.flow == *flow);
         if let (Some(seat), Some(totals)) = (seat, report.read::<Totals>()) {
             seat.due = Some((control.now(), totals));

@@ -13,14 +13,16 @@ use crate::{
     dx, group, ledbat, nimbus, reno, swift, text, timely, vegas, vivace,
 };
 
-/// Algorithms by name. A value, so that a user's own `main` can add to it what the command then offers everywhere.
+/// Algorithms by name. A value, so that a user's own `main` can add to it what the command then
+/// offers everywhere.
 pub struct Registry {
     entries: Vec<Entry>,
     files: Option<Files>,
     python: Option<(PathBuf, Box<Python>)>,
 }
 
-/// Texts by their paths. A file is read once: what changes it meanwhile changes no run that has begun.
+/// Texts by their paths. A file is read once: what changes it meanwhile changes no run that has
+/// begun.
 struct Files {
     read: Box<Read>,
     known: Mutex<BTreeMap<String, Arc<TextAlgorithm>>>,
@@ -148,8 +150,8 @@ impl Registry {
         }
     }
 
-    /// And Python files: a name that ends in `.py` is the path of one, of which `read` makes the algorithm. `python` is the interpreter that
-    /// this is in.
+    /// And Python files: a name that ends in `.py` is the path of one, of which `read` makes the
+    /// algorithm. `python` is the interpreter that this is in.
     #[must_use]
     pub fn with_python(
         self,

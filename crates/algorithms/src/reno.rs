@@ -20,8 +20,9 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(made(Reno, Split::read(parameters)?, options, Exit::Off))
 }
 
-/// One segment for each window acknowledged (RFC 5681, 3.1), half the window at a loss (equation 4; the window, not
-/// the data in flight, as Linux has it, since a program's growth stops while the application limits sending).
+/// One segment for each window acknowledged (RFC 5681, 3.1), half the window at a loss (equation 4;
+/// the window, not the data in flight, as Linux has it, since a program's growth stops while the
+/// application limits sending).
 pub struct Reno;
 
 impl Law for Reno {

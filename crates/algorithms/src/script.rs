@@ -1,4 +1,5 @@
-//! For unit tests: an algorithm on its own agent and datapath, under signals that a test writes down ACK by ACK.
+//! For unit tests: an algorithm on its own agent and datapath, under signals that a test writes
+//! down ACK by ACK.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,8 @@ pub(crate) struct Script {
     pub transport: Transport,
     /// What an ACK carries that a test does not say.
     pub usual: Signals,
-    /// Commands that the agent gave since the last ACK: program variables by number, window and the like by name.
+    /// Commands that the agent gave since the last ACK: program variables by number, window and the
+    /// like by name.
     pub orders: BTreeMap<String, u64>,
     pub reports: usize,
     /// A program needs more than the datapath can do.
@@ -379,7 +381,8 @@ pub(crate) mod tests {
                     let ordered = |what| script.orders.get(what).copied();
                     prop_assert!(ordered("cwnd") != Some(0), "{algorithm}");
                     prop_assert!(ordered("rate") != Some(0), "{algorithm}");
-                    // BBR, which does not know a path yet, may order what no path carries: it is not paced then.
+                    // BBR, which does not know a path yet, may order what no path carries: it is
+                    // not paced then.
                     let most = if algorithm.starts_with("bbr") { u64::MAX } else { MOST_RATE };
                     prop_assert!(ordered("rate").is_none_or(|rate| rate <= most), "{algorithm}");
                     // Its program has the rate in a variable.

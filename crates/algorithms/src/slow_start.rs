@@ -1,7 +1,7 @@
 //! Slow start: where it runs, and when it ends before the first loss.
 //!
-//! The exits are clauses of the datapath program, because they look at single ACKs: reports once an RTT could not
-//! see an ACK train, and would see a rise of the delay one RTT late.
+//! The exits are clauses of the datapath program, because they look at single ACKs: reports once an
+//! RTT could not see an ACK train, and would see a rise of the delay one RTT late.
 
 /// Who raises the window in slow start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,15 +9,16 @@ pub enum SlowStart {
     /// The program, to the byte and never beyond ssthresh.
     #[default]
     Datapath,
-    /// The agent asks for growth report by report: it may pass ssthresh by what is acknowledged until its next answer.
+    /// The agent asks for growth report by report: it may pass ssthresh by what is acknowledged
+    /// until its next answer.
     Agent,
 }
 
 /// When slow start ends before the first loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
-    /// HyStart as Linux 4.20 and later have it, and, as there, growth of at least 5 % an RTT from then to the first
-    /// loss. What native Cubic does, and so what to compare with it.
+    /// HyStart as Linux 4.20 and later have it, and, as there, growth of at least 5 % an RTT from
+    /// then to the first loss. What native Cubic does, and so what to compare with it.
     #[default]
     Linux,
     /// HyStart++, RFC 9406.
@@ -110,10 +111,11 @@ const RFC9406_DECLARATIONS: &str = "
     (round_size 0) (round_acked 0) (round_rtt +infinity) (last_round_rtt +infinity) (samples 0)
     (css_rounds 0) (css_rtt +infinity) (fresh false) (sampled false) (slower false)";
 
-/// RFC 9406 section 4.2 and its constants (4.3): MIN_RTT_THRESH 4 ms, MAX_RTT_THRESH 16 ms, MIN_RTT_DIVISOR 8, N_RTT_SAMPLE
-/// 8, CSS_GROWTH_DIVISOR 4, CSS_ROUNDS 5. `css_rounds` counts the rounds of conservative slow start, 0 outside of it.
-/// Only in the initial slow start, while ssthresh is unlimited; without the limit L for each ACK, as the transport
-/// sends on its ACK clock.
+/// RFC 9406 section 4.2 and its constants (4.3): MIN_RTT_THRESH 4 ms, MAX_RTT_THRESH 16 ms,
+/// MIN_RTT_DIVISOR 8, N_RTT_SAMPLE 8, CSS_GROWTH_DIVISOR 4, CSS_ROUNDS 5. `css_rounds` counts the
+/// rounds of conservative slow start, 0 outside of it. Only in the initial slow start, while
+/// ssthresh is unlimited; without the limit L for each ACK, as the transport sends on its ACK
+/// clock.
 const RFC9406: &str = "
 (when (> Ssthresh +infinity)
     (:= round_acked (+ round_acked Ack.bytes_acked))

@@ -101,8 +101,9 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-// The paper prints names, not values, for most constants. These are what the packet simulator htsim has (facts/dx.md 6),
-// whose authors call them guesses; `hops` counts from 0 as `auto` measures the path with its switches.
+// The paper prints names, not values, for most constants. These are what the packet simulator htsim
+// has (facts/dx.md 6), whose authors call them guesses; `hops` counts from 0 as `auto` measures the
+// path with its switches.
 
 /// Packets an RTT. Larger finds room sooner and overshoots the target by more.
 const AI: f64 = 1.0;
@@ -110,26 +111,31 @@ const AI: f64 = 1.0;
 const BETA: f64 = 0.8;
 /// One decrease at most halves. Larger lets one late sample empty the path.
 const MAX_MDF: f64 = 0.5;
-/// ħ, htsim's base target of 20 µs over 6.55. Smaller starves flows over more switches, larger grants them longer queues.
+/// ħ, htsim's base target of 20 µs over 6.55. Smaller starves flows over more switches, larger
+/// grants them longer queues.
 const HOP: Duration = Duration::from_micros(3);
 /// Packets: `fs_min_cwnd`, `fs_max_cwnd`. A wider span spreads the same range over more windows.
 const FS_MIN: f64 = 0.1;
 const FS_MAX: f64 = 100.0;
-/// `fs_range` over the base target. Less, and the window of many flows hunts about the target (section 3.5).
+/// `fs_range` over the base target. Less, and the window of many flows hunts about the target
+/// (section 3.5).
 const RANGE: f64 = 5.0;
-/// `auto` base target over the least RTT: a quarter of an RTT of queue. Less and noise keeps the link from filling; ours.
+/// `auto` base target over the least RTT: a quarter of an RTT of queue. Less and noise keeps the
+/// link from filling; ours.
 const HEADROOM: f64 = 1.25;
-/// Timeouts in a row after which the window is the least (RETX_RESET_THRESHOLD); htsim's. Fewer gives up after a burst.
+/// Timeouts in a row after which the window is the least (RETX_RESET_THRESHOLD); htsim's. Fewer
+/// gives up after a burst.
 const RESET_AFTER: u64 = 5;
 /// Consecutive samples at or above the target that end slow start. Fewer end it for noise; more let
 /// the window grow longer. Ours.
 const LATE_SAMPLES: u64 = 4;
-/// The least window, in hundredths of a packet: a packet in 100 RTTs. More fills the queue of an incast of as many flows
-/// as the path holds packets; less makes a flow deaf for long. Ours.
+/// The least window, in hundredths of a packet: a packet in 100 RTTs. More fills the queue of an
+/// incast of as many flows as the path holds packets; less makes a flow deaf for long. Ours.
 const LEAST_PERCENT: u64 = 1;
 /// The target until the first report, µs: beyond any, so that a flow begins with growth.
 const UNKNOWN: u64 = INFINITY;
-/// The window in the program: 1/1024 byte, so that growth by less than a byte an ACK is not lost; at most 1 GiB.
+/// The window in the program: 1/1024 byte, so that growth by less than a byte an ACK is not lost;
+/// at most 1 GiB.
 const FRACTION: f64 = 1024.0;
 const MOST: u64 = 1 << 40;
 
@@ -144,7 +150,8 @@ struct Target {
 }
 
 impl Target {
-    /// base + hops·ħ + max(0, min(α/√cwnd + β, fs_range)), where α = fs_range / (1/√fs_min - 1/√fs_max) and β = -α/√fs_max.
+    /// base + hops·ħ + max(0, min(α/√cwnd + β, fs_range)), where α = fs_range / (1/√fs_min -
+    /// 1/√fs_max) and β = -α/√fs_max.
     fn delay(&self, window: f64, least_rtt: f64) -> f64 {
         let base = self.base.unwrap_or(least_rtt * HEADROOM);
         let range = self.range.unwrap_or(base * RANGE);
@@ -228,11 +235,12 @@ impl Algorithm for Swift {
 }
 
 impl Swift {
-    /// Algorithm 1. `window` is in 1/1024 byte, parts of it in 1/1024. It reports when the window has moved by a quarter,
-    /// which moves the scaling by an eighth, and once an RTT or millisecond.
+    /// Algorithm 1. `window` is in 1/1024 byte, parts of it in 1/1024. It reports when the window
+    /// has moved by a quarter, which moves the scaling by an eighth, and once an RTT or
+    /// millisecond.
     ///
-    /// In flight are two packets at least, so that receivers that delay ACKs answer; a window below two packets is a rate.
-    /// 1000gbit ends the pacing.
+    /// In flight are two packets at least, so that receivers that delay ACKs answer; a window below
+    /// two packets is a rate. 1000gbit ends the pacing.
     fn program(&self) -> String {
         let parts = |share: f64| libm::rint(share * 1024.0) as u64;
         let (ai, beta, least_kept) = (
@@ -483,7 +491,8 @@ mod tests {
         }
     }
 
-    /// By hand: 1/√0.1 - 1/√100 = 3.1623 - 0.1 = 3.0623, so α = 100/3.0623 = 32.656 and β = -3.2656 for a range of 100 µs.
+    /// By hand: 1/√0.1 - 1/√100 = 3.1623 - 0.1 = 3.0623, so α = 100/3.0623 = 32.656 and β = -3.2656
+    /// for a range of 100 µs.
     #[test]
     fn the_target_is_the_papers_curve() {
         let target = target(Some(25.0), Some(100.0));

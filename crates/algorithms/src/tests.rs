@@ -73,7 +73,8 @@ fn no_program_of_ours_says_what_nobody_means() {
     }
 }
 
-/// Reports to a flow of this algorithm with segments of so many bytes, at these times: each value in all fields, and in all but one, which is 0.
+/// Reports to a flow of this algorithm with segments of so many bytes, at these times: each value
+/// in all fields, and in all but one, which is 0.
 fn tell(name: &str, mss: u64, times: &[Time], values: &[u64]) {
     let (began, datapath) = (Time::from_micros(1), DatapathId(0));
     let mut agent = Agent::new(Options::default());

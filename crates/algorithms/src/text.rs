@@ -1,4 +1,5 @@
-//! Algorithms that are text files: the datapath's program decides everything, and nothing waits for an agent.
+//! Algorithms that are text files: the datapath's program decides everything, and nothing waits for
+//! an agent.
 
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ pub(crate) fn make(
         value: bad.value,
         expected: bad.expected,
     })?;
-    // It compiled with its defaults; a value of the same kind changes no more than a number, which folding may find too large.
+    // It compiled with its defaults; a value of the same kind changes no more than a number, which
+    // folding may find too large.
     let compiled = compile(&program, &Limits::default()).map_err(|why| {
         let (name, value) = given.first().copied().unwrap_or_default();
         BadParameter::value(
@@ -68,7 +70,8 @@ impl Algorithm for Text {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {
-        // A flow that is taken over has begun already: its window is the path's, and not to begin again.
+        // A flow that is taken over has begun already: its window is the path's, and not to begin
+        // again.
         let begun = (TextAlgorithm::BEGUN, u64::from(info.live));
         let set = [begun];
         control.program(PROGRAM, if self.text.begins() { &set } else { &[] });

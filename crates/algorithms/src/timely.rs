@@ -1,9 +1,11 @@
-//! TIMELY: R. Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015; and its variant with
-//! a fixed point: Y. Zhu, M. Ghobadi, V. Misra, J. Padhye, "ECN or Delay", CoNEXT 2016, section 4.3.
+//! TIMELY: R. Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM
+//! 2015; and its variant with a fixed point: Y. Zhu, M. Ghobadi, V. Misra, J. Padhye, "ECN or
+//! Delay", CoNEXT 2016, section 4.3.
 //!
-//! TIMELY is rate-based. The program reports at each completion of a segment (section 4 of the paper: 16 to 64 KB), with the RTT
-//! of its last packet. The agent's law moves the rate by the sign and size of the RTT's gradient. TIMELY has no window: the agent
-//! limits what is in flight to twice what the rate fills.
+//! TIMELY is rate-based. The program reports at each completion of a segment (section 4 of the
+//! paper: 16 to 64 KB), with the RTT of its last packet. The agent's law moves the rate by the sign
+//! and size of the RTT's gradient. TIMELY has no window: the agent limits what is in flight to
+//! twice what the rate fills.
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
@@ -68,8 +70,9 @@ const ALPHA: f64 = 0.875;
 /// β, and of the patched law (CoNEXT 2016). Larger empties the link at a single rise.
 const BETA: f64 = 0.8;
 const PATCHED_BETA: f64 = 0.008;
-/// T_low and T_high over the least RTT: 50 and 500 µs at 20 µs. T_low is the burst that is tolerated: lower, and bursts of
-/// segments count as queues. T_high bounds the delay: lower, and the gradient has no room to work.
+/// T_low and T_high over the least RTT: 50 and 500 µs at 20 µs. T_low is the burst that is
+/// tolerated: lower, and bursts of segments count as queues. T_high bounds the delay: lower, and
+/// the gradient has no room to work.
 const LOW: f64 = 2.5;
 const HIGH: f64 = 25.0;
 /// The gradient is the change of the RTT over the base delay, and at least over the time of this
@@ -78,14 +81,17 @@ const HIGH: f64 = 25.0;
 const GRADIENT_PACKETS: f64 = 16.0;
 /// δ. Larger takes free bandwidth sooner, and adds as much queue.
 const DELTA: Rate = Rate::from_bytes_per_sec(1_250_000);
-/// Completions without a rise of the RTT after which the increase is this many times δ (hyperactive increase, 5.1).
+/// Completions without a rise of the RTT after which the increase is this many times δ (hyperactive
+/// increase, 5.1).
 const HYPERACTIVE: u32 = 5;
-/// A segment, bytes: the smallest of the paper's. Larger means fewer reports and longer bursts at low rates.
+/// A segment, bytes: the smallest of the paper's. Larger means fewer reports and longer bursts at
+/// low rates.
 const SEGMENT: Bytes = Bytes::new(16 << 10);
-/// The paper's networks lose nothing. Here a loss halves the rate, at most once an RTT, as TCP does.
+/// The paper's networks lose nothing. Here a loss halves the rate, at most once an RTT, as TCP
+/// does.
 const KEPT_AT_LOSS: f64 = 0.5;
-/// The window is that of this many times rate and RTT: with less the window, not the rate, would shape the traffic. At
-/// least as many segments, so that a low rate does not wait for delayed ACKs.
+/// The window is that of this many times rate and RTT: with less the window, not the rate, would
+/// shape the traffic. At least as many segments, so that a low rate does not wait for delayed ACKs.
 const WINDOWS: f64 = 2.0;
 const LEAST_WINDOW: u64 = 10;
 /// No rate below δ over this: a flow that stopped would measure nothing. Larger recovers slower.
@@ -178,7 +184,8 @@ struct Flow {
 }
 
 impl Timely {
-    /// Algorithm 1 of the paper, or algorithm 2 of Zhu et al.: the rate after a completion with this RTT.
+    /// Algorithm 1 of the paper, or algorithm 2 of Zhu et al.: the rate after a completion with
+    /// this RTT.
     fn completed(&self, flow: &mut Flow, rtt: f64, base: f64, grows: bool) {
         let difference = if flow.previous > 0.0 {
             rtt - flow.previous
@@ -278,7 +285,8 @@ impl Algorithm for Timely {
         }
         let (rtt, base) = (rtt as f64, (base as f64).min(rtt as f64).max(1.0));
         if flow.rate == 0.0 {
-            // The rate that the flow began with: its window, or that at which it was taken over, in an RTT.
+            // The rate that the flow began with: its window, or that at which it was taken over, in
+            // an RTT.
             flow.rate = flow.initial / rtt * 1e6;
             self.bound(flow);
         }
@@ -400,7 +408,8 @@ mod tests {
         assert_eq!(steps, [1.25e6, 1.25e6, 1.25e6, 1.25e6, 6.25e6, 6.25e6]);
     }
 
-    /// Where the gradient is 0 the weight is 1/2: δ/2 more against β/2 of the error, so one RTT holds a rate.
+    /// Where the gradient is 0 the weight is 1/2: δ/2 more against β/2 of the error, so one RTT
+    /// holds a rate.
     #[test]
     fn the_patched_law_rests_at_one_rtt() {
         // 1.25e6 / 2 = 1e9 * 0.008 / 2 * error, so error = 0.15625 and the RTT 50 * 1.15625.
@@ -413,7 +422,8 @@ mod tests {
     fn the_agent_orders_rate_and_window_at_completions() {
         use crate::script::{MSS, Script, everything};
         let mut script = Script::new("timely", "t_low=50ms,t_high=500ms,segment=2kB");
-        // The first RTT begins at the first ACK; what the agent orders at its end counts from the next one on.
+        // The first RTT begins at the first ACK; what the agent orders at its end counts from the
+        // next one on.
         script.round(Duration::from_millis(20));
         let _ = script.ack(Duration::from_millis(2), |_| {});
         let _ = script.ack(Duration::ZERO, |_| {});

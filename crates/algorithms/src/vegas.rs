@@ -1,8 +1,9 @@
-//! TCP Vegas: Brakmo and Peterson, "TCP Vegas: End to End Congestion Avoidance on a Global Internet", IEEE JSAC 13(8),
-//! 1995, in the form that Linux gives it (`net/ipv4/tcp_vegas.c`).
+//! TCP Vegas: Brakmo and Peterson, "TCP Vegas: End to End Congestion Avoidance on a Global
+//! Internet", IEEE JSAC 13(8), 1995, in the form that Linux gives it (`net/ipv4/tcp_vegas.c`).
 //!
-//! The program measures each round trip, doubles the window until a queue shows, and reports at the end of a round. The agent
-//! decides whether the next round has one segment more, one less, or as many.
+//! The program measures each round trip, doubles the window until a queue shows, and reports at the
+//! end of a round. The agent decides whether the next round has one segment more, one less, or as
+//! many.
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::Capabilities;
@@ -52,14 +53,15 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(boxed(vegas))
 }
 
-/// α, β, γ of Linux, segments (the paper's section 4.3 has 1 and 3, or 2 and 4; section 4.4 has γ 1). With a smaller α the link
-/// is idle when an ACK is late. With a larger β the queue is longer, and flows that came later, which take a queue for the path's
-/// own delay, hold more of it.
+/// α, β, γ of Linux, segments (the paper's section 4.3 has 1 and 3, or 2 and 4; section 4.4 has γ
+/// 1). With a smaller α the link is idle when an ACK is late. With a larger β the queue is longer,
+/// and flows that came later, which take a queue for the path's own delay, hold more of it.
 const ALPHA: u64 = 2;
 const BETA: u64 = 4;
 const GAMMA: u64 = 1;
 
-/// So many RTT samples and fewer say nothing of a round: they may all be of delayed ACKs. Then the flow is Reno's.
+/// So many RTT samples and fewer say nothing of a round: they may all be of delayed ACKs. Then the
+/// flow is Reno's.
 const FEW_SAMPLES: u64 = 2;
 
 /// The law, with its thresholds in segments.
@@ -78,8 +80,8 @@ enum Step {
 }
 
 impl Vegas {
-    /// The paper's Diff, (expected − actual)·BaseRTT, is what waits in the queue: window·(rtt − base)/base segments.
-    /// Integers, as Linux has them.
+    /// The paper's Diff, (expected − actual)·BaseRTT, is what waits in the queue: window·(rtt −
+    /// base)/base segments. Integers, as Linux has them.
     fn step(&self, window: u64, samples: u64, rtt: u64, base: u64) -> Step {
         if samples <= FEW_SAMPLES {
             return Step::Up;
@@ -147,12 +149,14 @@ impl Algorithm for Vegas {
     }
 }
 
-/// The program's text. A round ends when more is acknowledged than was in flight at its start (Linux: an ACK beyond
-/// `beg_snd_nxt`), but lasts a millisecond at least: below that, wake-ups cost more than a segment less or more. Rounds
-/// with a repair in them measure nothing (`vegas_disable`).
+/// The program's text. A round ends when more is acknowledged than was in flight at its start
+/// (Linux: an ACK beyond `beg_snd_nxt`), but lasts a millisecond at least: below that, wake-ups
+/// cost more than a segment less or more. Rounds with a repair in them measure nothing
+/// (`vegas_disable`).
 ///
-/// Slow start grows at each ACK, as in Linux (the paper's grows every other round). It ends when more than γ segments wait
-/// at the end of a round: the window falls to what the round's rate carries in the base RTT, and one segment more.
+/// Slow start grows at each ACK, as in Linux (the paper's grows every other round). It ends when
+/// more than γ segments wait at the end of a round: the window falls to what the round's rate
+/// carries in the base RTT, and one segment more.
 fn program() -> String {
     let halve = halve();
     format!(

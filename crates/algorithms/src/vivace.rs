@@ -1,12 +1,14 @@
-//! PCC Vivace: online learning of the rate (Dong, Meng, Zarchy, Arslan, Gilad, Godfrey, Schapira, "PCC Vivace: Online-Learning
-//! Congestion Control", NSDI 2018). Names in `k…` are constants of the authors' code (PCCproject/PCC-Uspace).
+//! PCC Vivace: online learning of the rate (Dong, Meng, Zarchy, Arslan, Gilad, Godfrey, Schapira,
+//! "PCC Vivace: Online-Learning Congestion Control", NSDI 2018). Names in `k…` are constants of the
+//! authors' code (PCCproject/PCC-Uspace).
 //!
-//! Time is cut into monitor intervals. Two of them, at 5 % above and below the rate, in random order, tell in which direction
-//! [`Utility`] grows; [`Ascent`] follows.
+//! Time is cut into monitor intervals. Two of them, at 5 % above and below the rate, in random
+//! order, tell in which direction [`Utility`] grows; [`Ascent`] follows.
 //!
-//! The program does both intervals by itself, at the rates that the agent ordered, and goes on at the rate between them until the
-//! next order comes: an agent that is late, by an RTT or more, costs time and never a wrong attribution. A sample belongs to the
-//! interval in which its packet was sent, which the RTT tells.
+//! The program does both intervals by itself, at the rates that the agent ordered, and goes on at
+//! the rate between them until the next order comes: an agent that is late, by an RTT or more,
+//! costs time and never a wrong attribution. A sample belongs to the interval in which its packet
+//! was sent, which the RTT tells.
 
 mod ascent;
 mod utility;
@@ -42,10 +44,11 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// ε: how far the two rates of a pair are from the one between them (section 4.1; `kProbingStepSize`). Smaller drowns in noise,
-/// larger loses more by probing.
+/// ε: how far the two rates of a pair are from the one between them (section 4.1;
+/// `kProbingStepSize`). Smaller drowns in noise, larger loses more by probing.
 const APART: f64 = 0.05;
-/// Least packets of a monitor interval, which is an RTT otherwise (section 4.1): 5 % of fewer is not a packet.
+/// Least packets of a monitor interval, which is an RTT otherwise (section 4.1): 5 % of fewer is
+/// not a packet.
 const PACKETS: f64 = 20.0;
 /// Least length of one, seconds: below it reports cost more than they tell (ours).
 const SHORTEST: f64 = 0.001;
@@ -68,8 +71,9 @@ const LENGTH_GAIN: f64 = 0.25;
 const ROOM: f64 = 2.0;
 /// Least window, segments: that of a new flow (RFC 6928).
 const LEAST_SEGMENTS: f64 = 10.0;
-/// An interval in which less than this part of its rate was sent, and some packets less, was held back by something else, a
-/// window or the peer's: a rate beyond that would be worth ever more, as nothing comes of it (ours).
+/// An interval in which less than this part of its rate was sent, and some packets less, was held
+/// back by something else, a window or the peer's: a rate beyond that would be worth ever more, as
+/// nothing comes of it (ours).
 const LEAST_HELD: f64 = 0.75;
 /// How many packets: pacing and delayed acknowledgements are not more exact.
 const SOME_PACKETS: f64 = 4.0;
@@ -384,7 +388,8 @@ impl Algorithm for Vivace {
             if flow.rate == 0.0 {
                 flow.rate = flow.initial / srtt / BYTES_PER_MBIT;
             } else {
-                // A timeout, for which the authors' code has no word: what was measured is void, and the rate halves.
+                // A timeout, for which the authors' code has no word: what was measured is void,
+                // and the rate halves.
                 flow.rate /= 2.0;
                 flow.ascent = Ascent::default();
                 flow.pair();
@@ -417,11 +422,13 @@ impl Algorithm for Vivace {
     }
 }
 
-/// A new `go` is an order. `phase` is 1 while the first interval is sent, 2 in the second, 3 after them. `a`, `b` and `c` are
-/// when the first began, when it ended, and when the second ended. `first_sent` and `second_sent` count the packets that left in
-/// each, as the growth of what was delivered, lost or is in flight. `interval` is the one whose ACKs arrive: 1, 2, or 3 for none.
-/// Losses count for it once one of its packets has arrived. A report of interval 0 asks for an order, or tells of a timeout. A
-/// threshold of infinity asks for no reduction of the window in a recovery, since the rate is what limits.
+/// A new `go` is an order. `phase` is 1 while the first interval is sent, 2 in the second, 3 after
+/// them. `a`, `b` and `c` are when the first began, when it ended, and when the second ended.
+/// `first_sent` and `second_sent` count the packets that left in each, as the growth of what was
+/// delivered, lost or is in flight. `interval` is the one whose ACKs arrive: 1, 2, or 3 for none.
+/// Losses count for it once one of its packets has arrived. A report of interval 0 asks for an
+/// order, or tells of a timeout. A threshold of infinity asks for no reduction of the window in a
+/// recovery, since the rate is what limits.
 const PROGRAM: &str = "(def
     (Report
         (round 0) (which 0) (volatile lost 0) (volatile n 0) (volatile x 0) (volatile y 0) (volatile xx 0) (volatile xy 0)

@@ -1,14 +1,15 @@
-//! What loss-based algorithms share: a datapath program that acts at every ACK, and an agent that steers its growth.
+//! What loss-based algorithms share: a datapath program that acts at every ACK, and an agent that
+//! steers its growth.
 //!
-//! The program does at once what cannot wait for an agent: slow start, one reduction at the start of each recovery,
-//! and growth by whole segments, one for each `segment_every` bytes acknowledged while the window limits sending. Each
-//! report, the agent sets `segment_every` anew: this is its law of growth. So the window moves as smoothly as a
-//! native one, an answer that is late by an RTT costs an RTT's change of the law, and nothing that the agent says can race
-//! with a reduction.
+//! The program does at once what cannot wait for an agent: slow start, one reduction at the start
+//! of each recovery, and growth by whole segments, one for each `segment_every` bytes acknowledged
+//! while the window limits sending. Each report, the agent sets `segment_every` anew: this is its
+//! law of growth. So the window moves as smoothly as a native one, an answer that is late by an RTT
+//! costs an RTT's change of the law, and nothing that the agent says can race with a reduction.
 //!
-//! There are two programs with the same report. `window` is for datapaths that repair losses themselves
-//! ([`Capabilities::RECOVERY`]): it tells them the threshold, they bring the window there. `portable` uses nothing but
-//! what CCP's datapaths have and reduces the window itself.
+//! There are two programs with the same report. `window` is for datapaths that repair losses
+//! themselves ([`Capabilities::RECOVERY`]): it tells them the threshold, they bring the window
+//! there. `portable` uses nothing but what CCP's datapaths have and reduces the window itself.
 
 use std::str::FromStr;
 
@@ -38,7 +39,8 @@ pub trait Law: Send {
     /// A flow began or is taken over.
     fn open(&self, info: &FlowInfo) -> Self::State;
 
-    /// By how many segments the window is to grow while one window is acknowledged, in congestion avoidance.
+    /// By how many segments the window is to grow while one window is acknowledged, in congestion
+    /// avoidance.
     fn growth(&self, state: &mut Self::State, round: &Round) -> f64;
 
     /// The flow is in slow start, where it needs no law.
@@ -63,8 +65,9 @@ pub struct Own {
     pub declarations: String,
     /// Clauses before a reduction.
     pub clauses: String,
-    /// What a reduction leaves of `Report.before`, bytes; `(* Report.before BETA)` where it is empty. `MSS` stands for the segment
-    /// size, which has another name in each of the two programs.
+    /// What a reduction leaves of `Report.before`, bytes; `(* Report.before BETA)` where it is
+    /// empty. `MSS` stands for the segment size, which has another name in each of the two
+    /// programs.
     pub kept: String,
     /// The flow offers ECN, and marks are congestion.
     pub ecn: bool,
@@ -99,8 +102,8 @@ pub struct Round {
 pub enum Reporting {
     /// At every ACK.
     Ack,
-    /// Once a smoothed RTT, but not more often than every millisecond: below that, wake-ups cost more than the law of
-    /// growth changes.
+    /// Once a smoothed RTT, but not more often than every millisecond: below that, wake-ups cost
+    /// more than the law of growth changes.
     #[default]
     Rtt,
     /// At a fixed interval.
@@ -274,7 +277,8 @@ impl<L: Law> Algorithm for LossBased<L> {
             .missing_from(control.capabilities())
             .is_empty()
         {
-            // A flow taken over may be in the middle of a recovery, whose reduction was made already.
+            // A flow taken over may be in the middle of a recovery, whose reduction was made
+            // already.
             control.program("window", &[("recovering", u64::from(info.live))]);
         } else {
             control.program("portable", &[("mss", info.mss.get())]);
@@ -324,7 +328,8 @@ impl<L: Law> Algorithm for LossBased<L> {
         }
         // At the start of a recovery the window that is to grow is the one at its end.
         let window = if reductions > 0 { ssthresh } else { cwnd } as f64;
-        // Credit that has not yet made a segment is part of what the law sees, else it would be granted twice.
+        // Credit that has not yet made a segment is part of what the law sees, else it would be
+        // granted twice.
         let fraction = credit as f64 / flow.segment_every as f64;
         let round = Round {
             now: control.now(),
@@ -353,11 +358,13 @@ impl<L: Law> Algorithm for LossBased<L> {
     }
 }
 
-/// The program's text. `recovering` is whether the last call was in a recovery, `in_loss` whether that began with a timeout.
+/// The program's text. `recovering` is whether the last call was in a recovery, `in_loss` whether
+/// that began with a timeout.
 ///
-/// Growth in Linux' order. Slow start fills up to ssthresh, and the rest of the ACK counts for congestion avoidance
-/// (`tcp_slow_start`, `tcp_cong_avoid_ai`). No growth while the application limits sending (RFC 9438 5.8, RFC 7661). None in fast
-/// recovery, where the transport brings the window to ssthresh. Slow start after a timeout.
+/// Growth in Linux' order. Slow start fills up to ssthresh, and the rest of the ACK counts for
+/// congestion avoidance (`tcp_slow_start`, `tcp_cong_avoid_ai`). No growth while the application
+/// limits sending (RFC 9438 5.8, RFC 7661). None in fast recovery, where the transport brings the
+/// window to ssthresh. Slow start after a timeout.
 fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String {
     let (declarations, exit, divisor) = (exit.declarations(), exit.clauses(), exit.divisor());
     // Credit was earned at the old pace.
@@ -415,17 +422,18 @@ fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String 
     )
 }
 
-/// Where marks of every window are the rule a transport may end one reduction and begin the next in one call, with no time
-/// outside of recovery in between. It shows in the threshold, which the transport halves before it asks; a difference
-/// below a segment is the kernel's rounding.
+/// Where marks of every window are the rule a transport may end one reduction and begin the next in
+/// one call, with no time outside of recovery in between. It shows in the threshold, which the
+/// transport halves before it asks; a difference below a segment is the kernel's rounding.
 const AGAIN: &str = "
 (when (&& (! Flow.was_timeout) (<= Ssthresh (diff Report.ssthresh Flow.mss)))
     (:= recovering false)
     (fallthrough))";
 
-/// The same for a datapath that knows nothing of recoveries, in the words of CCP alone. The program takes it that a
-/// recovery lasts until what was in flight at its start is acknowledged (`hold`, RFC 6582's "recover"), sets the window
-/// itself, and takes the window to limit sending while more than half of it is in flight. Slow start ends at a loss.
+/// The same for a datapath that knows nothing of recoveries, in the words of CCP alone. The program
+/// takes it that a recovery lasts until what was in flight at its start is acknowledged (`hold`,
+/// RFC 6582's "recover"), sets the window itself, and takes the window to limit sending while more
+/// than half of it is in flight. Slow start ends at a loss.
 fn portable(beta: &str, own: &Own, options: WindowOptions) -> String {
     let kept = own.kept(beta, "mss");
     let Own {

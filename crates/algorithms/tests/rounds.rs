@@ -1,5 +1,6 @@
-//! Windows per round-trip time, in segments, in a model of rounds: each round acknowledges one window, two segments at a
-//! time, evenly over the RTT. What happens in each round is scripted; the datapath and the agent are the real ones.
+//! Windows per round-trip time, in segments, in a model of rounds: each round acknowledges one
+//! window, two segments at a time, evenly over the RTT. What happens in each round is scripted; the
+//! datapath and the agent are the real ones.
 
 use ccplane_agent::datapath::{Datapath, Here, Shared};
 use ccplane_agent::{Agent, FlowInfo, Options, Tables};
@@ -114,7 +115,8 @@ impl Rounds {
         self.base + self.base * queue / self.bdp
     }
 
-    /// A round in which every segment arrives; `limited`: the window and not the application limits sending.
+    /// A round in which every segment arrives; `limited`: the window and not the application limits
+    /// sending.
     fn round(&mut self, limited: bool) {
         let (rtt, packets) = (self.rtt(), self.transport.cwnd / MSS);
         let acks = packets.div_ceil(2);
@@ -157,7 +159,8 @@ impl Rounds {
         self
     }
 
-    /// A segment is lost: a round of recovery, at whose end the transport has the window at ssthresh.
+    /// A segment is lost: a round of recovery, at whose end the transport has the window at
+    /// ssthresh.
     fn loss(&mut self) -> &mut Rounds {
         if !self.repairs {
             return self.loss_that_the_program_repairs();
@@ -222,7 +225,8 @@ impl Rounds {
         self
     }
 
-    /// A retransmission timeout: the transport goes to one segment and repairs until `rounds` have passed.
+    /// A retransmission timeout: the transport goes to one segment and repairs until `rounds` have
+    /// passed.
     fn timeout(&mut self, rounds: usize) -> &mut Rounds {
         self.in_recovery = self.repairs;
         self.transport.now += Duration::from_millis(200);
@@ -256,7 +260,8 @@ impl Rounds {
     }
 }
 
-/// Windows of a life with everything in it: slow start, a loss, growth, a timeout, an undo, a limited application.
+/// Windows of a life with everything in it: slow start, a loss, growth, a timeout, an undo, a
+/// limited application.
 fn life(repairs: Capabilities, algorithm: &str, parameters: &str) -> String {
     let mut rounds = Rounds::on(repairs, algorithm, parameters, 200);
     let mut lines = vec![format!("slow start        {:?}", rounds.rounds(5).take())];
@@ -321,7 +326,8 @@ fn cubic_is_back_at_the_old_window_after_k() {
     rounds.base = Duration::from_millis(100);
     rounds.rounds(5).loss().take();
     assert_eq!(rounds.ssthresh(), 224, "0.7 of 320");
-    // RFC 9438, equation 2: K = cbrt((320 - 224) / 0.4) = 6.2 s = 62 RTTs, where Reno's pace would be at 224 + 62 * 0.53.
+    // RFC 9438, equation 2: K = cbrt((320 - 224) / 0.4) = 6.2 s = 62 RTTs, where Reno's pace would
+    // be at 224 + 62 * 0.53.
     let windows = rounds.rounds(80).take();
     assert_eq!(windows[62], 320, "{windows:?}");
     assert!(windows[20] > 224 + 2 * 20, "fast at first: {windows:?}");
@@ -330,7 +336,8 @@ fn cubic_is_back_at_the_old_window_after_k() {
 
 #[test]
 fn cubic_keeps_reno_s_pace_where_that_is_faster() {
-    // Section 4.3: 3 * (1 - 0.7) / (1 + 0.7) = 0.53 a round until the old window, 24 more; then the same, or 1.
+    // Section 4.3: 3 * (1 - 0.7) / (1 + 0.7) = 0.53 a round until the old window, 24 more; then the
+    // same, or 1.
     for (friendly, expected) in [("linux", 32), ("rfc9438", 24 + (60 - 45))] {
         let mut rounds = Rounds::new("cubic", &format!("hystart=off,friendly={friendly}"), 10_000);
         rounds.base = Duration::from_millis(5);
@@ -387,7 +394,8 @@ fn hystart_leaves_slow_start_when_an_ack_train_fills_half_the_shortest_rtt_and_a
             rounds.rounds(6);
             rounds.transport.ssthresh / MSS
         };
-        // 17 segments and more, two each 2.2 ms and less: the train of the second round is longer than 10 ms.
+        // 17 segments and more, two each 2.2 ms and less: the train of the second round is longer
+        // than 10 ms.
         assert!(
             (16..=40).contains(&left(false)),
             "{algorithm}: {}",

@@ -1,5 +1,6 @@
-# BBR version 1 with nothing outside of the datapath. As the algorithm `bbr` with `policer=false`, whose agent decides what lasts rounds; what that adds to
-# the window for ACKs that come in lumps has no room here. Gains are in parts of 10,000, those of pacing 1 % lower. Names in quotes are
+# BBR version 1 with nothing outside of the datapath. As the algorithm `bbr` with `policer=false`,
+# whose agent decides what lasts rounds; what that adds to the window for ACKs that come in lumps
+# has no room here. Gains are in parts of 10,000, those of pacing 1 % lower. Names in quotes are
 # Linux' (tcp_bbr.c).
 (algorithm text_bbr
     (about "BBR version 1, as in Linux 6.x, without policers and without a surplus for ACKs in lumps")
@@ -43,8 +44,8 @@
     (if full (:= phase 9))
     (fallthrough))
 
-# A round began: an ACK of what was sent after the last one did. The bandwidth is the greatest of six to twelve rounds (`bbr_bw_rtts`: ten),
-# without those of a dip.
+# A round began: an ACK of what was sent after the last one did. The bandwidth is the greatest of
+# six to twelve rounds (`bbr_bw_rtts`: ten), without those of a dip.
 (when (> passed round_end)
     (:= round_end (+ passed Flow.bytes_in_flight))
     (if (&& (> sample 0) (|| (>= sample Report.bw) (&& (== dip_until 0) (> passed counts_from))))
@@ -53,7 +54,8 @@
             (:= bw_now (max bw_now sample))))
     (:= Report.bw (max bw_now bw_before))
     (:= bw Report.bw)
-    # The pipe is full after three rounds that find less than a quarter more (`bbr_check_full_bw_reached`); then what is queued drains.
+    # The pipe is full after three rounds that find less than a quarter more
+    # (`bbr_check_full_bw_reached`); then what is queued drains.
     (if (&& (> sample 0) (! full) (== dip_until 0))
         (if (>= bw (* grown_from 1.25))
             (do (:= grown_from bw) (:= same 0))
@@ -67,7 +69,8 @@
     (:= bdp (if (< Report.min_rtt +infinity) (/ (* bw Report.min_rtt) 1000000) (* 10 Flow.mss)))
     (:= budget (* 3 (max (min (/ Rate 1024) 64000) (* (if (< Rate 150000) 1 2) Flow.mss))))
     (fallthrough))
-# The queue is drained. The gain cycle begins anywhere but in the phase that drains (`bbr_reset_probe_bw_mode`): the clock draws where.
+# The queue is drained. The gain cycle begins anywhere but in the phase that drains
+# (`bbr_reset_probe_bw_mode`): the clock draws where.
 (when (&& (> draining 0) (<= Flow.bytes_in_flight (min draining (+ bdp budget))))
     (:= draining 0)
     (:= phase 9)
@@ -79,8 +82,8 @@
     (if (== phase 8) (:= phase 0))
     (:= Report.gain (if (== phase 0) 12375 9900))
     (fallthrough))
-# A phase lasts the least RTT; the first also until there is a loss or 1.25 BDP in flight, the second not longer than until there is no more
-# than a BDP (`bbr_is_next_cycle_phase`).
+# A phase lasts the least RTT; the first also until there is a loss or 1.25 BDP in flight, the
+# second not longer than until there is no more than a BDP (`bbr_is_next_cycle_phase`).
 (when (< phase 8)
     (:= due (> (diff Ack.now stamp) Report.min_rtt))
     (if (== phase 0)
@@ -98,7 +101,8 @@
     (:= bw (/ (* bw (if (|| (== Flow.bytes_pending 0) (> dip_until 0)) 9900 Report.gain)) 10000))
     (if (|| full (> bw Rate)) (:= Rate bw))
     (fallthrough))
-# A repair of losses begins: packets are conserved for a round, and the window before it returns with its end.
+# A repair of losses begins: packets are conserved for a round, and the window before it returns
+# with its end.
 (when (&& (|| Flow.in_recovery Flow.was_timeout) (== prior 0))
     (:= prior (max Report.window Cwnd))
     (:= round_end (+ passed Flow.bytes_in_flight))
@@ -113,7 +117,8 @@
     (:= Cwnd (max Cwnd prior))
     (:= prior 0)
     (fallthrough))
-# The window: towards the model's by what is delivered, and not beyond it once the pipe was full. No threshold while losses are repaired.
+# The window: towards the model's by what is delivered, and not beyond it once the pipe was full. No
+# threshold while losses are repaired.
 (when true
     (:= target (+ (/ (* bdp cwnd_gain) 10000) budget (if (== phase 0) (* 2 Flow.mss) 0)))
     (if full

@@ -1,5 +1,6 @@
-# Cubic with nothing outside of the datapath. As the algorithm `cubic` with `hystart=off`. All is whole numbers: times in ms, windows in bytes.
-# The cube root comes by Newton's method, one step at each ACK: from the last stage's it is exact long before it matters.
+# Cubic with nothing outside of the datapath. As the algorithm `cubic` with `hystart=off`. All is
+# whole numbers: times in ms, windows in bytes. The cube root comes by Newton's method, one step at
+# each ACK: from the last stage's it is exact long before it matters.
 (algorithm text_cubic
     (about "Cubic (RFC 9438), without HyStart")
     (needs cwnd rtt recovery)
@@ -16,7 +17,8 @@
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (fallthrough))
 
-# One reduction for each recovery. A window below the last plateau is a sign of others, who get more room (section 4.7).
+# One reduction for each recovery. A window below the last plateau is a sign of others, who get more
+# room (section 4.7).
 (when (! (|| recovering Flow.was_timeout))
     (:= before Cwnd)
     (fallthrough))
@@ -45,7 +47,8 @@
     (:= slow (min left (diff Ssthresh Cwnd)))
     (:= Cwnd (+ Cwnd slow))
     (:= left (- left slow))
-    # A stage begins with the first byte that counts. K^3 = (W_max - cwnd) / C segments, C = 0.4 a second cubed (equation 2).
+    # A stage begins with the first byte that counts. K^3 = (W_max - cwnd) / C segments, C = 0.4 a
+    # second cubed (equation 2).
     (if (&& (> left 0) (! running))
         (do (:= running true)
             (:= began Ack.now)
@@ -63,7 +66,8 @@
     (:= apart (max (diff t k) (diff k t)))
     (:= ahead (/ (* Flow.mss apart apart apart) 2500000000))
     (:= ahead (if (< t k) (diff Report.w_max ahead) (+ Report.w_max ahead)))
-    # The window of a Reno that gives back as little: 3 (1 - 0.7) / (1 + 0.7) segments an RTT (equation 4).
+    # The window of a Reno that gives back as little: 3 (1 - 0.7) / (1 + 0.7) segments an RTT
+    # (equation 4).
     (:= friendly (+ friendly (/ (* 9 Flow.mss left) (* 17 Cwnd))))
     (:= target (if (< cubic friendly) (+ friendly (/ (* 9 Flow.mss) 17)) ahead))
     # At most half a window more an RTT (section 4.2); nothing where the window is there already.

@@ -1,5 +1,5 @@
-# Vegas with nothing outside of the datapath. As the algorithm `vegas`, whose agent says after each round trip whether the next has a segment
-# more or less.
+# Vegas with nothing outside of the datapath. As the algorithm `vegas`, whose agent says after each
+# round trip whether the next has a segment more or less.
 (algorithm text_vegas
     (about "Vegas (Brakmo and Peterson 1995, as Linux has it): 2 to 4 segments in the queue")
     (needs cwnd rtt recovery)
@@ -20,7 +20,8 @@
             (:= round_rtt (min round_rtt Flow.rtt_sample_us))
             (:= round_samples (+ round_samples 1))))
     (:= round_acked (+ round_acked Ack.bytes_acked))
-    # More is acknowledged than was in flight when it began; below a millisecond a round says little.
+    # More is acknowledged than was in flight when it began; below a millisecond a round says
+    # little.
     (:= fresh (|| Flow.in_recovery (&& (> round_acked round_size) (> (diff Ack.now round_began) 1ms))))
     (fallthrough))
 
@@ -35,14 +36,16 @@
     (:= in_loss true)
     (fallthrough))
 
-# A round is over, with more than two samples: fewer may all be of delayed ACKs. What waits is window * (rtt - base) / base.
+# A round is over, with more than two samples: fewer may all be of delayed ACKs. What waits is
+# window * (rtt - base) / base.
 (when (&& fresh (! (|| Flow.in_recovery recovering)))
     (:= Report.rounds (+ Report.rounds 1))
     (:= Report.rtt round_rtt)
     (:= Report.waiting (/ (* (/ Cwnd Flow.mss) (diff round_rtt Report.base)) Report.base))
     (report)
     (if (< Cwnd Ssthresh)
-        # Slow start ends with a queue: at what the round's rate carries without it, and one segment more.
+        # Slow start ends with a queue: at what the round's rate carries without it, and one segment
+        # more.
         (if (&& (> round_samples 2) (> Report.waiting gamma))
             (do (:= Cwnd (min Cwnd (+ (/ (* Cwnd Report.base) round_rtt) Flow.mss)))
                 (:= Ssthresh (min Ssthresh Cwnd))))

@@ -1,4 +1,5 @@
-//! The agent beside other waiting and other loads than `ccplane bench agent` and `control-loop` have, for work on it.
+//! The agent beside other waiting and other loads than `ccplane bench agent` and `control-loop`
+//! have, for work on it.
 
 use std::time::Duration;
 

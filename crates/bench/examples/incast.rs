@@ -1,4 +1,5 @@
-//! 50 hosts send to one over 10 Gbit/s: what `ccplane bench sim` counts instructions of, under callgrind.
+//! 50 hosts send to one over 10 Gbit/s: what `ccplane bench sim` counts instructions of, under
+//! callgrind.
 //!
 //! `incast [milliseconds] [steered]`: run it for two spans and take the difference.
 

@@ -1,5 +1,5 @@
-//! `ccplane bench arena`: what a candidate costs whoever searches. CPU time of the process, so that a busy machine disturbs little; and in real
-//! time how soon a text that changes steers kernel TCP.
+//! `ccplane bench arena`: what a candidate costs whoever searches. CPU time of the process, so that
+//! a busy machine disturbs little; and in real time how soon a text that changes steers kernel TCP.
 
 mod reload;
 
@@ -83,7 +83,8 @@ pub fn run(registry: &Registry, lacks: Option<String>) -> Result<Figures, Error>
     Ok(figures)
 }
 
-/// What so many candidates cost: Cubic, each with a report a little rarer than the last, so that none is another.
+/// What so many candidates cost: Cubic, each with a report a little rarer than the last, so that
+/// none is another.
 fn scored(suite: Suite, candidates: usize, registry: &Registry) -> Result<f64, Error> {
     let one = |n: usize| Contender::ccplane_with("cubic", "report", &format!("{}us", 10_000 + n));
     let options = Options {

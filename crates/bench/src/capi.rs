@@ -1,5 +1,6 @@
-//! `ccplane bench capi`: an ACK through the functions of `ccplane.h`, and through those of the reference's library. CPU time of this thread, medians.
-//! And a transport in C beside ours, behind one link.
+//! `ccplane bench capi`: an ACK through the functions of `ccplane.h`, and through those of the
+//! reference's library. CPU time of this thread, medians. And a transport in C beside ours, behind
+//! one link.
 
 use std::path::Path;
 
@@ -19,7 +20,8 @@ const RUNS: usize = 15;
 /// ACKs a run: as in `bench datapath`, with which the figures compare.
 const ACKS: u64 = 400_000;
 
-/// Runs the benchmark. With a program that was built of `examples/c/udp.c` its goodput and delay are set beside our transport's.
+/// Runs the benchmark. With a program that was built of `examples/c/udp.c` its goodput and delay
+/// are set beside our transport's.
 pub fn run(udp: Option<&Path>, registry: &Registry) -> Result<Figures, Error> {
     let mut figures = Figures::default();
     let native = on_ack(RENO, RUNS, ACKS, this_thread_ns).map_err(Error::failed)?;

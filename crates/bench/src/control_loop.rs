@@ -20,7 +20,8 @@ const OF_PORTUS: Aim = Aim::AtMost(0.5);
 /// As the reference was loaded: as many hogs as this kind of machine has cores.
 const HOGS: usize = 2;
 
-/// Runs the benchmark. `lacks`: what this host lacks to load BPF programs, so that the mapped link is left out.
+/// Runs the benchmark. `lacks`: what this host lacks to load BPF programs, so that the mapped link
+/// is left out.
 pub fn run(against: &Against, lacks: Option<String>) -> Result<Figures, Error> {
     let mut figures = Figures::default();
     for (waits, key) in [

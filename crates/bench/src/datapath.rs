@@ -1,5 +1,5 @@
-//! `ccplane bench datapath`: the engine alone, fed from memory. CPU time of this thread, so that a busy machine
-//! disturbs little; medians.
+//! `ccplane bench datapath`: the engine alone, fed from memory. CPU time of this thread, so that a
+//! busy machine disturbs little; medians.
 
 use std::hint::black_box;
 
@@ -15,7 +15,8 @@ const PROBE_BW: &str = include_str!("programs/bbr_probe_bw.ccp");
 
 /// Odd, so that a median is a run.
 const RUNS: usize = 15;
-/// ACKs a run: some 10 ms, many scheduler ticks shorter than the whole and many clock readings longer than one.
+/// ACKs a run: some 10 ms, many scheduler ticks shorter than the whole and many clock readings
+/// longer than one.
 const ACKS: usize = 400_000;
 const MANY: usize = 10_000;
 /// Between two ACKs of a flow: a delayed ACK on 192 Mbit/s, so that one ACK in 80 reports.
@@ -144,7 +145,8 @@ fn compile_us(source: &str) -> Result<f64, Error> {
     Ok(median(samples))
 }
 
-/// 0 to `count` in an order that no prefetcher guesses (Fisher-Yates over an LCG of Knuth's), the same each time.
+/// 0 to `count` in an order that no prefetcher guesses (Fisher-Yates over an LCG of Knuth's), the
+/// same each time.
 fn shuffled(count: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count as u32).collect();
     let mut state = 1u64;

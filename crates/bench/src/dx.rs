@@ -1,5 +1,6 @@
-//! `ccplane bench dx`: DX on kernel TCP next to the kernel's Cubic. It measures the cost of DX's time stamps, queue and goodput
-//! over token buckets of 100 Mbit/s to 1 Gbit/s and over the emulator, and DX's queueing delay while the ACK path is flooded.
+//! `ccplane bench dx`: DX on kernel TCP next to the kernel's Cubic. It measures the cost of DX's
+//! time stamps, queue and goodput over token buckets of 100 Mbit/s to 1 Gbit/s and over the
+//! emulator, and DX's queueing delay while the ACK path is flooded.
 
 mod emulated;
 mod routed;
@@ -30,7 +31,8 @@ const RATE: Rate = Rate::from_bits_per_sec(100_000_000);
 /// Of the proof's token bucket, bytes.
 const QUEUE: u64 = 400_000;
 
-/// The proof's link. Its burst is two frames and a half: the kernel's timer is late by less than their time.
+/// The proof's link. Its burst is two frames and a half: the kernel's timer is late by less than
+/// their time.
 const SLOW: Link = Link {
     rate: RATE,
     burst: 4_000,
@@ -39,8 +41,9 @@ const SLOW: Link = Link {
     suffix: "",
 };
 
-/// Faster links with two flows, as in `ccplane paper dx-testbed`. The bursts are what the links bring in 128 µs, by which the
-/// kernel's timer is late on a virtual machine: with less the link does not reach its rate.
+/// Faster links with two flows, as in `ccplane paper dx-testbed`. The bursts are what the links
+/// bring in 128 µs, by which the kernel's timer is late on a virtual machine: with less the link
+/// does not reach its rate.
 const FAST: [Link; 3] = [
     Link::fast(200, "_200m"),
     Link::fast(500, "_500m"),

@@ -1,4 +1,5 @@
-//! `ccplane bench emu`: the emulator's ceiling, rate, delay and lateness, on namespaces of its own, in both modes of timing.
+//! `ccplane bench emu`: the emulator's ceiling, rate, delay and lateness, on namespaces of its own,
+//! in both modes of timing.
 
 mod measured;
 
@@ -11,8 +12,8 @@ use crate::{Error, Figures};
 const SECONDS: Duration = Duration::from_secs(3);
 const TEN_MS: Duration = Duration::from_millis(10);
 
-/// Every figure is the median of so many runs: a stall of the machine, which is not the emulator's, spoils the tail of
-/// one run; it does not spoil most of them.
+/// Every figure is the median of so many runs: a stall of the machine, which is not the emulator's,
+/// spoils the tail of one run; it does not spoil most of them.
 const RUNS: usize = 5;
 
 /// Runs the benchmark: some two and a half minutes.

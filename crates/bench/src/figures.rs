@@ -41,8 +41,8 @@ impl Figure {
         self
     }
 
-    /// It is a ratio to what ran in turns with it, and judged by all of this interval, whose ends are figures, too. Without one nothing
-    /// is decided.
+    /// It is a ratio to what ran in turns with it, and judged by all of this interval, whose ends
+    /// are figures, too. Without one nothing is decided.
     pub fn in_turns(&mut self, interval: Option<(f64, f64)>) -> &mut Figure {
         self.in_turns = Some(interval);
         self
@@ -68,7 +68,8 @@ impl Figure {
 }
 
 impl Figures {
-    /// Adds a figure: its key in the JSON object, its value and unit. `x native` and the like are units of ratios.
+    /// Adds a figure: its key in the JSON object, its value and unit. `x native` and the like are
+    /// units of ratios.
     pub fn add(&mut self, key: impl Into<String>, value: f64, unit: &'static str) -> &mut Figure {
         self.rows.push(Figure {
             key: key.into(),

@@ -1,9 +1,10 @@
-//! `ccplane bench gateway`: what a gateway costs: bulk and small packets, round trips, a limit, a bundle's memory, and how soon it is
-//! out of the way or back.
+//! `ccplane bench gateway`: what a gateway costs: bulk and small packets, round trips, a limit, a
+//! bundle's memory, and how soon it is out of the way or back.
 //!
-//! Two sites in namespaces, each with a box, a wire of virtual devices between them, and both ends of all traffic: on one machine. The
-//! gateway takes turns with a bare forwarder of our own between the same devices and, where it is installed, with `wireguard-go`. Each
-//! ratio is the median over rounds of a run's figure over that of the run beside it.
+//! Two sites in namespaces, each with a box, a wire of virtual devices between them, and both ends
+//! of all traffic: on one machine. The gateway takes turns with a bare forwarder of our own between
+//! the same devices and, where it is installed, with `wireguard-go`. Each ratio is the median over
+//! rounds of a run's figure over that of the run beside it.
 
 mod bare;
 mod load;
@@ -182,7 +183,8 @@ fn others(figures: &mut Figures) -> Vec<Beside> {
     all
 }
 
-/// A figure of the gateway, of the others, and its ratio to theirs; to the bare forwarder's it has an aim.
+/// A figure of the gateway, of the others, and its ratio to theirs; to the bare forwarder's it has
+/// an aim.
 fn add<T>(
     figures: &mut Figures,
     key: &str,
@@ -213,8 +215,8 @@ fn add<T>(
     }
 }
 
-/// Aims of ratios are those of the figures over what a tunnel in C took without a seal: 6.1 Gbit/s, 1.1 and 0.9 us, and of small packets
-/// at best 78,000 a second and 8 us.
+/// Aims of ratios are those of the figures over what a tunnel in C took without a seal: 6.1 Gbit/s,
+/// 1.1 and 0.9 us, and of small packets at best 78,000 a second and 8 us.
 fn bulk(figures: &mut Figures, turns: &Turns<Who, Bulk>, others: &[Beside]) {
     let beside = (turns, others);
     let most = |most| [Aim::AtMost(2.0), Aim::AtMost(most)];
@@ -271,7 +273,8 @@ fn idle(figures: &mut Figures, turns: &Turns<Who, f64>, others: &[Beside]) {
     }
 }
 
-/// Full packets, one by one: more than a limit lets pass, or, where there is none, as many as it would.
+/// Full packets, one by one: more than a limit lets pass, or, where there is none, as many as it
+/// would.
 fn shaped_run(who: Who, length: Span) -> Result<Packets, Error> {
     let sites = Sites::over_wire(who)?;
     let rate = LIMIT.bytes_per_sec() as f64 / FULL;

@@ -1,9 +1,10 @@
-//! `ccplane bench kernel`: what steering from outside costs the kernel's datapath: TCP over loopback, as fast as the machine goes, under
-//! `ccp_reno` and under the kernel's own Reno.
+//! `ccplane bench kernel`: what steering from outside costs the kernel's datapath: TCP over
+//! loopback, as fast as the machine goes, under `ccp_reno` and under the kernel's own Reno.
 //!
-//! The conditions alternate run by run, so that a disturbance of the machine meets all of them. Each ratio is the median over
-//! rounds of a run's figure over that of the native run beside it. The traffic is memory to memory through a namespace of our
-//! own: the figure is CPU work per packet, not a network's speed.
+//! The conditions alternate run by run, so that a disturbance of the machine meets all of them.
+//! Each ratio is the median over rounds of a run's figure over that of the native run beside it.
+//! The traffic is memory to memory through a namespace of our own: the figure is CPU work per
+//! packet, not a network's speed.
 
 use std::fmt::Write;
 
@@ -26,7 +27,8 @@ pub struct Options {
     pub flows: Vec<usize>,
     /// Length of each run. Below a second, slow start and the start of threads weigh in.
     pub run: Duration,
-    /// Runs of each condition at each number of flows. The median of one run is that run; five ride out a disturbance.
+    /// Runs of each condition at each number of flows. The median of one run is that run; five ride
+    /// out a disturbance.
     pub rounds: usize,
 }
 
@@ -61,8 +63,8 @@ impl Condition {
 /// Each flow takes two threads.
 const MOST_FLOWS: usize = 1024;
 
-/// The rate of the runs below saturation. Far lower, and what the machine does anyway is most of its CPU; far higher, and slower
-/// machines cannot hold it.
+/// The rate of the runs below saturation. Far lower, and what the machine does anyway is most of
+/// its CPU; far higher, and slower machines cannot hold it.
 const FIXED: Rate = Rate::from_bits_per_sec(2_000_000_000);
 /// Flows that share it.
 const FIXED_FLOWS: usize = 4;
@@ -136,7 +138,8 @@ fn check(options: &Options) -> Result<(), ccplane_lab::Error> {
     Ok(())
 }
 
-/// Adds the median over rounds of a value over that of the native run beside it, with its aim. Returns it.
+/// Adds the median over rounds of a value over that of the native run beside it, with its aim.
+/// Returns it.
 fn add_ratio(
     figures: &mut Figures,
     (name, place): (&str, &str),
@@ -168,7 +171,8 @@ fn add_ratio(
 const GOODPUT: fn(&Run) -> f64 = |run| run.goodput_gbit;
 const CPU: fn(&Run) -> f64 = |run| run.cpu_s_per_gb;
 
-/// CPU for each byte at a rate that everybody holds: it scatters less than at saturation, where rates differ, too.
+/// CPU for each byte at a rate that everybody holds: it scatters less than at saturation, where
+/// rates differ, too.
 fn below_saturation(turns: &Turns<Condition, Run>, figures: &mut Figures) {
     figures.add(
         "fixed_native_gbit",

@@ -1,8 +1,8 @@
 //! Every benchmark: what ccplane costs, measured here and now, beside the reference.
 //!
-//! A module is a command of `ccplane bench`. Its `run` gives [`Figures`]: a table with aims and references, or one JSON object.
-//! `linux::bench` stays where it is, as it plays the kernel's side of the datapath's own memory, and so does `capi::bench`, which calls the
-//! functions that C calls.
+//! A module is a command of `ccplane bench`. Its `run` gives [`Figures`]: a table with aims and
+//! references, or one JSON object. `linux::bench` stays where it is, as it plays the kernel's side
+//! of the datapath's own memory, and so does `capi::bench`, which calls the functions that C calls.
 #![forbid(unsafe_code)]
 
 pub mod agent;

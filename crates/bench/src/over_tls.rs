@@ -1,4 +1,5 @@
-//! An agent over TLS on loopback, and a datapath without traffic: what `bench control-loop` and `bench agent` measure of it.
+//! An agent over TLS on loopback, and a datapath without traffic: what `bench control-loop` and
+//! `bench agent` measure of it.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::io;
@@ -21,7 +22,8 @@ const FLOWS: u64 = 100;
 /// Reports between two looks for what came back, as a ring's.
 const LOOK_EVERY: u64 = 512;
 
-/// Times report → algorithm → update and back, of so many exchanges, after a tenth as many that are not counted.
+/// Times report → algorithm → update and back, of so many exchanges, after a tenth as many that are
+/// not counted.
 pub fn times(exchanges: usize) -> Result<Vec<Duration>, LoopError> {
     let (times, _) = with_datapath(true, |datapath| {
         datapath.open(1)?;

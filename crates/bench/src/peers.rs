@@ -1,5 +1,6 @@
-//! Agents behind CCP's messages, each in a process of its own and measured in turns by one plain datapath: ours, a peer that does
-//! nothing but answer, and, where one is given, one made of portus (`examples/portus`).
+//! Agents behind CCP's messages, each in a process of its own and measured in turns by one plain
+//! datapath: ours, a peer that does nothing but answer, and, where one is given, one made of portus
+//! (`examples/portus`).
 
 pub mod client;
 mod serve;
@@ -44,8 +45,8 @@ pub enum Who {
 pub struct Rounds<const N: usize>(Turns<Who, [f64; N]>);
 
 impl Against {
-    /// Measures with `measure`, round by round. Our agent and the bound are this program's hidden command `bench peer`. `updates`: reports
-    /// are answered.
+    /// Measures with `measure`, round by round. Our agent and the bound are this program's hidden
+    /// command `bench peer`. `updates`: reports are answered.
     pub fn rounds<const N: usize>(
         &self,
         updates: bool,

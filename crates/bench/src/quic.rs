@@ -1,4 +1,5 @@
-//! `ccplane bench quic`: what ccplane costs behind noq, and how it does beside noq's own control, on loopback and behind a link.
+//! `ccplane bench quic`: what ccplane costs behind noq, and how it does beside noq's own control,
+//! on loopback and behind a link.
 
 mod emulated;
 mod loopback;

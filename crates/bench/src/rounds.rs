@@ -23,8 +23,8 @@ pub fn medians<const N: usize, E>(
 pub struct Turns<W, T>(Vec<(W, Vec<T>)>);
 
 impl<W: Copy + PartialEq, T> Turns<W, T> {
-    /// So many rounds, in each of which everybody runs once: a disturbance of the machine meets all alike. `run` hears the round,
-    /// from 0, and who.
+    /// So many rounds, in each of which everybody runs once: a disturbance of the machine meets all
+    /// alike. `run` hears the round, from 0, and who.
     pub fn take<E>(
         rounds: usize,
         who: &[W],
@@ -61,7 +61,8 @@ impl<W: Copy + PartialEq, T> Turns<W, T> {
         pairs.map(|(run, base)| value(run) / value(base)).collect()
     }
 
-    /// Their median, with the 95 % interval of a bootstrap over rounds where there are rounds enough for one.
+    /// Their median, with the 95 % interval of a bootstrap over rounds where there are rounds
+    /// enough for one.
     pub fn ratio(&self, who: W, base: W, value: impl Fn(&T) -> f64) -> Option<Ratio> {
         let pairs = self.of(who).iter().zip(self.of(base));
         median_ratio(

@@ -1,4 +1,5 @@
-//! `ccplane bench sim`: what a packet over a link costs the simulator, and what a flow, a packet and a host take in memory.
+//! `ccplane bench sim`: what a packet over a link costs the simulator, and what a flow, a packet
+//! and a host take in memory.
 //!
 //! A hop is one packet over one link, data and acknowledgements alike.
 
@@ -16,10 +17,12 @@ use cost::{RUNS, cost, parallel_speedup};
 pub use scenarios::incast;
 use scenarios::{BIG_QUEUE, dumbbell, fat_tree, idle_flow_bytes, incast_10000};
 
-/// Simulated ms of the two runs under callgrind, whose difference leaves out the start of the process and slow start.
+/// Simulated ms of the two runs under callgrind, whose difference leaves out the start of the
+/// process and slow start.
 const UNDER_CALLGRIND_MS: [u64; 2] = [5, 25];
 
-/// Only so many ms of the 50-to-1 incast: its hops. It is what runs under callgrind, as `ccplane bench sim --only-incast-ms`.
+/// Only so many ms of the 50-to-1 incast: its hops. It is what runs under callgrind, as `ccplane
+/// bench sim --only-incast-ms`.
 pub fn only_incast(length_ms: u64) -> Result<u64, Error> {
     let mut sim = incast(50, 250, false)?;
     sim.run_until(ms(length_ms))?;
@@ -124,7 +127,8 @@ fn ms(ms: u64) -> Time {
     Time::from_micros(ms * 1_000)
 }
 
-/// Instructions a hop by callgrind, which a busy machine does not disturb: two runs of this program, their difference.
+/// Instructions a hop by callgrind, which a busy machine does not disturb: two runs of this
+/// program, their difference.
 fn instructions_per_hop() -> Result<f64, String> {
     let mut counted = Vec::new();
     for length in UNDER_CALLGRIND_MS {

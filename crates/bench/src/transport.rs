@@ -1,4 +1,5 @@
-//! `ccplane bench transport`: what a packet costs the transport, and how fast its UDP driver and the kernel's TCP are on loopback.
+//! `ccplane bench transport`: what a packet costs the transport, and how fast its UDP driver and
+//! the kernel's TCP are on loopback.
 
 mod pair;
 mod sockets;

@@ -1,8 +1,9 @@
 //! What feedback says of the path: RTT, the rates S and R, losses, order, marks and queueing delay.
 //!
-//! S and R are of the same packets: what left between two boundaries, by the sendbox' clock, and what arrived between them, by the
-//! receivebox'. No rate needs both clocks. They are taken over the last RTT, as the paper has them (section 4.5), or the last
-//! [`RATES_OVER`] where that is less.
+//! S and R are of the same packets: what left between two boundaries, by the sendbox' clock, and
+//! what arrived between them, by the receivebox'. No rate needs both clocks. They are taken over
+//! the last RTT, as the paper has them (section 4.5), or the last [`RATES_OVER`] where that is
+//! less.
 
 use std::collections::VecDeque;
 
@@ -13,11 +14,13 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 use crate::feedback::Feedback;
 use crate::sent::Boundary;
 
-/// A minimum of RTTs covers the last 5 to 10 s (Copa's window). Shorter, and a standing queue is taken for the path. Longer, and
-/// a path that has become longer is taken for a queue for that long.
+/// A minimum of RTTs covers the last 5 to 10 s (Copa's window). Shorter, and a standing queue is
+/// taken for the path. Longer, and a path that has become longer is taken for a queue for that
+/// long.
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
-/// Rates are taken over at most this: half a period of the pulse of 5 Hz by which a bundle finds others. Over 130 ms, the RTT of 50 ms under
-/// a buffer of 80, the rates have less than half of the pulse in them, and over 200 ms nothing. Over less time they are those of bursts.
+/// Rates are taken over at most this: half a period of the pulse of 5 Hz by which a bundle finds
+/// others. Over 130 ms, the RTT of 50 ms under a buffer of 80, the rates have less than half of the
+/// pulse in them, and over 200 ms nothing. Over less time they are those of bursts.
 pub const RATES_OVER: Duration = Duration::from_millis(100);
 /// Epochs that rates are taken over at most: at one each 2 ms, 128 ms.
 const EPOCHS: usize = 64;
@@ -47,7 +50,8 @@ struct Epoch {
 }
 
 impl Estimate {
-    /// Feedback came of a boundary that left, later than all before. False where it is of a boundary that was heard of already.
+    /// Feedback came of a boundary that left, later than all before. False where it is of a
+    /// boundary that was heard of already.
     pub fn take(&mut self, now: Time, boundary: &Boundary, feedback: &Feedback) -> bool {
         if self
             .epochs
@@ -87,7 +91,8 @@ impl Estimate {
         true
     }
 
-    /// The rates over so much time: from the youngest epoch that is at least as old, or from the oldest there is.
+    /// The rates over so much time: from the youngest epoch that is at least as old, or from the
+    /// oldest there is.
     fn measure(&mut self, over: Duration) {
         let Some(&newest) = self.epochs.back() else {
             return;
@@ -170,7 +175,8 @@ impl Estimate {
 /// An RTT below it is one in which a clock stood still: 1 µs.
 const LEAST_RTT: Duration = Duration::from_micros(1);
 
-/// The least of one to two halves of [`MIN_RTT_WINDOW`]. [`OneWay`] has one, too, of stamps that wrap: it knows no RTT above 2.1 s.
+/// The least of one to two halves of [`MIN_RTT_WINDOW`]. [`OneWay`] has one, too, of stamps that
+/// wrap: it knows no RTT above 2.1 s.
 #[derive(Clone, Copy, Debug, Default)]
 struct Least {
     recent: Option<Duration>,
@@ -204,8 +210,8 @@ pub(crate) struct Order {
     ends: Time,
 }
 
-/// Time over which reordering is judged. The paper's figures are of runs of a minute; ours is how long a path may look split
-/// before it counts as split.
+/// Time over which reordering is judged. The paper's figures are of runs of a minute; ours is how
+/// long a path may look split before it counts as split.
 pub const SECONDS: usize = 10;
 /// Fewer packets than this say nothing of a share of 5 %: ten of them.
 pub const ENOUGH: u64 = 200;
@@ -261,7 +267,8 @@ mod tests {
         }
     }
 
-    /// Boundaries each 10 ms that leave at `sent` bytes a ms and arrive `way` ms later, at `received`, by a clock 1000 s ahead.
+    /// Boundaries each 10 ms that leave at `sent` bytes a ms and arrive `way` ms later, at
+    /// `received`, by a clock 1000 s ahead.
     fn run(estimate: &mut Estimate, from: u64, rounds: u64, sent: u64, received: u64, hold: u64) {
         for n in from..from + rounds {
             let boundary = Boundary {

@@ -1,7 +1,8 @@
-//! What the boxes say to each other: an inner UDP datagram between the tunnel's addresses, so that it is sealed as all else.
+//! What the boxes say to each other: an inner UDP datagram between the tunnel's addresses, so that
+//! it is sealed as all else.
 //!
-//! The receivebox sends [`Feedback`], the sendbox a [`Notice`]. Each sends a [`Probe`] of its path, and
-//! the other answers with a [`ProbeAck`]. Numbers are big-endian:
+//! The receivebox sends [`Feedback`], the sendbox a [`Notice`]. Each sends a [`Probe`] of its path,
+//! and the other answers with a [`ProbeAck`]. Numbers are big-endian:
 //!
 //! ```text
 //! byte   0  version, 1             0  version, 1
@@ -66,14 +67,15 @@ pub struct Feedback {
     pub bytes: u64,
     /// Of these, packets that came after one with a higher number. With hashes: of no meaning, 0.
     pub out_of_order: u64,
-    /// Packets that have not arrived, though one that was sent 1,024 packets later has. With hashes: 0.
+    /// Packets that have not arrived, though one that was sent 1,024 packets later has. With
+    /// hashes: 0.
     pub missing: u64,
     /// Packets that were marked CE on their way (RFC 3168).
     pub marked: u64,
 }
 
-/// What a sendbox says: which packets are to be boundaries. Sent when N changes, and once a second, so that an idle tunnel is
-/// measured too.
+/// What a sendbox says: which packets are to be boundaries. Sent when N changes, and once a second,
+/// so that an idle tunnel is measured too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// Of which numbering.
@@ -169,7 +171,8 @@ impl Notice {
 }
 
 impl Probe {
-    /// Writes the message into `room`, all of it: the rest is zero. Returns false if there is no room.
+    /// Writes the message into `room`, all of it: the rest is zero. Returns false if there is no
+    /// room.
     pub fn encode(&self, room: &mut [u8]) -> bool {
         room.fill(0);
         let Some(head) = room.first_chunk_mut::<PROBE_BYTES>() else {

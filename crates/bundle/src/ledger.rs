@@ -1,4 +1,5 @@
-//! What left under which numbers, and what the receivebox says of it: whether that can be true, and what of it is new.
+//! What left under which numbers, and what the receivebox says of it: whether that can be true, and
+//! what of it is new.
 
 use ccplane_units::{Duration, Rate, Time};
 
@@ -49,7 +50,8 @@ pub(crate) struct Ledger {
 struct Numbering {
     session: u32,
     sent: Sent,
-    /// What the newest feedback said; `None` after a silence: the receivebox may be another by then, whose counts begin anywhere.
+    /// What the newest feedback said; `None` after a silence: the receivebox may be another by
+    /// then, whose counts begin anywhere.
     heard: Option<Counts>,
 }
 
@@ -170,7 +172,8 @@ impl Ledger {
         }
     }
 
-    /// Packets and bytes that are not known to have arrived or to be missing; a missing packet counts for `mss`.
+    /// Packets and bytes that are not known to have arrived or to be missing; a missing packet
+    /// counts for `mss`.
     pub fn in_flight(&self, mss: u64) -> (u64, u64) {
         let (sent, heard) = (&self.current.sent, self.current.heard.unwrap_or_default());
         let missing = heard.missing;

@@ -1,18 +1,21 @@
-//! Which packets are epoch boundaries: those whose number is a multiple of N, a power of two (Bundler, section 4.3).
+//! Which packets are epoch boundaries: those whose number is a multiple of N, a power of two
+//! (Bundler, section 4.3).
 //!
-//! The number is the tunnel's counter, or a hash of the header where there is no tunnel. In both the boundaries of a larger N are
-//! among those of a smaller one. So a box that has not heard of a new N yet measures less or more often, and nothing else.
+//! The number is the tunnel's counter, or a hash of the header where there is no tunnel. In both
+//! the boundaries of a larger N are among those of a smaller one. So a box that has not heard of a
+//! new N yet measures less or more often, and nothing else.
 
 use ccplane_units::{Duration, Rate};
 
 /// How the boxes know a packet again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Marks {
-    /// By the tunnel's counter: numbers rise by one a packet. Loss and order are known of every packet.
+    /// By the tunnel's counter: numbers rise by one a packet. Loss and order are known of every
+    /// packet.
     #[default]
     Counter,
-    /// By a hash of the header, as the paper has it: numbers say nothing of order. What was lost follows from bytes, and order is
-    /// known of boundaries only.
+    /// By a hash of the header, as the paper has it: numbers say nothing of order. What was lost
+    /// follows from bytes, and order is known of boundaries only.
     Hash,
 }
 
@@ -20,8 +23,8 @@ pub enum Marks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Every(u32);
 
-/// The part of a bandwidth-delay product between two boundaries (paper: 0.25). Less makes more feedback than control needs, more
-/// leaves it without news for a good part of a round trip.
+/// The part of a bandwidth-delay product between two boundaries (paper: 0.25). Less makes more
+/// feedback than control needs, more leaves it without news for a good part of a round trip.
 const BDP_PART: u64 = 4;
 /// Bytes of the packets that a bandwidth-delay product is counted in.
 const PACKET: u64 = 1_500;
@@ -29,7 +32,8 @@ const PACKET: u64 = 1_500;
 impl Every {
     /// Every packet is one.
     pub const ONE: Every = Every(1);
-    /// The largest N (reference: 1,024). More would bring fewer than 40 boundaries a second at 500 Mbit/s.
+    /// The largest N (reference: 1,024). More would bring fewer than 40 boundaries a second at 500
+    /// Mbit/s.
     pub const MOST: Every = Every(1_024);
 
     /// This N; `None` if it is no power of two in the range.
@@ -41,7 +45,8 @@ impl Every {
         }
     }
 
-    /// A quarter of the bandwidth-delay product, rounded down to powers of two: floor_pow2(rate · min RTT / 1500) / 4.
+    /// A quarter of the bandwidth-delay product, rounded down to powers of two: floor_pow2(rate ·
+    /// min RTT / 1500) / 4.
     pub fn of(rate: Rate, min_rtt: Duration) -> Every {
         let packets = rate.bytes_in(min_rtt).get() / PACKET;
         let power = packets.checked_ilog2().map_or(0, |log| 1_u64 << log);
@@ -60,7 +65,8 @@ impl Every {
     }
 }
 
-/// The hash of a header's fields, for [`Marks::Hash`]: FNV-1a of 64 bits, of which the reference takes the low half.
+/// The hash of a header's fields, for [`Marks::Hash`]: FNV-1a of 64 bits, of which the reference
+/// takes the low half.
 pub fn hash(fields: impl IntoIterator<Item = u8>) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;

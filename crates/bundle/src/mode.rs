@@ -1,11 +1,13 @@
 //! Whether a bundle is limited, and why: the modes and every way from one to another.
 //!
-//! A bundle is open, without a limit, until there is a queue in the network that could be moved. It opens again, at once, when its
-//! limit can no longer be right: when the other side is silent, when packets take several paths, when nobody steers. Opening never
-//! harms: it is what the site had before.
+//! A bundle is open, without a limit, until there is a queue in the network that could be moved. It
+//! opens again, at once, when its limit can no longer be right: when the other side is silent, when
+//! packets take several paths, when nobody steers. Opening never harms: it is what the site had
+//! before.
 //!
-//! A queue counts only if packets of the bundle stand in it. A ping behind the packets of others is no
-//! reason for a limit at the rate of pings, and the rate of an idle site is no measure of the line.
+//! A queue counts only if packets of the bundle stand in it. A ping behind the packets of others is
+//! no reason for a limit at the rate of pings, and the rate of an idle site is no measure of the
+//! line.
 
 use std::collections::VecDeque;
 
@@ -18,7 +20,8 @@ pub enum Mode {
     Open,
     /// The rate keeps the network's queue short, so that the queue stands here.
     Delay,
-    /// Others fill the network's queue: traffic passes, with as much queue here as the pulses of the rate need.
+    /// Others fill the network's queue: traffic passes, with as much queue here as the pulses of
+    /// the rate need.
     Passing,
 }
 
@@ -86,7 +89,8 @@ impl Mode {
     }
 }
 
-/// Whether an algorithm lets traffic pass, by what it says of its bundle: the gauge `mode`, 1 where it does.
+/// Whether an algorithm lets traffic pass, by what it says of its bundle: the gauge `mode`, 1 where
+/// it does.
 pub fn passes(gauges: &[(&str, f64)]) -> bool {
     gauges
         .iter()
@@ -127,23 +131,24 @@ pub struct Seen {
     pub waiting: u64,
 }
 
-/// A queue stands in the network when the RTT is above so much of the least ... (issue's 1.25, the target of BasicDelay: below it
-/// there is less queue than a limit would leave anyway).
+/// A queue stands in the network when the RTT is above so much of the least ... (issue's 1.25, the
+/// target of BasicDelay: below it there is less queue than a limit would leave anyway).
 const QUEUE_RATIO: (u64, u64) = (5, 4);
 /// ... and so much: on a path of a millisecond a quarter is a few packets.
 const QUEUE_SLACK: Duration = Duration::from_micros(500);
-/// Fewest bytes of the bundle in the network's queue for a queue that can be moved: four full packets. With
-/// fewer, a ping would begin a limit at its own rate, and a late packet would count as a queue. With more,
-/// slow lines would begin their limit late.
+/// Fewest bytes of the bundle in the network's queue for a queue that can be moved: four full
+/// packets. With fewer, a ping would begin a limit at its own rate, and a late packet would count
+/// as a queue. With more, slow lines would begin their limit late.
 const OWN_QUEUE_BYTES: u64 = 6_000;
-/// Time without a queue, here or in the network, after which a bundle has no limit. If it is longer, the
-/// algorithm takes the rate of an idle site for the line's. If it is shorter, each pause of a busy site
-/// costs the queue of a slow start.
+/// Time without a queue, here or in the network, after which a bundle has no limit. If it is
+/// longer, the algorithm takes the rate of an idle site for the line's. If it is shorter, each
+/// pause of a busy site costs the queue of a slow start.
 const IDLE_TIME: Duration = Duration::from_secs(2);
-/// In so many feedbacks in a row. One may be a packet that was late; more would let the queue grow for longer.
+/// In so many feedbacks in a row. One may be a packet that was late; more would let the queue grow
+/// for longer.
 const IN_A_ROW: u8 = 2;
-/// From this share of packets out of order on, packets take several paths (paper, section 5.2: at most 0.4 % with one path, at least
-/// 20 % with several).
+/// From this share of packets out of order on, packets take several paths (paper, section 5.2: at
+/// most 0.4 % with one path, at least 20 % with several).
 const MULTIPATH: f64 = 0.05;
 /// Below this share they take one again ...
 const ONE_PATH: f64 = 0.01;
@@ -310,7 +315,8 @@ impl Modes {
             .map(|(_, reason)| *reason)
     }
 
-    /// Goes to the mode that follows from all that is known; whether the bundle became limited with it.
+    /// Goes to the mode that follows from all that is known; whether the bundle became limited with
+    /// it.
     fn settle(&mut self, now: Time, seen: &Seen) -> bool {
         let limited = if self.passing {
             Mode::Passing
@@ -469,7 +475,8 @@ mod tests {
         assert!(modes.on_feedback(at(20_010), &seen(64)));
     }
 
-    /// Every transition: what happens to a limited bundle, the mode and reason after it, and those after it is over.
+    /// Every transition: what happens to a limited bundle, the mode and reason after it, and those
+    /// after it is over.
     #[test]
     fn every_transition() {
         type Step = fn(&mut Modes, bool, Time);

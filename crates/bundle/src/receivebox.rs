@@ -6,18 +6,21 @@ use ccplane_units::{Duration, Time};
 use crate::feedback::{Feedback, Notice};
 use crate::mark::{Every, Marks};
 
-/// The least time between two feedbacks. Less would be more packets than control can use; more, and a control of each 10 ms would
-/// often be without news.
+/// The least time between two feedbacks. Less would be more packets than control can use; more, and
+/// a control of each 10 ms would often be without news.
 pub const SOONEST: Duration = Duration::from_millis(2);
-/// Feedback comes at least so often while data comes, of the last boundary if there is no new one. Shorter than the 250 ms after which
-/// silence counts, so that ten of them in a row have to be lost.
+/// Feedback comes at least so often while data comes, of the last boundary if there is no new one.
+/// Shorter than the 250 ms after which silence counts, so that ten of them in a row have to be
+/// lost.
 pub const LATEST: Duration = Duration::from_millis(25);
-/// A packet is missing when one arrives that was sent so many later. Fewer would count as lost what several paths only delay.
+/// A packet is missing when one arrives that was sent so many later. Fewer would count as lost what
+/// several paths only delay.
 pub const WINDOW: u64 = 1_024;
 /// Numbers that have a bit: those of the window, and as many that one arrival may skip.
 const BITS: u64 = 2 * WINDOW;
 
-/// Counts the packets of one numbering. A tunnel that agrees on new keys begins another: see [`Receivebox::renumber`].
+/// Counts the packets of one numbering. A tunnel that agrees on new keys begins another: see
+/// [`Receivebox::renumber`].
 #[derive(Clone, Debug)]
 pub struct Receivebox {
     marks: Marks,
@@ -72,8 +75,9 @@ impl Receivebox {
         }
     }
 
-    /// From now on packets are numbered anew, under this session. What is still under way of the numbering before is for the driver
-    /// to tell apart; it may keep the box of before for two RTTs.
+    /// From now on packets are numbered anew, under this session. What is still under way of the
+    /// numbering before is for the driver to tell apart; it may keep the box of before for two
+    /// RTTs.
     pub fn renumber(&mut self, session: u32) {
         *self = Receivebox {
             session,
@@ -154,7 +158,8 @@ impl Receivebox {
         self.arrived[word] &= !bit;
     }
 
-    /// The sendbox says which packets are boundaries. One of another numbering is too late or too early, and does not count.
+    /// The sendbox says which packets are boundaries. One of another numbering is too late or too
+    /// early, and does not count.
     pub fn notice(&mut self, notice: &Notice) {
         if notice.session == self.session {
             self.every = notice.every;

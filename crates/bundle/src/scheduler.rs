@@ -5,20 +5,22 @@ use ccplane_qdisc::{
 };
 use ccplane_units::{Duration, Rate, Time};
 
-/// A late caller gets at most what was due within so long. So a driver's thread that had to wait for a processor makes up for it.
-/// One that was stopped, or held back by a slower uplink, does not send in one burst what the limit would have spread over all
-/// that time.
+/// A late caller gets at most what was due within so long. So a driver's thread that had to wait
+/// for a processor makes up for it. One that was stopped, or held back by a slower uplink, does not
+/// send in one burst what the limit would have spread over all that time.
 pub const CATCH_UP: Duration = Duration::from_millis(20);
 
 /// Queues behind a rate, or behind none.
 ///
-/// A new rate counts for what has not been sent of the packet on the line, and gives nothing away: the token bucket of Linux refills
-/// with every change, which at 100 changes a second let 22 to 63 % more through than it was set to.
+/// A new rate counts for what has not been sent of the packet on the line, and gives nothing away:
+/// the token bucket of Linux refills with every change, which at 100 changes a second let 22 to 63
+/// % more through than it was set to.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler<P> {
     queue: Shaped<P, Classes<P>>,
     rate: Option<Rate>,
-    /// A rate that counts from the next call on, and since when; what it drops needs someone to take it.
+    /// A rate that counts from the next call on, and since when; what it drops needs someone to
+    /// take it.
     next: Option<(Option<Rate>, Time)>,
     /// What went, by class.
     gone: Box<[Gone]>,

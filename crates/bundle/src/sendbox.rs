@@ -1,7 +1,9 @@
-//! The near end of a bundle: where its queue stands and is scheduled, at the rate that an algorithm sets.
+//! The near end of a bundle: where its queue stands and is scheduled, at the rate that an algorithm
+//! sets.
 //!
-//! The driver gives it packets and the receivebox's feedback, sends what it releases, and runs the algorithm's program through
-//! [`Sendbox::drive`] every 10 ms. The sendbox decides whether there is a limit ([`Mode`]); the algorithm sets it.
+//! The driver gives it packets and the receivebox's feedback, sends what it releases, and runs the
+//! algorithm's program through [`Sendbox::drive`] every 10 ms. The sendbox decides whether there is
+//! a limit ([`Mode`]); the algorithm sets it.
 //!
 //! To the algorithm the bundle is a flow. What it is told each 10 ms:
 //!
@@ -48,13 +50,16 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::ONE_WAY_DELAY)
     .with(Capabilities::KEEPS_WINDOW);
 
-/// Time between two runs of the algorithm's program (paper, section 6: 10 ms). A pulse of 6 Hz has 17 of them.
+/// Time between two runs of the algorithm's program (paper, section 6: 10 ms). A pulse of 6 Hz has
+/// 17 of them.
 pub const TICK: Duration = Duration::from_millis(10);
-/// Silence is no feedback for so many RTTs ... (ours: feedback comes several times an RTT, so that 16 and more were lost in a row.)
+/// Silence is no feedback for so many RTTs ... (ours: feedback comes several times an RTT, so that
+/// 16 and more were lost in a row.)
 const SILENT_RTTS: u64 = 4;
 /// ... and for so long, ten times the longest time between two.
 const SILENT: Duration = Duration::from_millis(250);
-/// With at least so many packets sent since the last feedback came: what a receivebox was not sent it cannot answer.
+/// With at least so many packets sent since the last feedback came: what a receivebox was not sent
+/// it cannot answer.
 const SILENT_PACKETS: u64 = 10;
 /// Feedback of a numbering that ended counts for so many RTTs more: what was under way.
 const OLD_RTTS: u64 = 2;
@@ -64,13 +69,13 @@ const INITIAL_WINDOW: u64 = 10;
 /// How a sendbox is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SendboxConfig {
-    /// What schedules the queue: a queue for each class, of which [`Packet::class`] says which. Without classes it is one, as
-    /// `spec.into()` makes it.
+    /// What schedules the queue: a queue for each class, of which [`Packet::class`] says which.
+    /// Without classes it is one, as `spec.into()` makes it.
     pub queue: ClassesSpec,
     /// Bytes of a full packet, on the wire.
     pub mtu: u32,
-    /// The limit is never below this, whatever the algorithm says. Too low and a mistake stops the site; too high and the queue
-    /// stays in a network that is slower.
+    /// The limit is never below this, whatever the algorithm says. Too low and a mistake stops the
+    /// site; too high and the queue stays in a network that is slower.
     pub min: Rate,
     /// Nor above this: the site's own uplink, where it is known.
     pub max: Rate,
@@ -83,7 +88,8 @@ pub struct SendboxConfig {
 }
 
 impl SendboxConfig {
-    /// SFQ of 1.875 MB, as the published sendbox, with enough buckets that few of a thousand flows share one.
+    /// SFQ of 1.875 MB, as the published sendbox, with enough buckets that few of a thousand flows
+    /// share one.
     pub const QUEUE: QueueSpec = QueueSpec::Sfq {
         config: SfqConfig {
             depth: 1_250,
@@ -122,7 +128,8 @@ pub struct Sendbox<P> {
     orders: Orders,
     since_tick: SinceTick,
     next_tick: Time,
-    /// Packets that left since the last feedback came, and when they became enough for silence to count.
+    /// Packets that left since the last feedback came, and when they became enough for silence to
+    /// count.
     left_since: u64,
     unanswered: Option<Time>,
     /// Of what was dropped, what queues before this one did.
@@ -255,8 +262,9 @@ impl<P: Packet> Sendbox<P> {
         }
     }
 
-    /// Goes over to another queue, other classes perhaps. All that waits goes along, each packet as `again` gives it back: who
-    /// changes what a class is says anew of which each is. What finds no room is dropped. What was measured and ordered stays.
+    /// Goes over to another queue, other classes perhaps. All that waits goes along, each packet as
+    /// `again` gives it back: who changes what a class is says anew of which each is. What finds no
+    /// room is dropped. What was measured and ordered stays.
     pub fn requeue(
         &mut self,
         now: Time,
@@ -285,7 +293,8 @@ impl<P: Packet> Sendbox<P> {
         self.apply(now);
     }
 
-    /// Packets are numbered anew from now on. What is still heard of the numbering before counts for two RTTs more.
+    /// Packets are numbered anew from now on. What is still heard of the numbering before counts
+    /// for two RTTs more.
     pub fn renumber(&mut self, now: Time, session: u32) {
         self.probes = 0;
         let until = now + (self.estimate.srtt() * OLD_RTTS).max(SILENT);
@@ -312,7 +321,8 @@ impl<P: Packet> Sendbox<P> {
         Ok(())
     }
 
-    /// Records that a probe of the path left. Its loss is no sign of congestion (RFC 8899, section 3).
+    /// Records that a probe of the path left. Its loss is no sign of congestion (RFC 8899, section
+    /// 3).
     pub fn probe_left(&mut self) {
         self.probes += 1;
     }
@@ -463,7 +473,8 @@ impl<P: Packet> Sendbox<P> {
         self.apply(now);
     }
 
-    /// The smaller of the rate that was ordered and of what keeps the window that was; or the rate at which the limit began. Bytes/s.
+    /// The smaller of the rate that was ordered and of what keeps the window that was; or the rate
+    /// at which the limit began. Bytes/s.
     fn limit(&self) -> u64 {
         let by_window = self.orders.cwnd.map(|window| self.by_window(window));
         let ordered = self.orders.rate.into_iter().chain(by_window).min();
@@ -476,9 +487,10 @@ impl<P: Packet> Sendbox<P> {
             .clamp(min.min(max), max)
     }
 
-    /// The rate that keeps a window in flight, bytes/s: what arrives, as an ACK clock would let go, and over an RTT what is missing to
-    /// the window or too much. The window over the RTT would not keep it: that RTT is of an RTT ago, and while a queue grows more and more is
-    /// in flight. Under it Copa swung between 10 and 190 Mbit/s on a link of 96.
+    /// The rate that keeps a window in flight, bytes/s: what arrives, as an ACK clock would let go,
+    /// and over an RTT what is missing to the window or too much. The window over the RTT would not
+    /// keep it: that RTT is of an RTT ago, and while a queue grows more and more is in flight.
+    /// Under it Copa swung between 10 and 190 Mbit/s on a link of 96.
     fn by_window(&self, window: u64) -> u64 {
         let received = self.estimate.received().bytes_per_sec();
         let (_, in_flight) = self.ledger.in_flight(u64::from(self.config.mtu));
@@ -508,7 +520,8 @@ impl<P: Packet> Sendbox<P> {
         self.ledger.notice(now)
     }
 
-    /// When something is to be done: a packet leaves, the program runs, a notice is due, or silence begins.
+    /// When something is to be done: a packet leaves, the program runs, a notice is due, or silence
+    /// begins.
     pub fn next_deadline(&self) -> Time {
         let times = [self.scheduler.next_ready(), self.silent_at()];
         times
@@ -517,7 +530,8 @@ impl<P: Packet> Sendbox<P> {
             .fold(self.next_tick.min(self.ledger.notice_due()), Time::min)
     }
 
-    /// Call it when [`next_deadline`](Sendbox::next_deadline) has come, beside whatever else is due then.
+    /// Call it when [`next_deadline`](Sendbox::next_deadline) has come, beside whatever else is due
+    /// then.
     pub fn on_deadline(&mut self, now: Time) {
         if self.silent_at().is_some_and(|at| at <= now) {
             let seen = self.seen();
@@ -531,7 +545,8 @@ impl<P: Packet> Sendbox<P> {
         }
     }
 
-    /// When the receivebox has been silent for too long; `None` if it need say nothing, or is known to be silent.
+    /// When the receivebox has been silent for too long; `None` if it need say nothing, or is known
+    /// to be silent.
     fn silent_at(&self) -> Option<Time> {
         let since = self.unanswered.filter(|_| !self.modes.silent())?;
         Some(since + (self.estimate.srtt() * SILENT_RTTS).max(SILENT))

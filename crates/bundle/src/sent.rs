@@ -1,4 +1,5 @@
-//! What a sendbox remembers of what it sent: the boundaries, when they left, and how many bytes had left by then.
+//! What a sendbox remembers of what it sent: the boundaries, when they left, and how many bytes had
+//! left by then.
 
 use std::collections::VecDeque;
 
@@ -6,8 +7,8 @@ use ccplane_units::Time;
 
 use crate::mark::Marks;
 
-/// Boundaries that are remembered. At one each 2 ms, as often as feedback comes, it is 8 s of them: more than any path takes. More
-/// would only be memory, 24 bytes each.
+/// Boundaries that are remembered. At one each 2 ms, as often as feedback comes, it is 8 s of them:
+/// more than any path takes. More would only be memory, 24 bytes each.
 pub const REMEMBERED: usize = 4_096;
 
 /// A boundary that left.

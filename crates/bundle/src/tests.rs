@@ -1,4 +1,5 @@
-//! Both boxes over a small network in virtual time: a FIFO of some rate, a delay each way, and whatever happens to feedback.
+//! Both boxes over a small network in virtual time: a FIFO of some rate, a delay each way, and
+//! whatever happens to feedback.
 
 use ccplane_datapath::{Outcome, Signals};
 use ccplane_qdisc::{Ecn, Packet};
@@ -100,7 +101,8 @@ impl Net {
             let _ = self.sendbox.enqueue(now, Full, &mut |_, _| {});
         }
         if let Some(notice) = self.sendbox.notice(now) {
-            // It travels as a packet of the bundle; what it says is heard when that arrives, which here is at once.
+            // It travels as a packet of the bundle; what it says is heard when that arrives, which
+            // here is at once.
             self.receivebox.notice(&notice);
         }
         while self.sendbox.dequeue(now, &mut |_: Full, _| {}).is_some() {
@@ -304,7 +306,8 @@ fn an_idle_bundle_is_not_silent() {
     net.offered = 0;
     net.run(10_000);
     assert_eq!(net.reasons(), [Reason::Queue]);
-    // A packet now and then does not make it so. It opens, because it has no queue that could be moved.
+    // A packet now and then does not make it so. It opens, because it has no queue that could be
+    // moved.
     net.offered = 15_000;
     net.run(10_000);
     assert_eq!(net.reasons(), [Reason::Queue, Reason::Start]);
@@ -331,7 +334,8 @@ fn new_keys_begin_a_new_numbering_and_nothing_opens() {
     net.order = Some(11_000_000);
     net.run(1_000);
     net.sendbox.renumber(net.now, 1);
-    // What is under way is of the old numbering, which this small network does not tell apart: it is lost.
+    // What is under way is of the old numbering, which this small network does not tell apart: it
+    // is lost.
     net.there.clear();
     net.receivebox.renumber(1);
     net.sent = 0;
@@ -441,8 +445,8 @@ fn fate(mut draws: Draws) -> Fate {
 }
 
 impl Net {
-    /// A new sendbox, as after a restart of its process: what waited is gone, and its numbers begin anew, which the receivebox
-    /// does not know yet.
+    /// A new sendbox, as after a restart of its process: what waited is gone, and its numbers begin
+    /// anew, which the receivebox does not know yet.
     fn restart_sendbox(&mut self) {
         let config = SendboxConfig {
             marks: self.marks,
@@ -453,7 +457,8 @@ impl Net {
         self.sent = 0;
     }
 
-    /// New keys: both boxes number anew, the far one when the first packet under them comes, which here is at once.
+    /// New keys: both boxes number anew, the far one when the first packet under them comes, which
+    /// here is at once.
     fn rekey(&mut self, session: u32) {
         self.sendbox.renumber(self.now, session);
         self.there.clear();
@@ -462,9 +467,10 @@ impl Net {
     }
 }
 
-/// A random life of a pair of boxes. Feedback is lost, late, out of order or duplicated. Either box restarts, and keys change.
-/// The agent comes and goes and orders anything. The site sends in bursts over a link of any rate. Whatever happens: no panic, no
-/// limit below the floor, and the box opens in time when it hears nothing.
+/// A random life of a pair of boxes. Feedback is lost, late, out of order or duplicated. Either box
+/// restarts, and keys change. The agent comes and goes and orders anything. The site sends in
+/// bursts over a link of any rate. Whatever happens: no panic, no limit below the floor, and the
+/// box opens in time when it hears nothing.
 fn live(seed: u64) {
     let mut draws = Draws::of(seed);
     let mut net = Net::new(if seed.is_multiple_of(4) {
@@ -525,15 +531,17 @@ fn whatever_happens_to_feedback() {
     (0..60).for_each(live);
 }
 
-/// The same at length. `cargo test --release -p ccplane-bundle --lib -- --ignored ten_thousand` runs it.
+/// The same at length. `cargo test --release -p ccplane-bundle --lib -- --ignored ten_thousand`
+/// runs it.
 #[test]
 #[ignore = "ten thousand lives, minutes"]
 fn whatever_happens_to_feedback_ten_thousand_times() {
     (60..10_060).for_each(live);
 }
 
-/// The paper's marks, a hash of the header, and the tunnel's counter are two samples of the same packets: what both boxes measure with
-/// either is the same, but for where boundaries fall. Open, so that neither changes what is measured.
+/// The paper's marks, a hash of the header, and the tunnel's counter are two samples of the same
+/// packets: what both boxes measure with either is the same, but for where boundaries fall. Open,
+/// so that neither changes what is measured.
 #[test]
 fn sampled_and_counted_marks_measure_the_same() {
     let mut draws = Draws::of(1);
@@ -562,7 +570,8 @@ fn sampled_and_counted_marks_measure_the_same() {
             }
         }
     }
-    // 64 packets lie between two boundaries of the counter, and 64 on average, geometrically, of the hash: at 96 Mbit/s 8 ms.
+    // 64 packets lie between two boundaries of the counter, and 64 on average, geometrically, of
+    // the hash: at 96 Mbit/s 8 ms.
     let p90 = |mut off: Vec<f64>| {
         off.sort_by(f64::total_cmp);
         off[off.len() * 9 / 10]

@@ -1,4 +1,5 @@
-//! Classes in a sendbox: nothing is lost or counted twice, whatever is changed under way, and the high level is served first.
+//! Classes in a sendbox: nothing is lost or counted twice, whatever is changed under way, and the
+//! high level is served first.
 
 use std::collections::BTreeMap;
 
@@ -137,7 +138,8 @@ proptest! {
                 ..sum
             });
             prop_assert_eq!(sum.backlog, expected);
-            // Of what came since there are these classes; what was dropped at the change itself is in the counts of one or the other.
+            // Of what came since there are these classes; what was dropped at the change itself is
+            // in the counts of one or the other.
             prop_assert!(sum.packets + sum.backlog.packets <= inside_then + came_since);
             prop_assert!(sum.packets + sum.dropped + sum.backlog.packets >= inside_then + came_since);
         }

@@ -1,8 +1,11 @@
-// The declarations of CCP's library, libccp, over ccplane's interpreter: docs/c.md, "A datapath written against libccp".
+// The declarations of CCP's library, libccp, over ccplane's interpreter: docs/c.md, "A datapath
+// written against libccp".
 //
-// A datapath that includes the reference's <ccp.h> is built with this one by -I and -lccp. Structs and their fields are the reference's, in its
-// order, and so are the names of functions and codes. What is wrong in a message of the agent is refused as a whole and counted: ccp_get_counts,
-// which the reference does not have. For programs in user space; a kernel module cannot be linked with it.
+// A datapath that includes the reference's <ccp.h> is built with this one by -I and -lccp. Structs
+// and their fields are the reference's, in its order, and so are the names of functions and codes.
+// What is wrong in a message of the agent is refused as a whole and counted: ccp_get_counts, which
+// the reference does not have. For programs in user space; a kernel module cannot be linked with
+// it.
 #ifndef CCP_H
 #define CCP_H
 
@@ -24,7 +27,8 @@ extern "C" {
 // Bytes of an algorithm's name, with the 0 at its end.
 #define MAX_CONG_ALG_SIZE 64
 
-// What the datapath measured since the last ccp_invoke. Fill in `prims` of a connection before each.
+// What the datapath measured since the last ccp_invoke. Fill in `prims` of a connection before
+// each.
 struct ccp_primitives {
     u32 bytes_acked;         // newly acknowledged in order
     u32 packets_acked;
@@ -119,7 +123,8 @@ void ccp_set_impl(struct ccp_connection *conn, void *ptr);
 // A message of the agent; the first, where there are several.
 int ccp_read_msg(struct ccp_datapath *datapath, char *buf, int bufsize);
 
-// An ACK or a timeout: runs the connection's program on `conn->prims`. LIBCCP_FALLBACK_TIMED_OUT: the agent is gone.
+// An ACK or a timeout: runs the connection's program on `conn->prims`. LIBCCP_FALLBACK_TIMED_OUT:
+// the agent is gone.
 int ccp_invoke(struct ccp_connection *conn);
 
 // The timer of `fto_us`: started, asked, stopped.

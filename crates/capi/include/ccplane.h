@@ -1,7 +1,9 @@
-// ccplane for datapaths written in C: docs/c.md. Written by cbindgen from crates/capi/src; do not edit.
+// ccplane for datapaths written in C: docs/c.md. Written by cbindgen from crates/capi/src; do not
+// edit.
 //
-// Every struct begins with its size: `ccplane_signals signals = {.size = sizeof signals};`. A function gives CCPLANE_OK or a negative
-// code, which ccplane_strerror has words for. One thread at a time may call for a datapath; different ones do not know of each other.
+// Every struct begins with its size: `ccplane_signals signals = {.size = sizeof signals};`. A
+// function gives CCPLANE_OK or a negative code, which ccplane_strerror has words for. One thread at
+// a time may call for a datapath; different ones do not know of each other.
 
 #ifndef CCPLANE_H
 #define CCPLANE_H
@@ -15,7 +17,8 @@
 // A pointer is null that must not be.
 #define CCPLANE_ENULL -1
 
-// A struct does not say its size, is too short for what it is for, or is newer than this library and uses what only a newer one has.
+// A struct does not say its size, is too short for what it is for, or is newer than this library
+// and uses what only a newer one has.
 #define CCPLANE_ESIZE -2
 
 // The datapath was closed.
@@ -27,7 +30,8 @@
 // No such flow: it was closed, or never opened.
 #define CCPLANE_ENOFLOW -5
 
-// A value that cannot be: a text that is not UTF-8, limits that contradict each other, flags that do not exist.
+// A value that cannot be: a text that is not UTF-8, limits that contradict each other, flags that
+// do not exist.
 #define CCPLANE_EVALUE -6
 
 // No such algorithm, or not with these parameters.
@@ -75,8 +79,8 @@
 // It measures one-way delay.
 #define CCPLANE_CAN_ONE_WAY_DELAY 128
 
-// The algorithm runs in the caller's thread, within ccplane_turn: for virtual time, and for programs without threads. One that takes long
-// keeps the caller waiting.
+// The algorithm runs in the caller's thread, within ccplane_turn: for virtual time, and for
+// programs without threads. One that takes long keeps the caller waiting.
 #define CCPLANE_SAME_THREAD 1
 
 // `cwnd` of an outcome is another than the call gave.
@@ -104,11 +108,12 @@ typedef struct ccplane_datapath ccplane_datapath;
 typedef struct ccplane_options {
   // Bytes of this struct.
   size_t size;
-  // An algorithm by name, with parameters: `cubic`, `cubic:report=10ms`, or the path of a text, `./mine.ccp:gain=2`. With an agent: what
-  // flows ask for, or null for the agent's first.
+  // An algorithm by name, with parameters: `cubic`, `cubic:report=10ms`, or the path of a text,
+  // `./mine.ccp:gain=2`. With an agent: what flows ask for, or null for the agent's first.
   const char *algorithm;
-  // Where an agent serves: `unix:PATH` of `ccplane agent --unix PATH`, `tls://HOST:PORT?keys=DIR` of `ccplane agent --tls` on another host,
-  // `ccp:PATH` of a CCP agent. Null: the algorithm runs in this process.
+  // Where an agent serves: `unix:PATH` of `ccplane agent --unix PATH`, `tls://HOST:PORT?keys=DIR`
+  // of `ccplane agent --tls` on another host, `ccp:PATH` of a CCP agent. Null: the algorithm runs
+  // in this process.
   const char *agent;
   // CCPLANE_CAN_*: what the datapath can do. An algorithm that needs more is refused.
   uint64_t capabilities;
@@ -120,8 +125,9 @@ typedef struct ccplane_options {
   uint64_t max_cwnd;
   // The pacing rate never exceeds so many bytes/s; 0: no limit.
   uint64_t max_rate;
-  // After so long a silence of the agent, ns, flows run NewReno until it is heard again. 0: half a second; with an agent on another host 200 ms
-  // and 3 round trips, which are measured when it is connected.
+  // After so long a silence of the agent, ns, flows run NewReno until it is heard again. 0: half a
+  // second; with an agent on another host 200 ms and 3 round trips, which are measured when it is
+  // connected.
   uint64_t fallback_after_ns;
 } ccplane_options;
 
@@ -171,8 +177,8 @@ typedef struct ccplane_transport {
   uint64_t ssthresh;
 } ccplane_transport;
 
-// What one ACK or timeout brought. Set `size` to its size, and what is not known to 0. A struct that ends after `was_timeout` will do:
-// these are the signals that CCP has.
+// What one ACK or timeout brought. Set `size` to its size, and what is not known to 0. A struct
+// that ends after `was_timeout` will do: these are the signals that CCP has.
 typedef struct ccplane_signals {
   // Bytes of this struct.
   size_t size;
@@ -220,7 +226,8 @@ typedef struct ccplane_signals {
   uint64_t undone;
   // 1: the window, not the application, limited sending in the last round.
   uint64_t cwnd_limited;
-  // One-way delay of the packet that this ACK answers, ns; only differences count, the clocks need not agree.
+  // One-way delay of the packet that this ACK answers, ns; only differences count, the clocks need
+  // not agree.
   uint64_t owd_ns;
   // Round-trip time of it without the peer's delay, ns.
   uint64_t rtt_ns;
@@ -232,7 +239,8 @@ typedef struct ccplane_signals {
   uint64_t queue_delay_ns;
   // 1: `queue_delay_ns` is no older than a round trip.
   uint64_t queue_delay_valid;
-  // 1: what is sent is spaced out in time, at the rate that the algorithm set or by the transport itself.
+  // 1: what is sent is spaced out in time, at the rate that the algorithm set or by the transport
+  // itself.
   uint64_t paced;
 } ccplane_signals;
 
@@ -270,8 +278,8 @@ typedef struct ccplane_stats {
 extern "C" {
 #endif // __cplusplus
 
-// Opens a datapath: starts the algorithm's thread, or connects to an agent. Null where that was not possible: `error` says why, unless it is
-// null itself.
+// Opens a datapath: starts the algorithm's thread, or connects to an agent. Null where that was not
+// possible: `error` says why, unless it is null itself.
 struct ccplane_datapath *ccplane_open(const struct ccplane_options *options,
                                       struct ccplane_error *error);
 
@@ -281,7 +289,8 @@ int ccplane_flow_open(struct ccplane_datapath *datapath,
                       const struct ccplane_flow_info *info,
                       uint64_t *flow);
 
-// An ACK or a timeout: call it for each of them, once. It does not wait for the algorithm, and allocates nothing.
+// An ACK or a timeout: call it for each of them, once. It does not wait for the algorithm, and
+// allocates nothing.
 int ccplane_on_ack(struct ccplane_datapath *datapath,
                    uint64_t flow,
                    const struct ccplane_transport *transport,
@@ -294,21 +303,23 @@ int ccplane_on_deadline(struct ccplane_datapath *datapath,
                         const struct ccplane_transport *transport,
                         struct ccplane_outcome *outcome);
 
-// When to call ccplane_on_deadline for a flow, if no ACK comes before, ns; of flow 0: when to call ccplane_turn at the latest. UINT64_MAX:
-// never, also where there is no such flow.
+// When to call ccplane_on_deadline for a flow, if no ACK comes before, ns; of flow 0: when to call
+// ccplane_turn at the latest. UINT64_MAX: never, also where there is no such flow.
 uint64_t ccplane_next_deadline(struct ccplane_datapath *datapath,
                                uint64_t flow);
 
-// Takes what the agent said, and sends it what waits. Call it when ccplane_fd is readable, when ccplane_next_deadline of flow 0 has come, and
-// at least three times within `fallback_after_ns`: it is how the agent is heard to live.
+// Takes what the agent said, and sends it what waits. Call it when ccplane_fd is readable, when
+// ccplane_next_deadline of flow 0 has come, and at least three times within `fallback_after_ns`: it
+// is how the agent is heard to live.
 int ccplane_turn(struct ccplane_datapath *datapath,
                  uint64_t now_ns);
 
-// What to wait on for ccplane_turn: readable when the agent said something. Ask again after every turn, since a new connection to an agent
-// has another. Do not read it, or close it.
+// What to wait on for ccplane_turn: readable when the agent said something. Ask again after every
+// turn, since a new connection to an agent has another. Do not read it, or close it.
 int ccplane_fd(struct ccplane_datapath *datapath);
 
-// A flow ends, of which so many bytes were acknowledged and so many packets lost; 0 where that is not counted.
+// A flow ends, of which so many bytes were acknowledged and so many packets lost; 0 where that is
+// not counted.
 int ccplane_flow_close(struct ccplane_datapath *datapath,
                        uint64_t now_ns,
                        uint64_t flow,
@@ -318,7 +329,8 @@ int ccplane_flow_close(struct ccplane_datapath *datapath,
 // What a datapath has done so far.
 int ccplane_get_stats(struct ccplane_datapath *datapath, struct ccplane_stats *stats);
 
-// Closes a datapath and what is left of its flows, and ends its thread. Calls with it are CCPLANE_ECLOSED from then on.
+// Closes a datapath and what is left of its flows, and ends its thread. Calls with it are
+// CCPLANE_ECLOSED from then on.
 int ccplane_close(struct ccplane_datapath *datapath);
 
 // A code in words. Never null.

@@ -1,4 +1,5 @@
-//! What an ACK costs through the functions of C: `ccplane bench capi`. Here, as only this crate calls them.
+//! What an ACK costs through the functions of C: `ccplane bench capi`. Here, as only this crate
+//! calls them.
 
 use std::ffi::{c_char, c_int};
 use std::hint::black_box;
@@ -38,8 +39,8 @@ impl Algorithm for Runs {
     fn on_report(&mut self, _flow: &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
 }
 
-/// Runs a program of CCP's language by `ccplane_on_ack`: ns an ACK in each of so many runs of so many, by this clock. An error: it does not
-/// compile, or never reported.
+/// Runs a program of CCP's language by `ccplane_on_ack`: ns an ACK in each of so many runs of so
+/// many, by this clock. An error: it does not compile, or never reported.
 pub fn on_ack(
     program: &str,
     runs: usize,

@@ -1,4 +1,5 @@
-//! What comes from C, looked at before anything else does: structs that say their size, texts, and the way back out of a call.
+//! What comes from C, looked at before anything else does: structs that say their size, texts, and
+//! the way back out of a call.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::{MaybeUninit, forget, offset_of};
@@ -15,7 +16,8 @@ const MOST: usize = 4096;
 /// A struct of the header.
 ///
 /// # Safety
-/// It is `repr(C)`, its first field is a `usize`, it has no padding, and every pattern of bits is a value.
+/// It is `repr(C)`, its first field is a `usize`, it has no padding, and every pattern of bits is a
+/// value.
 pub(crate) unsafe trait Struct: Copy {
     /// Bytes without which it is of no use.
     const LEAST: usize;
@@ -28,7 +30,8 @@ macro_rules! upto {
     };
 }
 
-// SAFETY: as the trait asks; fields are 8 bytes each, `ccplane_outcome` has two of 4, and bytes stand at the end of `ccplane_error`.
+// SAFETY: as the trait asks; fields are 8 bytes each, `ccplane_outcome` has two of 4, and bytes
+// stand at the end of `ccplane_error`.
 unsafe impl Struct for ccplane_options {
     const LEAST: usize = upto!(ccplane_options, capabilities);
 }
@@ -76,17 +79,19 @@ unsafe fn said<T: Struct>(of: *const T) -> Result<usize, Code> {
     Ok(size)
 }
 
-/// A struct as this library knows it. One of an older header is continued with zeros in `room`; one of a newer header will do as long as
-/// what it has more is 0.
+/// A struct as this library knows it. One of an older header is continued with zeros in `room`; one
+/// of a newer header will do as long as what it has more is 0.
 ///
 /// # Safety
-/// `of` is null, or so many bytes can be read there as its first field says, for as long as the reference lives.
+/// `of` is null, or so many bytes can be read there as its first field says, for as long as the
+/// reference lives.
 #[inline(always)]
 pub(crate) unsafe fn view<T: Struct>(of: *const T, room: &mut MaybeUninit<T>) -> Result<&T, Code> {
     // SAFETY: the caller's word.
     let size = unsafe { said(of) }?;
     if size == size_of::<T>() {
-        // SAFETY: not null, aligned, as long as T by the caller's word; T takes every pattern of bits.
+        // SAFETY: not null, aligned, as long as T by the caller's word; T takes every pattern of
+        // bits.
         return Ok(unsafe { &*of });
     }
     // SAFETY: the caller's word.
@@ -108,7 +113,8 @@ unsafe fn other_size<T: Struct>(
         return Err(CCPLANE_ESIZE);
     }
     *room = MaybeUninit::zeroed();
-    // SAFETY: `room` is as long as T, `known` no longer, and neither lies in the other: `room` is a local of ours.
+    // SAFETY: `room` is as long as T, `known` no longer, and neither lies in the other: `room` is a
+    // local of ours.
     unsafe {
         room.as_mut_ptr()
             .cast::<u8>()
@@ -126,7 +132,8 @@ pub(crate) struct Room<T> {
 
 impl<T: Struct> Room<T> {
     /// # Safety
-    /// `to` is null, or so many bytes can be read and written there as its first field says, until [`Room::fill`].
+    /// `to` is null, or so many bytes can be read and written there as its first field says, until
+    /// [`Room::fill`].
     #[inline(always)]
     pub unsafe fn at(to: *mut T) -> Result<Room<T>, Code> {
         // SAFETY: the caller's word.
@@ -139,8 +146,9 @@ impl<T: Struct> Room<T> {
     pub fn fill(self, value: &T) {
         let copy = |bytes: usize| {
             let from = (&raw const *value).cast::<u8>();
-            // SAFETY: by the word given to `at` and the checks there, `size` bytes can be written at `to`; `value` has as many, and is a
-            // local of ours. The first field is left out on both sides.
+            // SAFETY: by the word given to `at` and the checks there, `size` bytes can be written
+            // at `to`; `value` has as many, and is a local of ours. The first field is left out on
+            // both sides.
             unsafe {
                 let to = self.to.cast::<u8>().add(size_of::<usize>());
                 to.copy_from_nonoverlapping(

@@ -1,4 +1,5 @@
-//! The functions of `ccplane.h`. Each looks at what it was given, calls the plane, and gives a code back.
+//! The functions of `ccplane.h`. Each looks at what it was given, calls the plane, and gives a code
+//! back.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::{MaybeUninit, offset_of};
@@ -15,8 +16,8 @@ use crate::types::*;
 /// Every capability of the header.
 const ALL: u64 = 255;
 
-/// Opens a datapath: starts the algorithm's thread, or connects to an agent. Null where that was not possible: `error` says why, unless it is
-/// null itself.
+/// Opens a datapath: starts the algorithm's thread, or connects to an agent. Null where that was
+/// not possible: `error` says why, unless it is null itself.
 ///
 /// # Safety
 /// Both structs are null or as large as they say, their texts end with a 0.
@@ -47,7 +48,8 @@ pub unsafe extern "C" fn ccplane_open(
 /// A flow begins: `*flow` is its number, which is never 0.
 ///
 /// # Safety
-/// `datapath` is null or of ccplane_open, `info` null or as large as it says, `flow` null or a place for a number.
+/// `datapath` is null or of ccplane_open, `info` null or as large as it says, `flow` null or a
+/// place for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_flow_open(
     datapath: *mut ccplane_datapath,
@@ -71,7 +73,8 @@ pub unsafe extern "C" fn ccplane_flow_open(
     })
 }
 
-/// An ACK or a timeout: call it for each of them, once. It does not wait for the algorithm, and allocates nothing.
+/// An ACK or a timeout: call it for each of them, once. It does not wait for the algorithm, and
+/// allocates nothing.
 ///
 /// # Safety
 /// `datapath` is null or of ccplane_open, the structs null or as large as they say.
@@ -129,8 +132,8 @@ pub unsafe extern "C" fn ccplane_on_deadline(
     })
 }
 
-/// When to call ccplane_on_deadline for a flow, if no ACK comes before, ns; of flow 0: when to call ccplane_turn at the latest. UINT64_MAX:
-/// never, also where there is no such flow.
+/// When to call ccplane_on_deadline for a flow, if no ACK comes before, ns; of flow 0: when to call
+/// ccplane_turn at the latest. UINT64_MAX: never, also where there is no such flow.
 ///
 /// # Safety
 /// `datapath` is null or of ccplane_open.
@@ -147,8 +150,9 @@ pub unsafe extern "C" fn ccplane_next_deadline(datapath: *mut ccplane_datapath, 
     }
 }
 
-/// Takes what the agent said, and sends it what waits. Call it when ccplane_fd is readable, when ccplane_next_deadline of flow 0 has come, and
-/// at least three times within `fallback_after_ns`: it is how the agent is heard to live.
+/// Takes what the agent said, and sends it what waits. Call it when ccplane_fd is readable, when
+/// ccplane_next_deadline of flow 0 has come, and at least three times within `fallback_after_ns`:
+/// it is how the agent is heard to live.
 ///
 /// # Safety
 /// `datapath` is null or of ccplane_open.
@@ -162,8 +166,8 @@ pub unsafe extern "C" fn ccplane_turn(datapath: *mut ccplane_datapath, now_ns: u
     })
 }
 
-/// What to wait on for ccplane_turn: readable when the agent said something. Ask again after every turn, since a new connection to an agent
-/// has another. Do not read it, or close it.
+/// What to wait on for ccplane_turn: readable when the agent said something. Ask again after every
+/// turn, since a new connection to an agent has another. Do not read it, or close it.
 ///
 /// # Safety
 /// `datapath` is null or of ccplane_open.
@@ -177,7 +181,8 @@ pub unsafe extern "C" fn ccplane_fd(datapath: *mut ccplane_datapath) -> c_int {
     }
 }
 
-/// A flow ends, of which so many bytes were acknowledged and so many packets lost; 0 where that is not counted.
+/// A flow ends, of which so many bytes were acknowledged and so many packets lost; 0 where that is
+/// not counted.
 ///
 /// # Safety
 /// `datapath` is null or of ccplane_open.
@@ -225,7 +230,8 @@ pub unsafe extern "C" fn ccplane_get_stats(
     })
 }
 
-/// Closes a datapath and what is left of its flows, and ends its thread. Calls with it are CCPLANE_ECLOSED from then on.
+/// Closes a datapath and what is left of its flows, and ends its thread. Calls with it are
+/// CCPLANE_ECLOSED from then on.
 ///
 /// # Safety
 /// `datapath` is null or of ccplane_open.
@@ -427,8 +433,9 @@ const _: () = {
 #[inline(always)]
 fn signals_of(signals: &ccplane_signals) -> &Signals {
     let start: *const ccplane_signals = signals;
-    // SAFETY: the fields from `bytes_acked` on are those of Signals in the same order, as checked above,
-    // and all are `u64`. The pointer comes from the whole struct, so it may reach all of them.
+    // SAFETY: the fields from `bytes_acked` on are those of Signals in the same order, as checked
+    // above, and all are `u64`. The pointer comes from the whole struct, so it may reach all of
+    // them.
     unsafe {
         &*start
             .byte_add(offset_of!(ccplane_signals, bytes_acked))

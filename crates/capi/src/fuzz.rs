@@ -1,6 +1,7 @@
-//! The functions of `ccplane.h` under any order of calls with any structs: no panic, limits kept, nothing written that was not offered.
-//! Runs under libFuzzer (`fuzz/fuzz_targets/capi.rs`), with AddressSanitizer where the compiler is a nightly, and, with seeded
-//! random bytes, under `cargo test`.
+//! The functions of `ccplane.h` under any order of calls with any structs: no panic, limits kept,
+//! nothing written that was not offered. Runs under libFuzzer (`fuzz/fuzz_targets/capi.rs`), with
+//! AddressSanitizer where the compiler is a nightly, and, with seeded random bytes, under `cargo
+//! test`.
 
 mod libccp;
 
@@ -64,8 +65,9 @@ impl Input<'_> {
         u64::from(self.byte().unwrap_or(0))
     }
 
-    /// Memory that begins with a struct of `size` bytes, or says that it does; and how much of it was offered. It ends where
-    /// the struct says that it ends, so that AddressSanitizer finds an access beyond.
+    /// Memory that begins with a struct of `size` bytes, or says that it does; and how much of it
+    /// was offered. It ends where the struct says that it ends, so that AddressSanitizer finds an
+    /// access beyond.
     fn memory(
         &mut self,
         size: usize,
@@ -208,7 +210,8 @@ fn open_flow(
         _ => input.number(),
     });
     let mut flow = 0;
-    // SAFETY: so much memory is there as any size that is not refused; its texts end with a 0 or are null.
+    // SAFETY: so much memory is there as any size that is not refused; its texts end with a 0 or
+    // are null.
     let code = unsafe { ccplane_flow_open(datapath, now, memory.as_ptr().cast(), &mut flow) };
     assert_ne!(code, CCPLANE_EPANIC);
     assert_eq!(code == CCPLANE_OK, flow != 0);

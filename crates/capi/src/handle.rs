@@ -1,7 +1,8 @@
 //! What C has of a datapath: a pointer that is checked at every call.
 //!
-//! It is never freed, so that a call with a closed one is an error rather than undefined: some 24 bytes stay for each datapath that was opened.
-//! One call at a time has it. A second thread is refused rather than made to wait.
+//! It is never freed, so that a call with a closed one is an error rather than undefined: some 24
+//! bytes stay for each datapath that was opened. One call at a time has it. A second thread is
+//! refused rather than made to wait.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -24,8 +25,8 @@ const READY: u32 = 0x6363_7001;
 const BUSY: u32 = 0x6363_7002;
 const CLOSED: u32 = 0x6363_7003;
 
-// SAFETY: `plane` is touched only by who took `state` from READY to BUSY, which one thread does at a time; what is in it may move
-// between threads.
+// SAFETY: `plane` is touched only by who took `state` from READY to BUSY, which one thread does at
+// a time; what is in it may move between threads.
 unsafe impl Sync for ccplane_datapath {}
 const _: () = {
     const fn sent<T: Send>() {}
@@ -52,8 +53,8 @@ impl ccplane_datapath {
 /// A datapath for the time of a call.
 pub(crate) struct Entered {
     handle: &'static ccplane_datapath,
-    /// Not a reference: as an argument of [`Entered::close`] it would have to outlive that call, which
-    /// takes the plane away.
+    /// Not a reference: as an argument of [`Entered::close`] it would have to outlive that call,
+    /// which takes the plane away.
     plane: NonNull<Plane>,
 }
 

@@ -1,4 +1,5 @@
-//! What the functions of the header call: the flows of a program, and the algorithm that steers them, in this process or elsewhere.
+//! What the functions of the header call: the flows of a program, and the algorithm that steers
+//! them, in this process or elsewhere.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -17,7 +18,8 @@ use crate::types::*;
 /// Flows at once at most: their numbers have 32 bits for the place.
 const MOST_FLOWS: usize = u32::MAX as usize;
 
-/// A thread in a callback of its algorithm is waited for so long when its datapath is closed. It is left alone then, and ends with the process.
+/// A thread in a callback of its algorithm is waited for so long when its datapath is closed. It is
+/// left alone then, and ends with the process.
 const LONGEST_END: Duration = Duration::from_millis(100);
 
 /// How a plane is to be.
@@ -28,7 +30,8 @@ pub(crate) struct Wanted<'a> {
     pub capabilities: Capabilities,
     pub same_thread: bool,
     pub limits: Limits,
-    /// The owner has said how long an agent may be silent; else it is by the round trip to one on another host.
+    /// The owner has said how long an agent may be silent; else it is by the round trip to one on
+    /// another host.
     pub silence_said: bool,
 }
 
@@ -52,7 +55,8 @@ pub(crate) struct Plane {
     free: Vec<u32>,
     /// What flows ask for.
     asks_for: String,
-    /// Sends reports at once. An agent of the same thread waits for the next turn instead: it would run within the call of an ACK.
+    /// Sends reports at once. An agent of the same thread waits for the next turn instead: it would
+    /// run within the call of an ACK.
     prompt: bool,
     stats: Stats,
     agent: Option<AgentThread>,
@@ -66,7 +70,8 @@ pub(crate) struct Stats {
     pub fallbacks: u64,
 }
 
-/// A place for a flow, and how often it was taken: a number of an earlier flow is none of this one's.
+/// A place for a flow, and how often it was taken: a number of an earlier flow is none of this
+/// one's.
 struct Place {
     generation: u32,
     flow: Option<Local<Kept>>,
@@ -187,7 +192,8 @@ impl Plane {
         Ok(())
     }
 
-    /// An ACK or a timeout. Allocates nothing, unless an agent of the same thread has more reports waiting than ever before.
+    /// An ACK or a timeout. Allocates nothing, unless an agent of the same thread has more reports
+    /// waiting than ever before.
     #[inline]
     pub fn on_ack(
         &mut self,
@@ -328,7 +334,8 @@ fn can_run(algorithm: &dyn DynAlgorithm, capabilities: Capabilities) -> Result<(
 }
 
 impl Drop for Plane {
-    /// The thread ends when its datapath is gone: that goes first. A library that is unloaded leaves no thread in it.
+    /// The thread ends when its datapath is gone: that goes first. A library that is unloaded
+    /// leaves no thread in it.
     fn drop(&mut self) {
         let Some(thread) = self.agent.take() else {
             return;

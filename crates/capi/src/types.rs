@@ -7,7 +7,8 @@ use std::ffi::{c_char, c_int};
 pub const CCPLANE_OK: c_int = 0;
 /// A pointer is null that must not be.
 pub const CCPLANE_ENULL: c_int = -1;
-/// A struct does not say its size, is too short for what it is for, or is newer than this library and uses what only a newer one has.
+/// A struct does not say its size, is too short for what it is for, or is newer than this library
+/// and uses what only a newer one has.
 pub const CCPLANE_ESIZE: c_int = -2;
 /// The datapath was closed.
 pub const CCPLANE_ECLOSED: c_int = -3;
@@ -15,7 +16,8 @@ pub const CCPLANE_ECLOSED: c_int = -3;
 pub const CCPLANE_EBUSY: c_int = -4;
 /// No such flow: it was closed, or never opened.
 pub const CCPLANE_ENOFLOW: c_int = -5;
-/// A value that cannot be: a text that is not UTF-8, limits that contradict each other, flags that do not exist.
+/// A value that cannot be: a text that is not UTF-8, limits that contradict each other, flags that
+/// do not exist.
 pub const CCPLANE_EVALUE: c_int = -6;
 /// No such algorithm, or not with these parameters.
 pub const CCPLANE_EALGORITHM: c_int = -7;
@@ -44,13 +46,14 @@ pub const CCPLANE_CAN_DELIVERY_RATE: u64 = 8;
 pub const CCPLANE_CAN_ECN: u64 = 16;
 /// It calls ccplane_on_deadline in time, so that conditions on `Micros` fire without an ACK.
 pub const CCPLANE_CAN_TIMERS: u64 = 32;
-/// It repairs losses by itself: reduces towards `ssthresh` (RFC 9937), and undoes what was spurious.
+/// It repairs losses by itself: reduces towards `ssthresh` (RFC 9937), and undoes what was
+/// spurious.
 pub const CCPLANE_CAN_RECOVERY: u64 = 64;
 /// It measures one-way delay.
 pub const CCPLANE_CAN_ONE_WAY_DELAY: u64 = 128;
 
-/// The algorithm runs in the caller's thread, within ccplane_turn: for virtual time, and for programs without threads. One that takes long
-/// keeps the caller waiting.
+/// The algorithm runs in the caller's thread, within ccplane_turn: for virtual time, and for
+/// programs without threads. One that takes long keeps the caller waiting.
 pub const CCPLANE_SAME_THREAD: u64 = 1;
 
 /// `cwnd` of an outcome is another than the call gave.
@@ -72,11 +75,12 @@ pub const CCPLANE_REPORTED: u32 = 32;
 pub struct ccplane_options {
     /// Bytes of this struct.
     pub size: usize,
-    /// An algorithm by name, with parameters: `cubic`, `cubic:report=10ms`, or the path of a text, `./mine.ccp:gain=2`. With an agent: what
-    /// flows ask for, or null for the agent's first.
+    /// An algorithm by name, with parameters: `cubic`, `cubic:report=10ms`, or the path of a text,
+    /// `./mine.ccp:gain=2`. With an agent: what flows ask for, or null for the agent's first.
     pub algorithm: *const c_char,
-    /// Where an agent serves: `unix:PATH` of `ccplane agent --unix PATH`, `tls://HOST:PORT?keys=DIR` of `ccplane agent --tls` on another host,
-    /// `ccp:PATH` of a CCP agent. Null: the algorithm runs in this process.
+    /// Where an agent serves: `unix:PATH` of `ccplane agent --unix PATH`,
+    /// `tls://HOST:PORT?keys=DIR` of `ccplane agent --tls` on another host, `ccp:PATH` of a CCP
+    /// agent. Null: the algorithm runs in this process.
     pub agent: *const c_char,
     /// CCPLANE_CAN_*: what the datapath can do. An algorithm that needs more is refused.
     pub capabilities: u64,
@@ -88,8 +92,9 @@ pub struct ccplane_options {
     pub max_cwnd: u64,
     /// The pacing rate never exceeds so many bytes/s; 0: no limit.
     pub max_rate: u64,
-    /// After so long a silence of the agent, ns, flows run NewReno until it is heard again. 0: half a second; with an agent on another host 200 ms
-    /// and 3 round trips, which are measured when it is connected.
+    /// After so long a silence of the agent, ns, flows run NewReno until it is heard again. 0: half
+    /// a second; with an agent on another host 200 ms and 3 round trips, which are measured when it
+    /// is connected.
     pub fallback_after_ns: u64,
 }
 
@@ -145,8 +150,8 @@ pub struct ccplane_transport {
     pub ssthresh: u64,
 }
 
-/// What one ACK or timeout brought. Set `size` to its size, and what is not known to 0. A struct that ends after `was_timeout` will do:
-/// these are the signals that CCP has.
+/// What one ACK or timeout brought. Set `size` to its size, and what is not known to 0. A struct
+/// that ends after `was_timeout` will do: these are the signals that CCP has.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ccplane_signals {
@@ -196,7 +201,8 @@ pub struct ccplane_signals {
     pub undone: u64,
     /// 1: the window, not the application, limited sending in the last round.
     pub cwnd_limited: u64,
-    /// One-way delay of the packet that this ACK answers, ns; only differences count, the clocks need not agree.
+    /// One-way delay of the packet that this ACK answers, ns; only differences count, the clocks
+    /// need not agree.
     pub owd_ns: u64,
     /// Round-trip time of it without the peer's delay, ns.
     pub rtt_ns: u64,
@@ -208,7 +214,8 @@ pub struct ccplane_signals {
     pub queue_delay_ns: u64,
     /// 1: `queue_delay_ns` is no older than a round trip.
     pub queue_delay_valid: u64,
-    /// 1: what is sent is spaced out in time, at the rate that the algorithm set or by the transport itself.
+    /// 1: what is sent is spaced out in time, at the rate that the algorithm set or by the
+    /// transport itself.
     pub paced: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The functions of `ccplane.h` as C calls them: what is right, and everything that a caller can do wrong.
+//! The functions of `ccplane.h` as C calls them: what is right, and everything that a caller can do
+//! wrong.
 
 use std::ffi::{CStr, CString, c_int};
 use std::os::fd::BorrowedFd;
@@ -387,7 +388,8 @@ fn a_struct_of_no_size_or_an_impossible_one_is_refused_and_an_older_one_is_not()
             size: room,
             ..outcome()
         };
-        // SAFETY: they are larger than they say, or say what is refused before more than the size is read.
+        // SAFETY: they are larger than they say, or say what is refused before more than the size
+        // is read.
         unsafe { ccplane_on_ack(datapath, flow, &seen, &told, &mut room) }
     };
     let (seen, told, room) = (

@@ -1,4 +1,5 @@
-//! The header is what cbindgen makes of the sources. `CCPLANE_HEADER=write cargo test -p ccplane-capi --test header` writes it anew.
+//! The header is what cbindgen makes of the sources. `CCPLANE_HEADER=write cargo test -p
+//! ccplane-capi --test header` writes it anew.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Programs in C, compiled against the headers and linked with the library, under AddressSanitizer and UBSan where the compiler has them.
+//! Programs in C, compiled against the headers and linked with the library, under AddressSanitizer
+//! and UBSan where the compiler has them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,7 +42,8 @@ fn has_compiler() -> bool {
     there
 }
 
-/// Compiles a program of this name, source and the library, and gives its path; nothing without a compiler.
+/// Compiles a program of this name, source and the library, and gives its path; nothing without a
+/// compiler.
 fn program(name: &str, source: &str) -> Option<PathBuf> {
     program_of(name, &[source], &[])
 }
@@ -105,7 +107,8 @@ fn number(json: &str, name: &str) -> f64 {
 
 const SECONDS: u64 = 10;
 
-/// What the same algorithm gets through the same link in the simulator, Mbit/s, and how long packets wait there on average, ms.
+/// What the same algorithm gets through the same link in the simulator, Mbit/s, and how long
+/// packets wait there on average, ms.
 fn simulated(name: &str) -> (f64, f64) {
     let rtt = Duration::from_millis(20);
     let access = LinkSpec::new(Rate::from_bits_per_sec(1_000_000_000), Duration::ZERO);
@@ -155,8 +158,8 @@ fn the_page_shows_what_the_example_prints() {
     );
 }
 
-/// A datapath that paces has longer trains of ACKs, and HyStart waits for one of a whole RTT, as in Linux. Slow start then
-/// overshoots further. docs/c.md has both numbers.
+/// A datapath that paces has longer trains of ACKs, and HyStart waits for one of a whole RTT, as in
+/// Linux. Slow start then overshoots further. docs/c.md has both numbers.
 #[test]
 fn the_losses_of_the_example_are_those_of_a_paced_slow_start() {
     let source =
@@ -194,7 +197,8 @@ fn the_losses_of_the_example_are_those_of_a_paced_slow_start() {
     }
 }
 
-/// The example has loss detection, retransmission and pacing of its own, and its packets go through sockets. Its time is virtual here.
+/// The example has loss detection, retransmission and pacing of its own, and its packets go through
+/// sockets. Its time is virtual here.
 #[test]
 fn algorithms_fill_a_link_behind_a_transport_in_c_as_they_do_behind_ours() {
     let Some(udp) = program("udp", "../../examples/c/udp.c") else {
@@ -255,7 +259,8 @@ fn calls_in_any_order_and_structs_of_any_size_read_no_byte_too_many() {
     );
 }
 
-/// A program of the reference's kind: a fold, a report at a loss and after a time, a window and a rate that the agent sets.
+/// A program of the reference's kind: a fold, a report at a loss and after a time, a window and a
+/// rate that the agent sets.
 const FOLD: &str = "
 (def (Report (volatile acked 0) (volatile loss 0) (volatile timeout false) (volatile rtt +infinity)) (reportTime 5000) (cap 100))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.loss (+ Report.loss Ack.lost_pkts_sample))
@@ -263,7 +268,8 @@ const FOLD: &str = "
 (when (|| Report.timeout (> Report.loss 0)) (:= Cwnd (* cap 1460)) (report) (:= Micros 0))
 (when (> Micros reportTime) (:= Rate (/ Report.acked 3)) (report) (:= Micros 0))";
 
-/// What a version-1 agent says: two programs, one of them set on a connection with a value, updates of values, window and rate.
+/// What a version-1 agent says: two programs, one of them set on a connection with a value, updates
+/// of values, window and rate.
 fn an_agents_words() -> Vec<u8> {
     let compiled = |source| ccplane_lang::compile(source, &Limits::default()).expect("it compiles");
     let fold = compiled(FOLD);
@@ -287,8 +293,8 @@ fn an_agents_words() -> Vec<u8> {
     words
 }
 
-/// Every byte of every message changed, and every message cut at every length: refused and counted, nothing read or written beside, and
-/// the datapath goes on.
+/// Every byte of every message changed, and every message cut at every length: refused and counted,
+/// nothing read or written beside, and the datapath goes on.
 #[test]
 fn a_datapath_of_the_reference_survives_whatever_its_agent_says() {
     let Some(dropin) = program("dropin", "tests/c/dropin.c") else {

@@ -1,4 +1,5 @@
-//! AIMD, to start an algorithm of your own from: one segment more each round trip, a share of the window after a loss.
+//! AIMD, to start an algorithm of your own from: one segment more each round trip, a share of the
+//! window after a loss.
 //!
 //! `cargo run --release -- run --alg aimd --vs native:reno --rate 48mbit --rtt 20ms`
 

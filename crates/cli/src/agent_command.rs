@@ -1,4 +1,5 @@
-//! `ccplane agent`: serves datapaths elsewhere on this host, over Unix sockets, and on other hosts, over TLS.
+//! `ccplane agent`: serves datapaths elsewhere on this host, over Unix sockets, and on other hosts,
+//! over TLS.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -23,18 +24,20 @@ use crate::{Registry, interrupt, version1};
 #[derive(Args)]
 #[command(group(clap::ArgGroup::new("where").required(true).multiple(true).args(["unix", "ccp", "tls"])))]
 pub struct AgentArgs {
-    /// Algorithms, separated by commas; with parameters: `cubic:report=10ms`. A flow chooses by name; the first one
-    /// serves flows that name none of them.
+    /// Algorithms, separated by commas; with parameters: `cubic:report=10ms`. A flow chooses by
+    /// name; the first one serves flows that name none of them.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     alg: Vec<Contender>,
     /// ccplane's own link: a SOCK_SEQPACKET socket, for the owner only.
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// A datagram socket with CCP's version-1 messages, for existing CCP datapaths. Which ones it served is kept in
-    /// `PATH.peers`, so that after a restart they get its programs without asking.
+    /// A datagram socket with CCP's version-1 messages, for existing CCP datapaths. Which ones it
+    /// served is kept in `PATH.peers`, so that after a restart they get its programs without
+    /// asking.
     #[arg(long, value_name = "PATH")]
     ccp: Option<PathBuf>,
-    /// TLS, for datapaths on other hosts: an address of this host and a port, `0.0.0.0:4700`. Each side shows a key (`ccplane keys`).
+    /// TLS, for datapaths on other hosts: an address of this host and a port, `0.0.0.0:4700`. Each
+    /// side shows a key (`ccplane keys`).
     #[arg(long, value_name = "ADDRESS:PORT")]
     tls: Option<SocketAddr>,
     /// The folder of keys for --tls.
@@ -116,14 +119,15 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
 
 /// Opens the socket for who started this, and confines this process.
 fn confined(path: &Path) -> Result<(), Failure> {
-    // That is another user, without privileges over this one's things; the folder is for the two only.
+    // That is another user, without privileges over this one's things; the folder is for the two
+    // only.
     let opened = fs::set_permissions(path, Permissions::from_mode(0o666));
     opened.map_err(|why| Failure::text(Kind::Failed, format!("open {}: {why}", path.display())))?;
     confine()
 }
 
-/// CCP's datapaths would refuse such an algorithm's programs one flow after the other; it is said once, before anything is
-/// bound.
+/// CCP's datapaths would refuse such an algorithm's programs one flow after the other; it is said
+/// once, before anything is bound.
 fn refuse_unsayable(agent: Agent) -> Result<(), Failure> {
     let all = version1::unsayable_of(agent);
     if all.is_empty() {

@@ -1,5 +1,5 @@
-//! `ccplane algorithms`: what there is, with parameters, their defaults and units, and which can be served to CCP's own
-//! datapaths.
+//! `ccplane algorithms`: what there is, with parameters, their defaults and units, and which can be
+//! served to CCP's own datapaths.
 
 use ccplane_agent::{Agent, Options};
 use ccplane_algorithms::Parameters;

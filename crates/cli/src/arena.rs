@@ -26,13 +26,15 @@ use crate::{Registry, interrupt};
 pub struct ArenaArgs {
     #[command(subcommand)]
     command: Option<ArenaCommand>,
-    /// The candidates: files of algorithms (`./mine.ccp`, `./mine.py`) or names, with parameters as elsewhere (`./mine.ccp:back=0.7`).
+    /// The candidates: files of algorithms (`./mine.ccp`, `./mine.py`) or names, with parameters as
+    /// elsewhere (`./mine.ccp:back=0.7`).
     #[arg(value_name = "CANDIDATE", required = true)]
     candidates: Vec<Contender>,
     /// Also show every link, and the file of a run on the worst.
     #[arg(long)]
     explain: bool,
-    /// Processor time of a candidate that is a Python file, for the gate and again for the score; with --suite full ten times as much.
+    /// Processor time of a candidate that is a Python file, for the gate and again for the score;
+    /// with --suite full ten times as much.
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     cpu: Duration,
     /// Be the process of a candidate, with so much processor time, s.
@@ -47,7 +49,8 @@ pub struct ArenaArgs {
 
 #[derive(Subcommand)]
 enum ArenaCommand {
-    /// Why a candidate has no better score: its worst run around the moment that matters, what was in force then, and a baseline there.
+    /// Why a candidate has no better score: its worst run around the moment that matters, what was
+    /// in force then, and a baseline there.
     Explain(ExplainArgs),
 }
 
@@ -73,7 +76,8 @@ struct HowArgs {
     /// How thoroughly.
     #[arg(long, value_enum, default_value = "quick")]
     suite: SuiteArg,
-    /// The baselines, separated by commas: each figure is set beside the best of theirs on the same link.
+    /// The baselines, separated by commas: each figure is set beside the best of theirs on the same
+    /// link.
     #[arg(
         long,
         value_name = "NAMES",
@@ -81,14 +85,16 @@ struct HowArgs {
         default_value = "cubic,bbr3,copa"
     )]
     against: Vec<Contender>,
-    /// Draw the links from this seed instead of the published one: links that a candidate's author has not seen.
+    /// Draw the links from this seed instead of the published one: links that a candidate's author
+    /// has not seen.
     #[arg(long, value_name = "SEED")]
     held_out: Option<u64>,
     /// Threads; without it as many as there are CPUs. The result does not depend on it.
     #[arg(long)]
     threads: Option<usize>,
-    /// Let candidates that are Python files do what this user may, in this process. Without it each has one of its own, which cannot write
-    /// files, run programs or use the network, and has 512 MB.
+    /// Let candidates that are Python files do what this user may, in this process. Without it each
+    /// has one of its own, which cannot write files, run programs or use the network, and has 512
+    /// MB.
     #[arg(long)]
     trusted: bool,
     /// Run candidates that are Python files as this user, a name or a number [default: nobody, if

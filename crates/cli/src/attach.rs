@@ -1,8 +1,10 @@
-//! `ccplane attach`: registers algorithms with this host's kernel and runs their agent, one thread an algorithm; a text has none.
+//! `ccplane attach`: registers algorithms with this host's kernel and runs their agent, one thread
+//! an algorithm; a text has none.
 //!
-//! Those threads run what others wrote, and give up every capability before they do. This one keeps what detaching at the end
-//! takes. What compiles a program that is installed later keeps what loading takes. What answers requests for metrics has no
-//! capability, and asks this thread for the figures.
+//! Those threads run what others wrote, and give up every capability before they do. This one keeps
+//! what detaching at the end takes. What compiles a program that is installed later keeps what
+//! loading takes. What answers requests for metrics has no capability, and asks this thread for the
+//! figures.
 
 pub(crate) mod apart;
 pub(crate) mod exceptions;
@@ -237,8 +239,8 @@ fn rename(steered: &mut [Steered], name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Where callbacks that raised are counted: of all algorithms but those of somebody else's agent. `registered`: the name in the kernel,
-/// where that is not the algorithm's own.
+/// Where callbacks that raised are counted: of all algorithms but those of somebody else's agent.
+/// `registered`: the name in the kernel, where that is not the algorithm's own.
 fn counted(steered: &[Steered], apart: Option<&Apart>, registered: Option<&str>) -> Exceptions {
     let exceptions = apart
         .map(|apart| apart.exceptions.clone())
@@ -260,7 +262,8 @@ fn arms(names: &[String]) -> Option<Arms> {
     arms.ok()
 }
 
-/// Drops what loading needed and the rest does not, with `scheduling` but for what the agents' threads need to take their place.
+/// Drops what loading needed and the rest does not, with `scheduling` but for what the agents'
+/// threads need to take their place.
 fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure> {
     const DAC_OVERRIDE: u32 = 1;
     const DAC_READ_SEARCH: u32 = 2;
@@ -395,7 +398,8 @@ fn wanting(args: &AttachArgs, steered: &[Steered]) -> Result<Vec<String>, Failur
     }
 }
 
-/// What came of it for an algorithm that wants time stamps. `has`: it reads some; `adopted`: since an earlier `attach`.
+/// What came of it for an algorithm that wants time stamps. `has`: it reads some; `adopted`: since
+/// an earlier `attach`.
 fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json: bool) {
     match (has, adopted, args.dev.is_empty()) {
         (true, true, true) => {}
@@ -425,7 +429,8 @@ fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json:
     }
 }
 
-/// Takes over what an earlier process left under this name, or registers anew; with time stamps where they are wanted.
+/// Takes over what an earlier process left under this name, or registers anew; with time stamps
+/// where they are wanted.
 fn register(
     specs: &[AlgorithmSpec],
     settings: &Settings,
@@ -510,7 +515,8 @@ impl Drop for Attached {
     }
 }
 
-/// Removes all of them; what cannot be removed does not keep the rest, and the first such failure is told.
+/// Removes all of them; what cannot be removed does not keep the rest, and the first such failure
+/// is told.
 fn detach(names: &[String]) -> Result<(), Failure> {
     let mut first = Ok(());
     for name in names {

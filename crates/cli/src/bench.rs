@@ -1,6 +1,7 @@
 //! `ccplane bench …`: what ccplane costs, measured here and now, beside the reference.
 //!
-//! Every command prints a table of its figures with the aim and the reference, or one JSON object on one line.
+//! Every command prints a table of its figures with the aim and the reference, or one JSON object
+//! on one line.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -38,7 +39,8 @@ pub enum BenchCommand {
     Agent(AgainstArgs),
     /// Kernel TCP on loopback: ccp_reno against the kernel's own Reno.
     Kernel(KernelArgs),
-    /// DX on kernel TCP: what a time stamp costs, the queue that it leaves beside Cubic's, and the ACK path flooded.
+    /// DX on kernel TCP: what a time stamp costs, the queue that it leaves beside Cubic's, and the
+    /// ACK path flooded.
     Dx(DxArgs),
     /// The transport: ns a packet, bytes a flow, and its UDP driver beside kernel TCP on loopback.
     Transport,
@@ -46,13 +48,17 @@ pub enum BenchCommand {
     Sim(SimArgs),
     /// The emulator: ceiling, rate, delay and lateness, with both timings.
     Emu,
-    /// The gateway: bulk and small packets, round trips and a limit beside a bare forwarder, a bundle's memory, outages.
+    /// The gateway: bulk and small packets, round trips and a limit beside a bare forwarder, a
+    /// bundle's memory, outages.
     Gateway(GatewayArgs),
-    /// QUIC: what ccplane costs behind noq, and how it does beside noq's own control, on loopback and behind a link.
+    /// QUIC: what ccplane costs behind noq, and how it does beside noq's own control, on loopback
+    /// and behind a link.
     Quic(QuicArgs),
-    /// The arena: CPU time of a candidate, how many a search has in an hour, and, as root, how soon a changed text steers kernel TCP.
+    /// The arena: CPU time of a candidate, how many a search has in an hour, and, as root, how soon
+    /// a changed text steers kernel TCP.
     Arena,
-    /// Algorithms and environments in Python: ns a callback, steps a second. Needs the Python package.
+    /// Algorithms and environments in Python: ns a callback, steps a second. Needs the Python
+    /// package.
     Python,
     /// The other end of `control-loop` and `agent`.
     #[command(hide = true)]
@@ -62,7 +68,8 @@ pub enum BenchCommand {
 /// Where a transport in C is.
 #[derive(Args)]
 pub struct CapiArgs {
-    /// A program built of examples/c/udp.c: its goodput and delay behind an emulated link are set beside our transport's.
+    /// A program built of examples/c/udp.c: its goodput and delay behind an emulated link are set
+    /// beside our transport's.
     #[arg(long, value_name = "PATH")]
     udp: Option<PathBuf>,
 }
@@ -128,7 +135,8 @@ pub struct GatewayArgs {
 /// How much to measure.
 #[derive(Args)]
 pub struct QuicArgs {
-    /// Two rounds of half a second on loopback, two of two seconds behind the link: whether it runs, and no more.
+    /// Two rounds of half a second on loopback, two of two seconds behind the link: whether it
+    /// runs, and no more.
     #[arg(long)]
     quick: bool,
 }
@@ -136,7 +144,8 @@ pub struct QuicArgs {
 /// What to run.
 #[derive(Args)]
 pub struct SimArgs {
-    /// Only so many ms of the 50-to-1 incast, and nothing printed but its hops: what is run under callgrind.
+    /// Only so many ms of the 50-to-1 incast, and nothing printed but its hops: what is run under
+    /// callgrind.
     #[arg(long, hide = true)]
     only_incast_ms: Option<u64>,
 }
@@ -269,7 +278,8 @@ fn with_bar(
     measured.map_err(failure)
 }
 
-/// The queue is told from time stamps, which the kernel's own controls and those that go without have none of.
+/// The queue is told from time stamps, which the kernel's own controls and those that go without
+/// have none of.
 fn has_stamps(alg: &Contender, registry: &Registry) -> Result<(), Failure> {
     let mut agent = Agent::new(ccplane_agent::Options::default());
     crate::attach::add(&mut agent, alg, registry)?;

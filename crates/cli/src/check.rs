@@ -1,5 +1,5 @@
-//! `ccplane check PROGRAM`: diagnostics, typed tree, bytecode, eBPF and the worst-case cost of a datapath program,
-//! and whether CCP's own datapaths can run it.
+//! `ccplane check PROGRAM`: diagnostics, typed tree, bytecode, eBPF and the worst-case cost of a
+//! datapath program, and whether CCP's own datapaths can run it.
 
 use std::path::PathBuf;
 

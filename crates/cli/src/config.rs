@@ -1,7 +1,9 @@
-//! The configuration of `attach`: a TOML file, read and checked as a whole. docs/attach.md is the reference.
+//! The configuration of `attach`: a TOML file, read and checked as a whole. docs/attach.md is the
+//! reference.
 //!
-//! [`Config::parse`] gives a configuration in which everything fits together, or the first [`Problem`], with file, line, reason and
-//! fix. [`Settings`] are what holds in the end: the file, over it the environment, over that the command line.
+//! [`Config::parse`] gives a configuration in which everything fits together, or the first
+//! [`Problem`], with file, line, reason and fix. [`Settings`] are what holds in the end: the file,
+//! over it the environment, over that the command line.
 
 mod check;
 mod command;

@@ -23,7 +23,8 @@ use seccompiler::{
 
 use crate::exit::{Failure, Kind};
 
-/// Address space, bytes. An algorithm that asks for more gets a MemoryError; an interpreter with numpy and its threads has some hundred megabytes.
+/// Address space, bytes. An algorithm that asks for more gets a MemoryError; an interpreter with
+/// numpy and its threads has some hundred megabytes.
 pub(crate) const MEMORY: u64 = 4 << 30;
 
 /// Private memory that can be written, bytes, of a process that only simulates one algorithm.
@@ -47,8 +48,8 @@ const STATE: [&str; 4] = ["dev", "proc", "sys", "run"];
 /// Devices that an interpreter reads.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
 
-/// Bounds the memory of this process to 512 MB and its processor time, after which the kernel ends it. For [`confine`], which keeps it from
-/// raising them again.
+/// Bounds the memory of this process to 512 MB and its processor time, after which the kernel ends
+/// it. For [`confine`], which keeps it from raising them again.
 pub(crate) fn bound(seconds: u64) -> Result<(), Failure> {
     // Who catches the signal for the first has a second left.
     setrlimit(Resource::RLIMIT_CPU, seconds, seconds + 1)
@@ -325,8 +326,8 @@ pub(crate) fn forbidden_name(number: i64) -> Option<&'static str> {
     found.map(|(_, name)| name.strip_prefix("SYS_").unwrap_or(name))
 }
 
-/// Requests of ioctl: terminal detection and descriptor flags. TIOCSTI, which types into a terminal,
-/// is none of them.
+/// Requests of ioctl: terminal detection and descriptor flags. TIOCSTI, which types into a
+/// terminal, is none of them.
 const IOCTL: [u64; 6] = [
     libc::TCGETS,
     libc::TIOCGWINSZ,

@@ -11,7 +11,8 @@ use crate::places::PlacesArgs;
 /// What to remove.
 #[derive(Args)]
 pub struct DetachArgs {
-    /// Move live flows to this congestion control of the kernel's first; without it they end on the fallback.
+    /// Move live flows to this congestion control of the kernel's first; without it they end on the
+    /// fallback.
     #[arg(long, value_name = "NAME")]
     to: Option<String>,
     /// Only this registration, such as ccp_cubic; without it, all.

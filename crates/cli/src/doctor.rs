@@ -1,4 +1,5 @@
-//! `ccplane doctor`: what this host can do, and the exact package, capability or setting that is missing.
+//! `ccplane doctor`: what this host can do, and the exact package, capability or setting that is
+//! missing.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -63,7 +64,8 @@ pub fn examine() -> Vec<Check> {
     ]
 }
 
-/// What `run`, `attach` and `emu` need, as an error that names all that is missing and what can run instead.
+/// What `run`, `attach` and `emu` need, as an error that names all that is missing and what can run
+/// instead.
 pub fn require(needs: &[Need]) -> Result<(), Failure> {
     let missing: Vec<Check> = examine()
         .into_iter()
@@ -223,7 +225,8 @@ fn btf() -> Check {
 const CAPS: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), BPF];
 const BPF: (u32, &str) = (39, "CAP_BPF");
 
-/// Before Linux 6.4 what a dead process left is found among all maps of the kernel, which takes this one.
+/// Before Linux 6.4 what a dead process left is found among all maps of the kernel, which takes
+/// this one.
 const WITHOUT_LINKS: (u32, &str) = (21, "CAP_SYS_ADMIN");
 
 fn capabilities(need: Need) -> Check {

@@ -1,4 +1,5 @@
-//! `ccplane emu … -- COMMAND`: any command behind an emulated link; `emu list` and `emu set` while it runs.
+//! `ccplane emu … -- COMMAND`: any command behind an emulated link; `emu list` and `emu set` while
+//! it runs.
 
 mod graph;
 
@@ -31,8 +32,8 @@ pub struct EmuArgs {
     /// A trace of packet delivery opportunities (Mahimahi's format) instead of a rate, both ways.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// A file of rates instead of one, both ways: on every line a time and the rate from then on, as in `0s 10mbit`; a rate of `0` is
-    /// an outage.
+    /// A file of rates instead of one, both ways: on every line a time and the rate from then on,
+    /// as in `0s 10mbit`; a rate of `0` is an outage.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "trace"])]
     rate_file: Option<PathBuf>,
     /// Propagation delay, each way.
@@ -41,28 +42,33 @@ pub struct EmuArgs {
     /// How far from it each packet's delay may be, evenly distributed.
     #[arg(long, default_value = "0ms")]
     jitter: Duration,
-    /// Let packets of different delays overtake each other; otherwise they wait for those before them.
+    /// Let packets of different delays overtake each other; otherwise they wait for those before
+    /// them.
     #[arg(long, requires = "jitter")]
     reorder: bool,
-    /// The queue of each direction: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`, `240kB`, `inf`),
-    /// `fq_codel`, `codel`, `sfq`, `prio:3:1bdp`, `red:min=30p:max=90p:limit=1bdp`, `ecn:65p`, `dualpi2`,
+    /// The queue of each direction: `droptail:` and a size in BDP, packets or bytes (`1bdp`,
+    /// `160p`, `240kB`, `inf`), `fq_codel`, `codel`, `sfq`, `prio:3:1bdp`,
+    /// `red:min=30p:max=90p:limit=1bdp`, `ecn:65p`, `dualpi2`,
     /// `tbf:rate=96mbit:burst=32kB:limit=1bdp`, `rcp`, with settings as in `codel:target=5ms:ecn`.
     /// Without it `droptail:1bdp`, or `droptail:1000p` where there is no delay and so no BDP.
     #[arg(long)]
     queue: Option<QueueSpec>,
-    /// Packets that are lost at random, each way: a share, or `gilbert:p=1%:r=25%` for losses in bursts.
+    /// Packets that are lost at random, each way: a share, or `gilbert:p=1%:r=25%` for losses in
+    /// bursts.
     #[arg(long, default_value = "0%")]
     loss: LossModel,
     #[command(flatten, next_help_heading = "One direction, where it differs")]
     ways: Ways,
-    /// Give the command what this host reaches, and its names, by translating addresses (IPv4, with nftables).
+    /// Give the command what this host reaches, and its names, by translating addresses (IPv4, with
+    /// nftables).
     #[arg(long)]
     nat: bool,
-    /// When the command has ended, do not wait until its last packets have arrived; otherwise that takes a round trip and what the queue
-    /// holds, at most 2 s.
+    /// When the command has ended, do not wait until its last packets have arrived; otherwise that
+    /// takes a round trip and what the queue holds, at most 2 s.
     #[arg(long)]
     no_drain: bool,
-    /// Write a packet log of both directions, a pcapng file with what the queue did to each packet; `ccplane emu graph FILE` draws it.
+    /// Write a packet log of both directions, a pcapng file with what the queue did to each packet;
+    /// `ccplane emu graph FILE` draws it.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Seed of loss, jitter and queue: the n-th packet's fate depends on it and on n only.
@@ -74,8 +80,8 @@ pub struct EmuArgs {
     /// Whether packets of one flow may be handed over together.
     #[arg(long, value_enum, default_value = "auto")]
     gso: GsoArg,
-    /// Join two interfaces of this host by the link instead, until Ctrl-C: what comes in on A leaves by B, which is up, and down the other
-    /// way round.
+    /// Join two interfaces of this host by the link instead, until Ctrl-C: what comes in on A
+    /// leaves by B, which is up, and down the other way round.
     #[arg(long, value_name = "A,B", conflicts_with_all = ["command", "nat", "no_drain"])]
     between: Option<Pair>,
     /// The command and its arguments.
@@ -83,7 +89,8 @@ pub struct EmuArgs {
     command: Vec<OsString>,
 }
 
-/// What is of one direction only: up is from the command to the host, down from the host to the command.
+/// What is of one direction only: up is from the command to the host, down from the host to the
+/// command.
 #[derive(Args)]
 struct Ways {
     /// Rate from the command to the host.
@@ -157,7 +164,8 @@ enum GsoArg {
 enum Remote {
     /// The emulations that are running.
     List,
-    /// Change a running emulation: `set ID [up|down] rate 48mbit`, `… delay 5ms`, `… jitter 1ms`, `… loss 0.1%`.
+    /// Change a running emulation: `set ID [up|down] rate 48mbit`, `… delay 5ms`, `… jitter 1ms`,
+    /// `… loss 0.1%`.
     Set {
         /// Its name, as `list` shows it.
         id: String,
@@ -336,8 +344,8 @@ fn config(args: &EmuArgs) -> Result<Config, Failure> {
         one_bdp
     });
     let link = |way: Way, line: LineSpec, queue: QueueSpec, loss: LossModel| {
-        // A queue that never fills needs no size, and a BDP of an unlimited rate has none. A token bucket has a rate
-        // of its own.
+        // A queue that never fills needs no size, and a BDP of an unlimited rate has none. A token
+        // bucket has a rate of its own.
         let never_fills =
             matches!(line, LineSpec::Unlimited) && !matches!(queue, QueueSpec::Tbf { .. });
         LinkConfig {
@@ -383,7 +391,8 @@ fn config(args: &EmuArgs) -> Result<Config, Failure> {
     })
 }
 
-/// The line that a file of times and rates describes; empty lines and what follows a `#` say nothing.
+/// The line that a file of times and rates describes; empty lines and what follows a `#` say
+/// nothing.
 fn pieces(file: &Path) -> Result<LineSpec, Failure> {
     let name = file.display();
     let wrong = |reason: String| Failure::text(Kind::Usage, reason);

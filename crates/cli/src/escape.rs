@@ -1,5 +1,5 @@
-//! Escapes for text that a terminal shows. Names and messages of peers and in files may contain control
-//! characters, which would forge lines or control the terminal.
+//! Escapes for text that a terminal shows. Names and messages of peers and in files may contain
+//! control characters, which would forge lines or control the terminal.
 
 /// Escapes every control character of a string from outside.
 pub(crate) fn printable(text: &str) -> String {
@@ -23,8 +23,8 @@ pub(crate) fn escape(text: &str, kept: &[char]) -> String {
     escaped
 }
 
-/// Escapes the control characters of a drawn message. Where `coloured`, it keeps sequences that only
-/// choose a colour or style.
+/// Escapes the control characters of a drawn message. Where `coloured`, it keeps sequences that
+/// only choose a colour or style.
 pub(crate) fn drawn(text: &str, coloured: bool) -> String {
     let mut pieces = text.split("\x1b[");
     let mut escaped = pieces.next().map(lines).unwrap_or_default();

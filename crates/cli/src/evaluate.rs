@@ -1,4 +1,5 @@
-//! `ccplane evaluate`: the questions that RFC 9743 asks of a congestion control, asked of an algorithm.
+//! `ccplane evaluate`: the questions that RFC 9743 asks of a congestion control, asked of an
+//! algorithm.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ use crate::{doctor, interrupt};
 /// Whom to ask what.
 #[derive(Args)]
 pub struct EvaluateArgs {
-    /// The algorithm, with parameters: `cubic`, `cubic:hystart=off`; or the datapath's own: `native:reno`.
+    /// The algorithm, with parameters: `cubic`, `cubic:hystart=off`; or the datapath's own:
+    /// `native:reno`.
     #[arg(long, value_name = "NAME", required_unless_present = "list")]
     alg: Option<Contender>,
     /// These questions only, separated by commas (see --list).
@@ -30,14 +32,16 @@ pub struct EvaluateArgs {
     /// Fewer and shorter runs: to see where an algorithm stands while it is written, not to quote.
     #[arg(long)]
     quick: bool,
-    /// Where the packets run: all questions in the simulator, or some of them on kernel TCP behind an emulated link, as
-    /// root and in real time.
+    /// Where the packets run: all questions in the simulator, or some of them on kernel TCP behind
+    /// an emulated link, as root and in real time.
     #[arg(long, value_enum, default_value = "sim")]
     datapath: Datapath,
-    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend on it.
+    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend
+    /// on it.
     #[arg(long)]
     threads: Option<usize>,
-    /// Folder for evaluation.html and evaluation.json; without it `ccplane-evaluation/` and the algorithm.
+    /// Folder for evaluation.html and evaluation.json; without it `ccplane-evaluation/` and the
+    /// algorithm.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write over an evaluation that is there.
@@ -216,7 +220,8 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     .hint("choose another folder with --out")
 }
 
-/// The command without what belongs to this time only, so that the same page is made by whoever resumes.
+/// The command without what belongs to this time only, so that the same page is made by whoever
+/// resumes.
 fn again(command: &str) -> String {
     let mut words = command.split(' ');
     let mut kept: Vec<&str> = Vec::new();

@@ -1,4 +1,5 @@
-//! The examples at the end of every `--help` and man page. A test reads each as the command line does.
+//! The examples at the end of every `--help` and man page. A test reads each as the command line
+//! does.
 
 use clap::Command;
 

@@ -1,4 +1,5 @@
-//! How the command ends: one message with its cause and the likely fix, and an exit code that means something.
+//! How the command ends: one message with its cause and the likely fix, and an exit code that means
+//! something.
 
 use std::fmt;
 

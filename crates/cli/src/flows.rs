@@ -105,8 +105,8 @@ fn steered_by(flow: &ccplane_linux::FlowView, alone: bool) -> &'static str {
     }
 }
 
-/// Time since the last heartbeat of an agent that the datapath takes for gone: longer than the configured silence after
-/// which flows fall back. A program without an agent has no heartbeats.
+/// Time since the last heartbeat of an agent that the datapath takes for gone: longer than the
+/// configured silence after which flows fall back. A program without an agent has no heartbeats.
 fn agent_silence(observed: &ccplane_linux::Observed) -> Option<Duration> {
     (!observed.alone())
         .then(|| observed.silence())

@@ -1,5 +1,5 @@
-//! `ccplane gateway`: a box at each of two sites that paces what it sends to the other, so that the queue stands in the box and is
-//! scheduled there; between the sites it speaks WireGuard.
+//! `ccplane gateway`: a box at each of two sites that paces what it sends to the other, so that the
+//! queue stands in the box and is scheduled there; between the sites it speaks WireGuard.
 
 mod ask;
 mod check;
@@ -19,7 +19,8 @@ use crate::{Parameters, Registry};
 /// What to do.
 #[derive(Subcommand)]
 pub enum GatewayCommand {
-    /// Make a private key, for its owner alone, and print the public one; of a file that is there, print it.
+    /// Make a private key, for its owner alone, and print the public one; of a file that is there,
+    /// print it.
     Keys {
         /// The file.
         file: PathBuf,

@@ -1,4 +1,5 @@
-//! Who this host is to others, and how they say so on a command line: `ccplane send` and `recv`, and `ccplane quic`.
+//! Who this host is to others, and how they say so on a command line: `ccplane send` and `recv`,
+//! and `ccplane quic`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -41,8 +42,8 @@ fn usual_place() -> Option<PathBuf> {
     configuration.map(|configuration| configuration.join("ccplane/identity"))
 }
 
-/// The address and fingerprint of a receiver, as `command` prints them there. A remote one without a fingerprint is refused, unless that is
-/// asked for.
+/// The address and fingerprint of a receiver, as `command` prints them there. A remote one without
+/// a fingerprint is refused, unless that is asked for.
 pub fn receiver(
     to: &str,
     command: &str,

@@ -7,13 +7,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Failure, Kind};
 
-/// A flag that the first Ctrl-C, SIGTERM or SIGHUP raises. A second one ends the process at once, for when the way
-/// out is stuck; what it leaves is found and removed by the next start.
+/// A flag that the first Ctrl-C, SIGTERM or SIGHUP raises. A second one ends the process at once,
+/// for when the way out is stuck; what it leaves is found and removed by the next start.
 pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
     on(&[SIGINT, SIGTERM, SIGHUP])
 }
 
-/// The same without SIGHUP, which raises the second flag: whoever looks at it reads a configuration again, and lowers it.
+/// The same without SIGHUP, which raises the second flag: whoever looks at it reads a configuration
+/// again, and lowers it.
 pub fn flag_and_reload() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
     let again = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, Arc::clone(&again)).map_err(uncaught)?;

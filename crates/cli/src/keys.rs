@@ -12,8 +12,8 @@ use crate::exit::{Failure, Kind};
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct KeysArgs {
-    /// The folder of the keys. What it lacks is made: an authority, a key for the agent, and one for each NAME, each in a folder that is copied to
-    /// its host. What has expired is made anew.
+    /// The folder of the keys. What it lacks is made: an authority, a key for the agent, and one
+    /// for each NAME, each in a folder that is copied to its host. What has expired is made anew.
     #[arg(value_name = "DIR", required = true)]
     folder: Option<PathBuf>,
     /// Datapaths: one for each process that is steered by the agent.

@@ -1,5 +1,5 @@
-//! The command `ccplane`, one file a subcommand, as a library: a program with algorithms of its own calls
-//! [`main_with`] and has every subcommand, with them in it (`examples/aimd.rs`).
+//! The command `ccplane`, one file a subcommand, as a library: a program with algorithms of its own
+//! calls [`main_with`] and has every subcommand, with them in it (`examples/aimd.rs`).
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -81,7 +81,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run an experiment: algorithms one after the other on an emulated link, with a table and a report page.
+    /// Run an experiment: algorithms one after the other on an emulated link, with a table and a
+    /// report page.
     Run(run::RunArgs),
     /// Put the results of several runs on one page: what differs, everybody's figures, a picture.
     Compare(compare::CompareArgs),
@@ -106,17 +107,20 @@ enum Command {
     Algorithms,
     /// Run a command behind an emulated link.
     Emu(Box<emu::EmuArgs>),
-    /// Send a file or standard input to a `ccplane recv` on another host, over UDP, steered by an algorithm.
+    /// Send a file or standard input to a `ccplane recv` on another host, over UDP, steered by an
+    /// algorithm.
     Send(send::SendArgs),
     /// Receive what `ccplane send` sends.
     Recv(recv::RecvArgs),
-    /// Send and receive a file over QUIC, steered by any of ccplane's algorithms or by the stack's own.
+    /// Send and receive a file over QUIC, steered by any of ccplane's algorithms or by the stack's
+    /// own.
     #[command(subcommand)]
     Quic(quic::QuicCommand),
     /// Queues of a Linux host or router that serve the low classes of `send --rc3` last.
     #[command(subcommand)]
     Qdisc(qdisc::QdiscCommand),
-    /// A box between a site and another: the queue to it stands here, and is scheduled. WireGuard between the sites.
+    /// A box between a site and another: the queue to it stands here, and is scheduled. WireGuard
+    /// between the sites.
     #[command(subcommand)]
     Gateway(gateway::GatewayCommand),
     /// Measure what ccplane costs, beside the reference.
@@ -129,7 +133,8 @@ enum Command {
     Echo,
     /// Ask an algorithm what RFC 9743 asks of a new congestion control: verdicts, figures, a page.
     Evaluate(evaluate::EvaluateArgs),
-    /// Score algorithms in seconds, against those that are in use: a gate, and what a score is made of.
+    /// Score algorithms in seconds, against those that are in use: a gate, and what a score is made
+    /// of.
     Arena(arena::ArenaArgs),
     /// Say what this host can do, and what is missing.
     Doctor,
@@ -139,8 +144,8 @@ enum Command {
     Man(manual::ManArgs),
 }
 
-/// Runs the text of a scenario file (`docs/scenarios.md`) in the simulator, with these algorithms: for tests of them. Every seed that it
-/// names runs, on one thread.
+/// Runs the text of a scenario file (`docs/scenarios.md`) in the simulator, with these algorithms:
+/// for tests of them. Every seed that it names runs, on one thread.
 pub fn simulate(scenario: &str, registry: &Registry) -> Result<RunResult, ccplane_lab::Error> {
     let here = std::path::Path::new(".");
     let scenario = ccplane_lab::scenario::Scenario::parse("scenario", scenario, here)
@@ -173,13 +178,14 @@ fn command() -> clap::Command {
     examples::with_examples(Cli::command())
 }
 
-/// Runs the command line of this process, with these algorithms, and with those that are texts in files.
+/// Runs the command line of this process, with these algorithms, and with those that are texts in
+/// files.
 pub fn main_with(registry: Registry) -> ExitCode {
     status(std::env::args_os(), registry).into()
 }
 
-/// Runs a command line, of which the first word is the program: its exit code. What is wrong with the words themselves ends the process,
-/// as `--help` does.
+/// Runs a command line, of which the first word is the program: its exit code. What is wrong with
+/// the words themselves ends the process, as `--help` does.
 pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
     if registry.python().is_none()

@@ -14,7 +14,8 @@ use crate::exit::{Failure, Kind};
 pub enum LinkRate {
     /// So much.
     Given(Rate),
-    /// What the driver of the link's device says. It is not estimated from what passes: a rate that is too low would make stamps wrong by a whole burst.
+    /// What the driver of the link's device says. It is not estimated from what passes: a rate that
+    /// is too low would make stamps wrong by a whole burst.
     Auto,
 }
 
@@ -31,7 +32,8 @@ impl FromStr for LinkRate {
 }
 
 impl LinkRate {
-    /// The rate of the link by which a socket at `local` is reached, or reaches `peer` where that is known.
+    /// The rate of the link by which a socket at `local` is reached, or reaches `peer` where that
+    /// is known.
     pub fn of(self, local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, Failure> {
         match self {
             LinkRate::Given(rate) => Ok(rate),
@@ -85,7 +87,8 @@ mod tests {
         }
     }
 
-    /// A device of the calling thread's namespace, whatever namespace `/sys` is of. A `veth` says 10 Gbit/s.
+    /// A device of the calling thread's namespace, whatever namespace `/sys` is of. A `veth` says
+    /// 10 Gbit/s.
     #[test]
     fn a_device_of_this_namespace_is_asked() {
         const TEST: &str = "a_device_of_this_namespace_is_asked";

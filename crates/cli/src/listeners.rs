@@ -1,5 +1,6 @@
-//! Listening TCP sockets of this network namespace, by address and process: those that were open before time stamps were
-//! attached do not answer the option, because a socket is asked when it begins to listen.
+//! Listening TCP sockets of this network namespace, by address and process: those that were open
+//! before time stamps were attached do not answer the option, because a socket is asked when it
+//! begins to listen.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

@@ -1,8 +1,8 @@
 //! The log on standard error, and messages of a running command.
 //!
-//! The reader of standard error may stop: a full disk, a stopped journal, a terminal at Ctrl-S. So one
-//! thread writes, and a line that finds its queue full is dropped and counted. No thread that moves
-//! packets, steers or handles signals waits.
+//! The reader of standard error may stop: a full disk, a stopped journal, a terminal at Ctrl-S. So
+//! one thread writes, and a line that finds its queue full is dropped and counted. No thread that
+//! moves packets, steers or handles signals waits.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -15,9 +15,11 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::escape::escape;
 
-/// Lines in the queue. A shorter one drops bursts that would be read; a longer one only takes memory.
+/// Lines in the queue. A shorter one drops bursts that would be read; a longer one only takes
+/// memory.
 const QUEUE: usize = 1_024;
-/// Lines per second. A higher rate lets a peer that causes them fill a disk; a lower one drops bursts.
+/// Lines per second. A higher rate lets a peer that causes them fill a disk; a lower one drops
+/// bursts.
 const RATE: u32 = 500;
 /// Longest line, bytes. Strangers choose parts of a line: a longer one lets them fill the queue's
 /// memory, a shorter one cuts what the operator needs.

@@ -1,5 +1,5 @@
-//! `ccplane completions SHELL` and `ccplane man DIR`: what a package installs beside the command. Both are made of the command line
-//! itself, so that they cannot say anything else.
+//! `ccplane completions SHELL` and `ccplane man DIR`: what a package installs beside the command.
+//! Both are made of the command line itself, so that they cannot say anything else.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,8 @@ pub struct CompletionsArgs {
 /// Where to.
 #[derive(Args)]
 pub struct ManArgs {
-    /// The folder, made where it is not: `ccplane.1`, and a page for each command, as `ccplane-run.1`.
+    /// The folder, made where it is not: `ccplane.1`, and a page for each command, as
+    /// `ccplane-run.1`.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }

@@ -1,5 +1,5 @@
-//! The Prometheus endpoint: metrics of algorithms (`attach`) or of a gateway over HTTP, as Prometheus' text (0.0.4) or, where a
-//! scraper asks for it, OpenMetrics 1.0.
+//! The Prometheus endpoint: metrics of algorithms (`attach`) or of a gateway over HTTP, as
+//! Prometheus' text (0.0.4) or, where a scraper asks for it, OpenMetrics 1.0.
 
 mod algorithms;
 mod connections;

@@ -14,7 +14,8 @@ const FOLD: &str = include_str!("../examples/fold.ccp");
 
 /// Where a package puts ccplane's own crate.
 const PACKAGED: &str = "/usr/share/ccplane/src/crates/cli";
-/// Where it may be: where it lay when this binary was built, and there. A package's binary names no path of the machine that built it.
+/// Where it may be: where it lay when this binary was built, and there. A package's binary names no
+/// path of the machine that built it.
 const CCPLANE: [&str; 2] = [
     match option_env!("CCPLANE_SOURCES") {
         Some(packaged) => packaged,
@@ -28,7 +29,8 @@ const CCPLANE: [&str; 2] = [
 pub struct NewArgs {
     /// Name of the algorithm and of the folder: lower-case letters, digits and `_`, at most 11.
     name: String,
-    /// The `crates/cli` folder of a ccplane checkout [default: that of this command, or of its package].
+    /// The `crates/cli` folder of a ccplane checkout [default: that of this command, or of its
+    /// package].
     #[arg(long, value_name = "DIR")]
     ccplane: Option<PathBuf>,
 }

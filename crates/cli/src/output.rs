@@ -1,5 +1,6 @@
-//! Standard output that may close or be full: the command does what it has to do, above all clean up, and says it by its exit
-//! code at the end. The macros of this file stand for those of the standard library in this crate, which panic.
+//! Standard output that may close or be full: the command does what it has to do, above all clean
+//! up, and says it by its exit code at the end. The macros of this file stand for those of the
+//! standard library in this crate, which panic.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -28,14 +29,14 @@ macro_rules! println {
     ($($text:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Prints a line to standard error, without control characters. An error is ignored: there is no other
-/// place to report it.
+/// Prints a line to standard error, without control characters. An error is ignored: there is no
+/// other place to report it.
 macro_rules! eprintln {
     ($($text:tt)*) => { $crate::output::write_error(format_args!($($text)*)) };
 }
 
-/// Writes text to standard output. A terminal gets no control characters: names of peers and in files
-/// are part of the text. Files and pipes get the text as it is, JSON above all.
+/// Writes text to standard output. A terminal gets no control characters: names of peers and in
+/// files are part of the text. Files and pipes get the text as it is, JSON above all.
 pub(crate) fn write(text: fmt::Arguments<'_>) {
     static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
     match IS_TERMINAL.get_or_init(|| io::stdout().is_terminal()) {
@@ -73,8 +74,8 @@ pub(crate) fn lost() -> bool {
     LOST.get().is_some()
 }
 
-/// Whether standard error is written in colour: at a terminal, unless `NO_COLOR` or `CLICOLOR_FORCE` say otherwise
-/// (no-color.org, bixense.com/clicolors).
+/// Whether standard error is written in colour: at a terminal, unless `NO_COLOR` or
+/// `CLICOLOR_FORCE` say otherwise (no-color.org, bixense.com/clicolors).
 pub(crate) fn coloured() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let forced =
@@ -92,8 +93,8 @@ pub(crate) fn draw_errors() {
     }));
 }
 
-/// The exit code of a command that otherwise ended with `code`: a pipe that nobody reads is a quiet end, everything else that keeps
-/// output from being written is an error.
+/// The exit code of a command that otherwise ended with `code`: a pipe that nobody reads is a quiet
+/// end, everything else that keeps output from being written is an error.
 pub(crate) fn end(code: u8) -> u8 {
     crate::log::flush();
     if let Err(why) = io::stdout().flush() {

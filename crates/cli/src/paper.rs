@@ -26,23 +26,25 @@ pub struct PaperArgs {
     /// Only there; without it, wherever the experiment runs.
     #[arg(long, value_enum)]
     datapath: Option<Where>,
-    /// A recorded cellular link (Mahimahi's format), for experiments that have one; without it one is generated.
+    /// A recorded cellular link (Mahimahi's format), for experiments that have one; without it one
+    /// is generated.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend on it.
+    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend
+    /// on it.
     #[arg(long)]
     threads: Option<usize>,
-    /// Every run on kernel TCP so often, and not as often as the experiment has it (see `list`): a first answer in less time.
-    /// The same command with more goes on from there.
+    /// Every run on kernel TCP so often, and not as often as the experiment has it (see `list`): a
+    /// first answer in less time. The same command with more goes on from there.
     #[arg(long, value_name = "N")]
     repeats: Option<usize>,
-    /// Use parts again that another build of ccplane made, too: for a long experiment that outlasts changes which cannot
-    /// have moved its figures. The page says how many there are.
+    /// Use parts again that another build of ccplane made, too: for a long experiment that outlasts
+    /// changes which cannot have moved its figures. The page says how many there are.
     #[arg(long)]
     any_build: bool,
-    /// Folder for parts and results; without it `ccplane-results/NAME`, and `NAME-quick` with --quick. Parts that are there
-    /// already are used again, so that the same command goes on where it was interrupted; once there is a page, it repeats
-    /// those that were disturbed.
+    /// Folder for parts and results; without it `ccplane-results/NAME`, and `NAME-quick` with
+    /// --quick. Parts that are there already are used again, so that the same command goes on where
+    /// it was interrupted; once there is a page, it repeats those that were disturbed.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Use that folder although it holds something else.
@@ -157,7 +159,8 @@ fn of(
     Ok(())
 }
 
-/// A recorded link. Parts know it by its file without the folder, so that they go on elsewhere, too, and what is in it.
+/// A recorded link. Parts know it by its file without the folder, so that they go on elsewhere,
+/// too, and what is in it.
 fn recorded(trace: &Path) -> Result<Recorded, Failure> {
     let unread = |error| Failure::new(Kind::Usage, error);
     let line = emu::recorded(trace)?;

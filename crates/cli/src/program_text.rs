@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::sandbox::given_file;
 
-/// Longest text, bytes. The shipped ones have up to 8 kB; a lower limit could refuse a large program,
-/// and a higher one lets a file fill the memory.
+/// Longest text, bytes. The shipped ones have up to 8 kB; a lower limit could refuse a large
+/// program, and a higher one lets a file fill the memory.
 const LONGEST: u64 = 1 << 20;
 
 /// Reads a file, or takes what the caller of this process has read.

@@ -1,4 +1,5 @@
-//! Algorithms that are Python files: ccplane's Python package has this whole command, so that words with such a file are handed over to it, and so is its benchmark.
+//! Algorithms that are Python files: ccplane's Python package has this whole command, so that words
+//! with such a file are handed over to it, and so is its benchmark.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -15,7 +16,8 @@ use crate::exit::{Failure, Kind};
 /// Options that take algorithms.
 const OPTIONS: [&str; 3] = ["--alg", "--vs", "--against"];
 
-/// Hands a command line over to Python, if an algorithm in it is a Python file: then it returns only when that cannot be.
+/// Hands a command line over to Python, if an algorithm in it is a Python file: then it returns
+/// only when that cannot be.
 pub(crate) fn hand_over(words: &[OsString]) -> Result<(), Failure> {
     let Some(file) = file_in(words) else {
         return Ok(());
@@ -29,7 +31,8 @@ pub(crate) fn hand_over(words: &[OsString]) -> Result<(), Failure> {
     ))
 }
 
-/// Becomes the benchmark of the Python package; returns only when that cannot be. `within`: the interpreter of this process.
+/// Becomes the benchmark of the Python package; returns only when that cannot be. `within`: the
+/// interpreter of this process.
 pub(crate) fn bench(within: Option<&Path>, json: bool) -> Failure {
     let python = within.map_or(OsStr::new("python3"), Path::as_os_str);
     let mut words: Vec<OsString> = vec!["-m".into(), "ccplane.bench".into()];

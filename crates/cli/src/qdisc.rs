@@ -1,4 +1,5 @@
-//! `ccplane qdisc`: queues of a Linux host or router that serve the lower classes of the second loop last.
+//! `ccplane qdisc`: queues of a Linux host or router that serve the lower classes of the second
+//! loop last.
 
 use ccplane_host::queues::{self, Bands, QueueError, TcError};
 use ccplane_qdisc::marking::{LOW_CLASSES, dscp_of};
@@ -11,8 +12,8 @@ use crate::exit::{Failure, Kind};
 /// What to do with a device's queues.
 #[derive(Subcommand)]
 pub enum QdiscCommand {
-    /// Print the `tc` commands that give a device a strict-priority queue: a band for ordinary traffic, and four below it for what
-    /// `ccplane send --rc3` marks as low.
+    /// Print the `tc` commands that give a device a strict-priority queue: a band for ordinary
+    /// traffic, and four below it for what `ccplane send --rc3` marks as low.
     Setup(SetupArgs),
     /// Take away what `setup --apply` made, so that the device has the kernel's own queue again.
     Remove(RemoveArgs),
@@ -24,8 +25,9 @@ pub struct SetupArgs {
     /// The device whose outgoing packets are queued, such as eth0.
     #[arg(long, value_name = "DEVICE")]
     dev: String,
-    /// Send no faster, so that packets wait here, where the bands are, and not in what comes behind: a little less than the rate
-    /// of the modem or of the slower link there. A device that has no queue of its own needs it.
+    /// Send no faster, so that packets wait here, where the bands are, and not in what comes
+    /// behind: a little less than the rate of the modem or of the slower link there. A device that
+    /// has no queue of its own needs it.
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
     /// Run the commands now, as root. What is there already is never replaced.

@@ -39,7 +39,8 @@ struct CommonArgs {
     /// The QUIC stack.
     #[arg(long, value_enum, default_value = "noq")]
     stack: StackArg,
-    /// Bytes of a connection that may be under way; at least rate times round-trip time, or it limits.
+    /// Bytes of a connection that may be under way; at least rate times round-trip time, or it
+    /// limits.
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     window: Bytes,
     /// Give up when the other side is silent for so long.

@@ -26,10 +26,11 @@ use incoming::{Done, Incoming};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The same while a file is being written to the disk.
 const LOOK_SOON: Duration = Duration::from_millis(1);
-/// A sender that lives may say nothing new for so many times --timeout, as its own source may pause.
+/// A sender that lives may say nothing new for so many times --timeout, as its own source may
+/// pause.
 const PAUSES: u64 = 3;
-/// Transfers at a time. Each may hold a window of --window bytes: at the default 256 MiB in all. With
-/// fewer, many small senders wait for each other.
+/// Transfers at a time. Each may hold a window of --window bytes: at the default 256 MiB in all.
+/// With fewer, many small senders wait for each other.
 const TRANSFERS: usize = 16;
 /// Transfers of one address at a time, where no certificate tells friends from strangers.
 const TRANSFERS_PER_ADDRESS: usize = 4;
@@ -40,8 +41,8 @@ pub struct RecvArgs {
     /// Where to listen.
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:4790")]
     listen: SocketAddr,
-    /// A folder, which takes files under their names, and is made where its name ends in `/`; a file, which takes one; `-` for standard output; or a
-    /// device such as `/dev/null`.
+    /// A folder, which takes files under their names, and is made where its name ends in `/`; a
+    /// file, which takes one; `-` for standard output; or a device such as `/dev/null`.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
     /// End after one transfer. A file and standard output take no more than one anyway.
@@ -50,12 +51,13 @@ pub struct RecvArgs {
     /// Replace the file if it exists.
     #[arg(long)]
     force: bool,
-    /// Take transfers only from the host whose certificate has this fingerprint, which `ccplane send --fingerprint` prints there; give it
-    /// several times for several hosts. Such senders may send hidden files.
+    /// Take transfers only from the host whose certificate has this fingerprint, which `ccplane
+    /// send --fingerprint` prints there; give it several times for several hosts. Such senders may
+    /// send hidden files.
     #[arg(long, value_name = "FINGERPRINT")]
     client: Vec<Fingerprint>,
-    /// Have every sender prove its address before a handshake begins, for one more round trip. Without it that comes only when 256
-    /// handshakes of strangers are under way.
+    /// Have every sender prove its address before a handshake begins, for one more round trip.
+    /// Without it that comes only when 256 handshakes of strangers are under way.
     #[arg(long)]
     retry: bool,
     #[command(flatten)]

@@ -148,7 +148,8 @@ fn unusable(folder: &Path, why: &io::Error) -> Failure {
     .hint("choose another folder with --out")
 }
 
-/// The page of a comparison: the one that was asked for, if nothing is there or `force` says that it may go; else a new one.
+/// The page of a comparison: the one that was asked for, if nothing is there or `force` says that
+/// it may go; else a new one.
 pub fn page(asked: Option<&Path>, force: bool) -> Result<PathBuf, Failure> {
     let Some(page) = asked else {
         return Ok(first_free(|number| {

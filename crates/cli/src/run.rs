@@ -1,4 +1,5 @@
-//! `ccplane run`: algorithms one after the other on a link or network, on real packets or in the simulator.
+//! `ccplane run`: algorithms one after the other on a link or network, on real packets or in the
+//! simulator.
 
 use std::fmt::Write;
 use std::num::NonZeroU32;
@@ -29,8 +30,8 @@ use crate::{doctor, interrupt, results};
 /// The experiment.
 #[derive(Args)]
 pub struct RunArgs {
-    /// A scenario: network, workloads and contenders from a file (docs/scenarios.md), instead of the options below; or the
-    /// name of one that comes with ccplane, such as `02-fairness`.
+    /// A scenario: network, workloads and contenders from a file (docs/scenarios.md), instead of
+    /// the options below; or the name of one that comes with ccplane, such as `02-fairness`.
     #[arg(value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Where the packets run. The default is the simulator, which needs no privileges. A contender
@@ -40,40 +41,45 @@ pub struct RunArgs {
     /// ccplane's algorithms, separated by commas; with parameters: `cubic:report=10ms:hystart=off`.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     alg: Vec<Contender>,
-    /// What to compare with, separated by commas: the datapath's own (`native:cubic`) or others of ccplane's.
+    /// What to compare with, separated by commas: the datapath's own (`native:cubic`) or others of
+    /// ccplane's.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     vs: Vec<Contender>,
     #[command(flatten)]
     elsewhere: ElsewhereArgs,
-    /// The transport in the simulator and over UDP: plain, or with RC3's second loop, which sends the end of each flow at lower
-    /// priority. The bottleneck needs priorities, such as `--queue prio:6:shared:1bdp`.
+    /// The transport in the simulator and over UDP: plain, or with RC3's second loop, which sends
+    /// the end of each flow at lower priority. The bottleneck needs priorities, such as `--queue
+    /// prio:6:shared:1bdp`.
     #[arg(long, value_enum, default_value = "plain", conflicts_with = "scenario")]
     transport: TransportArg,
     /// Rate of the bottleneck.
     #[arg(long, default_value = "96mbit", conflicts_with_all = ["trace", "scenario"])]
     rate: Rate,
-    /// Bottleneck that follows a trace of packet delivery opportunities (Mahimahi's format) instead of a fixed rate.
+    /// Bottleneck that follows a trace of packet delivery opportunities (Mahimahi's format) instead
+    /// of a fixed rate.
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     trace: Option<PathBuf>,
     /// Round-trip time without a queue.
     #[arg(long, default_value = "20ms", conflicts_with = "scenario")]
     rtt: Duration,
-    /// The bottleneck's queue: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`, `240kB`, `inf`), or another
-    /// of those in docs/scenarios.md, such as `fq_codel`.
+    /// The bottleneck's queue: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`,
+    /// `240kB`, `inf`), or another of those in docs/scenarios.md, such as `fq_codel`.
     #[arg(long, default_value = "droptail:1bdp", conflicts_with = "scenario")]
     queue: String,
-    /// Packets that are lost at random on the way to the receiver: a share, or `gilbert:p=1%:r=25%` for losses in bursts.
+    /// Packets that are lost at random on the way to the receiver: a share, or `gilbert:p=1%:r=25%`
+    /// for losses in bursts.
     #[arg(long, default_value = "0%", conflicts_with = "scenario")]
     loss: LossModel,
-    /// How the emulator of a run on real packets waits for a packet's time: `balanced` sleeps, `precise` spins, for a core.
+    /// How the emulator of a run on real packets waits for a packet's time: `balanced` sleeps,
+    /// `precise` spins, for a core.
     #[arg(long, value_enum, default_value = "balanced")]
     timing: TimingArg,
-    /// Seed of everything random, the same for every contender; in the simulator also several, each a run of its own:
-    /// `1..50`.
+    /// Seed of everything random, the same for every contender; in the simulator also several, each
+    /// a run of its own: `1..50`.
     #[arg(long, alias = "seed", value_name = "SEEDS")]
     seeds: Option<Seeds>,
-    /// So many runs of each contender on real packets, in turns, with losses and start times drawn anew: means with 95 %
-    /// confidence intervals.
+    /// So many runs of each contender on real packets, in turns, with losses and start times drawn
+    /// anew: means with 95 % confidence intervals.
     #[arg(long, value_name = "N")]
     repeats: Option<NonZeroU32>,
     /// Connections a contender.
@@ -85,14 +91,16 @@ pub struct RunArgs {
     /// Time between two samples of each socket.
     #[arg(long, default_value = "20ms", conflicts_with = "scenario")]
     sample: Duration,
-    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend on it.
+    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend
+    /// on it.
     #[arg(long)]
     threads: Option<usize>,
-    /// Keeps every packet of the bottleneck, drops included, in pcapng files that Wireshark reads (simulator only; in the
-    /// folder `packets` of the results).
+    /// Keeps every packet of the bottleneck, drops included, in pcapng files that Wireshark reads
+    /// (simulator only; in the folder `packets` of the results).
     #[arg(long)]
     pcap: bool,
-    /// Folder for summary.json, series.csv, flows.csv and report.html; without it a new one, `ccplane-results/run-N`.
+    /// Folder for summary.json, series.csv, flows.csv and report.html; without it a new one,
+    /// `ccplane-results/run-N`.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Replace the results of another run that are in the folder, once the new ones are complete.
@@ -507,8 +515,8 @@ fn of_options(args: &RunArgs) -> Result<(Scenario, Blamed), Failure> {
     }
 }
 
-/// Which option each line of the file comes from that says the same as the options. What is wrong with an option is said of the option,
-/// not of a file that nobody wrote.
+/// Which option each line of the file comes from that says the same as the options. What is wrong
+/// with an option is said of the option, not of a file that nobody wrote.
 #[derive(Default)]
 struct Blamed(Vec<(usize, String)>);
 
@@ -684,8 +692,9 @@ fn print(result: &RunResult, page: Option<&Path>, json: bool) {
     }
 }
 
-/// Says where the link did not behave as asked. The figures stand, with `sound: false` beside them, for the reader to
-/// judge: one stall of a busy machine in a minute is no reason to throw the minute away.
+/// Says where the link did not behave as asked. The figures stand, with `sound: false` beside them,
+/// for the reader to judge: one stall of a busy machine in a minute is no reason to throw the
+/// minute away.
 fn warn(result: &RunResult) {
     for (label, complaint) in result.complaints() {
         tracing::warn!("{label}: {complaint}");

@@ -65,18 +65,21 @@ pub struct SendArgs {
     /// Send so many bytes of a pattern instead: `1GB`.
     #[arg(long, value_name = "N")]
     bytes: Option<Bytes>,
-    /// Print the fingerprint of this host's certificate, which `ccplane recv --client` takes, and do nothing else. Where there is no
-    /// certificate, one is made.
+    /// Print the fingerprint of this host's certificate, which `ccplane recv --client` takes, and
+    /// do nothing else. Where there is no certificate, one is made.
     #[arg(long, conflicts_with = "to")]
     fingerprint: bool,
-    /// Send to a receiver on another host without its fingerprint. Whoever is on the way can then take its place.
+    /// Send to a receiver on another host without its fingerprint. Whoever is on the way can then
+    /// take its place.
     #[arg(long)]
     insecure: bool,
     #[command(flatten)]
     steer: SteerArgs,
-    /// Send the end of the file at once as well, from its last byte backwards and in low priority, until both meet (RC3): on a long path
-    /// with capacity to spare it is there in a fraction of the time. For a path whose queues serve low priority last, which
-    /// `ccplane qdisc` sets up on Linux; where the marking gets lost, or ordinary packets are held up by it, it stops by itself.
+    /// Send the end of the file at once as well, from its last byte backwards and in low priority,
+    /// until both meet (RC3): on a long path with capacity to spare it is there in a fraction of
+    /// the time. For a path whose queues serve low priority last, which `ccplane qdisc` sets up on
+    /// Linux; where the marking gets lost, or ordinary packets are held up by it, it stops by
+    /// itself.
     #[arg(long)]
     rc3: bool,
     /// Differentiated Services codepoint of what is sent, 0 to 63.
@@ -243,7 +246,8 @@ fn carry(
     let mut liveness = Liveness::new(host.now(), args.transfer.timeout);
     let mut progress = Progress::new(Instant::now());
     if args.rc3 {
-        // The second loop begins with the end of what it has. Once the hello has left, its answer would wait for the disk.
+        // The second loop begins with the end of what it has. Once the hello has left, its answer
+        // would wait for the disk.
         stream.read_ahead(host, id, LOOK_EVERY)?;
     }
     loop {
@@ -275,7 +279,8 @@ fn carry(
             return Err(ended(why, host, id, to, stream));
         }
         if connection.srtt() == Duration::ZERO {
-            // The host with that address says that nobody listens: before anything else is heard that is believed, as TCP does.
+            // The host with that address says that nobody listens: before anything else is heard
+            // that is believed, as TCP does.
             let refused = host
                 .trouble()
                 .filter(|why| why.kind() == io::ErrorKind::ConnectionRefused);
@@ -528,7 +533,8 @@ fn second_loop(rc3: &Rc3Stats, bytes: u64) -> String {
     text
 }
 
-/// Acknowledgements that told no queueing delay although they were stamped, and why; nothing where there were none.
+/// Acknowledgements that told no queueing delay although they were stamped, and why; nothing where
+/// there were none.
 fn no_samples(impossible: u32, unknown: u64) -> Option<String> {
     let mut reasons = Vec::new();
     if impossible > 0 {

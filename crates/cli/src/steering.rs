@@ -1,4 +1,5 @@
-//! Who decides the window of what a command sends, and how fast it may be: the same for `send` and `quic send`.
+//! Who decides the window of what a command sends, and how fast it may be: the same for `send` and
+//! `quic send`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -15,13 +16,14 @@ use crate::exit::{Failure, Kind};
 /// What both commands take.
 #[derive(Args)]
 pub struct SteerArgs {
-    /// One of ccplane's algorithms, with parameters (`cubic:report=10ms`), or the transport's own: `native:reno`, `native:cubic`,
-    /// `native:dctcp` of `send`, `native:bbr3` of `quic send`.
+    /// One of ccplane's algorithms, with parameters (`cubic:report=10ms`), or the transport's own:
+    /// `native:reno`, `native:cubic`, `native:dctcp` of `send`, `native:bbr3` of `quic send`.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub alg: Contender,
     #[command(flatten)]
     pub elsewhere: ElsewhereArgs,
-    /// Owner's limit: never faster, whatever is in control. Of packets with their headers, of UDP payload over QUIC.
+    /// Owner's limit: never faster, whatever is in control. Of packets with their headers, of UDP
+    /// payload over QUIC.
     #[arg(long, value_name = "RATE")]
     pub max_rate: Option<Rate>,
 }
@@ -50,8 +52,8 @@ impl SteerArgs {
         })
     }
 
-    /// Who decides; an agent is asked whether it has the algorithm. The silence after which flows fall back is by the round trip to one on
-    /// another host.
+    /// Who decides; an agent is asked whether it has the algorithm. The silence after which flows
+    /// fall back is by the round trip to one on another host.
     pub fn decides(&self, limits: &mut Limits) -> Result<Decides<'_>, Failure> {
         match (&self.alg, self.elsewhere.agent()) {
             (Contender::Native { name }, None) => Ok(Decides::Native(name)),

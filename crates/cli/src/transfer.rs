@@ -27,23 +27,28 @@ use wire::Hash;
 /// What both commands take.
 #[derive(Args)]
 pub struct TransferArgs {
-    /// The file with this host's certificate and its private key; `~/.config/ccplane/identity` without this.
+    /// The file with this host's certificate and its private key; `~/.config/ccplane/identity`
+    /// without this.
     #[arg(long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
-    /// Largest packet, IP header included. Where the path carries only smaller ones, that is found out.
+    /// Largest packet, IP header included. Where the path carries only smaller ones, that is found
+    /// out.
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub mtu: u32,
-    /// Bytes of a connection that may be under way; at least rate times round-trip time, or it limits.
+    /// Bytes of a connection that may be under way; at least rate times round-trip time, or it
+    /// limits.
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     window: Bytes,
-    /// Give up when the other side does not answer for so long, though it is asked at least 12 times; a receiver also when nothing new
-    /// comes for three times that.
+    /// Give up when the other side does not answer for so long, though it is asked at least 12
+    /// times; a receiver also when nothing new comes for three times that.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub timeout: Duration,
-    /// Time stamps on packets, which tell the one-way queueing delay: of the sender's choice, and answered by any receiver.
+    /// Time stamps on packets, which tell the one-way queueing delay: of the sender's choice, and
+    /// answered by any receiver.
     #[arg(long, value_name = "WHOSE", default_value = "auto")]
     pub stamps: Stamps,
-    /// Rate of this host's own link, or `auto` for what its driver says: stamps of packets that it handed over, or noticed, together are spread over what they take there.
+    /// Rate of this host's own link, or `auto` for what its driver says: stamps of packets that it
+    /// handed over, or noticed, together are spread over what they take there.
     #[arg(long, value_name = "RATE")]
     link_rate: Option<LinkRate>,
 }
@@ -59,7 +64,8 @@ pub enum Stamps {
     User,
     /// The kernel's, when its driver has a packet.
     Software,
-    /// The network interface's, where it gives them and they are switched on (`hwstamp_ctl -i DEV -t 1 -r 1`), else the kernel's.
+    /// The network interface's, where it gives them and they are switched on (`hwstamp_ctl -i DEV
+    /// -t 1 -r 1`), else the kernel's.
     Hardware,
 }
 

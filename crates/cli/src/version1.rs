@@ -13,9 +13,9 @@ pub fn unsayable(program: &lang::Program) -> Option<String> {
     v1::sayable(program.code()).err().map(|why| why.to_string())
 }
 
-/// Why CCP's datapaths cannot run what an agent hosts, as `name: why` for each algorithm that they cannot. What counts is the
-/// program that an algorithm sets where a flow of theirs begins; others are for other datapaths. The agent is used up by
-/// the trial.
+/// Why CCP's datapaths cannot run what an agent hosts, as `name: why` for each algorithm that they
+/// cannot. What counts is the program that an algorithm sets where a flow of theirs begins; others
+/// are for other datapaths. The agent is used up by the trial.
 pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
     const TRIAL: DatapathId = DatapathId(0);
     let hosted: Vec<Arc<Hosted>> = agent.hosted().cloned().collect();

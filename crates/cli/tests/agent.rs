@@ -1,4 +1,5 @@
-//! `ccplane agent` in a process of its own: `run --agent` over real packets, and what the limit of descriptors costs it.
+//! `ccplane agent` in a process of its own: `run --agent` over real packets, and what the limit of
+//! descriptors costs it.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! `ccplane attach` on real connections: what its threads may do while it steers, and what is left of it.
+//! `ccplane attach` on real connections: what its threads may do while it steers, and what is left
+//! of it.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -290,8 +291,8 @@ fn root_with_three_capabilities_attaches_and_removes_everything() {
     assert!(!attached().iter().any(|name| name == NAME));
 }
 
-/// The locks are in different folders, and the pins in the same one. The second process would take over
-/// the flows of the first.
+/// The locks are in different folders, and the pins in the same one. The second process would take
+/// over the flows of the first.
 #[test]
 fn an_agent_with_another_state_does_not_take_over_what_is_steered() {
     if !can_run("an_agent_with_another_state_does_not_take_over_what_is_steered") {
@@ -514,7 +515,8 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
     accepted.read_exact(&mut back).expect("connected");
 }
 
-/// `ccplane attach --alg dx --keep` in a namespace: it registers or takes over, ends, and leaves what is there. What it warned of.
+/// `ccplane attach --alg dx --keep` in a namespace: it registers or takes over, ends, and leaves
+/// what is there. What it warned of.
 fn attach_dx(namespace: &Namespace, more: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.args(["attach", "--alg", "dx", "--keep"]).args(more);
@@ -579,7 +581,8 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
     let said = attach_dx(&namespace, &["--dev", "lo"]);
     assert!(said.contains("keeps the time stamps"), "{said}");
 
-    // As after a kill between the stamps and the registration; and from another namespace than theirs.
+    // As after a kill between the stamps and the registration; and from another namespace than
+    // theirs.
     assert_eq!(ccplane_linux::detach(Some(DX)).expect("as root"), [DX]);
     assert_eq!(ccplane_linux::stamp::attached(), [DX]);
     assert_eq!(detach().trim(), "removed the time stamps of ccp_dx");

@@ -1,4 +1,5 @@
-//! `ccplane attach --agent`: kernel TCP steered by an agent in another process, which may be another user's.
+//! `ccplane attach --agent`: kernel TCP steered by an agent in another process, which may be
+//! another user's.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -354,8 +355,8 @@ fn a_name_in_the_kernel_is_one_algorithms_and_begins_as_ours_do() {
     }
 }
 
-/// A CCP agent in a thread, from the bytes of its messages: it sets a program that reports every 2 ms what was acknowledged, and
-/// answers each report with a window.
+/// A CCP agent in a thread, from the bytes of its messages: it sets a program that reports every 2
+/// ms what was acknowledged, and answers each report with a window.
 struct CcpAgent {
     path: PathBuf,
     stop: Arc<AtomicBool>,
@@ -447,8 +448,8 @@ fn header(kind: u32, length: u32, flow: u32) -> Vec<u8> {
     words(&[length << 16 | kind, flow])
 }
 
-/// `(def (Report (volatile acked 0))) (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))
-/// (when (> Micros 2000) (report) (:= Micros 0))`, as program 7.
+/// `(def (Report (volatile acked 0))) (when true (:= Report.acked (+ Report.acked Ack.bytes_acked))
+/// (fallthrough)) (when (> Micros 2000) (report) (:= Micros 0))`, as program 7.
 fn install() -> Vec<u8> {
     type Register = (u8, u32);
     let (acked, flag): (Register, Register) = ((5, 0), (2, 0));
@@ -624,8 +625,8 @@ fn a_run_whose_agent_dies_fails_and_names_what_steered() {
     }
 }
 
-/// The algorithm of `examples/portus`, where it was built: `cargo build --manifest-path examples/portus/Cargo.toml --target-dir
-/// target/portus`.
+/// The algorithm of `examples/portus`, where it was built: `cargo build --manifest-path
+/// examples/portus/Cargo.toml --target-dir target/portus`.
 #[test]
 fn an_algorithm_written_for_portus_steers_kernel_tcp_unchanged() {
     let built = Path::new(env!("CARGO_BIN_EXE_ccplane")).ancestors().nth(2);
@@ -841,7 +842,8 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
         eprintln!("a cut of {cut:?}: steered again after {back:?}");
     }
 
-    // The other agent may take over before the flow falls back. Long after the fallback is due, only it can steer.
+    // The other agent may take over before the flow falls back. Long after the fallback is due,
+    // only it can steer.
     let takes_over = |gone: Process, what: &str, pair: &mut Pair| {
         drop(gone);
         let due = Instant::now() + 4 * Limits::default().fallback_after.to_std();

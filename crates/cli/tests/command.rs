@@ -1,4 +1,5 @@
-//! The command as a person meets it: bad input gives one clear message and an exit code, and leaves nothing behind.
+//! The command as a person meets it: bad input gives one clear message and an exit code, and leaves
+//! nothing behind.
 #![expect(
     clippy::disallowed_methods,
     reason = "what the tests share waits in real time"

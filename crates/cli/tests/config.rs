@@ -1,4 +1,5 @@
-//! The configuration of `attach`: what `ccplane config` says of a file, and what a file does to real connections.
+//! The configuration of `attach`: what `ccplane config` says of a file, and what a file does to
+//! real connections.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -274,7 +275,8 @@ fn several_algorithms_are_chosen_by_rules_and_a_reload_is_all_or_nothing() {
         ("ccp_cubic".into(), "ccp_reno".into())
     );
 
-    // A file that is wrong, and one that asks for what cannot change: line and fix are said, and all is as it was.
+    // A file that is wrong, and one that asks for what cannot change: line and fix are said, and
+    // all is as it was.
     fs::write(file.path(), first.replace("3kB", "much")).expect("ours");
     attach.reload();
     attach.says("nothing changed", 1);

@@ -1,4 +1,5 @@
-//! `ccplane emu` as a person runs it: what arrives after the command's end, packet logs, ways of their own, and the way beyond the host.
+//! `ccplane emu` as a person runs it: what arrives after the command's end, packet logs, ways of
+//! their own, and the way beyond the host.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -223,7 +224,8 @@ fn drops_stand_where_their_flow_had_them() {
         eprintln!("{skipped}");
         return;
     };
-    // tshark also calls a retransmission within a round trip out of order. The log has the dropped packet before it.
+    // tshark also calls a retransmission within a round trip out of order. The log has the dropped
+    // packet before it.
     let (mut sent, mut dropped) = (BTreeSet::new(), BTreeSet::new());
     let (mut drops, mut disordered) = (0, Vec::new());
     for packet in packets {
@@ -301,7 +303,8 @@ fn a_link_inside_a_link_adds_up() {
     );
 }
 
-/// Two machines, with a third between them whose two interfaces have no address: all three are namespaces.
+/// Two machines, with a third between them whose two interfaces have no address: all three are
+/// namespaces.
 #[test]
 fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
     if !may_run("two_interfaces_are_joined_with_super_packets_and_neighbours") {

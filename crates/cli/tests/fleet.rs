@@ -1,5 +1,5 @@
-//! The figures that a fleet looks at: what `/metrics` says of real connections, and whether the rules and the dashboard of `contrib/`
-//! mean something to a Prometheus that scrapes it.
+//! The figures that a fleet looks at: what `/metrics` says of real connections, and whether the
+//! rules and the dashboard of `contrib/` mean something to a Prometheus that scrapes it.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -318,7 +318,8 @@ fn has_prometheus(test: &str) -> bool {
     false
 }
 
-/// Every expression of the rules, with the alerts': their names, and what may be empty while all is well.
+/// Every expression of the rules, with the alerts': their names, and what may be empty while all is
+/// well.
 fn rules() -> Vec<(String, String)> {
     let text = fs::read_to_string(contrib("prometheus/ccplane.rules.yml")).expect("it is there");
     let mut name = String::new();

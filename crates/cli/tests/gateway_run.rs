@@ -1,4 +1,5 @@
-//! `ccplane gateway run` as a service: what it may do, what it tells, and how it is told something new.
+//! `ccplane gateway run` as a service: what it may do, what it tells, and how it is told something
+//! new.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -287,7 +288,8 @@ fn one_capability_is_enough_for_who_is_not_root() {
         )
         .unwrap();
     }
-    // On some machines the device's file is for root alone: this process sees one that is for all, as most have it.
+    // On some machines the device's file is for root alone: this process sees one that is for all,
+    // as most have it.
     let script = format!(
         "mknod {tun} c 10 200 && chmod 666 {tun} && mount --bind {tun} /dev/net/tun && exec setpriv --reuid {NOBODY} --regid {NOBODY} \
          --clear-groups --inh-caps=-all,+net_admin --ambient-caps=-all,+net_admin --bounding-set=-all,+net_admin \"$@\"",

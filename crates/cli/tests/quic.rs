@@ -1,4 +1,5 @@
-//! `ccplane quic`: a file over QUIC on loopback, by an algorithm in the process, an agent in another, or the stack's own.
+//! `ccplane quic`: a file over QUIC on loopback, by an algorithm in the process, an agent in
+//! another, or the stack's own.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -266,7 +267,8 @@ fn a_receiver_of_another_fingerprint_gets_nothing() {
     assert!(!folder.file("out").exists());
 }
 
-/// Every stack sends to noq's receiver where it is built in, and is refused by its feature elsewhere.
+/// Every stack sends to noq's receiver where it is built in, and is refused by its feature
+/// elsewhere.
 #[test]
 fn other_stacks_send_where_they_are_built_in() {
     let folder = Folder::new("stacks");
@@ -412,8 +414,8 @@ fn agent(socket: &Path) -> Running {
     agent
 }
 
-/// An agent that is stopped, goes on, is killed and started again: the transfer does not stand still for longer than it takes to notice,
-/// and its flow is taken over each time.
+/// An agent that is stopped, goes on, is killed and started again: the transfer does not stand
+/// still for longer than it takes to notice, and its flow is taken over each time.
 #[test]
 fn an_agent_that_hangs_or_dies_costs_a_transfer_a_moment() {
     let folder = Folder::new("agent");

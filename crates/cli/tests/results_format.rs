@@ -15,7 +15,8 @@ fn page() -> BTreeSet<String> {
     words.map(str::to_owned).collect()
 }
 
-/// The names of an evaluation's file are on the page. A test in crates/lab has the figures of all questions.
+/// The names of an evaluation's file are on the page. A test in crates/lab has the figures of all
+/// questions.
 #[test]
 fn every_name_of_an_evaluation_is_on_the_page() {
     let asked = ["evaluate", "--alg", "reno", "--quick", "--only", "ack-path"];

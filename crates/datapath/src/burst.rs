@@ -1,40 +1,48 @@
-//! Burst calibration: corrects time stamps by what the packets of a burst say about each other (DX, slides 14 to 16).
+//! Burst calibration: corrects time stamps by what the packets of a burst say about each other (DX,
+//! slides 14 to 16).
 //!
-//! A stack, or a NIC that completes several packets at once, gives all packets of a burst one stamp. The link carries them one
-//! after the other, each for as long as its bytes take. On a link of rate C, where the i-th packet of L_i bytes is through at
-//! d_i, d_i >= d_(i-1) + L_i/C always holds. So
+//! A stack, or a NIC that completes several packets at once, gives all packets of a burst one
+//! stamp. The link carries them one after the other, each for as long as its bytes take. On a link
+//! of rate C, where the i-th packet of L_i bytes is through at d_i, d_i >= d_(i-1) + L_i/C always
+//! holds. So
 //!
 //! - stamps of departures are early, as a packet leaves after it was stamped: [`Forward`] makes
-//!   t'_i = max(t_i, t'_(i-1) + L_i/C). With t_i <= d_i also t_i <= t'_i <= d_i: never worse, and exact in a burst whose
-//!   first stamp is, but for [`SLACK`] of its length;
+//!   t'_i = max(t_i, t'_(i-1) + L_i/C). With t_i <= d_i also t_i <= t'_i <= d_i: never worse, and
+//!   exact in a burst whose first stamp is, but for [`SLACK`] of its length;
 //! - stamps of arrivals are late, as a packet is noticed after it arrived: [`backward`] makes
-//!   t'_(i-1) = min(t_(i-1), t'_i - L_i/C) over a batch. With t_i >= d_i also d_i <= t'_i <= t_i, and exact in a batch at
-//!   line rate that is stamped as its last packet arrives. It needs the whole batch;
-//! - where a packet has to be answered before the next is seen, [`Forward::spread`] spaces arrivals that share one stamp and nothing
-//!   else: in a batch at line rate all are then late by as much as its first, which a minimum removes if batches are alike. Spacing those
-//!   of different stamps in one pass would hold the latest of all against every packet after it.
+//!   t'_(i-1) = min(t_(i-1), t'_i - L_i/C) over a batch. With t_i >= d_i also d_i <= t'_i <= t_i,
+//!   and exact in a batch at line rate that is stamped as its last packet arrives. It needs the
+//!   whole batch;
+//! - where a packet has to be answered before the next is seen, [`Forward::spread`] spaces arrivals
+//!   that share one stamp and nothing else: in a batch at line rate all are then late by as much as
+//!   its first, which a minimum removes if batches are alike. Spacing those of different stamps in
+//!   one pass would hold the latest of all against every packet after it.
 //!
-//! Packets are in the order in which they are on this host's own link. Reordering in the network does not matter, nor does the
-//! peer's clock: each side calibrates its own stamps by its own clock. [`OneWay`](crate::OneWay) takes care of both.
+//! Packets are in the order in which they are on this host's own link. Reordering in the network
+//! does not matter, nor does the peer's clock: each side calibrates its own stamps by its own
+//! clock. [`OneWay`](crate::OneWay) takes care of both.
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-/// Bytes that an Ethernet frame takes beside its IP packet: header 14, check sequence 4, preamble 8, gap 12 (IEEE 802.3).
+/// Bytes that an Ethernet frame takes beside its IP packet: header 14, check sequence 4, preamble
+/// 8, gap 12 (IEEE 802.3).
 const FRAME: u32 = 38;
 
 /// The shortest frame on Ethernet, with preamble and gap, bytes.
 const SHORTEST_FRAME: u32 = 84;
 
-/// Packets are spaced by 1/1024 less than their bytes take. Less than a clock and a link may differ (100 ppm each), and a link
-/// that is never idle moves the stamps off for good. More, and the calibrated stamps of a burst are off by that share of its
-/// length (of 10 µs: 10 ns).
+/// Packets are spaced by 1/1024 less than their bytes take. Less than a clock and a link may differ
+/// (100 ppm each), and a link that is never idle moves the stamps off for good. More, and the
+/// calibrated stamps of a burst are off by that share of its length (of 10 µs: 10 ns).
 pub const SLACK: u64 = 1024;
 
-/// A stamp that is earlier than the one before by more than this means that the clock was set back: calibration begins anew.
-/// Smaller than jitter, and bursts are torn apart. Much larger, and stamps are off by that much until the clock has caught up.
+/// A stamp that is earlier than the one before by more than this means that the clock was set back:
+/// calibration begins anew. Smaller than jitter, and bursts are torn apart. Much larger, and stamps
+/// are off by that much until the clock has caught up.
 const SET_BACK: Duration = Duration::from_millis(1);
 
-/// Longest burst: 64 KB take 52 ms at 10 Mbit/s. It bounds the error when the given rate is far too low.
+/// Longest burst: 64 KB take 52 ms at 10 Mbit/s. It bounds the error when the given rate is far too
+/// low.
 const LONGEST: Duration = Duration::from_millis(100);
 
 /// What an IP packet of so many bytes takes on Ethernet, bytes.
@@ -47,7 +55,8 @@ pub const fn on_ethernet(packet: u32) -> u32 {
     }
 }
 
-/// How far apart packets are at least, when the later has so many bytes; zero where the rate is not known (0).
+/// How far apart packets are at least, when the later has so many bytes; zero where the rate is not
+/// known (0).
 fn spacing(rate: Rate, bytes: u32) -> Duration {
     if rate.bytes_per_sec() == 0 {
         return Duration::ZERO;
@@ -70,8 +79,8 @@ fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Calibrates the stamps of one direction of a link in one pass, packet by packet: early ones with [`calibrate`](Forward::calibrate),
-/// late ones with [`spread`](Forward::spread).
+/// Calibrates the stamps of one direction of a link in one pass, packet by packet: early ones with
+/// [`calibrate`](Forward::calibrate), late ones with [`spread`](Forward::spread).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forward {
     /// The last stamp, as it was and calibrated.
@@ -182,7 +191,8 @@ mod tests {
         backward(&mut [], TEN_G);
     }
 
-    /// An unknown rate calibrates nothing, and neither does a clock that was set: the next stamp is believed.
+    /// An unknown rate calibrates nothing, and neither does a clock that was set: the next stamp is
+    /// believed.
     #[test]
     fn a_clock_that_was_set_is_believed() {
         let mut departures = Forward::default();
@@ -206,7 +216,8 @@ mod tests {
         assert_eq!(batch, before);
     }
 
-    /// A link that is never idle, seen by a clock that is 100 ppm slow: without slack the stamps would run away by 100 µs a second.
+    /// A link that is never idle, seen by a clock that is 100 ppm slow: without slack the stamps
+    /// would run away by 100 µs a second.
     #[test]
     fn a_busy_link_does_not_carry_the_stamps_off() {
         let mut departures = Forward::default();

@@ -1,4 +1,5 @@
-//! The check that makes a program safe to run: done once, on arrival, so that the interpreter need not look again.
+//! The check that makes a program safe to run: done once, on arrival, so that the interpreter need
+//! not look again.
 
 use core::fmt;
 
@@ -213,9 +214,11 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Checks the straight-line code `start..end`; returns the temporaries written on every path to its end.
+    /// Checks the straight-line code `start..end`; returns the temporaries written on every path to
+    /// its end.
     fn range(&mut self, start: usize, end: usize, part: Part) -> Result<u128, CheckError> {
-        // All jumps go forward, so one pass suffices: `landing[n]` is what every skip that lands on n had written.
+        // All jumps go forward, so one pass suffices: `landing[n]` is what every skip that lands on
+        // n had written.
         let mut landing = [u128::MAX; MAX_INSTRS + 1];
         let mut written = 0;
         for n in start..end {
@@ -249,7 +252,8 @@ impl Checker<'_> {
         if b == Second::Register || (b == Second::Either && !instr.has_imm) {
             self.read(instr.b, *written)?;
         }
-        // `(if c (report))` may become a conditional write: of these, a program never sees the old value.
+        // `(if c (report))` may become a conditional write: of these, a program never sees the old
+        // value.
         let flag = (reg::SHOULD_REPORT..=reg::SHOULD_RESET).contains(&instr.dst)
             && matches!(instr.op, Op::If | Op::NotIf);
         if dst == Dst::Updated && !flag {

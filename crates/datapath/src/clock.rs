@@ -1,11 +1,13 @@
-//! `Micros`, the clock of a program: µs since the program was set or since it, or its agent, set the clock.
+//! `Micros`, the clock of a program: µs since the program was set or since it, or its agent, set
+//! the clock.
 
 use ccplane_units::{Duration, Time};
 
 /// A clock that runs with the transport's and shows what it was set to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    /// When it showed 0, in ns and modulo 2^64: that may lie before the epoch of the transport's clock.
+    /// When it showed 0, in ns and modulo 2^64: that may lie before the epoch of the transport's
+    /// clock.
     zero: u64,
 }
 

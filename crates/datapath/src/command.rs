@@ -8,7 +8,8 @@ use crate::signals::Capabilities;
 /// One command to one flow. It takes effect as a whole or is refused as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// Run the program `uid` from the next call on: variables at their initial values, then `updates` on top of them.
+    /// Run the program `uid` from the next call on: variables at their initial values, then
+    /// `updates` on top of them.
     SetProgram {
         /// An installed program.
         uid: u32,

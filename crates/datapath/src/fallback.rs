@@ -1,7 +1,8 @@
-//! NewReno in the datapath (RFC 5681, RFC 6582), for flows whose agent is silent. It uses the same window, rate and threshold,
-//! and no memory beyond what one flow needs.
+//! NewReno in the datapath (RFC 5681, RFC 6582), for flows whose agent is silent. It uses the same
+//! window, rate and threshold, and no memory beyond what one flow needs.
 //!
-//! It takes a flow over as it is. The transport still repairs losses: it decides which segment is sent when.
+//! It takes a flow over as it is. The transport still repairs losses: it decides which segment is
+//! sent when.
 
 use ccplane_units::{Duration, Time};
 
@@ -11,12 +12,14 @@ use crate::signals::{Signals, Transport};
 /// Segment size in bytes where a datapath does not tell: an Ethernet frame's worth with timestamps.
 const DEFAULT_MSS: u64 = 1448;
 
-/// Most segments by which one ACK may grow the window in slow start: L of RFC 3465, section 2.2. 1 makes receivers that
-/// delay ACKs grow at half the rate; more than 2 sends bursts when ACKs were compressed or lost.
+/// Most segments by which one ACK may grow the window in slow start: L of RFC 3465, section 2.2. 1
+/// makes receivers that delay ACKs grow at half the rate; more than 2 sends bursts when ACKs were
+/// compressed or lost.
 const SLOW_START_LIMIT: u64 = 2;
 
-/// A pacing rate is this much above cwnd/srtt, in percent: in slow start room to double each round, afterwards enough that
-/// the window and not the pacing limits the flow. Linux's `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
+/// A pacing rate is this much above cwnd/srtt, in percent: in slow start room to double each round,
+/// afterwards enough that the window and not the pacing limits the flow. Linux's
+/// `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
 const PACING_SLOW_START: u64 = 200;
 const PACING_AVOIDANCE: u64 = 120;
 
@@ -25,9 +28,11 @@ const PACING_AVOIDANCE: u64 = 120;
 pub(crate) struct Fallback {
     /// The window with which the flow began, bytes.
     pub initial_cwnd: u64,
-    /// Bytes acknowledged towards the next increase in congestion avoidance (RFC 3465, section 2.1).
+    /// Bytes acknowledged towards the next increase in congestion avoidance (RFC 3465, section
+    /// 2.1).
     acked: u64,
-    /// Window and threshold before the last reduction, in case it proves spurious; 0 when there is none to undo.
+    /// Window and threshold before the last reduction, in case it proves spurious; 0 when there is
+    /// none to undo.
     before: (u64, u64),
     /// The pacing rate before it, bytes/s; 0 when there was none.
     rate: u64,
@@ -102,15 +107,16 @@ impl Fallback {
         }
     }
 
-    /// The pacing rate for the next steering program, where NewReno has set its own. An algorithm that sets only windows would
-    /// otherwise be held to NewReno's rate for ever.
+    /// The pacing rate for the next steering program, where NewReno has set its own. An algorithm
+    /// that sets only windows would otherwise be held to NewReno's rate for ever.
     #[cold]
     pub fn rate_before(&self) -> Option<u64> {
         (self.rate != 0).then_some(self.rate)
     }
 
-    /// The flow goes on where the agent left it. Where the agent kept no threshold, a window beyond the initial one says
-    /// that it had found its size, so that NewReno probes from there and does not double it.
+    /// The flow goes on where the agent left it. Where the agent kept no threshold, a window beyond
+    /// the initial one says that it had found its size, so that NewReno probes from there and does
+    /// not double it.
     fn take_over(&mut self, transport: &Transport, signals: &Signals) -> (u64, u64) {
         let &Transport {
             cwnd,
@@ -130,9 +136,10 @@ impl Fallback {
 
     /// Notes the end of a recovery, and the first progress after a timeout.
     ///
-    /// Losses of what was sent before the reduction show within about one round trip, so a reduction covers at least one. Losses
-    /// after two round trips are of data sent since, retransmitted or new. They call for another reduction (RFC 5681, section
-    /// 4.3), even where the transport went from one recovery into the next in a single ACK.
+    /// Losses of what was sent before the reduction show within about one round trip, so a
+    /// reduction covers at least one. Losses after two round trips are of data sent since,
+    /// retransmitted or new. They call for another reduction (RFC 5681, section 4.3), even where
+    /// the transport went from one recovery into the next in a single ACK.
     fn advance(&mut self, now: Time, signals: &Signals) {
         let round_trip = Duration::from_micros(signals.srtt_us);
         let since = now.since(self.answered);
@@ -147,8 +154,9 @@ impl Fallback {
         };
     }
 
-    /// Congestion, the first of its episode: halves the window. RFC 5681 halves what is in flight. Datapaths differ in whether
-    /// that still counts segments just marked lost, so the window is used, as in RFC 9002, section 7.3.2.
+    /// Congestion, the first of its episode: halves the window. RFC 5681 halves what is in flight.
+    /// Datapaths differ in whether that still counts segments just marked lost, so the window is
+    /// used, as in RFC 9002, section 7.3.2.
     fn reduce(&mut self, now: Time, cwnd: u64, ssthresh: u64, mss: u64) -> (u64, u64) {
         self.before = (cwnd, ssthresh);
         self.acked = 0;
@@ -158,8 +166,8 @@ impl Fallback {
         (half, half)
     }
 
-    /// A retransmission timeout: one segment, then slow start to half the window (RFC 5681, section 3.1). A further timeout
-    /// before any progress leaves the threshold as it is.
+    /// A retransmission timeout: one segment, then slow start to half the window (RFC 5681, section
+    /// 3.1). A further timeout before any progress leaves the threshold as it is.
     fn timeout(&mut self, cwnd: u64, ssthresh: u64, mss: u64) -> (u64, u64) {
         let first = self.phase != Phase::Timeout;
         self.acked = 0;
@@ -177,8 +185,8 @@ impl Fallback {
         (cwnd.max(cwnd_before), ssthresh.max(ssthresh_before))
     }
 
-    /// Growth by bytes acknowledged (RFC 3465): none in fast recovery, and none while the application, not the window,
-    /// limits what is sent (RFC 9002, section 7.8).
+    /// Growth by bytes acknowledged (RFC 3465): none in fast recovery, and none while the
+    /// application, not the window, limits what is sent (RFC 9002, section 7.8).
     fn grow(&mut self, cwnd: u64, ssthresh: u64, mss: u64, signals: &Signals) -> u64 {
         let limited_by_window = signals.cwnd_limited != 0 || signals.app_limited == 0;
         let repairing = self.phase == Phase::Recovery
@@ -204,12 +212,14 @@ impl Fallback {
     }
 }
 
-/// Half the window in whole segments, at least two: a fraction would stay in it until the next loss.
+/// Half the window in whole segments, at least two: a fraction would stay in it until the next
+/// loss.
 fn half_of(cwnd: u64, mss: u64) -> u64 {
     (cwnd / 2 / mss.max(1)).max(2).saturating_mul(mss)
 }
 
-/// The rate for the window, where the flow is paced: that of the silent agent would hold it for ever.
+/// The rate for the window, where the flow is paced: that of the silent agent would hold it for
+/// ever.
 fn pacing(rate: u64, cwnd: u64, ssthresh: u64, srtt_us: u64) -> u64 {
     if rate == 0 || srtt_us == 0 {
         return rate;

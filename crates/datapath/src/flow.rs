@@ -14,14 +14,17 @@ use crate::program::Program;
 use crate::signals::{Signals, Source, Transport};
 use crate::table::{Compat, Installed, Limits, ProgramTable, SlotRef};
 
-/// Least time between two runs by timer with no ACK between them. A program such as `(when (> Micros 0) (report) (:= Micros 0))`
-/// would otherwise keep a processor busy with a flow on which nothing happens. Longer would delay the timers of flows
-/// whose round-trip time is of this order; they are on the ACK clock nearly always.
+/// Least time between two runs by timer with no ACK between them. A program such as `(when (>
+/// Micros 0) (report) (:= Micros 0))` would otherwise keep a processor busy with a flow on which
+/// nothing happens. Longer would delay the timers of flows whose round-trip time is of this order;
+/// they are on the ACK clock nearly always.
 const TIMER_SPACING: Duration = Duration::from_micros(100);
 
-/// A flow with room for `V` variables, at most 64. Plain data: it allocates nothing and points nowhere.
+/// A flow with room for `V` variables, at most 64. Plain data: it allocates nothing and points
+/// nowhere.
 ///
-/// The fields that every ACK touches come first, so that a flow that has gone cold costs few cache lines.
+/// The fields that every ACK touches come first, so that a flow that has gone cold costs few cache
+/// lines.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Flow<const V: usize = 16> {
@@ -39,7 +42,8 @@ pub struct Flow<const V: usize = 16> {
     clock: Clock,
     /// When a guard that waits for `Micros` has waited long enough.
     timer: Time,
-    /// When the silence of the agent will have lasted too long, as far as was known when that was last judged.
+    /// When the silence of the agent will have lasted too long, as far as was known when that was
+    /// last judged.
     fallback_at: Time,
     last: LastState,
     vars: [u64; V],
@@ -49,7 +53,8 @@ pub struct Flow<const V: usize = 16> {
     pending: Pending,
 }
 
-/// What an agent set since the last call. 0 stands for nothing, as it does in CCP: no window, rate or threshold is 0.
+/// What an agent set since the last call. 0 stands for nothing, as it does in CCP: no window, rate
+/// or threshold is 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pending {
     cwnd: u64,
@@ -60,8 +65,8 @@ struct Pending {
 }
 
 impl<const V: usize> Flow<V> {
-    /// A flow that runs no program yet. `initial_cwnd` is its window in bytes: up to it the fallback takes a flow to be in
-    /// its first slow start.
+    /// A flow that runs no program yet. `initial_cwnd` is its window in bytes: up to it the
+    /// fallback takes a flow to be in its first slow start.
     pub fn new(now: Time, initial_cwnd: u64) -> Flow<V> {
         const { assert!(V <= crate::MAX_VARS, "a program has at most 64 variables") }
         Flow {
@@ -82,7 +87,8 @@ impl<const V: usize> Flow<V> {
         }
     }
 
-    /// Takes the signals of one ACK or timeout, and says what the transport is to do. Call it for each of them, once.
+    /// Takes the signals of one ACK or timeout, and says what the transport is to do. Call it for
+    /// each of them, once.
     #[inline]
     pub fn on_ack<const P: usize>(
         &mut self,
@@ -116,9 +122,10 @@ impl<const V: usize> Flow<V> {
         self.outcome(transport, wanted, &programs.limits)
     }
 
-    /// Call it when [`Flow::next_deadline`] has come: applies what the agent set, runs the program where one of its guards
-    /// has waited long enough (with the last known state and no new events), and starts the fallback when the agent has
-    /// been silent too long. Calling it early or twice does no harm.
+    /// Call it when [`Flow::next_deadline`] has come: applies what the agent set, runs the program
+    /// where one of its guards has waited long enough (with the last known state and no new
+    /// events), and starts the fallback when the agent has been silent too long. Calling it early
+    /// or twice does no harm.
     pub fn on_deadline<const P: usize>(
         &mut self,
         transport: &Transport,
@@ -149,8 +156,8 @@ impl<const V: usize> Flow<V> {
         self.outcome(transport, wanted, &programs.limits)
     }
 
-    /// When to call [`Flow::on_deadline`], if no ACK comes before. A transport with nothing in flight and nothing to send may
-    /// leave it for later, as there is nothing to measure.
+    /// When to call [`Flow::on_deadline`], if no ACK comes before. A transport with nothing in
+    /// flight and nothing to send may leave it for later, as there is nothing to measure.
     pub fn next_deadline(&self) -> Option<Time> {
         let staged = if self.staged {
             self.pending.since
@@ -161,8 +168,9 @@ impl<const V: usize> Flow<V> {
         (next != Time::MAX).then_some(next)
     }
 
-    /// Takes a command, which counts from the next call on. Either all of it is accepted or none. While the flow is on the
-    /// fallback, windows, rates and thresholds do not count: an agent that is back says so by a heartbeat first.
+    /// Takes a command, which counts from the next call on. Either all of it is accepted or none.
+    /// While the flow is on the fallback, windows, rates and thresholds do not count: an agent that
+    /// is back says so by a heartbeat first.
     pub fn apply<const P: usize>(
         &mut self,
         now: Time,
@@ -178,7 +186,8 @@ impl<const V: usize> Flow<V> {
                     self.pending = Pending::default();
                 }
                 self.start(slot, program);
-                // It may have come to the programs of another agent, which was last heard at another time.
+                // It may have come to the programs of another agent, which was last heard at
+                // another time.
                 self.fallback_at = self.fallback_at.min(now);
                 updates
             }
@@ -197,7 +206,8 @@ impl<const V: usize> Flow<V> {
         };
         for &Update { target, value } in updates {
             match target {
-                // Nothing reads a control variable before the next call, so it need not wait elsewhere.
+                // Nothing reads a control variable before the next call, so it need not wait
+                // elsewhere.
                 Target::Var(index) => {
                     if let Some(var) = self.vars.get_mut(usize::from(index)) {
                         *var = value;
@@ -227,8 +237,8 @@ impl<const V: usize> Flow<V> {
         self.vars.get(..fields).unwrap_or_default()
     }
 
-    /// The report is on its way: volatile variables start over. Until this is called they go on accumulating, so that a
-    /// full queue delays what was measured and loses none of it.
+    /// The report is on its way: volatile variables start over. Until this is called they go on
+    /// accumulating, so that a full queue delays what was measured and loses none of it.
     pub fn report_queued<const P: usize>(&mut self, programs: &ProgramTable<P>) {
         self.report = None;
         if let Some(Installed { program, .. }) = self.current(programs) {
@@ -241,8 +251,8 @@ impl<const V: usize> Flow<V> {
         (self.program != SlotRef::NONE).then_some(self.program.uid)
     }
 
-    /// Operations so far that had no result, so that another value was taken: overflows, divisions by 0, differences
-    /// below 0. Stays at its largest value.
+    /// Operations so far that had no result, so that another value was taken: overflows, divisions
+    /// by 0, differences below 0. Stays at its largest value.
     pub fn faults(&self) -> u32 {
         self.faults
     }
@@ -260,10 +270,12 @@ impl<const V: usize> Flow<V> {
 
 /// The machinery.
 impl<const V: usize> Flow<V> {
-    /// Programs of no more variables than this leave the rest of the flow, and its cache lines, untouched.
+    /// Programs of no more variables than this leave the rest of the flow, and its cache lines,
+    /// untouched.
     const FEW: usize = if V < 8 { V } else { 8 };
 
-    /// Begins a call: judges whether the agent is silent, takes what it set, and finds the program to run.
+    /// Begins a call: judges whether the agent is silent, takes what it set, and finds the program
+    /// to run.
     #[inline(always)]
     fn begin<'a, const P: usize>(
         &mut self,
@@ -272,7 +284,8 @@ impl<const V: usize> Flow<V> {
         wanted: &mut Controls,
     ) -> Option<&'a Installed> {
         let mut program = self.current(programs);
-        // A heartbeat can only put the end of patience off: before it, with a program to run, there is nothing to judge.
+        // A heartbeat can only put the end of patience off: before it, with a program to run, there
+        // is nothing to judge.
         if transport.now >= self.fallback_at || self.silent || program.is_none() {
             program = self.judge(transport.now, programs, wanted);
         }
@@ -282,7 +295,8 @@ impl<const V: usize> Flow<V> {
         program
     }
 
-    /// Judges whether anyone is in control: an agent that was heard lately, and a program that is still there.
+    /// Judges whether anyone is in control: an agent that was heard lately, and a program that is
+    /// still there.
     #[cold]
     fn judge<'a, const P: usize>(
         &mut self,
@@ -368,7 +382,8 @@ impl<const V: usize> Flow<V> {
         };
     }
 
-    /// Asks for the report, or else resets; returns what guards wait for once the volatile variables have started over.
+    /// Asks for the report, or else resets; returns what guards wait for once the volatile
+    /// variables have started over.
     #[cold]
     fn report_or_reset<const N: usize>(
         &mut self,
@@ -389,7 +404,8 @@ impl<const V: usize> Flow<V> {
         interpreter::look_ahead(code, registers).waits_for
     }
 
-    /// After an update, without an ACK: notes when a guard will have waited long enough; true when one has already.
+    /// After an update, without an ACK: notes when a guard will have waited long enough; true when
+    /// one has already.
     fn look_ahead(&mut self, installed: &Installed, now: Time, wanted: Controls) -> bool {
         let Installed { program, code } = installed;
         if !program.uses_timers() {
@@ -398,7 +414,8 @@ impl<const V: usize> Flow<V> {
         let mut registers = Registers([0; LARGE]);
         self.load(&mut registers, &self.last, now, wanted, installed);
         let ahead = interpreter::look_ahead(code, &mut registers);
-        // What was known before still holds: it came from a run in which the program had looked at an ACK.
+        // What was known before still holds: it came from a run in which the program had looked at
+        // an ACK.
         self.timer = self.timer.min(self.clock.exceeds(ahead.waits_for, now));
         ahead.ready
     }
@@ -444,7 +461,8 @@ impl<const V: usize> Flow<V> {
             *last = signals.stamped();
         }
         registers.set(reg::NOW, now.as_micros());
-        // In the order of their places: state that ends where the variables begin, so that little is left to be cleared.
+        // In the order of their places: state that ends where the variables begin, so that little
+        // is left to be cleared.
         let state = [
             self.clock.micros(now),
             wanted.cwnd,
@@ -483,7 +501,8 @@ impl<const V: usize> Flow<V> {
         programs.at(self.program)
     }
 
-    /// Looks the program up again if it is no longer where it was: one that was replaced starts afresh.
+    /// Looks the program up again if it is no longer where it was: one that was replaced starts
+    /// afresh.
     #[cold]
     fn relocate<const P: usize>(&mut self, programs: &ProgramTable<P>) {
         if self.current(programs).is_some() {
@@ -498,7 +517,8 @@ impl<const V: usize> Flow<V> {
         }
     }
 
-    /// Forgets the program and what was set for it. Whether anyone is in control is judged at the next call.
+    /// Forgets the program and what was set for it. Whether anyone is in control is judged at the
+    /// next call.
     fn release(&mut self, now: Time) {
         self.program = SlotRef::NONE;
         self.released = true;
@@ -511,7 +531,8 @@ impl<const V: usize> Flow<V> {
         }
     }
 
-    /// Starts `program` with its variables at their initial values and `Micros` at 0 from the next call on.
+    /// Starts `program` with its variables at their initial values and `Micros` at 0 from the next
+    /// call on.
     fn start(&mut self, slot: SlotRef, program: &Program) {
         self.program = slot;
         self.released = false;

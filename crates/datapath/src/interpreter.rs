@@ -25,19 +25,21 @@ impl<const N: usize> Registers<N> {
 pub(crate) struct Trace {
     /// Operations that would have aborted the reference.
     pub faults: u32,
-    /// The smallest value of `Micros` that some guard still waits to exceed; `u64::MAX` when none waits.
+    /// The smallest value of `Micros` that some guard still waits to exceed; `u64::MAX` when none
+    /// waits.
     pub waits_for: u64,
 }
 
-/// Runs the clauses in order, up to and with the first whose guard is true and whose body does not fall through.
+/// Runs the clauses in order, up to and with the first whose guard is true and whose body does not
+/// fall through.
 #[inline(never)]
 pub(crate) fn run<const N: usize>(code: &Code, registers: &mut Registers<N>) -> Trace {
     let mut trace = Trace {
         faults: 0,
         waits_for: u64::MAX,
     };
-    // Bodies may change what an earlier guard waits for, and a guard behind the last clause run was not looked at: then
-    // what was gathered on the way is not the whole truth.
+    // Bodies may change what an earlier guard waits for, and a guard behind the last clause run was
+    // not looked at: then what was gathered on the way is not the whole truth.
     if steps::<N, false>(code.steps(), 0, registers, &mut trace) {
         trace.waits_for = look_ahead(code, registers).waits_for;
     }
@@ -46,14 +48,16 @@ pub(crate) fn run<const N: usize>(code: &Code, registers: &mut Registers<N>) -> 
 
 /// What a look at every guard found.
 pub(crate) struct Ahead {
-    /// The smallest value of `Micros` that some guard still waits to exceed; `u64::MAX` when none waits.
+    /// The smallest value of `Micros` that some guard still waits to exceed; `u64::MAX` when none
+    /// waits.
     pub waits_for: u64,
     /// Some guard that waits for `Micros` is true already.
     pub ready: bool,
 }
 
-/// Evaluates every guard that waits for `Micros` without running any body: what is the next value that one waits for? A
-/// guard that is true already waits for nothing, so a program that never resets `Micros` cannot keep its flow's timer busy.
+/// Evaluates every guard that waits for `Micros` without running any body: what is the next value
+/// that one waits for? A guard that is true already waits for nothing, so a program that never
+/// resets `Micros` cannot keep its flow's timer busy.
 #[cold]
 #[inline(never)]
 pub(crate) fn look_ahead<const N: usize>(code: &Code, registers: &mut Registers<N>) -> Ahead {
@@ -71,8 +75,9 @@ pub(crate) fn look_ahead<const N: usize>(code: &Code, registers: &mut Registers<
     }
 }
 
-/// Runs steps from `next` on, to the end of the program. Returns whether the guards must be looked at again. With `GUARD` it runs
-/// to the end of the guard that begins there, and returns whether that is true.
+/// Runs steps from `next` on, to the end of the program. Returns whether the guards must be looked
+/// at again. With `GUARD` it runs to the end of the guard that begins there, and returns whether
+/// that is true.
 #[inline(always)]
 fn steps<const N: usize, const GUARD: bool>(
     steps: &[Step],
@@ -193,8 +198,8 @@ fn steps<const N: usize, const GUARD: bool>(
 const MICROS: u8 = place(reg::MICROS);
 const CONTINUE: u8 = place(reg::SHOULD_CONTINUE);
 
-/// Runs `program` once on registers numbered as in the bytecode, and counts faults: for the tests of other back ends. What
-/// it leaves in temporaries and in [`reg::SHOULD_CONTINUE`] means nothing.
+/// Runs `program` once on registers numbered as in the bytecode, and counts faults: for the tests
+/// of other back ends. What it leaves in temporaries and in [`reg::SHOULD_CONTINUE`] means nothing.
 #[doc(hidden)]
 pub fn interpret(program: &Program, registers: &mut [u64; 128]) -> u32 {
     let code = Code::new(program, false);
@@ -231,8 +236,9 @@ fn sub(a: u64, b: u64, trace: &mut Trace) -> u64 {
     a.saturating_sub(b)
 }
 
-/// Saturates and counts a fault wherever the product does not fit. The reference's overflow test misses some cases, such as 7
-/// times 0x6000000000000000, and continues with the low bits of the product.
+/// Saturates and counts a fault wherever the product does not fit. The reference's overflow test
+/// misses some cases, such as 7 times 0x6000000000000000, and continues with the low bits of the
+/// product.
 #[inline(always)]
 fn mul(a: u64, b: u64, trace: &mut Trace) -> u64 {
     let (product, fault) = a.overflowing_mul(b);
@@ -271,7 +277,8 @@ fn tenths(a: u64, trace: &mut Trace) -> (u64, u64) {
     (a.min(10), 10)
 }
 
-/// An exponentially weighted moving average that keeps `num/den` of the old value; the first sample is taken as it is.
+/// An exponentially weighted moving average that keeps `num/den` of the old value; the first sample
+/// is taken as it is.
 #[inline(never)]
 fn ewma((num, den): (u64, u64), old: u64, new: u64) -> u64 {
     if old == 0 {
@@ -282,8 +289,8 @@ fn ewma((num, den): (u64, u64), old: u64, new: u64) -> u64 {
     u64::try_from((kept + added).checked_div(u128::from(den)).unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
-/// The later of two 32-bit sequence numbers, by the shorter way around; at exactly half the circle the smaller number.
-/// 0 means unset.
+/// The later of two 32-bit sequence numbers, by the shorter way around; at exactly half the circle
+/// the smaller number. 0 means unset.
 fn max_wrap(a: u64, b: u64) -> u64 {
     if a == 0 || b == 0 {
         return a | b;

@@ -3,13 +3,15 @@
 use crate::INFINITY;
 use crate::signals::{Plain, Source, Stamped};
 
-/// The signals that describe a state rather than an event. Packed, because it is written at every ACK: with the flow's
-/// other state it takes four cache lines and not five, which is what 10,000 flows in turn wait for.
+/// The signals that describe a state rather than an event. Packed, because it is written at every
+/// ACK: with the flow's other state it takes four cache lines and not five, which is what 10,000
+/// flows in turn wait for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastState {
     /// Signals 8 to 13 and 15 to 17, from `Flow.bytes_in_flight` to `Flow.mss`.
     amounts: [u64; 9],
-    /// Signals 24 and 25, `Flow.min_owd_ns` and `min_rtt_ns`. They fit: infinity is the largest of 32 bits.
+    /// Signals 24 and 25, `Flow.min_owd_ns` and `min_rtt_ns`. They fit: infinity is the largest of
+    /// 32 bits.
     delays: [u32; 2],
     /// Signals 18, 19 and 21: limited by the application, in recovery, limited by the window.
     flags: [bool; 3],
@@ -64,7 +66,8 @@ impl Source for LastState {
         signals
     }
 
-    /// The queueing delay is of the last stamps, and nothing here knows how old those are by now: it is not valid.
+    /// The queueing delay is of the last stamps, and nothing here knows how old those are by now:
+    /// it is not valid.
     fn stamped(&self) -> Stamped {
         let [min_owd, min_rtt] = self.delays.map(u64::from);
         [INFINITY, INFINITY, min_owd, min_rtt, INFINITY, 0]

@@ -1,7 +1,9 @@
-//! The interpreter's own form of a program: one run of steps without clauses, on densely numbered registers.
+//! The interpreter's own form of a program: one run of steps without clauses, on densely numbered
+//! registers.
 //!
-//! Made when a program is installed. What is known then need not be found out at every ACK: where a false guard leads,
-//! that a body always falls through or never does, and after which bodies the guards must be looked at again.
+//! Made when a program is installed. What is known then need not be found out at every ACK: where a
+//! false guard leads, that a body always falls through or never does, and after which bodies the
+//! guards must be looked at again.
 
 use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, Op, reg};
 use crate::program::Program;
@@ -9,22 +11,24 @@ use crate::program::Program;
 /// A guard's test and a body's end for each clause, and the end of the program.
 const MAX_STEPS: usize = MAX_INSTRS + 3 * MAX_CLAUSES + 1;
 
-/// Registers of a small program and of any program: powers of two, so that a masked index needs no bounds check. The file is
-/// cleared at every ACK, and clearing the large one takes a tenth of it.
+/// Registers of a small program and of any program: powers of two, so that a masked index needs no
+/// bounds check. The file is cleared at every ACK, and clearing the large one takes a tenth of it.
 pub(crate) const SMALL: usize = 64;
 pub(crate) const LARGE: usize = 128;
-/// Where the built-in state begins. Signals, built-in state and variables lie side by side, so that loading them leaves
-/// only the rest of the file to be cleared; temporaries come from the other end. A variable that the program does not
-/// have may share its place with a temporary: neither reads the other.
+/// Where the built-in state begins. Signals, built-in state and variables lie side by side, so that
+/// loading them leaves only the rest of the file to be cleared; temporaries come from the other
+/// end. A variable that the program does not have may share its place with a temporary: neither
+/// reads the other.
 pub(crate) const STATE: u8 = reg::STAMPS;
 /// Where the variables begin.
 pub(crate) const VARS: u8 = STATE + (reg::ONE + 1 - reg::MICROS);
 
-/// Where the signals from stamps live, at the end of the large file: a program that reads them takes that one, and no other has
-/// room for them.
+/// Where the signals from stamps live, at the end of the large file: a program that reads them
+/// takes that one, and no other has room for them.
 pub(crate) const STAMPS: u8 = LARGE as u8 - (reg::PACED - reg::STAMPS);
 
-/// Where a register of the bytecode lives in the interpreter, of those that live there in every program.
+/// Where a register of the bytecode lives in the interpreter, of those that live there in every
+/// program.
 pub(crate) const fn place(register: u8) -> u8 {
     match register {
         reg::MICROS..=reg::ONE => STATE + (register - reg::MICROS),
@@ -34,8 +38,8 @@ pub(crate) const fn place(register: u8) -> u8 {
     }
 }
 
-/// Names every operation whose second operand may be an immediate twice, once for each form: telling them apart at every
-/// step cost a seventh of an ACK.
+/// Names every operation whose second operand may be an immediate twice, once for each form:
+/// telling them apart at every step cost a seventh of an ACK.
 macro_rules! kinds {
     ($($op:ident $imm:ident,)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,16 +53,19 @@ macro_rules! kinds {
             MoveMove,
             /// Two additions in one step; the second adds `b2` to `dst2`.
             AddAdd,
-            /// The end of a guard: where register `a` is 0, go on with step `jump`, the next clause.
+            /// The end of a guard: where register `a` is 0, go on with step `jump`, the next
+            /// clause.
             Guard,
             /// The end of a guard together with the operation that computes its flag.
             AndGuard,
             OrGuard,
             AfterGuard,
             AfterImmGuard,
-            /// The end of a body that may change what an earlier guard waits for: the guards must be looked at again.
+            /// The end of a body that may change what an earlier guard waits for: the guards must
+            /// be looked at again.
             Stale,
-            /// The end of a body that falls through where it said so; else the end of the run, stale where `imm` is not 0.
+            /// The end of a body that falls through where it said so; else the end of the run,
+            /// stale where `imm` is not 0.
             End,
             /// The same, and the next body has to say so again.
             EndAfresh,
@@ -112,8 +119,9 @@ impl Step {
         }
     }
 
-    /// Joins this step and the next one into one, where there is such a joint step. Each step saved is 17 of the 20 instructions
-    /// that a step costs. Moves, additions and flags are most of what published programs execute.
+    /// Joins this step and the next one into one, where there is such a joint step. Each step saved
+    /// is 17 of the 20 instructions that a step costs. Moves, additions and flags are most of what
+    /// published programs execute.
     fn then(&self, next: &Step) -> Option<Step> {
         let kind = match (self.kind, next.kind) {
             (Kind::Move, Kind::Move) => Kind::MoveMove,
@@ -128,7 +136,8 @@ impl Step {
         })
     }
 
-    /// This step and the end of the guard whose flag it computes in one, where there is such a step.
+    /// This step and the end of the guard whose flag it computes in one, where there is such a
+    /// step.
     fn guarding(&self, flag: u8) -> Option<Step> {
         let kind = match self.kind {
             _ if self.dst != flag => return None,
@@ -147,7 +156,8 @@ impl Step {
 pub(crate) struct Code {
     steps: [Step; MAX_STEPS],
     len: u16,
-    /// One past the place of the first temporary; the others lie below it. Signal 28 lives here, in a program that reads it.
+    /// One past the place of the first temporary; the others lie below it. Signal 28 lives here, in
+    /// a program that reads it.
     temps_end: u8,
     small: bool,
     waiting_len: u8,
@@ -173,7 +183,8 @@ impl Code {
         self.small
     }
 
-    /// Lowers `program`. `sticky`: one `(fallthrough)` holds for all clauses after it, as in libccp.
+    /// Lowers `program`. `sticky`: one `(fallthrough)` holds for all clauses after it, as in
+    /// libccp.
     pub fn new(program: &Program, sticky: bool) -> Code {
         let temps = (reg::TEMPS..reg::TEMPS_END)
             .filter(|&temp| program.writes(temp))

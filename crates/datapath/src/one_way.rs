@@ -1,28 +1,31 @@
-//! One-way queueing delay from the time stamps of both ends, whose clocks have nothing to do with each other (DX, slides 9 to 18).
+//! One-way queueing delay from the time stamps of both ends, whose clocks have nothing to do with
+//! each other (DX, slides 9 to 18).
 //!
-//! A packet leaves at t1 and arrives at t2. Its acknowledgement leaves at t3 and arrives at t4. t2 and t3 are by the peer's
-//! clock. `t2 - t1` is the delay of the forward path plus the unknown offset of the clocks. Its excess over its minimum is the
-//! packet's time in queues, whatever the offset, and whatever happens to the acknowledgements. `(t4 - t1) - (t3 - t2)` is free of
-//! the offset but includes both directions. The forward queueing delay is at most that of both directions. So the estimate is the
-//! smaller of the two, each above its own minimum:
+//! A packet leaves at t1 and arrives at t2. Its acknowledgement leaves at t3 and arrives at t4. t2
+//! and t3 are by the peer's clock. `t2 - t1` is the delay of the forward path plus the unknown
+//! offset of the clocks. Its excess over its minimum is the packet's time in queues, whatever the
+//! offset, and whatever happens to the acknowledgements. `(t4 - t1) - (t3 - t2)` is free of the
+//! offset but includes both directions. The forward queueing delay is at most that of both
+//! directions. So the estimate is the smaller of the two, each above its own minimum:
 //!
-//! - clocks that drift apart by d raise the first by at most d times [`WINDOW`], and only as far as the way back is as busy
-//!   all that time; clocks that drift together are caught by the minimum at once. So 0 <= error <= min(d * [`WINDOW`],
-//!   queueing of the way back, with its noise);
-//! - a clock that is set forward leaves the round-trip form for one window, one that is set back is caught by the next
-//!   packet that finds the queues empty;
-//! - a queue that stands for a whole window without ever emptying is taken for the path, as with every minimum.
+//! - clocks that drift apart by d raise the first by at most d times [`WINDOW`], and only as far as
+//!   the way back is as busy all that time; clocks that drift together are caught by the minimum at
+//!   once. So 0 <= error <= min(d * [`WINDOW`], queueing of the way back, with its noise);
+//! - a clock that is set forward leaves the round-trip form for one window, one that is set back is
+//!   caught by the next packet that finds the queues empty;
+//! - a queue that stands for a whole window without ever emptying is taken for the path, as with
+//!   every minimum.
 //!
-//! Stamps count nanoseconds modulo 2^32, as a TCP option of 32 bits carries them: all differences are taken in that, so a delay
-//! must stay below 2.1 s.
+//! Stamps count nanoseconds modulo 2^32, as a TCP option of 32 bits carries them: all differences
+//! are taken in that, so a delay must stay below 2.1 s.
 
 use ccplane_units::{Duration, Time};
 
 use crate::bytecode::INFINITY;
 use crate::signals::Signals;
 
-/// A minimum covers the last 5 to 10 s. Shorter forgets the empty path while a queue stands. Longer believes for that long in a
-/// clock that drifts, or in a route that no longer exists.
+/// A minimum covers the last 5 to 10 s. Shorter forgets the empty path while a queue stands. Longer
+/// believes for that long in a clock that drifts, or in a route that no longer exists.
 pub const WINDOW: Duration = Duration::from_secs(10);
 
 /// The four stamps of one exchange. t2 and t3 are of the peer's clock.
@@ -53,8 +56,8 @@ pub struct OneWay {
 }
 
 impl OneWay {
-    /// Takes the stamps of an exchange that ended at `now`, which need not be of the clock that made t1 and t4; false where they
-    /// cannot be true, which is counted.
+    /// Takes the stamps of an exchange that ended at `now`, which need not be of the clock that
+    /// made t1 and t4; false where they cannot be true, which is counted.
     pub fn sample(&mut self, now: Time, stamps: &Stamps) -> bool {
         let [t1, t2, t3, t4] =
             [stamps.t1, stamps.t2, stamps.t3, stamps.t4].map(|t| t.as_nanos() as u32);
@@ -75,7 +78,8 @@ impl OneWay {
         true
     }
 
-    /// The forward queueing delay of a packet. `None` where the last known is older than a round trip, `rtt`.
+    /// The forward queueing delay of a packet. `None` where the last known is older than a round
+    /// trip, `rtt`.
     #[inline]
     pub fn queue_delay(&self, now: Time, rtt: Duration) -> Option<Duration> {
         let valid = self.both.known() && now.since(self.at) <= rtt;
@@ -87,8 +91,9 @@ impl OneWay {
         self.dropped
     }
 
-    /// Signals 22 to 27. `fresh`: this ACK brought the last sample; `rtt`: for how long that is valid, the smoothed RTT. The
-    /// level of one-way delays, which no stamps tell, is as NTP has it: the empty path takes as long there as back.
+    /// Signals 22 to 27. `fresh`: this ACK brought the last sample; `rtt`: for how long that is
+    /// valid, the smoothed RTT. The level of one-way delays, which no stamps tell, is as NTP has
+    /// it: the empty path takes as long there as back.
     #[inline]
     pub fn write(&self, now: Time, fresh: bool, rtt: Duration, signals: &mut Signals) {
         if !self.both.known() {
@@ -212,7 +217,8 @@ mod tests {
             assert!(take(&mut one_way, &clocks.exchange(start, 0, 0)));
             for n in 1..5_000u64 {
                 let (there, back) = (n * 7919 % 400 * US, n * 104_729 % 30_000 * US);
-                // As much waits on the way back as on the way there, or more: the round trip alone would not tell.
+                // As much waits on the way back as on the way there, or more: the round trip alone
+                // would not tell.
                 assert!(take(
                     &mut one_way,
                     &clocks.exchange(start + n * MS, there, there + back)

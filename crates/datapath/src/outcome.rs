@@ -15,8 +15,8 @@ pub struct Outcome {
     pub rate: Option<u64>,
     /// The slow-start threshold to use from now on, bytes.
     pub ssthresh: Option<u64>,
-    /// A report is to be sent: [`crate::Flow::report`] has its fields. Asked for again at every call until
-    /// [`crate::Flow::report_queued`].
+    /// A report is to be sent: [`crate::Flow::report`] has its fields. Asked for again at every
+    /// call until [`crate::Flow::report_queued`].
     pub report: Option<Urgency>,
     /// The flow runs its own NewReno, because its agent is silent or gave it up.
     pub fallback: bool,
@@ -49,7 +49,8 @@ impl Controls {
         }
     }
 
-    /// Takes over what is not 0: a window, a rate or a threshold of 0 is not an order but the absence of one, as in CCP.
+    /// Takes over what is not 0: a window, a rate or a threshold of 0 is not an order but the
+    /// absence of one, as in CCP.
     #[inline(always)]
     pub fn set(&mut self, cwnd: u64, rate: u64, ssthresh: u64) {
         let or = |new: u64, old: u64| if new == 0 { old } else { new };

@@ -4,14 +4,18 @@ use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var,
 use crate::check::{self, CheckError};
 use crate::signals::Capabilities;
 
-/// A program that passed [`Program::check`], of fixed size (about 5.5 kB) so that a datapath can hold it without allocating.
+/// A program that passed [`Program::check`], of fixed size (about 5.5 kB) so that a datapath can
+/// hold it without allocating.
 ///
 /// What holds for every value of this type:
-/// * the clauses lie one after the other and cover every instruction; within a clause the guard precedes the body;
-/// * guards write temporaries only; no instruction writes a signal, [`reg::ONE`] or a reserved register;
+/// * the clauses lie one after the other and cover every instruction; within a clause the guard
+///   precedes the body;
+/// * guards write temporaries only; no instruction writes a signal, [`reg::ONE`] or a reserved
+///   register;
 /// * every temporary is written before it is read, on every path through its guard or body;
 /// * variables are in range, report variables first, then control, then local ones;
-/// * [`Op::SkipIfZero`] lands inside its own guard or body; ratios have denominators above 0; [`Op::After`] stands in guards only.
+/// * [`Op::SkipIfZero`] lands inside its own guard or body; ratios have denominators above 0;
+///   [`Op::After`] stands in guards only.
 #[derive(Clone)]
 pub struct Program {
     instrs: [Instr; MAX_INSTRS],
@@ -39,7 +43,8 @@ pub(crate) struct Facts {
 }
 
 impl Program {
-    /// Checks a program from anywhere, agent or network, and copies it. The error names the place and the reason.
+    /// Checks a program from anywhere, agent or network, and copies it. The error names the place
+    /// and the reason.
     pub fn check(
         uid: u32,
         instrs: &[Instr],
@@ -102,19 +107,22 @@ impl Program {
         usize::from(self.report_vars)
     }
 
-    /// The most instructions that one ACK can cost: every clause once, and the guards that wait for `Micros` twice more, to
-    /// find the next deadline after a body ran and after a report has reset the volatile variables.
+    /// The most instructions that one ACK can cost: every clause once, and the guards that wait for
+    /// `Micros` twice more, to find the next deadline after a body ran and after a report has reset
+    /// the volatile variables.
     pub fn worst_case(&self) -> usize {
         usize::from(self.instrs_len) + 2 * usize::from(self.facts.waiting_instrs)
     }
 
-    /// True when a guard waits for `Micros`, so that the program wants to be run at a time without an ACK. It also works,
-    /// less punctually, on a datapath without timers, where such a guard is looked at on the ACK clock only.
+    /// True when a guard waits for `Micros`, so that the program wants to be run at a time without
+    /// an ACK. It also works, less punctually, on a datapath without timers, where such a guard is
+    /// looked at on the ACK clock only.
     pub fn uses_timers(&self) -> bool {
         self.facts.waiting_clauses != 0
     }
 
-    /// True when it reads register `register`: a signal (the numbers of [`crate::Signals`]), a variable or built-in state.
+    /// True when it reads register `register`: a signal (the numbers of [`crate::Signals`]), a
+    /// variable or built-in state.
     pub fn reads(&self, register: u8) -> bool {
         register < 128 && self.facts.reads >> register & 1 == 1
     }

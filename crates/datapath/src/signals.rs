@@ -7,8 +7,8 @@ use crate::bytecode::{INFINITY, reg};
 /// Congestion signals at one ACK or timeout. What a datapath cannot know stays zero, and its
 /// [`Capabilities`] say so. Terms follow Linux `rate_sample` and RFC 9002.
 ///
-/// The order of the fields is the order of the registers (see [`crate::reg`]) and is frozen for 0 to 14, CCP's primitives.
-/// `Ack.now` (5) is not here: the engine fills it in from `now`.
+/// The order of the fields is the order of the registers (see [`crate::reg`]) and is frozen for 0
+/// to 14, CCP's primitives. `Ack.now` (5) is not here: the engine fills it in from `now`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Signals {
@@ -52,28 +52,36 @@ pub struct Signals {
     pub mss: u64,
     /// 18 `Flow.app_limited`: 1 when the rate sample was limited by the application.
     pub app_limited: u64,
-    /// 19 `Flow.in_recovery`: 1 while the transport repairs losses (fast recovery or after a timeout).
+    /// 19 `Flow.in_recovery`: 1 while the transport repairs losses (fast recovery or after a
+    /// timeout).
     pub in_recovery: u64,
-    /// 20 `Flow.undone`: 1 when this event revealed that the last reduction was spurious and the transport undid it.
+    /// 20 `Flow.undone`: 1 when this event revealed that the last reduction was spurious and the
+    /// transport undid it.
     pub undone: u64,
-    /// 21 `Flow.cwnd_limited`: 1 when the window, not the application, limited sending in the last round.
+    /// 21 `Flow.cwnd_limited`: 1 when the window, not the application, limited sending in the last
+    /// round.
     pub cwnd_limited: u64,
-    /// 22 `Ack.owd_ns`: one-way delay of the packet that this ACK answers, ns, as [`crate::OneWay`] has it; 0 (no stamps with
-    /// this ACK) is read by programs as 0xffffffff.
+    /// 22 `Ack.owd_ns`: one-way delay of the packet that this ACK answers, ns, as [`crate::OneWay`]
+    /// has it; 0 (no stamps with this ACK) is read by programs as 0xffffffff.
     pub owd_ns: u64,
-    /// 23 `Ack.rtt_ns`: its round-trip time from four stamps, (t4 - t1) - (t3 - t2), ns; 0 is read as 0xffffffff.
+    /// 23 `Ack.rtt_ns`: its round-trip time from four stamps, (t4 - t1) - (t3 - t2), ns; 0 is read
+    /// as 0xffffffff.
     pub rtt_ns: u64,
-    /// 24 `Flow.min_owd_ns`: the windowed minimum of 22, ns; 0 before the first is read as 0xffffffff.
+    /// 24 `Flow.min_owd_ns`: the windowed minimum of 22, ns; 0 before the first is read as
+    /// 0xffffffff.
     pub min_owd_ns: u64,
-    /// 25 `Flow.min_rtt_ns`: the windowed minimum of 23, ns; 0 before the first is read as 0xffffffff.
+    /// 25 `Flow.min_rtt_ns`: the windowed minimum of 23, ns; 0 before the first is read as
+    /// 0xffffffff.
     pub min_rtt_ns: u64,
-    /// 26 `Flow.queue_delay_ns`: what the packet that was stamped last waited in queues on its way, ns. Only with 27; read as
-    /// 0xffffffff without, because 0 would mean an empty queue.
+    /// 26 `Flow.queue_delay_ns`: what the packet that was stamped last waited in queues on its way,
+    /// ns. Only with 27; read as 0xffffffff without, because 0 would mean an empty queue.
     pub queue_delay_ns: u64,
-    /// 27 `Flow.queue_delay_valid`: 1 when 26 is no older than a round trip, which is judged at an ACK: a run by timer reads 0.
+    /// 27 `Flow.queue_delay_valid`: 1 when 26 is no older than a round trip, which is judged at an
+    /// ACK: a run by timer reads 0.
     pub queue_delay_valid: u64,
-    /// 28 `Flow.paced`: 1 when what the flow sends is spaced out in time, at the algorithm's rate or by its host (Linux'
-    /// `sk_pacing_status`: fq, or a limit of the socket; a QUIC stack's own pacer).
+    /// 28 `Flow.paced`: 1 when what the flow sends is spaced out in time, at the algorithm's rate
+    /// or by its host (Linux' `sk_pacing_status`: fq, or a limit of the socket; a QUIC stack's own
+    /// pacer).
     pub paced: u64,
 }
 
@@ -86,10 +94,11 @@ pub(crate) type Stamped = [u64; (reg::PACED - reg::STAMPS) as usize];
 pub(crate) trait Source {
     /// Those that every program has.
     fn plain(&self) -> Plain;
-    /// Those from stamps. Apart, because few programs read them, and writing them for all made an ACK a seventh dearer.
+    /// Those from stamps. Apart, because few programs read them, and writing them for all made an
+    /// ACK a seventh dearer.
     fn stamped(&self) -> Stamped;
-    /// Signal 28. Apart for the same reason: given to all programs, it made an ACK of Reno's take 36.5 ns for 34.3, and of BBR's 52.3 for 47.8
-    /// (`bench datapath`, medians of eight turns).
+    /// Signal 28. Apart for the same reason: given to all programs, it made an ACK of Reno's take
+    /// 36.5 ns for 34.3, and of BBR's 52.3 for 47.8 (`bench datapath`, medians of eight turns).
     fn paced(&self) -> u64;
 }
 
@@ -160,7 +169,8 @@ pub struct Transport {
     pub now: Time,
 }
 
-/// What a datapath can do; an algorithm says what it needs and is refused, by name, where it is missing.
+/// What a datapath can do; an algorithm says what it needs and is refused, by name, where it is
+/// missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(pub u64);
 

@@ -5,8 +5,9 @@ use crate::check::{self, CheckError, Place, Reason};
 use crate::program::Program;
 
 impl Program {
-    /// The program that does, where `(fallthrough)` holds for its own clause, what this one does on the reference's datapath:
-    /// there one `(fallthrough)` holds for every later clause of the same call. A local variable remembers it.
+    /// The program that does, where `(fallthrough)` holds for its own clause, what this one does on
+    /// the reference's datapath: there one `(fallthrough)` holds for every later clause of the same
+    /// call. A local variable remembers it.
     ///
     /// An error: it does not fit any more.
     pub fn with_sticky_fallthrough(&self) -> Result<Program, CheckError> {

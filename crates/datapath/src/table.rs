@@ -1,4 +1,5 @@
-//! What the flows of one algorithm share in one datapath: its programs, its owner's limits, its sign of life.
+//! What the flows of one algorithm share in one datapath: its programs, its owner's limits, its
+//! sign of life.
 
 use ccplane_units::{Duration, Time};
 
@@ -14,15 +15,18 @@ pub struct Limits {
     pub min_cwnd: u64,
     /// The window never exceeds this many bytes.
     pub max_cwnd: u64,
-    /// The pacing rate never exceeds this many bytes/s; `u64::MAX` is no limit. A flow under a limit is always paced.
+    /// The pacing rate never exceeds this many bytes/s; `u64::MAX` is no limit. A flow under a
+    /// limit is always paced.
     pub max_rate: u64,
-    /// An algorithm whose last heartbeat is older than this is silent, and its flows run the fallback. Too short and a
-    /// pause of the agent's scheduling takes control away; too long and a dead agent's window stands that much longer.
+    /// An algorithm whose last heartbeat is older than this is silent, and its flows run the
+    /// fallback. Too short and a pause of the agent's scheduling takes control away; too long and a
+    /// dead agent's window stands that much longer.
     pub fallback_after: Duration,
 }
 
 impl Default for Limits {
-    /// From one segment of IPv6's smallest link (1280 bytes less headers) to no limit, and half a second of silence.
+    /// From one segment of IPv6's smallest link (1280 bytes less headers) to no limit, and half a
+    /// second of silence.
     fn default() -> Limits {
         Limits {
             min_cwnd: 1220,
@@ -40,7 +44,8 @@ impl Limits {
         wanted.max(self.min_cwnd).min(self.max_cwnd)
     }
 
-    /// `wanted` (bytes/s), brought within the limits. 0 is the rate of a flow that is not paced, which exceeds every limit.
+    /// `wanted` (bytes/s), brought within the limits. 0 is the rate of a flow that is not paced,
+    /// which exceeds every limit.
     #[inline(always)]
     pub(crate) fn rate(&self, wanted: u64) -> u64 {
         if wanted == 0 && self.max_rate != u64::MAX {
@@ -57,8 +62,9 @@ pub enum Compat {
     /// As CCP documents it.
     #[default]
     Documented,
-    /// As libccp does it, for differential tests: one `(fallthrough)` holds for every later clause of the same call,
-    /// programs run on the ACK clock only, and setting a program drops updates that were still waiting.
+    /// As libccp does it, for differential tests: one `(fallthrough)` holds for every later clause
+    /// of the same call, programs run on the ACK clock only, and setting a program drops updates
+    /// that were still waiting.
     Libccp,
 }
 
@@ -71,7 +77,8 @@ impl SlotRef {
     };
 }
 
-/// The programs of one algorithm in one datapath, with what else its flows share. `P` is the number of programs.
+/// The programs of one algorithm in one datapath, with what else its flows share. `P` is the number
+/// of programs.
 #[derive(Clone, Debug)]
 pub struct ProgramTable<const P: usize = 8> {
     slots: [Slot; P],
@@ -86,7 +93,8 @@ pub struct ProgramTable<const P: usize = 8> {
 #[derive(Clone, Debug, Default)]
 struct Slot {
     installed: Option<Installed>,
-    /// Counts what happened to this slot, so that a flow notices that its program is no longer the one it was set to.
+    /// Counts what happened to this slot, so that a flow notices that its program is no longer the
+    /// one it was set to.
     generation: u32,
 }
 
@@ -134,7 +142,8 @@ impl<const P: usize> ProgramTable<P> {
         self.compat
     }
 
-    /// Adds a program, or replaces the one of the same number: flows that run it start the new one afresh at their next call.
+    /// Adds a program, or replaces the one of the same number: flows that run it start the new one
+    /// afresh at their next call.
     pub fn install(&mut self, program: Program) -> Result<(), Refused> {
         let missing = program.needs().missing_from(self.capabilities);
         if !missing.is_empty() {
@@ -155,7 +164,8 @@ impl<const P: usize> ProgramTable<P> {
         Ok(())
     }
 
-    /// Takes a program out; a flow that still runs it is on the fallback until it is set another. True if it was there.
+    /// Takes a program out; a flow that still runs it is on the fallback until it is set another.
+    /// True if it was there.
     pub fn remove(&mut self, uid: u32) -> bool {
         match self.slots.iter_mut().find(|slot| slot.uid() == Some(uid)) {
             Some(slot) => {

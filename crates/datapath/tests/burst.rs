@@ -1,5 +1,5 @@
-//! Burst calibration against links whose truth is known: arbitrary packets, late and early stamps, batches, two clocks that
-//! differ and drift, a network that reorders.
+//! Burst calibration against links whose truth is known: arbitrary packets, late and early stamps,
+//! batches, two clocks that differ and drift, a network that reorders.
 
 use ccplane_datapath::burst::{Forward, Passing, SLACK, backward};
 use ccplane_datapath::{OneWay, Stamps};
@@ -39,7 +39,8 @@ fn link() -> impl Strategy<Value = (Vec<(u64, u32)>, u64)> {
 }
 
 proptest! {
-    /// Early stamps get later, never later than the truth; late ones earlier, never earlier than the truth.
+    /// Early stamps get later, never later than the truth; late ones earlier, never earlier than
+    /// the truth.
     #[test]
     fn calibration_never_makes_a_stamp_worse((packets, rate) in link(), errors in prop::collection::vec(0..900_000u64, 200)) {
         let rate = Rate::from_bytes_per_sec(rate);
@@ -60,7 +61,8 @@ proptest! {
         for ((calibrated, late), truth) in calibrated.iter().zip(&late).zip(&truth) {
             prop_assert!(truth.stamp <= calibrated.stamp && calibrated.stamp <= late.stamp);
         }
-        // In one pass, batches of up to eight that share the stamp of the last: late by no more than the first of them.
+        // In one pass, batches of up to eight that share the stamp of the last: late by no more
+        // than the first of them.
         let mut arrivals = Forward::default();
         for batch in truth.chunks(8) {
             let stamp = batch[batch.len() - 1].stamp;
@@ -93,8 +95,10 @@ const TAKES: u64 = 1_230;
 const BURST: u64 = 16;
 const BATCH: u64 = 10_000;
 
-/// A minute of bursts over a 10 Gbit/s link, on to a network that delays and reorders, to a receiver that stamps what came within 10 µs at its end.
-/// Worst error of the queueing delay at each packet, raw and calibrated, ns; and how often each is off by more than half a packet time, per cent.
+/// A minute of bursts over a 10 Gbit/s link, on to a network that delays and reorders, to a
+/// receiver that stamps what came within 10 µs at its end. Worst error of the queueing delay at
+/// each packet, raw and calibrated, ns; and how often each is off by more than half a packet time,
+/// per cent.
 fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut draw = |below: u64| {
@@ -110,17 +114,20 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
     let mut now = 5_000_000;
     for burst in 0..6_000u64 {
         now += 100_000 + draw(20_000_000);
-        // (raw and calibrated t1, what it waits in the network, when it comes to the receiver's link)
+        // (raw and calibrated t1, what it waits in the network, when it comes to the receiver's
+        // link)
         let mut flying = Vec::new();
         for n in 0..BURST {
             let leaves = now + (n + 1) * TAKES;
             let calibrated = departures.calibrate(at(now + TAKES), FULL, RATE);
-            // Every few bursts the network is empty; else packets wait, each on its own path, and overtake each other.
+            // Every few bursts the network is empty; else packets wait, each on its own path, and
+            // overtake each other.
             let waits = if burst % 4 == 0 { 0 } else { draw(40_000) };
             flying.push((at(now + TAKES), calibrated, leaves, leaves + 50_000 + waits));
         }
         flying.sort_by_key(|packet| packet.3);
-        // The receiver's link carries one at a time; whatever came in a batch is stamped as its last comes.
+        // The receiver's link carries one at a time; whatever came in a batch is stamped as its
+        // last comes.
         let mut free = 0;
         let mut arrived: Vec<u64> = Vec::new();
         for packet in &flying {
@@ -179,9 +186,10 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
     ]
 }
 
-/// Uncalibrated, t1 is early by up to a burst and t2 late by up to a batch. Calibrated, t1 is exact but for the slack, and t2 is
-/// late only where a batch has gaps, by less than a batch. Neither the clocks' offset, nor drift up to 100 ppm, nor reordering changes it:
-/// the round-trip form bounds drift where the way back is idle.
+/// Uncalibrated, t1 is early by up to a burst and t2 late by up to a batch. Calibrated, t1 is exact
+/// but for the slack, and t2 is late only where a batch has gaps, by less than a batch. Neither the
+/// clocks' offset, nor drift up to 100 ppm, nor reordering changes it: the round-trip form bounds
+/// drift where the way back is idle.
 #[test]
 fn bursts_batches_reordering_offset_and_drift() {
     for (offset, ppm) in [

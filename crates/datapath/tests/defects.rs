@@ -110,7 +110,8 @@ fn defect_3_every_temporary_holds_its_value_and_one_beyond_is_refused() {
     );
 }
 
-/// 4: an update of register 5000 wrote out of bounds; clause indices were not looked at (see the tests of the check).
+/// 4: an update of register 5000 wrote out of bounds; clause indices were not looked at (see the
+/// tests of the check).
 #[test]
 fn defect_4_updates_outside_the_program_are_refused_whole() {
     let mut code = Code::default();
@@ -150,8 +151,8 @@ fn defect_4_updates_outside_the_program_are_refused_whole() {
     );
 }
 
-/// 5: a table held one program less than it said, a failed install leaked its place, and a program installed again under
-/// its number was kept twice, of which the old one ran.
+/// 5: a table held one program less than it said, a failed install leaked its place, and a program
+/// installed again under its number was kept twice, of which the old one ran.
 #[test]
 fn defect_5_a_table_holds_what_it_says_and_the_last_install_counts() {
     let program = |uid, value| {
@@ -196,8 +197,8 @@ fn defect_5_a_table_holds_what_it_says_and_the_last_install_counts() {
     table.install(program(3, 1)).expect("a place became free");
 }
 
-/// 6: when a restarted agent's programs took the places of the old ones, flows got stuck, or went on in another program
-/// with the old one's variables.
+/// 6: when a restarted agent's programs took the places of the old ones, flows got stuck, or went
+/// on in another program with the old one's variables.
 #[test]
 fn defect_6_a_flow_notices_that_its_program_is_gone_and_never_runs_another_in_its_place() {
     let mut other = Code::default();
@@ -291,8 +292,9 @@ fn defect_9_averages_take_any_weight_and_one_above_ten_tenths_is_ten() {
     assert_eq!((rig.last_report(), rig.flow.faults()), (&[100][..], 1));
 }
 
-/// 10: an RTT that was not known read as infinity and poisoned sums and averages. It still reads so, as programs expect; but
-/// sums saturate, and what a datapath cannot know a program is refused for.
+/// 10: an RTT that was not known read as infinity and poisoned sums and averages. It still reads
+/// so, as programs expect; but sums saturate, and what a datapath cannot know a program is refused
+/// for.
 #[test]
 fn defect_10_an_unknown_rtt_is_infinity_and_no_program_needs_what_is_not_there() {
     let mut code = Code::default();
@@ -374,7 +376,8 @@ fn defect_12_what_did_not_change_is_not_set() {
     );
 }
 
-/// 13: a connection that was freed left its state dangling. Here a flow is a value that refers to nothing.
+/// 13: a connection that was freed left its state dangling. Here a flow is a value that refers to
+/// nothing.
 #[test]
 fn defect_13_a_flow_is_a_value_of_bounded_size() {
     fn is_plain<T: Send + Sync + Clone + 'static>() {}
@@ -387,7 +390,8 @@ fn defect_13_a_flow_is_a_value_of_bounded_size() {
     );
 }
 
-/// The fallback of the reference never noticed an agent that hangs (facts on its timer): here silence is what counts.
+/// The fallback of the reference never noticed an agent that hangs (facts on its timer): here
+/// silence is what counts.
 #[test]
 fn a_silent_agent_is_noticed_by_its_missing_heartbeat() {
     let limits = ccplane_datapath::Limits {
@@ -402,7 +406,8 @@ fn a_silent_agent_is_noticed_by_its_missing_heartbeat() {
     assert!(rig.ack(ack_of(0)).fallback);
 }
 
-/// A report that was due when its program was taken away has no fields any more; one without fields would say that the flow closed.
+/// A report that was due when its program was taken away has no fields any more; one without fields
+/// would say that the flow closed.
 #[test]
 fn no_report_is_asked_for_when_its_program_is_gone() {
     let mut rig = Rig::new(&three_clauses());

@@ -376,7 +376,8 @@ fn whoever_steers_again_finds_the_pacing_rate_from_before_the_fallback() {
     );
 }
 
-/// A path that holds 40 segments: what a round sends beyond that is lost, and known so a round later.
+/// A path that holds 40 segments: what a round sends beyond that is lost, and known so a round
+/// later.
 fn rounds(rig: &mut Rig, count: usize) -> Vec<u64> {
     let capacity = 40;
     let mut lost = 0;
@@ -402,8 +403,9 @@ fn rounds(rig: &mut Rig, count: usize) -> Vec<u64> {
 #[test]
 fn windows_round_by_round_on_a_path_of_40_segments() {
     let mut rig = silent(&Code::default());
-    // Slow start from 10; the round at 80 loses half, which the next one learns, having grown to 120. Its own losses beyond
-    // what 60 fit are new ones, so it halves again; then one segment a round up to the 41st, over and over.
+    // Slow start from 10; the round at 80 loses half, which the next one learns, having grown to
+    // 120. Its own losses beyond what 60 fit are new ones, so it halves again; then one segment a
+    // round up to the 41st, over and over.
     let rise = |from: u64, to: u64| from..=to;
     let expected: Vec<u64> = [20, 40, 80, 120, 60, 60, 30]
         .into_iter()

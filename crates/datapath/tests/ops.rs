@@ -4,8 +4,9 @@ use crate::support::programs::Code;
 use crate::support::{Rig, ack_of};
 use ccplane_datapath::{INFINITY, Op, VarKind, reg};
 
-/// Runs `dst = a op b` once with `dst` beforehand; returns dst and the faults. The operand `b` comes from a register
-/// and, where that is another encoding, from the instruction: both must agree.
+/// Runs `dst = a op b` once with `dst` beforehand; returns dst and the faults. The operand `b`
+/// comes from a register and, where that is another encoding, from the instruction: both must
+/// agree.
 fn eval_from(op: Op, old: u64, a: u64, b: u64) -> (u64, u32) {
     let mut results = [false, true].map(|immediate| {
         let mut code = Code::default();
@@ -166,7 +167,8 @@ fn a_skip_passes_over_its_instructions() {
     }
 }
 
-/// Two moves or two additions in a row are one step of the interpreter, except where a skip may part them.
+/// Two moves or two additions in a row are one step of the interpreter, except where a skip may
+/// part them.
 #[test]
 fn a_skip_may_part_a_pair() {
     for op in [Op::Move, Op::Add] {

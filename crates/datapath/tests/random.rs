@@ -1,4 +1,5 @@
-//! Random programs: whatever the check lets through runs in bounded time, without panic, and as the model says.
+//! Random programs: whatever the check lets through runs in bounded time, without panic, and as the
+//! model says.
 
 use crate::harness;
 use crate::harness::Verdict;

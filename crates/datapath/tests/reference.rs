@@ -1,4 +1,5 @@
-//! The behaviours that the reference's own tests pin down: those of libccp's unit tests and of portus' integration tests.
+//! The behaviours that the reference's own tests pin down: those of libccp's unit tests and of
+//! portus' integration tests.
 
 use crate::support::programs::{BYTES_ACKED, Code, RTT, temp};
 use crate::support::{MSS, Rig, ack_of};
@@ -168,7 +169,8 @@ fn preset() {
     assert_eq!(rig.last_report(), [52]);
 }
 
-/// `(> Micros 3000000)` on ACKs 100 ms apart: the report comes in the fourth second, and again three seconds later.
+/// `(> Micros 3000000)` on ACKs 100 ms apart: the report comes in the fourth second, and again
+/// three seconds later.
 #[test]
 fn timing() {
     let mut code = Code::default();

@@ -1,4 +1,5 @@
-//! A program made for the reference's `(fallthrough)` does here, as a program with the documented one, what it does there.
+//! A program made for the reference's `(fallthrough)` does here, as a program with the documented
+//! one, what it does there.
 
 use crate::support::programs::{BYTES_ACKED, Code, temp};
 use ccplane_datapath::{
@@ -20,7 +21,8 @@ impl Dice {
     }
 }
 
-/// Clauses that note that they ran; each falls through always, never, or where some acknowledged byte says so.
+/// Clauses that note that they ran; each falls through always, never, or where some acknowledged
+/// byte says so.
 fn program(dice: &mut Dice) -> Code {
     let mut code = Code::default();
     let (ran, kept) = (code.volatile(0), code.control(3));

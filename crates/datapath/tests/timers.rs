@@ -31,7 +31,8 @@ fn an_ack_path_cut_for_200_ms_still_yields_its_10_ms_reports() {
         .collect();
     assert_eq!(times, (1..=19).map(|n| n * 10_001).collect::<Vec<_>>());
     assert_eq!(calls, 19, "and no call was in vain");
-    // What was measured before the cut is in the first report; then nothing new, in the last known state.
+    // What was measured before the cut is in the first report; then nothing new, in the last known
+    // state.
     assert_eq!(rig.reports[0].1[0], 1448);
     assert_eq!(rig.reports[1].1[..], [0, 0, 0, 0, 20_000, 0]);
 }
@@ -63,11 +64,13 @@ fn the_gain_machine_of_bbr_advances_without_acks() {
         rig.transport.now = rig.transport.now.max(next);
         if let Some(rate) = rig.deadline().rate {
             rates.push((rig.transport.now.as_micros() / 1000 - 1000, rate));
-            // Its agent answers each report, while the minimum RTT is still at infinity where the report put it.
+            // Its agent answers each report, while the minimum RTT is still at infinity where the
+            // report put it.
             rig.update(&updates).expect("control variables");
         }
     }
-    // A minimum RTT of 20 ms: three fourths after one, full rate after two, five fourths after eight, and around again.
+    // A minimum RTT of 20 ms: three fourths after one, full rate after two, five fourths after
+    // eight, and around again.
     let expected = [
         (20, 75),
         (40, 100),

@@ -6,8 +6,8 @@ use hdrhistogram::Histogram;
 /// What the audit accepts; beyond it a run's figures should not be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Largest 99th percentile of lateness. Too small and a busy machine fails every run; too large and the
-    /// emulator's own delay hides in the measured one.
+    /// Largest 99th percentile of lateness. Too small and a busy machine fails every run; too large
+    /// and the emulator's own delay hides in the measured one.
     pub lateness_p99: Duration,
     /// Most packets that the emulator or its devices may drop on their own.
     pub drops: u64,

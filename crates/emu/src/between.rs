@@ -7,8 +7,9 @@ use crate::path::{self, EmuReport, End, Path};
 use crate::remote::Remote;
 use crate::{Config, Error, Way};
 
-/// A running emulation between two interfaces. Whatever comes in on one leaves by the other, in both directions; this host's own
-/// packets take no part. Dropping it stops it, and leaves both interfaces up.
+/// A running emulation between two interfaces. Whatever comes in on one leaves by the other, in
+/// both directions; this host's own packets take no part. Dropping it stops it, and leaves both
+/// interfaces up.
 #[derive(Debug)]
 pub struct Between {
     path: Path,
@@ -17,7 +18,8 @@ pub struct Between {
 }
 
 impl Between {
-    /// Joins them, forward being from the first to the second. An interface with a default route is refused.
+    /// Joins them, forward being from the first to the second. An interface with a default route is
+    /// refused.
     pub fn start(config: &Config, interfaces: [&str; 2]) -> Result<Between, Error> {
         path::limits(config)?;
         if interfaces[0] == interfaces[1] {

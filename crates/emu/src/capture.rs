@@ -1,8 +1,9 @@
 //! The packet log: every packet of both directions in a pcapng file, with what the queue did to it.
 //!
-//! A packet is in it once, with the time at which it left the queue; a dropped one where its flow had it. Its comment says how
-//! long it had waited and how much waited behind it, in words that [`read`] understands. The emulator's thread only copies headers into memory that
-//! is used again and again; another thread writes.
+//! A packet is in it once, with the time at which it left the queue; a dropped one where its flow
+//! had it. Its comment says how long it had waited and how much waited behind it, in words that
+//! [`read`] understands. The emulator's thread only copies headers into memory that is used again
+//! and again; another thread writes.
 
 mod file;
 mod order;
@@ -29,11 +30,12 @@ pub(crate) const KEPT: usize = 144;
 /// Of them the header of Ethernet, where there is one.
 const ETHERNET: usize = 14;
 
-/// Packets that go to the writer at once. Fewer would wake it more often; more would be lost together when the process is killed.
+/// Packets that go to the writer at once. Fewer would wake it more often; more would be lost
+/// together when the process is killed.
 const BATCH: usize = 256;
 
-/// Batches that may wait for the writer, 13 MB: a tenth of a second of 10 Gbit/s in full packets, and a quarter of a minute at
-/// 50 Mbit/s. Beyond it packets are not logged, and counted.
+/// Batches that may wait for the writer, 13 MB: a tenth of a second of 10 Gbit/s in full packets,
+/// and a quarter of a minute at 50 Mbit/s. Beyond it packets are not logged, and counted.
 const BATCHES: usize = 256;
 
 /// The longest that a packet waits in memory before it goes to the writer.
@@ -138,8 +140,8 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Makes the file, or empties it, and starts to write. `began` is what the wall clock said at time zero, since 1970; `lead` is what
-    /// the link has in front of each frame.
+    /// Makes the file, or empties it, and starts to write. `began` is what the wall clock said at
+    /// time zero, since 1970; `lead` is what the link has in front of each frame.
     pub(crate) fn start(
         path: &Path,
         config: &Config,

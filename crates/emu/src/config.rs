@@ -25,7 +25,8 @@ pub struct Config {
     pub log_records: usize,
     /// Where to write a packet log, a pcapng file; one that is there is replaced.
     pub capture: Option<PathBuf>,
-    /// Most memory per direction for packets under way. Beyond it packets are dropped, and the audit says so.
+    /// Most memory per direction for packets under way. Beyond it packets are dropped, and the
+    /// audit says so.
     pub memory_bytes: u64,
     /// What the audit accepts.
     pub bounds: Bounds,
@@ -48,7 +49,8 @@ impl Default for Config {
     }
 }
 
-/// One direction: random loss, then a queue and the line that serves it, then a delay, each packet its own.
+/// One direction: random loss, then a queue and the line that serves it, then a delay, each packet
+/// its own.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
     /// What serves the queue.
@@ -57,7 +59,8 @@ pub struct LinkConfig {
     pub delay: Duration,
     /// How far from it a packet's delay may be, evenly distributed; zero for a fixed delay.
     pub jitter: Duration,
-    /// Whether packets of different delays may overtake each other; otherwise they wait for those before them.
+    /// Whether packets of different delays may overtake each other; otherwise they wait for those
+    /// before them.
     pub reorder: bool,
     /// The queue in front of the line. A size in BDP takes the round trip of both delays.
     pub queue: QueueSpec,
@@ -132,19 +135,22 @@ impl Default for LinkConfig {
     }
 }
 
-/// Whether senders may hand over super-packets, up to 64 KB of one flow at once, as to a network card that segments.
+/// Whether senders may hand over super-packets, up to 64 KB of one flow at once, as to a network
+/// card that segments.
 ///
-/// Loss, queue, line and delay treat every packet of them by itself, whatever the mode. The modes differ in what the
-/// receiver gets in one piece, as from a network card that merges what it receives.
+/// Loss, queue, line and delay treat every packet of them by itself, whatever the mode. The modes
+/// differ in what the receiver gets in one piece, as from a network card that merges what it
+/// receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gso {
-    /// A super-packet that takes the line at most 100 µs is handed over whole when its last packet is due; one that
-    /// takes longer packet by packet, each at its time. Packets of one that are late together go together, as far as
-    /// they were due within 100 µs.
+    /// A super-packet that takes the line at most 100 µs is handed over whole when its last packet
+    /// is due; one that takes longer packet by packet, each at its time. Packets of one that are
+    /// late together go together, as far as they were due within 100 µs.
     #[default]
     Auto,
-    /// Super-packets are handed over whole, as late as that makes their first packets, if their last packets have left
-    /// the queue by the time that the first are due. The fewest system calls, and bursts that no real line has.
+    /// Super-packets are handed over whole, as late as that makes their first packets, if their
+    /// last packets have left the queue by the time that the first are due. The fewest system
+    /// calls, and bursts that no real line has.
     On,
     /// None: the sender's kernel cuts, and every packet is read and written by itself.
     Off,
@@ -153,8 +159,8 @@ pub enum Gso {
 impl Gso {
     /// How long the first packet of a super-packet may wait for the others.
     ///
-    /// Less than 100 µs would cost several system calls for 64 KB at 10 Gbit/s, where a network card interrupts as
-    /// rarely; more would show in the round-trip times of slower lines.
+    /// Less than 100 µs would cost several system calls for 64 KB at 10 Gbit/s, where a network
+    /// card interrupts as rarely; more would show in the round-trip times of slower lines.
     pub(crate) fn window(self) -> Duration {
         match self {
             Gso::Auto => Duration::from_micros(100),
@@ -167,7 +173,8 @@ impl Gso {
 /// How the emulator waits for the next packet's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timing {
-    /// Sleeps until then, and is late by what the kernel takes to wake it: a tenth of a millisecond or so.
+    /// Sleeps until then, and is late by what the kernel takes to wake it: a tenth of a millisecond
+    /// or so.
     #[default]
     Balanced,
     /// Spins while packets are inside: within microseconds, for one core.

@@ -101,8 +101,8 @@ impl Control {
         self.settings().links[way.index()].clone()
     }
 
-    /// Changes the rate of a direction. Nothing is flushed: what waits is planned anew. The queue keeps its size,
-    /// also one that was given in BDP.
+    /// Changes the rate of a direction. Nothing is flushed: what waits is planned anew. The queue
+    /// keeps its size, also one that was given in BDP.
     pub fn set_line(&self, way: Way, line: LineSpec) -> Result<(), Error> {
         if line == LineSpec::Constant(Rate::from_bytes_per_sec(0)) {
             return Err(Error::ZeroRate { way });
@@ -114,7 +114,8 @@ impl Control {
         Ok(())
     }
 
-    /// Changes the delay of a direction, for all that has not left its queue. Nothing overtakes, unless it is to.
+    /// Changes the delay of a direction, for all that has not left its queue. Nothing overtakes,
+    /// unless it is to.
     pub fn set_delay(&self, way: Way, delay: Duration) -> Result<(), Error> {
         let link = self.link(way);
         LinkConfig { delay, ..link }.check(way)?;
@@ -146,8 +147,8 @@ impl Control {
         Ok(())
     }
 
-    /// Takes a direction down, or up again. While it is down every new packet is lost, whatever the random loss. What waits or is
-    /// in flight still arrives.
+    /// Takes a direction down, or up again. While it is down every new packet is lost, whatever the
+    /// random loss. What waits or is in flight still arrives.
     pub fn set_up(&self, way: Way, up: bool) {
         let mut settings = self.settings();
         settings.changes.push((way, Change::Up(up)));
@@ -181,7 +182,8 @@ impl Control {
         progress
     }
 
-    /// Called for every batch of packets: it never waits for who reads, who may have lost the processor meanwhile.
+    /// Called for every batch of packets: it never waits for who reads, who may have lost the
+    /// processor meanwhile.
     pub(crate) fn publish(&self, way: Way, mut progress: Progress) {
         for (published, counter) in self.0.progress[way.index()].iter().zip(progress.counters()) {
             published.store(*counter, Ordering::Relaxed);
@@ -203,7 +205,8 @@ impl Control {
         let _ = self.0.wake.read();
     }
 
-    /// Changes asked for since the last call, in order. Called for every packet: a load where there is none.
+    /// Changes asked for since the last call, in order. Called for every packet: a load where there
+    /// is none.
     pub(crate) fn take_changes(&self) -> Vec<(Way, Change)> {
         if !self.0.pending.load(Ordering::Acquire) || !self.0.pending.swap(false, Ordering::AcqRel)
         {

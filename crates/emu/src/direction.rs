@@ -1,8 +1,10 @@
-//! One direction of the path as a state machine: frames in, frames out at their time. No clock, no device.
+//! One direction of the path as a state machine: frames in, frames out at their time. No clock, no
+//! device.
 //!
-//! Every packet of a super-packet meets loss, queue, line and delay by itself, with its own size and its own place in the
-//! log. Only what has come out in one piece is handed over in one piece: consecutive packets of one frame whose times
-//! lie within [`Gso::window`](crate::Gso::window) of each other.
+//! Every packet of a super-packet meets loss, queue, line and delay by itself, with its own size
+//! and its own place in the log. Only what has come out in one piece is handed over in one piece:
+//! consecutive packets of one frame whose times lie within [`Gso::window`](crate::Gso::window) of
+//! each other.
 
 use std::collections::VecDeque;
 
@@ -96,13 +98,15 @@ impl Direction {
         }
     }
 
-    /// For frames that come with so many bytes of the link's in front, which the other end gets back.
+    /// For frames that come with so many bytes of the link's in front, which the other end gets
+    /// back.
     pub(crate) fn behind(mut self, lead: usize) -> Direction {
         self.kept.lead = lead;
         self
     }
 
-    /// Keeps what a packet log wants of every packet that leaves the queue, until it is [asked for](Direction::seen).
+    /// Keeps what a packet log wants of every packet that leaves the queue, until it is [asked
+    /// for](Direction::seen).
     pub(crate) fn watched(mut self, way: Way) -> Direction {
         self.kept.watch = Some(Watch {
             way,
@@ -119,7 +123,8 @@ impl Direction {
         self.kept.watch.as_mut().map(|watch| &mut watch.seen)
     }
 
-    /// What has left the queue since the last call, and the dropped packets that are held until others leave.
+    /// What has left the queue since the last call, and the dropped packets that are held until
+    /// others leave.
     pub(crate) fn seen_at_end(&mut self) -> Option<&mut Vec<Sight>> {
         let watch = self.kept.watch.as_mut()?;
         watch.order.flush(watch.now, &mut watch.seen);
@@ -139,7 +144,8 @@ impl Direction {
         let bytes = bytes.get(self.kept.lead..).unwrap_or_default();
         let frame = Frame::of(bytes)?;
         let packet = Frame::packet(bytes);
-        // What the kernel says to its neighbours on a link of its own would only disturb the count of packets.
+        // What the kernel says to its neighbours on a link of its own would only disturb the count
+        // of packets.
         if self.kept.lead == 0 && is_multicast_v6(packet) {
             return Ok(());
         }
@@ -204,8 +210,8 @@ impl Direction {
         run.into_iter().chain(behind).min()
     }
 
-    /// When the oldest packet is to be handed over: with all of its frame if the frame came through whole and within the
-    /// window.
+    /// When the oldest packet is to be handed over: with all of its frame if the frame came through
+    /// whole and within the window.
     fn next_run_due(&self) -> Option<Time> {
         let first = self.leaving.front()?;
         let packets = self.kept.store.get(first.packet.frame).frame.packets();
@@ -366,7 +372,8 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// A super-packet of TCP: its flow, how many packets of how much payload, whether it understands marks.
+        /// A super-packet of TCP: its flow, how many packets of how much payload, whether it
+        /// understands marks.
         Frame(u8, u16, u16, bool),
         Rate(u64),
         Delay(u64),
@@ -420,7 +427,8 @@ mod tests {
         )
     }
 
-    /// Puts a super-packet of TCP over IPv4 into the link, its packets numbered from `first` by their sequence numbers.
+    /// Puts a super-packet of TCP over IPv4 into the link, its packets numbered from `first` by
+    /// their sequence numbers.
     fn put(
         link: &mut Direction,
         now: Time,
@@ -449,7 +457,8 @@ mod tests {
         link.arrive(now, length).expect("well formed");
     }
 
-    /// What is handed over by `now`: when each packet was due, its flow, its frame and place in it, whether marked.
+    /// What is handed over by `now`: when each packet was due, its flow, its frame and place in it,
+    /// whether marked.
     fn take(link: &mut Direction, now: Time, taken: &mut Vec<(Time, u8, u32, bool)>) {
         link.advance(now);
         let mut head = Head::default();

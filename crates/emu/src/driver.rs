@@ -126,7 +126,8 @@ impl Driver {
             self.apply_changes();
             let now = self.clock.now();
             if self.links[way.index()].arrive(now, length).is_err() {
-                // Nothing that a kernel sends; what it was is not known, that it was is in the audit.
+                // Nothing that a kernel sends; what it was is not known, that it was is in the
+                // audit.
                 self.own_drops += 1;
             }
             bytes += length;

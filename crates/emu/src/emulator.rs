@@ -14,8 +14,8 @@ use crate::{Config, Error};
 /// The name of the device inside each namespace.
 pub const DEVICE: &str = "link0";
 
-/// Addresses of the two ends, the sender's first. Both are private (RFC 1918, RFC 4193), and nobody outside the two
-/// namespaces sees them.
+/// Addresses of the two ends, the sender's first. Both are private (RFC 1918, RFC 4193), and nobody
+/// outside the two namespaces sees them.
 const V4: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1)),
     IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2)),
@@ -27,8 +27,8 @@ const V6: [IpAddr; 2] = [
 
 /// A running emulation between two namespaces, `ccplane-…-snd` and `ccplane-…-rcv`.
 ///
-/// Dropping it stops it and removes everything, as [`finish`](Emulator::finish) does; if the process is killed, the
-/// kernel does.
+/// Dropping it stops it and removes everything, as [`finish`](Emulator::finish) does; if the
+/// process is killed, the kernel does.
 #[derive(Debug)]
 pub struct Emulator {
     path: Path,
@@ -37,7 +37,8 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Makes the namespaces, the devices and the thread. Names that killed emulators left behind are removed first.
+    /// Makes the namespaces, the devices and the thread. Names that killed emulators left behind
+    /// are removed first.
     pub fn start(config: Config) -> Result<Emulator, Error> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         // What cannot be is refused before anything is made.

@@ -1,9 +1,10 @@
 //! The emulator: the links of [`ccplane_qdisc`] under real packets, in real time.
 //!
-//! [`Emulator`] joins two network namespaces by a pair of TUN devices and carries every packet between them through a
-//! queue, a line and a delay of your choice. It audits itself: every packet's lateness against its plan, its own
-//! drops and the kernel's are in the [`EmuReport`], and a run beyond the stated [`Bounds`] is not [`Audit::ok`].
-//! [`shell`] runs any command behind such a path to this host, [`Between`] joins two interfaces by one, [`remote`] changes one from
+//! [`Emulator`] joins two network namespaces by a pair of TUN devices and carries every packet
+//! between them through a queue, a line and a delay of your choice. It audits itself: every
+//! packet's lateness against its plan, its own drops and the kernel's are in the [`EmuReport`], and
+//! a run beyond the stated [`Bounds`] is not [`Audit::ok`]. [`shell`] runs any command behind such
+//! a path to this host, [`Between`] joins two interfaces by one, [`remote`] changes one from
 //! another process.
 //!
 //! ```no_run

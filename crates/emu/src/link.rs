@@ -22,8 +22,8 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// An empty link on a path of this round-trip time; a trace begins at time zero. The error is what makes it
-    /// impossible.
+    /// An empty link on a path of this round-trip time; a trace begins at time zero. The error is
+    /// what makes it impossible.
     pub(crate) fn new(
         way: Way,
         config: &LinkConfig,
@@ -82,7 +82,8 @@ impl Link {
         }
     }
 
-    /// The next packet that has left by `now` and when it did. `None` says that there is none so far.
+    /// The next packet that has left by `now` and when it did. `None` says that there is none so
+    /// far.
     pub(crate) fn take(
         &mut self,
         now: Time,
@@ -105,7 +106,8 @@ impl Link {
         }
     }
 
-    /// Changes the line. What waits is planned anew; call it when all that has left by `now` is taken.
+    /// Changes the line. What waits is planned anew; call it when all that has left by `now` is
+    /// taken.
     pub(crate) fn set_line(&mut self, now: Time, line: &LineSpec, drops: &mut impl Drops<Packet>) {
         match self {
             Link::Fifo { link, .. } => link.set_line(now, line),

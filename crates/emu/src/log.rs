@@ -4,7 +4,8 @@ use ccplane_host::Stored;
 use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Time};
 
-/// Records are kept in pieces of this many, so that a growing log never stops the emulator to copy itself.
+/// Records are kept in pieces of this many, so that a growing log never stops the emulator to copy
+/// itself.
 const PIECE: usize = 16 * 1024;
 
 /// One packet at one link.
@@ -56,8 +57,8 @@ impl Record {
         }
     }
 
-    /// Time between arrival and departure: waiting and transmission at the bottleneck, without the link's delay.
-    /// `None` for a packet that was dropped.
+    /// Time between arrival and departure: waiting and transmission at the bottleneck, without the
+    /// link's delay. `None` for a packet that was dropped.
     pub fn sojourn(&self) -> Option<Duration> {
         match self.fate() {
             Fate::Departed(departed) => Some(departed.since(self.arrived)),
@@ -82,8 +83,8 @@ pub struct LinkLog {
     pub delivered_bytes: u64,
     /// Delivered packets that the queue marked "congestion experienced" on their way.
     pub marks: u64,
-    /// In how many pieces packets were handed over: fewer than `delivered` where several of one super-packet left
-    /// together.
+    /// In how many pieces packets were handed over: fewer than `delivered` where several of one
+    /// super-packet left together.
     pub handovers: u64,
     /// Packets that the queue dropped: it was full, made room for others, or signalled congestion.
     pub queue_drops: u64,

@@ -1,7 +1,8 @@
-//! Names for a command behind a link: a relay to this host's name server, where that one listens on loopback only.
+//! Names for a command behind a link: a relay to this host's name server, where that one listens on
+//! loopback only.
 //!
-//! A stub resolver (systemd-resolved, dnsmasq) has an address like 127.0.0.53, which means something else inside the command's
-//! namespace. Others are reached through the link as they are.
+//! A stub resolver (systemd-resolved, dnsmasq) has an address like 127.0.0.53, which means
+//! something else inside the command's namespace. Others are reached through the link as they are.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};

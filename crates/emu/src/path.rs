@@ -1,4 +1,5 @@
-//! Two links between two devices, and the thread that drives them: what every kind of emulation is made of.
+//! Two links between two devices, and the thread that drives them: what every kind of emulation is
+//! made of.
 
 use std::thread::{self, JoinHandle};
 
@@ -34,7 +35,8 @@ pub struct EmuReport {
     pub capture: Option<CaptureReport>,
     /// How the emulator waited.
     pub timing: Timing,
-    /// Share of one processor that the emulator's thread used, the kernel's delivery to the receivers included.
+    /// Share of one processor that the emulator's thread used, the kernel's delivery to the
+    /// receivers included.
     pub processor_share: f64,
     /// CLOCK_MONOTONIC at the start; times in the logs count from there.
     pub epoch: Duration,
@@ -169,8 +171,8 @@ impl Path {
     }
 }
 
-/// How often [`Path::drain`] looks, and how often in turn it has to see nothing: 10 ms are what a server may take to answer the last
-/// packet with its own last one.
+/// How often [`Path::drain`] looks, and how often in turn it has to see nothing: 10 ms are what a
+/// server may take to answer the last packet with its own last one.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(2);
 const QUIET: u32 = 5;
 

@@ -1,4 +1,5 @@
-//! Watching and changing an emulation from another process: a socket per emulation that takes one line and answers.
+//! Watching and changing an emulation from another process: a socket per emulation that takes one
+//! line and answers.
 //!
 //! ```text
 //! set [up|down] rate 48mbit | … delay 5ms | … jitter 1ms | … loss 0.1% | show

@@ -30,11 +30,12 @@ pub const HOST_VARIABLE: &str = "CCPLANE_HOST";
 /// What a command behind a link finds there, and what becomes of its last packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Surroundings {
-    /// How long packets that are on their way when the command ends have to arrive, so that the other end learns of the end. Less
-    /// than a round trip and the other end waits for what was lost; more only makes an end under load later.
+    /// How long packets that are on their way when the command ends have to arrive, so that the
+    /// other end learns of the end. Less than a round trip and the other end waits for what was
+    /// lost; more only makes an end under load later.
     pub drain: Duration,
-    /// Whether the command reaches what this host reaches: its packets leave with this host's address (IPv4), and names are
-    /// found as here.
+    /// Whether the command reaches what this host reaches: its packets leave with this host's
+    /// address (IPv4), and names are found as here.
     pub nat: bool,
 }
 
@@ -55,8 +56,8 @@ pub struct ShellInfo {
     pub id: String,
     /// The namespace that the command runs in.
     pub namespace: String,
-    /// The host's address as the command sees it; the command's variable `CCPLANE_HOST` has it too. Inside another link it is
-    /// the host that the outermost link leads to.
+    /// The host's address as the command sees it; the command's variable `CCPLANE_HOST` has it too.
+    /// Inside another link it is the host that the outermost link leads to.
     pub host: IpAddr,
     /// Whether this link is inside another one.
     pub nested: bool,
@@ -76,7 +77,8 @@ pub struct ShellReport {
 }
 
 impl ShellReport {
-    /// The exit code to pass on: the command's own, or as in a shell 128 and the number of the signal that ended it.
+    /// The exit code to pass on: the command's own, or as in a shell 128 and the number of the
+    /// signal that ended it.
     pub fn exit_code(&self) -> u8 {
         let code = self
             .status
@@ -87,14 +89,14 @@ impl ShellReport {
     }
 }
 
-/// Runs `command` in a namespace of its own, where everything goes through the emulated link to this host, forward
-/// being from the command to the host. There is no way further unless `around` says so. Inside another link the command reaches
-/// the host of that one by way of both (IPv4, with nftables). `ready` is called when the link is up and
-/// the command about to start.
+/// Runs `command` in a namespace of its own, where everything goes through the emulated link to
+/// this host, forward being from the command to the host. There is no way further unless `around`
+/// says so. Inside another link the command reaches the host of that one by way of both (IPv4, with
+/// nftables). `ready` is called when the link is up and the command about to start.
 ///
-/// Terminal signals are the command's: Ctrl-C reaches it, and this function goes on until it ends. SIGTERM and SIGHUP
-/// are passed on to it. What it leaves in the background ends when it does. If this process is killed, so is the
-/// command, and the kernel removes the link.
+/// Terminal signals are the command's: Ctrl-C reaches it, and this function goes on until it ends.
+/// SIGTERM and SIGHUP are passed on to it. What it leaves in the background ends when it does. If
+/// this process is killed, so is the command, and the kernel removes the link.
 pub fn shell(
     config: &Config,
     around: Surroundings,
@@ -127,9 +129,11 @@ pub fn shell(
             device: host_device,
         },
     ];
-    // A link inside this one may want to get further by way of it. Where it may not be set, that one says so.
+    // A link inside this one may want to get further by way of it. Where it may not be set, that
+    // one says so.
     let _ = namespace.set_sysctl("net/ipv4/ip_forward", "1");
-    // The host behind all links is reached by way of the outer one, which knows this namespace's address only.
+    // The host behind all links is reached by way of the outer one, which knows this namespace's
+    // address only.
     let outer = outer_host();
     let outside = match around.nat || outer.is_some() {
         true => Some(Outside::open(&id, host, around.nat)?),
@@ -170,7 +174,8 @@ fn no_names(source: io::Error) -> Error {
     }
 }
 
-/// The host behind the outer link, where this process is inside one: it has the variable and the device.
+/// The host behind the outer link, where this process is inside one: it has the variable and the
+/// device.
 fn outer_host() -> Option<Ipv4Addr> {
     let host = std::env::var(HOST_VARIABLE).ok()?.parse().ok()?;
     let inside = getifaddrs()
@@ -232,7 +237,8 @@ fn run(command: &mut Command, signals: &Signals) -> Result<ExitStatus, Error> {
     })
 }
 
-/// The signals that are the command's business, blocked in this thread and those that it starts until this is dropped.
+/// The signals that are the command's business, blocked in this thread and those that it starts
+/// until this is dropped.
 struct Signals {
     arrived: SignalFd,
     before: SigSet,
@@ -258,7 +264,8 @@ impl Signals {
         Ok(Signals { arrived, before })
     }
 
-    /// Until `alive` closes. A terminal gives SIGINT and SIGQUIT to the command itself; the others come to us alone.
+    /// Until `alive` closes. A terminal gives SIGINT and SIGQUIT to the command itself; the others
+    /// come to us alone.
     fn pass_on(&self, command: Pid, alive: &UnixStream) -> io::Result<()> {
         loop {
             let mut polled = [
@@ -304,8 +311,9 @@ const PREFIX: u8 = 30;
 /// What the command left in the background gets this long to end by itself.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Two addresses of 100.64.0.0/10 (RFC 6598) that this host does not use: the command's and the host's. The search begins where
-/// `seed` says, so that emulations started at the same time take different ones.
+/// Two addresses of 100.64.0.0/10 (RFC 6598) that this host does not use: the command's and the
+/// host's. The search begins where `seed` says, so that emulations started at the same time take
+/// different ones.
 fn free_addresses(seed: u32) -> Result<[Ipv4Addr; 2], Error> {
     const FIRST: u32 = u32::from_be_bytes([100, 64, 0, 0]);
     const PAIRS: u32 = 1 << 20;

@@ -4,39 +4,41 @@ use ccplane_units::{Duration, Time};
 
 use crate::Timing;
 
-/// `Timing::Balanced` does not wake up twice within this for packets that are due: a wake-up costs as much as ten packets.
-/// Shorter, and 96 Mbit/s with acknowledgements costs half a processor on a virtual machine; longer, and packets are
-/// later than the wake-up itself makes them.
+/// `Timing::Balanced` does not wake up twice within this for packets that are due: a wake-up costs
+/// as much as ten packets. Shorter, and 96 Mbit/s with acknowledgements costs half a processor on a
+/// virtual machine; longer, and packets are later than the wake-up itself makes them.
 const QUANTUM: Duration = Duration::from_micros(100);
 
-/// `Timing::Precise` spins while packets are inside: a processor of a virtual machine that has been idle wakes up to 0.3 ms
-/// late, for a packet that is due as for one that arrives. But the kernel would stop a thread that never sleeps for 50 ms
-/// of every second to let others run (`sched_rt_runtime_us` and, since Linux 6.12, the fair server). So it owes the
-/// processor one part of rest for this many parts of work: 6 %. More parts, and the kernel's longer stops come; fewer, and
-/// more packets meet a late wake-up.
+/// `Timing::Precise` spins while packets are inside: a processor of a virtual machine that has been
+/// idle wakes up to 0.3 ms late, for a packet that is due as for one that arrives. But the kernel
+/// would stop a thread that never sleeps for 50 ms of every second to let others run
+/// (`sched_rt_runtime_us` and, since Linux 6.12, the fair server). So it owes the processor one
+/// part of rest for this many parts of work: 6 %. More parts, and the kernel's longer stops come;
+/// fewer, and more packets meet a late wake-up.
 const WORK_FOR_REST: i64 = 15;
 
-/// How long before a packet is due such a rest ends, for a processor that has slept for microseconds only: shorter, and
-/// late wake-ups show; longer, and at 96 Mbit/s (a packet every 125 µs, and its acknowledgement) there is no gap to rest
-/// in.
+/// How long before a packet is due such a rest ends, for a processor that has slept for
+/// microseconds only: shorter, and late wake-ups show; longer, and at 96 Mbit/s (a packet every 125
+/// µs, and its acknowledgement) there is no gap to rest in.
 const SPIN: Duration = Duration::from_micros(75);
 
-/// No rest is shorter, falling asleep and waking up takes some microseconds, and none longer: a packet that arrives
-/// meanwhile waits for its end.
+/// No rest is shorter, falling asleep and waking up takes some microseconds, and none longer: a
+/// packet that arrives meanwhile waits for its end.
 const SHORTEST_REST: Duration = Duration::from_micros(10);
 const LONGEST_REST: Duration = Duration::from_micros(100);
 
-/// Who owes that much has found no gap for a while, and rests although packets will be late: by as much as the rest,
-/// rather than by the kernel's 50 ms.
+/// Who owes that much has found no gap for a while, and rests although packets will be late: by as
+/// much as the rest, rather than by the kernel's 50 ms.
 const OVERDUE_NS: i64 = 500_000;
 const FORCED_REST: Duration = Duration::from_micros(50);
 
 /// A long sleep, as of a link that was empty, is no leave to work without rest for long.
 const MOST_IN_ADVANCE_NS: i64 = -100_000;
 
-/// CPU share that `Timing::Precise` reserves. It must be more than the emulator takes with its rests, so that the kernel never
-/// stops it: the kernel checks rarely, and would stop it for some 0.2 ms. It must be less than all, so that others always get
-/// something. The period is the shortest in which both hold to 10 µs.
+/// CPU share that `Timing::Precise` reserves. It must be more than the emulator takes with its
+/// rests, so that the kernel never stops it: the kernel checks rarely, and would stop it for some
+/// 0.2 ms. It must be less than all, so that others always get something. The period is the
+/// shortest in which both hold to 10 µs.
 const RESERVED: Duration = Duration::from_micros(990);
 const PERIOD: Duration = Duration::from_millis(1);
 
@@ -62,8 +64,8 @@ impl Waiter {
         }
     }
 
-    /// Puts the calling thread before others, in the way that suits how it waits. Without the privilege it still works,
-    /// only later; the audit tells.
+    /// Puts the calling thread before others, in the way that suits how it waits. Without the
+    /// privilege it still works, only later; the audit tells.
     pub(crate) fn claim(&self) -> Result<(), ccplane_host::Error> {
         let spins = self.timing == Timing::Precise;
         let reserved = spins && ccplane_host::reserve(RESERVED.to_std(), PERIOD.to_std()).is_ok();

@@ -1,5 +1,5 @@
-//! Bulk transfers through the emulator: super-packets arrive intact and at the rate, queues do to kernel TCP what they are
-//! for.
+//! Bulk transfers through the emulator: super-packets arrive intact and at the rate, queues do to
+//! kernel TCP what they are for.
 #![expect(clippy::disallowed_methods, reason = "real packets take real time")]
 
 mod common;
@@ -81,7 +81,8 @@ fn transfers_arrive_intact_however_their_packets_are_cut() {
     if !may_run("intact") {
         return;
     }
-    // Whole; cut; cut with holes, which TCP has to fill; cut by a queue that reorders flows; whole whatever the rate.
+    // Whole; cut; cut with holes, which TCP has to fill; cut by a queue that reorders flows; whole
+    // whatever the rate.
     let lossy = LinkConfig {
         loss: "gilbert:p=0.2%:r=50%".parse().expect("a model"),
         ..link(LineSpec::Unlimited, 1, "droptail:inf")
@@ -147,8 +148,8 @@ fn udp_s_super_packets_arrive_as_the_packets_they_stand_for() {
     }
 }
 
-/// The ratio of the time that a burst takes to the time that it should take, once within 2 %: a busy machine disturbs the
-/// receiver more than the link.
+/// The ratio of the time that a burst takes to the time that it should take, once within 2 %: a
+/// busy machine disturbs the receiver more than the link.
 fn paced(line: &str, packets: usize, timing: Timing) -> Option<f64> {
     const SIZE: usize = 1_472;
     let config = Config {
@@ -365,8 +366,8 @@ fn tcp_that_understands_marks_is_not_dropped() {
     }
     let log = emulator.finish().expect("it ran").forward;
     assert!(log.marks > 0, "CoDel signalled");
-    // Handshakes and retransmissions are not marked as capable (RFC 3168 section 6.1), and may be dropped: more of them
-    // after a pause of this machine that the senders took for losses.
+    // Handshakes and retransmissions are not marked as capable (RFC 3168 section 6.1), and may be
+    // dropped: more of them after a pause of this machine that the senders took for losses.
     assert_eq!(
         log.ecn_drops, 0,
         "of {} drops, with {} marks",

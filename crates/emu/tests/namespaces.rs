@@ -423,7 +423,8 @@ fn a_command_runs_behind_the_link() {
     };
     let mut host = None;
     let mut echo = None;
-    // The command finds its address, speaks to the host, is told a new rate, and has an exit code of its own.
+    // The command finds its address, speaks to the host, is told a new rate, and has an exit code
+    // of its own.
     let script = "exec 3<>/dev/udp/$CCPLANE_HOST/$PORT; echo hello >&3; answer=$(timeout 5 head -c 6 <&3); \
                   [ \"$answer\" = world ] && exit 7; exit 1";
     let mut command = Command::new("bash");

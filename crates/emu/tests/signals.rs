@@ -1,5 +1,5 @@
-//! What becomes of a command behind the link when this process is ended from outside. The test runs itself again as the
-//! process to be ended.
+//! What becomes of a command behind the link when this process is ended from outside. The test runs
+//! itself again as the process to be ended.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::io::{BufRead, BufReader, Lines};

@@ -1,4 +1,5 @@
-//! Datagrams that leave together: of one size but the last, to one address, with the same ECN field and DSCP, in one call.
+//! Datagrams that leave together: of one size but the last, to one address, with the same ECN field
+//! and DSCP, in one call.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,10 +11,11 @@ use std::os::fd::AsFd;
 
 use super::error::GatewayError;
 
-/// Room behind a full batch, so that sealing always finds what it wants: the longest datagram and a handshake.
+/// Room behind a full batch, so that sealing always finds what it wants: the longest datagram and a
+/// handshake.
 const SLACK: usize = 66_000;
-/// How long a full socket is waited for, once in a turn. Longer, and one interface that stands still holds all peers; shorter, and a burst is lost that
-/// the driver's queue would have taken.
+/// How long a full socket is waited for, once in a turn. Longer, and one interface that stands
+/// still holds all peers; shorter, and a burst is lost that the driver's queue would have taken.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The batch that is being filled.
@@ -54,7 +56,8 @@ impl Batch {
         self.waited = false;
     }
 
-    /// Whether the socket was full in this turn. What has not been sealed yet waits better where it is.
+    /// Whether the socket was full in this turn. What has not been sealed yet waits better where it
+    /// is.
     pub fn is_stuck(&self) -> bool {
         self.waited
     }
@@ -74,7 +77,8 @@ impl Batch {
         &mut self.bytes[self.length..]
     }
 
-    /// The first so many bytes of that room are the next one, for whom [`takes`](Batch::takes) said yes.
+    /// The first so many bytes of that room are the next one, for whom [`takes`](Batch::takes) said
+    /// yes.
     pub fn keep(&mut self, to: SocketAddr, marks: Marks, bytes: usize) {
         if self.count == 0 {
             (self.to, self.size) = (Some((to, marks)), bytes);

@@ -1,7 +1,9 @@
-//! A gateway's configuration: a TOML file, read and checked as a whole. docs/gateway.md is the reference.
+//! A gateway's configuration: a TOML file, read and checked as a whole. docs/gateway.md is the
+//! reference.
 //!
-//! [`Config::parse`] gives a configuration in which everything fits together, or the first [`Problem`], with file, line, reason and
-//! fix. A configuration prints itself as a file with every default written out, and that file reads as the same configuration.
+//! [`Config::parse`] gives a configuration in which everything fits together, or the first
+//! [`Problem`], with file, line, reason and fix. A configuration prints itself as a file with every
+//! default written out, and that file reads as the same configuration.
 
 mod change;
 mod check;
@@ -54,7 +56,8 @@ pub struct Site {
     pub mtu: u32,
     /// No more is sent to all peers together.
     pub uplink_rate: Option<Rate>,
-    /// The outer header of a packet has its DSCP, which the network between then sees; else it has 0.
+    /// The outer header of a packet has its DSCP, which the network between then sees; else it has
+    /// 0.
     pub copy_dscp: bool,
 }
 
@@ -71,13 +74,15 @@ pub struct Peer {
     pub endpoint: Option<Endpoint>,
     /// What lies behind it.
     pub prefixes: Vec<Prefix>,
-    /// The tunnel's end there, to which the boxes' own datagrams go. Without one nothing is measured, and traffic passes unshaped.
+    /// The tunnel's end there, to which the boxes' own datagrams go. Without one nothing is
+    /// measured, and traffic passes unshaped.
     pub address: Option<IpAddr>,
     /// Who decides how fast is sent to it.
     pub algorithm: Algorithm,
     /// The queue to it.
     pub queue: QueueSpec,
-    /// What waits in it at most, as a time at the highest rate that there can be; `None`: what the queue says.
+    /// What waits in it at most, as a time at the highest rate that there can be; `None`: what the
+    /// queue says.
     pub buffer: Option<Duration>,
     /// No limit is lower.
     pub min: Rate,
@@ -121,7 +126,8 @@ pub enum Unusable {
     Problem(#[from] Problem),
 }
 
-/// Defaults, also for [`Config`]'s page. 1420 is WireGuard's: 1500 less 80 bytes of outer headers over IPv6.
+/// Defaults, also for [`Config`]'s page. 1420 is WireGuard's: 1500 less 80 bytes of outer headers
+/// over IPv6.
 const MTU: u32 = 1_420;
 const DEVICE: &str = "ccplane0";
 const ALGORITHM: &str = "bundler";

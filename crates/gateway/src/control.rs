@@ -1,4 +1,5 @@
-//! What the two boxes of a bundle say to each other, as a packet inside the tunnel: UDP between the tunnel's addresses, port 28317.
+//! What the two boxes of a bundle say to each other, as a packet inside the tunnel: UDP between the
+//! tunnel's addresses, port 28317.
 
 use std::net::IpAddr;
 
@@ -13,7 +14,8 @@ const HOPS: u8 = 64;
 /// The longest packet that [`write`] makes: IPv6, UDP and the longest message.
 pub const LONGEST: usize = 40 + UDP_BYTES + ccplane_bundle::FEEDBACK_BYTES;
 
-/// Writes a packet with this message and says how long it is; `None` between addresses of two families, or without room.
+/// Writes a packet with this message and says how long it is; `None` between addresses of two
+/// families, or without room.
 pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Option<usize> {
     let udp_bytes = u16::try_from(UDP_BYTES + message.len()).ok()?;
     let (head, addresses) = match (from, to) {
@@ -63,9 +65,9 @@ pub const fn head_bytes(to: IpAddr) -> usize {
     }
 }
 
-/// The message in a packet from one address to another; `None` if it is any other packet. It was sealed, so its checksum is not looked
-/// at. A process of the other site's gateway cannot have sent it: that gateway drops what
-/// [`is_message`].
+/// The message in a packet from one address to another; `None` if it is any other packet. It was
+/// sealed, so its checksum is not looked at. A process of the other site's gateway cannot have sent
+/// it: that gateway drops what [`is_message`].
 pub fn read(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
     let udp = datagram(packet, from, to)?;
     let length = usize::from(u16::from_be_bytes([*udp.get(4)?, *udp.get(5)?]));

@@ -1,4 +1,5 @@
-//! The two threads that move packets, and what they share: one from the device to the peers, one back. A third one answers handshakes.
+//! The two threads that move packets, and what they share: one from the device to the peers, one
+//! back. A third one answers handshakes.
 
 mod handshakes;
 mod receive;
@@ -87,7 +88,8 @@ pub(crate) type Found = BTreeMap<PublicKey, SocketAddr>;
 /// Another configuration for the sending thread, and where it says what came of it.
 pub(crate) struct Reload {
     pub to: Config,
-    /// Where peers are whose endpoint is new: asking a name server takes longer than packets can wait.
+    /// Where peers are whose endpoint is new: asking a name server takes longer than packets can
+    /// wait.
     pub found: Found,
     pub done: SyncSender<Result<(), GatewayError>>,
 }

@@ -1,4 +1,5 @@
-//! Fragments of an IPv4 packet that is longer than the next link takes and that its sender lets be divided (RFC 791, section 3.2).
+//! Fragments of an IPv4 packet that is longer than the next link takes and that its sender lets be
+//! divided (RFC 791, section 3.2).
 
 use ccplane_host::checksum::sum;
 
@@ -27,7 +28,8 @@ pub struct Fragments<'a> {
 }
 
 impl<'a> Fragments<'a> {
-    /// Of at most `mtu` bytes each; `None` if it is no such packet, or if a link of `mtu` bytes has no room for a header and a unit of 8 bytes.
+    /// Of at most `mtu` bytes each; `None` if it is no such packet, or if a link of `mtu` bytes has
+    /// no room for a header and a unit of 8 bytes.
     pub fn of(packet: &'a [u8], mtu: u32) -> Option<Fragments<'a>> {
         let first = *packet.first()?;
         let head = usize::from(first & 0xf) * 4;
@@ -56,7 +58,8 @@ impl<'a> Fragments<'a> {
         })
     }
 
-    /// Writes the next one into `room` of at least `mtu` bytes and says how long it is; `None` after the last.
+    /// Writes the next one into `room` of at least `mtu` bytes and says how long it is; `None`
+    /// after the last.
     pub fn next(&mut self, room: &mut [u8]) -> Option<usize> {
         if self.at >= self.end {
             return None;
@@ -151,7 +154,8 @@ mod tests {
     }
 
     proptest! {
-        /// Put together as RFC 791 says, they are the packet: offset, "more", identification and the copied options as `etherparse` reads them.
+        /// Put together as RFC 791 says, they are the packet: offset, "more", identification and
+        /// the copied options as `etherparse` reads them.
         #[test]
         fn they_are_the_packet_again(
             payload in proptest::collection::vec(any::<u8>(), 1..5_000), mtu in 68_u32..2_000,

@@ -1,4 +1,5 @@
-//! Keys in WireGuard's form: 32 bytes in base64, a private key in a file of its own that nobody else can read.
+//! Keys in WireGuard's form: 32 bytes in base64, a private key in a file of its own that nobody
+//! else can read.
 
 use std::fmt;
 use std::io;
@@ -85,7 +86,8 @@ pub struct BadPublicKey;
 impl PrivateKey {
     /// A key of these bytes, which have to be random.
     pub fn from_bytes(mut bytes: [u8; BYTES]) -> PrivateKey {
-        // The bits that X25519 sets in any case (RFC 7748, section 5), set here as `wg genkey` does, so that the file has the key as it is used.
+        // The bits that X25519 sets in any case (RFC 7748, section 5), set here as `wg genkey`
+        // does, so that the file has the key as it is used.
         bytes[0] &= 248;
         bytes[31] = bytes[31] & 127 | 64;
         PrivateKey(bytes.into())
@@ -116,7 +118,8 @@ impl PrivateKey {
             .ok_or_else(|| KeyError::NoKey(path.to_owned()))
     }
 
-    /// Makes a file with a new key, for its owner alone. A file that exists is left alone: it may be somebody's only copy.
+    /// Makes a file with a new key, for its owner alone. A file that exists is left alone: it may
+    /// be somebody's only copy.
     pub fn make(path: &Path) -> Result<PrivateKey, KeyError> {
         let failed = |why| KeyError::Make {
             path: path.to_owned(),

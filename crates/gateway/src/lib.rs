@@ -5,8 +5,9 @@
 //!      ── TUN ── check source ── Receivebox ── open ── UDP ──
 //! ```
 //!
-//! [`Config`](config::Config) says what a gateway is to do, [`Gateway`] does it. One thread sends, one receives, one answers handshakes; each algorithm has its
-//! own, and so have answers ([`status`]) and names of endpoints. With a plain WireGuard peer traffic passes unshaped.
+//! [`Config`](config::Config) says what a gateway is to do, [`Gateway`] does it. One thread sends,
+//! one receives, one answers handshakes; each algorithm has its own, and so have answers
+//! ([`status`]) and names of endpoints. With a plain WireGuard peer traffic passes unshaped.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
-//! TCP's maximum segment size, lowered to what the tunnel takes. The hosts of a site announce what fits their own network; where the ICMP
-//! messages that say more are lost on the way to them, connections would stand still without this.
+//! TCP's maximum segment size, lowered to what the tunnel takes. The hosts of a site announce what
+//! fits their own network; where the ICMP messages that say more are lost on the way to them,
+//! connections would stand still without this.
 
 use ccplane_host::checksum::add;
 
@@ -14,13 +15,15 @@ const NOTHING: u8 = 1;
 const MSS: u8 = 2;
 const MSS_BYTES: u8 = 4;
 
-/// Extension headers of IPv6 that are looked behind (RFC 8200, section 4): hop-by-hop options, routing and destination options. A packet with
-/// more of them than [`MOST_EXTENSIONS`] is no connection's first in any network.
+/// Extension headers of IPv6 that are looked behind (RFC 8200, section 4): hop-by-hop options,
+/// routing and destination options. A packet with more of them than [`MOST_EXTENSIONS`] is no
+/// connection's first in any network.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const MOST_EXTENSIONS: usize = 4;
 
-/// In a TCP packet with SYN, lowers the announced segment size to what leaves packets of at most `mtu` bytes: `mtu` less 40 bytes of headers
-/// over IPv4, 60 over IPv6 (RFC 6691). Whether it did. What announces none means 536 bytes, or 1220 over IPv6, which fit.
+/// In a TCP packet with SYN, lowers the announced segment size to what leaves packets of at most
+/// `mtu` bytes: `mtu` less 40 bytes of headers over IPv4, 60 over IPv6 (RFC 6691). Whether it did.
+/// What announces none means 536 bytes, or 1220 over IPv6, which fit.
 #[inline]
 pub fn clamp(packet: &mut [u8], mtu: u32) -> bool {
     let Some((at, head)) = tcp(packet) else {
@@ -34,8 +37,8 @@ pub fn clamp(packet: &mut [u8], mtu: u32) -> bool {
     lower(&mut packet[at..], most).is_some()
 }
 
-/// Where the TCP header begins, and bytes of the IP header without extensions; `None` for any other packet, and for a fragment that is not the
-/// first.
+/// Where the TCP header begins, and bytes of the IP header without extensions; `None` for any other
+/// packet, and for a fragment that is not the first.
 #[inline]
 fn tcp(packet: &[u8]) -> Option<(usize, u32)> {
     match packet.first()? >> 4 {

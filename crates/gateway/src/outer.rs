@@ -1,12 +1,14 @@
-//! What the outer header has of the packet inside: its ECN field, and its DSCP where that is asked for.
+//! What the outer header has of the packet inside: its ECN field, and its DSCP where that is asked
+//! for.
 //!
-//! The ECN field goes through a tunnel as RFC 6040 has it: copied to the outer header as a packet goes in, and brought together with what
-//! the network made of it as it comes out. The DSCP is copied as a packet goes in, and what comes out keeps its own (RFC 2983, the "pipe").
+//! The ECN field goes through a tunnel as RFC 6040 has it: copied to the outer header as a packet
+//! goes in, and brought together with what the network made of it as it comes out. The DSCP is
+//! copied as a packet goes in, and what comes out keeps its own (RFC 2983, the "pipe").
 
 use ccplane_qdisc::Ecn;
 
-/// What comes out of a tunnel (RFC 6040, figure 4); `None` where the packet is dropped: the network marked what its sender would not
-/// understand, and only a loss tells it.
+/// What comes out of a tunnel (RFC 6040, figure 4); `None` where the packet is dropped: the network
+/// marked what its sender would not understand, and only a loss tells it.
 pub fn combine(inner: Ecn, outer: Ecn) -> Option<Ecn> {
     match (inner, outer) {
         (Ecn::NotEct, Ecn::Ce) => None,

@@ -1,7 +1,7 @@
 //! One peer as both threads know it: the tunnel to it, where it is, and the two boxes at this end.
 //!
-//! All of it is behind one lock. What a packet is sealed under has to reach the sendbox in the order of its numbers, and handshakes,
-//! keepalives and the boxes' own messages take numbers too.
+//! All of it is behind one lock. What a packet is sealed under has to reach the sendbox in the
+//! order of its numbers, and handshakes, keepalives and the boxes' own messages take numbers too.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,13 +24,15 @@ use super::tunnel::{Number, OVERHEAD, Refusal, Sealed, Tunnel};
 const OUTER_V4: u32 = 28;
 const OUTER_V6: u32 = 48;
 
-/// Sessions before the last one whose packets are still known: of these, what is under way when keys change.
+/// Sessions before the last one whose packets are still known: of these, what is under way when
+/// keys change.
 const SESSIONS_KEPT: usize = 4;
 
-/// Feedback that comes is itself a packet of the bundle the other way. It is answered only where so many of its like came ...
+/// Feedback that comes is itself a packet of the bundle the other way. It is answered only where so
+/// many of its like came ...
 const ALIKE: u32 = 8;
-/// ... and no oftener than this, so that two boxes without traffic do not talk of each other's talk; and soon enough that ten of them do
-/// not count as silence, which begins after 250 ms.
+/// ... and no oftener than this, so that two boxes without traffic do not talk of each other's
+/// talk; and soon enough that ten of them do not count as silence, which begins after 250 ms.
 const ALIKE_SOONEST: Duration = Duration::from_millis(200);
 
 /// A packet of the sendbox: where it is kept, and what it is on the wire.
@@ -91,9 +93,11 @@ pub struct Counts {
     pub bad_messages: u64,
     /// Datagrams longer than the path takes.
     pub too_long: u64,
-    /// Packets for the peer that were divided: they were longer than the path takes, and IPv4 that may be.
+    /// Packets for the peer that were divided: they were longer than the path takes, and IPv4 that
+    /// may be.
     pub divided: u64,
-    /// Packets for the peer that were dropped: they were longer than the path takes. Their senders were told.
+    /// Packets for the peer that were dropped: they were longer than the path takes. Their senders
+    /// were told.
     pub too_big: u64,
 }
 
@@ -112,7 +116,8 @@ impl Counts {
 pub(crate) struct Pair {
     pub place: u32,
     pub peer: Peer,
-    /// The tunnel's ends, here and there, between which the boxes talk; `None` where one is not known.
+    /// The tunnel's ends, here and there, between which the boxes talk; `None` where one is not
+    /// known.
     pub ends: Option<[IpAddr; 2]>,
     pub half: Arc<Mutex<Half>>,
 }
@@ -148,7 +153,8 @@ pub(crate) struct Half {
 }
 
 impl Pair {
-    /// Also where another thread panicked while it had it: what a packet changes is small, and the next one sets it right.
+    /// Also where another thread panicked while it had it: what a packet changes is small, and the
+    /// next one sets it right.
     pub fn lock(&self) -> MutexGuard<'_, Half> {
         self.half.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -237,7 +243,8 @@ impl Half {
         (self.alike >= ALIKE).then(|| due.max(self.told + ALIKE_SOONEST))
     }
 
-    /// Seals a packet into `room`, and tells the sendbox: bytes of the datagram. `None` without keys.
+    /// Seals a packet into `room`, and tells the sendbox: bytes of the datagram. `None` without
+    /// keys.
     pub fn seal(&mut self, now: Time, packet: &[u8], room: &mut [u8]) -> Option<usize> {
         match self.tunnel.seal(packet, room) {
             Sealed::Datagram { bytes, number } => {
@@ -272,7 +279,8 @@ impl Half {
         self.path.search_mut().poll(now, srtt)
     }
 
-    /// Seals a probe into `room`. `scratch` takes the packet inside, once as a message and once as a whole.
+    /// Seals a probe into `room`. `scratch` takes the packet inside, once as a message and once as
+    /// a whole.
     pub fn seal_probe(
         &mut self,
         now: Time,

@@ -1,8 +1,8 @@
 //! Longest packet to a peer: the site's `mtu`, or less where the path outside carries less.
 //!
 //! The kernel has what routers say of the path (RFC 1191, RFC 8201) and is asked each second. Where
-//! routers drop silently, [`PathSearch`] finds what arrives. A longer packet of IPv4 that may be divided is
-//! divided, and the sender of another one gets a message.
+//! routers drop silently, [`PathSearch`] finds what arrives. A longer packet of IPv4 that may be
+//! divided is divided, and the sender of another one gets a message.
 
 use ccplane_host::{Frame, Tun, path_mtu};
 use ccplane_units::{Duration, Time};
@@ -16,7 +16,8 @@ use super::too_big;
 /// In front of a packet for the device.
 const FRAME_HEAD: usize = Frame::longest(0);
 
-/// How often the kernel is asked. Each time costs some microseconds, and until then too long packets are lost.
+/// How often the kernel is asked. Each time costs some microseconds, and until then too long
+/// packets are lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Senders are told no oftener (RFC 4443, section 2.4 f): each connection has to hear it once.
 const TELL_EVERY: Duration = Duration::from_millis(1);
@@ -97,8 +98,8 @@ impl Path {
                 .is_none_or(|looked| now.since(looked) >= LOOK_EVERY)
     }
 
-    /// Records what routers say: the path outside carries packets of `outside` bytes, of which `around` are the
-    /// encapsulation. Returns true if that changes anything.
+    /// Records what routers say: the path outside carries packets of `outside` bytes, of which
+    /// `around` are the encapsulation. Returns true if that changes anything.
     fn found(&mut self, now: Time, most: u32, outside: u32, around: u32) -> bool {
         let before = self.mtu();
         let limit = outside
@@ -109,7 +110,8 @@ impl Path {
     }
 }
 
-/// Asks the kernel about the way to a peer if it is time for that, or at once if a packet was too long for it. Whether anything changed.
+/// Asks the kernel about the way to a peer if it is time for that, or at once if a packet was too
+/// long for it. Whether anything changed.
 pub(crate) fn look(shared: &Shared, pair: &Pair, now: Time, at_once: bool) -> bool {
     if !shared.asks_ways {
         return false;

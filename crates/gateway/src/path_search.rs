@@ -17,8 +17,8 @@
 
 use ccplane_units::{Duration, Time};
 
-/// Every host takes packets of this size (RFC 791, section 3.1). Reports of less are ignored, because
-/// they can be forged.
+/// Every host takes packets of this size (RFC 791, section 3.1). Reports of less are ignored,
+/// because they can be forged.
 pub const MIN_PLPMTU: u32 = 576;
 /// Size after a black hole (RFC 8899, section 5.1.2). Over IPv6 it fits every path.
 const BASE_PLPMTU: u32 = 1_200;
@@ -185,8 +185,8 @@ impl PathSearch {
         self.used |= size > MIN_PLPMTU as usize;
     }
 
-    /// Sets the limit. A longer one counts at once while the peer answers no probes, and is tried first
-    /// otherwise.
+    /// Sets the limit. A longer one counts at once while the peer answers no probes, and is tried
+    /// first otherwise.
     pub fn set_limit(&mut self, now: Time, limit: u32) {
         if limit == self.limit {
             return;
@@ -525,7 +525,8 @@ mod tests {
     }
 
     proptest! {
-        /// The size in use ends within the precision of what the path carries, whatever it did before.
+        /// The size in use ends within the precision of what the path carries, whatever it did
+        /// before.
         #[test]
         fn any_path_is_found(
             steps in prop::collection::vec((prop_oneof![3 => MIN_PLPMTU..2_000_u32, 1 => Just(0)], 0..200_u64, any::<bool>()), 0..8),
@@ -559,7 +560,8 @@ mod tests {
             prop_assert!(short * 5 <= samples, "{} of {} samples", short, samples);
         }
 
-        /// No sequence of acknowledgements raises the size in use above the limit or counts for a size that was not sent.
+        /// No sequence of acknowledgements raises the size in use above the limit or counts for a
+        /// size that was not sent.
         #[test]
         fn any_acknowledgement_is_taken(
             acks in prop::collection::vec((0..8_u32, 0..3_000_u32, 0..5_000_u64, prop::option::of(100..9_000_u32)), 0..200),

@@ -1,5 +1,6 @@
-//! Which peer an inner address belongs to: cryptokey routing, as WireGuard has it. A packet goes to the peer whose prefix matches
-//! its destination longest, and is taken from a peer only if its source would go there.
+//! Which peer an inner address belongs to: cryptokey routing, as WireGuard has it. A packet goes to
+//! the peer whose prefix matches its destination longest, and is taken from a peer only if its
+//! source would go there.
 
 use std::net::IpAddr;
 
@@ -9,7 +10,8 @@ use ccplane_units::Prefix;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
-/// Longest-prefix match over disjoint ranges: one binary search a packet, however prefixes are nested.
+/// Longest-prefix match over disjoint ranges: one binary search a packet, however prefixes are
+/// nested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Routes {
     v4: Ranges,
@@ -24,7 +26,8 @@ struct Ranges {
 }
 
 impl Routes {
-    /// The routes of these prefixes. Of a prefix that occurs twice the later one counts; a configuration that was checked has none.
+    /// The routes of these prefixes. Of a prefix that occurs twice the later one counts; a
+    /// configuration that was checked has none.
     pub fn new(prefixes: impl IntoIterator<Item = (Prefix, PeerId)>) -> Routes {
         let (v4, v6): (Vec<_>, Vec<_>) = prefixes
             .into_iter()
@@ -52,10 +55,11 @@ impl Routes {
 }
 
 impl Ranges {
-    /// A sweep over the prefixes from the lowest address: those that are open at a place are nested in each other, the longest is the
-    /// last, and it owns the place.
+    /// A sweep over the prefixes from the lowest address: those that are open at a place are nested
+    /// in each other, the longest is the last, and it owns the place.
     fn new(mut prefixes: Vec<(Prefix, PeerId)>, width: u32) -> Ranges {
-        // Sorted so that a prefix comes after those that it lies in. The sort is stable: of two equal ones the later one lies in the earlier.
+        // Sorted so that a prefix comes after those that it lies in. The sort is stable: of two
+        // equal ones the later one lies in the earlier.
         prefixes.sort_by_key(|(prefix, _)| (prefix.network(), prefix.bits()));
         let mut ranges = Ranges::default();
         let mut open: Vec<(u128, PeerId)> = Vec::new();
@@ -69,7 +73,8 @@ impl Ranges {
         ranges
     }
 
-    /// Closes the prefixes whose last address is `past`: what follows each belongs to the one around it.
+    /// Closes the prefixes whose last address is `past`: what follows each belongs to the one
+    /// around it.
     fn close(&mut self, open: &mut Vec<(u128, PeerId)>, past: impl Fn(u128) -> bool, width: u32) {
         while let Some(&(last, _)) = open.last()
             && past(last)
@@ -81,7 +86,8 @@ impl Ranges {
         }
     }
 
-    /// From `start` on addresses belong to `owner`. Of two ranges that begin at the same place the later one is what is left.
+    /// From `start` on addresses belong to `owner`. Of two ranges that begin at the same place the
+    /// later one is what is left.
     fn begin(&mut self, start: u128, owner: Option<PeerId>) {
         if self.starts.last() == Some(&start) {
             self.owners.pop();

@@ -48,7 +48,8 @@ pub struct PeerReport {
     pub keys_age_seconds: Option<f64>,
     /// `open`, `delay` or `passing`.
     pub mode: &'static str,
-    /// Why, in one word, as events have it; `plain` where no box answers, `no_address` where none can.
+    /// Why, in one word, as events have it; `plain` where no box answers, `no_address` where none
+    /// can.
     pub reason: &'static str,
     /// Why, as a sentence.
     pub why: String,

@@ -21,8 +21,8 @@ use super::report::Report;
 use super::status::Socket;
 use super::tunnel::{Door, INITIATION};
 
-/// Routes into the tunnels are taken before those of this metric or more: who has another way for when the gateway is gone gives it a
-/// higher one.
+/// Routes into the tunnels are taken before those of this metric or more: who has another way for
+/// when the gateway is gone gives it a higher one.
 const METRIC: u16 = 50;
 /// Names of endpoints are asked for again so often while the peer does not answer.
 const NAMES: Duration = Duration::from_secs(10);
@@ -76,7 +76,8 @@ struct Parts {
 impl Gateway {
     /// Starts it. `observe` measures and limits nothing; `socket` is where it answers.
     ///
-    /// The device stays if the process is killed, and its addresses and routes with it: the next start takes them over.
+    /// The device stays if the process is killed, and its addresses and routes with it: the next
+    /// start takes them over.
     pub fn start(
         config: Config,
         key: &PrivateKey,
@@ -87,8 +88,8 @@ impl Gateway {
         Gateway::start_and_settle(config, key, makes, observe, socket, || Ok(()))
     }
 
-    /// The same; `settle` is called when all is done that takes more than `CAP_NET_ADMIN`, and before any thread begins: it may give up all
-    /// other capabilities.
+    /// The same; `settle` is called when all is done that takes more than `CAP_NET_ADMIN`, and
+    /// before any thread begins: it may give up all other capabilities.
     pub fn start_and_settle(
         config: Config,
         key: &PrivateKey,
@@ -107,8 +108,9 @@ impl Gateway {
         Gateway::launch(config, key, makes, observe, listener, Some(status))
     }
 
-    /// The same with sockets that are bound already to where the configuration listens, perhaps in another namespace than the calling
-    /// thread's, where the device comes to be. It answers nobody but by [`report`](Gateway::report).
+    /// The same with sockets that are bound already to where the configuration listens, perhaps in
+    /// another namespace than the calling thread's, where the device comes to be. It answers nobody
+    /// but by [`report`](Gateway::report).
     pub fn start_over(
         listener: Listener,
         config: Config,
@@ -258,8 +260,8 @@ impl Gateway {
         move || Report::of(&shared)
     }
 
-    /// Goes over to another configuration; what was done. One that asks for a restart, or of which something cannot be made, changes
-    /// nothing.
+    /// Goes over to another configuration; what was done. One that asks for a restart, or of which
+    /// something cannot be made, changes nothing.
     pub fn reload(&self, to: Config) -> Result<Vec<Change>, Refused> {
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let all = changes(&config, &to);

@@ -1,4 +1,5 @@
-//! The status socket: a question, a line of JSON, and its answers, a line each. Only its owner may ask.
+//! The status socket: a question, a line of JSON, and its answers, a line each. Only its owner may
+//! ask.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -18,7 +19,8 @@ use super::error::GatewayError;
 use super::forward::Shared;
 use super::report::Report;
 
-/// Where it is, unless told otherwise: in a folder of its own, which may be another user's than that of `attach`.
+/// Where it is, unless told otherwise: in a folder of its own, which may be another user's than
+/// that of `attach`.
 pub const SOCKET: &str = "/run/ccplane-gateway/gateway.sock";
 
 /// A question is one short line.
@@ -202,7 +204,8 @@ fn say(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-/// Asks a gateway and gives each line of its answer to `take`, until that says false or the answer ends.
+/// Asks a gateway and gives each line of its answer to `take`, until that says false or the answer
+/// ends.
 pub fn ask(path: &Path, question: &Question, mut take: impl FnMut(&str) -> bool) -> io::Result<()> {
     let stream = UnixStream::connect(path)?;
     say(&stream, question)?;

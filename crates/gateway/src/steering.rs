@@ -1,6 +1,7 @@
 //! An algorithm of a gateway, in a thread of its own, and the bundles that it steers.
 //!
-//! A callback that takes long, or never returns, delays no packet: its bundles are open until it is heard again.
+//! A callback that takes long, or never returns, delays no packet: its bundles are open until it is
+//! heard again.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;

@@ -1,8 +1,9 @@
-//! What a router says to the sender of a packet that is too long for the next link: ICMP "fragmentation needed" (RFC 792, RFC 1191) and
-//! ICMPv6 "packet too big" (RFC 4443, section 3.2).
+//! What a router says to the sender of a packet that is too long for the next link: ICMP
+//! "fragmentation needed" (RFC 792, RFC 1191) and ICMPv6 "packet too big" (RFC 4443, section 3.2).
 //!
-//! The answer comes from the packet's destination. The gateway's own address would not do: a host drops what comes in from an address of its
-//! own, and some of these packets are the gateway host's.
+//! The answer comes from the packet's destination. The gateway's own address would not do: a host
+//! drops what comes in from an address of its own, and some of these packets are the gateway
+//! host's.
 
 use ccplane_host::checksum::{add, sum};
 
@@ -26,9 +27,10 @@ const LONGEST_V4: usize = 576;
 /// ... and none over IPv6 (RFC 4443, section 3.2).
 pub const LONGEST: usize = 1_280;
 
-/// Writes the answer to a packet that is longer than `mtu` bytes into `room` of at least [`LONGEST`] bytes, and says how long it is. `None` where
-/// none may be given: to errors, to fragments behind the first, to senders or receivers that are no single host, and where the packet may be
-/// fragmented instead.
+/// Writes the answer to a packet that is longer than `mtu` bytes into `room` of at least
+/// [`LONGEST`] bytes, and says how long it is. `None` where none may be given: to errors, to
+/// fragments behind the first, to senders or receivers that are no single host, and where the
+/// packet may be fragmented instead.
 pub fn answer(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
     match packet.first()? >> 4 {
         4 => answer_v4(packet, mtu, room),

@@ -1,7 +1,9 @@
-//! WireGuard to one peer, by `boringtun`: packets to datagrams and back, handshakes, keepalives, new keys. No socket.
+//! WireGuard to one peer, by `boringtun`: packets to datagrams and back, handshakes, keepalives,
+//! new keys. No socket.
 //!
-//! Every datagram of data carries its session and a counter within it. Both ends read the two from the header (WireGuard, section
-//! 5.4.6), so the boxes identify packets by them. New keys, every two minutes, start a new session, and the counter begins again.
+//! Every datagram of data carries its session and a counter within it. Both ends read the two from
+//! the header (WireGuard, section 5.4.6), so the boxes identify packets by them. New keys, every
+//! two minutes, start a new session, and the counter begins again.
 //!
 //! `boringtun` reads the clock by itself, so tunnels run in real time only.
 
@@ -21,24 +23,29 @@ use super::keys::{PresharedKey, PrivateKey, PublicKey};
 pub const OVERHEAD: usize = 32;
 /// No handshake is longer; so much room does a call want at least.
 const LONGEST_HANDSHAKE: usize = 148;
-/// How often [`Tunnel::tick`] is due. Later, and timers fire later than WireGuard has them; sooner is of no use.
+/// How often [`Tunnel::tick`] is due. Later, and timers fire later than WireGuard has them; sooner
+/// is of no use.
 pub const TICK: Duration = Duration::from_millis(250);
-/// After so many ticks in which nothing was sealed comes a keepalive, so that an address translation keeps its entry (25 s, as
-/// WireGuard's own pages advise: most keep one for 30 s).
+/// After so many ticks in which nothing was sealed comes a keepalive, so that an address
+/// translation keeps its entry (25 s, as WireGuard's own pages advise: most keep one for 30 s).
 const QUIET: u128 = 25_000 / TICK.as_millis();
 
-/// Handshakes a second before they have to bring a cookie back, which says that they receive at their address. Each costs four
-/// multiplications on the curve, some 0.2 ms: fewer would slow the start of a large hub, more let forged ones cost a tenth of a core.
+/// Handshakes a second before they have to bring a cookie back, which says that they receive at
+/// their address. Each costs four multiplications on the curve, some 0.2 ms: fewer would slow the
+/// start of a large hub, more let forged ones cost a tenth of a core.
 const HANDSHAKES: u64 = 200;
-/// Age of keys at which the side that was called calls itself. The other side renews them after 120 s
-/// (WireGuard, section 6.1). If a flood at this side hides its calls, the tunnel would end after 180 s.
+/// Age of keys at which the side that was called calls itself. The other side renews them after 120
+/// s (WireGuard, section 6.1). If a flood at this side hides its calls, the tunnel would end after
+/// 180 s.
 const RENEW_AGE: Duration = Duration::from_secs(135);
 
-/// Bits of a session's number that say which peer of this gateway it belongs to; below them are 8 of `boringtun`'s own.
+/// Bits of a session's number that say which peer of this gateway it belongs to; below them are 8
+/// of `boringtun`'s own.
 const PLACE_BITS: u32 = 12;
 const PLACES: u32 = 1 << PLACE_BITS;
 
-/// Unconfirmed answers in a row from which on the peer is said to ignore them. The first may be lost.
+/// Unconfirmed answers in a row from which on the peer is said to ignore them. The first may be
+/// lost.
 const ANSWERS_IGNORED: u8 = 3;
 
 /// First byte of an initiation.
@@ -175,8 +182,9 @@ impl Door {
         }
     }
 
-    /// A tunnel to this peer, at a place below 4,096 of the gateway's table. `keepalive`: keys are there before a packet wants them,
-    /// and an address translation on the way keeps its entry; for a peer whose endpoint is known.
+    /// A tunnel to this peer, at a place below 4,096 of the gateway's table. `keepalive`: keys are
+    /// there before a packet wants them, and an address translation on the way keeps its entry; for
+    /// a peer whose endpoint is known.
     pub fn tunnel(
         &self,
         place: u32,
@@ -204,7 +212,8 @@ impl Door {
         }
     }
 
-    /// Returns the tunnel that a datagram of data or an answer names in its header. The tunnel checks the rest.
+    /// Returns the tunnel that a datagram of data or an answer names in its header. The tunnel
+    /// checks the rest.
     pub fn place(&self, datagram: &[u8]) -> For {
         let session = match Tunn::parse_incoming_packet(datagram) {
             Ok(Packet::PacketData(data)) => data.receiver_idx,
@@ -218,10 +227,11 @@ impl Door {
         }
     }
 
-    /// Returns the peer that an initiation comes from, or beyond `HANDSHAKES` per second an answer that asks for
-    /// a cookie. `room` takes it, at least 148 bytes.
+    /// Returns the peer that an initiation comes from, or beyond `HANDSHAKES` per second an answer
+    /// that asks for a cookie. `room` takes it, at least 148 bytes.
     ///
-    /// The sender's key is read here, which costs a multiplication on the curve: cookies are asked for before.
+    /// The sender's key is read here, which costs a multiplication on the curve: cookies are asked
+    /// for before.
     pub fn whom(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> For {
         self.verify(&self.limiter, from, datagram, room)
     }
@@ -250,7 +260,8 @@ impl Door {
     }
 }
 
-/// A tunnel to one peer. Every call has room for a packet or a datagram, and says how much of it was used.
+/// A tunnel to one peer. Every call has room for a packet or a datagram, and says how much of it
+/// was used.
 pub struct Tunnel {
     tunn: Tunn,
     keepalive: bool,
@@ -333,13 +344,15 @@ impl Tunnel {
         }
     }
 
-    /// Seals a packet into `room`, which is at least [`OVERHEAD`] bytes longer. An empty one is a keepalive.
+    /// Seals a packet into `room`, which is at least [`OVERHEAD`] bytes longer. An empty one is a
+    /// keepalive.
     pub fn seal(&mut self, packet: &[u8], room: &mut [u8]) -> Sealed {
         if !self.established || room.len() < (packet.len() + OVERHEAD).max(LONGEST_HANDSHAKE) {
             return Sealed::NoSession;
         }
         if self.age().is_none() {
-            // The keys went since the last tick. `boringtun` would queue the packet, which the caller counts as lost.
+            // The keys went since the last tick. `boringtun` would queue the packet, which the
+            // caller counts as lost.
             self.established = false;
             return Sealed::NoSession;
         }
@@ -403,7 +416,8 @@ impl Tunnel {
         }
     }
 
-    /// The next of what waits to be sent after a handshake, a datagram in `room`; `None` when there is nothing.
+    /// The next of what waits to be sent after a handshake, a datagram in `room`; `None` when there
+    /// is nothing.
     pub fn rest(&mut self, room: &mut [u8]) -> Option<(usize, Option<Number>)> {
         match self.tunn.decapsulate(None, &[], room) {
             TunnResult::WriteToNetwork(datagram) => Some((datagram.len(), Number::of(datagram))),
@@ -411,7 +425,8 @@ impl Tunnel {
         }
     }
 
-    /// Asks for keys, because a packet waits for them: bytes of the handshake in `room`, if one is not under way already.
+    /// Asks for keys, because a packet waits for them: bytes of the handshake in `room`, if one is
+    /// not under way already.
     pub fn knock(&mut self, room: &mut [u8]) -> Option<usize> {
         self.initiate(room, false)
     }
@@ -431,7 +446,8 @@ impl Tunnel {
         }
     }
 
-    /// Its timers, due each [`TICK`]: a datagram to be sent, if any, in `room`: a handshake, or a keepalive, which has a number.
+    /// Its timers, due each [`TICK`]: a datagram to be sent, if any, in `room`: a handshake, or a
+    /// keepalive, which has a number.
     pub fn tick(&mut self, room: &mut [u8]) -> Option<(usize, Option<Number>)> {
         if room.len() < LONGEST_HANDSHAKE {
             return None;
@@ -442,7 +458,8 @@ impl Tunnel {
         };
         self.established = self.age().is_some();
         if sent.is_none() && self.keepalive && !self.established {
-            // WireGuard calls when a packet wants to go there, and gives up after 90 s; who keeps the way open does neither.
+            // WireGuard calls when a packet wants to go there, and gives up after 90 s; who keeps
+            // the way open does neither.
             return self.initiate(room, false).map(|bytes| (bytes, None));
         }
         if sent.is_none() && is_overdue(self.age()) {

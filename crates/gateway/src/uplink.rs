@@ -1,16 +1,18 @@
-//! The site's uplink, which all peers share: never more than its rate, and equal parts for those who have packets.
+//! The site's uplink, which all peers share: never more than its rate, and equal parts for those
+//! who have packets.
 //!
-//! A line of that rate stands behind all sendboxes. While it is busy nobody's packets leave: they wait in their own sendbox, where they
-//! are scheduled by class. When it is free, turns go round by deficit (Shreedhar and Varghese, SIGCOMM 1995): bytes count, so that small
-//! packets are no disadvantage, and what a peer cannot use, because its own limit is lower, the others get.
+//! A line of that rate stands behind all sendboxes. While it is busy nobody's packets leave: they
+//! wait in their own sendbox, where they are scheduled by class. When it is free, turns go round by
+//! deficit (Shreedhar and Varghese, SIGCOMM 1995): bytes count, so that small packets are no
+//! disadvantage, and what a peer cannot use, because its own limit is lower, the others get.
 
 use ccplane_qdisc::{Line, LineSpec};
 use ccplane_units::{Duration, Rate, Time};
 
 use ccplane_bundle::CATCH_UP;
 
-/// What the uplink carries in this time is a turn, and at least a full packet. Longer, and the others wait longer for theirs; shorter,
-/// and fewer packets leave in one call.
+/// What the uplink carries in this time is a turn, and at least a full packet. Longer, and the
+/// others wait longer for theirs; shorter, and fewer packets leave in one call.
 const TURN: Duration = Duration::from_millis(1);
 
 /// The uplink. Without a rate it lets all pass.
@@ -21,7 +23,8 @@ pub(crate) struct Uplink {
     /// Whose turn it is, and whether it has begun.
     turn: u32,
     begun: bool,
-    /// Somebody's packets wait for the line: it has not been idle since it was free, only nobody came to ask.
+    /// Somebody's packets wait for the line: it has not been idle since it was free, only nobody
+    /// came to ask.
     late: bool,
 }
 
@@ -235,7 +238,8 @@ mod tests {
     }
 
     proptest! {
-        /// In any stretch of time no more leaves than the rate allows in it and in what is caught up with, and a packet.
+        /// In any stretch of time no more leaves than the rate allows in it and in what is caught
+        /// up with, and a packet.
         #[test]
         fn never_more_than_the_rate(
             peers in proptest::collection::vec((60..=1_500_u64, 1..20_000_u64), 1..6),

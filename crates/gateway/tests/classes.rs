@@ -1,4 +1,5 @@
-//! Classes and the site's uplink, in gateways of namespaces: who waits for whom, and how much leaves.
+//! Classes and the site's uplink, in gateways of namespaces: who waits for whom, and how much
+//! leaves.
 
 mod sites;
 

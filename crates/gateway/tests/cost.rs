@@ -1,4 +1,5 @@
-//! What a tunnel costs: `cargo test --release -p ccplane-bundle --features gateway --test gateway_cost -- --ignored --nocapture`.
+//! What a tunnel costs: `cargo test --release -p ccplane-bundle --features gateway --test
+//! gateway_cost -- --ignored --nocapture`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;

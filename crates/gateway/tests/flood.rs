@@ -19,8 +19,9 @@ use ccplane_gateway::{Gateway, Makes, Report};
 use ccplane_host::{Namespace, Wire, has_ipv6};
 
 const PAYLOAD: usize = 1_200;
-/// Settings of the measurement: `CCPLANE_FLOOD=50,20000,4` is 50 Mbit/s each way, 20,000 initiations
-/// per second and runs of four seconds. The default fits two cores and a build without optimisation.
+/// Settings of the measurement: `CCPLANE_FLOOD=50,20000,4` is 50 Mbit/s each way, 20,000
+/// initiations per second and runs of four seconds. The default fits two cores and a build without
+/// optimisation.
 const DEFAULT: [u64; 3] = [10, 5_000, 2];
 
 fn settings() -> [u64; 3] {

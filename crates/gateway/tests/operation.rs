@@ -1,4 +1,5 @@
-//! What a gateway meets in operation: address translation, narrow ways, algorithms that hang, new keys under load, plain WireGuard.
+//! What a gateway meets in operation: address translation, narrow ways, algorithms that hang, new
+//! keys under load, plain WireGuard.
 #![expect(clippy::disallowed_methods, reason = "gateways run in real time")]
 
 #[path = "harness/inner_packet.rs"]
@@ -39,7 +40,8 @@ const SEEDS: &[&[u8]] = &[
 ];
 
 proptest! {
-    /// Random bytes seldom are a packet: most of these are the fuzz target's seeds with some bytes changed.
+    /// Random bytes seldom are a packet: most of these are the fuzz target's seeds with some bytes
+    /// changed.
     #[test]
     fn no_packet_harms_what_looks_into_it(
         seed in prop::sample::select(SEEDS), changes in prop::collection::vec((0_usize..120, any::<u8>()), 0..6), mtu: u16,
@@ -303,7 +305,8 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     assert_eq!(way.refused.load(Relaxed), refused);
 }
 
-/// What the site's hosts send is longer than the device takes: the kernel says so before the gateway sees it.
+/// What the site's hosts send is longer than the device takes: the kernel says so before the
+/// gateway sees it.
 #[test]
 fn the_kernel_answers_what_is_too_long_for_the_device() {
     let Some(sites) = Sites::new("host") else {

@@ -111,7 +111,8 @@ fn a_connection_carries_megabytes_both_ways_and_goes_on_after_a_restart() {
     };
     round();
     for n in [0, 1] {
-        // The wire keeps the order, so what two threads of a gateway send has to leave in that of its numbers.
+        // The wire keeps the order, so what two threads of a gateway send has to leave in that of
+        // its numbers.
         let counts = &sites.report(n).peers[0].counts;
         assert_eq!(
             (counts["out_of_order_packets"], counts["replayed"]),

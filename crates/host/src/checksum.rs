@@ -1,8 +1,10 @@
 //! The Internet checksum (RFC 1071), and the words that it is made of.
 
-/// The sum of 16-bit words in one's complement; an odd byte at the end is padded with zero. Zero only if all are.
+/// The sum of 16-bit words in one's complement; an odd byte at the end is padded with zero. Zero
+/// only if all are.
 pub fn sum(bytes: &[u8]) -> u16 {
-    // 32 bits at a time and in the machine's own order, which can be changed in the result (section 2, B).
+    // 32 bits at a time and in the machine's own order, which can be changed in the result (section
+    // 2, B).
     let mut words = bytes.chunks_exact(4);
     let native = |word: [u8; 4]| u64::from(u32::from_ne_bytes(word));
     let mut sum: u64 = words
@@ -32,7 +34,8 @@ pub(crate) fn sum_of_pieces(sum: u16, first: usize, rest: &[u8]) -> u16 {
     )
 }
 
-/// The sum of the pseudo-header of a segment of so many bytes in this IP packet (RFC 9293 section 3.1, RFC 8200 section 8.1).
+/// The sum of the pseudo-header of a segment of so many bytes in this IP packet (RFC 9293 section
+/// 3.1, RFC 8200 section 8.1).
 pub(crate) fn pseudo(packet: &[u8], protocol: u8, length: u16) -> u16 {
     let addresses = match packet.first().map(|first| first >> 4) {
         Some(4) => 12..20,

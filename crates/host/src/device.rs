@@ -10,9 +10,9 @@ use nix::errno::Errno;
 
 use crate::{Error, Frame, interface};
 
-/// How many packets the kernel keeps for the reader before it drops: 100 ms of full packets at 1 Gbit/s. Too few and
-/// a reader that sleeps for a while loses packets that its link should have queued; the count of what was lost is in
-/// [`interface_stats`](crate::interface_stats).
+/// How many packets the kernel keeps for the reader before it drops: 100 ms of full packets at 1
+/// Gbit/s. Too few and a reader that sleeps for a while loses packets that its link should have
+/// queued; the count of what was lost is in [`interface_stats`](crate::interface_stats).
 const QUEUE_LEN: u32 = 10_000;
 
 /// What a device does for the namespace that sends through it.
@@ -21,15 +21,16 @@ pub enum Offload {
     /// Nothing: packets of at most the MTU, checksums complete.
     #[default]
     None,
-    /// Segmentation and checksums: a [`Frame`](crate::Frame) may stand for many packets of one flow, TCP or, since
-    /// Linux 6.2, UDP.
+    /// Segmentation and checksums: a [`Frame`](crate::Frame) may stand for many packets of one
+    /// flow, TCP or, since Linux 6.2, UDP.
     Segmentation,
 }
 
-/// A TUN device: what its namespace sends through it is read here, what is written here is received there.
+/// A TUN device: what its namespace sends through it is read here, what is written here is received
+/// there.
 ///
-/// Every packet has a virtio-net header in front; [`Frame`](crate::Frame) reads and writes both. The device exists as
-/// long as this value, unless it is [persistent](Tun::persistent).
+/// Every packet has a virtio-net header in front; [`Frame`](crate::Frame) reads and writes both.
+/// The device exists as long as this value, unless it is [persistent](Tun::persistent).
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -49,9 +50,10 @@ enum Attach {
 }
 
 impl Tun {
-    /// Makes a device of this name in the calling thread's namespace, up, with these addresses (and prefix lengths).
-    /// Packets are at most `mtu` bytes; what is read may stand for many of them, if `offload` says so.
-    /// The kernel's own IPv6 chatter (neighbour discovery, multicast reports) is kept off unless an address is IPv6.
+    /// Makes a device of this name in the calling thread's namespace, up, with these addresses (and
+    /// prefix lengths). Packets are at most `mtu` bytes; what is read may stand for many of them,
+    /// if `offload` says so. The kernel's own IPv6 chatter (neighbour discovery, multicast reports)
+    /// is kept off unless an address is IPv6.
     pub fn create(
         name: &str,
         mtu: u32,
@@ -63,10 +65,12 @@ impl Tun {
         Ok(tun)
     }
 
-    /// The same for a device that stays when this value and its process are gone, with its addresses and the routes through it: while
-    /// nobody holds it, what is sent through it is dropped. If a TUN device of that name is there and nobody holds it, it is
-    /// [adopted](Tun::adopted): its MTU and queue are set anew, and the addresses added to those that it has (in IPv4 it has only one,
-    /// the last given). The kernel opens the queue of an adopted device again within milliseconds, and drops what is sent before that.
+    /// The same for a device that stays when this value and its process are gone, with its
+    /// addresses and the routes through it: while nobody holds it, what is sent through it is
+    /// dropped. If a TUN device of that name is there and nobody holds it, it is
+    /// [adopted](Tun::adopted): its MTU and queue are set anew, and the addresses added to those
+    /// that it has (in IPv4 it has only one, the last given). The kernel opens the queue of an
+    /// adopted device again within milliseconds, and drops what is sent before that.
     /// [`Tun::remove`] removes it.
     pub fn persistent(
         name: &str,
@@ -84,8 +88,9 @@ impl Tun {
         Ok(tun)
     }
 
-    /// Removes a persistent device of the calling thread's namespace; `false` if there is no such interface. Routes through it go with
-    /// it. One that is no TUN device, or that a process holds, is left alone and an error.
+    /// Removes a persistent device of the calling thread's namespace; `false` if there is no such
+    /// interface. Routes through it go with it. One that is no TUN device, or that a process holds,
+    /// is left alone and an error.
     pub fn remove(name: &str) -> Result<bool, Error> {
         if !interface::exists(name)? {
             return Ok(false);
@@ -162,7 +167,8 @@ impl Tun {
         Ok(())
     }
 
-    /// Makes an adopted device as a new one: with the header that [`Frame`](crate::Frame) knows, and nothing offered.
+    /// Makes an adopted device as a new one: with the header that [`Frame`](crate::Frame) knows,
+    /// and nothing offered.
     fn forget_settings(&self) -> Result<(), Error> {
         let what = || format!("set up the interface {}", self.name);
         let mut length = Frame::longest(0) as libc::c_int;
@@ -189,7 +195,8 @@ impl Tun {
         Ok(())
     }
 
-    /// Lets the namespace send super-packets and leave checksums to whoever segments; says whether UDP's are among them.
+    /// Lets the namespace send super-packets and leave checksums to whoever segments; says whether
+    /// UDP's are among them.
     fn offer_segmentation(&self) -> Result<bool, Error> {
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
@@ -220,8 +227,8 @@ impl Tun {
         self.adopted
     }
 
-    /// Whether it takes super-packets of UDP: where [segmentation](Offload::Segmentation) was asked for and the kernel (since 6.2)
-    /// knows them. It takes those of TCP in any case.
+    /// Whether it takes super-packets of UDP: where [segmentation](Offload::Segmentation) was asked
+    /// for and the kernel (since 6.2) knows them. It takes those of TCP in any case.
     pub fn takes_udp_runs(&self) -> bool {
         self.udp_runs
     }
@@ -231,7 +238,8 @@ impl Tun {
         &self.name
     }
 
-    /// Reads one frame, header included; `None` when there is none. What does not fit in the buffer is cut off.
+    /// Reads one frame, header included; `None` when there is none. What does not fit in the buffer
+    /// is cut off.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match (&self.file).read(buffer) {

@@ -1,12 +1,14 @@
-//! What passes through a TUN device: a virtio-net header and an IP packet, or a super-packet that stands for several.
+//! What passes through a TUN device: a virtio-net header and an IP packet, or a super-packet that
+//! stands for several.
 //!
-//! A namespace that is offered segmentation hands over up to 64 KB of one flow at once, as a network card would get
-//! them: one set of headers, the payload of many packets, and a checksum that covers the pseudo-header only (virtio 1.2,
-//! section 5.1.6). A [`Frame`] says of what packets it consists, and writes any contiguous run of them as a frame of its
-//! own: with the length, IPv4 identification, TCP sequence number and flags that the kernel's own segmentation gives
-//! them. Checksums over the payload stay partial, for the kernel of whoever receives: it knows that nothing has touched
-//! the data, or completes them if the packets go on to a wire. For those that go on inside of something else, which no kernel
-//! looks into, [`Frame::completed`] does it.
+//! A namespace that is offered segmentation hands over up to 64 KB of one flow at once, as a
+//! network card would get them: one set of headers, the payload of many packets, and a checksum
+//! that covers the pseudo-header only (virtio 1.2, section 5.1.6). A [`Frame`] says of what packets
+//! it consists, and writes any contiguous run of them as a frame of its own: with the length, IPv4
+//! identification, TCP sequence number and flags that the kernel's own segmentation gives them.
+//! Checksums over the payload stay partial, for the kernel of whoever receives: it knows that
+//! nothing has touched the data, or completes them if the packets go on to a wire. For those that
+//! go on inside of something else, which no kernel looks into, [`Frame::completed`] does it.
 
 use std::ops::Range;
 
@@ -36,14 +38,16 @@ pub(crate) const CWR: u8 = 0x80;
 pub(crate) const TCP_CHECKSUM: usize = 16;
 pub(crate) const UDP_CHECKSUM: usize = 6;
 
-/// The longest headers of a packet that may be split: IPv6 with a hundred bytes of extensions and a full TCP header.
+/// The longest headers of a packet that may be split: IPv6 with a hundred bytes of extensions and a
+/// full TCP header.
 const LONGEST_HEAD: usize = 200;
 
-/// One packet or many of one flow, as a TUN device gives and takes them. It does not hold the bytes: every method gets
-/// those that [`Frame::of`] was given.
+/// One packet or many of one flow, as a TUN device gives and takes them. It does not hold the
+/// bytes: every method gets those that [`Frame::of`] was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where the packet's payload begins, after IP and transport headers; the whole length for a single packet.
+    /// Where the packet's payload begins, after IP and transport headers; the whole length for a
+    /// single packet.
     head: u16,
     /// Length without the virtio-net header.
     length: u16,
@@ -144,8 +148,9 @@ impl Frame {
         self.head + (end - start)
     }
 
-    /// The packets `run` as a frame of their own, in two pieces, for [`Tun::write`](crate::Tun::write). `marked` gives
-    /// them the ECN mark "congestion experienced"; the others keep what they came with.
+    /// The packets `run` as a frame of their own, in two pieces, for
+    /// [`Tun::write`](crate::Tun::write). `marked` gives them the ECN mark "congestion
+    /// experienced"; the others keep what they came with.
     pub fn run<'a>(
         &self,
         bytes: &'a [u8],
@@ -161,8 +166,8 @@ impl Frame {
         [head, rest]
     }
 
-    /// One of the packets as a wire has it, in two pieces: without the virtio-net header, and its checksum complete. `marked` as in
-    /// [`run`](Frame::run).
+    /// One of the packets as a wire has it, in two pieces: without the virtio-net header, and its
+    /// checksum complete. `marked` as in [`run`](Frame::run).
     pub fn completed<'a>(
         &self,
         bytes: &'a [u8],
@@ -189,8 +194,8 @@ impl Frame {
         Ok([head.get(VNET..).unwrap_or_default(), rest])
     }
 
-    /// The packets `run` with headers of their own: a copy of the headers, and the payload, or all that comes after the first bytes of
-    /// a single packet.
+    /// The packets `run` with headers of their own: a copy of the headers, and the payload, or all
+    /// that comes after the first bytes of a single packet.
     fn split<'a>(
         &self,
         bytes: &'a [u8],
@@ -274,8 +279,8 @@ impl Frame {
     }
 }
 
-/// Completes the checksum of what begins at `start`: the field, `offset` bytes behind, has the sum of the pseudo-header, and gets
-/// the complement of the sum of all (virtio 1.2, section 5.1.6.2).
+/// Completes the checksum of what begins at `start`: the field, `offset` bytes behind, has the sum
+/// of the pseudo-header, and gets the complement of the sum of all (virtio 1.2, section 5.1.6.2).
 fn complete(head: &mut [u8], rest: &[u8], start: usize, offset: usize) -> Result<(), Malformed> {
     let outside = Malformed("a checksum outside of its headers");
     let at = start + offset;

@@ -18,7 +18,8 @@ const NAME_BYTES: usize = libc::IFNAMSIZ;
 /// What the kernel counted on an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceStats {
-    /// Packets that the host wanted to send and that were dropped, for a TUN device because its queue was full.
+    /// Packets that the host wanted to send and that were dropped, for a TUN device because its
+    /// queue was full.
     pub tx_dropped: u64,
     /// Packets that came in and were dropped before the host saw them.
     pub rx_dropped: u64,
@@ -41,10 +42,11 @@ pub fn has_ipv6() -> bool {
     std::path::Path::new("/proc/sys/net/ipv6").exists()
 }
 
-/// Makes every address of an IPv4 network one of the calling thread's namespace: its sockets may have any of them, and get what is
-/// sent to any.
+/// Makes every address of an IPv4 network one of the calling thread's namespace: its sockets may
+/// have any of them, and get what is sent to any.
 ///
-/// On loopback a network belongs to the host as a whole, as 127.0.0.0/8 does. `address` is the one of them that loopback shows.
+/// On loopback a network belongs to the host as a whole, as 127.0.0.0/8 does. `address` is the one
+/// of them that loopback shows.
 pub fn own_network(address: Ipv4Addr, prefix: u8) -> Result<(), Error> {
     // Under a label of its own: without one it would take the place of 127.0.0.1.
     add_address("lo:hosts", IpAddr::V4(address), prefix)
@@ -100,8 +102,9 @@ pub(crate) fn set_queue_len(name: &str, packets: u32) -> Result<(), Error> {
         .map_err(|e| Error::system(format!("set the queue of {name} to {packets} packets"), e))
 }
 
-/// Gives an interface an address; what lies in its prefix is reached through the interface. It may be there already. An interface
-/// has one IPv4 address by this, and another takes its place, and any number of IPv6 addresses.
+/// Gives an interface an address; what lies in its prefix is reached through the interface. It may
+/// be there already. An interface has one IPv4 address by this, and another takes its place, and
+/// any number of IPv6 addresses.
 pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error> {
     let what = || format!("give {name} the address {address}/{prefix}");
     match address {
@@ -186,15 +189,17 @@ pub(crate) fn index(name: &str) -> Result<u32, Error> {
         .map_err(|e| Error::system(format!("find the interface {name}"), e))
 }
 
-/// One `ioctl` on a socket of this family; `argument` is the structure that the request is defined with.
+/// One `ioctl` on a socket of this family; `argument` is the structure that the request is defined
+/// with.
 pub(crate) fn control<T>(
     family: AddressFamily,
     request: libc::c_ulong,
     argument: &mut T,
 ) -> io::Result<()> {
     let socket: OwnedFd = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-    // SAFETY: the callers pair each request with the structure that it reads and writes (netdevice(7), ipv6(7),
-    // rtentry in linux/route.h, linux/ethtool.h, linux/net_tstamp.h); the kernel touches nothing beyond it, and what it points to outlives the call.
+    // SAFETY: the callers pair each request with the structure that it reads and writes
+    // (netdevice(7), ipv6(7), rtentry in linux/route.h, linux/ethtool.h, linux/net_tstamp.h); the
+    // kernel touches nothing beyond it, and what it points to outlives the call.
     let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), request, argument as *mut T) };
     Errno::result(result)?;
     Ok(())
@@ -215,7 +220,8 @@ pub(crate) fn sockaddr_v4(address: Ipv4Addr) -> libc::sockaddr {
         },
         sin_zero: [0; 8],
     };
-    // SAFETY: sockaddr is the general form of sockaddr_in, of the same size; both are plain numbers.
+    // SAFETY: sockaddr is the general form of sockaddr_in, of the same size; both are plain
+    // numbers.
     unsafe { mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) }
 }
 
@@ -225,7 +231,8 @@ fn in6_addr(address: Ipv6Addr) -> libc::in6_addr {
     }
 }
 
-/// Finds an interface in the format of `/proc/net/dev`: name, then eight receive and eight transmit counters.
+/// Finds an interface in the format of `/proc/net/dev`: name, then eight receive and eight transmit
+/// counters.
 fn parse_stats(text: &str, name: &str) -> Option<InterfaceStats> {
     let counters = text
         .lines()

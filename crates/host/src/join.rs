@@ -1,9 +1,12 @@
-//! Consecutive packets of a flow as one super-packet, the way back of [`Frame::run`](crate::Frame::run): a kernel that is given one
-//! pays once for all that its packets have in common.
+//! Consecutive packets of a flow as one super-packet, the way back of
+//! [`Frame::run`](crate::Frame::run): a kernel that is given one pays once for all that its packets
+//! have in common.
 //!
-//! What may be joined is what comes apart again into the same bytes: packets of one flow whose headers differ only as a segmenting
-//! kernel makes them differ. These are the rules of the kernel's own receive offload (net/ipv4/tcp_offload.c, udp_offload.c), but for
-//! one: IPv4 identifications have to count up. The kernel also joins packets that share one; taken apart, they would count.
+//! What may be joined is what comes apart again into the same bytes: packets of one flow whose
+//! headers differ only as a segmenting kernel makes them differ. These are the rules of the
+//! kernel's own receive offload (net/ipv4/tcp_offload.c, udp_offload.c), but for one: IPv4
+//! identifications have to count up. The kernel also joins packets that share one; taken apart,
+//! they would count.
 
 use std::fmt;
 
@@ -18,10 +21,12 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ACK: u8 = 0x10;
 const ECE: u8 = 0x40;
-/// "Don't fragment"; the other bits and the offset say that it is a fragment, or are reserved (RFC 791 section 3.1).
+/// "Don't fragment"; the other bits and the offset say that it is a fragment, or are reserved (RFC
+/// 791 section 3.1).
 const DF: u16 = 0x4000;
 
-/// The kernel takes no more packets of UDP at once: `UDP_MAX_SEGMENTS`, 64 before Linux 6.9 and 128 since.
+/// The kernel takes no more packets of UDP at once: `UDP_MAX_SEGMENTS`, 64 before Linux 6.9 and 128
+/// since.
 const MOST_UDP: u16 = 64;
 
 /// Joins packets, one run at a time, in memory of its own.
@@ -82,7 +87,8 @@ struct Headers {
 }
 
 impl Joiner {
-    /// With `udp` also packets of UDP, for a device that [takes them](crate::Tun::takes_udp_runs). Takes 64 KB of memory, now.
+    /// With `udp` also packets of UDP, for a device that [takes them](crate::Tun::takes_udp_runs).
+    /// Takes 64 KB of memory, now.
     pub fn new(udp: bool) -> Joiner {
         Joiner {
             buffer: vec![0; LONGEST_FRAME].into_boxed_slice(),
@@ -91,9 +97,10 @@ impl Joiner {
         }
     }
 
-    /// Takes an IP packet, with complete checksums, into the run. Returns `false` for one that does not continue the run, and
-    /// does not take it: [`finish`](Joiner::finish) the run and add the packet again, which then begins the next one. Every
-    /// packet begins a run, also one that nothing can be joined to; its checksums are its receiver's business.
+    /// Takes an IP packet, with complete checksums, into the run. Returns `false` for one that does
+    /// not continue the run, and does not take it: [`finish`](Joiner::finish) the run and add the
+    /// packet again, which then begins the next one. Every packet begins a run, also one that
+    /// nothing can be joined to; its checksums are its receiver's business.
     pub fn add(&mut self, packet: &[u8]) -> Result<bool, Malformed> {
         let Some(length) = (1..=LONGEST_FRAME - VNET)
             .contains(&packet.len())
@@ -143,13 +150,14 @@ impl Joiner {
         self.run.map_or(0, |run| run.packets)
     }
 
-    /// Nothing can be added to the run: whoever wants to may [`finish`](Joiner::finish) it without waiting for the next packet.
+    /// Nothing can be added to the run: whoever wants to may [`finish`](Joiner::finish) it without
+    /// waiting for the next packet.
     pub fn is_over(&self) -> bool {
         self.run.is_some_and(|run| run.over)
     }
 
-    /// Ends the run and gives it as a frame for [`Tun::write`](crate::Tun::write); `None` if there is none. A single packet is as it
-    /// came, behind a header that says nothing.
+    /// Ends the run and gives it as a frame for [`Tun::write`](crate::Tun::write); `None` if there
+    /// is none. A single packet is as it came, behind a header that says nothing.
     pub fn finish(&mut self) -> Option<&[u8]> {
         let run = self.run.take()?;
         let frame = &mut self.buffer[..VNET + run.length];
@@ -246,7 +254,8 @@ impl Headers {
         }
         let number = |bytes: &[u8]| u32::from_be_bytes([4, 5, 6, 7].map(|i| bytes[at + i]));
         let sequence = number(before).wrapping_add((run.length - self.payload) as u32);
-        // Only the first of a run says that the window was reduced, only the last one pushes or ends.
+        // Only the first of a run says that the window was reduced, only the last one pushes or
+        // ends.
         let flags = next.flags & !FIN_PSH == self.flags & !CWR;
         // Acknowledgement and offset; window; urgent pointer and options.
         number(packet) == sequence
@@ -256,7 +265,8 @@ impl Headers {
             && same(at + 18..self.payload)
     }
 
-    /// Whether the transport's checksum is right, and as [`Frame::completed`](crate::Frame::completed) writes it.
+    /// Whether the transport's checksum is right, and as
+    /// [`Frame::completed`](crate::Frame::completed) writes it.
     fn is_sound(&self, packet: &[u8]) -> bool {
         let (segment, written) = (&packet[self.transport..], word(packet, self.checksum_at()));
         let all = add(self.pseudo(packet, segment.len()), sum(segment));

@@ -1,13 +1,16 @@
-//! What touches the host's network: namespaces, TUN devices and wires with their super-packets, routes, address translation, queues by `tc`. No other crate makes
-//! these; `linux` hangs its programs at devices that are there.
+//! What touches the host's network: namespaces, TUN devices and wires with their super-packets,
+//! routes, address translation, queues by `tc`. No other crate makes these; `linux` hangs its
+//! programs at devices that are there.
 //!
-//! What comes out of a device is a [`Frame`]: a packet, or a super-packet that stands for many. [`Store`] keeps frames while their
-//! [`Packet`]s are in queues, [`Headers`] says of whom they are, [`Joiner`] makes super-packets of packets.
+//! What comes out of a device is a [`Frame`]: a packet, or a super-packet that stands for many.
+//! [`Store`] keeps frames while their [`Packet`]s are in queues, [`Headers`] says of whom they are,
+//! [`Joiner`] makes super-packets of packets.
 //!
-//! A namespace or a device goes when its owner goes, however it ends: a [`Tun`] belongs to its file descriptor, unless it was made to
-//! stay ([`Tun::persistent`]), and a [`Namespace`] lives as long as its descriptor or a process inside. A name in `/run/netns` is only a link to the
-//! descriptor, for `ip netns exec`; what a killed process leaves of it, [`sweep`] removes. [`queues`] are on a device of
-//! somebody else's, and stay until they are removed.
+//! A namespace or a device goes when its owner goes, however it ends: a [`Tun`] belongs to its file
+//! descriptor, unless it was made to stay ([`Tun::persistent`]), and a [`Namespace`] lives as long
+//! as its descriptor or a process inside. A name in `/run/netns` is only a link to the descriptor,
+//! for `ip netns exec`; what a killed process leaves of it, [`sweep`] removes. [`queues`] are on a
+//! device of somebody else's, and stay until they are removed.
 
 pub mod checksum;
 mod device;

@@ -25,8 +25,8 @@ const NSFS: FsType = FsType(0x6e73_6673);
 
 /// A network namespace of our own.
 ///
-/// It has its loopback interface up and nothing else. The kernel removes it when this value and every process inside
-/// are gone, also after `kill -9`. Clones are the same namespace.
+/// It has its loopback interface up and nothing else. The kernel removes it when this value and
+/// every process inside are gone, also after `kill -9`. Clones are the same namespace.
 #[derive(Clone, Debug)]
 pub struct Namespace(Arc<Inner>);
 
@@ -81,13 +81,15 @@ impl Namespace {
         &self.0.name
     }
 
-    /// Moves the calling thread into the namespace; it stays there. Threads and processes that it starts begin there.
+    /// Moves the calling thread into the namespace; it stays there. Threads and processes that it
+    /// starts begin there.
     pub fn enter(&self) -> Result<(), Error> {
         setns(&self.0.fd, CloneFlags::CLONE_NEWNET)
             .map_err(|e| Error::system(format!("enter the network namespace {}", self.0.name), e))
     }
 
-    /// Runs `work` inside, in a thread of its own. Sockets that it opens stay in the namespace wherever they go.
+    /// Runs `work` inside, in a thread of its own. Sockets that it opens stay in the namespace
+    /// wherever they go.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         in_thread(|| {
             self.enter()?;
@@ -102,8 +104,8 @@ impl Namespace {
             .fd
             .try_clone()
             .map_err(|e| Error::system("duplicate a descriptor", e))?;
-        // SAFETY: between fork and exec the closure makes one system call on a descriptor that it owns, and neither
-        // allocates nor takes a lock.
+        // SAFETY: between fork and exec the closure makes one system call on a descriptor that it
+        // owns, and neither allocates nor takes a lock.
         Ok(unsafe {
             command.pre_exec(move || setns(&fd, CloneFlags::CLONE_NEWNET).map_err(io::Error::from))
         })
@@ -130,7 +132,8 @@ impl Namespace {
         end(Signal::SIGKILL);
     }
 
-    /// The processes inside, without this one and without those that have ended and wait to be reaped.
+    /// The processes inside, without this one and without those that have ended and wait to be
+    /// reaped.
     fn processes(&self) -> Vec<Pid> {
         let identity = |path: &str| fs::read_link(path).ok();
         let own = identity(&format!("/proc/self/fd/{}", self.0.fd.as_raw_fd()));
@@ -158,13 +161,14 @@ impl AsFd for Namespace {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Without the name the namespace still goes with its descriptor; the next sweep takes the name.
+        // Without the name the namespace still goes with its descriptor; the next sweep takes the
+        // name.
         let _ = fs::remove_file(link_of(&self.name));
     }
 }
 
-/// Runs `work` in the network namespace that `ip netns` knows by this name, whoever made it, in a thread of its own. Sockets that it opens
-/// stay in there wherever they go.
+/// Runs `work` in the network namespace that `ip netns` knows by this name, whoever made it, in a
+/// thread of its own. Sockets that it opens stay in there wherever they go.
 pub fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let plain = !name.is_empty() && name != "." && name != ".." && !name.contains('/');
     if !plain {

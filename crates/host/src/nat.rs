@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use crate::{Error, die_with_parent, interface, system_program};
 
-/// Whatever a network of this host's sends elsewhere leaves with this host's address, and the answers come back.
+/// Whatever a network of this host's sends elsewhere leaves with this host's address, and the
+/// answers come back.
 ///
-/// The table belongs to a process that lives as long as this value, so that the kernel removes it whatever happens to its
-/// owner.
+/// The table belongs to a process that lives as long as this value, so that the kernel removes it
+/// whatever happens to its owner.
 #[derive(Debug)]
 pub struct Masquerade {
     nft: Child,
@@ -23,8 +24,8 @@ pub struct Masquerade {
 const FORWARDING: &str = "net/ipv4/ip_forward";
 
 impl Masquerade {
-    /// Translates what comes from this network, in the calling process's namespace. `table` names the table in
-    /// `nft list tables`.
+    /// Translates what comes from this network, in the calling process's namespace. `table` names
+    /// the table in `nft list tables`.
     pub fn start(table: &str, network: Ipv4Addr, prefix: u8) -> Result<Masquerade, Error> {
         let forwards = interface::sysctl(FORWARDING)?;
         if forwards.trim() != "1" {

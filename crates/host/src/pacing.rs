@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use nix::errno::Errno;
 
-/// Has TCP pace the socket at its congestion control's rate, and never above so many bytes/s (`SO_MAX_PACING_RATE`, socket(7)): where no
-/// `fq` does it on the way, TCP's own timer. What the congestion control asks for is 1.2 times the window a round trip, twice in slow
-/// start, unless it says otherwise (`tcp_update_pacing_rate`).
+/// Has TCP pace the socket at its congestion control's rate, and never above so many bytes/s
+/// (`SO_MAX_PACING_RATE`, socket(7)): where no `fq` does it on the way, TCP's own timer. What the
+/// congestion control asks for is 1.2 times the window a round trip, twice in slow start, unless it
+/// says otherwise (`tcp_update_pacing_rate`).
 pub fn pace(socket: &impl AsFd, most: u64) -> io::Result<()> {
     let (value, size) = (
         (&raw const most).cast(),

@@ -1,5 +1,5 @@
-//! What a queue and a log know of a packet: its flow, its class, its ECN field, its addresses and ports, read once from its
-//! headers.
+//! What a queue and a log know of a packet: its flow, its class, its ECN field, its addresses and
+//! ports, read once from its headers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -22,7 +22,8 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// A packet of a frame with these headers, of the class that its code point says ([`Headers::class`]).
+    /// A packet of a frame with these headers, of the class that its code point says
+    /// ([`Headers::class`]).
     #[inline]
     pub fn new(frame: u32, index: u16, bytes: u16, headers: &Headers) -> Packet {
         Packet {
@@ -77,9 +78,11 @@ impl ccplane_qdisc::Packet for Packet {
 pub struct Headers {
     /// Of sender and receiver; `None` if it is no IP packet.
     pub addresses: Option<[IpAddr; 2]>,
-    /// Of sender and receiver, 0 if it is neither TCP nor UDP, and in all fragments, of which only the first would have them.
+    /// Of sender and receiver, 0 if it is neither TCP nor UDP, and in all fragments, of which only
+    /// the first would have them.
     pub ports: [u16; 2],
-    /// What follows the IP header, and in IPv6 its extension headers (IANA's numbers: 6 is TCP, 17 UDP).
+    /// What follows the IP header, and in IPv6 its extension headers (IANA's numbers: 6 is TCP, 17
+    /// UDP).
     pub protocol: u8,
     /// The code point of differentiated services (RFC 2474), without the two bits of ECN.
     pub dscp: u8,
@@ -87,8 +90,9 @@ pub struct Headers {
     pub ecn: Ecn,
     /// A number that differs between most pairs of flows: addresses, protocol and ports, hashed.
     pub flow: u32,
-    /// The band of a code point. 0 is urgent (CS5 and above, EF). 1 is best effort and all that is nearly as good. 2 is RFC
-    /// 8622's lower effort, and CS1, which served for it before. 3, 4 and 5 are the lower classes of [`marking`].
+    /// The band of a code point. 0 is urgent (CS5 and above, EF). 1 is best effort and all that is
+    /// nearly as good. 2 is RFC 8622's lower effort, and CS1, which served for it before. 3, 4 and
+    /// 5 are the lower classes of [`marking`].
     pub class: u8,
 }
 
@@ -146,7 +150,8 @@ impl Headers {
     }
 }
 
-/// What an IP packet carries: which protocol, from which byte on, and whether it is a part of it only.
+/// What an IP packet carries: which protocol, from which byte on, and whether it is a part of it
+/// only.
 struct Payload {
     protocol: u8,
     at: usize,
@@ -163,8 +168,8 @@ const DESTINATION: u8 = 60;
 const MOST_EXTENSIONS: usize = 6;
 
 impl Payload {
-    /// Behind the extension headers of an IPv6 packet. In a fragment the first header of what was cut says what it is: that is the same
-    /// in all its fragments.
+    /// Behind the extension headers of an IPv6 packet. In a fragment the first header of what was
+    /// cut says what it is: that is the same in all its fragments.
     fn of_v6(packet: &[u8]) -> Option<Payload> {
         let mut payload = Payload {
             protocol: *packet.get(6)?,
@@ -218,9 +223,11 @@ fn class(dscp: u8) -> u8 {
     }
 }
 
-/// A number that differs between most pairs of flows: every word of the 5-tuple is folded in by a multiplication.
+/// A number that differs between most pairs of flows: every word of the 5-tuple is folded in by a
+/// multiplication.
 fn flow(addresses: &[u8], protocol: u8, ports: [u16; 2]) -> u32 {
-    // The fractional part of the golden ratio, odd: every bit of a word reaches the upper half of the product.
+    // The fractional part of the golden ratio, odd: every bit of a word reaches the upper half of
+    // the product.
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
     let last = u64::from(protocol) << 32 | u64::from(ports[0]) << 16 | u64::from(ports[1]);
     let words = addresses

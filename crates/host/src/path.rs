@@ -6,8 +6,9 @@ use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
 
-/// Bytes of the longest IP packet that the way to an address takes: the MTU of the interface there, or less if a router said so (RFC 1191,
-/// RFC 8201), to any socket of this namespace. The kernel forgets after 10 minutes what a router said. Nothing is sent.
+/// Bytes of the longest IP packet that the way to an address takes: the MTU of the interface there,
+/// or less if a router said so (RFC 1191, RFC 8201), to any socket of this namespace. The kernel
+/// forgets after 10 minutes what a router said. Nothing is sent.
 pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
     let to = SocketAddr::new(to.ip().to_canonical(), to.port());
     let (any, level, option): (&str, _, _) = match to {
@@ -19,7 +20,8 @@ pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
     socket.connect(to)?;
     let mut mtu: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the two options write one int; both variables outlive the call, and `length` says how much room there is.
+    // SAFETY: the two options write one int; both variables outlive the call, and `length` says how
+    // much room there is.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -34,19 +34,22 @@ pub fn system_program(name: &str) -> Command {
     command
 }
 
-/// Makes `command` end (by SIGKILL) when the thread that starts it ends, however that happens, and begin with no
-/// signal blocked, whatever this thread blocks. What the command itself has started lives on.
+/// Makes `command` end (by SIGKILL) when the thread that starts it ends, however that happens, and
+/// begin with no signal blocked, whatever this thread blocks. What the command itself has started
+/// lives on.
 pub fn die_with_parent(command: &mut Command) -> &mut Command {
     let prepare = || {
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         SigSet::empty().thread_set_mask()?;
         Ok::<(), io::Error>(())
     };
-    // SAFETY: between fork and exec the closure makes two system calls, and neither allocates nor takes a lock.
+    // SAFETY: between fork and exec the closure makes two system calls, and neither allocates nor
+    // takes a lock.
     unsafe { command.pre_exec(prepare) }
 }
 
-/// Makes `command` find one file in the place of another: its mounts are its own from then on, and nobody else sees this one.
+/// Makes `command` find one file in the place of another: its mounts are its own from then on, and
+/// nobody else sees this one.
 pub fn with_file_over<'a>(
     command: &'a mut Command,
     file: &Path,
@@ -75,8 +78,8 @@ pub fn with_file_over<'a>(
         )?;
         Ok::<(), io::Error>(())
     };
-    // SAFETY: between fork and exec the closure makes three system calls with strings that are made already, and neither
-    // allocates nor takes a lock.
+    // SAFETY: between fork and exec the closure makes three system calls with strings that are made
+    // already, and neither allocates nor takes a lock.
     Ok(unsafe { command.pre_exec(prepare) })
 }
 

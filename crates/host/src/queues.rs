@@ -1,14 +1,18 @@
-//! Strict-priority queues on a device of this host, for the classes of [`marking`](ccplane_qdisc::marking): the `tc` commands that make them, run them, and
-//! take them away again.
+//! Strict-priority queues on a device of this host, for the classes of
+//! [`marking`](ccplane_qdisc::marking): the `tc` commands that make them, run them, and take them
+//! away again.
 //!
 //! What they have to get right, each of which was somebody's mistake before:
 //!
-//! - `prio` without a priomap puts packets by their socket priority and old TOS into three bands: 4 in the same as 0. Here every
-//!   priority is in the first band, and only a filter by DSCP leads to one below;
-//! - a filter on the whole byte misses every packet of a flow that uses ECN: the mask leaves its two bits out;
+//! - `prio` without a priomap puts packets by their socket priority and old TOS into three bands: 4
+//!   in the same as 0. Here every priority is in the first band, and only a filter by DSCP leads to
+//!   one below;
+//! - a filter on the whole byte misses every packet of a flow that uses ECN: the mask leaves its
+//!   two bits out;
 //! - IPv4 and IPv6 need a filter each;
-//! - `prio` gives each band a queue of the device's length, one packet on some. Here it is said. Bands share nothing, so unlike
-//!   in RC3's own routers a packet of class 0 finds its place taken by nobody, and pushes nobody out of theirs.
+//! - `prio` gives each band a queue of the device's length, one packet on some. Here it is said.
+//!   Bands share nothing, so unlike in RC3's own routers a packet of class 0 finds its place taken
+//!   by nobody, and pushes nobody out of theirs.
 
 use std::io;
 use std::process::Output;
@@ -21,12 +25,15 @@ use nix::net::if_::if_nameindex;
 const ROOT: &str = "cc0:";
 /// The `prio` queue under a rate.
 const INNER: &str = "cc1:";
-/// Packets that each band holds: what a device has by default. Fewer lose packets of a burst, and more hold up whoever is behind.
+/// Packets that each band holds: what a device has by default. Fewer lose packets of a burst, and
+/// more hold up whoever is behind.
 const PACKETS: u32 = 1000;
-/// What HTB's only class may send at a turn, bytes: of no effect with one class, but without it `tc` warns at high rates.
+/// What HTB's only class may send at a turn, bytes: of no effect with one class, but without it
+/// `tc` warns at high rates.
 const QUANTUM: u32 = 15_140;
 
-/// Priority bands on a device: one for class 0 and all that has no low marking, one for each class below.
+/// Priority bands on a device: one for class 0 and all that has no low marking, one for each class
+/// below.
 #[derive(Clone, Debug)]
 pub struct Bands {
     device: String,
@@ -139,8 +146,8 @@ struct Root {
 }
 
 impl Bands {
-    /// For a device of this host; `rate`, the device's own or a lower one, makes the queue build here and not in what comes
-    /// behind: a modem, or a device without a queue.
+    /// For a device of this host; `rate`, the device's own or a lower one, makes the queue build
+    /// here and not in what comes behind: a modem, or a device without a queue.
     pub fn new(device: &str, rate: Option<Rate>) -> Result<Bands, QueueError> {
         known(device)?;
         Ok(Bands {
@@ -207,7 +214,8 @@ impl Bands {
         if root.handle == ROOT {
             return Err(QueueError::Installed(self.device.clone()));
         }
-        // The kernel's own choice has no handle: neither `noqueue`, nor `mq`, nor what net.core.default_qdisc says.
+        // The kernel's own choice has no handle: neither `noqueue`, nor `mq`, nor what
+        // net.core.default_qdisc says.
         if root.handle != "0:" {
             return Err(QueueError::Occupied {
                 device: self.device.clone(),
@@ -262,7 +270,8 @@ fn prio() -> String {
     format!("prio bands {} priomap{}", LOW_CLASSES + 1, " 0".repeat(16))
 }
 
-/// In the calling thread's network namespace, which is neither that of a mounted `/sys` nor `/proc/self/net`, the process's.
+/// In the calling thread's network namespace, which is neither that of a mounted `/sys` nor
+/// `/proc/self/net`, the process's.
 fn known(device: &str) -> Result<(), QueueError> {
     let all = if_nameindex().map_err(|errno| QueueError::NoList(errno.into()))?;
     let names: Vec<_> = all.iter().map(|one| one.name().to_string_lossy()).collect();

@@ -9,7 +9,8 @@ use nix::sys::socket::AddressFamily;
 use crate::Error;
 use crate::interface::{control, index, mask_v4, name_bytes, sockaddr_v4};
 
-/// The largest metric that both families take: IPv4's is one less than a signed number of 16 bits (`struct rtentry`).
+/// The largest metric that both families take: IPv4's is one less than a signed number of 16 bits
+/// (`struct rtentry`).
 const MOST_METRIC: u16 = 32_766;
 
 /// A route in the main table.
@@ -21,10 +22,11 @@ pub struct Route {
     pub prefix: u8,
     /// Through which interface.
     pub interface: String,
-    /// The next router there, of the destination's family; `None` if the interface leads to the destination itself.
+    /// The next router there, of the destination's family; `None` if the interface leads to the
+    /// destination itself.
     pub gateway: Option<IpAddr>,
-    /// Of two routes to the same network the lower metric is taken: 1 to 32766. A fallback, taken when the better one is gone, has the
-    /// higher.
+    /// Of two routes to the same network the lower metric is taken: 1 to 32766. A fallback, taken
+    /// when the better one is gone, has the higher.
     pub metric: u16,
 }
 
@@ -35,7 +37,8 @@ impl Route {
         self.outcome(added, io::ErrorKind::AlreadyExists, "add")
     }
 
-    /// Removes it; `false` if it is not there. A route also goes with its interface, and when that goes down.
+    /// Removes it; `false` if it is not there. A route also goes with its interface, and when that
+    /// goes down.
     pub fn remove(&self) -> Result<bool, Error> {
         let removed = self.check().and_then(|()| self.change(libc::SIOCDELRT));
         self.outcome(removed, io::ErrorKind::NotFound, "remove")
@@ -160,8 +163,8 @@ struct RouteV6 {
     interface: libc::c_int,
 }
 
-/// Sends what has no better route, of the address family of `family`, to `interface` (of the calling thread's
-/// namespace), before everything with a metric.
+/// Sends what has no better route, of the address family of `family`, to `interface` (of the
+/// calling thread's namespace), before everything with a metric.
 pub fn add_default_route(interface: &str, family: IpAddr) -> Result<(), Error> {
     let (destination, metric) = match family {
         IpAddr::V4(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),

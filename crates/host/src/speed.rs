@@ -24,9 +24,11 @@ struct LinkSettings {
 /// `ETHTOOL_GLINKSETTINGS`.
 const GET_LINK_SETTINGS: u32 = 0x4c;
 
-/// The rate of an interface of the calling thread's namespace, in bits a second, as its driver says it; `None` where it does not.
+/// The rate of an interface of the calling thread's namespace, in bits a second, as its driver says
+/// it; `None` where it does not.
 pub fn link_speed(interface: &str) -> Option<u64> {
-    // Asked for no masks the kernel answers with how many words one has, below zero, and with nothing else.
+    // Asked for no masks the kernel answers with how many words one has, below zero, and with
+    // nothing else.
     let words = ask(interface, 0)?.mask_words.checked_neg()?;
     match ask(interface, words)?.speed {
         0 | u32::MAX => None, // SPEED_UNKNOWN

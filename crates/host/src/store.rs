@@ -1,7 +1,9 @@
-//! Where frames are kept between arrival and delivery, in whatever order they go: no allocation per packet.
+//! Where frames are kept between arrival and delivery, in whatever order they go: no allocation per
+//! packet.
 //!
-//! A driver asks for [`room`](Store::room), reads a frame into it, looks at what [`arrived`](Store::arrived), and may
-//! [`keep`](Store::keep) it. Queues hold [`Packet`](crate::Packet)s of 16 bytes that say in which kept frame they are.
+//! A driver asks for [`room`](Store::room), reads a frame into it, looks at what
+//! [`arrived`](Store::arrived), and may [`keep`](Store::keep) it. Queues hold
+//! [`Packet`](crate::Packet)s of 16 bytes that say in which kept frame they are.
 //! [`let_go`](Store::let_go) releases a packet's part.
 
 use std::ptr::NonNull;
@@ -12,16 +14,18 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use crate::Frame;
 
-/// A block holds well over a hundred full packets, or a few super-packets, so that one is taken or given back rarely.
-/// It is free again when its last frame goes: larger blocks would be held longer by one frame that waits.
+/// A block holds well over a hundred full packets, or a few super-packets, so that one is taken or
+/// given back rarely. It is free again when its last frame goes: larger blocks would be held longer
+/// by one frame that waits.
 const BLOCK: usize = 256 * 1024;
 /// Blocks that were not in use for one to two of these periods give their pages back. A shorter
 /// period would fault pages in again with each burst of a site; a longer one keeps the memory of a
 /// rare burst.
 const REVIEW_PERIOD: Duration = Duration::from_secs(10);
 
-/// Frames in blocks of memory that are used again. A frame is named by the number that [`keep`](Store::keep) gave it, which is
-/// another's once all its packets have gone: to ask for it then gives another frame, or panics.
+/// Frames in blocks of memory that are used again. A frame is named by the number that
+/// [`keep`](Store::keep) gave it, which is another's once all its packets have gone: to ask for it
+/// then gives another frame, or panics.
 #[derive(Debug)]
 pub struct Store {
     blocks: Vec<Block>,
@@ -67,7 +71,8 @@ pub struct Stored {
 }
 
 impl Store {
-    /// A store that takes up to about `bytes` of memory, as it needs it, and at least a quarter of a megabyte.
+    /// A store that takes up to about `bytes` of memory, as it needs it, and at least a quarter of
+    /// a megabyte.
     pub fn new(bytes: u64) -> Store {
         Store {
             blocks: Vec::new(),
@@ -84,8 +89,9 @@ impl Store {
         }
     }
 
-    /// Room for the next frame, of at most `bytes`; `None` when the memory is used up, or when no frame is that long
-    /// ([`LONGEST_FRAME`](crate::LONGEST_FRAME)). It is the same room until the frame is kept.
+    /// Room for the next frame, of at most `bytes`; `None` when the memory is used up, or when no
+    /// frame is that long ([`LONGEST_FRAME`](crate::LONGEST_FRAME)). It is the same room until the
+    /// frame is kept.
     #[inline]
     pub fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if bytes > BLOCK {
@@ -152,7 +158,8 @@ impl Store {
             .unwrap_or_default()
     }
 
-    /// Keeps the first `length` bytes of the room that was given last, until all packets of the frame are let go.
+    /// Keeps the first `length` bytes of the room that was given last, until all packets of the
+    /// frame are let go.
     #[inline]
     pub fn keep(&mut self, length: usize, frame: Frame, arrived: Time, ports: [u16; 2]) -> u32 {
         // Without a block there was no room, and nothing that could be kept.

@@ -1,4 +1,5 @@
-//! The wire end of an Ethernet interface: what its network sends is read here, and what is written here goes out on it.
+//! The wire end of an Ethernet interface: what its network sends is read here, and what is written
+//! here goes out on it.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,7 +12,8 @@ use nix::sys::uio::{readv, writev};
 use crate::frame::{NEEDS_CHECKSUM, VNET};
 use crate::{Error, interface};
 
-/// What stands in front of a frame that came by Ethernet: its header, and two bytes that make the rest even.
+/// What stands in front of a frame that came by Ethernet: its header, and two bytes that make the
+/// rest even.
 pub const LINK_HEADER: usize = 16;
 
 /// Addresses and type.
@@ -32,9 +34,11 @@ struct Membership {
     address: [u8; 8],
 }
 
-/// An interface that is taken over as a wire: all that comes in on it is read, whoever it is for, and nothing of what goes out.
+/// An interface that is taken over as a wire: all that comes in on it is read, whoever it is for,
+/// and nothing of what goes out.
 ///
-/// Frames are as those of a [`Tun`](crate::Tun) with [segmentation](crate::Offload::Segmentation), behind the header of Ethernet.
+/// Frames are as those of a [`Tun`](crate::Tun) with [segmentation](crate::Offload::Segmentation),
+/// behind the header of Ethernet.
 #[derive(Debug)]
 pub struct Wire {
     socket: OwnedFd,
@@ -42,8 +46,8 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Opens an interface of the calling thread's namespace and brings it up. One that carries a default route is refused: whoever works on
-    /// this host from elsewhere would be cut off.
+    /// Opens an interface of the calling thread's namespace and brings it up. One that carries a
+    /// default route is refused: whoever works on this host from elsewhere would be cut off.
     pub fn open(name: &str) -> Result<Wire, Error> {
         let what = || format!("open the interface {name} as a wire");
         if !interface::exists(name)? {
@@ -128,7 +132,8 @@ impl Wire {
         &self.name
     }
 
-    /// Reads one frame, with [`LINK_HEADER`] bytes in front; `None` when there is none. What does not fit in the buffer is cut off.
+    /// Reads one frame, with [`LINK_HEADER`] bytes in front; `None` when there is none. What does
+    /// not fit in the buffer is cut off.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let Some((link, frame)) = buffer.split_at_mut_checked(LINK_HEADER) else {
             return Ok(Some(0));
@@ -168,7 +173,8 @@ impl Wire {
     }
 }
 
-/// Moves what a virtio-net header says of places in the packet: how long its headers are, and where the checksum begins.
+/// Moves what a virtio-net header says of places in the packet: how long its headers are, and where
+/// the checksum begins.
 fn shift(header: &mut [u8], by: impl Fn(u16) -> u16) {
     let partial = header[0] & NEEDS_CHECKSUM != 0;
     for (at, moves) in [(2, header[1] != 0), (6, partial)] {
@@ -193,7 +199,8 @@ fn carries_default_route(name: &str) -> bool {
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut v4 =
         v4.filter(|words| words.get(1) == Some(&"00000000") && words.get(7) == Some(&"00000000"));
-    // Destination, its prefix's length, source and its, next router, metric, counts, flags, interface.
+    // Destination, its prefix's length, source and its, next router, metric, counts, flags,
+    // interface.
     let v6 = v6
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>());

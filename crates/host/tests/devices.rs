@@ -20,8 +20,8 @@ fn v4(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 99, 0, last))
 }
 
-/// Asks until there is an answer. A process that another test starts holds copies of all descriptors between its fork and its exec, so that
-/// a device goes a moment later than its owner.
+/// Asks until there is an answer. A process that another test starts holds copies of all
+/// descriptors between its fork and its exec, so that a device goes a moment later than its owner.
 #[expect(
     clippy::disallowed_methods,
     reason = "the kernel tells only those who ask again"
@@ -266,7 +266,8 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
     namespace.run(work).expect("our own namespace");
 }
 
-/// What a gateway does: frames of one site are taken apart into packets as a wire has them, which are joined at the other.
+/// What a gateway does: frames of one site are taken apart into packets as a wire has them, which
+/// are joined at the other.
 #[test]
 fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
     let (Some(one), Some(other)) = (namespace("apart"), namespace("joined")) else {

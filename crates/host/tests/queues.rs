@@ -176,7 +176,8 @@ fn what_somebody_else_set_up_is_left_alone() {
     namespace.run(body).expect("the namespace is there");
 }
 
-/// As when it was killed after its first command. What of that there is to be told is the root's handle.
+/// As when it was killed after its first command. What of that there is to be told is the root's
+/// handle.
 #[test]
 fn what_an_interrupted_set_up_left_is_named_and_removed() {
     let Some(namespace) = namespace("interrupted") else {
@@ -222,8 +223,9 @@ fn under_a_rate_an_ordinary_packet_overtakes_all_low_ones() {
             .set_read_timeout(Some(Duration::from_secs(20)))
             .expect("a timeout");
         let to = socket.local_addr().expect("bound");
-        // 40 packets of 100 ms each in the lowest class, then in the others, the ordinary one last: none leaves before the next has
-        // come, but where the host stands still for longer than that.
+        // 40 packets of 100 ms each in the lowest class, then in the others, the ordinary one last:
+        // none leaves before the next has come, but where the host stands still for longer than
+        // that.
         for _ in 0..40 {
             send(&socket, to, dscp_of(4) << 2, &[4; 1_200]);
         }

@@ -1,5 +1,6 @@
-//! What DX's choices do (docs/algorithms/dx.md): each combination of them in the simulator, and the rules for a decrease in a model
-//! of synchronous rounds. Prints the page's tables; with the names of contenders, such as `dx:samples=freshest`, a row for each of them.
+//! What DX's choices do (docs/algorithms/dx.md): each combination of them in the simulator, and the
+//! rules for a decrease in a model of synchronous rounds. Prints the page's tables; with the names
+//! of contenders, such as `dx:samples=freshest`, a row for each of them.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use ccplane_units::{Duration, Rate, Time};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The path of facts: 10 Gbit/s and 100 µs, 83 packets; each run is 300 ms, of which the last 100 count.
+/// The path of facts: 10 Gbit/s and 100 µs, 83 packets; each run is 300 ms, of which the last 100
+/// count.
 const RATE: Rate = Rate::from_bits_per_sec(10_000_000_000);
 const RTT: Duration = Duration::from_micros(100);
 const COUNTED: Duration = Duration::from_millis(100);
@@ -147,8 +149,9 @@ fn jitter(nanos: u64) -> StampModel {
     }
 }
 
-/// The rules for a decrease, in rounds: every sender sees the same queue at the end of a round, and then all change their
-/// windows. How much of the link is used on average and in the worst round, and the longest queue.
+/// The rules for a decrease, in rounds: every sender sees the same queue at the end of a round, and
+/// then all change their windows. How much of the link is used on average and in the worst round,
+/// and the longest queue.
 fn rounds() {
     type Rule = fn(w: f64, q: f64, r: f64) -> f64;
     let rules: [(&str, Rule); 4] = [

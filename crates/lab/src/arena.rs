@@ -1,9 +1,10 @@
 //! A score for an algorithm in seconds: for those who search for better ones, people and programs.
 //!
-//! First the **gate**: short runs in places where no algorithm may fail. Then the **score**: on links drawn from ranges the
-//! algorithm runs alone, two of its own together, and beside Cubic. Each figure is compared with the best baseline on the same
-//! link. The same seed gives the same links and the same bytes. `held_out` links tell those who tune on the published ones what
-//! that tuning is worth.
+//! First the **gate**: short runs in places where no algorithm may fail. Then the **score**: on
+//! links drawn from ranges the algorithm runs alone, two of its own together, and beside Cubic.
+//! Each figure is compared with the best baseline on the same link. The same seed gives the same
+//! links and the same bytes. `held_out` links tell those who tune on the published ones what that
+//! tuning is worth.
 
 mod asked;
 mod explain;
@@ -28,8 +29,8 @@ pub use pool::{Apart, Outcome, simulate};
 pub use score::{LinkScore, Parts, Score, WEIGHTS};
 pub use standing::Standing;
 
-/// The standing of every candidate, in their order. A candidate fails the gate if it cannot be made, panics, or fails in a
-/// process of its own. Everything else that goes wrong is an error.
+/// The standing of every candidate, in their order. A candidate fails the gate if it cannot be
+/// made, panics, or fails in a process of its own. Everything else that goes wrong is an error.
 pub fn run(
     options: &Options,
     registry: &Registry,
@@ -217,7 +218,8 @@ mod tests {
     fn a_baseline_alone_is_as_good_as_the_best() {
         let standing = standings(&["cubic"], Suite::Quick, None).remove(0);
         let parts = standing.parts.expect("it was scored");
-        // Copa has less delay and Cubic no less of anything else that they are measured by, or the other way round.
+        // Copa has less delay and Cubic no less of anything else that they are measured by, or the
+        // other way round.
         assert!(
             parts.parts.delay < 0.9 && parts.parts.throughput > 0.97,
             "{parts:?}"

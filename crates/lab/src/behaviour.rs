@@ -1,7 +1,9 @@
-//! What an algorithm does alone on the standard link, round by round: a table to compare, and a picture for the book.
+//! What an algorithm does alone on the standard link, round by round: a table to compare, and a
+//! picture for the book.
 //!
-//! The link is that of CCP's evaluation (96 Mbit/s, 20 ms, a queue of one BDP). The tables are snapshots of the tests, the
-//! pictures lie in `docs/algorithms`, and both are what the simulator gives, so that a change of behaviour shows.
+//! The link is that of CCP's evaluation (96 Mbit/s, 20 ms, a queue of one BDP). The tables are
+//! snapshots of the tests, the pictures lie in `docs/algorithms`, and both are what the simulator
+//! gives, so that a change of behaviour shows.
 
 use std::sync::Arc;
 
@@ -25,10 +27,12 @@ const RATE: Rate = Rate::from_bits_per_sec(96_000_000);
 const RTT: Duration = Duration::from_millis(20);
 /// As long as the window's course in that figure.
 const LENGTH: Duration = Duration::from_secs(15);
-/// Rounds that are all in the table: slow start, its end, and what follows. After them, every tenth.
+/// Rounds that are all in the table: slow start, its end, and what follows. After them, every
+/// tenth.
 const ALL_ROUNDS: u64 = 60;
-/// Packets above which the queue marks for algorithms that need marks: above C × RTT / 7 = 23, as DCTCP's section 3.4
-/// (Alizadeh et al., SIGCOMM 2010) asks for; smaller and the link runs empty, larger and the queue is longer.
+/// Packets above which the queue marks for algorithms that need marks: above C × RTT / 7 = 23, as
+/// DCTCP's section 3.4 (Alizadeh et al., SIGCOMM 2010) asks for; smaller and the link runs empty,
+/// larger and the queue is longer.
 const MARK_ABOVE: u64 = 27;
 
 /// A round: one RTT without a queue.
@@ -52,7 +56,8 @@ pub struct Round {
     pub marks: u64,
 }
 
-/// Runs the algorithm, with its parameters as they come, for 15 s. One that needs ECN gets a queue that marks.
+/// Runs the algorithm, with its parameters as they come, for 15 s. One that needs ECN gets a queue
+/// that marks.
 pub fn alone(registry: &Registry, name: &str) -> Result<Vec<Round>, Error> {
     let algorithm = registry.by_name(name, &Parameters::new())?;
     let wants = algorithm.wants();
@@ -134,8 +139,8 @@ fn simulate(agent: Agent, name: &str, wants: Capabilities) -> Result<Vec<Round>,
     Ok((0..link.time.len()).map(round).collect())
 }
 
-/// The first 60 rounds one by one, then the state at every tenth with what was dropped and marked, and got through on
-/// average, since the line above.
+/// The first 60 rounds one by one, then the state at every tenth with what was dropped and marked,
+/// and got through on average, since the line above.
 pub fn rows(rounds: &[Round]) -> String {
     let optional =
         |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));

@@ -6,8 +6,8 @@ use ccplane_units::{Duration, Rate, Time};
 /// The largest packet on a path, IP header included, bytes.
 pub const MTU: u32 = 1500;
 
-/// Queueing delay, µs, of a full packet with this sojourn time at a link of this rate: the sojourn time
-/// less the transmission time.
+/// Queueing delay, µs, of a full packet with this sojourn time at a link of this rate: the sojourn
+/// time less the transmission time.
 pub fn waited_us(sojourn_ms: f64, rate: Rate) -> f64 {
     let wire_us = f64::from(MTU) * 1e6 / rate.bytes_per_sec() as f64;
     (sojourn_ms * 1e3 - wire_us).max(0.0)
@@ -21,8 +21,8 @@ pub enum Carrying<'l> {
     Up(bool),
 }
 
-/// Bytes that a link could carry in `[from, to)` of a run, with its line of each time, and none while it
-/// was down. `changes` may be in any order.
+/// Bytes that a link could carry in `[from, to)` of a run, with its line of each time, and none
+/// while it was down. `changes` may be in any order.
 pub fn could_carry<'l>(
     line: &'l LineSpec,
     changes: impl Iterator<Item = (Duration, Carrying<'l>)>,
@@ -48,8 +48,8 @@ pub fn could_carry<'l>(
     bytes
 }
 
-/// Capacity of a link over a run, Mbit/s in each bin. `could` returns the bytes between two times. Empty if
-/// all bins are alike.
+/// Capacity of a link over a run, Mbit/s in each bin. `could` returns the bytes between two times.
+/// Empty if all bins are alike.
 pub fn capacity_course(
     bin: Duration,
     span: Duration,

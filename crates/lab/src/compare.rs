@@ -1,5 +1,5 @@
-//! Runs side by side, of what they left in their folders: what differs between their set-ups, and everybody's figures in one table and one
-//! picture.
+//! Runs side by side, of what they left in their folders: what differs between their set-ups, and
+//! everybody's figures in one table and one picture.
 
 use std::fs;
 use std::io;
@@ -62,7 +62,8 @@ pub struct Run {
     pub result: RunResult,
     /// The same as it is in the file.
     summary: Value,
-    /// Delay, ms, and goodput, Mbit/s, of every seed or repeat of each contender, where there were several.
+    /// Delay, ms, and goodput, Mbit/s, of every seed or repeat of each contender, where there were
+    /// several.
     each: Vec<Vec<(f64, f64)>>,
 }
 
@@ -273,7 +274,8 @@ impl Comparison {
         page.finish("")
     }
 
-    /// For machines: the folders with their set-ups and figures, and which parts of the set-ups differ.
+    /// For machines: the folders with their set-ups and figures, and which parts of the set-ups
+    /// differ.
     pub fn json(&self) -> Value {
         let differs: Vec<&str> = self
             .parts()

@@ -4,8 +4,8 @@ use ccplane_algorithms::{Parameters, Registry, UnknownAlgorithm};
 use ccplane_datapath::Capabilities;
 pub use ccplane_scenario::Contender;
 
-/// What has to be switched on for a contender: its connections offer ECN, or carry time stamps. Of those that are no
-/// algorithms of ours, kernel's or transport's, only DCTCP wants anything, ECN.
+/// What has to be switched on for a contender: its connections offer ECN, or carry time stamps. Of
+/// those that are no algorithms of ours, kernel's or transport's, only DCTCP wants anything, ECN.
 pub fn wants(contender: &Contender, registry: &Registry) -> Result<Capabilities, UnknownAlgorithm> {
     match contender {
         Contender::Native { name } if name == "dctcp" => Ok(Capabilities::ECN),

@@ -144,7 +144,8 @@ fn hint(near: &[String]) -> String {
 }
 
 impl Error {
-    /// An error of the traffic itself, for `map_err`: what was tried, and what may help (nothing where nobody knows).
+    /// An error of the traffic itself, for `map_err`: what was tried, and what may help (nothing
+    /// where nobody knows).
     pub fn traffic(what: &'static str, hint: &'static str) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Traffic { what, source, hint }
     }

@@ -1,10 +1,11 @@
-//! The questions that RFC 9743 (Specifying New Congestion Control Algorithms, BCP 133) asks of an algorithm, each as a set
-//! of runs with a verdict and a picture.
+//! The questions that RFC 9743 (Specifying New Congestion Control Algorithms, BCP 133) asks of an
+//! algorithm, each as a set of runs with a verdict and a picture.
 //!
-//! [`QUESTIONS`] is the list. A [`Question`] says which runs it needs, as scenarios, judges their figures, and says where its
-//! criterion comes from. Most criteria compare with Reno or Cubic in the same place, because that is what the RFC compares with.
-//! [`run`](run()) does all runs of all questions on all cores. A verdict depends on algorithm and questions alone, not on
-//! threads, order or interruptions.
+//! [`QUESTIONS`] is the list. A [`Question`] says which runs it needs, as scenarios, judges their
+//! figures, and says where its criterion comes from. Most criteria compare with Reno or Cubic in
+//! the same place, because that is what the RFC compares with. [`run`](run()) does all runs of all
+//! questions on all cores. A verdict depends on algorithm and questions alone, not on threads,
+//! order or interruptions.
 
 mod aqm;
 mod buffers;
@@ -230,7 +231,8 @@ mod tests {
                         run.key
                     );
                 }
-                // The judge asks for no run that is not planned, and where nothing was measured there is a judgement.
+                // The judge asks for no run that is not planned, and where nothing was measured
+                // there is a judgement.
                 let nothing = runs
                     .into_iter()
                     .map(|run| (run.key, Measured::default()))

@@ -20,7 +20,8 @@ pub struct WriteError {
     source: io::Error,
 }
 
-/// Writes the figures ([`write_figures`]) and `report.html` into `directory`. Returns the page's path.
+/// Writes the figures ([`write_figures`]) and `report.html` into `directory`. Returns the page's
+/// path.
 pub fn write(
     result: &RunResult,
     directory: &Path,
@@ -30,10 +31,11 @@ pub fn write(
     put(directory, PAGE, &report::page(result, provenance))
 }
 
-/// Writes the result files into `directory`, which is created if needed: `summary.json`, `host.json`, `series.csv`, `bins.csv`,
-/// `flows.csv` and `reports.csv`; where there are such, also `workloads.csv`, `runs.csv`, `completions.csv`, `links.csv`,
-/// `bundles.csv` and `stamps.csv`. With several workloads, files about flows have all of them, and two more columns at the end
-/// that say whose a flow is.
+/// Writes the result files into `directory`, which is created if needed: `summary.json`,
+/// `host.json`, `series.csv`, `bins.csv`, `flows.csv` and `reports.csv`; where there are such, also
+/// `workloads.csv`, `runs.csv`, `completions.csv`, `links.csv`, `bundles.csv` and `stamps.csv`.
+/// With several workloads, files about flows have all of them, and two more columns at the end that
+/// say whose a flow is.
 pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteError> {
     fs::create_dir_all(directory).map_err(|source| WriteError {
         path: directory.to_owned(),
@@ -91,15 +93,17 @@ fn put(directory: &Path, name: &str, text: &str) -> Result<PathBuf, WriteError> 
     }
 }
 
-/// The version of the names in `summary.json` and the CSV files: a program that reads them knows it before it looks for a name. It is
-/// another number when a name goes or means something else; new names do not change it.
+/// The version of the names in `summary.json` and the CSV files: a program that reads them knows it
+/// before it looks for a name. It is another number when a name goes or means something else; new
+/// names do not change it.
 pub const SCHEMA: u32 = 1;
 /// File of the page.
 pub const PAGE: &str = "report.html";
 /// The file of [`summary`].
 pub const SUMMARY: &str = "summary.json";
 
-/// Set-up and figures, without what depends on this host's speed. Where a contender ran with several seeds or repeats, the figures of each.
+/// Set-up and figures, without what depends on this host's speed. Where a contender ran with
+/// several seeds or repeats, the figures of each.
 pub fn summary(result: &RunResult) -> serde_json::Value {
     let mut value = json!(result);
     value["schema"] = json!(SCHEMA);
@@ -144,7 +148,8 @@ fn pretty(value: &serde_json::Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-/// Every look at every socket. Windows in segments; times in the unit of their name; rates in bytes/s.
+/// Every look at every socket. Windows in segments; times in the unit of their name; rates in
+/// bytes/s.
 fn series_csv(result: &RunResult) -> String {
     let mut csv = headed(
         result,
@@ -195,7 +200,8 @@ fn series_csv(result: &RunResult) -> String {
     csv
 }
 
-/// Every look at every bundle. Modes are 0 (open), 1 (delay) and 2 (passing); 0 where a value is not known.
+/// Every look at every bundle. Modes are 0 (open), 1 (delay) and 2 (passing); 0 where a value is
+/// not known.
 fn bundles_csv(result: &RunResult) -> String {
     let mut csv = String::from(
         "contender,bundle,time_s,mode,limit_mbit,received_mbit,waiting_bytes,rtt_ms,min_rtt_ms,eta,capacity_mbit,cross_mbit,actual_rtt_ms,actual_received_mbit\n",

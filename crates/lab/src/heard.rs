@@ -1,4 +1,5 @@
-//! What an algorithm heard from the datapath: its reports, field by field, as they came to the agent.
+//! What an algorithm heard from the datapath: its reports, field by field, as they came to the
+//! agent.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -16,14 +17,15 @@ pub struct Heard {
     pub reports: Vec<Report>,
     /// Reports that came after there was no room to keep them.
     pub not_kept: u64,
-    /// The datapath's numbers of the flows that the result lists, in its order; `None` for one that was not steered.
+    /// The datapath's numbers of the flows that the result lists, in its order; `None` for one that
+    /// was not steered.
     pub flows: Vec<Option<u64>>,
     /// By sender; the kernel's flows only.
     pub numbers: HashMap<SocketAddr, u64>,
 }
 
-/// Reports kept for `reports.csv`, the first of a run: a report every ACK makes thousands a second, each with a dozen
-/// fields.
+/// Reports kept for `reports.csv`, the first of a run: a report every ACK makes thousands a second,
+/// each with a dozen fields.
 pub const KEPT: usize = 50_000;
 
 /// A program that reports.

@@ -1,6 +1,7 @@
 //! Jobs on all cores: one pool for runs, experiments and evaluations.
 //!
-//! A job shares nothing with others, so that the number of threads changes when its result is there, and not what it is.
+//! A job shares nothing with others, so that the number of threads changes when its result is
+//! there, and not what it is.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -13,8 +14,9 @@ use crate::error::Error;
 use crate::parts::Parts;
 use crate::progress::Progress;
 
-/// Runs the jobs that `order` names, in that order, on so many threads. `done` takes each result as it arrives, on this thread.
-/// Its errors end the work as errors of a job do. Of several errors the one of the first job in `order` is returned.
+/// Runs the jobs that `order` names, in that order, on so many threads. `done` takes each result as
+/// it arrives, on this thread. Its errors end the work as errors of a job do. Of several errors the
+/// one of the first job in `order` is returned.
 pub fn each<T: Send>(
     order: &[usize],
     threads: usize,
@@ -60,7 +62,8 @@ pub trait Job: Sync {
     /// What it gives.
     type Result: Serialize + DeserializeOwned + Send;
 
-    /// The name of the file that keeps its result, without an extension; no other job of the experiment has it.
+    /// The name of the file that keeps its result, without an extension; no other job of the
+    /// experiment has it.
     fn name(&self) -> String;
 
     /// Everything that its result depends on, beside the program.
@@ -70,7 +73,8 @@ pub trait Job: Sync {
     fn run(&self) -> Result<Self::Result, Error>;
 }
 
-/// Does every job whose result is not kept in `parts` yet, and gives all results in the order of the jobs.
+/// Does every job whose result is not kept in `parts` yet, and gives all results in the order of
+/// the jobs.
 pub fn kept<J: Job>(
     jobs: &[J],
     threads: usize,

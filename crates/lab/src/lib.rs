@@ -2,8 +2,9 @@
 //!
 //! The simulator is here. `ccplane-testbed` has the places on real packets.
 //!
-//! [`run()`] takes a [`Scenario`](scenario::Scenario) and a [`Place`] and returns a [`RunResult`](result::RunResult).
-//! [`files::write`] makes the result directory of it, [`table::of_run`] the table for a terminal.
+//! [`run()`] takes a [`Scenario`](scenario::Scenario) and a [`Place`] and returns a
+//! [`RunResult`](result::RunResult). [`files::write`] makes the result directory of it,
+//! [`table::of_run`] the table for a terminal.
 #![forbid(unsafe_code)]
 
 pub mod arena;

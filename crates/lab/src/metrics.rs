@@ -1,12 +1,14 @@
-//! Metrics of a run's raw records: bins, distributions, distances, fairness. Pure functions on numbers.
+//! Metrics of a run's raw records: bins, distributions, distances, fairness. Pure functions on
+//! numbers.
 //!
-//! Times are nanoseconds since the start of the run; a value's unit is its caller's. Nothing here is random or
-//! reads a clock, so the same records give the same figures on every machine.
+//! Times are nanoseconds since the start of the run; a value's unit is its caller's. Nothing here
+//! is random or reads a clock, so the same records give the same figures on every machine.
 
 use ccplane_units::{Duration, Rate};
 
-/// Bytes that fell into each bin of `width_ns` of `[0, until_ns)`; the last bin is dropped if `until_ns` cuts it
-/// short, since a part of a bin would show as a dip that never was. Events outside are ignored.
+/// Bytes that fell into each bin of `width_ns` of `[0, until_ns)`; the last bin is dropped if
+/// `until_ns` cuts it short, since a part of a bin would show as a dip that never was. Events
+/// outside are ignored.
 pub fn bin_bytes(
     events: impl IntoIterator<Item = (u64, u64)>,
     width_ns: u64,
@@ -104,8 +106,8 @@ impl Distribution {
         (!self.is_empty()).then(|| self.0.iter().sum::<f64>() / self.len() as f64)
     }
 
-    /// The smallest value that at least the share `p` (0 to 1) of all values does not exceed (nearest rank: always
-    /// a value that was measured, never one between two).
+    /// The smallest value that at least the share `p` (0 to 1) of all values does not exceed
+    /// (nearest rank: always a value that was measured, never one between two).
     pub fn quantile(&self, p: f64) -> Option<f64> {
         let rank = (p.clamp(0.0, 1.0) * self.len() as f64).ceil() as usize;
         self.0.get(rank.saturating_sub(1)).copied()
@@ -120,10 +122,11 @@ impl Distribution {
         }
     }
 
-    /// The Kolmogorov-Smirnov distance: the largest vertical gap between the two empirical distribution
-    /// functions, 0 (the same) to 1 (no overlap). `None` where one side is empty.
+    /// The Kolmogorov-Smirnov distance: the largest vertical gap between the two empirical
+    /// distribution functions, 0 (the same) to 1 (no overlap). `None` where one side is empty.
     ///
-    /// It is used as a distance only: consecutive bins of one flow are not independent, so no p-value follows.
+    /// It is used as a distance only: consecutive bins of one flow are not independent, so no
+    /// p-value follows.
     pub fn ks(&self, other: &Distribution) -> Option<f64> {
         if self.is_empty() || other.is_empty() {
             return None;
@@ -131,7 +134,8 @@ impl Distribution {
         let (a, b) = (&self.0, &other.0);
         let (mut i, mut j, mut gap) = (0, 0, 0.0_f64);
         while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-            // Step both over every tie before comparing: the functions are compared where they are flat.
+            // Step both over every tie before comparing: the functions are compared where they are
+            // flat.
             let at = x.min(*y);
             i += a
                 .get(i..)
@@ -145,8 +149,8 @@ impl Distribution {
     }
 }
 
-/// Jain's fairness index of what each flow got (Jain, Chiu, Hawe 1984): 1 when equal, 1/n when one has all. `None`
-/// with fewer than two flows, or when nobody got anything.
+/// Jain's fairness index of what each flow got (Jain, Chiu, Hawe 1984): 1 when equal, 1/n when one
+/// has all. `None` with fewer than two flows, or when nobody got anything.
 pub fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|x| x * x).sum();
@@ -180,7 +184,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some((lower + upper) / 2.0)
 }
 
-/// How long so many bytes take alone, ns: at the path's lowest rate, and one round trip (Bundler, EuroSys 2021, section 7.1).
+/// How long so many bytes take alone, ns: at the path's lowest rate, and one round trip (Bundler,
+/// EuroSys 2021, section 7.1).
 pub fn alone_ns(rtt: Duration, rate: Option<Rate>, bytes: u64) -> u64 {
     let sending = rate.map_or(0, |rate| {
         u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1))

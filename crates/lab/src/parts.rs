@@ -1,4 +1,5 @@
-//! Parts of long work, kept as soon as they are done: an interrupted experiment goes on where it stopped.
+//! Parts of long work, kept as soon as they are done: an interrupted experiment goes on where it
+//! stopped.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -73,8 +74,8 @@ impl Parts {
         }
     }
 
-    /// Keeps a part's result: the file `name` holds `value`, the `key` that it was made under, and which build of the program
-    /// made it.
+    /// Keeps a part's result: the file `name` holds `value`, the `key` that it was made under, and
+    /// which build of the program made it.
     pub fn keep<T: Serialize>(&self, name: &str, key: &str, value: &T) -> Result<(), Error> {
         self.write(
             name,
@@ -96,16 +97,17 @@ impl Parts {
         std::fs::rename(&draft, &path).map_err(fail)
     }
 
-    /// A part kept under the same key; `None` for one that is missing, of another key or a build that does not count, or
-    /// unreadable.
+    /// A part kept under the same key; `None` for one that is missing, of another key or a build
+    /// that does not count, or unreadable.
     pub fn kept<T: DeserializeOwned>(&self, name: &str, key: &str) -> Option<T> {
         let part: Part<T> = read(&self.directory.join(name))?;
         ((self.any_build || part.build == build()) && part.key == key).then_some(part.value)
     }
 
-    /// A part that real packets give: the one that is kept, unless the machine disturbed it and it is to be made again, or
-    /// what `run` gives now, which is kept. `judge` says what the machine did, never how the contender fared: who failed is
-    /// not asked again until it succeeds. A disturbed attempt stays in the part's file, with its reasons.
+    /// A part that real packets give: the one that is kept, unless the machine disturbed it and it
+    /// is to be made again, or what `run` gives now, which is kept. `judge` says what the machine
+    /// did, never how the contender fared: who failed is not asked again until it succeeds. A
+    /// disturbed attempt stays in the part's file, with its reasons.
     pub fn part<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
@@ -139,7 +141,8 @@ impl Parts {
         Ok(part)
     }
 
-    /// Every attempt on real packets that is kept, of builds that count: the part's name and its attempts, oldest first.
+    /// Every attempt on real packets that is kept, of builds that count: the part's name and its
+    /// attempts, oldest first.
     pub fn attempts(&self) -> BTreeMap<String, Vec<Attempt>> {
         let files = std::fs::read_dir(&self.directory)
             .into_iter()
@@ -169,8 +172,8 @@ fn read<T: DeserializeOwned>(file: &Path) -> Option<Part<T>> {
     serde_json::from_str(&std::fs::read_to_string(file).ok()?).ok()
 }
 
-/// Tells this program from another build of it, whose results may be others under the same version: the executable's
-/// length and time of change.
+/// Tells this program from another build of it, whose results may be others under the same version:
+/// the executable's length and time of change.
 fn build() -> &'static str {
     static BUILD: OnceLock<String> = OnceLock::new();
     BUILD.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! What a caller sees of long work, and how it stops it: one trait for runs, experiments and evaluations.
+//! What a caller sees of long work, and how it stops it: one trait for runs, experiments and
+//! evaluations.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,7 +11,8 @@ pub trait Progress: Sync {
     fn began(&self, _setup: &Setup) {}
     /// So much of the whole is done, 0 to 1; `what` went on last.
     fn advanced(&self, _share: f64, _what: &str) {}
-    /// Every contender of one of several seeds is done; the result is what a run with this seed alone gives.
+    /// Every contender of one of several seeds is done; the result is what a run with this seed
+    /// alone gives.
     fn seed_done(&self, _seed: u64, _result: RunResult) {}
     /// Whether to stop now.
     fn cancelled(&self) -> bool {
@@ -24,7 +26,8 @@ pub struct Quiet;
 
 impl Progress for Quiet {}
 
-/// The progress of one of several pieces of work that follow one another and take as long as one another.
+/// The progress of one of several pieces of work that follow one another and take as long as one
+/// another.
 pub struct Step<'a> {
     whole: &'a dyn Progress,
     index: usize,

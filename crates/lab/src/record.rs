@@ -1,7 +1,8 @@
-//! What a run recorded, and the figures and courses that follow from it: the same for every place where packets run.
+//! What a run recorded, and the figures and courses that follow from it: the same for every place
+//! where packets run.
 //!
-//! A simulation, kernel TCP and the UDP transport each fill a [`Record`]; [`Record::told`] is the only way from there to
-//! what a person reads.
+//! A simulation, kernel TCP and the UDP transport each fill a [`Record`]; [`Record::told`] is the
+//! only way from there to what a person reads.
 
 use ccplane_units::{Bytes, Duration};
 
@@ -31,7 +32,8 @@ pub struct Record {
 /// What the drawn link did.
 #[derive(Clone, Debug, Default)]
 pub struct LinkRecord {
-    /// Packets that left while bytes were counted: when since the start and after how long in the queue, ns; bytes.
+    /// Packets that left while bytes were counted: when since the start and after how long in the
+    /// queue, ns; bytes.
     pub departures: Vec<(u64, u64, u64)>,
     /// What it could have carried, bytes.
     pub capacity: f64,
@@ -52,14 +54,15 @@ pub struct WorkloadRecord {
     pub compared: bool,
     /// Bytes that receiving applications read, responses included; of datagrams all that arrived.
     pub received: u64,
-    /// The same over time: ns since the start, and bytes by then. Where it is empty the samples of its flows say it.
+    /// The same over time: ns since the start, and bytes by then. Where it is empty the samples of
+    /// its flows say it.
     pub course: Vec<(u64, u64)>,
     /// Segments sent again; `None` where nobody does that, or where it is not known.
     pub retransmitted: Option<u64>,
     /// Flows without end: goodput of every one, Mbit/s.
     pub goodputs: Vec<f64>,
-    /// A number for each of these that rises in the order in which flows of all workloads began; empty where only their
-    /// order among themselves is known.
+    /// A number for each of these that rises in the order in which flows of all workloads began;
+    /// empty where only their order among themselves is known.
     pub order: Vec<u64>,
     /// Samples of the first of these, as many as were looked at.
     pub flows: Vec<Vec<Sample>>,
@@ -91,7 +94,8 @@ pub struct Told {
 }
 
 impl Record {
-    /// Figures and courses: throughput and delay in bins of this width, completion times by these upper bounds of sizes.
+    /// Figures and courses: throughput and delay in bins of this width, completion times by these
+    /// upper bounds of sizes.
     pub fn told(mut self, bin: Duration, bounds: &[Bytes]) -> Told {
         let (span, several) = (self.span.as_nanos(), self.workloads.len() > 1);
         // Samples are moved out below.
@@ -343,8 +347,9 @@ impl WorkloadRecord {
     }
 }
 
-/// Flows with samples in the order of lists: workload, place in it, whether it is compared. Compared ones come first, in the
-/// order in which they began; then those of the other workloads, one workload after the other.
+/// Flows with samples in the order of lists: workload, place in it, whether it is compared.
+/// Compared ones come first, in the order in which they began; then those of the other workloads,
+/// one workload after the other.
 fn places(workloads: &[WorkloadRecord]) -> Vec<(usize, usize, bool)> {
     let mut all: Vec<(bool, u64, usize, usize)> = Vec::new();
     for (at, workload) in workloads.iter().enumerate() {
@@ -477,7 +482,8 @@ mod tests {
         }
     }
 
-    /// Copa, Cubic beside it, requests of the contender, and datagrams, on a link of 10 MB/s for four seconds.
+    /// Copa, Cubic beside it, requests of the contender, and datagrams, on a link of 10 MB/s for
+    /// four seconds.
     fn mixed() -> Record {
         let copa = || Contender::ccplane("copa");
         Record {

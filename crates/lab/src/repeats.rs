@@ -1,6 +1,8 @@
-//! From several runs of a contender to one result: means, how far they may be off, pooled distributions.
+//! From several runs of a contender to one result: means, how far they may be off, pooled
+//! distributions.
 //!
-//! Runs are the seeds of a simulation or repeats on real packets. There are few of them as a rule, so Student's t gives the interval of their mean.
+//! Runs are the seeds of a simulation or repeats on real packets. There are few of them as a rule,
+//! so Student's t gives the interval of their mean.
 
 use ccplane_sim::Digest;
 use ccplane_units::Bytes;
@@ -31,8 +33,9 @@ impl Runs {
     }
 }
 
-/// One contender's results, in the order of their seeds or repeats, as one. The first keeps its series; nothing else of the
-/// others has to be there but their bins and completions. `bounds` are the upper bounds of size classes.
+/// One contender's results, in the order of their seeds or repeats, as one. The first keeps its
+/// series; nothing else of the others has to be there but their bins and completions. `bounds` are
+/// the upper bounds of size classes.
 pub(crate) fn together(
     runs: Vec<(u64, ContenderResult)>,
     of: Runs,
@@ -81,8 +84,8 @@ pub(crate) fn together(
     })
 }
 
-/// What a reader has to know of figures that are made of several runs; nothing where there is one. `first` is the seed or number
-/// of the first run.
+/// What a reader has to know of figures that are made of several runs; nothing where there is one.
+/// `first` is the seed or number of the first run.
 pub(crate) fn note(contenders: &[ContenderResult], of: Runs, first: u64) -> String {
     let Some(runs) = contenders
         .iter()

@@ -1,4 +1,5 @@
-//! `report.html`: one page with the run's pictures, figures, parameters, audit and command line, everything inside.
+//! `report.html`: one page with the run's pictures, figures, parameters, audit and command line,
+//! everything inside.
 //!
 //! All of it is there without a script, which lets a reader zoom, point and choose.
 

@@ -1,8 +1,8 @@
-//! What a run leaves: the set-up, each contender's figures and series, and the judgement of the datapath's audit. The
-//! same on every datapath; what one of them cannot know is absent.
+//! What a run leaves: the set-up, each contender's figures and series, and the judgement of the
+//! datapath's audit. The same on every datapath; what one of them cannot know is absent.
 //!
-//! Everything a person or a script reads (`summary.json`, the CSV files, the table, the page) is made from these
-//! values. Figures that depend on the host's speed stand apart, in [`HostFigures`].
+//! Everything a person or a script reads (`summary.json`, the CSV files, the table, the page) is
+//! made from these values. Figures that depend on the host's speed stand apart, in [`HostFigures`].
 
 mod bundles;
 mod second_loop;
@@ -38,7 +38,8 @@ pub struct RunResult {
     pub stopped: Option<String>,
     /// The experiment.
     pub setup: Setup,
-    /// Of a simulation: the hash of everything that it computed, which the same scenario and seed give everywhere.
+    /// Of a simulation: the hash of everything that it computed, which the same scenario and seed
+    /// give everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// In the order in which they ran.
@@ -86,13 +87,15 @@ pub struct Setup {
     pub bin_ms: f64,
     /// Between two looks at a socket.
     pub sample_ms: f64,
-    /// Socket buffers, see `ccplane_testbed::traffic::buffer_for`; a simulated host has as much as it wants.
+    /// Socket buffers, see `ccplane_testbed::traffic::buffer_for`; a simulated host has as much as
+    /// it wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_buffer_bytes: Option<usize>,
 }
 
 impl Setup {
-    /// The set-up on one line: `96 Mbit/s · 20 ms round trip · droptail:1bdp, 240 kB · 2 flows · 15 s · kernel TCP`.
+    /// The set-up on one line: `96 Mbit/s · 20 ms round trip · droptail:1bdp, 240 kB · 2 flows · 15
+    /// s · kernel TCP`.
     pub fn line(&self) -> String {
         let number = |value: f64| format!("{}", (value * 1e3).round() / 1e3);
         let flows = match self.flows {
@@ -145,12 +148,14 @@ pub struct ContenderResult {
     pub native: bool,
     /// The congestion control that the sockets chose, as the datapath calls it.
     pub kernel_name: String,
-    /// The algorithm whose agent in another process was gone or silent at the end, so that NewReno steered its flows.
+    /// The algorithm whose agent in another process was gone or silent at the end, so that NewReno
+    /// steered its flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_gone: Option<String>,
     /// What it achieved.
     pub figures: Figures,
-    /// Every workload in the scenario's order, also those that are not compared; nothing where there is only one.
+    /// Every workload in the scenario's order, also those that are not compared; nothing where
+    /// there is only one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadFigures>,
     /// The same by algorithm, in the order of the workloads.
@@ -161,7 +166,8 @@ pub struct ContenderResult {
     pub host: HostFigures,
     /// What the datapath says about itself during this contender's run.
     pub audit: Audit,
-    /// How far the figures may be from the truth, where they are means over several seeds or repeats.
+    /// How far the figures may be from the truth, where they are means over several seeds or
+    /// repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
     /// For pictures and CSV; not in `summary.json`.
@@ -201,10 +207,12 @@ pub struct Figures {
     /// Links that the scenario asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkFigures>,
-    /// One-way queueing delay from time stamps of both ends, beside the link's own log; where the contender wants stamps.
+    /// One-way queueing delay from time stamps of both ends, beside the link's own log; where the
+    /// contender wants stamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_way: Option<OneWayFigures>,
-    /// What RC3's second loop did, where the transport has one; where there are several seeds, in all of them together.
+    /// What RC3's second loop did, where the transport has one; where there are several seeds, in
+    /// all of them together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_loop: Option<SecondLoop>,
     /// What the sites' boxes did, where the scenario has some.
@@ -212,8 +220,8 @@ pub struct Figures {
     pub bundles: Vec<BundleFigures>,
 }
 
-/// Queueing delay of full packets, twice: from the two time stamps of each, and from the link's own log, each above its
-/// least.
+/// Queueing delay of full packets, twice: from the two time stamps of each, and from the link's own
+/// log, each above its least.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OneWayFigures {
     /// Packets in both records.
@@ -258,8 +266,8 @@ pub struct Completions {
     pub unfinished: u64,
 }
 
-/// Finished flows of similar size. A slowdown is the time a flow took over the time it would have taken alone: its bytes
-/// at the path's lowest rate and one round-trip time.
+/// Finished flows of similar size. A slowdown is the time a flow took over the time it would have
+/// taken alone: its bytes at the path's lowest rate and one round-trip time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SizeClass {
     /// `<= 10kB`.
@@ -316,7 +324,8 @@ pub struct FlowFigures {
     pub srtt_mean_ms: f64,
     /// Smallest round-trip time that the sender saw.
     pub min_rtt_ms: f64,
-    /// Share of the time in which the receiver's window, not the congestion window, held the flow back.
+    /// Share of the time in which the receiver's window, not the congestion window, held the flow
+    /// back.
     pub rwnd_limited: f64,
     /// Share of the time in which the sender's socket buffer held the flow back.
     pub sndbuf_limited: f64,
@@ -329,7 +338,8 @@ pub struct HostFigures {
     pub reports_per_s: Option<f64>,
     /// CPU of the algorithm's thread, in percent of one CPU; absent for a native contender.
     pub agent_cpu_percent: Option<f64>,
-    /// CPU of the whole process: emulator, sender, receiver, sampler and algorithm, in percent of one CPU.
+    /// CPU of the whole process: emulator, sender, receiver, sampler and algorithm, in percent of
+    /// one CPU.
     pub process_cpu_percent: Option<f64>,
     /// CPU of the whole machine, everything that ran on it, in percent of one CPU.
     pub machine_cpu_percent: Option<f64>,
@@ -353,10 +363,12 @@ pub struct Audit {
     pub sound: bool,
     /// What is wrong, one sentence each.
     pub complaints: Vec<String>,
-    /// Of these, what the machine did, judged alike for every contender; only such a run is worth making again.
+    /// Of these, what the machine did, judged alike for every contender; only such a run is worth
+    /// making again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disturbed: Vec<String>,
-    /// What went wrong with the contender itself. It is a result of its own: figures beside it count.
+    /// What went wrong with the contender itself. It is a result of its own: figures beside it
+    /// count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own: Vec<String>,
 }
@@ -433,12 +445,15 @@ pub struct Series {
     /// What the algorithm heard; nothing for a native contender.
     #[serde(skip)]
     pub heard: Heard,
-    /// The bins of all runs (throughput, delay), where this one stands for several: the distributions are theirs.
+    /// The bins of all runs (throughput, delay), where this one stands for several: the
+    /// distributions are theirs.
     pub pooled: Option<(Vec<f64>, Vec<f64>)>,
-    /// Time in the bottleneck's queue, ms: what each thousandth of the packets that left it did not exceed, from none to all.
+    /// Time in the bottleneck's queue, ms: what each thousandth of the packets that left it did not
+    /// exceed, from none to all.
     #[serde(default)]
     pub delay_thousandths_ms: Vec<f64>,
-    /// Mean time that packets waited there before their own transmission began, µs; of a simulated link of a steady rate.
+    /// Mean time that packets waited there before their own transmission began, µs; of a simulated
+    /// link of a steady rate.
     #[serde(default)]
     pub waited_mean_us: Option<f64>,
     /// Packets that all links of a simulated network dropped together.
@@ -466,7 +481,8 @@ pub struct Completion {
     pub bytes: u64,
     /// From the start to the last byte at the receiver; of a message, from when the sender had it.
     pub took_ns: u64,
-    /// How long of that a message waited for a connection before it was written; 0 for everything else.
+    /// How long of that a message waited for a connection before it was written; 0 for everything
+    /// else.
     #[serde(default)]
     pub waited_ns: u64,
     /// What it would have taken alone.
@@ -520,7 +536,8 @@ impl Series {
 }
 
 impl ContenderResult {
-    /// Replaces the name of a contender by the name of what steered its flows when its agent was gone.
+    /// Replaces the name of a contender by the name of what steered its flows when its agent was
+    /// gone.
     pub fn name_fallback(&mut self, contender: &Contender) {
         let name = contender.to_string();
         let steered = format!("NewReno (agent of {name} gone)");

@@ -1,7 +1,7 @@
 //! Runs a scenario: every contender with every seed, in one place, to one result.
 //!
-//! A [`Place`] is where: the simulator, kernel TCP, our transport over UDP. It makes one run; who runs when, means over several runs and the
-//! result are the same everywhere.
+//! A [`Place`] is where: the simulator, kernel TCP, our transport over UDP. It makes one run; who
+//! runs when, means over several runs and the result are the same everywhere.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -26,7 +26,8 @@ pub trait Place: Sync {
         registry: &'s Registry,
     ) -> Result<Box<dyn Prepared + 's>, Error>;
 
-    /// Whether time is real: runs need the machine for themselves, so that they take turns, and no two of them are alike.
+    /// Whether time is real: runs need the machine for themselves, so that they take turns, and no
+    /// two of them are alike.
     fn is_real(&self) -> bool;
 
     /// Name for pages.
@@ -43,7 +44,8 @@ pub trait Prepared: Sync {
     /// What the result says of it.
     fn setup(&self) -> Setup;
 
-    /// One run. `contender` is who runs the workloads that name no algorithm; none where every workload names its own.
+    /// One run. `contender` is who runs the workloads that name no algorithm; none where every
+    /// workload names its own.
     fn run(
         &self,
         contender: Option<&Contender>,
@@ -57,7 +59,8 @@ pub trait Prepared: Sync {
 pub struct Options {
     /// One run per seed. Often the scenario's seeds.
     pub seeds: Seeds,
-    /// Threads of the simulator; the machine's cores are what helps. The result does not depend on it.
+    /// Threads of the simulator; the machine's cores are what helps. The result does not depend on
+    /// it.
     pub threads: usize,
     /// The command line that does all of this again, for the report.
     pub command: String,
@@ -66,7 +69,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// One run on one thread, for who needs its figures only; `repeat` is the command that does it again.
+    /// One run on one thread, for who needs its figures only; `repeat` is the command that does it
+    /// again.
     pub fn once(seed: u64, repeat: &str) -> Options {
         Options {
             seeds: Seeds::one(seed),

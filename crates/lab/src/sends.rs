@@ -1,8 +1,10 @@
-//! How a workload sends its bytes: flows, exchanges, messages or datagrams. It decides which figures there are, wherever it runs.
+//! How a workload sends its bytes: flows, exchanges, messages or datagrams. It decides which
+//! figures there are, wherever it runs.
 
 use ccplane_workload::{Carrier, Workload};
 
-/// Flows of a workload that are looked at in time; of more, the first ones. More would fill a page that nobody can read.
+/// Flows of a workload that are looked at in time; of more, the first ones. More would fill a page
+/// that nobody can read.
 pub const MOST_SAMPLED: usize = 64;
 
 /// What a workload's bytes are in.

@@ -1,4 +1,5 @@
-//! A [`Place`]: the simulator, in virtual time. A run is a function of scenario, contender and seed alone.
+//! A [`Place`]: the simulator, in virtual time. A run is a function of scenario, contender and seed
+//! alone.
 
 mod bundles;
 mod episode;
@@ -32,7 +33,8 @@ pub use stamps::put_stamps;
 /// The simulator: virtual time, as many runs at once as there are threads.
 #[derive(Clone, Debug, Default)]
 pub struct Sim {
-    /// A folder for the packets of the drawn link, a pcapng file a run; `None` keeps none, and costs nothing.
+    /// A folder for the packets of the drawn link, a pcapng file a run; `None` keeps none, and
+    /// costs nothing.
     pub packet_logs: Option<PathBuf>,
 }
 

@@ -1,5 +1,5 @@
-//! What experiments say about means and differences: intervals of means, of paired ratios and of their medians, and
-//! Kolmogorov-Smirnov distances between runs.
+//! What experiments say about means and differences: intervals of means, of paired ratios and of
+//! their medians, and Kolmogorov-Smirnov distances between runs.
 
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -31,7 +31,8 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     )
 }
 
-/// The median of paired ratios, with the interval of a bootstrap over the pairs: one disturbed pair moves it little.
+/// The median of paired ratios, with the interval of a bootstrap over the pairs: one disturbed pair
+/// moves it little.
 pub fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let logs = logarithms(pairs);
     let median = |values: &Distribution| crate::metrics::median(values.values());
@@ -59,7 +60,8 @@ fn ratio(logarithm: Option<f64>, interval: Option<(f64, f64)>) -> Option<Ratio> 
 
 /// The 95 % confidence interval of the mean of these, by Student's t; `None` of fewer than two.
 ///
-/// Of three normal deviates it holds the mean in 94 of 100 experiments. The percentiles of a bootstrap hold it in 74, of five in 86, of nine in 90.
+/// Of three normal deviates it holds the mean in 94 of 100 experiments. The percentiles of a
+/// bootstrap hold it in 74, of five in 86, of nine in 90.
 pub fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)?;
     let mean = Distribution::new(values.iter().copied()).mean()?;
@@ -71,8 +73,9 @@ pub fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
     Some((mean - half, mean + half))
 }
 
-/// The 97.5 % point of Student's t with `freedom` degrees of freedom: tabled to 30, then the first terms of its
-/// expansion around the normal's (Abramowitz and Stegun 26.7.5), right to three digits.
+/// The 97.5 % point of Student's t with `freedom` degrees of freedom: tabled to 30, then the first
+/// terms of its expansion around the normal's (Abramowitz and Stegun 26.7.5), right to three
+/// digits.
 fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
@@ -86,8 +89,10 @@ fn student(freedom: usize) -> f64 {
     })
 }
 
-/// The 95 % percentile interval of a statistic of these values (Efron and Tibshirani 1993, section 13.3): of what it is of as many drawn from them with
-/// replacement. Of the median of normal deviates it holds the truth in 88 to 94 of 100 experiments of five to nine values, and in 74 of three.
+/// The 95 % percentile interval of a statistic of these values (Efron and Tibshirani 1993, section
+/// 13.3): of what it is of as many drawn from them with replacement. Of the median of normal
+/// deviates it holds the truth in 88 to 94 of 100 experiments of five to nine values, and in 74 of
+/// three.
 fn percentiles(
     values: &[f64],
     statistic: impl Fn(&Distribution) -> Option<f64>,
@@ -105,8 +110,8 @@ fn percentiles(
     resampled.quantile(0.025).zip(resampled.quantile(0.975))
 }
 
-/// The mean distance between the distributions of as many runs of either side: over every choice of `n` of both, or over
-/// `CHOICES` drawn ones.
+/// The mean distance between the distributions of as many runs of either side: over every choice of
+/// `n` of both, or over `CHOICES` drawn ones.
 pub fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     let n = ours.len().min(native.len()).min(half(native.len()));
     let mut random = Pcg64::new(2, STREAM);
@@ -132,9 +137,9 @@ pub fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     )
 }
 
-/// A statistic of two sides' runs with its 95 % interval: the jackknife's, which leaves out one run at a time (Efron and
-/// Tibshirani 1993, chapter 11). A bootstrap would draw the same run twice, and find two sides alike that share it. Without an
-/// interval where a side has one run.
+/// A statistic of two sides' runs with its 95 % interval: the jackknife's, which leaves out one run
+/// at a time (Efron and Tibshirani 1993, chapter 11). A bootstrap would draw the same run twice,
+/// and find two sides alike that share it. Without an interval where a side has one run.
 pub fn jackknife<A: Clone, B: Clone>(
     ours: &[A],
     native: &[B],
@@ -247,13 +252,15 @@ mod tests {
                 && (low - 2.0).abs() < 1e-9
                 && (high - 2.0).abs() < 1e-9
         );
-        // Twice as large as often as half as large: no difference, and an interval that says how little is known.
+        // Twice as large as often as half as large: no difference, and an interval that says how
+        // little is known.
         let noisy: Vec<(f64, f64)> = (0..20)
             .map(|i| if i % 2 == 0 { (2.0, 1.0) } else { (1.0, 2.0) })
             .collect();
         let noisy = paired_ratio(&noisy).unwrap();
         let (low, high) = noisy.interval.unwrap();
-        // The logarithm's deviation is 0.711, that of a mean of 20 is 0.159: 95 % within 2.093 of them.
+        // The logarithm's deviation is 0.711, that of a mean of 20 is 0.159: 95 % within 2.093 of
+        // them.
         assert!((noisy.value - 1.0).abs() < 1e-9);
         assert!(
             (0.68..0.80).contains(&low) && (1.25..1.47).contains(&high),

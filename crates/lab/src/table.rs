@@ -7,7 +7,8 @@ use crate::result::{
     WorkloadFigures,
 };
 
-/// The columns of a run's table: heading, unit, and what they mean in one sentence (for the page's tooltips).
+/// The columns of a run's table: heading, unit, and what they mean in one sentence (for the page's
+/// tooltips).
 const COLUMNS: [(&str, &str, &str); 14] = [
     (
         "goodput",
@@ -70,8 +71,9 @@ pub fn all(result: &RunResult) -> Vec<Table> {
         .collect()
 }
 
-/// The table that ends `ccplane run`: a row a contender, and under it one for each workload where there are several. Columns that
-/// say nothing in this run (Jain's index with one flow) are left out.
+/// The table that ends `ccplane run`: a row a contender, and under it one for each workload where
+/// there are several. Columns that say nothing in this run (Jain's index with one flow) are left
+/// out.
 pub fn of_run(result: &RunResult) -> Table {
     let columns = std::iter::once(heading(result)).chain(COLUMNS.into_iter().map(Column::from));
     let rows = result.contenders.iter().flat_map(|c| {
@@ -252,7 +254,8 @@ const COMPLETION_COLUMNS: [(&str, &str, &str); 8] = [
     ("", "p99", "99th percentile of the slowdown."),
 ];
 
-/// The rows of a table of completion times, one cell for each of [`COMPLETION_COLUMNS`] after whose they are.
+/// The rows of a table of completion times, one cell for each of [`COMPLETION_COLUMNS`] after whose
+/// they are.
 fn completion_rows(label: &str, completions: &Completions) -> Vec<Vec<String>> {
     let classes = completions.classes.iter().filter(|class| class.flows > 0);
     let row = |(i, class): (usize, &crate::result::SizeClass)| {
@@ -351,7 +354,8 @@ pub fn of_bundles(result: &RunResult) -> Option<Table> {
     (!rows.is_empty()).then(|| Table::new(headings, rows))
 }
 
-/// What second loops did, a row for each contender that has one; nothing where the transport has none.
+/// What second loops did, a row for each contender that has one; nothing where the transport has
+/// none.
 pub fn of_second_loops(result: &RunResult) -> Option<Table> {
     let rows = result.contenders.iter().filter_map(|c| {
         let f = c.figures.second_loop.as_ref()?;

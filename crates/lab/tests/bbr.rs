@@ -1,10 +1,12 @@
-//! BBR's behaviour in the simulator, as its authors and its critics describe it. Each test says whose claim it holds.
+//! BBR's behaviour in the simulator, as its authors and its critics describe it. Each test says
+//! whose claim it holds.
 
 use ccplane_lab::result::ContenderResult;
 
 use crate::common::{PAYLOAD, delay, goodput, simulate_one};
 
-/// The standard link, 96 Mbit/s and 20 ms; `more` are settings of the link, `others` workloads beside the contender's.
+/// The standard link, 96 Mbit/s and 20 ms; `more` are settings of the link, `others` workloads
+/// beside the contender's.
 fn run(contender: &str, seconds: u64, more: &str, flows: usize, others: &str) -> ContenderResult {
     simulate_one(
         contender,
@@ -32,8 +34,9 @@ fn share_beside_cubic(contender: &str, queue: &str) -> f64 {
     share
 }
 
-/// The BBR of ns-3-dev (1406464) on this link with 1 BDP of buffer, the first 5 s of 60 left out: 88.3 Mbit/s of goodput,
-/// 95.4 % of the link, 4.2 ms of queue on average, 450 drops. Linux' own BBR there, through the emulator: 90.5 Mbit/s, 458 drops.
+/// The BBR of ns-3-dev (1406464) on this link with 1 BDP of buffer, the first 5 s of 60 left out:
+/// 88.3 Mbit/s of goodput, 95.4 % of the link, 4.2 ms of queue on average, 450 drops. Linux' own
+/// BBR there, through the emulator: 90.5 Mbit/s, 458 drops.
 #[test]
 fn alone_it_fills_the_link_with_a_short_queue() {
     let c = run("bbr", 60, "queue = \"droptail:1bdp\"", 1, "");
@@ -53,7 +56,8 @@ fn alone_it_fills_the_link_with_a_short_queue() {
     assert!((0.1..5.0).contains(&ms), "{ms}");
 }
 
-/// Cardwell and others, "BBR: Congestion-Based Congestion Control" (2016): a buffer that is too large does not fill.
+/// Cardwell and others, "BBR: Congestion-Based Congestion Control" (2016): a buffer that is too
+/// large does not fill.
 #[test]
 fn a_deep_buffer_stays_nearly_empty() {
     for contender in ["bbr", "bbr3"] {
@@ -67,8 +71,8 @@ fn a_deep_buffer_stays_nearly_empty() {
     }
 }
 
-/// The same paper, section "Detecting bandwidth and RTT": every 10 s the window falls to four segments for 200 ms. In version
-/// 3 to half a BDP (draft-ietf-ccwg-bbr, "ProbeRTT").
+/// The same paper, section "Detecting bandwidth and RTT": every 10 s the window falls to four
+/// segments for 200 ms. In version 3 to half a BDP (draft-ietf-ccwg-bbr, "ProbeRTT").
 #[test]
 fn the_rtt_is_probed_every_ten_seconds() {
     for (contender, least, most) in [("bbr", 2.0, 4.0), ("bbr3", 60.0, 100.0)] {
@@ -106,10 +110,10 @@ fn two_flows_share() {
     }
 }
 
-/// Hock, Bless and Zitterbart, "Experimental Evaluation of BBR Congestion Control" (ICNP 2017), and Ware and others, "Modeling
-/// BBR's Interactions with Loss-Based Congestion Control" (IMC 2019): in a buffer below 1 BDP version 1 takes more than its
-/// share from Cubic. Version 3 was made to take less (draft-ietf-ccwg-bbr, "Bandwidth Probing and Coexistence with
-/// Reno/CUBIC").
+/// Hock, Bless and Zitterbart, "Experimental Evaluation of BBR Congestion Control" (ICNP 2017), and
+/// Ware and others, "Modeling BBR's Interactions with Loss-Based Congestion Control" (IMC 2019): in
+/// a buffer below 1 BDP version 1 takes more than its share from Cubic. Version 3 was made to take
+/// less (draft-ietf-ccwg-bbr, "Bandwidth Probing and Coexistence with Reno/CUBIC").
 #[test]
 fn in_a_shallow_buffer_version_1_takes_more_than_its_share_from_cubic_and_version_3_less_than_that()
 {
@@ -121,9 +125,10 @@ fn in_a_shallow_buffer_version_1_takes_more_than_its_share_from_cubic_and_versio
     assert!(three < one, "{three} {one}");
 }
 
-/// Cardwell and others (2016), figure 8: loss at random up to the gain of a probe costs version 1 little, and Cubic nearly
-/// everything. Version 3 follows each round's losses down until its next probe (draft-ietf-ccwg-bbr, "Design Considerations for
-/// Choosing Constant Parameters": by (1 - loss) a round and more, for 63 rounds here); at 1 % it keeps more than half.
+/// Cardwell and others (2016), figure 8: loss at random up to the gain of a probe costs version 1
+/// little, and Cubic nearly everything. Version 3 follows each round's losses down until its next
+/// probe (draft-ietf-ccwg-bbr, "Design Considerations for Choosing Constant Parameters": by (1 -
+/// loss) a round and more, for 63 rounds here); at 1 % it keeps more than half.
 #[test]
 fn random_loss_costs_version_1_little_and_version_3_less_than_cubic() {
     let use_of = |contender: &str, loss: &str| {
@@ -140,8 +145,8 @@ fn random_loss_costs_version_1_little_and_version_3_less_than_cubic() {
     assert!(cubic < 0.15, "{cubic}");
 }
 
-/// When the path becomes slower the bandwidth is forgotten after ten rounds, in version 3 after two probes. When it becomes
-/// faster the new bandwidth is found (Cardwell and others, 2016, figure 3).
+/// When the path becomes slower the bandwidth is forgotten after ten rounds, in version 3 after two
+/// probes. When it becomes faster the new bandwidth is found (Cardwell and others, 2016, figure 3).
 #[test]
 fn the_bandwidth_follows_the_link() {
     let event = |at: u64, rate: u64| {

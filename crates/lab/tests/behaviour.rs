@@ -1,8 +1,9 @@
-//! Every built-in algorithm alone on the standard link, round by round: the table is a snapshot, the picture in the book is
-//! what the simulator gives. A new algorithm is picked up by its name.
+//! Every built-in algorithm alone on the standard link, round by round: the table is a snapshot,
+//! the picture in the book is what the simulator gives. A new algorithm is picked up by its name.
 //!
-//! After a change of behaviour that is meant: `INSTA_UPDATE=always cargo test -p ccplane-lab --test behaviour` for the
-//! tables, `cargo run --release -p ccplane-lab --example algorithm_pictures` for the pictures; the diff is the review.
+//! After a change of behaviour that is meant: `INSTA_UPDATE=always cargo test -p ccplane-lab --test
+//! behaviour` for the tables, `cargo run --release -p ccplane-lab --example algorithm_pictures` for
+//! the pictures; the diff is the review.
 
 use std::fs;
 use std::path::Path;

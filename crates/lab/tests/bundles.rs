@@ -39,7 +39,8 @@ fn the_queue_moves_from_the_network_into_the_box() {
     );
     assert!(paced.box_queue_ms > Some(5.0), "{paced:?}");
     assert!(ours.figures.goodput_mbit > 0.97 * native.figures.goodput_mbit);
-    // What waits in the box is scheduled there: whoever sends little does not wait for who sends much.
+    // What waits in the box is scheduled there: whoever sends little does not wait for who sends
+    // much.
     let small = |c: &ccplane_lab::result::ContenderResult| {
         let completions = c.figures.completions.as_ref().expect("messages end");
         completions
@@ -82,7 +83,8 @@ fn an_upload_through_a_gateway_does_not_delay_pings() {
     );
 }
 
-/// A bundle with a FIFO, four flows that last in the lower band and messages in the higher, with these classes.
+/// A bundle with a FIFO, four flows that last in the lower band and messages in the higher, with
+/// these classes.
 const CLASSES: &str = r#"
 contenders = ["bundler"]
 duration = "10s"
@@ -154,8 +156,8 @@ fn a_high_class_does_not_wait_for_a_low_one() {
     );
 }
 
-/// A site with more to send than a policer lets pass: on a fast link, where nothing ever waits, and behind a bottleneck of its own,
-/// whose queue comes and goes with the policer's burst.
+/// A site with more to send than a policer lets pass: on a fast link, where nothing ever waits, and
+/// behind a bottleneck of its own, whose queue comes and goes with the policer's burst.
 const POLICED: &str = r#"
 contenders = ["bundler", "bundler:law=basic", "native:cubic"]
 duration = "30s"

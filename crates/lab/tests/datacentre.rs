@@ -1,5 +1,6 @@
-//! DCTCP, Swift, TIMELY and DX where they belong: links of 10 to 100 Gbit/s, RTTs of 20 to 100 µs, an agent that is 20 µs away
-//! (the simulator's default). And DCTCP on kernel TCP, with ECN agreed on, over an emulated link that marks.
+//! DCTCP, Swift, TIMELY and DX where they belong: links of 10 to 100 Gbit/s, RTTs of 20 to 100 µs,
+//! an agent that is 20 µs away (the simulator's default). And DCTCP on kernel TCP, with ECN agreed
+//! on, over an emulated link that marks.
 
 use ccplane_lab::result::ContenderResult;
 
@@ -45,7 +46,8 @@ fn incast(
     .contenders
 }
 
-/// Mean throughput in Gbit/s and queueing delay in µs of the last two thirds of a run: flows have found their rates.
+/// Mean throughput in Gbit/s and queueing delay in µs of the last two thirds of a run: flows have
+/// found their rates.
 fn settled(c: &ContenderResult) -> (f64, f64) {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
     let (rates, delays) = (&c.series.throughput_mbit, &c.series.delay_ms);
@@ -110,7 +112,8 @@ fn dctcp_keeps_the_queue_at_the_threshold_and_the_link_full() {
     }
 }
 
-/// 40 senders of 64 kB at once, and a buffer that holds their initial windows: nothing is lost, nobody waits for a timeout.
+/// 40 senders of 64 kB at once, and a buffer that holds their initial windows: nothing is lost,
+/// nobody waits for a timeout.
 #[test]
 fn an_incast_of_forty_ends_without_a_timeout() {
     let run = incast(r#""dctcp""#, 40, "ecn:65p:800p", "bytes = \"64kB\"", "");
@@ -148,8 +151,9 @@ fn without_ecn_dctcp_is_reno() {
     );
 }
 
-/// The RTT at which `flows` share a link under Swift's target with these parameters, µs: the target's own formula,
-/// written once more, at the window that this RTT and the flow's share of the link make.
+/// The RTT at which `flows` share a link under Swift's target with these parameters, µs: the
+/// target's own formula, written once more, at the window that this RTT and the flow's share of the
+/// link make.
 fn swift_rests(gbit: f64, flows: f64) -> f64 {
     let alpha = 100.0 / (1.0 / 0.1_f64.sqrt() - 0.1);
     let target = |rtt: f64| {
@@ -186,7 +190,8 @@ fn swift_holds_its_target_with_one_ten_and_a_hundred_flows() {
             if window > 2.0 {
                 within(&what, rtt, expected, 12.0);
             } else {
-                // Below a packet an ACK adds a whole one (algorithm 1): the window doubles an RTT, and halves.
+                // Below a packet an ACK adds a whole one (algorithm 1): the window doubles an RTT,
+                // and halves.
                 assert!(
                     (0.9..1.8).contains(&(rtt / expected)),
                     "{what}: {rtt} instead of {expected}"
@@ -197,7 +202,8 @@ fn swift_holds_its_target_with_one_ten_and_a_hundred_flows() {
     }
 }
 
-/// T_low and T_high are 50 and 500 µs here. Below T_low the rate grows and above T_high it falls whatever the gradient is.
+/// T_low and T_high are 50 and 500 µs here. Below T_low the rate grows and above T_high it falls
+/// whatever the gradient is.
 #[test]
 fn timely_stays_below_its_upper_threshold_and_uses_the_link() {
     for (gbit, delta) in [(10, 10), (25, 25), (100, 100)] {
@@ -212,7 +218,8 @@ fn timely_stays_below_its_upper_threshold_and_uses_the_link() {
     }
 }
 
-/// Zhu et al. (CoNEXT 2016), 4.3: at the fixed point the gradient is 0, the weight 1/2, and so the error δ/(β·R).
+/// Zhu et al. (CoNEXT 2016), 4.3: at the fixed point the gradient is 0, the weight 1/2, and so the
+/// error δ/(β·R).
 #[test]
 fn patched_timely_rests_where_its_authors_say() {
     for (gbit, flows) in [(10, 10), (25, 10), (100, 40)] {
@@ -231,7 +238,8 @@ fn patched_timely_rests_where_its_authors_say() {
     }
 }
 
-/// Senders of DX at one link: share of it that is used, and what packets wait beyond their own transmission, in packets.
+/// Senders of DX at one link: share of it that is used, and what packets wait beyond their own
+/// transmission, in packets.
 fn dx(parameters: &str, rate_mbit: u32, rtt: &str, senders: u32, millis: u32) -> (f64, f64, f64) {
     let run = simulate(&format!(
         "contenders = [\"dx{parameters}\"]\nduration = \"{millis}ms\"\nsample = \"1ms\"\n\
@@ -249,8 +257,9 @@ fn dx(parameters: &str, rate_mbit: u32, rtt: &str, senders: u32, millis: u32) ->
     )
 }
 
-/// Slide 24: three senders whose windows of 20 packets fill the path; the packet more of each makes a queue of three, which
-/// the next decision takes back: the link is full all the time. 60 packets of 1.2 µs are 72 µs.
+/// Slide 24: three senders whose windows of 20 packets fill the path; the packet more of each makes
+/// a queue of three, which the next decision takes back: the link is full all the time. 60 packets
+/// of 1.2 µs are 72 µs.
 #[test]
 fn dx_goes_from_21_packets_back_to_20_and_the_link_stays_full() {
     let run = simulate(
@@ -273,8 +282,9 @@ fn dx_goes_from_21_packets_back_to_20_and_the_link_stays_full() {
     assert!((19.5..21.0).contains(&mean), "{mean}");
 }
 
-/// Queues of a few packets, where DCTCP's stands at its threshold, at 1 and at 10 Gbit/s. The headroom is a sixteenth of 100 µs,
-/// half a packet at the one and five packets at the other, or a packet.
+/// Queues of a few packets, where DCTCP's stands at its threshold, at 1 and at 10 Gbit/s. The
+/// headroom is a sixteenth of 100 µs, half a packet at the one and five packets at the other, or a
+/// packet.
 #[test]
 fn dx_fills_the_link_with_a_queue_of_packets() {
     for (mbit, senders, used, most) in [
@@ -296,16 +306,17 @@ fn dx_fills_the_link_with_a_queue_of_packets() {
     }
 }
 
-/// The shares of a path of two packets among thirty are paces. Windows of a packet are a queue of 28 packets, DCTCP's of two packets one of
-/// 58; DX's flows know too little of the time of a packet there, and leave 33.
+/// The shares of a path of two packets among thirty are paces. Windows of a packet are a queue of
+/// 28 packets, DCTCP's of two packets one of 58; DX's flows know too little of the time of a packet
+/// there, and leave 33.
 #[test]
 fn dx_paces_windows_below_a_packet() {
     let (share, queue, _) = dx("", 100, "200us", 30, 3_000);
     assert!(share > 0.95 && queue < 35.0, "{share}, {queue}");
 }
 
-/// Jitter as of hardware stamps. A packet's time that is the least of what it makes of it differs from flow to flow, and so do
-/// their headrooms and shares.
+/// Jitter as of hardware stamps. A packet's time that is the least of what it makes of it differs
+/// from flow to flow, and so do their headrooms and shares.
 #[test]
 fn dx_is_fair_where_stamps_are_as_of_hardware() {
     for senders in [2, 10, 30] {

@@ -1,5 +1,6 @@
-//! What is known of delay-based algorithms, in the simulator: small queues alone, what becomes of them beside Cubic.
-//! The standard link: 96 Mbit/s, 20 ms, a drop-tail queue of one BDP (160 packets, 20 ms).
+//! What is known of delay-based algorithms, in the simulator: small queues alone, what becomes of
+//! them beside Cubic. The standard link: 96 Mbit/s, 20 ms, a drop-tail queue of one BDP (160
+//! packets, 20 ms).
 
 use ccplane_lab::result::ContenderResult;
 
@@ -23,9 +24,9 @@ fn beside(other: &str) -> String {
     )
 }
 
-/// Brakmo and Peterson 1995, section 4.3: α to β segments in the queue, 0.25 to 0.5 ms here. Arun and Balakrishnan 2018,
-/// section 3: a queue that goes between none and 2.5/δ packets, 0.6 ms. In the median: how Linux' Vegas leaves slow start
-/// costs it seconds of a longer queue.
+/// Brakmo and Peterson 1995, section 4.3: α to β segments in the queue, 0.25 to 0.5 ms here. Arun
+/// and Balakrishnan 2018, section 3: a queue that goes between none and 2.5/δ packets, 0.6 ms. In
+/// the median: how Linux' Vegas leaves slow start costs it seconds of a longer queue.
 #[test]
 fn vegas_and_copa_keep_the_queue_small_alone_at_full_utilisation() {
     for name in ["vegas", "copa:mode=default", "copa"] {
@@ -40,16 +41,17 @@ fn vegas_and_copa_keep_the_queue_small_alone_at_full_utilisation() {
     }
 }
 
-/// Mo, La, Anantharam, Walrand, "Analysis and Comparison of TCP Reno and Vegas", INFOCOM 1999; RFC 9743 asks of every
-/// newcomer what it does beside Cubic.
+/// Mo, La, Anantharam, Walrand, "Analysis and Comparison of TCP Reno and Vegas", INFOCOM 1999; RFC
+/// 9743 asks of every newcomer what it does beside Cubic.
 #[test]
 fn vegas_starves_beside_cubic() {
     let f = dumbbell("vegas", 60, STANDARD, &beside("native:cubic")).figures;
     assert!(f.goodput_mbit < 0.1 * PAYLOAD, "{} Mbit/s", f.goodput_mbit);
 }
 
-/// Long and fast paths, where a velocity passes the aim by what it moves in a round trip; their abstract promises long ones.
-/// A buffer of a third of a BDP as well: slow start overflows it once, and the losses of one round trip count once.
+/// Long and fast paths, where a velocity passes the aim by what it moves in a round trip; their
+/// abstract promises long ones. A buffer of a third of a BDP as well: slow start overflows it once,
+/// and the losses of one round trip count once.
 #[test]
 fn copa_settles_on_long_and_fast_paths_and_in_small_buffers() {
     let paths = [
@@ -91,7 +93,8 @@ fn copa_competes_with_cubic_only_in_its_auto_mode() {
     assert!((0.25..0.75).contains(&auto), "{auto}");
 }
 
-/// Section 2.3 there: flows of one δ have one rate; several of them still empty the queue, so that none competes.
+/// Section 2.3 there: flows of one δ have one rate; several of them still empty the queue, so that
+/// none competes.
 #[test]
 fn copa_flows_share_fairly_with_a_small_queue() {
     for mode in ["copa", "copa:mode=default"] {
@@ -108,7 +111,8 @@ fn copa_flows_share_fairly_with_a_small_queue() {
     }
 }
 
-/// Flows that take each other for buffer-fillers would queue until a loss, which a deep buffer puts off.
+/// Flows that take each other for buffer-fillers would queue until a loss, which a deep buffer puts
+/// off.
 #[test]
 fn copa_flows_do_not_compete_with_each_other_in_a_deep_buffer() {
     let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:5bdp\"";
@@ -116,7 +120,8 @@ fn copa_flows_do_not_compete_with_each_other_in_a_deep_buffer() {
     assert!(f.delay_p50_ms < 5.0 && f.jain.unwrap() > 0.95, "{f:?}");
 }
 
-/// The draft's abstract and section 4.4: yields to others; a slowdown costs a tenth of the capacity at most.
+/// The draft's abstract and section 4.4: yields to others; a slowdown costs a tenth of the capacity
+/// at most.
 #[test]
 fn ledbat_plus_plus_fills_the_link_alone_and_yields_to_cubic() {
     // A queue in which 60 ms of delay find room.
@@ -132,7 +137,8 @@ fn ledbat_plus_plus_fills_the_link_alone_and_yields_to_cubic() {
     );
 }
 
-/// The point of slowdowns (section 4.4): a newcomer measures the true base delay, and the first does not starve.
+/// The point of slowdowns (section 4.4): a newcomer measures the true base delay, and the first
+/// does not starve.
 #[test]
 fn ledbat_plus_plus_has_no_advantage_for_the_latecomer() {
     let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:6bdp\"";

@@ -1,5 +1,5 @@
-//! `evaluate` against what the literature says of known algorithms, and its own promises: the same bytes on any number of
-//! threads, also after an interruption.
+//! `evaluate` against what the literature says of known algorithms, and its own promises: the same
+//! bytes on any number of threads, also after an interruption.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -69,8 +69,9 @@ fn cubic_shares_with_reno_and_with_itself() {
     let cubic = ask("cubic", &["reno", "cubic", "loss"]);
     assert_eq!(verdict(&cubic, "reno"), Verdict::Pass);
     assert_eq!(verdict(&cubic, "cubic"), Verdict::Pass);
-    // RFC 9438, 5.2: its response function is never below Reno's. As Linux has it, it is where windows are of a few segments,
-    // which the least window of two cuts: 0.53 of a segment a round trip with nothing left of what 0.7 keeps.
+    // RFC 9438, 5.2: its response function is never below Reno's. As Linux has it, it is where
+    // windows are of a few segments, which the least window of two cuts: 0.53 of a segment a round
+    // trip with nothing left of what 0.7 keeps.
     assert_eq!(verdict(&cubic, "loss"), Verdict::Caution);
     let standard = ask("cubic:friendly=rfc9438", &["loss"]);
     assert_eq!(verdict(&standard, "loss"), Verdict::Pass);
@@ -86,27 +87,28 @@ fn cubic_fills_any_buffer() {
 
 #[test]
 fn bbr_takes_more_than_its_share_from_cubic_in_a_shallow_buffer() {
-    // Hock, Bless, Zitterbart: Experimental Evaluation of BBR Congestion Control, ICNP 2017; Ware et al.: Modeling BBR's
-    // Interactions with Loss-Based Congestion Control, IMC 2019.
+    // Hock, Bless, Zitterbart: Experimental Evaluation of BBR Congestion Control, ICNP 2017; Ware
+    // et al.: Modeling BBR's Interactions with Loss-Based Congestion Control, IMC 2019.
     let bbr = ask("bbr", &["cubic", "shallow-buffer"]);
     assert_eq!(verdict(&bbr, "cubic"), Verdict::Fail);
     assert!(figure(&bbr, "cubic", "0.5bdp", "share") > 0.7);
-    // RFC 9743, 5.1.3: it "failed this requirement", lasting loss of several flows in less than 1.5 BDP.
+    // RFC 9743, 5.1.3: it "failed this requirement", lasting loss of several flows in less than 1.5
+    // BDP.
     assert_eq!(verdict(&bbr, "shallow-buffer"), Verdict::Fail);
 }
 
 #[test]
 fn vegas_starves_beside_cubic_and_keeps_no_queue_alone() {
-    // Mo, La, Anantharam, Walrand: Analysis and Comparison of TCP Reno and Vegas, INFOCOM 1999: Vegas yields to whoever
-    // fills the buffer; it does not harm them.
+    // Mo, La, Anantharam, Walrand: Analysis and Comparison of TCP Reno and Vegas, INFOCOM 1999:
+    // Vegas yields to whoever fills the buffer; it does not harm them.
     let vegas = ask("vegas", &["cubic"]);
     assert_eq!(verdict(&vegas, "cubic"), Verdict::Caution);
     assert!(
         figure(&vegas, "cubic", "", "least_share") < 0.1
             && figure(&vegas, "cubic", "", "least_kept_share") > 1.0
     );
-    // Brakmo, O'Malley, Peterson, SIGCOMM 1994: between alpha and beta packets in the queue, 2 to 4. In full: what slow start
-    // leaves in ten BDP goes at a packet a round trip.
+    // Brakmo, O'Malley, Peterson, SIGCOMM 1994: between alpha and beta packets in the queue, 2 to
+    // 4. In full: what slow start leaves in ten BDP goes at a packet a round trip.
     let thorough = Options {
         quick: false,
         ..options("vegas", &["bufferbloat"])
@@ -118,7 +120,8 @@ fn vegas_starves_beside_cubic_and_keeps_no_queue_alone() {
 
 #[test]
 fn copa_keeps_the_queue_small_alone() {
-    // Arun, Balakrishnan: Copa, NSDI 2018, sections 2 and 5: the default mode's queue is a few packets (2.5/delta).
+    // Arun, Balakrishnan: Copa, NSDI 2018, sections 2 and 5: the default mode's queue is a few
+    // packets (2.5/delta).
     let copa = ask("copa", &["bufferbloat"]);
     assert_eq!(verdict(&copa, "bufferbloat"), Verdict::Pass);
     assert!(figure(&copa, "bufferbloat", "10bdp", "delay_mean_ms") < 10.0);
@@ -126,7 +129,8 @@ fn copa_keeps_the_queue_small_alone() {
 
 #[test]
 fn dctcp_keeps_the_link_full_and_the_queue_at_the_threshold() {
-    // Alizadeh et al.: DCTCP, SIGCOMM 2010, section 4.1: full throughput with a queue around K, here 27 packets: 3.4 ms.
+    // Alizadeh et al.: DCTCP, SIGCOMM 2010, section 4.1: full throughput with a queue around K,
+    // here 27 packets: 3.4 ms.
     let dctcp = ask("dctcp", &["aqm"]);
     verdict(&dctcp, "aqm");
     assert!(figure(&dctcp, "aqm", "threshold", "goodput_mbit") > 85.0);

@@ -1,6 +1,8 @@
-//! The shipped scenarios and the examples of docs/scenarios.md: each runs, and gives the same result as ever.
+//! The shipped scenarios and the examples of docs/scenarios.md: each runs, and gives the same
+//! result as ever.
 //!
-//! A digest that changes means that simulations changed. Where that is meant, `CCPLANE_GOLDEN=write` renews the file.
+//! A digest that changes means that simulations changed. Where that is meant,
+//! `CCPLANE_GOLDEN=write` renews the file.
 
 mod common;
 

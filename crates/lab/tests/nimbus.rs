@@ -29,7 +29,8 @@ const CUBIC: &str = "[[workload]]\nname = \"cross\"\nfrom = \"left2\"\nto = \"ri
 
 /// BasicDelay's target: a quarter of 50 ms.
 const TARGET_MS: f64 = 12.5;
-/// Mean queue at rest. The law aims at the least RTT of 10 ms, and the mean is up to a tenth above it.
+/// Mean queue at rest. The law aims at the least RTT of 10 ms, and the mean is up to a tenth above
+/// it.
 const RESTS: std::ops::Range<f64> = 0.85 * TARGET_MS..1.1 * TARGET_MS;
 
 #[test]

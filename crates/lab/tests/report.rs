@@ -1,4 +1,5 @@
-//! The page and the files from made-up records: structure, safety of what is put in, self-containment.
+//! The page and the files from made-up records: structure, safety of what is put in,
+//! self-containment.
 
 use ccplane_lab::result::{
     Audit, Columns, ContenderResult, EachRun, EmulatorAudit, Figures, FlowFigures, HostFigures,
@@ -7,7 +8,8 @@ use ccplane_lab::result::{
 use ccplane_lab::{report, table};
 use ccplane_report::Provenance;
 
-/// A sawtooth between `low` and `high` segments with a period of `period` s, and what it does to a 96 Mbit/s link.
+/// A sawtooth between `low` and `high` segments with a period of `period` s, and what it does to a
+/// 96 Mbit/s link.
 fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> ContenderResult {
     let label = if native {
         format!("native:{algorithm}")
@@ -182,7 +184,8 @@ fn the_page_has_every_part_and_needs_nothing_else() {
     );
 }
 
-/// Values along the lines of the pictures whose title ends so: the line's name, and each value with its place.
+/// Values along the lines of the pictures whose title ends so: the line's name, and each value with
+/// its place.
 fn lines(page: &str, title: &str) -> Vec<(String, Vec<(f64, f64)>)> {
     let between = |text: &str, before: &str, after: &str| -> String {
         let (_, rest) = text.split_once(before).unwrap();

@@ -126,7 +126,8 @@ fn a_route_changes_in_time() {
     let [short, long] = result.contenders[0].figures.links.as_slice() else {
         panic!("two links are asked for")
     };
-    // Each link is in use for two of the four seconds. What is lost or delayed when the path changes is small compared with that.
+    // Each link is in use for two of the four seconds. What is lost or delayed when the path
+    // changes is small compared with that.
     assert!(
         (0.45..=0.5).contains(&short.utilisation.unwrap()),
         "{short:?}"
@@ -180,7 +181,8 @@ fn a_run_ends_with_its_last_flow() {
     let bins = done.series.throughput_mbit.len() as f64 * done.series.bin_ns as f64 / 1e9;
     // A bin that is not whole is left out.
     assert!((last - 0.021..=last).contains(&bins), "{bins} {last}");
-    // Where they do not end in time, the duration is the limit, and the figures say what is missing.
+    // Where they do not end in time, the duration is the limit, and the figures say what is
+    // missing.
     let limited = on_the_link("duration = \"60ms\"\nuntil = \"flows done\"", workloads);
     let completions = limited.figures.completions.unwrap();
     assert_eq!(
@@ -212,7 +214,8 @@ fn messages_wait_for_their_connection_and_are_told_with_it() {
         );
         assert_eq!(message.bytes, 100_000);
     }
-    // Two connections that share the link are busy for a good part of the time: some wait, most do not.
+    // Two connections that share the link are busy for a good part of the time: some wait, most do
+    // not.
     let waited = all.iter().filter(|message| message.waited_ns > 0).count();
     assert!((10..290).contains(&waited), "{waited}");
     let span = all.iter().map(|m| m.started_ns + m.took_ns).max().unwrap() as f64 / 1e9;
@@ -221,8 +224,8 @@ fn messages_wait_for_their_connection_and_are_told_with_it() {
         "{:?}",
         c.figures
     );
-    // The same, each the answer to a request: it takes the way back longer and began as much earlier, and what it takes alone is a round
-    // trip and its bytes as before.
+    // The same, each the answer to a request: it takes the way back longer and began as much
+    // earlier, and what it takes alone is a round trip and its bytes as before.
     let requested = on_the_link(
         "duration = \"100s\"\nuntil = \"flows done\"",
         "[transport]\nrestart_after_idle = false\n[[workload]]\n\
@@ -731,7 +734,8 @@ fn a_contender_that_fails_costs_the_others_nothing() {
     }
 }
 
-/// A link that strips markings: the sender finds that its second loop's packets come in class 0, and stops.
+/// A link that strips markings: the sender finds that its second loop's packets come in class 0,
+/// and stops.
 #[test]
 fn a_second_loop_is_told_of_with_the_reason_why_it_stopped() {
     let text = |strip: &str| {

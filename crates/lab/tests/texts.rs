@@ -1,4 +1,5 @@
-//! The shipped algorithms that are texts, beside those of the same law that an agent steers: the same goodput and the same queue.
+//! The shipped algorithms that are texts, beside those of the same law that an agent steers: the
+//! same goodput and the same queue.
 
 use std::path::Path;
 
@@ -8,7 +9,8 @@ use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Options, Quiet, Sim, run};
 use ccplane_lang::{Limits, TextAlgorithm, compile};
 
-/// Goodput and delay may differ by so much: the agent's answers are of the last report, the text's of this ACK.
+/// Goodput and delay may differ by so much: the agent's answers are of the last report, the text's
+/// of this ACK.
 const MARGIN: f64 = 0.03;
 
 /// Each contender's figures, on this link.
@@ -38,7 +40,8 @@ fn figures(contenders: [&str; 2], link: &str) -> Vec<Figures> {
         .collect()
 }
 
-/// Of a queue of few packets, one more or less is all the same: Vegas rests wherever in its band it comes to.
+/// Of a queue of few packets, one more or less is all the same: Vegas rests wherever in its band it
+/// comes to.
 fn alike(contenders: [&str; 2], (link, packet_ms): (&str, f64)) {
     let figures = figures(contenders, link);
     let [text, rust] = figures.as_slice() else {

@@ -9,8 +9,8 @@ use ccplane_report::Provenance;
 
 use crate::common::simulate;
 
-/// Two flows of the contender, native Cubic and a late flow of Reno beside them, requests of the contender whose responses share the
-/// bottleneck, a web of Cubic's, and datagrams.
+/// Two flows of the contender, native Cubic and a late flow of Reno beside them, requests of the
+/// contender whose responses share the bottleneck, a web of Cubic's, and datagrams.
 const MIXED: &str = r#"
 title = "Everyone"
 contenders = ["copa", "native:cubic"]
@@ -169,7 +169,8 @@ fn everybody_is_in_the_figures() {
         let of_algorithms: f64 = c.algorithms.iter().map(|a| a.totals.goodput_mbit).sum();
         assert!(near(of_algorithms, all) && algorithm(None).workloads == ["noise"]);
 
-        // Flows of others follow the contender's in lists of all; courses end with what was received.
+        // Flows of others follow the contender's in lists of all; courses end with what was
+        // received.
         assert_eq!((c.series.flows.len(), c.series.others.len()), (2, 2));
         for (w, series) in c.workloads.iter().zip(&c.series.workloads) {
             let (at, bytes) = *series.course.last().unwrap();
@@ -474,7 +475,8 @@ fn two_seeds_have_a_range_and_no_interval() {
     assert!(!page(&result).contains("From run to run"));
 }
 
-/// A flow that is through stays for a while to answer late retransmissions. Its program measures nothing then, and has no timers.
+/// A flow that is through stays for a while to answer late retransmissions. Its program measures
+/// nothing then, and has no timers.
 #[test]
 fn a_flow_that_is_through_reports_no_more() {
     let short = "duration = \"4s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = { flows = 1, bytes = \"100kB\" }";

@@ -1,4 +1,5 @@
-//! A whole algorithm as one text: a header that names it, its parameters and its needs, and the program that decides everything.
+//! A whole algorithm as one text: a header that names it, its parameters and its needs, and the
+//! program that decides everything.
 //!
 //! ```
 //! let text = "
@@ -29,11 +30,12 @@ use crate::reader::{Form, Forms, Kind};
 use crate::tree::Ratio;
 use crate::{Limits, Program, compile};
 
-/// The longest name: with `ccp_` in front it is the name of a congestion control of the kernel's, 15 characters.
+/// The longest name: with `ccp_` in front it is the name of a congestion control of the kernel's,
+/// 15 characters.
 const LONGEST_NAME: usize = 11;
 
-/// Whether the header's `(init …)` has been done. No name of a text can be the same: it has a point, and no dot-name but a report's
-/// and a signal's is declared.
+/// Whether the header's `(init …)` has been done. No name of a text can be the same: it has a
+/// point, and no dot-name but a report's and a signal's is declared.
 const BEGUN: &str = "ccplane.begun";
 
 /// An algorithm of one text. It has compiled with its defaults.
@@ -119,7 +121,8 @@ impl TextAlgorithm {
         Ok(read)
     }
 
-    /// Whether a text begins with a header, right or wrong; without one it may be a program for an agent.
+    /// Whether a text begins with a header, right or wrong; without one it may be a program for an
+    /// agent.
     pub fn is(source: &str) -> bool {
         let lines = source.lines().map(str::trim_start);
         let first = lines
@@ -149,8 +152,8 @@ impl TextAlgorithm {
         &self.parameters
     }
 
-    /// Whether it sets something once, when a flow begins; then `ccplane.begun` is a variable of its program, which says that this is
-    /// done.
+    /// Whether it sets something once, when a flow begins; then `ccplane.begun` is a variable of
+    /// its program, which says that this is done.
     pub fn begins(&self) -> bool {
         !self.init.is_empty()
     }
@@ -171,8 +174,8 @@ impl TextAlgorithm {
         Ok(self.woven(&values).text)
     }
 
-    /// What a program may say and hardly means, said of the text as it was written. That nothing is reported is no such thing here: there is
-    /// no agent to hear it.
+    /// What a program may say and hardly means, said of the text as it was written. That nothing is
+    /// reported is no such thing here: there is no agent to hear it.
     pub fn warnings(&self) -> Option<Diagnostics> {
         let woven = self.woven(&self.defaults());
         let found = compile(&woven.text, &Limits::default()).ok()?.warnings()?;
@@ -180,7 +183,8 @@ impl TextAlgorithm {
         self.moved(&woven, found.problems().iter().filter(meant))
     }
 
-    /// Compiles the program with its defaults. Problems are reported at their place in the original text.
+    /// Compiles the program with its defaults. Problems are reported at their place in the original
+    /// text.
     fn compiled(&self) -> Result<Program, Diagnostics> {
         let woven = self.woven(&self.defaults());
         compile(&woven.text, &Limits::default())
@@ -207,7 +211,8 @@ impl TextAlgorithm {
         (!problems.is_empty()).then(|| problems.into_diagnostics(&self.source))
     }
 
-    /// Blanks in the place of the header, so that lines and columns stay, and what the header says where a program has it.
+    /// Blanks in the place of the header, so that lines and columns stay, and what the header says
+    /// where a program has it.
     fn woven(&self, values: &[&str]) -> Woven {
         let (constants_at, init_at) = (self.constants_at as usize, self.init_at as usize);
         let mut woven = Woven {
@@ -317,7 +322,8 @@ fn at_most((a, under_a): (u128, u128), (b, under_b): (u128, u128)) -> bool {
     a * under_b <= b * under_a
 }
 
-/// The text with words in the place of its quoted strings, which only a header has: `"it is"` becomes `_it_is_`.
+/// The text with words in the place of its quoted strings, which only a header has: `"it is"`
+/// becomes `_it_is_`.
 fn mask(source: &str, problems: &mut Problems) -> String {
     let mut out = String::with_capacity(source.len());
     let (mut quoted, mut comment) = (None, false);

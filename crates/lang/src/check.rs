@@ -1,4 +1,5 @@
-//! Forms to the typed tree: clauses and statements. Values are in [`crate::value`] and [`crate::operation`].
+//! Forms to the typed tree: clauses and statements. Values are in [`crate::value`] and
+//! [`crate::operation`].
 
 use ccplane_datapath::{VarKind, reg};
 
@@ -326,8 +327,8 @@ impl Checker<'_, '_> {
         .help(format!("declare it in (def (Report …)){near}"))
     }
 
-    /// A local that is never read has no effect. It is legal, as in CCP, unless its name is nearly that of something
-    /// that has one: then it is a typo.
+    /// A local that is never read has no effect. It is legal, as in CCP, unless its name is nearly
+    /// that of something that has one: then it is a typo.
     fn lost_locals(&mut self) {
         let mut read: u128 = 0;
         for node in &self.tree.nodes {

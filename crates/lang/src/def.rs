@@ -13,7 +13,8 @@ use crate::tree::{Symbol, Type, builtin};
 /// Most constants: far more than a program that fits can use. Names are searched one by one.
 const MAX_CONSTS: usize = 256;
 
-/// Reads `(def …)`; also whether `(fallthrough)` is the reference's, which holds for every later clause: `(compat libccp)`.
+/// Reads `(def …)`; also whether `(fallthrough)` is the reference's, which holds for every later
+/// clause: `(compat libccp)`.
 pub(crate) fn read<'s>(
     forms: &Forms<'s>,
     def: u32,
@@ -270,7 +271,8 @@ impl<'s> Reader<'_, 's> {
         Err(self.problems.push(problem))
     }
 
-    /// A report variable and another may share a name: one is used with `Report.`, the other without.
+    /// A report variable and another may share a name: one is used with `Report.`, the other
+    /// without.
     fn refuse_twice(&mut self, span: Span, report: bool) -> Checked<()> {
         let text = self.text(span);
         let variable = self
@@ -298,8 +300,8 @@ impl<'s> Reader<'_, 's> {
         Err(self.problems.push(problem))
     }
 
-    /// An initial value: a literal or the name of a constant. Where it is wrong the name is declared all the same, so
-    /// that its uses are not wrong as well.
+    /// An initial value: a literal or the name of a constant. Where it is wrong the name is
+    /// declared all the same, so that its uses are not wrong as well.
     fn initial(&mut self, form: Form) -> Literal {
         let text = self.forms.text(form);
         let problem = match literal::parse(text).filter(|_| form.kind == Kind::Word) {

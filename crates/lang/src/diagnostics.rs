@@ -251,10 +251,11 @@ struct Source {
     text: String,
 }
 
-/// Everything that is wrong with a program, or all that it is to be warned of, in the order of its text; at least one [`Problem`].
+/// Everything that is wrong with a program, or all that it is to be warned of, in the order of its
+/// text; at least one [`Problem`].
 ///
-/// `Display` gives one line a problem, `name:line:column: what`, with `{:#}` also the likely fix. With the feature `miette` it is a
-/// `miette::Diagnostic`, which shows the text itself.
+/// `Display` gives one line a problem, `name:line:column: what`, with `{:#}` also the likely fix.
+/// With the feature `miette` it is a `miette::Diagnostic`, which shows the text itself.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
     source: Arc<Source>,

@@ -1,8 +1,8 @@
 //! The typed tree to bytecode.
 //!
-//! A value is computed straight into the variable that it is bound to. Of two operands the needier one is computed
-//! first (Sethi and Ullman, 1970), and a temporary is free again once it was read, so that a program within the
-//! limit of instructions practically never runs out of them.
+//! A value is computed straight into the variable that it is bound to. Of two operands the needier
+//! one is computed first (Sethi and Ullman, 1970), and a temporary is free again once it was read,
+//! so that a program within the limit of instructions practically never runs out of them.
 
 use ccplane_datapath::{Clause, Instr, Op, reg};
 
@@ -187,7 +187,8 @@ impl Emitter<'_> {
         })
     }
 
-    /// Emits statements; gives the most instructions that can run in them, and whether they can fall through.
+    /// Emits statements; gives the most instructions that can run in them, and whether they can
+    /// fall through.
     fn body(&mut self, start: u32, end: u32) -> Emitted<(usize, bool)> {
         let (mut worst, mut may_continue) = (0, false);
         let mut at = start;
@@ -232,7 +233,8 @@ impl Emitter<'_> {
             Some(0) => return self.body(then_end, else_end),
             Some(_) => return self.body(then, then_end),
             None if then_end == else_end => self.operand(cond)?,
-            // With an else the condition is looked at twice, and the first branch may change what it came from.
+            // With an else the condition is looked at twice, and the first branch may change what
+            // it came from.
             None => Operand::Reg(self.in_temp(cond)?),
         };
         let Operand::Reg(flag) = cond else {
@@ -263,7 +265,8 @@ impl Emitter<'_> {
         ))
     }
 
-    /// The one assignment that a branch consists of, where its value needs no instruction of its own.
+    /// The one assignment that a branch consists of, where its value needs no instruction of its
+    /// own.
     fn simple(&self, start: u32, end: u32) -> Option<(u8, Operand)> {
         if end != start + 1 {
             return None;
@@ -308,7 +311,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// A value in a temporary of its own, taken after the operands were computed: it may be one of theirs.
+    /// A value in a temporary of its own, taken after the operands were computed: it may be one of
+    /// theirs.
     fn in_temp(&mut self, id: Id) -> Emitted<u8> {
         match self.tree.node(id).expr {
             Expr::Choose(cond, a, b) => self.choose(cond, a, b),
@@ -413,7 +417,8 @@ impl Emitter<'_> {
             (Operand::Reg(a), b, _) => self.push(op, dst, a, b),
             (Operand::Imm(_), Operand::Reg(b), Some(op)) => self.push(op, dst, b, a),
             (Operand::Imm(_), b, _) => {
-                // Both operands were given back already, and `b` may lie in the temporary that would come next.
+                // Both operands were given back already, and `b` may lie in the temporary that
+                // would come next.
                 let kept = self.free;
                 if let Operand::Reg(reg) = b
                     && (reg::TEMPS..reg::TEMPS_END).contains(&reg)

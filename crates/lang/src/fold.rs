@@ -1,4 +1,5 @@
-//! Constants are computed here, exactly; what has no value is an error of the program, not a fault of its flow.
+//! Constants are computed here, exactly; what has no value is an error of the program, not a fault
+//! of its flow.
 
 use ccplane_datapath::Op;
 
@@ -63,7 +64,8 @@ pub(crate) fn pair(op: Op, a: u64, b: u64) -> Option<Result<u64, NoValue>> {
     })
 }
 
-/// The constants among the operands of `+ * max min && ||`: these may be gathered, as the operators commute.
+/// The constants among the operands of `+ * max min && ||`: these may be gathered, as the operators
+/// commute.
 pub(crate) struct Fold {
     op: Op,
     value: Option<u64>,

@@ -1,8 +1,9 @@
 //! Program text to checked bytecode.
 //!
-//! The language is CCP's with extensions. `docs/language.md` describes it for those who write programs. [`compile`] goes through
-//! three forms: parentheses and atoms (`reader`), the typed tree (`check` and `value`, with the names of `def` and `scope`), and
-//! bytecode (`emit`). [`ccplane_datapath::Program::check`] then checks the bytecode as if it came from a stranger.
+//! The language is CCP's with extensions. `docs/language.md` describes it for those who write
+//! programs. [`compile`] goes through three forms: parentheses and atoms (`reader`), the typed tree
+//! (`check` and `value`, with the names of `def` and `scope`), and bytecode (`emit`).
+//! [`ccplane_datapath::Program::check`] then checks the bytecode as if it came from a stranger.
 //!
 //! ```
 //! use ccplane_lang::{Limits, compile};

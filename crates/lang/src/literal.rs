@@ -1,7 +1,7 @@
 //! Numbers in program text: whole, decimal, ratios, with units.
 //!
-//! A unit makes a number whole in the unit that the language computes in: times in µs, rates in bytes/s, sizes in
-//! bytes.
+//! A unit makes a number whole in the unit that the language computes in: times in µs, rates in
+//! bytes/s, sizes in bytes.
 
 use ccplane_datapath::INFINITY;
 use ccplane_units::{Bytes, Duration, Rate};

@@ -205,7 +205,8 @@ impl Checker<'_, '_> {
     fn link(&mut self, form: Form, op: Op, ty: Type, rest: Option<Id>, operand: Id) -> Checked<Id> {
         let Some(left) = rest else { return Ok(operand) };
         let chained = self.tree.add(Expr::Binary(op, left, operand), ty);
-        // Refused here, and not for its length in the end, as everything after walks down such a value.
+        // Refused here, and not for its length in the end, as everything after walks down such a
+        // value.
         if self.tree.node(chained).height as usize > MAX_INSTRS {
             let what = format!("a value of more than {MAX_INSTRS} operations");
             return Err(self.note(Problem::new(Code::Limit, form.span, what, "too long")));

@@ -188,8 +188,9 @@ impl TreeView<'_> {
         }
     }
 
-    /// The left operand; a chain, `(+ a b c)`, is written flat, so that text does not nest deeper than what was read.
-    /// One with a constant inside stays nested: constants of one chain are gathered.
+    /// The left operand; a chain, `(+ a b c)`, is written flat, so that text does not nest deeper
+    /// than what was read. One with a constant inside stays nested: constants of one chain are
+    /// gathered.
     fn left(&self, f: &mut Formatter<'_>, op: Op, id: Id) -> fmt::Result {
         match self.node(id).expr {
             Expr::Binary(inner, a, b)

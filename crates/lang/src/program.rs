@@ -195,8 +195,8 @@ impl Program {
         self.cost
     }
 
-    /// What it may say and hardly means: clauses that no run reaches, units that do not fit, averages of what may be infinite.
-    /// All of them are looked for anew.
+    /// What it may say and hardly means: clauses that no run reaches, units that do not fit,
+    /// averages of what may be infinite. All of them are looked for anew.
     pub fn warnings(&self) -> Option<Diagnostics> {
         warn::warnings(self)
     }
@@ -211,7 +211,8 @@ impl Program {
         Bytecode(self)
     }
 
-    /// The index of a variable among the bytecode's: `interval`, `Report.acked`, or `acked` where that is no control variable.
+    /// The index of a variable among the bytecode's: `interval`, `Report.acked`, or `acked` where
+    /// that is no control variable.
     pub fn var_index(&self, name: &str) -> Option<u8> {
         let find = |report, bare| {
             let symbol = self

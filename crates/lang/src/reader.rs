@@ -1,16 +1,18 @@
 //! Text to forms: parentheses and atoms, comments dropped, without recursion.
 //!
-//! The forms lie in one flat list in source order; each knows where the next form on its own level begins. That is
-//! one allocation for a whole program, and nesting is bounded here, so that everything after may recurse. It is written
-//! by hand because that is all there is to this grammar, and because a program compiles in about 2 µs this way.
+//! The forms lie in one flat list in source order; each knows where the next form on its own level
+//! begins. That is one allocation for a whole program, and nesting is bounded here, so that
+//! everything after may recurse. It is written by hand because that is all there is to this
+//! grammar, and because a program compiles in about 2 µs this way.
 
 use crate::diagnostics::{Code, Problem, Problems, Span};
 
-/// Deepest nesting. Every published program stays below 10, and no program that fits the datapath's instructions
-/// needs 256; without a bound a hostile text would exhaust the stack.
+/// Deepest nesting. Every published program stays below 10, and no program that fits the datapath's
+/// instructions needs 256; without a bound a hostile text would exhaust the stack.
 const MAX_DEPTH: usize = 256;
 
-/// Longest source: far above any program that fits the datapath, small enough to refuse a wrong file at once.
+/// Longest source: far above any program that fits the datapath, small enough to refuse a wrong
+/// file at once.
 pub(crate) const MAX_SOURCE: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +155,8 @@ impl<'s> Forms<'s> {
         form.next = next;
     }
 
-    /// The outermost open parenthesis is where the reader of the text starts to look, the innermost where it stops.
+    /// The outermost open parenthesis is where the reader of the text starts to look, the innermost
+    /// where it stops.
     fn report_unclosed(&mut self, open: &[u32], problems: &mut Problems) {
         let end = self.source.len();
         for &list in open.iter().rev() {

@@ -29,7 +29,8 @@ pub(crate) struct Scope<'s> {
 }
 
 impl<'s> Scope<'s> {
-    /// Of the variables that are declared. Report variables come first, whatever the order of the text.
+    /// Of the variables that are declared. Report variables come first, whatever the order of the
+    /// text.
     pub fn new(
         source: &'s str,
         max_vars: usize,
@@ -97,8 +98,9 @@ impl<'s> Scope<'s> {
         })
     }
 
-    /// Makes a local variable of every name that is bound and not known, in the order of the text. They are made before
-    /// anything is read: a local holds what the call before left in it, so a line may read it above the one that sets it.
+    /// Makes a local variable of every name that is bound and not known, in the order of the text.
+    /// They are made before anything is read: a local holds what the call before left in it, so a
+    /// line may read it above the one that sets it.
     pub fn find_locals(&mut self, forms: &Forms<'s>) {
         let mut opened = false;
         for (head, form) in forms.all() {
@@ -144,7 +146,8 @@ impl<'s> Scope<'s> {
             .help("locals count too; use one name again where its old value is no longer needed")
     }
 
-    /// Gives a local the type of the first value that it is bound to; false where the type was settled before.
+    /// Gives a local the type of the first value that it is bound to; false where the type was
+    /// settled before.
     pub fn settle(&mut self, reg: u8, ty: Type) -> bool {
         let symbol = self
             .symbols

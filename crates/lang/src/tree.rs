@@ -99,7 +99,8 @@ pub(crate) enum Stmt {
     },
     /// `(report)`, `(fallthrough)`, `(reset)`: sets this flag of the engine.
     Set(u8),
-    /// The statements up to `then_end` where `cond` holds, otherwise those from there up to `else_end`.
+    /// The statements up to `then_end` where `cond` holds, otherwise those from there up to
+    /// `else_end`.
     If {
         cond: Id,
         then_end: u32,
@@ -168,8 +169,8 @@ impl Tree {
         self.add(negated, Type::Bool)
     }
 
-    /// Temporaries that an expression takes: equally needy operands one more than either, others as many as the
-    /// needier (Sethi-Ullman).
+    /// Temporaries that an expression takes: equally needy operands one more than either, others as
+    /// many as the needier (Sethi-Ullman).
     fn needs(&self, expr: Expr) -> u8 {
         let of = |id| self.node(id).needs;
         match expr {
@@ -227,8 +228,8 @@ pub(crate) struct Builtin {
     pub name: &'static str,
     pub reg: u8,
     pub ty: Type,
-    /// From CCP: a program may not declare a variable of this name. The others it may, so that no program that
-    /// was written before they existed changes its meaning.
+    /// From CCP: a program may not declare a variable of this name. The others it may, so that no
+    /// program that was written before they existed changes its meaning.
     pub ccp: bool,
 }
 

@@ -9,7 +9,8 @@ use crate::scope::Meaning;
 use crate::tree::{Expr, Id, Ratio, Type};
 
 impl Checker<'_, '_> {
-    /// A value directly right of `:=`, where also the forms that keep what the variable held are legal.
+    /// A value directly right of `:=`, where also the forms that keep what the variable held are
+    /// legal.
     pub fn bound(&mut self, index: u32) -> Checked<Id> {
         let form = self.forms.get(index);
         let mut parts = self.forms.children(index);

@@ -1,6 +1,7 @@
 //! What a program may say and hardly means: warnings about a program that compiles.
 //!
-//! A program has them at no cost: they are looked for when somebody asks, in its forms, since the tree has no places.
+//! A program has them at no cost: they are looked for when somebody asks, in its forms, since the
+//! tree has no places.
 
 mod infer;
 mod infinite;

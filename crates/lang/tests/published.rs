@@ -1,4 +1,5 @@
-//! Programs of the shape that the published CCP algorithms use, written anew: each compiles, and to what.
+//! Programs of the shape that the published CCP algorithms use, written anew: each compiles, and to
+//! what.
 
 use ccplane_lang::{Limits, Program, compile};
 
@@ -54,7 +55,8 @@ fn a_report_and_a_control_variable_may_share_a_name() {
 #[test]
 fn the_longest_way_stops_at_the_first_clause_that_cannot_fall_through() {
     let program = compiled(include_str!("programs/bbr_probe_bw.ccp"));
-    // Fold 6, then guards of 3, 4 and 4 instructions, the last body of 5, and all guards again for the deadline.
+    // Fold 6, then guards of 3, 4 and 4 instructions, the last body of 5, and all guards again for
+    // the deadline.
     assert_eq!(
         program.cost().instrs_worst,
         6 + (3 + 4 + 4) + 5 + (3 + 4 + 4)

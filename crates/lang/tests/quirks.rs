@@ -1,5 +1,5 @@
-//! Every construct on which CCP's own compiler or datapath crashes, errs or surprises: here it has its right meaning,
-//! or an error that says what to write.
+//! Every construct on which CCP's own compiler or datapath crashes, errs or surprises: here it has
+//! its right meaning, or an error that says what to write.
 
 use crate::compiling::{compiled, ops, refused_for, same};
 use ccplane_datapath::{INFINITY, Op, VarKind, reg};

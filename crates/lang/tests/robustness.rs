@@ -1,4 +1,5 @@
-//! No text makes the compiler panic, hang or exhaust its stack, and whatever it takes it takes again when printed.
+//! No text makes the compiler panic, hang or exhaust its stack, and whatever it takes it takes
+//! again when printed.
 #![expect(
     clippy::disallowed_methods,
     reason = "it measures how long the compiler takes"

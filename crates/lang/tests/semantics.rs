@@ -1,5 +1,5 @@
-//! Random programs: compiled and run by the datapath's interpreter they do what their text says, as evaluated form by
-//! form; and a program that is printed and compiled again is the same program.
+//! Random programs: compiled and run by the datapath's interpreter they do what their text says, as
+//! evaluated form by form; and a program that is printed and compiled again is the same program.
 
 use crate::generate;
 use crate::generate::Random;
@@ -96,7 +96,8 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
         let outcome = flow.on_ack(&transport, &signals, &table);
         let due = match machine.run() {
             Ok(due) => due,
-            // From here on the datapath computes with another value, where the reference would stop.
+            // From here on the datapath computes with another value, where the reference would
+            // stop.
             Err(Fault) => return,
         };
         // The datapath counts in ns and takes no more than about 146 years.

@@ -5,17 +5,19 @@ use ccplane_units::{Duration, Time};
 
 use super::LinkError;
 
-/// The first wait. A shorter one makes many attempts while an agent restarts; a longer one leaves flows on the fallback.
+/// The first wait. A shorter one makes many attempts while an agent restarts; a longer one leaves
+/// flows on the fallback.
 const WAIT_MIN: Duration = Duration::from_millis(100);
-/// The longest wait. A longer one leaves flows on the fallback after the agent is back; a shorter one troubles an agent
-/// that is overloaded.
+/// The longest wait. A longer one leaves flows on the fallback after the agent is back; a shorter
+/// one troubles an agent that is overloaded.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// A connection that lasts for this long is good: the wait after it is the first one again. With a shorter time, an agent
-/// that accepts connections and breaks them at once is connected to over and over.
+/// A connection that lasts for this long is good: the wait after it is the first one again. With a
+/// shorter time, an agent that accepts connections and breaks them at once is connected to over and
+/// over.
 const GOOD_AFTER: Duration = Duration::from_secs(1);
 
-/// Waits that double with each failure, less up to half at random, so that the datapaths of an agent do not all come
-/// back at the same moment.
+/// Waits that double with each failure, less up to half at random, so that the datapaths of an
+/// agent do not all come back at the same moment.
 #[derive(Debug)]
 pub(super) struct Backoff {
     wait: Duration,
@@ -66,7 +68,8 @@ impl Backoff {
         self.wait = (self.wait * 2).min(WAIT_MAX);
     }
 
-    /// Records that no agent serves on this host: the next attempt costs a system call, so the wait does not grow.
+    /// Records that no agent serves on this host: the next attempt costs a system call, so the wait
+    /// does not grow.
     pub fn absent(&mut self, now: Time) {
         self.rest(now, WAIT_MIN);
     }

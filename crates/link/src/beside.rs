@@ -1,7 +1,8 @@
 //! An agent in another thread of this process: two queues, and what wakes either side.
 //!
-//! [`beside`] makes the two ends. The datapath has [`Beside`]; the agent's thread gives [`Served`] to
-//! [`serve`](crate::serve). A callback that takes long delays nobody's packets here, as it would with [`Here`](ccplane_agent::datapath::Here).
+//! [`beside`] makes the two ends. The datapath has [`Beside`]; the agent's thread gives [`Served`]
+//! to [`serve`](crate::serve). A callback that takes long delays nobody's packets here, as it would
+//! with [`Here`](ccplane_agent::datapath::Here).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,10 +19,11 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::{Link, LinkError, Pollable};
 
-/// Reports that wait for the agent at most. Fewer would refuse those of a burst of flows while a callback runs; more would only grow
-/// old: what is refused stays in its flow and adds up there.
+/// Reports that wait for the agent at most. Fewer would refuse those of a burst of flows while a
+/// callback runs; more would only grow old: what is refused stays in its flow and adds up there.
 const MOST_REPORTS: usize = 4_096;
-/// Answers to commands are dropped while so much waits, so that an agent that asks without end and never listens fills no memory.
+/// Answers to commands are dropped while so much waits, so that an agent that asks without end and
+/// never listens fills no memory.
 const MOST_OWED: usize = 2 * MOST_REPORTS;
 /// A datapath for which so many commands wait takes none any more: it is given up.
 const MOST_COMMANDS: usize = 1 << 16;
@@ -103,8 +105,9 @@ impl Way for Beside {
         }
         let mut queue = locked(&self.queues.to_agent);
         match event {
-            // An agent that does not keep up never hears of a flow that ended before it came to its beginning: what waits is bounded
-            // by the flows that live and those that it knows, however many come and go.
+            // An agent that does not keep up never hears of a flow that ended before it came to its
+            // beginning: what waits is bounded by the flows that live and those that it knows,
+            // however many come and go.
             Event::FlowClosed { flow, .. }
                 if queue.len() >= MOST_REPORTS && forget(&mut queue, flow) => {}
             Event::Installed { .. } | Event::Refused { .. } if queue.len() >= MOST_OWED => {}
@@ -169,7 +172,8 @@ pub struct Served {
     told: bool,
     /// The datapath is gone, or was given up, and the agent knows.
     closed: bool,
-    /// What was taken from the queue, and room for what is handed over together. Both are empty between calls.
+    /// What was taken from the queue, and room for what is handed over together. Both are empty
+    /// between calls.
     taken: VecDeque<Message>,
     together: Vec<Event<'static>>,
 }

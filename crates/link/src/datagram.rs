@@ -1,8 +1,9 @@
 //! Existing CCP datapaths: version-1 messages over Unix datagrams.
 //!
-//! A datapath is known by the path that it bound and by the user of its process; an unbound sender cannot be answered
-//! and is dropped. What one peer does costs nobody else: garbage, or a queue that it does not read, closes that peer,
-//! and its next good message opens it again. Peers of a former agent on the same path are served from the start.
+//! A datapath is known by the path that it bound and by the user of its process; an unbound sender
+//! cannot be answered and is dropped. What one peer does costs nobody else: garbage, or a queue
+//! that it does not read, closes that peer, and its next good message opens it again. Peers of a
+//! former agent on the same path are served from the start.
 
 mod peer;
 
@@ -29,7 +30,8 @@ use super::socket::{self, Bound};
 use super::warning::Warning;
 use super::{Link, LinkError};
 
-/// Datagrams taken with one system call. A Unix datagram socket queues 10 by default (net.unix.max_dgram_qlen).
+/// Datagrams taken with one system call. A Unix datagram socket queues 10 by default
+/// (net.unix.max_dgram_qlen).
 const BATCH: usize = 16;
 /// System calls before commands are sent: bounds how long an answer waits behind a flood.
 const ROUNDS: usize = 8;
@@ -108,7 +110,8 @@ impl Datagram {
         })
     }
 
-    /// Datagrams of senders that are not bound or of other users, and garbage of senders that are not known.
+    /// Datagrams of senders that are not bound or of other users, and garbage of senders that are
+    /// not known.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -184,7 +187,8 @@ impl Datagram {
             if arrived.uid == Some(known.uid) {
                 return Some(index);
             }
-            // A trusted user's READY on the path of another: the datapath was started again by somebody else.
+            // A trusted user's READY on the path of another: the datapath was started again by
+            // somebody else.
             if !ready || !arrived.is_trusted() {
                 return None;
             }
@@ -240,7 +244,8 @@ impl Datagram {
         Some(index)
     }
 
-    /// Makes the datapaths of the former agent peers, so that they get this one's programs without asking for them.
+    /// Makes the datapaths of the former agent peers, so that they get this one's programs without
+    /// asking for them.
     fn greet(&mut self, agent: &mut Agent, now: Time) {
         for (path, uid) in self.remembered.paths() {
             let Ok(from) = UnixAddr::new(&path) else {
@@ -377,7 +382,8 @@ impl Arrived {
                 _ => None,
             })
         });
-        // Of a sender that is not bound the kernel gives no address, and nix panics when asked for the path of none.
+        // Of a sender that is not bound the kernel gives no address, and nix panics when asked for
+        // the path of none.
         let from = message
             .address
             .filter(|from| from.len() as usize > size_of::<nix::libc::sa_family_t>());

@@ -1,10 +1,11 @@
 //! The path to which portus 0.6 and 0.7 answer.
 //!
-//! They take a datapath's address for a name in their own folder: a datapath bound to `/tmp/a.sock` gets its answers at
-//! `/tmp/ccp//tmp/a.sock`. A symbolic link there leads to the socket. Later versions answer to the address itself.
+//! They take a datapath's address for a name in their own folder: a datapath bound to `/tmp/a.sock`
+//! gets its answers at `/tmp/ccp//tmp/a.sock`. A symbolic link there leads to the socket. Later
+//! versions answer to the address itself.
 //!
-//! The folder is the agent's and may be another user's. No step below it follows a symbolic link, so that nothing is made
-//! elsewhere.
+//! The folder is the agent's and may be another user's. No step below it follows a symbolic link,
+//! so that nothing is made elsewhere.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,8 +28,8 @@ pub(super) struct DerivedPath {
 const PORTUS: &str = "/tmp/ccp";
 
 impl DerivedPath {
-    /// Links the path that an agent of portus at `agent` derives from `socket`, which is absolute. An agent outside of
-    /// portus' folder is none of portus, and needs no link.
+    /// Links the path that an agent of portus at `agent` derives from `socket`, which is absolute.
+    /// An agent outside of portus' folder is none of portus, and needs no link.
     pub(super) fn of(agent: &Path, socket: &Path) -> Option<Result<DerivedPath, Errno>> {
         let folder = agent.parent()?;
         (folder == Path::new(PORTUS)).then(|| DerivedPath::create(folder, socket))
@@ -75,7 +76,8 @@ impl Drop for DerivedPath {
     }
 }
 
-/// Folders that were made for a link, each with its parent, outermost first. They are removed when this is dropped.
+/// Folders that were made for a link, each with its parent, outermost first. They are removed when
+/// this is dropped.
 #[derive(Debug)]
 struct Folders(Vec<(OwnedFd, OsString)>);
 

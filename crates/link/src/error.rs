@@ -11,7 +11,8 @@ use nix::errno::Errno;
 use super::AgentAddress;
 use super::tls::{FarError, KeyError, TlsAddress};
 
-/// Why a link could not be set up or went down as a whole. What single peers do wrong is logged, and costs only them.
+/// Why a link could not be set up or went down as a whole. What single peers do wrong is logged,
+/// and costs only them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {

@@ -20,13 +20,14 @@ use super::{LinkError, Remote, Sent, socket};
 
 /// Most bytes of a datagram for the agent: the reference's reads no more of one.
 const MOST: usize = 1024;
-/// Datagrams taken at one look: an agent that never stops talking does not hold its datapath for ever.
+/// Datagrams taken at one look: an agent that never stops talking does not hold its datapath for
+/// ever.
 const DATAGRAMS: usize = 64;
 
 /// A connection to a CCP agent's socket, made again when an agent is there again.
 ///
-/// The agent answers to the path that this end binds, among the temporary files. It hears only the agent: the kernel keeps
-/// others from sending to a socket that is connected.
+/// The agent answers to the path that this end binds, among the temporary files. It hears only the
+/// agent: the kernel keeps others from sending to a socket that is connected.
 #[derive(Debug)]
 pub struct CcpUplink {
     path: PathBuf,
@@ -76,7 +77,8 @@ impl CcpUplink {
         let fd = socket::open(SockType::Datagram)?;
         // Before anybody can know where to send to.
         connect(fd.as_raw_fd(), &UnixAddr::new(&self.path)?)?;
-        // The agent may be another user's; the mode of a socket that is not bound yet is what its path gets, less the umask.
+        // The agent may be another user's; the mode of a socket that is not bound yet is what its
+        // path gets, less the umask.
         let all = Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IWGRP | Mode::S_IWOTH;
         fchmod(&fd, all)?;
         let path = own_path();
@@ -107,7 +109,8 @@ impl CcpUplink {
     }
 }
 
-/// A path of this connection alone. An agent remembers paths: one that is used again would be taken for the datapath before.
+/// A path of this connection alone. An agent remembers paths: one that is used again would be taken
+/// for the datapath before.
 fn own_path() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,9 @@
-//! Who a host is: a certificate that it made for itself, and the fingerprint by which others know it.
+//! Who a host is: a certificate that it made for itself, and the fingerprint by which others know
+//! it.
 //!
-//! No authority signs anything. A client is told the fingerprint with the address, as with SSH, and refuses every other certificate.
-//! A server that is told fingerprints of clients refuses all others.
+//! No authority signs anything. A client is told the fingerprint with the address, as with SSH, and
+//! refuses every other certificate. A server that is told fingerprints of clients refuses all
+//! others.
 #![forbid(unsafe_code)]
 
 pub mod private;
@@ -28,11 +30,13 @@ use rustls::{
 
 use private::Unreadable;
 
-/// The name in certificates, and the one that clients ask for. It says nothing: the fingerprint does.
+/// The name in certificates, and the one that clients ask for. It says nothing: the fingerprint
+/// does.
 pub const NAME: &str = "ccplane";
 
-/// Bytes of the longest certificate. With it the whole flight of a server is at most three times the smallest first datagram of a client
-/// (548 bytes), which is all that may go to an address that has proved nothing. Those that are made here have some 300.
+/// Bytes of the longest certificate. With it the whole flight of a server is at most three times
+/// the smallest first datagram of a client (548 bytes), which is all that may go to an address that
+/// has proved nothing. Those that are made here have some 300.
 pub const MOST_CERTIFICATE: usize = 900;
 
 /// Bytes of a file that are read at most. What is larger is no identity.
@@ -168,8 +172,8 @@ impl Identity {
         Fingerprint::of(&self.certificate)
     }
 
-    /// TLS 1.3 as a server of this protocol (ALPN). Where there are `clients`, it serves nobody else. Its secrets go to the file
-    /// that `SSLKEYLOGFILE` names, if it does.
+    /// TLS 1.3 as a server of this protocol (ALPN). Where there are `clients`, it serves nobody
+    /// else. Its secrets go to the file that `SSLKEYLOGFILE` names, if it does.
     pub fn server(
         &self,
         protocol: &[u8],
@@ -195,8 +199,9 @@ impl Identity {
     }
 }
 
-/// TLS 1.3 as a client of this protocol (ALPN) that believes this fingerprint, or anybody where there is none. `own` is shown to servers
-/// that ask for it. Secrets go to the file that `SSLKEYLOGFILE` names, if it does.
+/// TLS 1.3 as a client of this protocol (ALPN) that believes this fingerprint, or anybody where
+/// there is none. `own` is shown to servers that ask for it. Secrets go to the file that
+/// `SSLKEYLOGFILE` names, if it does.
 pub fn client(
     protocol: &[u8],
     trusted: Option<Fingerprint>,
@@ -247,13 +252,14 @@ pub fn pem_pair(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> Strin
     pem("CERTIFICATE", certificate.der()) + &pem_key(key)
 }
 
-/// Start of an Ed25519 key in PKCS#8 version 1 (RFC 8410, section 7). The 32 bytes of the seed follow.
+/// Start of an Ed25519 key in PKCS#8 version 1 (RFC 8410, section 7). The 32 bytes of the seed
+/// follow.
 const VERSION_1: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/// Encodes a private key for a file. `ring` encodes version 2 (RFC 5958), with the public key, which
-/// OpenSSL 3.0 does not read.
+/// Encodes a private key for a file. `ring` encodes version 2 (RFC 5958), with the public key,
+/// which OpenSSL 3.0 does not read.
 pub fn pem_key(key: &rcgen::KeyPair) -> String {
     let der = key.serialize_der();
     // Before the seed only the length and the version differ.
@@ -302,7 +308,8 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// What is wrong with a certificate's time, if anything is. Who signed it, for whom and for what, is not looked at.
+/// What is wrong with a certificate's time, if anything is. Who signed it, for whom and for what,
+/// is not looked at.
 pub fn untimely(
     certificate: &CertificateDer<'_>,
     now: UnixTime,

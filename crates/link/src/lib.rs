@@ -1,8 +1,9 @@
 //! Channels between datapaths and agents, and the keys of hosts.
 //!
-//! [`serve`] runs an agent over any number of [`Link`]s on one thread. [`Datagram`] takes existing CCP datapaths (version-1
-//! messages), [`Local`] those of ccplane over a Unix socket (version 2), [`TlsLink`] those on other hosts, and [`Served`] one in
-//! another thread of this process. The datapath's ends are [`There`], over an [`Uplink`] or a [`TlsUplink`], and [`Beside`].
+//! [`serve`] runs an agent over any number of [`Link`]s on one thread. [`Datagram`] takes existing
+//! CCP datapaths (version-1 messages), [`Local`] those of ccplane over a Unix socket (version 2),
+//! [`TlsLink`] those on other hosts, and [`Served`] one in another thread of this process. The
+//! datapath's ends are [`There`], over an [`Uplink`] or a [`TlsUplink`], and [`Beside`].
 #![forbid(unsafe_code)]
 
 mod backoff;
@@ -62,14 +63,16 @@ pub trait Link {
     /// Takes the numbers from `base` on, 2^24 of them, for its datapaths.
     fn number_from(&mut self, base: u32);
 
-    /// Gives the agent what has arrived, some hundred messages at most; true if there was anything. Never blocks.
+    /// Gives the agent what has arrived, some hundred messages at most; true if there was anything.
+    /// Never blocks.
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool;
 
     /// Takes a command for one of its datapaths, to be sent at the next flush.
     fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &Command);
 
-    /// Sends what it took, as far as the receivers keep up. Never blocks. True while something waits for a receiver that
-    /// [`watch`](Link::watch) cannot watch, so that the flush is to be tried again soon.
+    /// Sends what it took, as far as the receivers keep up. Never blocks. True while something
+    /// waits for a receiver that [`watch`](Link::watch) cannot watch, so that the flush is to be
+    /// tried again soon.
     fn flush(&mut self, agent: &mut Agent) -> bool;
 
     /// When to call [`receive`](Link::receive) at the latest, where no message is to be waited for.
@@ -84,15 +87,17 @@ pub trait Link {
 /// How a thread waits for messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// For how long after the last message it looks for the next without sleeping. It saves a wake-up, some 5 to 100 µs,
-    /// from every exchange that follows within this time, and costs as much CPU at most after each that does not. A thread
-    /// that looks in vain does so for fewer and fewer messages. Zero: never.
+    /// For how long after the last message it looks for the next without sleeping. It saves a
+    /// wake-up, some 5 to 100 µs, from every exchange that follows within this time, and costs as
+    /// much CPU at most after each that does not. A thread that looks in vain does so for fewer and
+    /// fewer messages. Zero: never.
     pub spin: Duration,
 }
 
 impl Default for Waiting {
-    /// 200 µs: twice what a wake-up of the other side takes where it is slow, in an idle virtual machine, so that an answer finds
-    /// this thread looking. With 50 µs both sides sleep there, and an exchange takes the wake-ups of both (94 µs instead of 25).
+    /// 200 µs: twice what a wake-up of the other side takes where it is slow, in an idle virtual
+    /// machine, so that an answer finds this thread looking. With 50 µs both sides sleep there, and
+    /// an exchange takes the wake-ups of both (94 µs instead of 25).
     fn default() -> Waiting {
         Waiting {
             spin: Duration::from_micros(200),
@@ -189,9 +194,10 @@ fn wait(links: &[&mut dyn Link], longest: Duration) -> Result<(), LinkError> {
 
 /// Decides between looking again at once and sleeping.
 ///
-/// It looks as long as that pays. Where the other side needs this CPU to answer, looking only delays the answer: after a
-/// look in vain it sleeps for a number of messages that doubles with every further one. Looks that pay make it forget slowly: where
-/// some pay and some do not, as beside a busy process, the others would cost the slowest hundredth of all exchanges.
+/// It looks as long as that pays. Where the other side needs this CPU to answer, looking only
+/// delays the answer: after a look in vain it sleeps for a number of messages that doubles with
+/// every further one. Looks that pay make it forget slowly: where some pay and some do not, as
+/// beside a busy process, the others would cost the slowest hundredth of all exchanges.
 #[derive(Debug)]
 pub struct Spinner {
     spin: Duration,
@@ -205,8 +211,9 @@ pub struct Spinner {
 
 const LEAST_PENALTY: u32 = 16;
 const MOST_PENALTY: u32 = 4_096;
-/// How many useful checks it takes until about two thirds of the penalty are forgotten. Fewer would try again too soon. More only
-/// delay the next try after a useless check, where sleeping costs a wake-up per message.
+/// How many useful checks it takes until about two thirds of the penalty are forgotten. Fewer would
+/// try again too soon. More only delay the next try after a useless check, where sleeping costs a
+/// wake-up per message.
 const FORGETS: u32 = 64;
 
 impl Spinner {

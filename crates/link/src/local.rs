@@ -1,7 +1,7 @@
 //! ccplane's own link on one host: version-2 packets over `SOCK_SEQPACKET`.
 //!
-//! A connection is a datapath: the kernel says whose process it is and when that is gone. Packets keep their borders,
-//! hold many messages, and arrive in order.
+//! A connection is a datapath: the kernel says whose process it is and when that is gone. Packets
+//! keep their borders, hold many messages, and arrive in order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,7 +27,8 @@ const MOST_WAITING: usize = 256;
 
 /// Serves ccplane's datapaths at a path.
 pub struct Local {
-    /// The standard library's, whose `accept` gives an owned socket; it asks nothing of the socket's type.
+    /// The standard library's, whose `accept` gives an owned socket; it asks nothing of the
+    /// socket's type.
     listener: UnixListener,
     /// Removes the path in the end.
     _bound: Bound,

@@ -18,10 +18,11 @@ pub struct Offered {
     pub programs: Vec<Arc<Program>>,
 }
 
-/// For how long an agent may think about it. An agent that is about to start, or busy, answers within a second; one that
-/// says nothing in this time would not steer anything either.
+/// For how long an agent may think about it. An agent that is about to start, or busy, answers
+/// within a second; one that says nothing in this time would not steer anything either.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Algorithms, and programs of each, that are listened to: more than anyone has, and an agent that never ends fills no memory.
+/// Algorithms, and programs of each, that are listened to: more than anyone has, and an agent that
+/// never ends fills no memory.
 const MOST: usize = 256;
 
 /// What an agent said of itself.
@@ -33,7 +34,8 @@ pub struct Offers {
     pub round_trip: Option<Duration>,
 }
 
-/// Asks the agent there, one of ccplane's, what it runs. `datapath` is what will connect to it later, with a time after which it falls back.
+/// Asks the agent there, one of ccplane's, what it runs. `datapath` is what will connect to it
+/// later, with a time after which it falls back.
 pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, LinkError> {
     let silent = || LinkError::Silent(address.clone());
     let (mut uplink, clock) = (address.remote("", None), Clock::new());
@@ -84,7 +86,8 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, 
     }
 }
 
-/// Connects, and waits until it is known whether an agent is there; `now` is the time by its owner's clock.
+/// Connects, and waits until it is known whether an agent is there; `now` is the time by its
+/// owner's clock.
 pub fn settle(remote: &mut dyn Remote, now: Time) -> Result<(), LinkError> {
     let clock = Clock::new();
     loop {

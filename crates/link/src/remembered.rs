@@ -1,9 +1,10 @@
 //! Datapaths that a next agent shall know: their paths, in a file beside the agent's socket.
 //!
-//! CCP's datapaths say READY once, when they start, and hear nothing of an agent that restarts. So an agent writes down
-//! who they are, and the next one installs its programs there without being asked. The file is `PATH.peers`, a path a
-//! line, for the owner only. It stays when the agent ends while datapaths live. Nothing is lost if it cannot be written: a
-//! datapath is also known by its next message.
+//! CCP's datapaths say READY once, when they start, and hear nothing of an agent that restarts. So
+//! an agent writes down who they are, and the next one installs its programs there without being
+//! asked. The file is `PATH.peers`, a path a line, for the owner only. It stays when the agent ends
+//! while datapaths live. Nothing is lost if it cannot be written: a datapath is also known by its
+//! next message.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -17,8 +18,8 @@ use nix::libc::O_NOFOLLOW;
 
 use super::socket;
 
-/// Paths at most: room for every datapath of a host. Fewer would forget some, more would let one that comes under ever new
-/// names fill the disk.
+/// Paths at most: room for every datapath of a host. Fewer would forget some, more would let one
+/// that comes under ever new names fill the disk.
 const MOST: usize = 1 << 12;
 /// Bytes of the file at most: a socket's path has up to 107, and ends a line.
 const MOST_BYTES: u64 = 108 * MOST as u64;
@@ -31,7 +32,8 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
-    /// What the former agent at `socket` wrote down, as far as it is still there: sockets of this user or of root.
+    /// What the former agent at `socket` wrote down, as far as it is still there: sockets of this
+    /// user or of root.
     pub fn read(socket: &Path) -> Remembered {
         let mut file = socket.as_os_str().to_owned();
         file.push(".peers");

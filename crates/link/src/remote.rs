@@ -12,11 +12,13 @@ use super::{LinkError, Several, Uplink};
 
 /// A datapath's way to an agent in another process.
 ///
-/// After each [`connect`](Remote::connect) that made a connection, the datapath announces itself and every live flow, since the
-/// agent may be a new one. Without a connection it tries again now and then, and its flows run the fallback.
+/// After each [`connect`](Remote::connect) that made a connection, the datapath announces itself
+/// and every live flow, since the agent may be a new one. Without a connection it tries again now
+/// and then, and its flows run the fallback.
 pub trait Remote: Send {
-    /// Connects, if it is not connected; an error when no agent is there, [`LinkError::Connecting`] where that is not known yet. Never blocks:
-    /// it goes as far as it can, and goes on when it is called again.
+    /// Connects, if it is not connected; an error when no agent is there, [`LinkError::Connecting`]
+    /// where that is not known yet. Never blocks: it goes as far as it can, and goes on when it is
+    /// called again.
     fn connect(&mut self, now: Time) -> Result<(), LinkError>;
 
     /// How soon after `now` to call [`connect`](Remote::connect) again, where it was an error.
@@ -30,8 +32,8 @@ pub trait Remote: Send {
     /// True while an agent is there, as far as is known.
     fn is_connected(&self) -> bool;
 
-    /// Takes an event for the agent. Where a report is not taken, leave it in the flow
-    /// (do not call [`report_queued`](ccplane_datapath::Flow::report_queued)): nothing measured is lost.
+    /// Takes an event for the agent. Where a report is not taken, leave it in the flow (do not call
+    /// [`report_queued`](ccplane_datapath::Flow::report_queued)): nothing measured is lost.
     fn event(&mut self, event: &Event<'_>) -> Sent;
 
     /// Sends what was taken, if there is room; true if nothing is left.
@@ -61,7 +63,8 @@ pub enum Sent {
     NoAgent,
 }
 
-/// Where an agent serves, as a person writes it: `unix:PATH`, `ccp:PATH`, `tls://HOST:PORT`, or a path alone, which is `unix:`.
+/// Where an agent serves, as a person writes it: `unix:PATH`, `ccp:PATH`, `tls://HOST:PORT`, or a
+/// path alone, which is `unix:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentAddress {
     /// ccplane's own link, version 2.
@@ -118,8 +121,8 @@ impl std::fmt::Display for AgentAddress {
 }
 
 impl AgentAddress {
-    /// A way there, not connected yet, for flows of `algorithm`. `silence`: see [`Foreign`](ccplane_agent::Foreign); ccplane's own
-    /// agents say by heartbeats that they live.
+    /// A way there, not connected yet, for flows of `algorithm`. `silence`: see
+    /// [`Foreign`](ccplane_agent::Foreign); ccplane's own agents say by heartbeats that they live.
     pub fn remote(&self, algorithm: &str, silence: Option<Duration>) -> Box<dyn Remote> {
         match self {
             AgentAddress::Unix(path) => Box::new(Uplink::new(path)),

@@ -6,9 +6,9 @@ use ccplane_units::{Duration, Time};
 
 use super::warning::Warning;
 
-/// How long the listener rests after it could not accept, at the limit of descriptors for example. A connection that waits
-/// makes the listener readable all the time: much shorter would spin, much longer would keep datapaths waiting after the
-/// limit is raised or another datapath has gone.
+/// How long the listener rests after it could not accept, at the limit of descriptors for example.
+/// A connection that waits makes the listener readable all the time: much shorter would spin, much
+/// longer would keep datapaths waiting after the limit is raised or another datapath has gone.
 const REST: Duration = Duration::from_millis(100);
 
 /// Whether a listener rests.

@@ -7,8 +7,9 @@ use ccplane_wire::{Command, Event};
 
 use super::{LinkError, Remote, Sent};
 
-/// Ways to several agents. The first that is there steers; when it is lost they are tried from the first on. One that steers is not left while
-/// it is there: a change costs every flow a moment on the fallback.
+/// Ways to several agents. The first that is there steers; when it is lost they are tried from the
+/// first on. One that steers is not left while it is there: a change costs every flow a moment on
+/// the fallback.
 pub struct Several {
     all: Vec<One>,
     /// Which one steers.

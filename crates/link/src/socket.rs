@@ -1,7 +1,8 @@
 //! Unix sockets that belong to one user.
 //!
-//! A path changes hands under a lock on its folder: who finds a dead agent's path, removes it and binds its own does so
-//! before anybody else looks. At its end an agent removes the path only if its own socket is still there.
+//! A path changes hands under a lock on its folder: who finds a dead agent's path, removes it and
+//! binds its own does so before anybody else looks. At its end an agent removes the path only if
+//! its own socket is still there.
 
 use std::fs::{File, TryLockError};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,9 +18,9 @@ use nix::unistd::{Uid, unlink};
 
 use crate::LinkError;
 
-/// How often a lock that somebody holds is tried again, and how long between: a second in all. Holders keep it for some
-/// system calls. Fewer tries would fail on a busy machine; many more would let a process that never lets go keep an agent
-/// from saying so.
+/// How often a lock that somebody holds is tried again, and how long between: a second in all.
+/// Holders keep it for some system calls. Fewer tries would fail on a busy machine; many more would
+/// let a process that never lets go keep an agent from saying so.
 const LOCK_TRIES: u32 = 200;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -28,14 +29,16 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct Bound {
     pub fd: OwnedFd,
     path: PathBuf,
-    /// What this socket is in its folder. The socket holds it, so that no other can have the same number.
+    /// What this socket is in its folder. The socket holds it, so that no other can have the same
+    /// number.
     inode: Option<Inode>,
 }
 
 type Inode = (u64, u64);
 
 impl Bound {
-    /// Binds to `path`, mode 0600 from the first moment on. A path left behind by a dead process is taken over.
+    /// Binds to `path`, mode 0600 from the first moment on. A path left behind by a dead process is
+    /// taken over.
     pub fn new(path: &Path, kind: SockType) -> Result<Bound, LinkError> {
         let failed = |what| {
             move |why| LinkError::Bind {
@@ -95,8 +98,8 @@ fn inode(path: &Path) -> Option<Inode> {
     stat(path).ok().map(|there| (there.st_dev, there.st_ino))
 }
 
-/// Locks the folder of `path` among agents, as long as the file lives. The folder itself is locked, so that no lock file
-/// stays behind.
+/// Locks the folder of `path` among agents, as long as the file lives. The folder itself is locked,
+/// so that no lock file stays behind.
 #[expect(clippy::disallowed_methods, reason = "part of the agent's driver")]
 fn lock_folder(path: &Path) -> Result<File, Errno> {
     let folder = match path.parent() {

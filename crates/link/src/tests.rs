@@ -230,7 +230,8 @@ fn garbage_costs_its_sender_its_flows_until_its_next_good_message() {
             bad.send(|out| out.extend_from_slice(junk));
             good.report(1, 1);
             good.window();
-            // It says no READY, as no CCP datapath would: its next report gets programs and a window again.
+            // It says no READY, as no CCP datapath would: its next report gets programs and a
+            // window again.
             bad.report(1, 1);
             bad.expect(|message| {
                 matches!(message, v1::Message::ChangeProgram { flow: 1, .. }).then_some(())
@@ -479,7 +480,8 @@ impl Own {
         }
     }
 
-    /// One turn of a datapath's loop: connect, take commands, an ACK; true when the fallback steers.
+    /// One turn of a datapath's loop: connect, take commands, an ACK; true when the fallback
+    /// steers.
     fn turn(&mut self) -> bool {
         let now = self.clock.now();
         self.datapath.turn(now);
@@ -642,7 +644,8 @@ fn looking_in_vain_is_given_up() {
     assert!(!never.goes_on(true, us(0)));
 }
 
-/// Beside a busy process some looks pay and some do not: the slowest hundredth of all exchanges is not those in vain.
+/// Beside a busy process some looks pay and some do not: the slowest hundredth of all exchanges is
+/// not those in vain.
 #[test]
 fn looks_that_pay_do_not_make_up_for_many_in_vain() {
     let spin = Duration::from_micros(200);

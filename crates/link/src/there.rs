@@ -9,18 +9,21 @@ use ccplane_wire::Event;
 
 use crate::{LinkError, Pollable, Remote, Sent, settle};
 
-/// How soon to look whether an agent that does not keep up has room again. Sooner would cost CPU that it may need; later would keep
-/// new flows waiting for it.
+/// How soon to look whether an agent that does not keep up has room again. Sooner would cost CPU
+/// that it may need; later would keep new flows waiting for it.
 const ROOM: Duration = Duration::from_millis(1);
 
-/// Answers to commands are dropped while so much waits for an agent that takes nothing. Fewer would lose those to a burst of
-/// commands; more would let an agent that asks without end and never listens fill memory.
+/// Answers to commands are dropped while so much waits for an agent that takes nothing. Fewer would
+/// lose those to a burst of commands; more would let an agent that asks without end and never
+/// listens fill memory.
 const MOST_OWED: usize = 1024;
 
-/// The way to an agent in another process. Where the agent goes away it is looked for until it is there again.
+/// The way to an agent in another process. Where the agent goes away it is looked for until it is
+/// there again.
 ///
-/// What the agent is to be told once it has room waits here: the beginnings and ends of flows, as many as there are flows, and
-/// answers, up to a limit. A report that finds no room stays with its flow, and none overtakes what is owed.
+/// What the agent is to be told once it has room waits here: the beginnings and ends of flows, as
+/// many as there are flows, and answers, up to a limit. A report that finds no room stays with its
+/// flow, and none overtakes what is owed.
 pub struct There {
     remote: Box<dyn Remote>,
     owed: VecDeque<Event<'static>>,
@@ -32,7 +35,8 @@ pub struct There {
 }
 
 impl There {
-    /// An error when no agent is there now. Waits until that is known: an agent on another host has seconds to answer.
+    /// An error when no agent is there now. Waits until that is known: an agent on another host has
+    /// seconds to answer.
     pub fn connect(mut remote: Box<dyn Remote>, now: Time) -> Result<There, LinkError> {
         settle(&mut *remote, now)?;
         Ok(There::new(remote))

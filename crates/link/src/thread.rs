@@ -17,7 +17,8 @@ use super::{Link, Waiting, serve};
 /// How often it is looked whether a thread has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// A thread that runs an agent until this is dropped. A callback that never returns is left alone: its thread ends with the process.
+/// A thread that runs an agent until this is dropped. A callback that never returns is left alone:
+/// its thread ends with the process.
 #[derive(Debug)]
 pub struct AgentThread {
     stop: Arc<AtomicBool>,

@@ -1,4 +1,5 @@
-//! The link between hosts: version 2 in frames over TLS 1.3, each end with a key ([`make_keys`]). docs/remote.md is its page.
+//! The link between hosts: version 2 in frames over TLS 1.3, each end with a key ([`make_keys`]).
+//! docs/remote.md is its page.
 //!
 //! [`TlsLink`] is an agent's end, [`TlsUplink`] a datapath's.
 
@@ -80,13 +81,16 @@ impl fmt::Display for TlsAddress {
     }
 }
 
-/// A far agent's silence after which flows fall back is so many round trips: a heartbeat on its way, one that is late, and the next.
+/// A far agent's silence after which flows fall back is so many round trips: a heartbeat on its
+/// way, one that is late, and the next.
 const ROUND_TRIPS: u64 = 3;
-/// And this: what TCP waits at least before it sends again what was lost (200 ms, as Linux has RFC 6298). Less would take every lost packet of the
-/// connection for a dead agent; more would leave flows longer on their last window.
+/// And this: what TCP waits at least before it sends again what was lost (200 ms, as Linux has RFC
+/// 6298). Less would take every lost packet of the connection for a dead agent; more would leave
+/// flows longer on their last window.
 const AND: Duration = Duration::from_millis(200);
 
-/// The silence of an agent on another host after which flows fall back, where their owner has not said it.
+/// The silence of an agent on another host after which flows fall back, where their owner has not
+/// said it.
 pub fn far_silence(round_trip: Duration) -> Duration {
     round_trip * ROUND_TRIPS + AND
 }

@@ -14,8 +14,9 @@ use super::{LinkError, Remote, Sent, socket};
 
 /// A connection to an agent, made again when the agent is there again.
 ///
-/// After each [`connect`](Uplink::connect) the datapath announces itself and every flow that lives, since the agent may be
-/// a new one. Reports that find no room are the caller's to keep: see [`Uplink::event`].
+/// After each [`connect`](Uplink::connect) the datapath announces itself and every flow that lives,
+/// since the agent may be a new one. Reports that find no room are the caller's to keep: see
+/// [`Uplink::event`].
 #[derive(Debug)]
 pub struct Uplink {
     path: PathBuf,
@@ -27,7 +28,8 @@ pub struct Uplink {
     now: Time,
 }
 
-/// Packets taken at one look: an agent that never stops talking does not hold its datapath for ever.
+/// Packets taken at one look: an agent that never stops talking does not hold its datapath for
+/// ever.
 const PACKETS: usize = 64;
 
 impl Uplink {
@@ -65,8 +67,8 @@ impl Uplink {
         self.socket.is_some()
     }
 
-    /// Takes an event for the agent. Where a report is not taken, leave it in the flow
-    /// (do not call [`report_queued`](ccplane_datapath::Flow::report_queued)): nothing measured is lost.
+    /// Takes an event for the agent. Where a report is not taken, leave it in the flow (do not call
+    /// [`report_queued`](ccplane_datapath::Flow::report_queued)): nothing measured is lost.
     pub fn event(&mut self, event: &Event<'_>) -> Sent {
         if self.socket.is_none() {
             return Sent::NoAgent;

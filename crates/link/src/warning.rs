@@ -1,4 +1,5 @@
-//! A warning that a flood cannot repeat: at most once a second, with how often it would have been said.
+//! A warning that a flood cannot repeat: at most once a second, with how often it would have been
+//! said.
 
 use ccplane_units::{Duration, Time};
 

@@ -1,5 +1,5 @@
-//! The whole way to an existing CCP datapath and back: a datapath that understands version-1 messages alone, and behaves
-//! as the reference's library does, is steered over a socket.
+//! The whole way to an existing CCP datapath and back: a datapath that understands version-1
+//! messages alone, and behaves as the reference's library does, is steered over a socket.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -201,7 +201,8 @@ fn update(raw: v1::RawUpdate, report_vars: usize) -> Update {
     }
 }
 
-/// Reports every fifth ACK what was acknowledged; answers with windows, and a step of its own for each flow.
+/// Reports every fifth ACK what was acknowledged; answers with windows, and a step of its own for
+/// each flow.
 struct Steps;
 
 impl Algorithm for Steps {

@@ -73,7 +73,8 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
         [5, 0, 12, 0, 0, 0, 0, 0, 9, 0, 0, 0]
     );
 
-    // The datapath's numbers have 64 bits, the agent's 32. A flow that lives goes on from its window.
+    // The datapath's numbers have 64 bits, the agent's 32. A flow that lives goes on from its
+    // window.
     let flow = 7 << 40;
     let bytes = said(&mut foreign, &opened(flow, 25_000));
     let messages: Vec<_> = v1::messages(&bytes).map(|m| m.expect("good")).collect();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Kernel TCP as a datapath: one registration of `struct tcp_congestion_ops`, named ccp_<algorithm>.
  *
- * At every ACK and timeout: signals into the registers (signals.h), what the agent wrote on top (control.h), the flow's
- * program over them (fold.h), its window and rate into force with the repair of losses done here (recovery.h), a report
- * where the program asked for one (report.h). While the agent is silent NewReno steers, and the program still runs. A program
- * that decides everything needs no agent (own.h): then NewReno is for its faults only.
+ * At every ACK and timeout: signals into the registers (signals.h), what the agent wrote on top
+ * (control.h), the flow's program over them (fold.h), its window and rate into force with the
+ * repair of losses done here (recovery.h), a report where the program asked for one (report.h).
+ * While the agent is silent NewReno steers, and the program still runs. A program that decides
+ * everything needs no agent (own.h): then NewReno is for its faults only.
  */
 #include "control.h"
 #include "echo.h"
@@ -71,11 +72,12 @@ INLINE bool run_program(struct flow *f, __u64 now_us)
 }
 
 /* Window, rate and threshold into force. `said`: CTL_SET_* that the agent set in this call; `cwnd`, `ssthresh`, `rate`:
- * what the program saw. While a repair runs it sees, and sets, the window that will hold after it (in the call that
- * begins the repair: the window before it); there the program may lower, since a fold that adds what is acknowledged
- * does not know of repairs, and the agent may set what it likes. A program that sets the threshold to infinity does not
- * want to be led anywhere. Between a timeout and the first delivery after it the kernel's one packet is in force, whatever
- * is asked for (RFC 5681 section 3.1).
+ * what the program saw. While a repair runs it sees, and sets, the window that will hold after it
+ * (in the call that begins the repair: the window before it); there the program may lower, since a
+ * fold that adds what is acknowledged does not know of repairs, and the agent may set what it
+ * likes. A program that sets the threshold to infinity does not want to be led anywhere. Between a
+ * timeout and the first delivery after it the kernel's one packet is in force, whatever is asked
+ * for (RFC 5681 section 3.1).
  */
 INLINE void apply(struct tcp_sock *tp, struct flow *f, __u32 said, __u64 cwnd, __u64 ssthresh, __u64 rate, __u32 newly)
 {
@@ -276,7 +278,8 @@ int release(__u64 *ctx)
 	return 0;
 }
 
-/* A reduction begins: by half, until program or agent says otherwise, which PRR has a round trip to follow. */
+/* A reduction begins: by half, until program or agent says otherwise, which PRR has a round trip to
+ * follow. */
 SEC("struct_ops/ssthresh")
 int ssthresh(__u64 *ctx)
 {
@@ -295,7 +298,8 @@ int ssthresh(__u64 *ctx)
 	return half;
 }
 
-/* The reduction was spurious: back to the window before it (RFC 5682, RFC 3708 and time stamps tell the kernel). */
+/* The reduction was spurious: back to the window before it (RFC 5682, RFC 3708 and time stamps tell
+ * the kernel). */
 SEC("struct_ops/undo_cwnd")
 int undo_cwnd(__u64 *ctx)
 {
@@ -360,8 +364,9 @@ int cwnd_event(__u64 *ctx)
 }
 
 /* As receiver: a packet with a stamp is answered at once and by itself. A sender with a window of a packet or two, which is
- * all that a short path holds, would wait for the timer of a delayed ACK, and half of the stamps would never come back. The
- * kernel calls this for every segment, before it looks whether an ACK is due.
+ * all that a short path holds, would wait for the timer of a delayed ACK, and half of the stamps
+ * would never come back. The kernel calls this for every segment, before it looks whether an ACK is
+ * due.
  */
 SEC("struct_ops/in_ack_event")
 int in_ack_event(__u64 *ctx)

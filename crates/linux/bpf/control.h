@@ -61,7 +61,8 @@ INLINE void give_up(struct flow *f, struct ccp_slot *s, __u64 now_us)
 	COUNT(fallbacks, 1);
 }
 
-/* Puts what waits into the registers. The CTL_SET_* of what was set; Cwnd, Rate and Ssthresh must be in place before. */
+/* Puts what waits into the registers. The CTL_SET_* of what was set; Cwnd, Rate and Ssthresh must
+ * be in place before. */
 static NOINLINE __u32 take_control(struct tcp_sock *tp, struct flow *f, struct ccp_slot *s)
 {
 	struct ccp_control *c = &s->control;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The receiver's side of an algorithm that needs ECN: RFC 8257 section 3.2. ACKs carry ECE while data comes with CE, not,
- * as in RFC 3168, until the sender answers: so the sender learns which packets were marked, delayed ACKs or not. When the
- * codepoint changes, what waits for an ACK is acknowledged as what it was, and the change itself at once. The kernel
- * calls this for every segment of data where the congestion control needs ECN and the two ends agreed on it.
+ * as in RFC 3168, until the sender answers: so the sender learns which packets were marked, delayed
+ * ACKs or not. When the codepoint changes, what waits for an ACK is acknowledged as what it was,
+ * and the change itself at once. The kernel calls this for every segment of data where the
+ * congestion control needs ECN and the two ends agreed on it.
  */
 #ifndef CCPLANE_ECHO_H
 #define CCPLANE_ECHO_H

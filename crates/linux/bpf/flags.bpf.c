@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Another program on the same sockets, which asks to be called for every option and writes none. Only tests load it. */
+/* Another program on the same sockets, which asks to be called for every option and writes none.
+ * Only tests load it. */
 #include "sockops.h"
 
 

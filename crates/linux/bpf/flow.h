@@ -103,7 +103,8 @@ struct {
 
 struct ccp_plane plane SEC(".data.plane");
 
-/* Whether the algorithm wants time stamps; the loader says so, and the verifier drops what is not reached. */
+/* Whether the algorithm wants time stamps; the loader says so, and the verifier drops what is not
+ * reached. */
 const volatile __u32 stamped SEC(".rodata.stamped");
 
 INLINE struct ccp_counters *counters(void)
@@ -161,7 +162,8 @@ INLINE __u32 packets(__u64 bytes, __u64 mss)
 }
 
 /* Without the fraction of a packet: a reduction ends at whole packets, as the kernel's own. A fraction would stay in the
- * window until the next loss, and of two losses at the same number of packets the second would look earlier or later.
+ * window until the next loss, and of two losses at the same number of packets the second would look
+ * earlier or later.
  */
 INLINE __u64 whole(__u64 bytes, __u64 mss)
 {
@@ -225,7 +227,8 @@ enum {
 	SLOT_BEYOND_SHARE,
 };
 
-/* Takes a slot: one that became vacant, else one that was never in use. The agent of now has not seen it in the table. */
+/* Takes a slot: one that became vacant, else one that was never in use. The agent of now has not
+ * seen it in the table. */
 static NOINLINE int take_slot(struct tcp_sock *tp, struct flow *f)
 {
 	__u32 slot = NO_SLOT, free;
@@ -282,7 +285,8 @@ INLINE struct flow *flow_of(struct tcp_sock *tp)
 	return storage_get(&states, tp, NULL, 0);
 }
 
-/* The same, started when it is new; NULL without memory. Only for callbacks that a released socket does not get. */
+/* The same, started when it is new; NULL without memory. Only for callbacks that a released socket
+ * does not get. */
 INLINE struct flow *start_flow(struct tcp_sock *tp)
 {
 	struct flow *f = storage_get(&states, tp, NULL, STORAGE_CREATE);

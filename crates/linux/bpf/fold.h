@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Running a program over a flow's registers: in a pad that the loader filled with generated code, or, for a program
- * that came later or does not fit, in the interpreter. Both give what crates/datapath gives, bit for bit.
+ * that came later or does not fit, in the interpreter. Both give what crates/datapath gives, bit
+ * for bit.
  */
 #ifndef CCPLANE_FOLD_H
 #define CCPLANE_FOLD_H
@@ -66,7 +67,8 @@ enum {
 #define SATURATED (~0ULL)
 
 /* (hi·2^32 + lo) / den, saturated at 2^64 - 1, where lo is any u64 that did not fit 32 bits: schoolbook division in
- * limbs of 32 bits, since BPF has no 128-bit arithmetic. hi + (lo >> 32) does not overflow for the callers below.
+ * limbs of 32 bits, since BPF has no 128-bit arithmetic. hi + (lo >> 32) does not overflow for the
+ * callers below.
  */
 INLINE __u64 divide_96(__u64 hi, __u64 lo, __u64 den)
 {
@@ -84,7 +86,8 @@ INLINE __u64 mul_ratio(__u64 a, __u64 num, __u64 den)
 	return divide_96((a >> 32) * num, (a & 0xffffffff) * num, den);
 }
 
-/* (num·old + (den-num)·sample)/den in 96 bits: the weights add up to den < 2^32, so each sum of limbs fits 64 bits. */
+/* (num·old + (den-num)·sample)/den in 96 bits: the weights add up to den < 2^32, so each sum of
+ * limbs fits 64 bits. */
 INLINE __u64 ewma(__u64 old, __u64 sample, __u64 num, __u64 den)
 {
 	__u64 rest = den - num;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The few kernel types that the object reads, by name: with preserve_access_index the loader finds where each field is
- * in the running kernel (CO-RE), so neither the order nor the gaps here matter, and the object does not depend on the
- * kernel of the host that built it. Beside them, the BPF helpers in use, by their frozen numbers.
+ * in the running kernel (CO-RE), so neither the order nor the gaps here matter, and the object does
+ * not depend on the kernel of the host that built it. Beside them, the BPF helpers in use, by their
+ * frozen numbers.
  */
 #ifndef CCPLANE_KERNEL_H
 #define CCPLANE_KERNEL_H
@@ -172,7 +173,8 @@ struct tcp_congestion_ops {
 	void (*in_ack_event)(void);
 };
 
-/* A bit-field where the running kernel has it: the compiler leaves its place, width and shifts to the loader. */
+/* A bit-field where the running kernel has it: the compiler leaves its place, width and shifts to
+ * the loader. */
 #define BITFIELD(s, field)                                                                                             \
 	({                                                                                                             \
 		void *p = (void *)(s) + __builtin_preserve_field_info((s)->field, 0);                                  \

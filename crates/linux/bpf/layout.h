@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What the BPF object, its loader and the agent share: the register file of a fold, the mapped flow table, the mapped
- * plane (one per algorithm), the mapped programs, and the records of the ring buffer. src/map/layout.rs mirrors it; a test
- * compares the sizes with the object's own. Change anything here, in stamp_plane.h or stamps.h and raise CCP_LAYOUT:
- * pinned objects carry it in their path, so that an agent never adopts memory it would misread.
+ * plane (one per algorithm), the mapped programs, and the records of the ring buffer.
+ * src/map/layout.rs mirrors it; a test compares the sizes with the object's own. Change anything
+ * here, in stamp_plane.h or stamps.h and raise CCP_LAYOUT: pinned objects carry it in their path,
+ * so that an agent never adopts memory it would misread.
  */
 #ifndef CCPLANE_LAYOUT_H
 #define CCPLANE_LAYOUT_H
@@ -55,9 +56,10 @@
 #define CCP_VARS 64
 
 /* What a fold works on. A pad is `int ccp_fold_N(struct fold_ctx *)`: a global function, so its argument may be NULL
- * as far as the verifier knows; generated code tests it, runs the program over regs[] (temporaries on its own stack or
- * in regs[40..63]), adds the faults it met to `faults`, and returns 0. The caller has set the signals, Micros, Cwnd,
- * Rate, Ssthresh and One, and has cleared Report, Continue, Reset, waits and waited; it resets volatile variables and Micros itself.
+ * as far as the verifier knows; generated code tests it, runs the program over regs[] (temporaries
+ * on its own stack or in regs[40..63]), adds the faults it met to `faults`, and returns 0. The
+ * caller has set the signals, Micros, Cwnd, Rate, Ssthresh and One, and has cleared Report,
+ * Continue, Reset, waits and waited; it resets volatile variables and Micros itself.
  */
 struct fold_ctx {
 	__u64 regs[CCP_REGS];
@@ -67,14 +69,16 @@ struct fold_ctx {
 	__u64 pc; /* where the interpreter is: here and not on its stack, because there the verifier would follow every value */
 };
 
-/* Programs: the first CCP_PADS have a pad, where their generated code is; the others run in the interpreter. */
+/* Programs: the first CCP_PADS have a pad, where their generated code is; the others run in the
+ * interpreter. */
 #define CCP_PADS 4
 #define CCP_PAD_INSNS 2048
 #define CCP_PROGRAMS 12
 #define CCP_CODE 384 /* 256 instructions, and at most 3 more for each of 32 clauses */
 #define CCP_NO_PROGRAM 0xffffffff
 
-/* One instruction of the interpreter: `Instr` of crates/datapath, byte for byte, and OP_END after a clause. */
+/* One instruction of the interpreter: `Instr` of crates/datapath, byte for byte, and OP_END after a
+ * clause. */
 struct ccp_insn {
 	__u8 op;
 	__u8 has_imm;
@@ -96,9 +100,10 @@ struct ccp_program {
 };
 
 /* Control words of a flow, written by the agent without a system call. `lock` guards them: bit 0 is set while the agent
- * writes, bit 1 while something waits to be applied, the rest counts. The datapath takes the words by clearing bit 1
- * with a compare-and-exchange from the value it read before copying them, so it takes each set once and never a torn
- * one; the agent, setting bit 0, learns from bit 1 whether to merge with what waits or to start afresh.
+ * writes, bit 1 while something waits to be applied, the rest counts. The datapath takes the words
+ * by clearing bit 1 with a compare-and-exchange from the value it read before copying them, so it
+ * takes each set once and never a torn one; the agent, setting bit 0, learns from bit 1 whether to
+ * merge with what waits or to start afresh.
  */
 #define CTL_WRITING 1
 #define CTL_PENDING 2
@@ -217,7 +222,8 @@ struct ccp_plane {
 	__u32 shares[CCP_SHARES]; /* slots in use by each of the other network namespaces, see share.h */
 };
 
-/* Records of the ring: this header, then for REC_REPORT the report variables, for REC_CLOSE a ccp_closing. */
+/* Records of the ring: this header, then for REC_REPORT the report variables, for REC_CLOSE a
+ * ccp_closing. */
 #define REC_OPEN 1 /* a new flow; the rest stands in its slot */
 #define REC_RESUME 2 /* back from the fallback */
 #define REC_REPORT 3

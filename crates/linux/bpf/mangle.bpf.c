@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A middlebox that does not like the option of time stamps, on a device without a header of its own. Only tests load it. */
+/* A middlebox that does not like the option of time stamps, on a device without a header of its
+ * own. Only tests load it. */
 #include "option.h"
 
 /* As in stamp.bpf.c; what is between is not looked at. */

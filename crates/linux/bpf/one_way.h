@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* One-way queueing delay from time stamps: `OneWay` of crates/datapath/src/one_way.rs, which says why and with what
- * error. The same arithmetic modulo 2^32, the same windows; a test runs both over the same exchanges.
+ * error. The same arithmetic modulo 2^32, the same windows; a test runs both over the same
+ * exchanges.
  *
- * The reference takes four stamps, here come two differences, `forward` = t2 - t1 and `back` = t4 - t3: the option has no
- * room for more (stamps.h). Their sum is the same round trip; how long the peer held the answer is not known, so of
- * exchanges that cannot be true those are dropped whose round trip is not above zero.
+ * The reference takes four stamps, here come two differences, `forward` = t2 - t1 and `back` = t4 -
+ * t3: the option has no room for more (stamps.h). Their sum is the same round trip; how long the
+ * peer held the answer is not known, so of exchanges that cannot be true those are dropped whose
+ * round trip is not above zero.
  */
 #ifndef CCPLANE_ONE_WAY_H
 #define CCPLANE_ONE_WAY_H
@@ -83,7 +85,8 @@ INLINE __u64 finite(__u64 ns)
 	return ns < UNKNOWN ? ns : UNKNOWN - 1;
 }
 
-/* Registers 22 to 27. `fresh`: this ACK brought the last sample; `rtt_ns`: for how long that is valid. */
+/* Registers 22 to 27. `fresh`: this ACK brought the last sample; `rtt_ns`: for how long that is
+ * valid. */
 INLINE void one_way_write(struct one_way *o, __u64 *regs, __u64 now_ns, __u64 rtt_ns, bool fresh)
 {
 	__u64 least = o->both.value;

@@ -4,17 +4,17 @@
  *   SYN, SYN-ACK   [253][4][DX]                              the offer and its acceptance
  *   afterwards     [253][16][DX][sent][echo][arrived]        32 bits each, ns of the sender's clock modulo 2^32
  *
- * `sent` is when this packet left, `echo` the `sent` of the packet that it answers and `arrived` when that arrived; 0 means
- * that there is none. Each stamp is echoed once: an echo that came twice would be two samples of one packet. 16 bytes
- * leave room for the kernel's time stamps (12) and one block of SACK (12); the kernel gives its own options their room
- * first.
+ * `sent` is when this packet left, `echo` the `sent` of the packet that it answers and `arrived`
+ * when that arrived; 0 means that there is none. Each stamp is echoed once: an echo that came twice
+ * would be two samples of one packet. 16 bytes leave room for the kernel's time stamps (12) and one
+ * block of SACK (12); the kernel gives its own options their room first.
  *
  * Where a packet arrives its option is rewritten in place to
  *
  *                  [253][16][Dx][sent][arrived - echo][when this packet arrived here]
  *
- * which is what the socket reads. The other identifier tells that it was: a packet that came by a device where nobody
- * stamps gives no sample, instead of a wrong one, and none is rewritten twice.
+ * which is what the socket reads. The other identifier tells that it was: a packet that came by a
+ * device where nobody stamps gives no sample, instead of a wrong one, and none is rewritten twice.
  */
 #ifndef CCPLANE_OPTION_H
 #define CCPLANE_OPTION_H

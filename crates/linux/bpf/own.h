@@ -9,12 +9,13 @@
 #include "report.h"
 
 /* Faults within a second that take a flow from its program. One that divides by 0 at every ACK passes this from 2.4 Mbit/s on, by
- * full packets that are acknowledged in pairs. Fewer would end programs that fault in a flow's first round trip, while nothing is
- * measured; more would leave slow flows with what does not work.
+ * full packets that are acknowledged in pairs. Fewer would end programs that fault in a flow's
+ * first round trip, while nothing is measured; more would leave slow flows with what does not work.
  */
 #define MAX_FAULTS 100
 
-/* Starts the program that flows begin by themselves, where there is one and the flow does not run it. False: an agent steers. */
+/* Starts the program that flows begin by themselves, where there is one and the flow does not run
+ * it. False: an agent steers. */
 INLINE bool run_alone(struct flow *f, __u64 now_us)
 {
 	__u64 own = READ_ONCE(plane.own);
@@ -50,7 +51,8 @@ INLINE bool run_alone(struct flow *f, __u64 now_us)
 	return true;
 }
 
-/* `before`: how many there were before this call. The second is looked at first: faults of long ago do not count beside these. */
+/* `before`: how many there were before this call. The second is looked at first: faults of long ago
+ * do not count beside these. */
 INLINE bool faults_too_often(struct flow *f, __u64 before, __u64 now_us)
 {
 	if (now_us - f->faults_us >= 1000000) {

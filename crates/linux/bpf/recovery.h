@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What the kernel leaves to a congestion control that has `cong_control`: the reduction itself (PRR), growth when nobody
- * else steers (NewReno), the pacing rate, the restart after an idle time. The kernel still decides when a repair begins
- * and ends, marks losses, retransmits, and undoes.
+ * else steers (NewReno), the pacing rate, the restart after an idle time. The kernel still decides
+ * when a repair begins and ends, marks losses, retransmits, and undoes.
  */
 #ifndef CCPLANE_RECOVERY_H
 #define CCPLANE_RECOVERY_H
@@ -9,10 +9,11 @@
 #include "signals.h"
 
 /* Proportional rate reduction, RFC 9937 section 6: as many packets leave as were delivered, in the proportion of the
- * target to what was in flight when the repair began; below the target one for one, and one more while the repair gets
- * on ("safeACK": the cumulative ACK advances and nothing more was lost). The kernel counts prr_out.
- * RFC 6937 left the choice of the bound below the target to the implementer and reduced from the window in force;
- * RFC 9937 chooses by safeACK, and reduces from what really was in flight (RecoverFS).
+ * target to what was in flight when the repair began; below the target one for one, and one more
+ * while the repair gets on ("safeACK": the cumulative ACK advances and nothing more was lost). The
+ * kernel counts prr_out. RFC 6937 left the choice of the bound below the target to the implementer
+ * and reduced from the window in force; RFC 9937 chooses by safeACK, and reduces from what really
+ * was in flight (RecoverFS).
  */
 INLINE void proportional_reduction(struct tcp_sock *tp, struct flow *f, __u32 newly, bool safe_ack)
 {
@@ -134,9 +135,10 @@ INLINE void set_asked(struct tcp_sock *tp, struct flow *f, __u64 bytes)
 /* Keeps back the window that program or agent ask for (`said`: they set `bytes` in this call). True when that settles the
  * window of this call.
  *
- * Between a timeout and the first delivery after it the kernel's one packet is in force: nothing shows that the path
- * carries more, whatever was computed meanwhile (RFC 5681 section 3.1). After an idle time the window in force grows by
- * what is delivered, as in slow start, until it reaches the window before.
+ * Between a timeout and the first delivery after it the kernel's one packet is in force: nothing
+ * shows that the path carries more, whatever was computed meanwhile (RFC 5681 section 3.1). After
+ * an idle time the window in force grows by what is delivered, as in slow start, until it reaches
+ * the window before.
  */
 INLINE bool withhold(struct tcp_sock *tp, struct flow *f, __u32 newly, bool said, __u64 bytes, bool repairing)
 {
@@ -166,8 +168,9 @@ INLINE bool withhold(struct tcp_sock *tp, struct flow *f, __u32 newly, bool said
 }
 
 /* After an idle time longer than the RTO the window halves for every RTO (RFC 5681 section 4.1, RFC 2861, as
- * tcp_cwnd_restart()), where net.ipv4.tcp_slow_start_after_idle is set and the algorithm does not keep its window. A
- * program or an agent that sets the old window again gets it as fast as slow start would.
+ * tcp_cwnd_restart()), where net.ipv4.tcp_slow_start_after_idle is set and the algorithm does not
+ * keep its window. A program or an agent that sets the old window again gets it as fast as slow
+ * start would.
  */
 INLINE void restart_after_idle(struct tcp_sock *tp, struct flow *f)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Records to the agent, through the ring buffer. Who wakes the reader: what is urgent, always; the first record after a
- * silence, when the reader sleeps until woken; nothing else, since a reader that has reports to expect looks by itself
- * after the latency that its algorithm allows. A wake-up per report costs a quarter of the throughput of loopback.
+ * silence, when the reader sleeps until woken; nothing else, since a reader that has reports to
+ * expect looks by itself after the latency that its algorithm allows. A wake-up per report costs a
+ * quarter of the throughput of loopback.
  */
 #ifndef CCPLANE_REPORT_H
 #define CCPLANE_REPORT_H
@@ -35,7 +36,8 @@ INLINE void header(struct flow *f, struct ccp_record *r, __u16 kind, bool urgent
 	r->time_us = now_us;
 }
 
-/* Tells of a new flow, or of one that is back to an agent after the fallback; tried at every call until the ring takes it. */
+/* Tells of a new flow, or of one that is back to an agent after the fallback; tried at every call
+ * until the ring takes it. */
 INLINE void announce(struct flow *f, __u64 now_us)
 {
 	struct ccp_record r;
@@ -70,7 +72,8 @@ INLINE bool report(struct flow *f, __u32 fields, bool urgent, __u64 now_us)
 	return true;
 }
 
-/* The same for a program that runs without an agent: whether somebody reads changes nothing for it. */
+/* The same for a program that runs without an agent: whether somebody reads changes nothing for it.
+ * */
 INLINE void report_unasked(struct flow *f, __u32 fields, bool urgent, __u64 now_us)
 {
 	__u32 size = sizeof(struct ccp_record) + 8 * (fields > CCP_VARS ? CCP_VARS : fields);

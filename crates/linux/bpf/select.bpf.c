@@ -2,8 +2,9 @@
 /* Which connections are steered: `choose` gives new ones of a cgroup their congestion control, `move` takes live ones
  * from one congestion control to another.
  *
- * Where a share is steered, `choose` has two arms watched: those that it steers, and as many others that keep their own
- * congestion control. What both did is added up when they end, and by `look` whenever that is read.
+ * Where a share is steered, `choose` has two arms watched: those that it steers, and as many others
+ * that keep their own congestion control. What both did is added up when they end, and by `look`
+ * whenever that is read.
  */
 #include "sockops.h"
 #include "totals.h"
@@ -117,7 +118,8 @@ int choose(struct sock_ops *socket)
 	}
 	if (op != SOCK_OPS_TCP_CONNECT && op != SOCK_OPS_PASSIVE_ESTABLISHED)
 		return 1;
-	/* Both are read first: behind a branch the compiler would make one access at a computed offset of the two. */
+	/* Both are read first: behind a branch the compiler would make one access at a computed offset of
+	 * the two. */
 	__u32 v4 = READ_ONCE(socket->remote_ip4);
 	__u32 remote[4] = { READ_ONCE(socket->remote_ip6[0]), READ_ONCE(socket->remote_ip6[1]),
 			    READ_ONCE(socket->remote_ip6[2]), READ_ONCE(socket->remote_ip6[3]) };
@@ -130,7 +132,8 @@ int choose(struct sock_ops *socket)
 	for (int i = 0; i < 4; i++)
 		if ((remote[i] & wanted.mask[i]) != wanted.prefix[i])
 			return 1;
-	/* The server's port: the other end's of a connection that is made here, this end's of one that was accepted. */
+	/* The server's port: the other end's of a connection that is made here, this end's of one that was
+	 * accepted. */
 	__u32 peer_port = __builtin_bswap32(READ_ONCE(socket->remote_port)), own_port = READ_ONCE(socket->local_port);
 	__u32 port = op == SOCK_OPS_TCP_CONNECT ? peer_port : own_port;
 	if (port < wanted.first_port || port > wanted.last_port)
@@ -139,7 +142,8 @@ int choose(struct sock_ops *socket)
 	void *sk = (void *)socket->sk;
 	if (sk && storage_get(&watched, sk, NULL, 0))
 		return 1;
-	/* So does a socket that has chosen one of ours by itself, or was given one by a narrower cgroup. */
+	/* So does a socket that has chosen one of ours by itself, or was given one by a narrower cgroup.
+	 * */
 	union name name = {};
 	if (get_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME) == 0 && is_ours(&name))
 		return 1;

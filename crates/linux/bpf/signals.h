@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Signals from tcp_sock and rate_sample, as the first registers of the fold (crates/datapath/src/signals.rs).
  *
- * Counts are differences since the fold last ran, so nothing is missed when losses are marked, or an ACK is processed,
- * without a call in between; a call without an RTT or a rate sample loses none either.
+ * Counts are differences since the fold last ran, so nothing is missed when losses are marked, or
+ * an ACK is processed, without a call in between; a call without an RTT or a rate sample loses none
+ * either.
  *
  *   Ack.bytes_acked        tp->bytes_acked (RFC 4898 tcpEStatsAppHCThruOctetsAcked)
  *   Ack.packets_misordered growth of tp->sacked_out, at least 0; bytes: times the MSS
@@ -48,7 +49,8 @@ INLINE __u64 known(__u64 us)
 }
 
 /* A packet cannot have been under way for longer than TCP, which counts the stacks and the time at the peer as well, took
- * to see it acknowledged. This much more is let pass: the packet that was stamped last need not be the one that TCP timed.
+ * to see it acknowledged. This much more is let pass: the packet that was stamped last need not be
+ * the one that TCP timed.
  */
 #define STAMP_SLACK_US 1000
 

@@ -21,7 +21,8 @@
 #define WRITE_OPTIONS 64
 #define OPTION_OF_THE_SYN 1
 
-/* The context of a sock_ops program: the kernel rewrites accesses by their offsets, which are frozen. */
+/* The context of a sock_ops program: the kernel rewrites accesses by their offsets, which are
+ * frozen. */
 struct sock_ops {
 	__u32 op;
 	__u32 args[4];

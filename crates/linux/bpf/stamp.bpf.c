@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Four time stamps on the kernel's TCP. `option` offers the option on the SYN, writes it and reads it, on the sockets of a
- * cgroup; `depart` stamps what leaves by a device, after TCP and before the device's queue; `arrive` stamps what comes in,
- * before TCP. The socket then has both differences beside it (stamps.h) when the congestion control is called for the ACK.
+ * cgroup; `depart` stamps what leaves by a device, after TCP and before the device's queue;
+ * `arrive` stamps what comes in, before TCP. The socket then has both differences beside it
+ * (stamps.h) when the congestion control is called for the ACK.
  */
 #include "option.h"
 #include "sockops.h"
@@ -50,7 +51,8 @@ struct {
 #define TCP_CHECKSUM 16
 #define LONGEST_HEADERS (ETHERNET + IP6_HEADER + 60)
 
-/* Where a packet's TCP header begins; 0 for what is no TCP. `link`: bytes of the device's own header. */
+/* Where a packet's TCP header begins; 0 for what is no TCP. `link`: bytes of the device's own
+ * header. */
 INLINE __u32 tcp_at(struct packet *p, __u32 link)
 {
 	void *data = (void *)(__u64)p->data, *end = (void *)(__u64)p->data_end;
@@ -75,7 +77,8 @@ INLINE __u32 difference(__u64 sum)
 	return (sum & 0xffffffff) + (sum >> 32);
 }
 
-/* The checksum follows what was written. Where the device or nobody is to compute it, this does nothing. */
+/* The checksum follows what was written. Where the device or nobody is to compute it, this does
+ * nothing. */
 INLINE void follow(struct packet *p, __u32 tcp, __u64 sum)
 {
 	replace_checksum(p, tcp + TCP_CHECKSUM, 0, difference(sum), 0);
@@ -219,7 +222,8 @@ INLINE struct option *shown_option(struct sock_ops *ctx)
 }
 
 /* The handshake is over. Without both ends' consent this was an ordinary connection, and remains one: the flag goes, so that
- * nothing is called for its segments any more. Another program that writes options has to set it again.
+ * nothing is called for its segments any more. Another program that writes options has to set it
+ * again.
  */
 INLINE void established(struct sock_ops *ctx, bool agreed)
 {
@@ -354,7 +358,8 @@ int option(struct sock_ops *ctx)
 {
 	switch (ctx->op) {
 	case SOCK_OPS_TCP_CONNECT:
-		/* Whether it wants stamps is looked at when the SYN is made: who else has a program here has chosen by then. */
+		/* Whether it wants stamps is looked at when the SYN is made: who else has a program here has
+		 * chosen by then. */
 		if (is_here(ctx))
 			set_flags(ctx, ctx->flags | WRITE_OPTIONS);
 		break;

@@ -30,7 +30,8 @@ struct ccp_stamp_plane {
 	union name names[CCP_STAMP_NAMES]; /* of congestion controls that want stamps */
 	__u64 netns[CCP_STAMP_NAMESPACES]; /* cookies of the namespaces whose sockets take part; 0: of every one */
 	__u64 unused[4];
-	/* What `detach` needs to know when the process that attached is no more; written before the device is touched. */
+	/* What `detach` needs to know when the process that attached is no more; written before the device
+	 * is touched. */
 	struct {
 		__u64 netns; /* cookie of the namespace where it is */
 		__u32 index; /* 0: none */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Time stamps of a connection, beside its socket: stamp.bpf.c writes them, the congestion control reads them on the same
- * ACK, because the kernel shows the options of a segment to BPF before it processes its acknowledgement.
+ * ACK, because the kernel shows the options of a segment to BPF before it processes its
+ * acknowledgement.
  */
 #ifndef CCPLANE_STAMPS_H
 #define CCPLANE_STAMPS_H

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Programs that run at a time without an ACK: where a guard waits for Micros, and the algorithm wants timers.
  *
- * A timer cannot reach the socket, and the registers lie beside the socket. So each ACK leaves a copy of what a run needs in
- * an array, by slot, and sets the timer to the next deadline; the timer runs the program over the copy, and sends its
- * report. The next ACK or timeout takes back what the timer changed: its window, rate and threshold come into force then
- * and not before, and so do the words that the agent wrote meanwhile.
+ * A timer cannot reach the socket, and the registers lie beside the socket. So each ACK leaves a
+ * copy of what a run needs in an array, by slot, and sets the timer to the next deadline; the timer
+ * runs the program over the copy, and sends its report. The next ACK or timeout takes back what the
+ * timer changed: its window, rate and threshold come into force then and not before, and so do the
+ * words that the agent wrote meanwhile.
  */
 #ifndef CCPLANE_TIMED_H
 #define CCPLANE_TIMED_H
@@ -18,7 +19,8 @@
 #define TIMER_SPACING_US 100
 
 /* Turns of an ACK that waits for a timer to end its run, which takes a microsecond or two. Fewer would leave more ACKs to the
- * next one; more would let an ACK wait for long where the timer's processor is a guest's that does not run.
+ * next one; more would let an ACK wait for long where the timer's processor is a guest's that does
+ * not run.
  */
 #define WAIT_TURNS 256
 
@@ -230,7 +232,8 @@ INLINE void leave_timed(struct tcp_sock *tp, struct flow *f, struct timed *t, bo
 {
 	__u64 *from = f->ctx.regs, *to = t->ctx.regs;
 	if (t->generation != f->generation) {
-		/* The callback is set anew for every flow: the one of an earlier object would hold that in memory. */
+		/* The callback is set anew for every flow: the one of an earlier object would hold that in
+		 * memory. */
 		timer_init(&t->timer, &timers, CLOCK_IS_MONOTONIC);
 		timer_set_callback(&t->timer, on_timer);
 		t->generation = f->generation;

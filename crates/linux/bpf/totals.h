@@ -42,7 +42,8 @@ INLINE __u32 bucket_of(__u64 v, __u32 base)
 	return i < CCP_BUCKETS ? i : CCP_BUCKETS - 1;
 }
 
-/* One look at a connection: its smoothed RTT in µs and its delivery rate in bytes/s; 0: not measured. */
+/* One look at a connection: its smoothed RTT in µs and its delivery rate in bytes/s; 0: not
+ * measured. */
 INLINE void sample(struct ccp_totals *t, __u64 rtt_us, __u64 rate)
 {
 	if (rtt_us) {

@@ -1,7 +1,8 @@
-//! How long a decision takes over the memory link: report into the ring, through the agent, words in the table.
+//! How long a decision takes over the memory link: report into the ring, through the agent, words
+//! in the table.
 //!
-//! The kernel's side is played by a BPF program without TCP (`bpf/loop.bpf.c`) and by the thread that calls it; ring,
-//! table, agent and driver are the real ones. Both sides poll.
+//! The kernel's side is played by a BPF program without TCP (`bpf/loop.bpf.c`) and by the thread
+//! that calls it; ring, table, agent and driver are the real ones. Both sides poll.
 
 mod decision;
 
@@ -37,7 +38,8 @@ struct Outbox {
 // SAFETY: atomics only.
 unsafe impl Plain for Outbox {}
 
-/// Answers every report with a window; under a name of each bench's, as names are global to the host.
+/// Answers every report with a window; under a name of each bench's, as names are global to the
+/// host.
 struct Echo(&'static str);
 
 impl Algorithm for Echo {
@@ -69,8 +71,8 @@ const GENERATION: u32 = 1;
 /// Not measured: caches, page tables and branch predictors of both sides.
 const WARM_UP: usize = 1000;
 
-/// Times `exchanges`, from the report's submission in the kernel to the window's arrival in the table, with `hogs` other threads that
-/// compute without pause: each exchange's time.
+/// Times `exchanges`, from the report's submission in the kernel to the window's arrival in the
+/// table, with `hogs` other threads that compute without pause: each exchange's time.
 pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, LoadError> {
     let mut agent = Agent::default();
     agent

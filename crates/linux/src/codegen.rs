@@ -1,7 +1,8 @@
-//! A checked program to eBPF, with the same result bit for bit as the interpreter of `ccplane-datapath`.
+//! A checked program to eBPF, with the same result bit for bit as the interpreter of
+//! `ccplane-datapath`.
 //!
-//! A pad of the BPF object takes the code (`pad`); what does not fit runs in the object's interpreter. Both
-//! start from the same flat list of steps.
+//! A pad of the BPF object takes the code (`pad`); what does not fit runs in the object's
+//! interpreter. Both start from the same flat list of steps.
 
 pub(crate) mod asm;
 mod emit;
@@ -38,7 +39,8 @@ pub struct TooLarge {
 pub(crate) enum Step {
     /// An instruction of the program, or one that a clause turned into.
     Run(Instr),
-    /// A clause ends, and with it the run unless its body said `(fallthrough)`; then that is cleared for the next.
+    /// A clause ends, and with it the run unless its body said `(fallthrough)`; then that is
+    /// cleared for the next.
     End,
 }
 
@@ -73,8 +75,9 @@ fn flatten(program: &Program) -> Vec<Step> {
 /// The code of [`Step::End`] in the interpreter: `OP_END` in `bpf/fold.h`.
 const OP_END: u8 = 255;
 
-/// The program as `struct ccp_insn`s for the interpreter in the BPF object; at most `CCP_CODE` of them, which is
-/// [`ccplane_datapath::MAX_INSTRS`] and two for each clause. Its caller has cleared [`reg::SHOULD_CONTINUE`].
+/// The program as `struct ccp_insn`s for the interpreter in the BPF object; at most `CCP_CODE` of
+/// them, which is [`ccplane_datapath::MAX_INSTRS`] and two for each clause. Its caller has cleared
+/// [`reg::SHOULD_CONTINUE`].
 pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
     let encode = |step| {
         let mut bytes = [0; 16];
@@ -97,9 +100,9 @@ pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
     flatten(program).into_iter().map(encode).collect()
 }
 
-/// The program as eBPF for a pad: to be run with a pointer to a `struct fold_ctx` (or null: then it does nothing) in r1.
-/// The caller has cleared [`reg::SHOULD_CONTINUE`]. It ends by running off its end, with nothing promised of r0 to r7.
-/// What needs more than [`ROOM`] is refused.
+/// The program as eBPF for a pad: to be run with a pointer to a `struct fold_ctx` (or null: then it
+/// does nothing) in r1. The caller has cleared [`reg::SHOULD_CONTINUE`]. It ends by running off its
+/// end, with nothing promised of r0 to r7. What needs more than [`ROOM`] is refused.
 pub fn compile(program: &Program) -> Result<Vec<Insn>, TooLarge> {
     let code = generate(program);
     if code.len() > ROOM {

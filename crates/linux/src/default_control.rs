@@ -1,8 +1,8 @@
 //! The default congestion control of network namespaces, `net.ipv4.tcp_congestion_control`.
 //!
-//! The kernel looks the name up once, when the sysctl is written, and keeps the object from then on.
-//! A default therefore outlives its registration: new sockets run an orphan that no agent steers and
-//! that `flows` does not show, also after another registration took its name.
+//! The kernel looks the name up once, when the sysctl is written, and keeps the object from then
+//! on. A default therefore outlives its registration: new sockets run an orphan that no agent
+//! steers and that `flows` does not show, also after another registration took its name.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,8 +14,8 @@ use crate::registration::pin;
 
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// Successors after the default of this process' namespace. Every kernel has Reno, and every namespace
-/// may use it; Cubic may be restricted.
+/// Successors after the default of this process' namespace. Every kernel has Reno, and every
+/// namespace may use it; Cubic may be restricted.
 const NATIVE: [&str; 2] = ["cubic", "reno"];
 
 /// The default of one network namespace.
@@ -101,7 +101,8 @@ pub fn defaults() -> Vec<DefaultControl> {
 }
 
 /// Replaces the registration `only` wherever it is the default; without it, every attached
-/// registration and every orphan of ccplane's. Returns the former defaults, each with its successor.
+/// registration and every orphan of ccplane's. Returns the former defaults, each with its
+/// successor.
 ///
 /// # Errors
 /// The first default that could not be replaced. The others are replaced nevertheless.

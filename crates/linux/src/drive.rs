@@ -16,7 +16,8 @@ pub trait Observer {
     fn event(&mut self, _now: Time, _event: &Event<'_>) {}
     /// A command, before the kernel has it.
     fn command(&mut self, _now: Time, _command: &Command) {}
-    /// Callbacks of one batch of events, or of timers that were due, have returned to their agent after so long.
+    /// Callbacks of one batch of events, or of timers that were due, have returned to their agent
+    /// after so long.
     fn called(&mut self, _took: Duration, _agent: &Agent) {}
 }
 
@@ -27,11 +28,12 @@ const KERNEL: DatapathId = DatapathId(0);
 /// How long `stop` may go unseen.
 pub(crate) const ATTENTION: Duration = Duration::from_millis(50);
 
-/// Runs until `stop`. This thread runs the callbacks, and so it is the one that writes their heartbeat: an algorithm
-/// that hangs is silent.
+/// Runs until `stop`. This thread runs the callbacks, and so it is the one that writes their
+/// heartbeat: an algorithm that hangs is silent.
 ///
-/// It also asks for a better place in the scheduler's queue for this thread, and goes on without where it may not: behind
-/// hundreds of busy senders on few cores an agent of equal rank would look silent.
+/// It also asks for a better place in the scheduler's queue for this thread, and goes on without
+/// where it may not: behind hundreds of busy senders on few cores an agent of equal rank would look
+/// silent.
 pub fn run_agent(
     kernel: &mut Kernel,
     agent: &mut Agent,
@@ -42,9 +44,9 @@ pub fn run_agent(
     steer(kernel, agent, stop, observer);
 }
 
-/// [`run_agent`] in a thread that first gives up every capability, for good, but only after it has its place in the
-/// scheduler's queue, which may need one. Other threads keep theirs: drop `kernel` in one of them. An error: this thread
-/// could not give them up, and nothing ran.
+/// [`run_agent`] in a thread that first gives up every capability, for good, but only after it has
+/// its place in the scheduler's queue, which may need one. Other threads keep theirs: drop `kernel`
+/// in one of them. An error: this thread could not give them up, and nothing ran.
 pub fn run_agent_unprivileged(
     kernel: &mut Kernel,
     agent: &mut Agent,
@@ -94,8 +96,8 @@ fn obey(kernel: &mut Kernel, agent: &mut Agent, observer: &mut impl Observer) {
     }
 }
 
-/// Shows `observer` what comes out of the kernel, until `stop`. It is for programs that need no agent: they go on while this stands
-/// still.
+/// Shows `observer` what comes out of the kernel, until `stop`. It is for programs that need no
+/// agent: they go on while this stands still.
 pub fn run_reader(kernel: &mut Kernel, stop: &AtomicBool, observer: &mut impl Observer) {
     loop {
         let stopped = stop.load(Ordering::Relaxed);

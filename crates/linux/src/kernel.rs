@@ -1,4 +1,5 @@
-//! Kernel TCP as a datapath of the agent: events out of rings and tables, commands into mapped words.
+//! Kernel TCP as a datapath of the agent: events out of rings and tables, commands into mapped
+//! words.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,10 +22,11 @@ use crate::registration::load::{self, AlgorithmSpec, Loaded, Options};
 use crate::registration::lock::NameLock;
 use crate::registration::registered::Registered;
 
-/// What the kernel datapath does for every algorithm. [`Capabilities::ONE_WAY_DELAY`] too, where registrations read time
-/// stamps ([`Options::stamps`]), and [`Capabilities::TIMERS`] for algorithms that want them ([`AlgorithmSpec::wants`]):
-/// elsewhere a guard on `Micros` is looked at on the ACK clock, which spares every ACK a copy of the registers. A timer
-/// cannot reach the socket: it reports in time, and what it sets comes into force with the next ACK or timeout.
+/// What the kernel datapath does for every algorithm. [`Capabilities::ONE_WAY_DELAY`] too, where
+/// registrations read time stamps ([`Options::stamps`]), and [`Capabilities::TIMERS`] for
+/// algorithms that want them ([`AlgorithmSpec::wants`]): elsewhere a guard on `Micros` is looked at
+/// on the ACK clock, which spares every ACK a copy of the registers. A timer cannot reach the
+/// socket: it reports in time, and what it sets comes into force with the next ACK or timeout.
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::PACING)
     .with(Capabilities::RTT)
@@ -35,13 +37,15 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
 
 /// Algorithms registered with this host's kernel.
 ///
-/// Flows are numbered `generation << 32 | algorithm << 24 | slot`: unique among those that live, and a number of a flow
-/// that ended is recognised. When this is dropped the algorithms are unregistered, unless they were pinned; sockets that
-/// use them keep their connections and go on under the fallback.
+/// Flows are numbered `generation << 32 | algorithm << 24 | slot`: unique among those that live,
+/// and a number of a flow that ended is recognised. When this is dropped the algorithms are
+/// unregistered, unless they were pinned; sockets that use them keep their connections and go on
+/// under the fallback.
 ///
-/// Only loading, adopting and detaching need capabilities. Using it needs none, so it may move to a thread without
-/// ([`run_agent_unprivileged`](crate::run_agent_unprivileged)). Programs that are installed later are compiled by a thread that
-/// [`load`](Kernel::load) starts with its caller's capabilities.
+/// Only loading, adopting and detaching need capabilities. Using it needs none, so it may move to a
+/// thread without ([`run_agent_unprivileged`](crate::run_agent_unprivileged)). Programs that are
+/// installed later are compiled by a thread that [`load`](Kernel::load) starts with its caller's
+/// capabilities.
 pub struct Kernel {
     algorithms: Vec<Registered>,
     epoll: Epoll,
@@ -63,11 +67,13 @@ pub struct Counters {
     pub reports: u64,
     /// Reports that found the ring full; their values went out with a later one.
     pub ring_lost: u64,
-    /// Flows that fell back to NewReno: because the agent was silent or gave them up, or their program needs no agent and faults.
+    /// Flows that fell back to NewReno: because the agent was silent or gave them up, or their
+    /// program needs no agent and faults.
     pub fallbacks: u64,
     /// Faults of programs.
     pub faults: u64,
-    /// Live flows without a slot of the table: they run NewReno, unseen by the agent, until they find one.
+    /// Live flows without a slot of the table: they run NewReno, unseen by the agent, until they
+    /// find one.
     pub without_slot: u64,
     /// Flows that found the table full when they began.
     pub table_full: u64,
@@ -135,8 +141,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Takes over algorithms that an earlier process attached with [`Options::pin`]: their live flows are announced,
-    /// with their windows of now, at the next [`poll`](Kernel::poll).
+    /// Takes over algorithms that an earlier process attached with [`Options::pin`]: their live
+    /// flows are announced, with their windows of now, at the next [`poll`](Kernel::poll).
     pub fn adopt(algorithms: &[AlgorithmSpec], limits: &Limits) -> Result<Kernel, LoadError> {
         crate::privilege::require()?;
         let mut kernel = Kernel::empty(*limits)?;
@@ -179,7 +185,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// What every flow is announced with from now on, also those that live and wait to be announced.
+    /// What every flow is announced with from now on, also those that live and wait to be
+    /// announced.
     pub fn tag(&mut self, tags: &Tags) {
         for algorithm in &mut self.algorithms {
             algorithm.tags = tags.clone();
@@ -202,8 +209,9 @@ impl Kernel {
             .map_err(|why| LoadError::NoPlace { name, why })
     }
 
-    /// Puts another program into force where flows run one by themselves, for live flows too. Live flows have it interpreted. New
-    /// ones run it compiled as soon as it is, where a pad is free. A refusal leaves what is in force.
+    /// Puts another program into force where flows run one by themselves, for live flows too. Live
+    /// flows have it interpreted. New ones run it compiled as soon as it is, where a pad is free. A
+    /// refusal leaves what is in force.
     pub fn replace(&mut self, spec: &AlgorithmSpec) -> Result<(), Refusal> {
         let of_that_name = |algorithm: &Registered| algorithm.spec.kernel_name == spec.kernel_name;
         let unknown = || {
@@ -222,8 +230,8 @@ impl Kernel {
         self.algorithms[index].replace(spec)
     }
 
-    /// Whether flows have what a program needs that they run by themselves. For others an agent looks at that, flow by flow.
-    /// `timed`: they have timers.
+    /// Whether flows have what a program needs that they run by themselves. For others an agent
+    /// looks at that, flow by flow. `timed`: they have timers.
     fn allows(&self, spec: &AlgorithmSpec, timed: bool) -> Result<(), Refusal> {
         let timers = match timed {
             true => Capabilities::TIMERS,
@@ -247,7 +255,8 @@ impl Kernel {
         }
     }
 
-    /// The far ends of its memory, for the bench that plays the datapath: the ring's descriptor, the table once more.
+    /// The far ends of its memory, for the bench that plays the datapath: the ring's descriptor,
+    /// the table once more.
     pub(crate) fn bench_ends(&self) -> Result<(OwnedFd, Shared<Slot>), LoadError> {
         let mismatch = || LoadError::Mismatch("nothing is registered".to_owned());
         let holder = self
@@ -272,7 +281,8 @@ impl Kernel {
     }
 
     fn add(&mut self, algorithm: Registered) -> Result<(), LoadError> {
-        // Edge-triggered: what wakes is the kernel's decision to wake (bpf/report.h), not that something waits.
+        // Edge-triggered: what wakes is the kernel's decision to wake (bpf/report.h), not that
+        // something waits.
         let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
         self.epoll
             .add(algorithm.memory.ring.as_fd(), event)
@@ -282,8 +292,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Another agent steers from now on, to whom nothing was said yet: the live flows are announced to it, with their
-    /// windows of now, at the next [`poll`](Kernel::poll).
+    /// Another agent steers from now on, to whom nothing was said yet: the live flows are announced
+    /// to it, with their windows of now, at the next [`poll`](Kernel::poll).
     pub fn announce(&mut self) {
         self.answers.clear();
         for (index, algorithm) in self.algorithms.iter_mut().enumerate() {
@@ -291,7 +301,8 @@ impl Kernel {
         }
     }
 
-    /// Has [`sleep`](Kernel::sleep) end when there is something to read here, too. It forgets what is closed.
+    /// Has [`sleep`](Kernel::sleep) end when there is something to read here, too. It forgets what
+    /// is closed.
     pub fn wake_on(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
         Ok(self
             .epoll
@@ -311,8 +322,8 @@ impl Kernel {
         }
     }
 
-    /// Hands every event that waits to `sink`, those that came together in one list, without waiting and without a
-    /// system call. The number of events.
+    /// Hands every event that waits to `sink`, those that came together in one list, without
+    /// waiting and without a system call. The number of events.
     pub fn drain(&mut self, sink: &mut impl FnMut(Vec<Event<'_>>)) -> usize {
         let mut events = 0;
         let mut count = |batch: Vec<Event<'_>>| {
@@ -335,8 +346,9 @@ impl Kernel {
         events
     }
 
-    /// Sleeps until something urgent happens, a first report comes after a silence, or `timeout` passes. `busy`: reports
-    /// keep coming, so rather than being woken by each, sleep for as long as the algorithms allow them to wait.
+    /// Sleeps until something urgent happens, a first report comes after a silence, or `timeout`
+    /// passes. `busy`: reports keep coming, so rather than being woken by each, sleep for as long
+    /// as the algorithms allow them to wait.
     pub fn sleep(&self, timeout: Duration, busy: bool) {
         let latency = self
             .algorithms
@@ -349,7 +361,8 @@ impl Kernel {
             true => self.set_reader(layout::READER_POLLING),
             false => self.set_reader(layout::READER_IDLE),
         }
-        // A report that looked at the reader's state just before it changed wakes nobody: the short sleep's end finds it.
+        // A report that looked at the reader's state just before it changed wakes nobody: the short
+        // sleep's end finds it.
         let wait = |timeout| crate::map::memory::epoll_wait(&self.epoll.0, timeout);
         if !self.has_work(busy) && !wait(short) && !busy && !self.has_work(busy) {
             wait(timeout.saturating_sub(short));
@@ -377,7 +390,8 @@ impl Kernel {
             })
     }
 
-    /// [`drain`](Kernel::drain), after a [`sleep`](Kernel::sleep) of at most `timeout` where nothing waited.
+    /// [`drain`](Kernel::drain), after a [`sleep`](Kernel::sleep) of at most `timeout` where
+    /// nothing waited.
     pub fn poll(&mut self, timeout: Duration, sink: &mut impl FnMut(Vec<Event<'_>>)) -> usize {
         match self.drain(sink) {
             0 if timeout > Duration::ZERO => {
@@ -505,8 +519,8 @@ impl Kernel {
         })
     }
 
-    /// True when new flows run program `uid` as generated code, not in the interpreter. A program that is installed later
-    /// becomes so within a moment, where it fits a pad and one is free.
+    /// True when new flows run program `uid` as generated code, not in the interpreter. A program
+    /// that is installed later becomes so within a moment, where it fits a pad and one is free.
     pub fn is_compiled(&self, uid: u32) -> bool {
         self.algorithms
             .iter()

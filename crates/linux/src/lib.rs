@@ -1,10 +1,12 @@
 //! Kernel TCP as a datapath, through BPF and without a kernel module.
 //!
-//! [`Kernel::load`] registers an algorithm as a congestion control of its own, `ccp_<name>`. Its programs run in the kernel at
-//! every ACK, as code that this crate generates. Reports come out of a ring buffer. Windows, rates and variables go in through a
-//! mapped flow table, without a system call. [`run_agent`] drives an [`Agent`](ccplane_agent::Agent) with both, and
-//! [`run_agent_unprivileged`] does so in a thread without capabilities. [`run_relay`] passes both on to an agent in another
-//! process. A program that decides everything ([`Alone`]) needs none of them; [`run_reader`] looks on.
+//! [`Kernel::load`] registers an algorithm as a congestion control of its own, `ccp_<name>`. Its
+//! programs run in the kernel at every ACK, as code that this crate generates. Reports come out of
+//! a ring buffer. Windows, rates and variables go in through a mapped flow table, without a system
+//! call. [`run_agent`] drives an [`Agent`](ccplane_agent::Agent) with both, and
+//! [`run_agent_unprivileged`] does so in a thread without capabilities. [`run_relay`] passes both
+//! on to an agent in another process. A program that decides everything ([`Alone`]) needs none of
+//! them; [`run_reader`] looks on.
 //!
 //! `bpf/` has the kernel's side, prebuilt: users need no clang.
 

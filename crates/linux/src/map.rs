@@ -1,4 +1,5 @@
-//! Memory that the kernel's programs and this process share: its layout, the flow table, the ring of reports, and sums.
+//! Memory that the kernel's programs and this process share: its layout, the flow table, the ring
+//! of reports, and sums.
 
 pub(crate) mod layout;
 pub(crate) mod memory;

@@ -1,4 +1,5 @@
-//! Network namespaces: which there are, work inside, and the cookie by which BPF programs, and notes of devices, know one.
+//! Network namespaces: which there are, work inside, and the cookie by which BPF programs, and
+//! notes of devices, know one.
 
 use std::collections::BTreeMap;
 use std::fs::File;

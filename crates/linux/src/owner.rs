@@ -10,8 +10,8 @@ use crate::map::table::Table;
 pub struct Owner(Vec<Table>);
 
 impl Owner {
-    /// Puts other limits on window (bytes) and rate (bytes/s) into force, for live flows too. The time of silence stays: the agents
-    /// were told of it when they began.
+    /// Puts other limits on window (bytes) and rate (bytes/s) into force, for live flows too. The
+    /// time of silence stays: the agents were told of it when they began.
     pub fn set_limits(&self, limits: &Limits) {
         for table in &self.0 {
             crate::registration::load::set_window_and_rate(table.plane(), limits);

@@ -55,11 +55,12 @@ pub(crate) struct Data {
     inheritable: u32,
 }
 
-/// Drops every capability of this thread, and of threads and processes that it starts from now on; other threads keep
-/// theirs. What is mapped and open keeps working: the agent needs no privilege after loading, only to pin, to detach and
-/// to load again.
+/// Drops every capability of this thread, and of threads and processes that it starts from now on;
+/// other threads keep theirs. What is mapped and open keeps working: the agent needs no privilege
+/// after loading, only to pin, to detach and to load again.
 ///
-/// It guards against mistakes, not against malice: threads share their memory and their files, and the user stays.
+/// It guards against mistakes, not against malice: threads share their memory and their files, and
+/// the user stays.
 pub fn drop_capabilities() -> std::io::Result<()> {
     keep(0)
 }
@@ -69,8 +70,9 @@ pub(crate) fn keep_access_to_files() -> std::io::Result<()> {
     keep(1 << DAC_OVERRIDE)
 }
 
-/// Keeps what loading, looking and detaching need of this thread's capabilities, drops the others, and forbids itself and
-/// what it starts to get any by running a program. `also`: more to keep where it is there, by numbers.
+/// Keeps what loading, looking and detaching need of this thread's capabilities, drops the others,
+/// and forbids itself and what it starts to get any by running a program. `also`: more to keep
+/// where it is there, by numbers.
 pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
     let needed = NEEDED.iter().map(|(bit, _)| *bit).chain([NET_ADMIN]);
     keep(
@@ -80,15 +82,16 @@ pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
     )
 }
 
-/// Drops all capabilities as [`drop_capabilities`] does, except `CAP_NET_ADMIN` where this thread has it: for callers that change
-/// devices and routes while they run. Also shrinks the bounding set, where it may.
+/// Drops all capabilities as [`drop_capabilities`] does, except `CAP_NET_ADMIN` where this thread
+/// has it: for callers that change devices and routes while they run. Also shrinks the bounding
+/// set, where it may.
 pub fn keep_net_admin() -> std::io::Result<()> {
     bound(1 << NET_ADMIN)?;
     keep(1 << NET_ADMIN)
 }
 
-/// Takes all but these out of the bounding set of this thread. Without `CAP_SETPCAP` the set stays as it is, and is of no use to anybody
-/// who may get no new privileges.
+/// Takes all but these out of the bounding set of this thread. Without `CAP_SETPCAP` the set stays
+/// as it is, and is of no use to anybody who may get no new privileges.
 fn bound(wanted: u64) -> std::io::Result<()> {
     for bit in 0..u64::BITS {
         // SAFETY: no memory is passed; both concern the calling thread.
@@ -142,7 +145,8 @@ fn keep(wanted: u64) -> std::io::Result<()> {
         permitted: part,
         inheritable: 0,
     });
-    // SAFETY: both structures are as capset(2) version 3 wants them (one header, two data) and outlive the call.
+    // SAFETY: both structures are as capset(2) version 3 wants them (one header, two data) and
+    // outlive the call.
     let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
     if result == 0 {
         Ok(())
@@ -163,9 +167,10 @@ struct Scheduling {
     period_ns: u64,
 }
 
-/// A better place in the scheduler's queue for this thread: nice -10, where the process may (CAP_SYS_NICE) and has no
-/// better one, and slices of 100 µs, for which Linux 6.12 and later interrupt a thread with longer ones when this one
-/// wakes. Somebody who gave it another policy knows better.
+/// A better place in the scheduler's queue for this thread: nice -10, where the process may
+/// (CAP_SYS_NICE) and has no better one, and slices of 100 µs, for which Linux 6.12 and later
+/// interrupt a thread with longer ones when this one wakes. Somebody who gave it another policy
+/// knows better.
 pub(crate) fn prefer_this_thread() {
     // SAFETY: neither call passes memory; 0 is the calling thread.
     let (policy, nice) = unsafe {

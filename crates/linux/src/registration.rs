@@ -1,4 +1,5 @@
-//! Registered algorithms: loading the BPF objects, holding a registration in the kernel, pinning it, and taking it over.
+//! Registered algorithms: loading the BPF objects, holding a registration in the kernel, pinning
+//! it, and taking it over.
 
 pub(crate) mod counters;
 pub(crate) mod holder;

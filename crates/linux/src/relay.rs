@@ -1,4 +1,5 @@
-//! The driver for an agent in another process: what the kernel says goes on to it, and what it says to the kernel.
+//! The driver for an agent in another process: what the kernel says goes on to it, and what it says
+//! to the kernel.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -14,9 +15,11 @@ use crate::drive::{ATTENTION, Observer};
 use crate::kernel::Kernel;
 use crate::privilege;
 
-/// Relays until `stop`. While no agent is there the flows run the fallback; one that comes back hears of every flow that lives.
+/// Relays until `stop`. While no agent is there the flows run the fallback; one that comes back
+/// hears of every flow that lives.
 ///
-/// As [`run_agent`](crate::run_agent), it asks for a better place in the scheduler's queue for this thread.
+/// As [`run_agent`](crate::run_agent), it asks for a better place in the scheduler's queue for this
+/// thread.
 pub fn run_relay(
     kernel: &mut Kernel,
     remote: &mut dyn Remote,
@@ -27,8 +30,9 @@ pub fn run_relay(
     Relay::new(kernel, remote, observer).run(stop);
 }
 
-/// [`run_relay`] in a thread that keeps no capability but that to reach another user's socket (CAP_DAC_OVERRIDE): it
-/// connects again when an agent comes back. What it reads was written by somebody who may be hostile.
+/// [`run_relay`] in a thread that keeps no capability but that to reach another user's socket
+/// (CAP_DAC_OVERRIDE): it connects again when an agent comes back. What it reads was written by
+/// somebody who may be hostile.
 pub fn run_relay_unprivileged(
     kernel: &mut Kernel,
     remote: &mut dyn Remote,
@@ -45,8 +49,9 @@ pub(crate) struct Relay<'a, O> {
     kernel: &'a mut Kernel,
     remote: &'a mut dyn Remote,
     observer: &'a mut O,
-    /// Events that found no room, with their fields. While there are some the kernel's ring is left alone, so that these are
-    /// at most one ring's; where that is full, the flows keep what they measured.
+    /// Events that found no room, with their fields. While there are some the kernel's ring is left
+    /// alone, so that these are at most one ring's; where that is full, the flows keep what they
+    /// measured.
     kept: VecDeque<(Event<'static>, Vec<u64>)>,
     /// Something waits for room in the agent's socket.
     behind: bool,
@@ -91,7 +96,8 @@ impl<'a, O: Observer> Relay<'a, O> {
             ..
         } = self;
         remote.receive(clock::now(), &mut |command| {
-            // An agent installs its programs for every algorithm that it has; this kernel may have one of them.
+            // An agent installs its programs for every algorithm that it has; this kernel may have
+            // one of them.
             if let Command::Install { algorithm, .. } = &command
                 && !kernel.counters().any(|(name, _, _)| *name == **algorithm)
             {
@@ -184,7 +190,8 @@ impl<'a, O: Observer> Relay<'a, O> {
     }
 }
 
-/// Gives an event to the agent, or keeps it for later. Without an agent it is forgotten: a new one is told of everything.
+/// Gives an event to the agent, or keeps it for later. Without an agent it is forgotten: a new one
+/// is told of everything.
 fn give(
     remote: &mut dyn Remote,
     kept: &mut VecDeque<(Event<'static>, Vec<u64>)>,

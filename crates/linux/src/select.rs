@@ -1,8 +1,9 @@
 //! Which connections are steered: a cgroup, addresses, the whole system, or a share of these.
 //!
-//! New connections get their congestion control from a `sock_ops` program on a cgroup, when they connect or are
-//! accepted. It is pinned, so that the choice outlives the process that made it; removing the pin ends it at once and
-//! for good. A socket that chose a `ccp_*` by itself keeps it. Live connections are moved by a socket iterator.
+//! New connections get their congestion control from a `sock_ops` program on a cgroup, when they
+//! connect or are accepted. It is pinned, so that the choice outlives the process that made it;
+//! removing the pin ends it at once and for good. A socket that chose a `ccp_*` by itself keeps it.
+//! Live connections are moved by a socket iterator.
 //!
 //! Several choices may hold at once ([`replace`]): the first that takes a connection has it.
 
@@ -28,7 +29,8 @@ use crate::select::arms::{Arms, NO_ARM};
 /// Built by `bpf/build.sh`.
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/select.bpf.o");
 
-/// Where choices are pinned, as `NAME-NUMBER` by the congestion control chosen. Names of congestion controls have no `-`.
+/// Where choices are pinned, as `NAME-NUMBER` by the congestion control chosen. Names of congestion
+/// controls have no `-`.
 fn pins() -> PathBuf {
     crate::registration::places::bpffs().join("ccplane/select")
 }
@@ -36,11 +38,13 @@ fn pins() -> PathBuf {
 /// Connections to be steered: all conditions hold together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// Sockets that processes of this cgroup (version 2) and of those below it made; `None`: of every process.
+    /// Sockets that processes of this cgroup (version 2) and of those below it made; `None`: of
+    /// every process.
     pub cgroup: Option<PathBuf>,
     /// The peer's address.
     pub to: Option<Prefix>,
-    /// The server's port: the peer's of a connection that is made here, this host's of one that is accepted.
+    /// The server's port: the peer's of a connection that is made here, this host's of one that is
+    /// accepted.
     pub ports: Option<RangeInclusive<u16>>,
     /// Said for the whole system where none of the above narrows it.
     pub system: bool,
@@ -176,8 +180,9 @@ pub struct Choice {
     pub selection: Selection,
 }
 
-/// From now on new connections of `selection` get the congestion control `kernel_name`, also after this process ended,
-/// until [`detach`]. An earlier choice of the same congestion control is replaced.
+/// From now on new connections of `selection` get the congestion control `kernel_name`, also after
+/// this process ended, until [`detach`]. An earlier choice of the same congestion control is
+/// replaced.
 pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectError> {
     let kernel_name = kernel_name.to_owned();
     let selection = selection.clone();
@@ -191,10 +196,11 @@ pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectErro
     )
 }
 
-/// From now on `choices` replace all earlier ones of the congestion controls `names`, also after this process has ended, until
-/// [`detach`]. A connection goes to the first choice that takes it. Choices of a narrower cgroup come before those of a wider
-/// one. With `arms`, choices of a share have as many connections watched as they steer. After an error the earlier choices hold
-/// as before, and none of the new ones does.
+/// From now on `choices` replace all earlier ones of the congestion controls `names`, also after
+/// this process has ended, until [`detach`]. A connection goes to the first choice that takes it.
+/// Choices of a narrower cgroup come before those of a wider one. With `arms`, choices of a share
+/// have as many connections watched as they steer. After an error the earlier choices hold as
+/// before, and none of the new ones does.
 pub fn replace(
     names: &[String],
     choices: &[Choice],
@@ -274,8 +280,8 @@ fn pinned() -> impl Iterator<Item = (PathBuf, String)> {
     })
 }
 
-/// Ends every choice, or those of the congestion control `only`, also when the process that made them was killed. The names
-/// of the congestion controls that were chosen.
+/// Ends every choice, or those of the congestion control `only`, also when the process that made
+/// them was killed. The names of the congestion controls that were chosen.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, SelectError> {
     let mut removed: Vec<String> = pinned()
         .filter(|(_, name)| only.is_none_or(|only| only == name))
@@ -299,8 +305,9 @@ pub fn chosen() -> Vec<String> {
     names
 }
 
-/// Gives live connections, in every network namespace of this host, the congestion control `to`: those that run `only`,
-/// or any `ccp_*`. Listening sockets too, so that what they accept follows. Windows are kept. How many were moved.
+/// Gives live connections, in every network namespace of this host, the congestion control `to`:
+/// those that run `only`, or any `ccp_*`. Listening sockets too, so that what they accept follows.
+/// Windows are kept. How many were moved.
 pub fn move_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
     let wanted = Wanted {
         from: only.map(padded).transpose()?.unwrap_or_default(),
@@ -314,14 +321,16 @@ pub fn move_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
         .map_err(bpf("attaching the socket iterator"))?;
     let mut moved = 0;
     for namespace in namespace::all() {
-        // The iterator walks the namespace of the thread that opens it. One that is gone by now has no sockets.
+        // The iterator walks the namespace of the thread that opens it. One that is gone by now has
+        // no sockets.
         let walked = namespace::inside(&namespace, || Ok(walk(&link)));
         moved += walked.unwrap_or(Ok(0))?;
     }
     Ok(moved)
 }
 
-/// Runs the iterator over every socket of this thread's namespace; it puts out a byte for each that it moved.
+/// Runs the iterator over every socket of this thread's namespace; it puts out a byte for each that
+/// it moved.
 fn walk(link: &Link) -> Result<usize, SelectError> {
     let mut sockets = Iter::new(link).map_err(bpf("opening the socket iterator"))?;
     let mut moved = 0;
@@ -361,7 +370,8 @@ fn padded(name: &str) -> Result<[u8; 16], SelectError> {
     Ok(padded)
 }
 
-/// The directory of a cgroup, given as such or as `/proc/PID/cgroup` names it; of the root where none is given.
+/// The directory of a cgroup, given as such or as `/proc/PID/cgroup` names it; of the root where
+/// none is given.
 pub(crate) fn cgroup(path: Option<&Path>) -> Result<PathBuf, SelectError> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounted = mounts.lines().find_map(|line| {

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `SO_RCVLOWAT`: wakes the reader of `socket` only once `bytes` wait for it. The kernel takes at most half the receive
-/// buffer.
+/// `SO_RCVLOWAT`: wakes the reader of `socket` only once `bytes` wait for it. The kernel takes at
+/// most half the receive buffer.
 pub fn wake_reader_at(socket: &impl AsFd, bytes: i32) -> io::Result<()> {
     // SAFETY: the option's value is an int, which outlives the call and whose size is stated.
     let result = unsafe {

@@ -1,14 +1,17 @@
-//! Time stamps of both ends on the kernel's own TCP: a TCP option that the SYN offers, programs that stamp packets where
-//! they leave and arrive at devices, and the samples that the congestion control reads on the same ACK.
+//! Time stamps of both ends on the kernel's own TCP: a TCP option that the SYN offers, programs
+//! that stamp packets where they leave and arrive at devices, and the samples that the congestion
+//! control reads on the same ACK.
 //!
-//! [`Stamps::load`] loads the programs. [`Options::stamps`](crate::Options::stamps) lets registrations read what they leave
-//! beside sockets. Then they are attached to sockets ([`Stamps::attach_sockets`]) and to devices ([`Stamps::attach_device`]).
-//! They stay for as long as the value lives, or, where they are [pinned](Stamps::pinned) and [kept](Stamps::keep), until
+//! [`Stamps::load`] loads the programs. [`Options::stamps`](crate::Options::stamps) lets
+//! registrations read what they leave beside sockets. Then they are attached to sockets
+//! ([`Stamps::attach_sockets`]) and to devices ([`Stamps::attach_device`]). They stay for as long
+//! as the value lives, or, where they are [pinned](Stamps::pinned) and [kept](Stamps::keep), until
 //! [`detach`].
 //!
-//! When the process is killed, links go with it unless they are pinned. What does not go with it, that devices take one
-//! segment a packet, and before Linux 6.6 the filters, is undone by [`detach`] from notes, which are pinned before a device
-//! is touched. Without pins it stays: those are for devices that go with the process too.
+//! When the process is killed, links go with it unless they are pinned. What does not go with it,
+//! that devices take one segment a packet, and before Linux 6.6 the filters, is undone by
+//! [`detach`] from notes, which are pinned before a device is touched. Without pins it stays: those
+//! are for devices that go with the process too.
 
 mod device;
 mod netlink;
@@ -84,8 +87,8 @@ pub struct Arrival {
 }
 
 impl Stamps {
-    /// Loads the programs, for sockets under these congestion controls. With `record` every arrival is kept for
-    /// [`arrivals`](Stamps::arrivals).
+    /// Loads the programs, for sockets under these congestion controls. With `record` every arrival
+    /// is kept for [`arrivals`](Stamps::arrivals).
     pub fn load(kernel_names: &[&str], record: bool) -> Result<Stamps, LoadError> {
         crate::privilege::require()?;
         if let Some(name) = kernel_names.get(NAMES) {
@@ -130,9 +133,9 @@ impl Stamps {
         })
     }
 
-    /// Loads the programs, for sockets under one congestion control, and pins them under its name. Later attachments are pinned
-    /// as soon as they are made. Dropping this removes all of it, unless it is [kept](Stamps::keep). After a kill [`detach`]
-    /// removes it.
+    /// Loads the programs, for sockets under one congestion control, and pins them under its name.
+    /// Later attachments are pinned as soon as they are made. Dropping this removes all of it,
+    /// unless it is [kept](Stamps::keep). After a kill [`detach`] removes it.
     pub fn pinned(kernel_name: &str) -> Result<Stamps, LoadError> {
         let mut stamps = Stamps::load(&[kernel_name], false)?;
         stamps.pins = Some(Pins::make(kernel_name, &stamps.object)?);
@@ -152,7 +155,8 @@ impl Stamps {
         Ok(Storage(Arc::new(map_fd(&self.object, "stamps")?)))
     }
 
-    /// Only sockets of this namespace take part; said again, of that one too. Before [`attach_sockets`](Stamps::attach_sockets).
+    /// Only sockets of this namespace take part; said again, of that one too. Before
+    /// [`attach_sockets`](Stamps::attach_sockets).
     pub fn confine(&mut self, namespace: &impl AsFd) -> Result<(), LoadError> {
         let cookie = namespace::cookie(namespace).map_err(LoadError::io(
             "asking for the cookie of a network namespace",
@@ -168,8 +172,8 @@ impl Stamps {
         Ok(())
     }
 
-    /// Takes part with the sockets, listening ones included, that processes of this cgroup (version 2) and of those below it make
-    /// from now on. Without a cgroup: of every process.
+    /// Takes part with the sockets, listening ones included, that processes of this cgroup (version
+    /// 2) and of those below it make from now on. Without a cgroup: of every process.
     pub fn attach_sockets(
         &mut self,
         cgroup: Option<&Path>,
@@ -190,8 +194,8 @@ impl Stamps {
         Ok(())
     }
 
-    /// What leaves and comes by this device of the calling thread's namespace is stamped, and goes in packets of one
-    /// segment, so that each has its own stamp.
+    /// What leaves and comes by this device of the calling thread's namespace is stamped, and goes
+    /// in packets of one segment, so that each has its own stamp.
     pub fn attach_device(&mut self, name: &str) -> Result<(), LoadError> {
         let (place, kind) = device::find(name)?;
         let [depart, arrive] = device::programs(kind).ok_or_else(|| {
@@ -228,8 +232,8 @@ impl Stamps {
         }
     }
 
-    /// A device as it was before. Where that fails its note is what [`detach`] tries again with, and stays with all that is
-    /// pinned.
+    /// A device as it was before. Where that fails its note is what [`detach`] tries again with,
+    /// and stays with all that is pinned.
     fn put_back(&mut self, mut device: Device) {
         match device.put_back() {
             Ok(()) => self.slot(device.number).clear(),
@@ -248,8 +252,8 @@ impl Stamps {
         self.plane[0].counters()
     }
 
-    /// Hands over the packets that arrived since the last call, where they are recorded. They wait in a ring of 4 MiB, and
-    /// what finds it full is not kept.
+    /// Hands over the packets that arrived since the last call, where they are recorded. They wait
+    /// in a ring of 4 MiB, and what finds it full is not kept.
     pub fn arrivals(&mut self, mut each: impl FnMut(Arrival)) {
         let Some(ring) = &mut self.arrivals else {
             return;
@@ -275,8 +279,9 @@ impl Stamps {
         }
     }
 
-    /// What the kernel's own statistics say of each program since it was loaded. They only count while
-    /// `kernel.bpf_stats_enabled` is 1, and include what the counting itself takes, some tens of ns a call.
+    /// What the kernel's own statistics say of each program since it was loaded. They only count
+    /// while `kernel.bpf_stats_enabled` is 1, and include what the counting itself takes, some tens
+    /// of ns a call.
     pub fn costs(&self) -> Vec<Cost> {
         let ours: Vec<u32> = self
             .object

@@ -22,7 +22,8 @@ pub fn must_run() -> bool {
     std::env::var_os("CCPLANE_NO_SKIP").is_some_and(|value| value == "1")
 }
 
-/// Held by whoever registers a congestion control, or loads what other tests count: one at a time over the whole host.
+/// Held by whoever registers a congestion control, or loads what other tests count: one at a time
+/// over the whole host.
 pub fn lock_host() -> nix::fcntl::Flock<std::fs::File> {
     let file = std::fs::File::options()
         .create(true)

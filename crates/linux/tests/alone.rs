@@ -1,4 +1,5 @@
-//! Flows that run a program by themselves: no agent, no heartbeat, nobody who has to read. NewReno is for faults.
+//! Flows that run a program by themselves: no agent, no heartbeat, nobody who has to read. NewReno
+//! is for faults.
 
 mod common;
 

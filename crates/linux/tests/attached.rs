@@ -1,5 +1,5 @@
-//! What time stamps are attached to, and what is left of that: when devices vanish, when the process that attached them ends or
-//! is killed, wherever `detach` is called.
+//! What time stamps are attached to, and what is left of that: when devices vanish, when the
+//! process that attached them ends or is killed, wherever `detach` is called.
 
 mod common;
 
@@ -59,7 +59,8 @@ fn a_flow_goes_on_without_its_stamps() {
     emulator.finish().expect("it ends");
 }
 
-/// A second way between the two ends of a bed, nearer than the first. It goes when this is dropped, and its devices with it.
+/// A second way between the two ends of a bed, nearer than the first. It goes when this is dropped,
+/// and its devices with it.
 struct Detour {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -221,7 +222,8 @@ fn a_killed_process_leaves_nothing() {
     );
 }
 
-/// Of these tests' stamps, which are pinned. No registration reads them, only what they do is of interest.
+/// Of these tests' stamps, which are pinned. No registration reads them, only what they do is of
+/// interest.
 const PINNED: &str = "reno";
 
 /// At a namespace's loopback device, and its sockets.
@@ -393,7 +395,8 @@ fn stamps_are_detached_where_they_are() {
         "what is left is removed",
         || match stamp::detach(None) {
             Ok(names) => names == [PINNED],
-            // Before Linux 6.6 nothing tells that its device is gone, and the error says what to do.
+            // Before Linux 6.6 nothing tells that its device is gone, and the error says what to
+            // do.
             Err(LoadError::Elsewhere { path, .. }) => {
                 !path.join("depart-0").exists() && std::fs::remove_dir_all(path).is_ok()
             }
@@ -412,7 +415,8 @@ fn a_device_out_of_reach_keeps_no_other_from_being_put_back() {
     let _host = lock_host();
     let [first, lost, last] = ["first", "lost", "last"].map(Place::create);
     let before = [&first, &last].map(Place::limit);
-    // In the middle, by name and by time, so that one of the others is looked at after it in any case.
+    // In the middle, by name and by time, so that one of the others is looked at after it in any
+    // case.
     attach("a_first", &first.0).keep();
     lost.attach().keep();
     attach("z_last", &last.0).keep();

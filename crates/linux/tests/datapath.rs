@@ -1,4 +1,5 @@
-//! The kernel datapath over loopback: programs, control words, limits, wake-ups, and what is refused.
+//! The kernel datapath over loopback: programs, control words, limits, wake-ups, and what is
+//! refused.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -48,7 +49,8 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     let first = by(&direct, 1);
     direct.turn_for(50);
     assert_eq!(by(&direct, 1), first, "the first runs no more");
-    // Behind the same name stands an object that has it compiled; the old flow goes on in the old one.
+    // Behind the same name stands an object that has it compiled; the old flow goes on in the old
+    // one.
     assert!(direct.kernel.is_compiled(1));
     direct.turn_until("the second is compiled", |direct| {
         direct.kernel.is_compiled(2)
@@ -125,8 +127,8 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     direct.end(sender);
 }
 
-/// Reports from before a fallback wait in the ring together with the flow's return: what an agent makes of them is refused
-/// as too late, not as an error of its program.
+/// Reports from before a fallback wait in the ring together with the flow's return: what an agent
+/// makes of them is refused as too late, not as an error of its program.
 #[test]
 fn what_is_said_of_the_time_before_a_fallback_is_too_late() {
     if !can_run("what_is_said_of_the_time_before_a_fallback_is_too_late") {
@@ -318,7 +320,8 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
     }
     let _host = lock_host();
     let mut lazy = spec("t_wake", vec![program(1, WATCHER)]);
-    // Longer than a busy host stands still, so that what is woken at once and what waits differ there too.
+    // Longer than a busy host stands still, so that what is woken at once and what waits differ
+    // there too.
     lazy.latency = Duration::from_millis(1_500);
     let kernel = Kernel::load(&[lazy], &patient()).unwrap_or_else(|error| panic!("{error}"));
     let mut direct = Direct::over(kernel, "t_wake", 1);
@@ -331,7 +334,8 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
         started.elapsed()
     );
 
-    // Half of what fits an emulated path: nothing is lost, and no busy host makes it look as if something were.
+    // Half of what fits an emulated path: nothing is lost, and no busy host makes it look as if
+    // something were.
     direct.updates = vec![Update {
         target: Target::Cwnd,
         value: 25_000,
@@ -365,8 +369,9 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
     let sender = stream.join().expect("no panic");
     direct.turn_until("reports", |direct| direct.reports.len() > 5);
 
-    // Reports every 10 ms are not: they gather for as long as the algorithm allows. (A wake-up that was on its way when
-    // the last sleep ended may end the first at once; a timeout after the host stood still, another.)
+    // Reports every 10 ms are not: they gather for as long as the algorithm allows. (A wake-up that
+    // was on its way when the last sleep ended may end the first at once; a timeout after the host
+    // stood still, another.)
     let slept = (0..4).any(|_| {
         direct.turn();
         let started = Instant::now();
@@ -483,7 +488,8 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
     }
 }
 
-/// A reset connection is released and then told of another state: that must not begin a flow which never ends.
+/// A reset connection is released and then told of another state: that must not begin a flow which
+/// never ends.
 #[test]
 fn reset_connections_leave_no_flow_behind() {
     if !can_run("reset_connections_leave_no_flow_behind") {

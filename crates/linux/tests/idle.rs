@@ -93,7 +93,8 @@ fn after_idle(name: &str, sysctl: bool, wants: Capabilities) -> (u32, u32) {
     outcome.expect("inside")
 }
 
-/// Segments that leave after a restart before the first ACK: the window of 10, and what a first burst of offloading adds.
+/// Segments that leave after a restart before the first ACK: the window of 10, and what a first
+/// burst of offloading adds.
 const RESTARTED_MAX: u32 = 16;
 
 /// RFC 5681, 4.1: as the namespace's `tcp_slow_start_after_idle` says. The first burst of

@@ -1,5 +1,6 @@
-//! An agent that dies (SIGKILL) or hangs (SIGSTOP) under load: every transfer completes, every flow runs the fallback at
-//! its first ACK after the fallback time, a new agent takes the live flows over, and `detach` leaves nothing behind.
+//! An agent that dies (SIGKILL) or hangs (SIGSTOP) under load: every transfer completes, every flow
+//! runs the fallback at its first ACK after the fallback time, a new agent takes the live flows
+//! over, and `detach` leaves nothing behind.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -145,7 +146,8 @@ impl Drop for Load {
     }
 }
 
-/// Sends a little over each in turn until `stop`, then waits until the other ends have read everything. The bytes sent.
+/// Sends a little over each in turn until `stop`, then waits until the other ends have read
+/// everything. The bytes sent.
 fn send_over(mut streams: Vec<TcpStream>, stop: &AtomicBool) -> u64 {
     let chunk = vec![0x55; 8 << 10];
     let mut total = 0;
@@ -238,7 +240,8 @@ fn killed_with(flows: usize, name: &'static str) {
     eventually(PATIENCE, "the new agent steers every flow", || {
         all(&watch, flows, |flow| flow.owned && !flow.fallback)
     });
-    // Each was announced once, and once more where a slow machine kept the new agent silent for too long.
+    // Each was announced once, and once more where a slow machine kept the new agent silent for too
+    // long.
     let announced = openings.live.load(Ordering::Relaxed);
     let again = watch.counters().fallbacks - fallbacks;
     assert!(
@@ -326,7 +329,8 @@ fn what_a_killed_run_left_is_no_hindrance() {
     let load = Load::start(4, &kernel_name);
     process.signal(Signal::SIGKILL);
     process.child.wait().expect("our child");
-    // With links the kernel unregisters by itself, before Linux 6.4 the next start does; live flows hold neither up.
+    // With links the kernel unregisters by itself, before Linux 6.4 the next start does; live flows
+    // hold neither up.
     let agent = agent_of("t_left", 1000);
     let kernel = common::load(&agent, &patient());
     assert!(available(&kernel_name));

@@ -1,4 +1,5 @@
-//! Packets as a stranger may make them, at a device with stamps: each is stamped or left alone as the model says.
+//! Packets as a stranger may make them, at a device with stamps: each is stamped or left alone as
+//! the model says.
 
 mod common;
 #[path = "harness/packet.rs"]
@@ -62,7 +63,8 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
             packet[ip] = if six { 0x60 } else { 0x45 };
             packet[ip + if six { 6 } else { 9 }] = 6;
             if bare {
-                // What the kernel takes for the type of a frame: here a part of the source's address.
+                // What the kernel takes for the type of a frame: here a part of the source's
+                // address.
                 packet[12..14].copy_from_slice(if six { &[0x86, 0xdd] } else { &[0x08, 0x00] });
             }
             let options = before.len() + option.len();

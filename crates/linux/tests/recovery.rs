@@ -39,10 +39,12 @@ struct Outcome {
     windows: Vec<u32>,
 }
 
-/// A host that stands still for half of TCP's smallest timer (200 ms) may make it fire, whoever steers.
+/// A host that stands still for half of TCP's smallest timer (200 ms) may make it fire, whoever
+/// steers.
 const STILL: Duration = Duration::from_millis(100);
 
-/// One bulk flow for a few seconds; again, five times at most, where the host stood still, which says nothing about repair.
+/// One bulk flow for a few seconds; again, five times at most, where the host stood still, which
+/// says nothing about repair.
 fn run(name: &str, loss: Probability) -> Outcome {
     let mut tries = 5;
     loop {

@@ -1,4 +1,5 @@
-//! A flow that its agent gives up: the kernel's NewReno has it, and no other, until it is set a program again.
+//! A flow that its agent gives up: the kernel's NewReno has it, and no other, until it is set a
+//! program again.
 
 mod common;
 

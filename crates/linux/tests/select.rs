@@ -1,5 +1,6 @@
-//! Which connections are steered: those of a cgroup, to addresses, a share of them; and live ones that are moved. Over
-//! loopback, from processes in a cgroup of the test's own, so that nobody else's connections are touched.
+//! Which connections are steered: those of a cgroup, to addresses, a share of them; and live ones
+//! that are moved. Over loopback, from processes in a cgroup of the test's own, so that nobody
+//! else's connections are touched.
 
 mod common;
 
@@ -28,7 +29,8 @@ impl Cgroup {
         Cgroup(path)
     }
 
-    /// The congestion controls of connections to `addresses` that a process in the cgroup makes, and of what it accepts.
+    /// The congestion controls of connections to `addresses` that a process in the cgroup makes,
+    /// and of what it accepts.
     fn connect(&self, addresses: &[&str]) -> Vec<(String, String)> {
         let child = Command::new(std::env::current_exe().expect("this binary"))
             .args([
@@ -80,7 +82,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// Not a test: a process that enters the cgroup, then connects to itself and tells what each end got.
+/// Not a test: a process that enters the cgroup, then connects to itself and tells what each end
+/// got.
 #[test]
 #[ignore = "the process in the cgroup"]
 fn process_in_the_cgroup() {

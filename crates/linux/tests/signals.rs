@@ -64,8 +64,8 @@ fn signals_are_in_their_units() {
     );
     if !emulated() {
         assert!((20_000..80_000).contains(&srtt), "smoothed RTT {srtt} us");
-        // 20 Mbit/s less headers; the largest of many samples is above the mean. Windows leave in bursts, so the rate
-        // over the send interval only has a lower bound.
+        // 20 Mbit/s less headers; the largest of many samples is above the mean. Windows leave in
+        // bursts, so the rate over the send interval only has a lower bound.
         let [incoming, outgoing] = [IN, OUT].map(|field| direct.last(field) * 8);
         assert!(
             (15_000_000..80_000_000).contains(&incoming),
@@ -164,8 +164,8 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
             .iter()
             .any(|(_, _, urgent, fields)| *urgent && fields[TIMEOUT] == 1)
     });
-    // On a host that stood still, the first timer may be one that acknowledgements on their way undo: the next is true,
-    // and nothing passes that could end it.
+    // On a host that stood still, the first timer may be one that acknowledgements on their way
+    // undo: the next is true, and nothing passes that could end it.
     direct.turn_until("it is in the timeout", |direct| {
         direct
             .kernel
@@ -212,7 +212,8 @@ fn a_spurious_timeout_is_undone() {
     };
     let before = window(&direct);
     assert!((20_000..=40_000).contains(&before), "{before}");
-    // Nothing is lost, everything is late: the timer fires, then time stamps tell that it was wrong (RFC 3522).
+    // Nothing is lost, everything is late: the timer fires, then time stamps tell that it was wrong
+    // (RFC 3522).
     let delay = |ms| {
         let delay = Duration::from_millis(ms);
         emulator
@@ -234,8 +235,9 @@ fn a_spurious_timeout_is_undone() {
         if seen(&direct.reports[late..], TIMEOUT) {
             break;
         }
-        // A host that stood still has left a timer longer than the delay: it shrinks within some round trips. And a sandbox's
-        // kernel may call no BPF where the timer has interrupted a process that it protects: nobody is told of that timeout.
+        // A host that stood still has left a timer longer than the delay: it shrinks within some
+        // round trips. And a sandbox's kernel may call no BPF where the timer has interrupted a
+        // process that it protects: nobody is told of that timeout.
         delay(10);
         direct.turn_until("the path is short again", |direct| {
             direct.last(SRTT) < 40_000

@@ -1,5 +1,6 @@
-//! Time stamps of both ends on the kernel's TCP, over emulated links: what a program sees of the queue beside what the link
-//! did, and everything that a peer, a middlebox or another program may do to the option.
+//! Time stamps of both ends on the kernel's TCP, over emulated links: what a program sees of the
+//! queue beside what the link did, and everything that a peer, a middlebox or another program may
+//! do to the option.
 
 mod common;
 
@@ -29,8 +30,8 @@ fn arrivals(stamps: &mut Stamps) -> Vec<Arrival> {
     all
 }
 
-/// How far the queueing delay of full packets, from their two stamps, is from what they waited in the link, ns; and how many
-/// packets were found in both.
+/// How far the queueing delay of full packets, from their two stamps, is from what they waited in
+/// the link, ns; and how many packets were found in both.
 fn errors(arrivals: &[Arrival], log: &LinkLog, epoch: Duration) -> Vec<u64> {
     // Both clocks are this host's here, so when it left is known in full.
     let left = |a: &Arrival| a.at_ns - u64::from((a.at_ns as u32).wrapping_sub(a.sent));
@@ -285,8 +286,8 @@ fn a_peer_without_stamps_sees_ordinary_tcp() {
     }
 }
 
-/// A connection whose first SYNs the link loses, so many of them, and what was seen of it; `None` where this machine stood
-/// still until it had lost one more.
+/// A connection whose first SYNs the link loses, so many of them, and what was seen of it; `None`
+/// where this machine stood still until it had lost one more.
 fn behind_lost_syns(lost: u64) -> Option<(Bed, Vec<Segment>)> {
     let [all, none] = ["100%", "0%"].map(|share| share.parse::<Probability>().expect("a share"));
     let mut bed = Bed::new("t_syn", [true, true]);
@@ -341,8 +342,8 @@ fn one_lost_syn_costs_no_stamps_and_two_do() {
     }
 }
 
-/// Sends for a while from the one end of the bed to the other under the kernel's own Reno, which did not ask for stamps. What
-/// was seen of it.
+/// Sends for a while from the one end of the bed to the other under the kernel's own Reno, which
+/// did not ask for stamps. What was seen of it.
 fn send_without_asking(bed: &mut Bed) -> Vec<Segment> {
     let watch = capture(bed.emulator.receiver_ns());
     let address = bed.emulator.receiver_addr().to_string();

@@ -34,7 +34,8 @@ fn start(
     Direct::over(kernel, name, 1)
 }
 
-/// A connection that sends to somebody who does not read: its window is shut, and no ACK comes but the answers to probes.
+/// A connection that sends to somebody who does not read: its window is shut, and no ACK comes but
+/// the answers to probes.
 struct Stalled {
     sender: TcpStream,
     receiver: TcpStream,
@@ -195,7 +196,8 @@ fn an_algorithm_that_wants_no_timers_has_none() {
     drop(stalled);
 }
 
-/// Timers and ACKs meet at every moment: what was acknowledged is reported once, all of it, however they interleave.
+/// Timers and ACKs meet at every moment: what was acknowledged is reported once, all of it, however
+/// they interleave.
 #[test]
 fn timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing() {
     if !can_run("timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing") {
@@ -280,7 +282,8 @@ fn timers_outlive_the_process_that_made_them() {
     ccplane_linux::detach(Some("ccp_t_kept")).expect("it was attached");
 }
 
-/// What `docs/performance.md` says: `cargo test --release -p ccplane-linux --test timers -- --ignored --nocapture`.
+/// What `docs/performance.md` says: `cargo test --release -p ccplane-linux --test timers --
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, for an idle machine"]
 fn what_timers_cost_an_ack() {

@@ -1,8 +1,9 @@
-//! CCP, SIGCOMM 2018, section 7.1, figure 8: Cubic's window over time, in the datapath and outside of it.
+//! CCP, SIGCOMM 2018, section 7.1, figure 8: Cubic's window over time, in the datapath and outside
+//! of it.
 //!
-//! Two runs never begin their sawtooths at the same moment, so that curves are aligned before they are compared: one is moved
-//! in time to where the root of the mean square of their differences is least. The same between two native runs says how much
-//! of it is chance.
+//! Two runs never begin their sawtooths at the same moment, so that curves are aligned before they
+//! are compared: one is moved in time to where the root of the mean square of their differences is
+//! least. The same between two native runs says how much of it is chance.
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
@@ -31,9 +32,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// Runs of native and of ccplane.
 const PAIRS: usize = 3;
-/// Most that a curve is moved: more than a period of Cubic's sawtooth on this link, which is some seconds.
+/// Most that a curve is moved: more than a period of Cubic's sawtooth on this link, which is some
+/// seconds.
 const MOST_SHIFT: Duration = Duration::from_secs(10);
-/// What two curves have in common at least, of the shorter one: a good fit of their ends alone says nothing.
+/// What two curves have in common at least, of the shorter one: a good fit of their ends alone says
+/// nothing.
 const OVERLAP: f64 = 0.5;
 /// Before this the curves are slow start and its end, which every run has in its own way.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -205,8 +208,8 @@ fn settled(summary: &Summary) -> Vec<f64> {
         .collect()
 }
 
-/// The least root mean square of the difference of two curves over shifts of `a` in time, and that shift in looks; `None`
-/// where they are too short to have anything in common.
+/// The least root mean square of the difference of two curves over shifts of `a` in time, and that
+/// shift in looks; `None` where they are too short to have anything in common.
 fn aligned(a: &[f64], b: &[f64]) -> Option<(f64, i64)> {
     let shorter = a.len().min(b.len());
     let overlap = ((shorter as f64 * OVERLAP) as usize).max(1);
@@ -235,7 +238,8 @@ mod tests {
         let tooth = |i: i64| (i.rem_euclid(300)) as f64;
         let a: Vec<f64> = (0..2_000).map(tooth).collect();
         let b: Vec<f64> = (70..2_070).map(tooth).collect();
-        // b is 70 looks ahead: a fits it when it is moved back by 70, or on by the rest of a period.
+        // b is 70 looks ahead: a fits it when it is moved back by 70, or on by the rest of a
+        // period.
         let (rms, shift) = aligned(&a, &b).unwrap();
         assert_eq!((rms, (shift + 70).rem_euclid(300)), (0.0, 0));
         assert_eq!(aligned(&b, &a).unwrap().0, 0.0);

@@ -1,10 +1,11 @@
-//! CCP, SIGCOMM 2018, section 7.1.2, figure 11: how long flows of a web's sizes take under Reno in and outside of the
-//! kernel.
+//! CCP, SIGCOMM 2018, section 7.1.2, figure 11: how long flows of a web's sizes take under Reno in
+//! and outside of the kernel.
 //!
-//! Fifty persistent connections to one client share 192 Mbit/s with 100 ms and one BDP of queue. 100,000 flows arrive as a
-//! Poisson process at half of the link's rate. The list of them, when, on which connection, how large, is drawn from a seed
-//! and replayed by everybody, so that figures are compared pair by pair: each seed gives the ratio of two quantiles, and
-//! Student's t over seeds tells how much of it is luck.
+//! Fifty persistent connections to one client share 192 Mbit/s with 100 ms and one BDP of queue.
+//! 100,000 flows arrive as a Poisson process at half of the link's rate. The list of them, when, on
+//! which connection, how large, is drawn from a seed and replayed by everybody, so that figures are
+//! compared pair by pair: each seed gives the ratio of two quantiles, and Student's t over seeds
+//! tells how much of it is luck.
 
 mod draw;
 mod kernel;
@@ -39,7 +40,8 @@ const LINK: Rate = Rate::from_bits_per_sec(192_000_000);
 const RTT: Duration = Duration::from_millis(100);
 /// Seeds replayed on kernel TCP: each takes ten minutes.
 const KERNEL_SEEDS: usize = 5;
-/// Flows of `--quick`: 9 s of arrivals in the simulator, 5 s on kernel TCP. Large ones are too few to say anything.
+/// Flows of `--quick`: 9 s of arrivals in the simulator, 5 s on kernel TCP. Large ones are too few
+/// to say anything.
 const QUICK_FLOWS: (usize, usize) = (6_000, 3_000);
 
 /// How often the algorithm hears of a flow.
@@ -70,7 +72,8 @@ enum Who {
     Ccplane(Every),
     /// All of it outside, as the paper's; in the simulator only.
     Outside(Every),
-    /// The datapath's own once more: how far it is from itself. On kernel TCP only, where no two runs are alike.
+    /// The datapath's own once more: how far it is from itself. On kernel TCP only, where no two
+    /// runs are alike.
     NativeAgain,
 }
 
@@ -188,7 +191,8 @@ fn simulate(options: &Options, progress: &dyn Progress) -> Result<Vec<Replayed>,
     Ok(seeds.iter().map(replayed).collect())
 }
 
-/// The lists on kernel TCP, how many runs the machine disturbed, and how often a flow fell back. Who comes first changes from list to list.
+/// The lists on kernel TCP, how many runs the machine disturbed, and how often a flow fell back.
+/// Who comes first changes from list to list.
 fn replay(
     options: &Options,
     registry: &Registry,
@@ -316,7 +320,8 @@ fn ratio(all: &[Replayed], statement: &Statement, who: Who) -> Option<Ratio> {
     paired_ratio(&all.iter().filter_map(pair).collect::<Vec<_>>())
 }
 
-/// Puts the ratios of everybody in their place; those of ccplane once a round trip, statement by statement.
+/// Puts the ratios of everybody in their place; those of ccplane once a round trip, statement by
+/// statement.
 fn compare(
     findings: &mut Findings,
     all: &[Replayed],

@@ -1,10 +1,12 @@
-//! CCP, SIGCOMM 2018, section 7.1.1, figures 9 and 10: do Reno and Cubic outside the datapath behave as they do in it?
+//! CCP, SIGCOMM 2018, section 7.1.1, figures 9 and 10: do Reno and Cubic outside the datapath
+//! behave as they do in it?
 //!
-//! Three links of 20 ms: fixed, cellular, and one with random loss. Runs of ccplane's and of the datapath's own control
-//! alternate, so that a disturbance of the machine meets both. Throughput and queueing delay are binned by the round-trip time,
-//! as in the paper. On kernel TCP the distance is the mean Kolmogorov-Smirnov distance between half of the runs of either side,
-//! over choices of halves. Beside it stands the same between halves of the native runs. Simulated runs come in pairs that meet
-//! the same losses, and the distance is that of all runs of either side.
+//! Three links of 20 ms: fixed, cellular, and one with random loss. Runs of ccplane's and of the
+//! datapath's own control alternate, so that a disturbance of the machine meets both. Throughput
+//! and queueing delay are binned by the round-trip time, as in the paper. On kernel TCP the
+//! distance is the mean Kolmogorov-Smirnov distance between half of the runs of either side, over
+//! choices of halves. Beside it stands the same between halves of the native runs. Simulated runs
+//! come in pairs that meet the same losses, and the distance is that of all runs of either side.
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
@@ -34,7 +36,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const ALGORITHMS: [&str; 2] = ["reno", "cubic"];
-/// Not the paper's: on the fixed link, to see whether simulator and kernel agree on an algorithm that paces too.
+/// Not the paper's: on the fixed link, to see whether simulator and kernel agree on an algorithm
+/// that paces too.
 const PACED: &str = "bbr";
 /// As the paper: twenty runs of a minute.
 const REPEATS: usize = 20;
@@ -42,7 +45,8 @@ const REPEATS: usize = 20;
 const PACED_RUNS: usize = 3;
 /// A run of `--quick`, simulated or not, so that both have the same part of slow start.
 const QUICK: Duration = Duration::from_secs(4);
-/// Simulated runs have the seeds from here on: those before it are what defaults were chosen on (`report` of Cubic).
+/// Simulated runs have the seeds from here on: those before it are what defaults were chosen on
+/// (`report` of Cubic).
 const FIRST_SEED: u64 = 11;
 /// Simulated runs of each, in the full version.
 const SEEDS: usize = 10;
@@ -500,8 +504,9 @@ mod tests {
         assert_eq!(names.len(), runs.len(), "no part overwrites another");
     }
 
-    /// What the default of Cubic's `report` is chosen by: `cargo test --release -p ccplane-paper --lib -- --ignored
-    /// --nocapture intervals`. Seeds 1 to 10, which the experiment itself does not use.
+    /// What the default of Cubic's `report` is chosen by: `cargo test --release -p ccplane-paper
+    /// --lib -- --ignored --nocapture intervals`. Seeds 1 to 10, which the experiment itself does
+    /// not use.
     #[test]
     #[ignore = "a choice to be looked at, not a check; a minute"]
     fn intervals_of_reports_and_distances() {
@@ -549,7 +554,8 @@ mod tests {
         }
     }
 
-    /// Five virtual seconds on the lossy link: ccplane's Reno is near the transport's own, and there were losses.
+    /// Five virtual seconds on the lossy link: ccplane's Reno is near the transport's own, and
+    /// there were losses.
     #[test]
     fn a_short_simulation_of_the_lossy_link() {
         let (links, registry) = (links(&options()).unwrap(), Registry::builtin());

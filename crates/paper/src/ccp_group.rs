@@ -1,8 +1,10 @@
-//! Our own experiment for what CCP's authors expect of an agent on another machine: one policy for the flows of several hosts.
+//! Our own experiment for what CCP's authors expect of an agent on another machine: one policy for
+//! the flows of several hosts.
 //!
-//! Eight senders on two hosts, steered by one agent as one group, share a bottleneck with a flow of Cubic. What the group gets is set beside what
-//! that flow gets, and what each member gets beside the others', while one falls idle and returns, and another is killed. A second
-//! run gives the group a limit instead, and the agent is moved away: 1, 10 and 50 ms each way.
+//! Eight senders on two hosts, steered by one agent as one group, share a bottleneck with a flow of
+//! Cubic. What the group gets is set beside what that flow gets, and what each member gets beside
+//! the others', while one falls idle and returns, and another is killed. A second run gives the
+//! group a limit instead, and the agent is moved away: 1, 10 and 50 ms each way.
 
 mod kernel;
 mod shown;
@@ -42,8 +44,9 @@ const RATE: Rate = Rate::from_bits_per_sec(96_000_000);
 const RTT: Duration = Duration::from_millis(20);
 /// A host's own link.
 const HOST: Rate = Rate::from_bits_per_sec(1_000_000_000);
-/// What a packet takes in its host at random, at most: four times what the bottleneck takes for one. Without, packets come to the full queue at
-/// moments that never change, and who finds it full is a matter of phase (Floyd and Jacobson, "On Traffic Phase Effects in Packet-Switched
+/// What a packet takes in its host at random, at most: four times what the bottleneck takes for
+/// one. Without, packets come to the full queue at moments that never change, and who finds it full
+/// is a matter of phase (Floyd and Jacobson, "On Traffic Phase Effects in Packet-Switched
 /// Gateways", 1992, who ask for the time of one packet at least).
 const JITTER: Duration = Duration::from_micros(500);
 /// Members, half of them on each host.
@@ -60,7 +63,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const SEEDS: std::ops::RangeInclusive<u64> = 11..=20;
 const QUICK_SEEDS: std::ops::RangeInclusive<u64> = 11..=12;
 
-/// When what happens, seconds. The idle member is the last of the first host, the one that is killed the last of the second.
+/// When what happens, seconds. The idle member is the last of the first host, the one that is
+/// killed the last of the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Course {
     /// From here on it counts.
@@ -86,8 +90,8 @@ const QUICK: Course = Course {
     end: 45,
 };
 
-/// On kernel TCP, where seconds are seconds. Whoever starts first has two or three times as much at first, and some 15 s pass until shares are those
-/// that last.
+/// On kernel TCP, where seconds are seconds. Whoever starts first has two or three times as much at
+/// first, and some 15 s pass until shares are those that last.
 const KERNEL: Course = Course {
     steady: 20,
     idle: 30,
@@ -108,7 +112,8 @@ const KERNEL_QUICK_REPEATS: usize = 1;
 /// Who shares the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// The group as one flow, beside a flow of the transport's own Cubic; its agent is so many µs away.
+    /// The group as one flow, beside a flow of the transport's own Cubic; its agent is so many µs
+    /// away.
     Share(u64),
     /// Two flows of Cubic: how equal those are.
     Flows,
@@ -185,7 +190,8 @@ struct Point {
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Seen {
-    /// Bytes that arrived of each member, look by look, and of the flow beside them, which is the last.
+    /// Bytes that arrived of each member, look by look, and of the flow beside them, which is the
+    /// last.
     arrived: Vec<Vec<u64>>,
     /// Packets that the bottleneck dropped.
     drops: u64,
@@ -335,7 +341,8 @@ struct Turns {
     written: u64,
 }
 
-/// It keeps so much unsent, bytes, and looks so often. It is three times what a member has in flight, and gone in half a second.
+/// It keeps so much unsent, bytes, and looks so often. It is three times what a member has in
+/// flight, and gone in half a second.
 const BACKLOG: u64 = 400_000;
 const WRITES: Duration = Duration::from_millis(10);
 
@@ -459,7 +466,8 @@ mod tests {
         end: 10,
     };
 
-    /// Members of both hosts get something, whoever shares; the idle one nothing while it is idle, and the killed one nothing after.
+    /// Members of both hosts get something, whoever shares; the idle one nothing while it is idle,
+    /// and the killed one nothing after.
     #[test]
     fn everybody_gets_something_while_he_is_there() {
         for who in [

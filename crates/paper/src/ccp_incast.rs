@@ -67,9 +67,10 @@ struct SetUp {
     min_rto: Duration,
 }
 
-/// The first set-up's figures are set beside the paper's: it is nearest to what the paper says. With a buffer of 100 packets or
-/// less, retransmission timeouts decide much of the tail, and all of it with timeouts of 200 ms. Where the buffer has no limit,
-/// enough packets are always in flight, and little depends on the interval.
+/// The first set-up's figures are set beside the paper's: it is nearest to what the paper says.
+/// With a buffer of 100 packets or less, retransmission timeouts decide much of the tail, and all
+/// of it with timeouts of 200 ms. Where the buffer has no limit, enough packets are always in
+/// flight, and little depends on the interval.
 const SET_UPS: &[SetUp] = &[
     SetUp {
         name: "IW 2, 250 packets, RTO 1 ms",
@@ -318,7 +319,8 @@ fn points(set_up: &'static SetUp, intervals: &[u64], seeds: u64, ccplane: bool) 
 }
 
 const RATES: [u64; 2] = [10, 40];
-/// The paper's text has 20 µs, and calls 500 µs 50 round trips and 100 µs 10, which makes one 10 µs.
+/// The paper's text has 20 µs, and calls 500 µs 50 round trips and 100 µs 10, which makes one 10
+/// µs.
 const ROUND_TRIPS: [u64; 2] = [20, 10];
 
 fn incast(
@@ -326,8 +328,8 @@ fn incast(
     _registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Outcome, Error> {
-    // The paper's 50 seeds for the figures that are compared with it. The other set-ups, which show what depends on what, have
-    // fewer.
+    // The paper's 50 seeds for the figures that are compared with it. The other set-ups, which show
+    // what depends on what, have fewer.
     let (first, others, intervals) = if options.quick {
         (5, 5, &QUICK_INTERVALS[..])
     } else {
@@ -354,7 +356,8 @@ fn incast(
 mod tests {
     use super::*;
 
-    /// Fifty requests of ten packets take the link's time for 500 packets, whoever decides, and the same each time.
+    /// Fifty requests of ten packets take the link's time for 500 packets, whoever decides, and the
+    /// same each time.
     #[test]
     fn a_small_incast_fills_the_link() {
         for who in [Who::Datapath, Who::Outside(100), Who::Ccplane(100)] {
@@ -370,7 +373,8 @@ mod tests {
                 seeds: 2,
             };
             let tails = point.run().unwrap();
-            // 500 × 1,500 bytes at 10 Gbit/s are 600 µs; half a round trip, the jitter and the first hop come on top.
+            // 500 × 1,500 bytes at 10 Gbit/s are 600 µs; half a round trip, the jitter and the
+            // first hop come on top.
             assert!(
                 tails.iter().all(|us| (600.0..640.0).contains(us)),
                 "{who}: {tails:?}"

@@ -1,4 +1,5 @@
-//! CCP, SIGCOMM 2018, section 2.2, table 1: what a report for every ACK costs a single flow over loopback, and one every 10 ms.
+//! CCP, SIGCOMM 2018, section 2.2, table 1: what a report for every ACK costs a single flow over
+//! loopback, and one every 10 ms.
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;

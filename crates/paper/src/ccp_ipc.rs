@@ -1,9 +1,10 @@
-//! CCP, SIGCOMM 2018, section 7.2.1, figure 12: how long a message takes to the other side and back, over each way that there
-//! is between a datapath and its agent.
+//! CCP, SIGCOMM 2018, section 7.2.1, figure 12: how long a message takes to the other side and
+//! back, over each way that there is between a datapath and its agent.
 //!
-//! As in the paper, first without any algorithm: a Unix socket whose other end echoes in another process, and Netlink, where
-//! the kernel acknowledges a message that asks for nothing. Then ccplane's own links with what they carry: a report, through
-//! an agent and its algorithm, and the update that answers it. Each idle, and with threads that compute without pause.
+//! As in the paper, first without any algorithm: a Unix socket whose other end echoes in another
+//! process, and Netlink, where the kernel acknowledges a message that asks for nothing. Then
+//! ccplane's own links with what they carry: a report, through an agent and its algorithm, and the
+//! update that answers it. Each idle, and with threads that compute without pause.
 
 mod echo;
 mod local;
@@ -76,7 +77,8 @@ const WAYS: [Way; 5] = [
     },
 ];
 
-/// As many threads as the machine has CPUs on the paper's kind of load test; the reference was loaded so too.
+/// As many threads as the machine has CPUs on the paper's kind of load test; the reference was
+/// loaded so too.
 const HOGS: [(usize, &str); 2] = [(0, "idle"), (2, "loaded")];
 
 /// What is kept of a measurement: its quantiles in thousandths, µs.

@@ -1,8 +1,8 @@
-//! CCP, SIGCOMM 2018, section 7.2.2, figure 13: throughput and CPU as the number of flows grows, Reno and Cubic, native, with a
-//! report for every ACK, and every 10 ms.
+//! CCP, SIGCOMM 2018, section 7.2.2, figure 13: throughput and CPU as the number of flows grows,
+//! Reno and Cubic, native, with a report for every ACK, and every 10 ms.
 //!
-//! Two places: loopback, as fast as the machine goes; and a pair of devices whose rate is limited, where what differs is the
-//! CPU that the same traffic takes.
+//! Two places: loopback, as fast as the machine goes; and a pair of devices whose rate is limited,
+//! where what differs is the CPU that the same traffic takes.
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
@@ -36,8 +36,8 @@ const FLOWS: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
 const QUICK_FLOWS: [usize; 3] = [1, 16, 64];
 /// The paper's 10 Gbit/s, and what is tried where this machine does not hold it with CPU to spare.
 const RATES: [u64; 4] = [10, 5, 2, 1];
-/// Most of all CPUs that traffic at the limited rate may take natively: beyond, a datapath that costs more shows in
-/// throughput and not in CPU.
+/// Most of all CPUs that traffic at the limited rate may take natively: beyond, a datapath that
+/// costs more shows in throughput and not in CPU.
 const SPARE: f64 = 0.6;
 
 fn contenders(algorithm: &str) -> [Contender; 3] {
@@ -79,9 +79,10 @@ fn scalability(
     findings(&loopback, &wired, flows, gbit, rounds, length).finish(&EXPERIMENT, options)
 }
 
-/// The highest rate that native Reno holds with 64 flows and CPU to spare in a try of a second, and the devices that have it.
-/// Where it holds none above, the lowest, untried. The choice is kept, so that all parts have one rate. A disturbed try only
-/// chooses a lower rate than possible, at which CPUs compare as well.
+/// The highest rate that native Reno holds with 64 flows and CPU to spare in a try of a second, and
+/// the devices that have it. Where it holds none above, the lowest, untried. The choice is kept, so
+/// that all parts have one rate. A disturbed try only chooses a lower rate than possible, at which
+/// CPUs compare as well.
 fn fitting(options: &Options, registry: &Registry) -> Result<(u64, Ends), Error> {
     let (parts, key) = (options.parts(), format!("{} CPUs", cpus()));
     let make = |gbit: u64| wire::make(Some(Rate::from_bits_per_sec(gbit * 1_000_000_000)));
@@ -162,7 +163,8 @@ fn findings(
             }
         }
     }
-    // "The congestion control algorithm used does not affect performance": Cubic over Reno, ccplane every 10 ms.
+    // "The congestion control algorithm used does not affect performance": Cubic over Reno, ccplane
+    // every 10 ms.
     let [.., reno] = contenders("reno");
     let [.., cubic] = contenders("cubic");
     let most = flows

@@ -1,8 +1,10 @@
-//! Ours, for a claim of CCP's design (SIGCOMM 2018, section 2.2): an algorithm may compute for long, because packets do not wait
-//! for it. Reno with a callback that computes for 0 to 10 ms, over loopback as fast as the machine goes.
+//! Ours, for a claim of CCP's design (SIGCOMM 2018, section 2.2): an algorithm may compute for
+//! long, because packets do not wait for it. Reno with a callback that computes for 0 to 10 ms,
+//! over loopback as fast as the machine goes.
 //!
-//! A computation needs a CPU, and takes it from senders that want all CPUs. So the claim is judged beside the kernel's own Reno
-//! with an unrelated thread that computes as much. The agent and that thread both have a lower priority than ordinary threads.
+//! A computation needs a CPU, and takes it from senders that want all CPUs. So the claim is judged
+//! beside the kernel's own Reno with an unrelated thread that computes as much. The agent and that
+//! thread both have a lower priority than ordinary threads.
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{
@@ -172,7 +174,8 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
     findings
 }
 
-/// Beside native with as much computed: of the numbers of flows the worst, by the low end of what is known.
+/// Beside native with as much computed: of the numbers of flows the worst, by the low end of what
+/// is known.
 fn fair(findings: &mut Findings, measured: &Measured) {
     let mut ratios = Vec::new();
     for flows in FLOWS {

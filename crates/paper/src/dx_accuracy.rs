@@ -1,5 +1,5 @@
-//! DX, slides 7 to 20: how accurate is a delay that is measured? The stack's round trip; the ladder from it to a calibrated one-way
-//! delay; and single packets through a queue whose length is known.
+//! DX, slides 7 to 20: how accurate is a delay that is measured? The stack's round trip; the ladder
+//! from it to a calibrated one-way delay; and single packets through a queue whose length is known.
 
 mod direct;
 mod ladder;
@@ -32,7 +32,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: super::Run::Code(accuracy),
 };
 
-/// Slide 8: what the stack's round trip varies by, µs, and the packets of 1,500 bytes at 10 Gbit/s that it says that is.
+/// Slide 8: what the stack's round trip varies by, µs, and the packets of 1,500 bytes at 10 Gbit/s
+/// that it says that is.
 const SLIDE_SPREAD_US: f64 = 710.0;
 /// A full packet at 10 Gbit/s, µs.
 const PACKET_10G_US: f64 = 1.2;

@@ -1,5 +1,6 @@
-//! Papers as files: a scenario, a grid of values that take the place of some of its words, contenders, and what is to be seen of
-//! every run. docs/papers.md says how to write one; those in `papers/` are part of the program.
+//! Papers as files: a scenario, a grid of values that take the place of some of its words,
+//! contenders, and what is to be seen of every run. docs/papers.md says how to write one; those in
+//! `papers/` are part of the program.
 
 mod bundles;
 mod check;
@@ -105,7 +106,8 @@ struct Choice {
 /// One of each dimension's values, by their numbers.
 type Point = Vec<usize>;
 
-/// Which runs are meant: of some dimensions only these values, and those that are named in braces one by one.
+/// Which runs are meant: of some dimensions only these values, and those that are named in braces
+/// one by one.
 #[derive(Clone, Debug, Default)]
 struct Meant {
     only: Vec<(usize, Vec<usize>)>,
@@ -258,7 +260,8 @@ impl Paper {
         Paper::parse(&file, &text, folder).map_err(ReadError::Problem)
     }
 
-    /// Reads a text; `file` is its name in problems, files that it refers to are looked for in `folder`.
+    /// Reads a text; `file` is its name in problems, files that it refers to are looked for in
+    /// `folder`.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Paper, Problem> {
         check::paper(file, text, folder)
     }
@@ -306,7 +309,8 @@ impl Paper {
         points
     }
 
-    /// The points that are meant, as far as dimensions are named one by one; the others stand at their first value that is meant.
+    /// The points that are meant, as far as dimensions are named one by one; the others stand at
+    /// their first value that is meant.
     fn expand(&self, meant: &Meant) -> Vec<Point> {
         let mut points: Vec<Point> = vec![Vec::new()];
         for (dim, all) in self.dims.iter().enumerate() {
@@ -334,8 +338,8 @@ impl Paper {
         points
     }
 
-    /// A text whose braces are filled: with keys, or with labels. Contenders come first, because their own texts may have
-    /// axes in braces.
+    /// A text whose braces are filled: with keys, or with labels. Contenders come first, because
+    /// their own texts may have axes in braces.
     fn filled(&self, text: &str, point: &Point, of: fn(&Choice) -> &str) -> String {
         let mut filled = text.to_owned();
         for (dim, value) in self.dims.iter().zip(point).rev() {
@@ -346,7 +350,8 @@ impl Paper {
         filled
     }
 
-    /// A label with its braces filled: without a label of its own, a contender has its algorithm's text.
+    /// A label with its braces filled: without a label of its own, a contender has its algorithm's
+    /// text.
     fn label(&self, choice: &Choice, point: &Point) -> String {
         self.filled(&choice.label, point, |choice| &choice.label)
     }

@@ -1,8 +1,9 @@
-//! Published experiments: each runs what a paper reports, sets its numbers beside the paper's, and says where it deviates from
-//! the published set-up.
+//! Published experiments: each runs what a paper reports, sets its numbers beside the paper's, and
+//! says where it deviates from the published set-up.
 //!
-//! Most can be said in a file ([`Paper`]): those of `papers/` are part of the program, and anybody's own runs like them. What a
-//! table of results cannot say is code, a file here for each figure; of some it is one half (`Coded`).
+//! Most can be said in a file ([`Paper`]): those of `papers/` are part of the program, and
+//! anybody's own runs like them. What a table of results cannot say is code, a file here for each
+//! figure; of some it is one half (`Coded`).
 #![forbid(unsafe_code)]
 
 mod bundler;
@@ -67,7 +68,8 @@ pub struct Experiment<'p> {
     pub takes: &'p str,
     /// Where it can run; without a choice it runs on all of them.
     pub on: &'p [Datapath],
-    /// How often its full version makes every run on kernel TCP; `None` where `Options::repeats` does not change it.
+    /// How often its full version makes every run on kernel TCP; `None` where `Options::repeats`
+    /// does not change it.
     pub repeats: Option<usize>,
     run: Run<'p>,
 }
@@ -142,16 +144,18 @@ pub struct Options {
     pub datapath: Option<Datapath>,
     /// Threads for simulations. Results do not depend on it.
     pub threads: usize,
-    /// Every run on kernel TCP so often, and not as often as the experiment has it: a first answer in less time, which a later
-    /// run with more repeats goes on from.
+    /// Every run on kernel TCP so often, and not as often as the experiment has it: a first answer
+    /// in less time, which a later run with more repeats goes on from.
     pub repeats: Option<usize>,
-    /// Use parts again that another build of the program made: for what no change since then can have moved.
+    /// Use parts again that another build of the program made: for what no change since then can
+    /// have moved.
     pub any_build: bool,
-    /// A recorded link for the experiment's cellular one, where it has one; else a generated one is taken.
+    /// A recorded link for the experiment's cellular one, where it has one; else a generated one is
+    /// taken.
     pub trace: Option<Recorded>,
-    /// Where parts and results go. Parts that are there already, made by the same build under the same parameters,
-    /// are used again: an interrupted experiment goes on where it stopped, and one that has its page repeats those
-    /// that were disturbed.
+    /// Where parts and results go. Parts that are there already, made by the same build under the
+    /// same parameters, are used again: an interrupted experiment goes on where it stopped, and one
+    /// that has its page repeats those that were disturbed.
     pub directory: PathBuf,
     /// Use the directory although it holds something else.
     pub force: bool,
@@ -167,14 +171,15 @@ impl Options {
         self.datapath.is_none_or(|only| only == datapath)
     }
 
-    /// How often to make every run on kernel TCP, where the experiment has these numbers of its own.
+    /// How often to make every run on kernel TCP, where the experiment has these numbers of its
+    /// own.
     fn repeats(&self, full: usize, quick: usize) -> usize {
         self.repeats
             .unwrap_or(if self.quick { quick } else { full })
     }
 
-    /// Where parts are kept. What was disturbed is made again only once there is a page: so an experiment that was interrupted
-    /// goes on and comes to its page, on a busy host too.
+    /// Where parts are kept. What was disturbed is made again only once there is a page: so an
+    /// experiment that was interrupted goes on and comes to its page, on a busy host too.
     fn parts(&self) -> Parts {
         Parts {
             directory: self.directory.join("parts"),
@@ -183,7 +188,8 @@ impl Options {
         }
     }
 
-    /// The same for these (name and key), which may be more than those that the page has: what is missing comes first.
+    /// The same for these (name and key), which may be more than those that the page has: what is
+    /// missing comes first.
     fn parts_of<T: DeserializeOwned>(
         &self,
         mut names: impl Iterator<Item = (String, String)>,
@@ -234,7 +240,8 @@ const CODE: &[Experiment] = &[
 /// Halves of experiments whose other halves are files.
 const HALVES: &[Coded] = &[dx_testbed::real::CODED, rc3_priority::CODED];
 
-/// Every experiment there is: those that are code, and the files that are part of the program. A paper's stand together.
+/// Every experiment there is: those that are code, and the files that are part of the program. A
+/// paper's stand together.
 pub fn all() -> impl Iterator<Item = Experiment<'static>> {
     let files = file::embedded().iter().map(|paper| {
         let experiment = paper.experiment();
@@ -264,7 +271,8 @@ pub fn by_name(name: &str) -> Option<Experiment<'static>> {
     all().find(|experiment| experiment.name == name)
 }
 
-/// The other end of an echo over a Unix socket: a command of its own name, hidden from people, calls it.
+/// The other end of an echo over a Unix socket: a command of its own name, hidden from people,
+/// calls it.
 pub use ccp_ipc::{ECHO_COMMAND, echo};
 
 /// The file by which a directory of results says whose they are.

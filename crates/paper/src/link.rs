@@ -36,7 +36,8 @@ pub(super) struct OneRun<'a> {
     pub duration: Duration,
     /// Its number among those that are alike.
     pub number: usize,
-    /// Of the losses: with one seed the n-th packet to come to the link has the same fate under everybody.
+    /// Of the losses: with one seed the n-th packet to come to the link has the same fate under
+    /// everybody.
     pub seed: u64,
     /// Whether the window's course is kept.
     pub course: bool,
@@ -101,7 +102,8 @@ mod tally {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    /// Of a unit: 10 kbit/s, 10 µs. A packet at 96 Mbit/s in 20 ms is 60 of the one and takes 12 of the other.
+    /// Of a unit: 10 kbit/s, 10 µs. A packet at 96 Mbit/s in 20 ms is 60 of the one and takes 12 of
+    /// the other.
     const PARTS: f64 = 100.0;
 
     /// As they are once they have been kept.
@@ -192,8 +194,8 @@ impl OneRun<'_> {
     }
 }
 
-/// Runs all of them on kernel TCP, one after the other, and keeps each. What was disturbed is run again in its
-/// time ([`Options::parts_of`]).
+/// Runs all of them on kernel TCP, one after the other, and keeps each. What was disturbed is run
+/// again in its time ([`Options::parts_of`]).
 pub(super) fn on_kernel(
     runs: &[OneRun<'_>],
     options: &Options,

@@ -1,4 +1,5 @@
-//! Runs as fast as the machine goes, in turns: what the experiments on throughput and CPU have in common.
+//! Runs as fast as the machine goes, in turns: what the experiments on throughput and CPU have in
+//! common.
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
@@ -25,7 +26,8 @@ pub(super) struct Turns<'a> {
     pub length: Duration,
     /// Whether agents' threads let senders go first.
     pub behind: bool,
-    /// After each run of this one, the first contender runs beside a thread that computes as much as its agent did.
+    /// After each run of this one, the first contender runs beside a thread that computes as much
+    /// as its agent did.
     pub matched: Option<&'a Contender>,
 }
 
@@ -40,7 +42,8 @@ pub(super) struct Measured {
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Turns<'_> {
-    /// Number of flows, round and who of each run: round by round, so that a disturbance of the machine meets all alike.
+    /// Number of flows, round and who of each run: round by round, so that a disturbance of the
+    /// machine meets all alike.
     fn order(&self) -> Vec<(usize, usize, &Contender)> {
         let rounds = |flows| (0..self.rounds).map(move |round| (flows, round));
         let every = self.flows.iter().copied().flat_map(rounds);
@@ -49,7 +52,8 @@ impl Turns<'_> {
             .collect()
     }
 
-    /// Runs them all. Runs that are kept are not made again, but for what was disturbed, in its time ([`Options::parts_of`]).
+    /// Runs them all. Runs that are kept are not made again, but for what was disturbed, in its
+    /// time ([`Options::parts_of`]).
     pub fn run(
         &self,
         ends: &Ends,
@@ -126,7 +130,8 @@ impl Measured {
         same.map(|(.., run)| run)
     }
 
-    /// The median over rounds of a run's value over that of the run beside it, of rounds in which that is not 0.
+    /// The median over rounds of a run's value over that of the run beside it, of rounds in which
+    /// that is not 0.
     pub fn ratio(
         &self,
         flows: usize,

@@ -1,5 +1,5 @@
-//! An experiment's findings for display: figures beside the paper's, tables, pictures and deviations; as a page, as text, and as
-//! figures by name.
+//! An experiment's findings for display: figures beside the paper's, tables, pictures and
+//! deviations; as a page, as text, and as figures by name.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -24,7 +24,8 @@ pub(super) const FIGURES: &str = "figures.json";
 /// The figure that says how many runs on real packets were disturbed.
 pub(super) const UNSOUND: &str = "unsound_runs";
 
-/// Every attempt of every run on real packets, with what the machine did: an object of lists, by part.
+/// Every attempt of every run on real packets, with what the machine did: an object of lists, by
+/// part.
 pub(super) const ATTEMPTS: &str = "attempts";
 
 /// What was found; filled in the order of the page.
@@ -39,7 +40,8 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// How many runs on real packets did not measure what they were to, of how many, added to those said before.
+    /// How many runs on real packets did not measure what they were to, of how many, added to those
+    /// said before.
     pub fn disturbed(&mut self, unsound: usize, of: usize) {
         let before = self
             .figures
@@ -111,8 +113,8 @@ impl Findings {
         ]);
     }
 
-    /// A ratio or mean over runs, judged by its whole interval: without one, or with one on both sides of what is aimed at, it is
-    /// undecided.
+    /// A ratio or mean over runs, judged by its whole interval: without one, or with one on both
+    /// sides of what is aimed at, it is undecided.
     pub fn compare_ratio(
         &mut self,
         key: &str,

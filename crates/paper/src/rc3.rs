@@ -26,7 +26,8 @@ const PARTS: [&str; 5] = [
 ];
 
 fn all(options: &Options, registry: &Registry, progress: &dyn Progress) -> Result<Outcome, Error> {
-    // What runs on real packets as well takes its time, and privileges: `paper rc3-fct` and `paper rc3-priority` do.
+    // What runs on real packets as well takes its time, and privileges: `paper rc3-fct` and `paper
+    // rc3-priority` do.
     let simulated = Options {
         datapath: Some(Datapath::Sim),
         ..options.clone()

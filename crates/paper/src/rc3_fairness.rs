@@ -1,8 +1,9 @@
-//! What the reproduction of RC3 asked for: how do flows of different round trips and access rates share what the lower
-//! classes carry at one bottleneck?
+//! What the reproduction of RC3 asked for: how do flows of different round trips and access rates
+//! share what the lower classes carry at one bottleneck?
 //!
-//! Nothing in the second loop aims at fairness: within a class a router serves packets as they come, and drops the last of
-//! the lowest class first. So who comes faster gets more, and the levels keep short flows' bytes before long ones'.
+//! Nothing in the second loop aims at fairness: within a class a router serves packets as they
+//! come, and drops the last of the lowest class first. So who comes faster gets more, and the
+//! levels keep short flows' bytes before long ones'.
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{QueueSpec, Size};
@@ -82,7 +83,8 @@ struct Flow {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Shared {
     flows: Vec<Flow>,
-    /// In the whole run, of each class: payload that hosts sent, and what the bottleneck dropped and let through.
+    /// In the whole run, of each class: payload that hosts sent, and what the bottleneck dropped
+    /// and let through.
     sent: [u64; CLASSES],
     dropped: [u64; CLASSES],
     carried: [u64; CLASSES],
@@ -128,7 +130,8 @@ impl Tracer for Count {
 }
 
 impl Count {
-    /// Hosts were made in the order of their flows, each with its four links: the first leads from the sender.
+    /// Hosts were made in the order of their flows, each with its four links: the first leads from
+    /// the sender.
     fn is_first(&self, link: LinkId, flow: FlowId) -> bool {
         link.index() == 2 + 4 * flow.index()
     }
@@ -266,7 +269,8 @@ impl Shared {
         metrics::jain(&shares)
     }
 
-    /// Percent of the payload that was sent beyond the flows' own bytes: what came twice, or was dropped.
+    /// Percent of the payload that was sent beyond the flows' own bytes: what came twice, or was
+    /// dropped.
     fn waste(&self) -> f64 {
         let own: u64 = self.flows.iter().map(|flow| flow.bytes).sum();
         let sent: u64 = self.sent.iter().sum();

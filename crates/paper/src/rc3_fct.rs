@@ -1,7 +1,7 @@
 //! RC3, figure 15: how long a flow takes between two hosts, 10 and 1 Gbit/s, 20 ms; simulated.
 //!
-//! The published bars are not numbers in the paper; those who repeated its testbed digitised them (Crognale and Wilson,
-//! CS244 2015), to about 0.4 ms.
+//! The published bars are not numbers in the paper; those who repeated its testbed digitised them
+//! (Crognale and Wilson, CS244 2015), to about 0.4 ms.
 
 mod flow;
 mod packets;
@@ -438,7 +438,8 @@ mod tests {
         }
     }
 
-    /// One ACK for two packets, both counted, is as good as two ACKs; more packets an ACK, and slow start takes longer.
+    /// One ACK for two packets, both counted, is as good as two ACKs; more packets an ACK, and slow
+    /// start takes longer.
     #[test]
     fn stretched_acks_slow_tcp_down() {
         let tcp = |acks| ms(10, (Start::Tcp, Control::Reno, acks));

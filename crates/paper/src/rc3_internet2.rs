@@ -1,8 +1,8 @@
-//! RC3, sections 4 and 5.2: a wide-area network of 10 routers and 100 hosts whose links are used to 30 %; how much sooner do
-//! flows end with the second loop?
+//! RC3, sections 4 and 5.2: a wide-area network of 10 routers and 100 hosts whose links are used to
+//! 30 %; how much sooner do flows end with the second loop?
 //!
-//! Every variant has the same flows at the same times. Compared are those that ended in both simulations, by the receiver's
-//! last byte, the handshake included.
+//! Every variant has the same flows at the same times. Compared are those that ended in both
+//! simulations, by the receiver's last byte, the handshake included.
 
 mod net;
 mod points;

@@ -29,13 +29,14 @@ pub(super) struct Lone {
 pub(super) enum Acks {
     /// Every packet at once.
     Each,
-    /// One acknowledgement for so many packets that arrive together, as a receiver with segment coalescing sends. The sender
-    /// counts at most two packets of each (RFC 3465 with L = 2, and the paper's explanation of Linux' slower TCP).
+    /// One acknowledgement for so many packets that arrive together, as a receiver with segment
+    /// coalescing sends. The sender counts at most two packets of each (RFC 3465 with L = 2, and
+    /// the paper's explanation of Linux' slower TCP).
     Stretched(u8),
 }
 
-/// Packets that a receiver takes together come within so much: the interrupt of a network card does not wait longer.
-/// Longer, and the last packets of a window would wait for it visibly.
+/// Packets that a receiver takes together come within so much: the interrupt of a network card does
+/// not wait longer. Longer, and the last packets of a window would wait for it visibly.
 const COALESCED: Duration = Duration::from_micros(50);
 /// Packets of an ACK that the window grows by, where ACKs are stretched.
 const COUNTED: u8 = 2;

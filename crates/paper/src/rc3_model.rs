@@ -1,4 +1,5 @@
-//! RC3, figure 2: how much time RC3 and larger initial windows save by the model, and by the simulator.
+//! RC3, figure 2: how much time RC3 and larger initial windows save by the model, and by the
+//! simulator.
 
 use ccplane_algorithms::Registry;
 use ccplane_report::Aim;

@@ -1,5 +1,6 @@
-//! RC3, figures 16 and 17, on real packets: a flow of high priority and one of low priority, at a host's own link and at a switch; the
-//! second begins half-way. Who has the link? Its simulations are `papers/rc3/priority.toml`.
+//! RC3, figures 16 and 17, on real packets: a flow of high priority and one of low priority, at a
+//! host's own link and at a switch; the second begins half-way. Who has the link? Its simulations
+//! are `papers/rc3/priority.toml`.
 
 mod packets;
 
@@ -31,7 +32,8 @@ const DELAY: Duration = Duration::from_millis(2);
 const BUFFER: Size = Size::Packets(250);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
-/// Looks after a flow has begun that do not count: it begins, and the other's packets are still in the queue.
+/// Looks after a flow has begun that do not count: it begins, and the other's packets are still in
+/// the queue.
 const SETTLING: usize = 2;
 /// Bytes of payload in a packet of 1,500.
 const PAYLOAD: u64 = 1_448;
@@ -219,7 +221,8 @@ fn chart(case: Case, rates: &Rates) -> Chart {
 mod tests {
     use super::*;
 
-    /// Who begins second is the first of its look for ten looks; what counts begins two looks later.
+    /// Who begins second is the first of its look for ten looks; what counts begins two looks
+    /// later.
     #[test]
     fn the_least_share_of_all_cases_is_judged() {
         let half = |first: f64, second: f64| [vec![first; 10], vec![second; 10]].concat();

@@ -1,12 +1,15 @@
-//! RC3's model of completion times (section 2 and figure 2): one flow, its share of a link, no queue and no loss.
+//! RC3's model of completion times (section 2 and figure 2): one flow, its share of a link, no
+//! queue and no loss.
 //!
-//! A flow of N packets on a path of round-trip time R that has the rate A = (1 - u) C to spare takes
+//! A flow of N packets on a path of round-trip time R that has the rate A = (1 - u) C to spare
+//! takes
 //!
 //! > RC3: 1.5 R + N/A  TCP: 1.5 R + k R + (N - i (2^k - 1))/A
 //!
-//! from asking for the connection to the receiver's having the last byte: a round trip for the handshake, half of one for
-//! the last packet, and for TCP with an initial window of i packets the k round trips of slow start until the window holds
-//! the rest, or fills the path. The authors' published curve has these 1.5 R; it is reproduced to 0.013 percentage points.
+//! from asking for the connection to the receiver's having the last byte: a round trip for the
+//! handshake, half of one for the last packet, and for TCP with an initial window of i packets the
+//! k round trips of slow start until the window holds the rest, or fills the path. The authors'
+//! published curve has these 1.5 R; it is reproduced to 0.013 percentage points.
 
 /// Payload of a packet, and its size on the wire, bytes.
 pub(super) const PAYLOAD: u64 = 1_460;
@@ -34,9 +37,10 @@ pub(super) const AUTHORS: [(u64, f64); 11] = [
     (2_107, 77.175_141_488_1),
 ];
 
-/// Frequencies of the authors' eleven sizes, thousandths (inferred). They follow from the knots of the data-mining table cut off
-/// at 2,107 packets. What lies between two knots counts at their midpoint, as the sizes are such midpoints: 5 of 3 and 7; 137, 72
-/// and 40 of 7 and 267; 1,187 of 267 and 2,107. The sum is 950.
+/// Frequencies of the authors' eleven sizes, thousandths (inferred). They follow from the knots of
+/// the data-mining table cut off at 2,107 packets. What lies between two knots counts at their
+/// midpoint, as the sizes are such midpoints: 5 of 3 and 7; 137, 72 and 40 of 7 and 267; 1,187 of
+/// 267 and 2,107. The sum is 950.
 pub(super) const ELEVEN: [(u64, f64); 11] = [
     (1, 500.0),
     (2, 100.0),
@@ -127,8 +131,8 @@ impl Means {
     }
 }
 
-/// By how many percent RC3's means are below TCP's by the model, over flows and over bytes, for sizes (packets) of such
-/// weights.
+/// By how many percent RC3's means are below TCP's by the model, over flows and over bytes, for
+/// sizes (packets) of such weights.
 pub(super) fn expected(
     path: Path,
     sizes: impl Iterator<Item = (u64, f64)>,
@@ -142,7 +146,8 @@ pub(super) fn expected(
     (saved(Means::over_flows), saved(Means::over_bytes))
 }
 
-/// Every whole number of packets of the table `datamining-rc3`, with its share: the straight lines between the knots.
+/// Every whole number of packets of the table `datamining-rc3`, with its share: the straight lines
+/// between the knots.
 pub(super) fn continuous() -> impl Iterator<Item = (u64, f64)> {
     const KNOTS: [(u64, f64); 6] = [
         (1, 0.5),
@@ -183,7 +188,8 @@ mod tests {
             (tcp - (1.5 + 5.0) * 0.040 - 13.0 * 1_500.0 / 87.5e6).abs() < 1e-12,
             "{tcp}"
         );
-        // The whole flow fits a window: nothing but 1.5 round trips and the packets themselves, as under RC3.
+        // The whole flow fits a window: nothing but 1.5 round trips and the packets themselves, as
+        // under RC3.
         assert_eq!(Path::WAN.tcp(4, 4), Path::WAN.rc3(4));
         // A window of 2,389 packets fills the path: 4,096 are no longer waited for.
         let long = Path::WAN.tcp(100_000, 4);

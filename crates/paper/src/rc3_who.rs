@@ -1,5 +1,5 @@
-//! How flows begin in the experiments on RC3: with the second loop, without it, and the alternatives that the paper compares
-//! it with.
+//! How flows begin in the experiments on RC3: with the second loop, without it, and the
+//! alternatives that the paper compares it with.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use super::rc3_theory::{PAYLOAD, WINDOW, WIRE};
 pub(super) enum Start {
     /// Slow start from four packets: the paper's TCP.
     Tcp,
-    /// The same, and the second loop with its four levels, which watches whether the path keeps its marking.
+    /// The same, and the second loop with its four levels, which watches whether the path keeps its
+    /// marking.
     Rc3,
     /// The second loop with so many levels.
     Levels(u8),
@@ -27,7 +28,8 @@ pub(super) enum Start {
     Rcp,
     /// The whole flow in the first round trip, paced.
     Jump,
-    /// Plain TCP in the highest band, beside flows in the one below it: quality of service as it is sold.
+    /// Plain TCP in the highest band, beside flows in the one below it: quality of service as it is
+    /// sold.
     High,
     /// Plain TCP in the band below.
     Low,
@@ -88,8 +90,8 @@ impl Start {
         u8::from(self == Start::Low)
     }
 
-    /// The transport's settings: the paper's packets of 1,460 bytes in 1,500, each acknowledged at once, buffers that do not
-    /// limit.
+    /// The transport's settings: the paper's packets of 1,460 bytes in 1,500, each acknowledged at
+    /// once, buffers that do not limit.
     pub fn transport(self) -> Config {
         let own = Config {
             mss: PAYLOAD as u16,
@@ -151,8 +153,8 @@ impl Control {
         }
     }
 
-    /// For a simulation. Cubic leaves slow start at a loss only: with HyStart its completion times would say more of that
-    /// than of slow start.
+    /// For a simulation. Cubic leaves slow start at a loss only: with HyStart its completion times
+    /// would say more of that than of slow start.
     pub fn native(self) -> Native {
         match self {
             Control::Reno => Native::new_reno(),

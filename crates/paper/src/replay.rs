@@ -1,7 +1,9 @@
-//! A list of messages over connections that persist, the same list whoever sends it: when, on which connection, how large.
+//! A list of messages over connections that persist, the same list whoever sends it: when, on which
+//! connection, how large.
 //!
-//! A connection sends its messages in their order, as one stream: one that comes while another is under way waits behind
-//! it. A message's completion time counts from the list's time to the arrival of its last byte.
+//! A connection sends its messages in their order, as one stream: one that comes while another is
+//! under way waits behind it. A message's completion time counts from the list's time to the
+//! arrival of its last byte.
 
 use std::collections::VecDeque;
 

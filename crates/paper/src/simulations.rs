@@ -1,4 +1,5 @@
-//! Simulations of an experiment: as jobs on all cores, how one that broke is told, and means over seeds.
+//! Simulations of an experiment: as jobs on all cores, how one that broke is told, and means over
+//! seeds.
 
 use ccplane_lab::Error;
 use ccplane_lab::metrics::Distribution;
@@ -6,7 +7,8 @@ use ccplane_sim::SimError;
 
 pub(super) use ccplane_lab::jobs::{Job, kept as run};
 
-/// A simulation of an experiment that could not be built or went wrong: who ran, with which seed, and what repeats it.
+/// A simulation of an experiment that could not be built or went wrong: who ran, with which seed,
+/// and what repeats it.
 pub(super) fn broken(
     contender: &str,
     seed: u64,

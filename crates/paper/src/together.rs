@@ -19,7 +19,8 @@ pub(super) fn own(_part: &str, key: &str) -> String {
     key.to_owned()
 }
 
-/// With the part's name in front, without the paper's: `sendbox_cc_median_copa` of `bundler-sendbox-cc`.
+/// With the part's name in front, without the paper's: `sendbox_cc_median_copa` of
+/// `bundler-sendbox-cc`.
 pub(super) fn of_part(part: &str, key: &str) -> String {
     let name = part.split_once('-').map_or(part, |(_, name)| name);
     format!("{}_{key}", name.replace('-', "_"))

@@ -1,4 +1,5 @@
-//! Every queue in one type, so that a link can hold whichever its description names without a call through a pointer.
+//! Every queue in one type, so that a link can hold whichever its description names without a call
+//! through a pointer.
 
 use ccplane_units::Time;
 

@@ -6,11 +6,12 @@ use rand_pcg::rand_core::Rng;
 /// The stream of random numbers that perturbations are drawn from.
 const STREAM: u64 = 0x6275636b;
 
-/// 2³² divided by the golden ratio, made odd: numbers that follow each other fall far apart (Knuth, The Art of
-/// Computer Programming 3, section 6.4).
+/// 2³² divided by the golden ratio, made odd: numbers that follow each other fall far apart (Knuth,
+/// The Art of Computer Programming 3, section 6.4).
 const GOLDEN: u32 = 0x9e37_79b1;
 
-/// A mapping from flow hashes to buckets, another for every seed, so that no two flows share a bucket in all runs.
+/// A mapping from flow hashes to buckets, another for every seed, so that no two flows share a
+/// bucket in all runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buckets {
     count: u32,

@@ -1,19 +1,23 @@
-//! Classes: strict levels, shares by weight within a level, and in each class a queue of its own kind.
+//! Classes: strict levels, shares by weight within a level, and in each class a queue of its own
+//! kind.
 //!
-//! [`Prio`](crate::Prio) has plain FIFOs in its bands and lets a low one starve. This is the general form, as Linux' `ets` over
-//! other queues. Within a level turns go round by deficit (Shreedhar and Varghese, Efficient Fair Queuing Using Deficit
-//! Round-Robin, SIGCOMM 1995). As in SFQ, a class may overdraw its turn by a packet, and pays in the next.
+//! [`Prio`](crate::Prio) has plain FIFOs in its bands and lets a low one starve. This is the
+//! general form, as Linux' `ets` over other queues. Within a level turns go round by deficit
+//! (Shreedhar and Varghese, Efficient Fair Queuing Using Deficit Round-Robin, SIGCOMM 1995). As in
+//! SFQ, a class may overdraw its turn by a packet, and pays in the next.
 
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::{AnyQdisc, Backlog, Drops, Packet, Qdisc, QueueSpec, QueueSpecError, Verdict};
 
-/// While a level and one below it both have packets, those below get this many hundredths of the bytes that leave: 5 %. Our
-/// choice; DualPI2 guards its classic queue with 10 % (RFC 9332, Linux' `classic_protection`).
+/// While a level and one below it both have packets, those below get this many hundredths of the
+/// bytes that leave: 5 %. Our choice; DualPI2 guards its classic queue with 10 % (RFC 9332, Linux'
+/// `classic_protection`).
 ///
-/// Too small, and what is below waits so long that its connections time out instead of going slowly: at 5 % of 10 Mbit/s a
-/// full packet gets its turn every 24 ms, at 0.5 % every 240 ms, which is beyond a TCP's least timeout of 200 ms. Too large,
-/// and the upper level is not served first any more: it pays for every packet of the guard's with that packet's time.
+/// Too small, and what is below waits so long that its connections time out instead of going
+/// slowly: at 5 % of 10 Mbit/s a full packet gets its turn every 24 ms, at 0.5 % every 240 ms,
+/// which is beyond a TCP's least timeout of 200 ms. Too large, and the upper level is not served
+/// first any more: it pays for every packet of the guard's with that packet's time.
 const GUARD: i64 = 5;
 /// The hundredths in a whole.
 const WHOLE: i64 = 100;
@@ -26,14 +30,16 @@ const MOST_CLASSES: usize = 256;
 pub struct ClassSpec {
     /// 0 is served first.
     pub level: u8,
-    /// Its share of what its level gets, against the weights of the level's other classes that have packets: from 1 to a million.
+    /// Its share of what its level gets, against the weights of the level's other classes that have
+    /// packets: from 1 to a million.
     pub weight: u32,
     /// The queue inside. A size in bandwidth-delay products is one of the whole link's.
     pub queue: QueueSpec,
 }
 
 impl ClassSpec {
-    /// The largest weight: a packet's cost, its bytes times a weight, stays far from the end of a number.
+    /// The largest weight: a packet's cost, its bytes times a weight, stays far from the end of a
+    /// number.
     pub const MOST_WEIGHT: u32 = 1_000_000;
 }
 
@@ -57,8 +63,9 @@ impl From<QueueSpec> for ClassesSpec {
 }
 
 impl ClassesSpec {
-    /// The queue itself, for a link of `rate` with packets of at most `mtu` bytes on a path whose round trip takes `rtt` when
-    /// nothing waits. Every class's queue draws its random numbers from a seed of its own, derived from `seed`.
+    /// The queue itself, for a link of `rate` with packets of at most `mtu` bytes on a path whose
+    /// round trip takes `rtt` when nothing waits. Every class's queue draws its random numbers from
+    /// a seed of its own, derived from `seed`.
     pub fn build<P: Packet>(
         &self,
         rate: Option<Rate>,
@@ -108,12 +115,13 @@ impl ClassesSpec {
     }
 }
 
-/// Queues by class: a level is served while those above it have nothing that may leave, classes of one level share by weight,
-/// and a guard of 5 % keeps the lower levels from starving. [`Packet::class`] is the class; those beyond the last are in the
-/// last.
+/// Queues by class: a level is served while those above it have nothing that may leave, classes of
+/// one level share by weight, and a guard of 5 % keeps the lower levels from starving.
+/// [`Packet::class`] is the class; those beyond the last are in the last.
 ///
-/// Work conserving: what a class cannot use, because it is empty, waits for a token or drops everything, the next one gets, and
-/// nothing of it is saved up. A decision looks at every class: made for some dozens, not for a class a flow.
+/// Work conserving: what a class cannot use, because it is empty, waits for a token or drops
+/// everything, the next one gets, and nothing of it is saved up. A decision looks at every class:
+/// made for some dozens, not for a class a flow.
 #[derive(Clone, Debug)]
 pub struct Classes<P> {
     /// From the highest.
@@ -127,10 +135,12 @@ struct Level<P> {
     classes: Vec<Class<P>>,
     /// Whose turn it is.
     turn: usize,
-    /// What a byte costs a class: the largest weight, so that the heaviest class may send one largest packet in its turn. Less
-    /// would only make more turns; more lets the others wait longer for theirs.
+    /// What a byte costs a class: the largest weight, so that the heaviest class may send one
+    /// largest packet in its turn. Less would only make more turns; more lets the others wait
+    /// longer for theirs.
     heaviest: i64,
-    /// What the guard owes the levels below, in hundredths of bytes; below zero what they have had too much.
+    /// What the guard owes the levels below, in hundredths of bytes; below zero what they have had
+    /// too much.
     owed: i64,
     /// Something may leave now.
     ready: bool,
@@ -165,8 +175,9 @@ impl<P: Packet> Classes<P> {
         })
     }
 
-    /// The level to serve at `now`: the highest with something to send, or one below it that is owed more than nothing. The
-    /// guard holds between every level and all below it, so that the lowest of three gets its part of the guard's part.
+    /// The level to serve at `now`: the highest with something to send, or one below it that is
+    /// owed more than nothing. The guard holds between every level and all below it, so that the
+    /// lowest of three gets its part of the guard's part.
     fn choose(&mut self, now: Time) -> Option<usize> {
         for level in &mut self.levels {
             level.ready = level.classes.iter().any(|class| class.may_send(now));
@@ -184,9 +195,9 @@ impl<P: Packet> Classes<P> {
         (from..self.levels.len()).find(|&level| self.levels[level].ready)
     }
 
-    /// A packet of this size has left from level `from`: keeps the guard's accounts. They run only where both sides could have
-    /// sent; otherwise a time in which the lower levels had the line for themselves would be counted against them, or one in
-    /// which they had nothing for them.
+    /// A packet of this size has left from level `from`: keeps the guard's accounts. They run only
+    /// where both sides could have sent; otherwise a time in which the lower levels had the line
+    /// for themselves would be counted against them, or one in which they had nothing for them.
     fn account(&mut self, from: usize, bytes: u32) {
         for index in 0..=from {
             let below = self.next_ready_level(index + 1).is_some();
@@ -237,8 +248,8 @@ impl<P: Packet> Level<P> {
 
     /// The next packet by deficit; `None` if the queues drop all that may leave.
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
-        // Each time nobody has anything left of his turn there is a new one, and after each somebody sends or drops what he
-        // had.
+        // Each time nobody has anything left of his turn there is a new one, and after each
+        // somebody sends or drops what he had.
         for _ in 0..=self.classes.len() {
             for _ in 0..self.classes.len() {
                 let class = &mut self.classes[self.turn];
@@ -296,7 +307,8 @@ impl<P: Packet> Qdisc<P> for Classes<P> {
         if let Some(only) = self.only_mut() {
             return only.dequeue(now, drops);
         }
-        // A level whose queues drop all that they have is done with, and the next one has its chance.
+        // A level whose queues drop all that they have is done with, and the next one has its
+        // chance.
         for _ in 0..=self.levels.len() {
             let level = self.choose(now)?;
             if let Some(packet) = self.levels[level].dequeue(now, drops) {

@@ -1,4 +1,5 @@
-//! CoDel: drops, ever faster, while the shortest wait of an interval stays above a target (RFC 8289).
+//! CoDel: drops, ever faster, while the shortest wait of an interval stays above a target (RFC
+//! 8289).
 
 use std::collections::VecDeque;
 
@@ -10,15 +11,16 @@ use crate::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 /// Settings of CoDel (RFC 8289 sections 4.2 and 4.3 for what they do and their defaults).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelConfig {
-    /// The standing wait that is acceptable, 5 ms: 5 to 10 % of the interval. Below it links idle at times, above it
-    /// only delay grows.
+    /// The standing wait that is acceptable, 5 ms: 5 to 10 % of the interval. Below it links idle
+    /// at times, above it only delay grows.
     pub target: Duration,
-    /// How long the wait may stay above the target before anything is dropped, 100 ms: about the largest round-trip
-    /// time in use. Shorter drops what would have drained by itself; longer lets a queue stand. It may be below the target:
-    /// 100 ms and 5 ms leave a queue of up to 100 ms alone, as a drop-tail queue of that size, and thin out a longer one at
-    /// once.
+    /// How long the wait may stay above the target before anything is dropped, 100 ms: about the
+    /// largest round-trip time in use. Shorter drops what would have drained by itself; longer lets
+    /// a queue stand. It may be below the target: 100 ms and 5 ms leave a queue of up to 100 ms
+    /// alone, as a drop-tail queue of that size, and thin out a longer one at once.
     pub interval: Duration,
-    /// Whether packets that understand marks are marked instead of dropped (section 1 allows it; as Linux does it).
+    /// Whether packets that understand marks are marked instead of dropped (section 1 allows it; as
+    /// Linux does it).
     pub ecn: bool,
 }
 
@@ -30,9 +32,10 @@ impl CodelConfig {
         ecn: false,
     };
 
-    /// When to drop next, `count` drops after the first: the interval over the square root of the count, so that the
-    /// rate of drops grows linearly with time and throughput falls linearly with it (sections 3.3 and 5.6). Exact, rounded down
-    /// to the nanosecond, where Linux takes 16 bits of Newton's approximation.
+    /// When to drop next, `count` drops after the first: the interval over the square root of the
+    /// count, so that the rate of drops grows linearly with time and throughput falls linearly with
+    /// it (sections 3.3 and 5.6). Exact, rounded down to the nanosecond, where Linux takes 16 bits
+    /// of Newton's approximation.
     fn control_law(&self, from: Time, count: u32) -> Time {
         let interval = u128::from(self.interval.as_nanos());
         let wait = (interval * interval / u128::from(count.max(1))).isqrt();
@@ -50,8 +53,8 @@ pub struct Codel<P> {
 }
 
 impl<P: Packet> Codel<P> {
-    /// An empty queue that also drops what finds it at `limit`. A backlog of at most `mtu` bytes, the largest packet,
-    /// is left alone, so that a slow line is never starved.
+    /// An empty queue that also drops what finds it at `limit`. A backlog of at most `mtu` bytes,
+    /// the largest packet, is left alone, so that a slow line is never starved.
     pub fn new(config: CodelConfig, limit: Limit, mtu: u32) -> Codel<P> {
         Codel {
             config,
@@ -156,8 +159,8 @@ impl<P: Packet> Controlled<P> {
                 (packet, _) = self.next(config, mtu, now);
             }
             self.dropping = true;
-            // If the wait went above the target soon after it fell below, the rate of drops that held it the last time
-            // is a good one to begin with.
+            // If the wait went above the target soon after it fell below, the rate of drops that
+            // held it the last time is a good one to begin with.
             let delta = self.count.saturating_sub(self.last_count);
             let recent = now.since(self.drop_next) < config.interval * 16;
             self.count = if delta > 1 && recent { delta } else { 1 };
@@ -167,7 +170,8 @@ impl<P: Packet> Controlled<P> {
         packet
     }
 
-    /// `dodequeue` of section 5.6: the next packet, and whether the wait has been above the target for an interval.
+    /// `dodequeue` of section 5.6: the next packet, and whether the wait has been above the target
+    /// for an interval.
     fn next(&mut self, config: &CodelConfig, mtu: u32, now: Time) -> (Option<P>, bool) {
         let Some((arrived, packet)) = self.pop() else {
             self.first_above = None;

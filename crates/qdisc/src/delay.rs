@@ -1,4 +1,5 @@
-//! Propagation: how long packets are under way behind the line, always the same or spread at random.
+//! Propagation: how long packets are under way behind the line, always the same or spread at
+//! random.
 
 use ccplane_units::{Duration, Time};
 use rand_pcg::Pcg32;
@@ -7,8 +8,8 @@ use rand_pcg::rand_core::Rng;
 /// The stream of random numbers that jitter is drawn from.
 const STREAM: u64 = 0x006a_6974;
 
-/// Where a normal distribution is cut off, in standard deviations: one packet in 16 000 is beyond. Without an end
-/// there would be no least delay, which a simulation looks ahead by.
+/// Where a normal distribution is cut off, in standard deviations: one packet in 16 000 is beyond.
+/// Without an end there would be no least delay, which a simulation looks ahead by.
 const CUT: u64 = 4;
 
 /// How long packets take.
@@ -24,8 +25,8 @@ pub enum DelayModel {
         spread: Duration,
         /// How they are distributed.
         shape: Shape,
-        /// Whether a packet may overtake those before it. Otherwise it waits for them, so that delays that differ much
-        /// between packets close together come out longer than drawn.
+        /// Whether a packet may overtake those before it. Otherwise it waits for them, so that
+        /// delays that differ much between packets close together come out longer than drawn.
         reorder: bool,
     },
 }
@@ -39,8 +40,8 @@ pub enum Shape {
     Normal,
 }
 
-/// A delay that may be changed while packets are under way. The delay of the n-th packet depends on the seed and on n
-/// only.
+/// A delay that may be changed while packets are under way. The delay of the n-th packet depends on
+/// the seed and on n only.
 #[derive(Clone, Debug)]
 pub struct Delay {
     model: DelayModel,
@@ -64,8 +65,8 @@ impl Delay {
         }
     }
 
-    /// When the next packet arrives that departs then: after the delay, but, unless packets may overtake, not before
-    /// the packet before it, which may have set out under a longer one.
+    /// When the next packet arrives that departs then: after the delay, but, unless packets may
+    /// overtake, not before the packet before it, which may have set out under a longer one.
     pub fn arrives(&mut self, departs: Time) -> Time {
         let arrives = departs + self.next();
         self.last = self.last.max(arrives);
@@ -140,8 +141,8 @@ impl Delay {
         }
     }
 
-    /// A number of the standard normal distribution, cut off (Box and Muller, Annals of Mathematical Statistics 29(2),
-    /// 1958). `libm` computes the same everywhere.
+    /// A number of the standard normal distribution, cut off (Box and Muller, Annals of
+    /// Mathematical Statistics 29(2), 1958). `libm` computes the same everywhere.
     fn normal(&mut self) -> f64 {
         let mut uniform = || (f64::from(self.draws.next_u32()) + 0.5) / 4_294_967_296.0;
         let radius = (-2.0 * libm::log(uniform())).sqrt();

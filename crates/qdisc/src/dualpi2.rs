@@ -1,5 +1,5 @@
-//! DualPI2: one queue for traffic that answers marks finely (L4S) and one for the rest, coupled so that flows in both
-//! get alike rates (RFC 9332, appendix A).
+//! DualPI2: one queue for traffic that answers marks finely (L4S) and one for the rest, coupled so
+//! that flows in both get alike rates (RFC 9332, appendix A).
 
 use std::collections::VecDeque;
 
@@ -11,32 +11,37 @@ use crate::{Backlog, DropReason, Drops, Ecn, Limit, Packet, Qdisc, Verdict};
 /// 1, as parts of 2³².
 const ONE: u64 = 1 << 32;
 
-/// Updates made up for in one call, a minute's worth: in that time without a call everything has settled.
+/// Updates made up for in one call, a minute's worth: in that time without a call everything has
+/// settled.
 const UPDATES_AT_ONCE: u32 = 1 << 12;
 
-/// Settings of DualPI2; names and defaults are those of Linux' `dualpi2`, which are the RFC's for a largest round-trip
-/// time of 100 ms (appendix A.1), rounded.
+/// Settings of DualPI2; names and defaults are those of Linux' `dualpi2`, which are the RFC's for a
+/// largest round-trip time of 100 ms (appendix A.1), rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DualPi2Config {
-    /// The wait that the classic queue is held at, 15 ms. Smaller and the line idles under few flows.
+    /// The wait that the classic queue is held at, 15 ms. Smaller and the line idles under few
+    /// flows.
     pub target: Duration,
     /// How often the probability is updated, 16 ms.
     pub tupdate: Duration,
-    /// Integral gain, mHz: 160, from 0.1 × `tupdate` / (100 ms)². Larger overshoots, smaller finds the target slowly.
+    /// Integral gain, mHz: 160, from 0.1 × `tupdate` / (100 ms)². Larger overshoots, smaller finds
+    /// the target slowly.
     pub alpha: u64,
-    /// Proportional gain, mHz: 3200, about 0.3 / 100 ms. Larger oscillates, smaller lets bursts stand.
+    /// Proportional gain, mHz: 3200, about 0.3 / 100 ms. Larger oscillates, smaller lets bursts
+    /// stand.
     pub beta: u64,
-    /// k, 2: what marks of the low-latency queue are more likely than the root of the classic probability. A scalable
-    /// flow and a Reno flow of one round-trip time then get the same rate (section 2.1; 2 is the nearest whole number).
+    /// k, 2: what marks of the low-latency queue are more likely than the root of the classic
+    /// probability. A scalable flow and a Reno flow of one round-trip time then get the same rate
+    /// (section 2.1; 2 is the nearest whole number).
     pub coupling_factor: u64,
-    /// From this wait on packets of the low-latency queue are marked, 1 ms, if another waits behind: too small for what
-    /// one packet takes on the line would mark everything.
+    /// From this wait on packets of the low-latency queue are marked, 1 ms, if another waits
+    /// behind: too small for what one packet takes on the line would mark everything.
     pub step_thresh: Duration,
-    /// Over this much more waiting the marks become certain (a ramp, as in the RFC: 400 µs from 800 µs on); zero is a
-    /// step, as in Linux.
+    /// Over this much more waiting the marks become certain (a ramp, as in the RFC: 400 µs from 800
+    /// µs on); zero is a step, as in Linux.
     pub range: Duration,
-    /// Per cent of the line for the classic queue while both have packets, 10: an L4S flow that does not answer marks
-    /// takes no more than the rest.
+    /// Per cent of the line for the classic queue while both have packets, 10: an L4S flow that
+    /// does not answer marks takes no more than the rest.
     pub classic_protection: u64,
 }
 
@@ -122,7 +127,8 @@ impl<P: Packet> Half<P> {
 }
 
 impl<P: Packet> DualPi2<P> {
-    /// A pair of empty queues for packets of at most `mtu` bytes, which together hold at most `limit`.
+    /// A pair of empty queues for packets of at most `mtu` bytes, which together hold at most
+    /// `limit`.
     pub fn new(config: DualPi2Config, limit: Limit, mtu: u32) -> DualPi2<P> {
         let config = DualPi2Config {
             classic_protection: config.classic_protection.min(100),
@@ -149,7 +155,8 @@ impl<P: Packet> DualPi2<P> {
         ((u128::from(self.base) * u128::from(self.base)) >> 32) as u64
     }
 
-    /// k p', with which the classic queue makes low-latency packets be marked, in parts of 2³²; 1 or more is overload.
+    /// k p', with which the classic queue makes low-latency packets be marked, in parts of 2³²; 1
+    /// or more is overload.
     pub fn coupled_probability(&self) -> u64 {
         self.base.saturating_mul(self.config.coupling_factor)
     }
@@ -187,8 +194,9 @@ impl<P: Packet> DualPi2<P> {
             .map_or(ONE, |ramp| ramp.min(u128::from(ONE)) as u64)
     }
 
-    /// Whether the low-latency queue is next. It has priority, except for the classic queue's share by weighted round robin.
-    /// Section 4.2.2 asks for some protection from starvation; the weights are Linux'.
+    /// Whether the low-latency queue is next. It has priority, except for the classic queue's share
+    /// by weighted round robin. Section 4.2.2 asks for some protection from starvation; the weights
+    /// are Linux'.
     fn low_latency_is_next(&self) -> bool {
         let (low_latency, classic) = (&self.low_latency.waiting, &self.classic.waiting);
         !low_latency.is_empty() && (classic.is_empty() || self.credit <= 0)
@@ -240,7 +248,8 @@ impl<P: Packet> DualPi2<P> {
 impl<P: Packet> Qdisc<P> for DualPi2<P> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.update(now);
-        // Room for the largest packet, so that large ones are not at a disadvantage (figure 3, line 2).
+        // Room for the largest packet, so that large ones are not at a disadvantage (figure 3, line
+        // 2).
         if !self
             .limit
             .admits(self.backlog(), self.mtu.max(packet.bytes()))

@@ -1,4 +1,5 @@
-//! A drop-tail queue and its line in one: because nothing overtakes, a packet's departure is known when it comes.
+//! A drop-tail queue and its line in one: because nothing overtakes, a packet's departure is known
+//! when it comes.
 
 use std::collections::VecDeque;
 
@@ -8,13 +9,14 @@ use crate::{Backlog, DropReason, Limit, Line, LineSpec};
 
 /// A FIFO link. It keeps sizes, times and a number a packet; the caller keeps the packets.
 ///
-/// A caller with a queue of its own in the same order calls [`enqueue`](FifoLink::enqueue), and the link forgets what
-/// has left. A caller without one gives each packet a number with [`admit`](FifoLink::admit), and gets it back in
-/// order: [`head`](FifoLink::head) tells when the oldest packet leaves, [`take`](FifoLink::take) takes it out, when it
-/// has left or when it has also crossed the wire behind the link. A waiting packet costs 16 bytes either way.
+/// A caller with a queue of its own in the same order calls [`enqueue`](FifoLink::enqueue), and the
+/// link forgets what has left. A caller without one gives each packet a number with
+/// [`admit`](FifoLink::admit), and gets it back in order: [`head`](FifoLink::head) tells when the
+/// oldest packet leaves, [`take`](FifoLink::take) takes it out, when it has left or when it has
+/// also crossed the wire behind the link. A waiting packet costs 16 bytes either way.
 ///
-/// A change of the line plans anew for what has not left ([`set_line`](FifoLink::set_line)): nothing is flushed, and
-/// what a packet being sent has already put on the line stays sent.
+/// A change of the line plans anew for what has not left ([`set_line`](FifoLink::set_line)):
+/// nothing is flushed, and what a packet being sent has already put on the line stays sent.
 ///
 /// The whole is 128 bytes: two cache lines.
 #[derive(Clone, Debug)]
@@ -25,8 +27,8 @@ pub struct FifoLink {
     limit: Bound,
     mark_above: Bound,
     packets: Ring,
-    /// On a line whose packets do not begin as soon as the one before has left (a trace): when those that have not
-    /// left begin. Everywhere else the first of them has begun.
+    /// On a line whose packets do not begin as soon as the one before has left (a trace): when
+    /// those that have not left begin. Everywhere else the first of them has begun.
     starts: Option<Box<Starts>>,
 }
 
@@ -38,7 +40,8 @@ struct Starts(VecDeque<Time>);
 pub struct Admitted {
     /// When its last bit will have left.
     pub departs: Time,
-    /// Whether it found more waiting than the threshold for marks, and is to be marked if it understands marks.
+    /// Whether it found more waiting than the threshold for marks, and is to be marked if it
+    /// understands marks.
     pub mark: bool,
     /// Whether it is the only packet that has not been taken: the [`head`](FifoLink::head).
     pub first: bool,
@@ -50,8 +53,8 @@ impl FifoLink {
         FifoLink::marking(line, limit, Limit::Unlimited, now)
     }
 
-    /// [`new`](FifoLink::new), with marks for what finds more than `mark_above` waiting: the queue of
-    /// [`EcnStep`](crate::EcnStep).
+    /// [`new`](FifoLink::new), with marks for what finds more than `mark_above` waiting: the queue
+    /// of [`EcnStep`](crate::EcnStep).
     pub fn marking(line: &LineSpec, limit: Limit, mark_above: Limit, now: Time) -> FifoLink {
         FifoLink {
             line: Line::new(line, now),
@@ -63,7 +66,8 @@ impl FifoLink {
         }
     }
 
-    /// Takes a packet and says when its last bit will have left, or that the queue is full. Forgets what has left.
+    /// Takes a packet and says when its last bit will have left, or that the queue is full. Forgets
+    /// what has left.
     #[inline]
     pub fn enqueue(&mut self, now: Time, bytes: u32) -> Result<Time, DropReason> {
         self.advance(now);
@@ -149,8 +153,8 @@ impl FifoLink {
         Some((head.departs, head.number))
     }
 
-    /// Takes out the oldest packet: when it left, and its number. One that has not left by the last call goes as if it
-    /// had.
+    /// Takes out the oldest packet: when it left, and its number. One that has not left by the last
+    /// call goes as if it had.
     #[inline(always)]
     pub fn take(&mut self) -> Option<(Time, u32)> {
         let head = *self.packets.head()?;
@@ -165,8 +169,8 @@ impl FifoLink {
         Some((head.departs, head.number))
     }
 
-    /// [`take`](FifoLink::take) and [`head`](FifoLink::head) in one: the number of the oldest packet, and when the one
-    /// behind it leaves.
+    /// [`take`](FifoLink::take) and [`head`](FifoLink::head) in one: the number of the oldest
+    /// packet, and when the one behind it leaves.
     #[inline(always)]
     pub fn take_next(&mut self) -> Option<(u32, Option<Time>)> {
         let (_, number) = self.take()?;
@@ -329,8 +333,8 @@ struct Planned {
     number: u32,
 }
 
-/// Packets in order: taken | departed and not taken | inside. Positions count on and wrap; the number of slots is a
-/// power of two, so that a position's slot is a mask away.
+/// Packets in order: taken | departed and not taken | inside. Positions count on and wrap; the
+/// number of slots is a power of two, so that a position's slot is a mask away.
 #[derive(Clone, Debug, Default)]
 struct Ring {
     slots: Box<[Planned]>,
@@ -474,7 +478,8 @@ mod tests {
         for _ in 0..3 {
             link.enqueue(Time::ZERO, 1_500).expect("no limit");
         }
-        // After 1.5 ms the second packet is half sent; the rest of it takes 5 times as long, and so does the third.
+        // After 1.5 ms the second packet is half sent; the rest of it takes 5 times as long, and so
+        // does the third.
         link.set_line(Time::from_micros(1_500), &rate(300_000));
         let plan: Vec<_> = link.departures().collect();
         assert_eq!(

@@ -8,8 +8,9 @@ use crate::bucket::Buckets;
 use crate::codel::Controlled;
 use crate::{Backlog, CodelConfig, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// When the queue is over its limit, the fattest flow loses up to this many packets, or half its bytes: finding it
-/// takes a look at every flow, which one packet would not be worth (section 4.1; as in Linux).
+/// When the queue is over its limit, the fattest flow loses up to this many packets, or half its
+/// bytes: finding it takes a look at every flow, which one packet would not be worth (section 4.1;
+/// as in Linux).
 const BATCH: u32 = 64;
 
 /// Settings of FQ-CoDel (RFC 8290 section 5.2 for the defaults).
@@ -17,9 +18,11 @@ const BATCH: u32 = 64;
 pub struct FqCodelConfig {
     /// Every flow's CoDel; marks by default.
     pub codel: CodelConfig,
-    /// How many queues, 1024. Flows whose hashes meet share one: with n flows and m queues one in m/n does.
+    /// How many queues, 1024. Flows whose hashes meet share one: with n flows and m queues one in
+    /// m/n does.
     pub flows: u32,
-    /// Bytes that a flow may send in its turn, 1514: one full frame. Less gives small packets an advantage.
+    /// Bytes that a flow may send in its turn, 1514: one full frame. Less gives small packets an
+    /// advantage.
     pub quantum: u32,
 }
 
@@ -60,8 +63,8 @@ struct Flow<P> {
 }
 
 impl<P: Packet> FqCodel<P> {
-    /// An empty queue for packets of at most `mtu` bytes; what waits in all flows together is at most `limit`, and the
-    /// seed decides which flows share a queue.
+    /// An empty queue for packets of at most `mtu` bytes; what waits in all flows together is at
+    /// most `limit`, and the seed decides which flows share a queue.
     pub fn new(config: FqCodelConfig, limit: Limit, mtu: u32, seed: u64) -> FqCodel<P> {
         let config = FqCodelConfig {
             flows: config.flows.max(1),
@@ -85,8 +88,8 @@ impl<P: Packet> FqCodel<P> {
         }
     }
 
-    /// Drops from the head of the flow with the most bytes, and says whether the packet that has just come to the
-    /// tail of flow `arriving` was among them.
+    /// Drops from the head of the flow with the most bytes, and says whether the packet that has
+    /// just come to the tail of flow `arriving` was among them.
     fn drop_from_fattest(&mut self, arriving: usize, drops: &mut impl Drops<P>) -> bool {
         let size = |index: &usize| {
             let backlog = self.flows[*index].queue.backlog;
@@ -158,8 +161,8 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
             }
             list.pop_front();
             if is_new {
-                // A flow that is empty for a moment does not become new again before the old ones had their turn
-                // (section 4.2: otherwise it could starve them).
+                // A flow that is empty for a moment does not become new again before the old ones
+                // had their turn (section 4.2: otherwise it could starve them).
                 self.old.push_back(index);
             } else {
                 flow.listed = false;

@@ -1,15 +1,18 @@
-//! Queues and links as values: what a bottleneck does to packets, with no clock, no socket and no thread of its own.
+//! Queues and links as values: what a bottleneck does to packets, with no clock, no socket and no
+//! thread of its own.
 //!
-//! The simulator drives these types in virtual time, the emulator and the gateway in real time. Everything takes
-//! `now`, counts in integers and keeps the remainder below the nanosecond, so that the same input gives the same
-//! departures everywhere and nothing drifts.
+//! The simulator drives these types in virtual time, the emulator and the gateway in real time.
+//! Everything takes `now`, counts in integers and keeps the remainder below the nanosecond, so that
+//! the same input gives the same departures everywhere and nothing drifts.
 //!
-//! * [`Line`]: what serves a queue: a constant rate, rates that change at known times ([`Piecewise`]), a trace of
-//!   delivery opportunities ([`Trace`], Mahimahi's files), or no limit.
-//! * [`FifoLink`]: a drop-tail queue and its line in one; the departure is known when the packet comes.
-//! * [`Qdisc`] and [`Shaped`]: the same link built from any queue that decides when it is asked. Both forms give the
-//!   same departures where both can be.
-//! * [`QueueSpec`]: a queue as people write it, `droptail:1bdp` or `fq_codel:target=5ms`, built to an [`AnyQdisc`].
+//! * [`Line`]: what serves a queue: a constant rate, rates that change at known times
+//!   ([`Piecewise`]), a trace of delivery opportunities ([`Trace`], Mahimahi's files), or no limit.
+//! * [`FifoLink`]: a drop-tail queue and its line in one; the departure is known when the packet
+//!   comes.
+//! * [`Qdisc`] and [`Shaped`]: the same link built from any queue that decides when it is asked.
+//!   Both forms give the same departures where both can be.
+//! * [`QueueSpec`]: a queue as people write it, `droptail:1bdp` or `fq_codel:target=5ms`, built to
+//!   an [`AnyQdisc`].
 //! * [`Loss`] and [`Delay`]: what happens behind the line, drawn from a seed.
 //!
 //! | queue | what it does | source | decides at |

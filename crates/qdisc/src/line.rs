@@ -8,7 +8,8 @@ use crate::piecewise::{Progress, nanobytes};
 use crate::trace::Cursor;
 use crate::{Piecewise, Trace};
 
-/// Nanobytes in a byte: work is counted in bytes × 10⁻⁹, so that rate (bytes/s) × time (ns) is exact.
+/// Nanobytes in a byte: work is counted in bytes × 10⁻⁹, so that rate (bytes/s) × time (ns) is
+/// exact.
 pub(crate) const NANO: u64 = 1_000_000_000;
 
 /// The fastest line, 8 exabytes per second: so that two remainders fit in 64 bits.
@@ -17,7 +18,8 @@ pub(crate) const FASTEST: u64 = u64::MAX / 2;
 /// What kind of line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineSpec {
-    /// So many bytes per second, always. Zero counts as one byte per second, so that time stays finite.
+    /// So many bytes per second, always. Zero counts as one byte per second, so that time stays
+    /// finite.
     Constant(Rate),
     /// Delivery opportunities at recorded times, from the moment the line starts, over and over.
     Trace(Arc<Trace>),
@@ -28,7 +30,8 @@ pub enum LineSpec {
 }
 
 impl LineSpec {
-    /// Mean rate; `None` when there is no limit. Of a piecewise line that is not repeated, the highest.
+    /// Mean rate; `None` when there is no limit. Of a piecewise line that is not repeated, the
+    /// highest.
     pub fn mean_rate(&self) -> Option<Rate> {
         match self {
             LineSpec::Constant(rate) => Some(*rate),
@@ -39,7 +42,8 @@ impl LineSpec {
     }
 }
 
-/// A line and where it is in its work. It carries one packet at a time, in the order it is given them.
+/// A line and where it is in its work. It carries one packet at a time, in the order it is given
+/// them.
 #[derive(Clone, Debug)]
 pub struct Line(State);
 
@@ -82,7 +86,8 @@ impl Line {
         }
     }
 
-    /// When a packet that waits at `now` can begin to leave. When that is at once, all before it have left.
+    /// When a packet that waits at `now` can begin to leave. When that is at once, all before it
+    /// have left.
     #[inline]
     pub fn next_start(&self, now: Time) -> Time {
         match &self.0 {
@@ -93,8 +98,9 @@ impl Line {
         }
     }
 
-    /// Carries a packet that begins at `start`, which [`next_start`](Line::next_start) returned. Returns when its last bit has
-    /// gone, in whole nanoseconds, rounded down. The remainder counts for the next packet.
+    /// Carries a packet that begins at `start`, which [`next_start`](Line::next_start) returned.
+    /// Returns when its last bit has gone, in whole nanoseconds, rounded down. The remainder counts
+    /// for the next packet.
     #[inline]
     pub fn send(&mut self, start: Time, bytes: u32) -> Time {
         match &mut self.0 {
@@ -105,7 +111,8 @@ impl Line {
         }
     }
 
-    /// [`send`](Line::send) for the rest of a packet, in nanobytes, on a line that is idle until `start`.
+    /// [`send`](Line::send) for the rest of a packet, in nanobytes, on a line that is idle until
+    /// `start`.
     pub(crate) fn send_rest(&mut self, start: Time, work: u128) -> Time {
         match &mut self.0 {
             State::Constant(line) => line.send_rest(start, work),
@@ -140,8 +147,8 @@ pub(crate) struct Constant {
     rate: u64,
     pub(crate) until: Time,
     remainder: u64,
-    /// What the last small and the last large packet took: most packets of a link have one of two sizes, those of
-    /// acknowledgements and of full segments, and a division is what costs most.
+    /// What the last small and the last large packet took: most packets of a link have one of two
+    /// sizes, those of acknowledgements and of full segments, and a division is what costs most.
     sizes: [Transmission; 2],
 }
 
@@ -154,7 +161,8 @@ struct Transmission {
     rest: u64,
 }
 
-/// Above this many bytes a packet is large. Anything between an acknowledgement and a full segment does.
+/// Above this many bytes a packet is large. Anything between an acknowledgement and a full segment
+/// does.
 const SMALL: u32 = 256;
 
 impl Constant {

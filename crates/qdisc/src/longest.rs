@@ -1,10 +1,12 @@
 //! Which of many queues is the longest, told again in steps of the logarithm of how many there are.
 //!
-//! A knockout tournament (Knuth, The Art of Computer Programming 3, section 5.2.3): each inner node of a binary tree has the winner of
-//! the two below it. Who changed plays its matches again, from its leaf up. That is put off until somebody asks: a queue that never is
-//! full pays for a note only.
+//! A knockout tournament (Knuth, The Art of Computer Programming 3, section 5.2.3): each inner node
+//! of a binary tree has the winner of the two below it. Who changed plays its matches again, from
+//! its leaf up. That is put off until somebody asks: a queue that never is full pays for a note
+//! only.
 
-/// So many changes at most are noted by name. After more everybody plays again, which takes as long as some tens of them.
+/// So many changes at most are noted by name. After more everybody plays again, which takes as long
+/// as some tens of them.
 const NOTED: usize = 64;
 
 /// The tournament of the queues 0, 1, 2, …
@@ -28,8 +30,8 @@ impl Longest {
         }
     }
 
-    /// The one of `count` queues whose `key` is the greatest. Keys are those of the last call but where [`changes`](Longest::changes)
-    /// said otherwise, and none is the same as another's.
+    /// The one of `count` queues whose `key` is the greatest. Keys are those of the last call but
+    /// where [`changes`](Longest::changes) said otherwise, and none is the same as another's.
     pub fn of<K: Ord>(&mut self, count: usize, key: impl Fn(usize) -> K) -> usize {
         let leaves = count.next_power_of_two();
         if self.winners.len() != leaves {
@@ -63,7 +65,8 @@ impl Longest {
             None => self.winners[below] as usize,
         };
         let (left, right) = (of(2 * node), of(2 * node + 1));
-        // A leaf beyond the last has nobody, and its winner may be anybody: to the left there is somebody.
+        // A leaf beyond the last has nobody, and its winner may be anybody: to the left there is
+        // somebody.
         let right_wins = right < count && key(right) > key(left);
         self.winners[node] = if right_wins { right } else { left } as u32;
     }

@@ -9,22 +9,23 @@ use rand_pcg::rand_core::Rng;
 
 use crate::setting::{Setting, excerpt};
 
-/// The stream of random numbers that losses are drawn from; another purpose takes another stream, so that the two are
-/// independent under one seed.
+/// The stream of random numbers that losses are drawn from; another purpose takes another stream,
+/// so that the two are independent under one seed.
 const STREAM: u64 = 0x6c6f7373;
 
-/// How packets are lost. Written `0.1%`, or `gilbert:p=1%:r=25%` with, if it is to be Gilbert and Elliott's, `:h=…`
-/// and `:k=…`.
+/// How packets are lost. Written `0.1%`, or `gilbert:p=1%:r=25%` with, if it is to be Gilbert and
+/// Elliott's, `:h=…` and `:k=…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossModel {
     /// Every packet is lost with the same probability, whatever became of the others.
     Bernoulli(Probability),
-    /// Losses come in bursts. The channel is good or bad, and may change after each packet (Gilbert, Bell System Technical
-    /// Journal 39(5), 1960; Elliott, 42(5), 1963). The letters are theirs, and those of tc's netem.
+    /// Losses come in bursts. The channel is good or bad, and may change after each packet
+    /// (Gilbert, Bell System Technical Journal 39(5), 1960; Elliott, 42(5), 1963). The letters are
+    /// theirs, and those of tc's netem.
     ///
-    /// The share of packets in the bad state is p / (p + r), a stay in it lasts 1 / r packets on average, so that
-    /// (p (1 - h) + r (1 - k)) / (p + r) of all packets are lost. With h = 0 and k = 1 it is Gilbert's simple model:
-    /// all is lost in the bad state and nothing in the good one.
+    /// The share of packets in the bad state is p / (p + r), a stay in it lasts 1 / r packets on
+    /// average, so that (p (1 - h) + r (1 - k)) / (p + r) of all packets are lost. With h = 0 and k
+    /// = 1 it is Gilbert's simple model: all is lost in the bad state and nothing in the good one.
     GilbertElliott {
         /// From good to bad.
         p: Probability,
@@ -140,8 +141,9 @@ impl LinkSeeds {
 
 /// Losses drawn from a model.
 ///
-/// The fate of the n-th packet depends on the seed and on n only, not on times or sizes. Under Bernoulli loss each
-/// packet takes one draw whatever the probability: what was lost at 1 % is lost at 2 % too.
+/// The fate of the n-th packet depends on the seed and on n only, not on times or sizes. Under
+/// Bernoulli loss each packet takes one draw whatever the probability: what was lost at 1 % is lost
+/// at 2 % too.
 #[derive(Clone, Debug)]
 pub struct Loss {
     model: LossModel,
@@ -244,7 +246,8 @@ mod tests {
         let lost = gilbert("gilbert:p=1%:r=25%", packets);
         let count = lost.iter().filter(|&&lost| lost).count() as f64;
         let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
-        // p / (p + r) = 1/26, and 4 packets a burst: 9615 bursts, whose number and length vary by about one per cent.
+        // p / (p + r) = 1/26, and 4 packets a burst: 9615 bursts, whose number and length vary by
+        // about one per cent.
         let share = count / packets as f64;
         assert!((share - 1.0 / 26.0).abs() < 0.05 / 26.0, "{share}");
         assert!((count / bursts - 4.0).abs() < 0.2, "{}", count / bursts);

@@ -1,4 +1,5 @@
-//! How classes are marked on the wire: one table of Differentiated Services codepoints for whoever sends, queues, or configures queues.
+//! How classes are marked on the wire: one table of Differentiated Services codepoints for whoever
+//! sends, queues, or configures queues.
 //!
 //! | class | DSCP | bits | what it is | byte without ECN |
 //! | --- | --- | --- | --- | --- |
@@ -8,18 +9,22 @@
 //! | 3 | 11 | `001011` | local use, pool 2 | 0x2c |
 //! | 4 | 19 | `010011` | local use, pool 2 | 0x4c |
 //!
-//! Below class 0 a packet must never be served before it, wherever nobody was asked. Three old readings of the byte decide which of the
-//! codepoints for local use remain:
+//! Below class 0 a packet must never be served before it, wherever nobody was asked. Three old
+//! readings of the byte decide which of the codepoints for local use remain:
 //!
-//! - the low-delay bit of RFC 791's TOS is 4 in the DSCP, and Linux' `ip_tos2prio` takes whatever has it for interactive traffic, which
-//!   `pfifo_fast` and `prio` serve first. RC3's own marking (DSCP 1 to 4) has that in its lowest level. None of these has it: they are
-//!   best effort there, or bulk;
-//! - Wi-Fi takes the upper three bits for the 802.11 user priority: 0 is best effort, 1 and 2 are background, from 4 on come video and
-//!   voice. So these bits are 0, 1 and 2 here. A router that still weighs by RFC 791's precedence sees classes 3 and 4 a little
-//!   above routine: the one reading that is not met;
-//! - hops that clear the precedence bits (RFC 9435 has who does) leave 1 as it is and make 3 of all others: still low.
+//! - the low-delay bit of RFC 791's TOS is 4 in the DSCP, and Linux' `ip_tos2prio` takes whatever
+//!   has it for interactive traffic, which `pfifo_fast` and `prio` serve first. RC3's own marking
+//!   (DSCP 1 to 4) has that in its lowest level. None of these has it: they are best effort there,
+//!   or bulk;
+//! - Wi-Fi takes the upper three bits for the 802.11 user priority: 0 is best effort, 1 and 2 are
+//!   background, from 4 on come video and voice. So these bits are 0, 1 and 2 here. A router that
+//!   still weighs by RFC 791's precedence sees classes 3 and 4 a little above routine: the one
+//!   reading that is not met;
+//! - hops that clear the precedence bits (RFC 9435 has who does) leave 1 as it is and make 3 of all
+//!   others: still low.
 //!
-//! The ECN bits beside it are no part of the marking: who compares the whole byte misses every packet of a flow that uses ECN.
+//! The ECN bits beside it are no part of the marking: who compares the whole byte misses every
+//! packet of a flow that uses ECN.
 
 /// Classes below the ordinary one.
 pub const LOW_CLASSES: u8 = 4;
@@ -51,8 +56,9 @@ pub const fn class_of(dscp: u8) -> u8 {
 mod tests {
     use super::*;
 
-    /// `ip_tos2prio` of net/ipv4/route.c, by the TOS bits without the last, and the band of each priority in `pfifo_fast` and
-    /// in `prio` as `tc` sets it up: 0 is served first, and best effort is in 1.
+    /// `ip_tos2prio` of net/ipv4/route.c, by the TOS bits without the last, and the band of each
+    /// priority in `pfifo_fast` and in `prio` as `tc` sets it up: 0 is served first, and best
+    /// effort is in 1.
     const PRIORITY_OF_TOS: [usize; 16] = [0, 0, 0, 0, 2, 2, 2, 2, 6, 6, 6, 6, 4, 4, 4, 4];
     const BAND_OF_PRIORITY: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 

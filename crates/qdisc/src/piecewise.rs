@@ -11,7 +11,8 @@ use crate::line::{FASTEST, NANO};
 pub struct Piecewise {
     /// Never empty; the first begins at zero, and every one after that before it.
     pieces: Vec<Piece>,
-    /// After which the pieces begin again; later than the last of them begins. Without it the last one lasts.
+    /// After which the pieces begin again; later than the last of them begins. Without it the last
+    /// one lasts.
     period: Option<u64>,
     /// Nanobytes in a period.
     period_work: u128,
@@ -71,8 +72,9 @@ pub enum PiecewiseError {
 }
 
 impl Piecewise {
-    /// Each rate from its time on; the last one for ever or, with a `period`, until the steps begin again. A rate of
-    /// zero is an outage: what is being sent stops where it is and goes on afterwards.
+    /// Each rate from its time on; the last one for ever or, with a `period`, until the steps begin
+    /// again. A rate of zero is an outage: what is being sent stops where it is and goes on
+    /// afterwards.
     pub fn new(
         steps: &[(Duration, Rate)],
         period: Option<Duration>,
@@ -125,8 +127,8 @@ impl Piecewise {
         })
     }
 
-    /// Mean rate over a period. Steps that are not repeated have no mean that lasts; for them it is the highest rate,
-    /// which a queue sized by it has to serve.
+    /// Mean rate over a period. Steps that are not repeated have no mean that lasts; for them it is
+    /// the highest rate, which a queue sized by it has to serve.
     pub fn mean_rate(&self) -> Rate {
         let rate = match self.period {
             Some(period) => {
@@ -175,8 +177,8 @@ impl Progress {
         self.until
     }
 
-    /// Carries so many nanobytes from `start` on, which is not before the line is free; the result is when the last
-    /// of them has gone.
+    /// Carries so many nanobytes from `start` on, which is not before the line is free; the result
+    /// is when the last of them has gone.
     pub(crate) fn carry(&mut self, start: Time, work: u128) -> Time {
         if start > self.until {
             self.until = start;
@@ -228,7 +230,8 @@ impl Progress {
         work
     }
 
-    /// Moves on by as many whole periods as `left` fills with something left over, and says what they carry.
+    /// Moves on by as many whole periods as `left` fills with something left over, and says what
+    /// they carry.
     fn whole_periods(&mut self, left: u128) -> u128 {
         let Some(period) = self.line.period else {
             return 0;

@@ -5,9 +5,9 @@ use ccplane_units::{Bytes, Rate, Time};
 use crate::tokens::Tokens;
 use crate::{Backlog, DropReason, DropTail, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// A token bucket that drops what finds too few tokens, before a drop-tail queue for the link behind (RFC 2475, section 2.3.3.3; Linux
-/// `tc … action police`). On a link that is faster than the rate there is loss without delay: no sender sees a queue before it loses
-/// packets.
+/// A token bucket that drops what finds too few tokens, before a drop-tail queue for the link
+/// behind (RFC 2475, section 2.3.3.3; Linux `tc … action police`). On a link that is faster than
+/// the rate there is loss without delay: no sender sees a queue before it loses packets.
 #[derive(Clone, Debug)]
 pub struct Policer<P> {
     tokens: Tokens,

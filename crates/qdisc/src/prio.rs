@@ -1,4 +1,5 @@
-//! Strict priority: a band is served only while every band above it is empty; within a band, first in, first out.
+//! Strict priority: a band is served only while every band above it is empty; within a band, first
+//! in, first out.
 
 use std::collections::VecDeque;
 
@@ -9,16 +10,18 @@ use crate::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 /// How the bands share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffer {
-    /// Every band has this much of its own, as in Linux' `prio` with its default inner queues: a full high band drops
-    /// while a low one has room.
+    /// Every band has this much of its own, as in Linux' `prio` with its default inner queues: a
+    /// full high band drops while a low one has room.
     PerBand(Limit),
-    /// All bands share this much. A packet that finds it full pushes packets out of the tail of the lowest band that is not empty
-    /// and is strictly below its own, until it fits. If that does not suffice it is dropped itself. RC3's routers are such
-    /// queues: the low-priority loop never costs a normal packet its place.
+    /// All bands share this much. A packet that finds it full pushes packets out of the tail of the
+    /// lowest band that is not empty and is strictly below its own, until it fits. If that does not
+    /// suffice it is dropped itself. RC3's routers are such queues: the low-priority loop never
+    /// costs a normal packet its place.
     Shared(Limit),
 }
 
-/// A strict-priority queue; [`Packet::class`] is the band, and those beyond the last one are in the last.
+/// A strict-priority queue; [`Packet::class`] is the band, and those beyond the last one are in the
+/// last.
 #[derive(Clone, Debug)]
 pub struct Prio<P> {
     buffer: Buffer,

@@ -5,7 +5,8 @@ use ccplane_units::{Duration, Rate, Time};
 /// Priority classes that a packet can have: 0, the highest, to 7, as 802.1p has them.
 pub const MAX_CLASSES: u8 = 8;
 
-/// The two ECN bits of a packet (RFC 3168 section 5; RFC 9331 section 4 for what ECT(1) and CE say of L4S).
+/// The two ECN bits of a packet (RFC 3168 section 5; RFC 9331 section 4 for what ECT(1) and CE say
+/// of L4S).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ecn {
@@ -40,19 +41,21 @@ impl Ecn {
 /// What a packet of the Rate Control Protocol carries for [`Rcp`](crate::Rcp) queues on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The lowest rate that the queues passed so far offer to the flow; the sender begins with what it would like.
+    /// The lowest rate that the queues passed so far offer to the flow; the sender begins with what
+    /// it would like.
     pub rate: Rate,
     /// The round-trip time that the sender measured last; zero while it knows none.
     pub rtt: Duration,
 }
 
-/// What a queue needs to know about a packet. Only the size is something every packet has; the rest is for the
-/// queues that look at it.
+/// What a queue needs to know about a packet. Only the size is something every packet has; the rest
+/// is for the queues that look at it.
 pub trait Packet {
     /// Size in bytes, everything that the line has to carry included.
     fn bytes(&self) -> u32;
 
-    /// A number that packets of one flow share and others most likely do not: fair queues tell flows apart by it.
+    /// A number that packets of one flow share and others most likely do not: fair queues tell
+    /// flows apart by it.
     fn flow_hash(&self) -> u32 {
         0
     }
@@ -119,9 +122,10 @@ impl Backlog {
 
 /// How much a queue holds before it drops what comes.
 ///
-/// Only waiting packets count. The packet being sent has left the queue, as in a router whose transmitter holds it. Too small a
-/// limit leaves the line idle after each loss. Too large a one only adds delay. One bandwidth-delay product is what a single Reno
-/// flow needs to keep the line busy.
+/// Only waiting packets count. The packet being sent has left the queue, as in a router whose
+/// transmitter holds it. Too small a limit leaves the line idle after each loss. Too large a one
+/// only adds delay. One bandwidth-delay product is what a single Reno flow needs to keep the line
+/// busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// At most this many packets wait.
@@ -172,7 +176,8 @@ impl Limit {
 pub enum DropReason {
     /// The queue was at its limit.
     Full,
-    /// It waited, and had to make room for a packet that the queue prefers: of higher priority or of a thinner flow.
+    /// It waited, and had to make room for a packet that the queue prefers: of higher priority or
+    /// of a thinner flow.
     PushedOut,
     /// It is larger than anything that the queue ever lets go.
     TooLarge,
@@ -205,18 +210,18 @@ impl<P, F: FnMut(P, DropReason)> Drops<P> for F {
     }
 }
 
-/// A queue. Calls come with times that never decrease, and the caller takes what is ready (`next_ready() <= now`)
-/// before it adds more.
+/// A queue. Calls come with times that never decrease, and the caller takes what is ready
+/// (`next_ready() <= now`) before it adds more.
 pub trait Qdisc<P: Packet> {
     /// Takes a packet in, or drops it or another; whatever is dropped comes back through `drops`.
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict;
 
-    /// The next packet that leaves at or before `now`. `None` if there is none: active queue management may drop
-    /// everything that waited.
+    /// The next packet that leaves at or before `now`. `None` if there is none: active queue
+    /// management may drop everything that waited.
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P>;
 
-    /// When to call [`dequeue`](Qdisc::dequeue) next; `None` if nothing is queued. A queue that never makes a packet
-    /// wait says [`Time::ZERO`].
+    /// When to call [`dequeue`](Qdisc::dequeue) next; `None` if nothing is queued. A queue that
+    /// never makes a packet wait says [`Time::ZERO`].
     fn next_ready(&self) -> Option<Time>;
 
     /// What is queued.

@@ -1,14 +1,16 @@
-//! The Rate Control Protocol's router: it offers every flow the same rate, and writes it on the packets that pass.
+//! The Rate Control Protocol's router: it offers every flow the same rate, and writes it on the
+//! packets that pass.
 //!
-//! Dukkipati, Kobayashi, Zhang-Shen and McKeown, Processor Sharing Flows in the Internet, IWQoS 2005; Dukkipati and
-//! McKeown, Why Flow-Completion Time is the Right Metric for Congestion Control, CCR 36(1), 2006. Every
-//! T = min(d, 10 ms) the offered rate becomes
+//! Dukkipati, Kobayashi, Zhang-Shen and McKeown, Processor Sharing Flows in the Internet, IWQoS
+//! 2005; Dukkipati and McKeown, Why Flow-Completion Time is the Right Metric for Congestion
+//! Control, CCR 36(1), 2006. Every T = min(d, 10 ms) the offered rate becomes
 //!
 //! > R ← R (1 + (T/d) (α (C − y) − β q/d) / C)
 //!
-//! with the line's rate C, the rate y of what came in since the last time, the queue q and the average round-trip
-//! time d of the flows. The average is the authors' simulator's: the mean round-trip time that packets carried in the
-//! interval, weighted by bytes, moves d by T/d where it is longer and by (R/C) (mean/d) (T/d) where it is shorter.
+//! with the line's rate C, the rate y of what came in since the last time, the queue q and the
+//! average round-trip time d of the flows. The average is the authors' simulator's: the mean
+//! round-trip time that packets carried in the interval, weighted by bytes, moves d by T/d where it
+//! is longer and by (R/C) (mean/d) (T/d) where it is shorter.
 
 use ccplane_units::{Duration, Rate, Time};
 
@@ -20,7 +22,8 @@ const UPDATE: Duration = Duration::from_millis(10);
 /// The average round-trip time before any packet told one.
 const FIRST_RTT: Duration = Duration::from_millis(200);
 
-/// No flow is ever offered less, bytes per second: one that has got so little must still come back. As the authors'.
+/// No flow is ever offered less, bytes per second: one that has got so little must still come back.
+/// As the authors'.
 const LEAST: u64 = 16_000;
 
 /// Shortest round-trip time that counts: below it an update would take more than it is worth.
@@ -34,10 +37,11 @@ const UPDATES_AT_ONCE: u32 = 1 << 12;
 pub struct RcpConfig {
     /// α, thousandths: 400. How fast spare capacity is handed out.
     pub alpha: u64,
-    /// β, thousandths: 400. How fast a queue is drained; stable for all delays with α = β = 0.4 (2005, section 3).
+    /// β, thousandths: 400. How fast a queue is drained; stable for all delays with α = β = 0.4
+    /// (2005, section 3).
     pub beta: u64,
-    /// Per cent of the capacity that the first flows are offered, 5. More starts flows faster and, when many start,
-    /// overflows the queue; RC3's authors compare with 100.
+    /// Per cent of the capacity that the first flows are offered, 5. More starts flows faster and,
+    /// when many start, overflows the queue; RC3's authors compare with 100.
     pub init: u64,
 }
 
@@ -218,8 +222,9 @@ mod tests {
 
     const CAPACITY: u64 = 125_000_000;
 
-    /// So many flows of 40 ms RTT send at the rate that they were offered half a round trip ago. Returns the rate offered in the
-    /// end, the average queue of the last quarter, and the average round-trip time.
+    /// So many flows of 40 ms RTT send at the rate that they were offered half a round trip ago.
+    /// Returns the rate offered in the end, the average queue of the last quarter, and the average
+    /// round-trip time.
     fn run(flows: u64) -> (u64, u64, Duration) {
         let mut queue = Rcp::new(
             RcpConfig::DEFAULT,
@@ -272,7 +277,8 @@ mod tests {
                 queued < CAPACITY / 1_000,
                 "{queued} bytes, a millisecond or more"
             );
-            // The average falls slowly where each flow has little of the line: the gain is the authors'.
+            // The average falls slowly where each flow has little of the line: the gain is the
+            // authors'.
             let most = if flows == 2 { 42 } else { 190 };
             assert!(
                 (40..most).contains(&rtt.as_millis()),

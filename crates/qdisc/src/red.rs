@@ -1,5 +1,6 @@
-//! RED: drops or marks at random, more likely the longer the queue is on average (Floyd and Jacobson, Random Early
-//! Detection Gateways for Congestion Avoidance, IEEE/ACM Transactions on Networking 1(4), 1993).
+//! RED: drops or marks at random, more likely the longer the queue is on average (Floyd and
+//! Jacobson, Random Early Detection Gateways for Congestion Avoidance, IEEE/ACM Transactions on
+//! Networking 1(4), 1993).
 
 use std::collections::VecDeque;
 
@@ -22,19 +23,23 @@ const PLACES: u32 = 24;
 /// Settings of RED (section 6 of the paper for the first four).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedConfig {
-    /// Below this average nothing is dropped. Too small, and bursts are dropped that would have drained.
+    /// Below this average nothing is dropped. Too small, and bursts are dropped that would have
+    /// drained.
     pub min: u64,
-    /// From this average on, twice as steeply and more (the "gentle" variant, Floyd 2000): up to twice `max`, where
-    /// everything is dropped. At least twice `min`, so that flows are not hit together.
+    /// From this average on, twice as steeply and more (the "gentle" variant, Floyd 2000): up to
+    /// twice `max`, where everything is dropped. At least twice `min`, so that flows are not hit
+    /// together.
     pub max: u64,
-    /// Whether `min` and `max` count bytes; otherwise packets. A packet's size does not change what becomes of it
-    /// (RFC 7141).
+    /// Whether `min` and `max` count bytes; otherwise packets. A packet's size does not change what
+    /// becomes of it (RFC 7141).
     pub in_bytes: bool,
     /// The probability at `max`.
     pub probability: Probability,
-    /// How much the present queue counts in the average, 0.002. Larger follows bursts, smaller comes too late.
+    /// How much the present queue counts in the average, 0.002. Larger follows bursts, smaller
+    /// comes too late.
     pub weight: Probability,
-    /// What a typical packet takes on the line: in that time an idle queue ages the average by one packet.
+    /// What a typical packet takes on the line: in that time an idle queue ages the average by one
+    /// packet.
     pub packet_time: Duration,
     /// Whether packets that understand marks are marked instead of dropped, up to twice `max`.
     pub ecn: bool,
@@ -50,7 +55,8 @@ pub struct Red<P> {
     backlog: Backlog,
     /// Times 2^[`PLACES`].
     average: u128,
-    /// Packets since the last one that was dropped or marked, or since the average rose above `min`; -1 below it.
+    /// Packets since the last one that was dropped or marked, or since the average rose above
+    /// `min`; -1 below it.
     count: i64,
     idle_since: Option<Time>,
     draws: Pcg32,
@@ -122,8 +128,8 @@ impl<P: Packet> Red<P> {
             return Fate::Dropped;
         };
         self.count += 1;
-        // p / (1 - count p), so that the packets between two signals are distributed uniformly (section 7), without
-        // dividing.
+        // p / (1 - count p), so that the packets between two signals are distributed uniformly
+        // (section 7), without dividing.
         let spread =
             u128::from(ONE).saturating_sub(u128::from(self.count.unsigned_abs()) * likelihood);
         let draw = u128::from(self.draws.next_u32());
@@ -228,7 +234,8 @@ mod tests {
     }
 
     proptest! {
-        /// Figure 2 of the paper with the gentle part, in floating point, on the same random numbers.
+        /// Figure 2 of the paper with the gentle part, in floating point, on the same random
+        /// numbers.
         #[test]
         fn it_does_what_the_paper_says(steps in proptest::collection::vec((any::<bool>(), 0_u64..3_000_000), 1..600)) {
             let mut red = Red::new(config(), 9);
@@ -313,7 +320,8 @@ mod tests {
             (marked, dropped)
         };
         assert_eq!(signalled(4, false), (0, 0), "below min");
-        // At 10, p is 0.05; spread evenly over 1 to 1/p packets, one of 10.5 is signalled (section 7 of the paper).
+        // At 10, p is 0.05; spread evenly over 1 to 1/p packets, one of 10.5 is signalled (section
+        // 7 of the paper).
         let (_, half_way) = signalled(10, false);
         assert!((1_700..2_100).contains(&half_way), "{half_way}");
         let (marked, dropped) = signalled(10, true);

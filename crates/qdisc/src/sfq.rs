@@ -1,7 +1,9 @@
-//! Stochastic fairness queueing: a queue for every flow, served in turn, the longest losing what does not fit.
+//! Stochastic fairness queueing: a queue for every flow, served in turn, the longest losing what
+//! does not fit.
 //!
-//! McKenney, Stochastic Fairness Queueing, INFOCOM 1990, with Linux' choices. Turns count bytes, by deficit (Shreedhar and
-//! Varghese, SIGCOMM 1995). The hash keeps its perturbation, which the seed decides here.
+//! McKenney, Stochastic Fairness Queueing, INFOCOM 1990, with Linux' choices. Turns count bytes, by
+//! deficit (Shreedhar and Varghese, SIGCOMM 1995). The hash keeps its perturbation, which the seed
+//! decides here.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -15,14 +17,16 @@ use crate::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 /// Settings of SFQ; the defaults are those of Linux' `sfq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SfqConfig {
-    /// What waits in one queue, 127 packets, whatever the unit of the limit of all. A flow of full packets alone on the line
-    /// gets no longer queue than 190 kB by it: raise it with the limit where one flow has to fill a long path.
+    /// What waits in one queue, 127 packets, whatever the unit of the limit of all. A flow of full
+    /// packets alone on the line gets no longer queue than 190 kB by it: raise it with the limit
+    /// where one flow has to fill a long path.
     pub depth: u32,
     /// How many flows can wait at a time, 127. A packet of one more is dropped.
     pub flows: u32,
     /// How many buckets the hashes fall into, 1024. Flows that fall into the same share a queue.
     pub divisor: u32,
-    /// Bytes that a flow may send in its turn; `None`: one full packet. Less gives small packets an advantage.
+    /// Bytes that a flow may send in its turn; `None`: one full packet. Less gives small packets an
+    /// advantage.
     pub quantum: Option<u32>,
 }
 
@@ -56,7 +60,8 @@ pub struct Sfq<P> {
     backlog: Backlog,
 }
 
-/// No slot. A sendbox has many buckets, most of them without one, in half the memory that an `Option` takes.
+/// No slot. A sendbox has many buckets, most of them without one, in half the memory that an
+/// `Option` takes.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
@@ -72,9 +77,10 @@ struct Slot<P> {
 }
 
 impl<P: Packet> Sfq<P> {
-    /// An empty queue for packets of at most `mtu` bytes; what waits in all flows together is at most `limit`, and the seed
-    /// decides which flows share a bucket. Linux' limit is 127 packets: too small for a fast line with many flows, where
-    /// Bundler's sendbox takes 1.875 MB, 156 ms of 96 Mbit/s.
+    /// An empty queue for packets of at most `mtu` bytes; what waits in all flows together is at
+    /// most `limit`, and the seed decides which flows share a bucket. Linux' limit is 127 packets:
+    /// too small for a fast line with many flows, where Bundler's sendbox takes 1.875 MB, 156 ms of
+    /// 96 Mbit/s.
     pub fn new(config: SfqConfig, limit: Limit, mtu: u32, seed: u64) -> Sfq<P> {
         let config = SfqConfig {
             divisor: config.divisor.max(1),
@@ -119,8 +125,8 @@ impl<P: Packet> Sfq<P> {
         Some(slot as usize)
     }
 
-    /// The longest queue, the first of those in the order of turns. Length is in the unit of the limit: what there is too much of is
-    /// taken from who has most of it.
+    /// The longest queue, the first of those in the order of turns. Length is in the unit of the
+    /// limit: what there is too much of is taken from who has most of it.
     fn longest(&mut self) -> usize {
         let in_bytes = matches!(self.limit, Limit::Bytes(_));
         let slots = &self.slots;
@@ -187,7 +193,8 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
             self.turns.push_back(slot as u32);
         }
         self.longest.changes(slot);
-        // One packet over the limit is one packet too many; one byte over it may be several small ones.
+        // One packet over the limit is one packet too many; one byte over it may be several small
+        // ones.
         while self.limit.exceeded(self.backlog) {
             if self.drop_from_longest(slot, drops) == slot {
                 return Verdict::Dropped(DropReason::Full);

@@ -4,10 +4,11 @@ use ccplane_units::Time;
 
 use crate::{Backlog, Drops, Line, LineSpec, Packet, Qdisc, Verdict};
 
-/// A link made of any [`Qdisc`] and a [`Line`]: whenever the line is free it takes the next packet from the queue.
+/// A link made of any [`Qdisc`] and a [`Line`]: whenever the line is free it takes the next packet
+/// from the queue.
 ///
-/// With a [`DropTail`](crate::DropTail) inside, departures are those of a [`FifoLink`](crate::FifoLink), at the price
-/// of one more event a packet.
+/// With a [`DropTail`](crate::DropTail) inside, departures are those of a
+/// [`FifoLink`](crate::FifoLink), at the price of one more event a packet.
 #[derive(Clone, Debug)]
 pub struct Shaped<P, Q> {
     queue: Q,
@@ -39,7 +40,8 @@ impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
         self.sending.as_ref().map(|(packet, _)| packet)
     }
 
-    /// What was due before `since` and nobody has asked for is due then, so that who asks late does not get all of it at once.
+    /// What was due before `since` and nobody has asked for is due then, so that who asks late does
+    /// not get all of it at once.
     pub fn forget_before(&mut self, since: Time) {
         if let Some((_, departs)) = &mut self.sending {
             *departs = since.max(*departs);
@@ -47,7 +49,8 @@ impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
         self.begins = self.begins.map(|at| at.max(since));
     }
 
-    /// Changes the line at `now`; what the packet being sent has already put on the line stays sent.
+    /// Changes the line at `now`; what the packet being sent has already put on the line stays
+    /// sent.
     pub fn set_line(&mut self, now: Time, line: &LineSpec, drops: &mut impl Drops<P>) {
         let rest = self.line.work_after(now);
         self.line = Line::new(line, now);

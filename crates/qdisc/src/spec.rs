@@ -130,13 +130,15 @@ pub enum Size {
     Packets(u64),
     /// This many bytes.
     Bytes(u64),
-    /// This many thousandths of the bandwidth-delay product, mean rate of the link × round-trip time of the path.
+    /// This many thousandths of the bandwidth-delay product, mean rate of the link × round-trip
+    /// time of the path.
     MilliBdp(u64),
     /// As long as it likes.
     Unlimited,
 }
 
-/// A queue whose packets' departures are known when they come, so that a [`FifoLink`](crate::FifoLink) can be it.
+/// A queue whose packets' departures are known when they come, so that a
+/// [`FifoLink`](crate::FifoLink) can be it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FifoLimit {
     /// What it holds.
@@ -196,8 +198,9 @@ impl QueueSpec {
     /// Never drops.
     pub const UNLIMITED: QueueSpec = QueueSpec::DropTail(Size::Unlimited);
 
-    /// The queue itself, for a link of `rate` with packets of at most `mtu` bytes on a path whose round trip takes
-    /// `rtt` when nothing waits. Queues that draw random numbers draw them from `seed`.
+    /// The queue itself, for a link of `rate` with packets of at most `mtu` bytes on a path whose
+    /// round trip takes `rtt` when nothing waits. Queues that draw random numbers draw them from
+    /// `seed`.
     pub fn build<P: Packet>(
         &self,
         rate: Option<Rate>,
@@ -265,8 +268,8 @@ impl QueueSpec {
         Ok(Some(FifoLimit { limit, mark_above }))
     }
 
-    /// The limit of this queue on a link of `rate` with packets of at most `mtu` bytes, for a path whose round trip
-    /// takes `rtt` when nothing waits.
+    /// The limit of this queue on a link of `rate` with packets of at most `mtu` bytes, for a path
+    /// whose round trip takes `rtt` when nothing waits.
     pub fn limit(
         &self,
         rate: Option<Rate>,

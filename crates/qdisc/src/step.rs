@@ -1,16 +1,18 @@
-//! The queue of a data-centre switch for DCTCP: first in, first out, marking what finds more than K waiting.
+//! The queue of a data-centre switch for DCTCP: first in, first out, marking what finds more than K
+//! waiting.
 
 use ccplane_units::Time;
 
 use crate::qdisc::try_mark;
 use crate::{Backlog, DropTail, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// A drop-tail queue that marks an arriving packet if more than a threshold waits at that instant, no average and no
-/// probability (Alizadeh et al., Data Center TCP, SIGCOMM 2010, section 3.1). Packets that do not understand marks
-/// pass unmarked until the queue is full.
+/// A drop-tail queue that marks an arriving packet if more than a threshold waits at that instant,
+/// no average and no probability (Alizadeh et al., Data Center TCP, SIGCOMM 2010, section 3.1).
+/// Packets that do not understand marks pass unmarked until the queue is full.
 ///
-/// Too low a threshold empties the queue between marks and loses throughput. The paper asks for more than a seventh of the
-/// bandwidth-delay product; it used 20 packets at 1 Gbit/s and 65 at 10 Gbit/s. Too high a one only adds delay.
+/// Too low a threshold empties the queue between marks and loses throughput. The paper asks for
+/// more than a seventh of the bandwidth-delay product; it used 20 packets at 1 Gbit/s and 65 at 10
+/// Gbit/s. Too high a one only adds delay.
 #[derive(Clone, Debug)]
 pub struct EcnStep<P> {
     threshold: Limit,

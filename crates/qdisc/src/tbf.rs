@@ -1,4 +1,5 @@
-//! A token bucket in front of any queue: so many bytes per second on average, and at most a burst at once.
+//! A token bucket in front of any queue: so many bytes per second on average, and at most a burst
+//! at once.
 
 use ccplane_units::{Bytes, Rate, Time};
 
@@ -7,9 +8,10 @@ use crate::{Backlog, DropReason, Drops, Packet, Qdisc, Verdict};
 
 /// A queue whose packets leave when there are tokens for all their bytes, as in Linux' `tbf`.
 ///
-/// The packet whose turn it is waits for its tokens outside the queue, so that a scheduler inside decides one packet
-/// ahead, and its limit does not count that packet. A [`Line`](crate::Line) of the same rate differs in that it never
-/// saves up: a bucket lets a burst pass at once after a pause.
+/// The packet whose turn it is waits for its tokens outside the queue, so that a scheduler inside
+/// decides one packet ahead, and its limit does not count that packet. A [`Line`](crate::Line) of
+/// the same rate differs in that it never saves up: a bucket lets a burst pass at once after a
+/// pause.
 #[derive(Clone, Debug)]
 pub struct Tbf<P, Q> {
     inner: Q,
@@ -19,8 +21,8 @@ pub struct Tbf<P, Q> {
 }
 
 impl<P: Packet, Q: Qdisc<P>> Tbf<P, Q> {
-    /// A full bucket before an inner queue. A packet larger than the burst is dropped. A burst much smaller than what the rate
-    /// carries between two visits of a driver cannot reach the rate.
+    /// A full bucket before an inner queue. A packet larger than the burst is dropped. A burst much
+    /// smaller than what the rate carries between two visits of a driver cannot reach the rate.
     pub fn new(inner: Q, rate: Rate, burst: Bytes) -> Tbf<P, Q> {
         Tbf {
             inner,
@@ -122,7 +124,8 @@ mod tests {
             .iter()
             .map(|(at, _)| at / 1_000)
             .collect();
-        // Three at once (whose times say only that they may go), and one a millisecond from then on.
+        // Three at once (whose times say only that they may go), and one a millisecond from then
+        // on.
         assert!(at[..3].iter().all(|&us| us <= 10));
         assert_eq!(
             at[3..],

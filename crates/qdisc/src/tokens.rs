@@ -1,4 +1,5 @@
-//! A bucket of tokens: it fills at a rate, up to a burst, and what leaves takes as many as it has bytes.
+//! A bucket of tokens: it fills at a rate, up to a burst, and what leaves takes as many as it has
+//! bytes.
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 

@@ -1,8 +1,10 @@
-//! Recorded links in Mahimahi's format: one line per delivery opportunity, the millisecond at which it occurs.
+//! Recorded links in Mahimahi's format: one line per delivery opportunity, the millisecond at which
+//! it occurs.
 //!
-//! Each opportunity carries up to [`OPPORTUNITY_BYTES`]. What the queue cannot use is lost. A packet may span several
-//! opportunities, and several small ones may share one. After the last line the trace begins again, with the last time as its
-//! period (Netravali et al., Mahimahi, USENIX ATC 2015, section 3.2).
+//! Each opportunity carries up to [`OPPORTUNITY_BYTES`]. What the queue cannot use is lost. A
+//! packet may span several opportunities, and several small ones may share one. After the last line
+//! the trace begins again, with the last time as its period (Netravali et al., Mahimahi, USENIX ATC
+//! 2015, section 3.2).
 
 use ccplane_units::{Rate, Time};
 
@@ -12,7 +14,8 @@ const OPPORTUNITY_BYTES: u32 = 1_500;
 /// A recorded link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Nanoseconds since the beginning of the period; never decreasing, the last one is the period and above zero.
+    /// Nanoseconds since the beginning of the period; never decreasing, the last one is the period
+    /// and above zero.
     times: Vec<u64>,
 }
 
@@ -56,7 +59,8 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Reads a trace. Empty lines at the end are allowed, anything else that is not a time is an error.
+    /// Reads a trace. Empty lines at the end are allowed, anything else that is not a time is an
+    /// error.
     pub fn parse(text: &str) -> Result<Trace, TraceError> {
         let mut times = Vec::new();
         let mut before = 0;
@@ -102,7 +106,8 @@ impl Trace {
     }
 
     fn period(&self) -> u64 {
-        // `parse` made sure that there is a last time and that it is not zero; 1 keeps division total.
+        // `parse` made sure that there is a last time and that it is not zero; 1 keeps division
+        // total.
         self.times.last().copied().unwrap_or(1)
     }
 
@@ -154,7 +159,8 @@ impl Trace {
         opportunities * u64::from(OPPORTUNITY_BYTES) - u64::from(cursor.left)
     }
 
-    /// The first opportunity at or after `ns`, which is not before the period that begins at `cycle`.
+    /// The first opportunity at or after `ns`, which is not before the period that begins at
+    /// `cycle`.
     fn first_from(&self, cycle: u64, ns: u64) -> Cursor {
         let since = ns.saturating_sub(cycle);
         // The last opportunity of a period is at its very end, so `into` runs from 1 to the period.

@@ -1,4 +1,5 @@
-//! What classes promise: nothing lost, no time wasted, shares by weight, and strictness up to the guard.
+//! What classes promise: nothing lost, no time wasted, shares by weight, and strictness up to the
+//! guard.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,8 @@ fn of_class(id: u32, class: u8, bytes: u32) -> Full {
     }
 }
 
-/// Levels in any order, queues that drop when they are full, when they are asked, or hold packets back.
+/// Levels in any order, queues that drop when they are full, when they are asked, or hold packets
+/// back.
 const MIXES: &[&[(u8, u32, &str)]] = &[
     &[(0, 1, "droptail:10p")],
     &[
@@ -101,7 +103,8 @@ proptest! {
                     let ready = queue.next_ready().is_some_and(|ready| ready <= now);
                     let left = queue.dequeue(now, &mut drops);
                     prop_assert!(ready || left.is_none(), "a packet left before it was ready");
-                    // Only those who drop everything, or had said nothing of tokens yet, may leave the line idle.
+                    // Only those who drop everything, or had said nothing of tokens yet, may leave
+                    // the line idle.
                     let idle_is_right = queue.next_ready().is_none_or(|ready| ready > now);
                     prop_assert!(left.is_some() || idle_is_right, "idle, and a packet is ready");
                     prop_assert!(dropped.iter().all(|(_, reason)| *reason == DropReason::Aqm));
@@ -140,7 +143,8 @@ proptest! {
                 match *op {
                     Op::Arrive(gap, packet) => {
                         now += Duration::from_nanos(gap);
-                        // Marks and classes split flows where the queue looks at them: there is one of each here.
+                        // Marks and classes split flows where the queue looks at them: there is one
+                        // of each here.
                         let packet = Full {
                             class: (packet.flow % 4) as u8,
                             ecn: Ecn::from_bits(packet.flow as u8),
@@ -160,8 +164,8 @@ proptest! {
         }
     }
 
-    /// Between any two moments, two classes of a level that have packets all the time get bytes by their weights, up to one turn and
-    /// one packet of each.
+    /// Between any two moments, two classes of a level that have packets all the time get bytes by
+    /// their weights, up to one turn and one packet of each.
     #[test]
     fn shares_are_those_of_the_weights_within_a_turn(
         weights in proptest::collection::vec(1_u32..40, 2..5),
@@ -202,7 +206,8 @@ proptest! {
         }
     }
 
-    /// In any stretch of time in which both wait, the lower level gets 5 % of the bytes up to one packet more or less.
+    /// In any stretch of time in which both wait, the lower level gets 5 % of the bytes up to one
+    /// packet more or less.
     #[test]
     fn the_upper_level_gets_all_but_the_guard_s_part(sizes in proptest::collection::vec(40_u32..1_501, 200..600)) {
         let mut queue = build(&[(3, 1, "droptail:inf"), (7, 1, "droptail:inf")]);
@@ -356,7 +361,8 @@ fn a_class_that_drops_all_it_has_leaves_its_turn_to_the_next() {
             &mut |_, _| {},
         );
     }
-    // After a second every packet of those two is to be dropped, but for the first of each, which only begins to count.
+    // After a second every packet of those two is to be dropped, but for the first of each, which
+    // only begins to count.
     let now = Time::from_micros(1_000_000);
     let (mut dropped, mut left) = (0, [0; 3]);
     while queue.backlog().packets > 0 {

@@ -1,4 +1,5 @@
-//! What must hold for every queue, whatever comes and whenever it is asked: nothing is lost, invented, or done twice.
+//! What must hold for every queue, whatever comes and whenever it is asked: nothing is lost,
+//! invented, or done twice.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +52,8 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// Takes out a packet that left or was dropped. It is the one that came, but for a mark and a stamp.
+    /// Takes out a packet that left or was dropped. It is the one that came, but for a mark and a
+    /// stamp.
     fn remove(&mut self, packet: &Full) {
         let came = self
             .inside

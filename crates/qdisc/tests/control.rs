@@ -15,7 +15,8 @@ const RTT: Duration = Duration::from_millis(50);
 enum Answer {
     /// Halves its window once a round trip, as Reno.
     Halve,
-    /// Takes half a segment off its window for every mark, as a scalable congestion control does on average.
+    /// Takes half a segment off its window for every mark, as a scalable congestion control does on
+    /// average.
     Scale,
 }
 
@@ -48,8 +49,9 @@ struct Outcome {
     utilisation: f64,
 }
 
-/// The flows send through the queue for so many seconds; the first fifth of the time does not count. An
-/// acknowledgement, or the news of a loss, comes a round-trip time after its packet left the queue.
+/// The flows send through the queue for so many seconds; the first fifth of the time does not
+/// count. An acknowledgement, or the news of a loss, comes a round-trip time after its packet left
+/// the queue.
 fn run(text: &str, seconds: u64, mut flows: Vec<Flow>) -> Outcome {
     let spec: QueueSpec = text.parse().expect(text);
     let rate = Rate::from_bytes_per_sec(RATE);
@@ -190,8 +192,8 @@ fn fq_codel_protects_flows_from_one_that_hardly_answers() {
 
 #[test]
 fn red_keeps_the_average_low_and_the_line_busy() {
-    // Flows of 70 packets need a signal in 3000 packets: the average settles just above min, 50 packets or 12.5 ms,
-    // and swings around it as windows do.
+    // Flows of 70 packets need a signal in 3000 packets: the average settles just above min, 50
+    // packets or 12.5 ms, and swings around it as windows do.
     let red = run(
         "red:min=50p:max=150p:probability=5%:limit=1000p",
         60,

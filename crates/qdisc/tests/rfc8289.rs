@@ -31,7 +31,8 @@ impl Literal {
         self.queue.push_back((now, packet));
     }
 
-    /// t + INTERVAL / sqrt(count), by trying: the largest wait whose square, times the count, is not above INTERVAL².
+    /// t + INTERVAL / sqrt(count), by trying: the largest wait whose square, times the count, is
+    /// not above INTERVAL².
     fn control_law(t: u64, count: u32) -> u64 {
         let (mut low, mut high) = (0_u128, u128::from(INTERVAL) + 1);
         while high - low > 1 {
@@ -157,7 +158,8 @@ fn drops_come_at_the_interval_over_the_root_of_the_count() {
         let now = Time::from_micros(us);
         codel.dequeue(now, &mut |_: Full, _| drops.push(us));
     }
-    // Above the target from 5 ms on, dropping an interval later; then after 100/√1, 100/√2, 100/√3 … ms.
+    // Above the target from 5 ms on, dropping an interval later; then after 100/√1, 100/√2, 100/√3
+    // … ms.
     let mut expected = 105_000.0;
     for (count, &at) in drops.iter().take(20).enumerate() {
         assert!(
@@ -176,14 +178,16 @@ const BUNDLER: CodelConfig = CodelConfig {
     ecn: false,
 };
 
-/// When packets are dropped, in ms, of a queue in which everything waits `wait`: one comes and one is asked for every 10 µs.
+/// When packets are dropped, in ms, of a queue in which everything waits `wait`: one comes and one
+/// is asked for every 10 µs.
 fn drops_of_a_standing_queue(wait: u64, ms: u64) -> Vec<f64> {
     let mut codel = Codel::new(BUNDLER, Limit::Packets(20_000), 1_500);
     let mut drops = Vec::new();
     for step in 0..ms * 100 {
         let now = Time::from_micros(step * 10);
         codel.enqueue(now, Full::new(step as u32, 1_500), &mut |_, _| {});
-        // What has waited long enough; a drop takes the next packet's time with it, so that the wait never grows.
+        // What has waited long enough; a drop takes the next packet's time with it, so that the
+        // wait never grows.
         while codel.backlog().packets * 10 > wait * 1_000 {
             codel.dequeue(now, &mut |_: Full, _| drops.push(step as f64 / 100.0));
         }
@@ -200,7 +204,8 @@ fn with_the_interval_below_the_target_a_queue_of_60_ms_stands() {
 fn with_the_interval_below_the_target_a_queue_of_150_ms_loses_a_packet_after_5_ms_and_then_ever_more()
  {
     let drops = drops_of_a_standing_queue(150, 1_000);
-    // The first wait of 150 ms ends at 150 ms; dropping begins an interval later, and goes on after 5/√1, 5/√2, 5/√3 … ms.
+    // The first wait of 150 ms ends at 150 ms; dropping begins an interval later, and goes on after
+    // 5/√1, 5/√2, 5/√3 … ms.
     let mut expected = 155.0;
     for (count, &at) in drops.iter().take(100).enumerate() {
         assert!(

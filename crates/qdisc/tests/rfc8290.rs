@@ -1,4 +1,5 @@
-//! FQ-CoDel against RFC 8290, section 4, written down line by line, and what it and SFQ promise to flows.
+//! FQ-CoDel against RFC 8290, section 4, written down line by line, and what it and SFQ promise to
+//! flows.
 
 use std::collections::VecDeque;
 
@@ -46,9 +47,10 @@ impl Literal {
                 *self.old.front()?
             };
             let (queue, credits) = &mut self.queues[head];
-            // "If that queue has a negative number of credits (i.e., it has already dequeued at least a quantum of bytes),
-            // it is given an additional quantum of credits, the queue is put onto the end of the list of old queues, and
-            // the routine selects the next queue and starts again." What has dequeued exactly a quantum has none left.
+            // "If that queue has a negative number of credits (i.e., it has already dequeued at
+            // least a quantum of bytes), it is given an additional quantum of credits, the queue is
+            // put onto the end of the list of old queues, and the routine selects the next queue
+            // and starts again." What has dequeued exactly a quantum has none left.
             if *credits <= 0 {
                 *credits += QUANTUM;
                 if from_new {
@@ -64,8 +66,9 @@ impl Literal {
                     *credits -= i64::from(packet.bytes);
                     return Some(packet);
                 }
-                // "If the queue selected for dequeue came from the list of new queues, it is moved to the end of the list of
-                // old queues. If instead it came from the list of old queues, that queue is removed from the list."
+                // "If the queue selected for dequeue came from the list of new queues, it is moved
+                // to the end of the list of old queues. If instead it came from the list of old
+                // queues, that queue is removed from the list."
                 None if from_new => {
                     self.new.pop_front();
                     self.old.push_back(head);

@@ -1,4 +1,5 @@
-//! An algorithm of one's own behind noq: a server that sends, a client that takes, both in this process.
+//! An algorithm of one's own behind noq: a server that sends, a client that takes, both in this
+//! process.
 //!
 //! `cargo run --release -p ccplane-quic --example noq`
 

@@ -10,7 +10,8 @@ use ccplane_units::Bytes;
 use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
-/// An eighth more for each RTT while packets wait less than 5 ms, an eighth less otherwise; half after a loss.
+/// An eighth more for each RTT while packets wait less than 5 ms, an eighth less otherwise; half
+/// after a loss.
 struct Mine;
 
 impl Algorithm for Mine {

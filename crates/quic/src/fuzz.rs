@@ -1,5 +1,6 @@
-//! A path under any order of calls: no panic, a window within bounds, nothing counted twice.
-//! Runs under libFuzzer (`fuzz/fuzz_targets/quic_path.rs`) and, with seeded random bytes, under `cargo test`.
+//! A path under any order of calls: no panic, a window within bounds, nothing counted twice. Runs
+//! under libFuzzer (`fuzz/fuzz_targets/quic_path.rs`) and, with seeded random bytes, under `cargo
+//! test`.
 
 use ccplane_datapath::Outcome;
 use ccplane_units::{Duration, Time};

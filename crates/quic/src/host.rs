@@ -1,7 +1,9 @@
-//! QUIC connections on a UDP socket, run by whoever calls [`Host::turn`]: a connection has one stream, in both directions.
+//! QUIC connections on a UDP socket, run by whoever calls [`Host::turn`]: a connection has one
+//! stream, in both directions.
 //!
-//! It is what `ccplane quic` and experiments use, on any stack that is built in, with any control: the stack's own, or a
-//! [`Plane`](crate::Plane)'s. An application has a driver of its own, noq's for example, and needs nothing but [`Plane`](crate::Plane).
+//! It is what `ccplane quic` and experiments use, on any stack that is built in, with any control:
+//! the stack's own, or a [`Plane`](crate::Plane)'s. An application has a driver of its own, noq's
+//! for example, and needs nothing but [`Plane`](crate::Plane).
 #![expect(
     clippy::disallowed_methods,
     reason = "it waits for deadlines of a clock"
@@ -47,13 +49,16 @@ pub struct Options {
     pub window: usize,
     /// How long a peer may be silent; for ever where there is none.
     pub idle_timeout: Option<Duration>,
-    /// The stack's own limit on what a connection sends, whatever decides its window; nothing is no limit. noq alone has one.
+    /// The stack's own limit on what a connection sends, whatever decides its window; nothing is no
+    /// limit. noq alone has one.
     pub max_rate: Option<Rate>,
-    /// A folder for a qlog of each connection, `client-N.sqlog` or `server-N.sqlog`; made where it is not there.
+    /// A folder for a qlog of each connection, `client-N.sqlog` or `server-N.sqlog`; made where it
+    /// is not there.
     pub qlog: Option<PathBuf>,
     /// Connections at once at most; one more is refused. Each may hold twice the window.
     pub most: usize,
-    /// Connections of one address at once at most, where the stack is noq; an IPv6 /64 counts as one address.
+    /// Connections of one address at once at most, where the stack is noq; an IPv6 /64 counts as
+    /// one address.
     pub per_address: usize,
     /// What decides the windows of its connections, whoever opened them.
     pub congestion: Congestion,
@@ -65,8 +70,8 @@ impl Options {
         u32::try_from(self.window).unwrap_or(u32::MAX)
     }
 
-    /// Connections at once whose peer has not proved its address. With more of them, a peer has to prove it by a
-    /// Retry packet (RFC 9000, 8.1.2), which costs it a round trip.
+    /// Connections at once whose peer has not proved its address. With more of them, a peer has to
+    /// prove it by a Retry packet (RFC 9000, 8.1.2), which costs it a round trip.
     fn unproved_max(&self) -> usize {
         (self.most / UNPROVED_PART).max(1)
     }
@@ -181,7 +186,8 @@ pub fn built_in(stack: Stack) -> Result<(), HostError> {
     }
 }
 
-/// The error code with which a connection is closed that is not needed any more, or that its application gives up.
+/// The error code with which a connection is closed that is not needed any more, or that its
+/// application gives up.
 const fn code(well: bool) -> u32 {
     if well { 0 } else { 1 }
 }
@@ -212,7 +218,8 @@ trait Driver: Send {
     fn count(&self) -> usize;
     /// Runs once through everything, without waiting; whether there was anything to do.
     fn work(&mut self) -> Result<bool, HostError>;
-    /// Returns true if a peer was refused since the last call, as there are as many connections as allowed.
+    /// Returns true if a peer was refused since the last call, as there are as many connections as
+    /// allowed.
     fn was_crowded(&mut self) -> bool {
         false
     }
@@ -313,8 +320,8 @@ impl Host {
         self.0.stats(id)
     }
 
-    /// Returns true if a peer was refused since the last call, as there are as many connections as allowed. noq alone
-    /// reports it.
+    /// Returns true if a peer was refused since the last call, as there are as many connections as
+    /// allowed. noq alone reports it.
     pub fn was_crowded(&mut self) -> bool {
         self.0.was_crowded()
     }
@@ -329,8 +336,8 @@ impl Host {
         self.0.count()
     }
 
-    /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to do it waits for the next
-    /// event, `longest` at most.
+    /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to
+    /// do it waits for the next event, `longest` at most.
     pub fn turn(&mut self, longest: Duration) -> Result<(), HostError> {
         Host::turn_all(std::slice::from_mut(self), longest)
     }

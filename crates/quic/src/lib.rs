@@ -1,7 +1,9 @@
-//! QUIC stacks as datapaths: any of ccplane's algorithms, or one's own, behind a stack's congestion-control hook.
+//! QUIC stacks as datapaths: any of ccplane's algorithms, or one's own, behind a stack's
+//! congestion-control hook.
 //!
-//! A [`Plane`] steers all paths of a process: by an algorithm in a thread of its own, or by an agent in another process. Each path of each
-//! connection is a flow, with the same reports as on kernel TCP. Where the agent is silent, its paths run NewReno and go on.
+//! A [`Plane`] steers all paths of a process: by an algorithm in a thread of its own, or by an
+//! agent in another process. Each path of each connection is a flow, with the same reports as on
+//! kernel TCP. Where the agent is silent, its paths run NewReno and go on.
 //!
 //! ```
 //! # #[cfg(feature = "noq")] {
@@ -16,7 +18,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Path`] is what all stacks have in common, without any of them: it has no clock, no thread and no lock.
+//! [`Path`] is what all stacks have in common, without any of them: it has no clock, no thread and
+//! no lock.
 #![forbid(unsafe_code)]
 
 mod error;

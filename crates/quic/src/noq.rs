@@ -2,8 +2,9 @@
 //!
 //! An acknowledgement comes as [`on_ack`](Controller::on_ack) for each packet and one
 //! [`on_end_acks`](Controller::on_end_acks); what it shows to be lost comes after it, as
-//! [`on_packet_lost`](Controller::on_packet_lost) for each packet and one [`on_congestion_event`](Controller::on_congestion_event).
-//! Lost probes for the path's MTU, and what is dropped with the keys of the handshake, it does not tell.
+//! [`on_packet_lost`](Controller::on_packet_lost) for each packet and one
+//! [`on_congestion_event`](Controller::on_congestion_event). Lost probes for the path's MTU, and
+//! what is dropped with the keys of the handshake, it does not tell.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -1,8 +1,11 @@
-//! One path of one QUIC connection, as a state machine: what a stack tells of packets goes in, window and pacing rate come out.
+//! One path of one QUIC connection, as a state machine: what a stack tells of packets goes in,
+//! window and pacing rate come out.
 //!
-//! A stack's congestion-control hook tells less than a datapath's flow wants to know. What is missing is made here, once for all stacks:
-//! samples of the delivery rate and the RTT, when a reduction begins and ends, proportional rate reduction towards the agent's threshold,
-//! and what undoes it. How the signals are derived, where that differs from ccplane's transport (`crates/transport/src/control.rs`):
+//! A stack's congestion-control hook tells less than a datapath's flow wants to know. What is
+//! missing is made here, once for all stacks: samples of the delivery rate and the RTT, when a
+//! reduction begins and ends, proportional rate reduction towards the agent's threshold, and what
+//! undoes it. How the signals are derived, where that differs from ccplane's transport
+//! (`crates/transport/src/control.rs`):
 //!
 //! | signal | derivation |
 //! | --- | --- |
@@ -29,8 +32,9 @@ use ccplane_wire::FlowInfo;
 use packets::{Packets, Settled, forgotten_before};
 use window::{Brought, Window};
 
-/// A packet that was lost may still arrive for so many retransmission timeouts after it left, which undoes a reduction. Less misses long
-/// reordering; more keeps 32 bytes for each lost packet that much longer.
+/// A packet that was lost may still arrive for so many retransmission timeouts after it left, which
+/// undoes a reduction. Less misses long reordering; more keeps 32 bytes for each lost packet that
+/// much longer.
 const KEEP_LOST: u64 = 2;
 
 /// The smallest packet size that a path has (RFC 9000, 14: 1200 bytes), for stacks that say less.
@@ -43,20 +47,23 @@ pub struct Path {
     window: Window,
     rate: DeliveryRate,
     rtt: Rtt,
-    /// The latest moment that the stack told. Its clock must not go back; where it does, this stands still.
+    /// The latest moment that the stack told. Its clock must not go back; where it does, this
+    /// stands still.
     now: Time,
-    /// The latest packet acknowledged so far: when it left. And the latest before the call under way, by which the stack has judged
-    /// what is lost.
+    /// The latest packet acknowledged so far: when it left. And the latest before the call under
+    /// way, by which the stack has judged what is lost.
     latest_sent: Time,
     judged_by: Time,
     gathered: Gathered,
     /// What was acknowledged with persistent congestion, for the next call.
     held: Acked,
-    /// How the window was used in this round, which ends when the left edge comes to `round_end` (Linux' `tcp_cwnd_validate`).
+    /// How the window was used in this round, which ends when the left edge comes to `round_end`
+    /// (Linux' `tcp_cwnd_validate`).
     most_flying: u32,
     round_end: u64,
     cwnd_limited: bool,
-    /// Acknowledged in the latest call, at that time, and not yet counted by a reduction: its losses come in a call of their own.
+    /// Acknowledged in the latest call, at that time, and not yet counted by a reduction: its
+    /// losses come in a call of their own.
     uncounted: (Time, u32),
     acked_bytes: u64,
     lost_packets: u64,
@@ -133,8 +140,8 @@ impl Path {
         }
     }
 
-    /// The path after this one: it keeps what is known of window and round-trip time, and has sent nothing (RFC 9000, 9.4 lets a stack do so
-    /// where only the port changed).
+    /// The path after this one: it keeps what is known of window and round-trip time, and has sent
+    /// nothing (RFC 9000, 9.4 lets a stack do so where only the port changed).
     #[must_use]
     pub fn successor(&self) -> Path {
         let mut path = Path::new(self.now, 0);
@@ -155,13 +162,14 @@ impl Path {
         self.window.ssthresh
     }
 
-    /// The pacing rate that the control ordered; nothing where it ordered none, and the stack paces as it does by itself.
+    /// The pacing rate that the control ordered; nothing where it ordered none, and the stack paces
+    /// as it does by itself.
     pub fn pacing(&self) -> Option<Rate> {
         (self.window.rate != 0).then(|| Rate::from_bytes_per_sec(self.window.rate))
     }
 
-    /// Most bytes that may leave at once at that rate: what is due in a millisecond, from two packets to 64 KiB. Fewer wake a fast sender more
-    /// often, more overflow short queues.
+    /// Most bytes that may leave at once at that rate: what is due in a millisecond, from two
+    /// packets to 64 KiB. Fewer wake a fast sender more often, more overflow short queues.
     pub fn quantum(&self) -> u64 {
         self.quantum_at(Rate::from_bytes_per_sec(self.window.rate))
     }
@@ -241,8 +249,8 @@ impl Path {
         self.window.set_mss(u64::from(mss.max(LEAST_MSS)));
     }
 
-    /// A packet left that asks for an acknowledgement. One that is larger than the path is known to carry is a probe for that: it takes
-    /// no part in congestion control.
+    /// A packet left that asks for an acknowledgement. One that is larger than the path is known to
+    /// carry is a probe for that: it takes no part in congestion control.
     pub fn sent(&mut self, now: Time, number: u64, bytes: u16) {
         self.advance(now);
         if u64::from(bytes) > self.window.mss {
@@ -260,7 +268,8 @@ impl Path {
         self.note_usage(true);
     }
 
-    /// A packet that left at `sent` is acknowledged. Numbers begin anew in each space, so that one is believed only with its time.
+    /// A packet that left at `sent` is acknowledged. Numbers begin anew in each space, so that one
+    /// is believed only with its time.
     pub fn acked(&mut self, now: Time, number: u64, sent: Time) {
         self.advance(now);
         let edge = self.packets.edge();
@@ -280,8 +289,9 @@ impl Path {
         }
     }
 
-    /// An acknowledgement brought so many bytes, of packets that are no newer than this one, which left at `sent`: the newest that are
-    /// outstanding, of a stack that tells no others. What they have more (negative) or fewer bytes than were told, for the next call.
+    /// An acknowledgement brought so many bytes, of packets that are no newer than this one, which
+    /// left at `sent`: the newest that are outstanding, of a stack that tells no others. What they
+    /// have more (negative) or fewer bytes than were told, for the next call.
     pub fn acked_no_later(&mut self, now: Time, number: u64, sent: Time, bytes: i64) -> i64 {
         self.advance(now);
         let (mut left, mut next) = (bytes, self.packets.order_of(number, sent));
@@ -298,8 +308,9 @@ impl Path {
         left
     }
 
-    /// The stack takes this packet for lost, which left at `sent`. Where an earlier acknowledgement was believed to be its own, that was the
-    /// one of an older packet: the newest of those that are outstanding is the lost one.
+    /// The stack takes this packet for lost, which left at `sent`. Where an earlier acknowledgement
+    /// was believed to be its own, that was the one of an older packet: the newest of those that
+    /// are outstanding is the lost one.
     pub fn lost_no_later(&mut self, now: Time, number: u64, sent: Time) {
         self.advance(now);
         match self.packets.lost_no_later(number, sent) {
@@ -308,7 +319,8 @@ impl Path {
         }
     }
 
-    /// The stack has dropped so many bytes, as with the keys of the handshake, and they were not lost: the oldest.
+    /// The stack has dropped so many bytes, as with the keys of the handshake, and they were not
+    /// lost: the oldest.
     pub fn dropped(&mut self, bytes: u64) {
         let mut left = bytes;
         while left > 0 {
@@ -329,7 +341,8 @@ impl Path {
         self.note_lost(order);
     }
 
-    /// So many bytes were lost, of packets that left no later than `until`: the oldest, of a stack that does not say which.
+    /// So many bytes were lost, of packets that left no later than `until`: the oldest, of a stack
+    /// that does not say which.
     pub fn lost_until(&mut self, now: Time, until: Time, bytes: u64) {
         self.advance(now);
         let mut left = bytes;
@@ -359,8 +372,8 @@ impl Path {
         self.gathered.spurious = true;
     }
 
-    /// All that one acknowledgement, or one timer, brought has been told: the control is called, once, if it was anything.
-    /// `app_limited`: the application has nothing more to send.
+    /// All that one acknowledgement, or one timer, brought has been told: the control is called,
+    /// once, if it was anything. `app_limited`: the application has nothing more to send.
     pub fn end_of_event(
         &mut self,
         now: Time,
@@ -392,8 +405,8 @@ impl Path {
         };
         acked.add(&std::mem::take(&mut self.held));
         if gathered.persistent {
-            // As a retransmission timeout it comes without an acknowledgement: a program that adds what is acknowledged would
-            // answer it with that.
+            // As a retransmission timeout it comes without an acknowledgement: a program that adds
+            // what is acknowledged would answer it with that.
             self.held = std::mem::take(&mut acked);
         }
 
@@ -525,8 +538,9 @@ impl Path {
         undone
     }
 
-    /// What a reduction counts as newly acknowledged in this call. An acknowledgement and the losses that it shows are two calls at one
-    /// time: where the second begins the reduction, it counts what the first brought.
+    /// What a reduction counts as newly acknowledged in this call. An acknowledgement and the
+    /// losses that it shows are two calls at one time: where the second begins the reduction, it
+    /// counts what the first brought.
     fn take_uncounted(&mut self, newly: u32) -> u32 {
         let (at, before) = self.uncounted;
         let counts = if newly == 0 && at == self.now {
@@ -548,7 +562,8 @@ impl Path {
         }
     }
 
-    /// The window limited sending in this round; in slow start it does while more than half of it is used (Linux' `tcp_is_cwnd_limited`).
+    /// The window limited sending in this round; in slow start it does while more than half of it
+    /// is used (Linux' `tcp_is_cwnd_limited`).
     fn is_cwnd_limited(&self) -> bool {
         let slow_start = self.window.cwnd < self.window.ssthresh;
         self.cwnd_limited

@@ -1,8 +1,10 @@
-//! What steers the paths of a process: an algorithm in a thread of its own, or an agent in another process.
+//! What steers the paths of a process: an algorithm in a thread of its own, or an agent in another
+//! process.
 //!
-//! A path's call takes one lock, of the datapath: for the time that its program takes, some hundred nanoseconds. No agent holds that lock
-//! while a callback runs, so that one that takes long, or never returns, delays no packet: its paths fall back to NewReno and go on. Reports
-//! and commands go over queues. A thread of the plane's own waits for commands and gives them to the paths.
+//! A path's call takes one lock, of the datapath: for the time that its program takes, some hundred
+//! nanoseconds. No agent holds that lock while a callback runs, so that one that takes long, or
+//! never returns, delays no packet: its paths fall back to NewReno and go on. Reports and commands
+//! go over queues. A thread of the plane's own waits for commands and gives them to the paths.
 #![expect(
     clippy::disallowed_methods,
     reason = "the driver of the paths' clock and of the agent's thread"
@@ -28,7 +30,8 @@ use crate::{Path, PlaneError, Stack};
 /// The plane's threads see within this time that nobody needs them any more.
 const END_SEEN_WITHIN: Duration = Duration::from_millis(100);
 
-/// Steers the paths of a process. Clones are the same plane; with the last of it and of its paths its threads end.
+/// Steers the paths of a process. Clones are the same plane; with the last of it and of its paths
+/// its threads end.
 #[derive(Clone)]
 pub struct Plane(Arc<Inner>);
 
@@ -75,9 +78,10 @@ impl Plane {
         Ok(plane)
     }
 
-    /// An agent in another process, for flows of `algorithm`. It has to be there now; where it goes away later, the plane looks for it until
-    /// it is back. What the algorithm needs and the stack lacks is refused by the agent. `silence`: how long a CCP agent, which has no
-    /// heartbeats, may say nothing.
+    /// An agent in another process, for flows of `algorithm`. It has to be there now; where it goes
+    /// away later, the plane looks for it until it is back. What the algorithm needs and the stack
+    /// lacks is refused by the agent. `silence`: how long a CCP agent, which has no heartbeats, may
+    /// say nothing.
     pub fn agent(
         stack: Stack,
         address: &AgentAddress,
@@ -91,8 +95,8 @@ impl Plane {
         Ok(plane)
     }
 
-    /// A plane without threads, whose owner calls [`turn`](Plane::turn): for virtual time, with an agent
-    /// [`Here`](ccplane_agent::datapath::Here). Time counts from `epoch`.
+    /// A plane without threads, whose owner calls [`turn`](Plane::turn): for virtual time, with an
+    /// agent [`Here`](ccplane_agent::datapath::Here). Time counts from `epoch`.
     pub fn driven(stack: Stack, way: Box<dyn Pollable>, limits: Limits, epoch: Instant) -> Plane {
         Plane::new(stack, way, limits, epoch, None)
     }
@@ -165,7 +169,8 @@ impl fmt::Debug for Plane {
 }
 
 impl Inner {
-    /// The datapath, also where a thread panicked while it had it: a call leaves a flow whole or does not touch it.
+    /// The datapath, also where a thread panicked while it had it: a call leaves a flow whole or
+    /// does not touch it.
     fn locked(&self) -> MutexGuard<'_, Datapath<Box<dyn Pollable>>> {
         self.datapath.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,7 +238,8 @@ impl Steered {
         }
     }
 
-    /// The path after this one, which a stack makes where the peer's address changed a little. It is a flow of its own.
+    /// The path after this one, which a stack makes where the peer's address changed a little. It
+    /// is a flow of its own.
     #[must_use]
     pub fn successor(&self) -> Steered {
         Steered {
@@ -280,7 +286,8 @@ impl Steered {
         self.flow = Some(flow);
     }
 
-    /// All that one acknowledgement, or one timer, brought has been told; see [`Path::end_of_event`].
+    /// All that one acknowledgement, or one timer, brought has been told; see
+    /// [`Path::end_of_event`].
     pub fn end_of_event(&mut self, now: Time, app_limited: bool) {
         let (flow, inner) = (self.flow, &self.plane.0);
         let mut fallback = self.fallback;

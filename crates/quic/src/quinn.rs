@@ -1,8 +1,10 @@
 //! quinn's hook: `transport.congestion_controller_factory(plane.quinn()?)`.
 //!
-//! It is an older form of noq's, which tells less. What leaves is told by the batch, what is acknowledged by the time at which it left, and of
-//! losses only how many bytes there were: the oldest packets are taken for them. Acknowledgements that leave alone are told as packets,
-//! and never acknowledged; they are forgotten after one and a half round trips. It paces by itself, at 1.25 windows an RTT.
+//! It is an older form of noq's, which tells less. What leaves is told by the batch, what is
+//! acknowledged by the time at which it left, and of losses only how many bytes there were: the
+//! oldest packets are taken for them. Acknowledgements that leave alone are told as packets, and
+//! never acknowledged; they are forgotten after one and a half round trips. It paces by itself, at
+//! 1.25 windows an RTT.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -1,8 +1,10 @@
 //! s2n-quic's hook: `Server::builder().with_congestion_controller(plane.s2n()?)?`.
 //!
-//! An acknowledgement is the losses that it shows, packet by packet, then the count of its marks, then its newest packet and how many
-//! bytes it brought: the newest packets that are outstanding are taken for them. What a timer finds lost ends with nothing, so that it is
-//! told to the control with the next packet that leaves or is acknowledged. s2n-quic does not pace: it asks when the next packet may leave.
+//! An acknowledgement is the losses that it shows, packet by packet, then the count of its marks,
+//! then its newest packet and how many bytes it brought: the newest packets that are outstanding
+//! are taken for them. What a timer finds lost ends with nothing, so that it is told to the control
+//! with the next packet that leaves or is acknowledged. s2n-quic does not pace: it asks when the
+//! next packet may leave.
 #![expect(
     clippy::disallowed_methods,
     reason = "s2n-quic's time has no epoch: a look at the clock for each path sets it"
@@ -17,11 +19,13 @@ use s2n_quic::provider::congestion_controller::{
 
 use crate::{Path, Plane, PlaneError, Stack, Steered};
 
-/// A packet delays the next by at most this, as in ccplane's transport: the next order may be higher, and what has left is not computed anew.
-/// More stalls a path after a rate that was low for a moment; less exceeds ordered rates of less than a packet in that time.
+/// A packet delays the next by at most this, as in ccplane's transport: the next order may be
+/// higher, and what has left is not computed anew. More stalls a path after a rate that was low for
+/// a moment; less exceeds ordered rates of less than a packet in that time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Below this RTT what has no ordered rate is not paced: a timer would take longer than a packet and its acknowledgement.
+/// Below this RTT what has no ordered rate is not paced: a timer would take longer than a packet
+/// and its acknowledgement.
 const PACED_FROM: Duration = Duration::from_millis(2);
 
 impl Plane {
@@ -187,9 +191,11 @@ struct Told {
     newest: Sent,
     /// As s2n-quic counts it, probes for the MTU included.
     in_flight: u64,
-    /// Bytes that acknowledgements brought beyond whole packets; negative where the packets taken for them had more.
+    /// Bytes that acknowledgements brought beyond whole packets; negative where the packets taken
+    /// for them had more.
     rest: i64,
-    /// The size of a probe for the MTU that is under way, and of one that arrived and whose acknowledgement is still to be told.
+    /// The size of a probe for the MTU that is under way, and of one that arrived and whose
+    /// acknowledgement is still to be told.
     probe: Option<u64>,
     probed: u64,
     /// Losses or marks were told, and not yet the end of their event.
@@ -306,8 +312,9 @@ impl Told {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
 
-    /// The ordered rate; without one two windows a smoothed RTT in slow start and 1.25 after, as s2n-quic's own controls have it (RFC 9002,
-    /// 7.7: a little more than one, so that pacing alone does not keep the window empty).
+    /// The ordered rate; without one two windows a smoothed RTT in slow start and 1.25 after, as
+    /// s2n-quic's own controls have it (RFC 9002, 7.7: a little more than one, so that pacing alone
+    /// does not keep the window empty).
     fn rate(&self) -> Option<Rate> {
         let path = self.path();
         if let Some(ordered) = path.pacing() {
@@ -326,7 +333,8 @@ impl Told {
         Some(Rate::of(Bytes::new(window + ahead), srtt))
     }
 
-    /// When the next packet may leave: with what the rate gives until then, no more than a quantum leaves at once.
+    /// When the next packet may leave: with what the rate gives until then, no more than a quantum
+    /// leaves at once.
     fn next_departure(&self) -> Option<Time> {
         let (rate, path) = (self.rate()?, self.path());
         // With this packet it is a quantum.
@@ -411,7 +419,8 @@ mod tests {
         assert!(control.is_congestion_limited());
     }
 
-    /// One packet is late: what is acknowledged beyond it is known by its newest and by bytes, and the hole stays outstanding.
+    /// One packet is late: what is acknowledged beyond it is known by its newest and by bytes, and
+    /// the hole stays outstanding.
     #[test]
     fn what_an_acknowledgement_brought_is_told_from_its_newest_packet_and_its_bytes() {
         let (_plane, mut told) = told("reno", &Parameters::default());
@@ -527,7 +536,8 @@ mod tests {
         assert!(told.next_departure().unwrap() <= at(2_010));
     }
 
-    /// In any two milliseconds what the rate gives, and a quantum. The stack takes a moment that is less than a millisecond away for due.
+    /// In any two milliseconds what the rate gives, and a quantum. The stack takes a moment that is
+    /// less than a millisecond away for due.
     #[test]
     fn an_ordered_rate_paces_what_leaves() {
         let parameters = Parameters::new()

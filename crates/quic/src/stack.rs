@@ -10,9 +10,11 @@ use crate::PlaneError;
 pub enum Stack {
     /// noq, n0's successor of quinn.
     Noq,
-    /// quinn: it paces by itself, at 1.25 windows an RTT, and says of losses only how many bytes there were.
+    /// quinn: it paces by itself, at 1.25 windows an RTT, and says of losses only how many bytes
+    /// there were.
     Quinn,
-    /// s2n-quic: a control for each endpoint. It counts marks, and of an acknowledgement it says the newest packet and how many bytes.
+    /// s2n-quic: a control for each endpoint. It counts marks, and of an acknowledgement it says
+    /// the newest packet and how many bytes.
     S2n,
 }
 

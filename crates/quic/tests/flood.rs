@@ -29,9 +29,9 @@ use switch::{Origin, RECEIVER, SENDER, flood, network, settings};
 /// seconds.
 const DEFAULT: [u64; 3] = [10, 2_000, 2];
 const PORT: u16 = 4_791;
-/// Initials per second of a flood that fills 16 slots in a second: 0.13 Mbit/s. From 28 per second on,
-/// answers to unused addresses of the own link fill the send buffer while they wait for ARP, and most
-/// answers to others are dropped (`ANSWER_BUFFER` of `ccplane-udp`).
+/// Initials per second of a flood that fills 16 slots in a second: 0.13 Mbit/s. From 28 per second
+/// on, answers to unused addresses of the own link fill the send buffer while they wait for ARP,
+/// and most answers to others are dropped (`ANSWER_BUFFER` of `ccplane-udp`).
 const SLOW_FLOOD: u64 = 14;
 /// Time that a flood has before a sender comes.
 const FLOOD_LEAD: std::time::Duration = std::time::Duration::from_secs(2);

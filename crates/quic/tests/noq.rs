@@ -227,7 +227,8 @@ fn an_ordered_rate_paces_what_leaves() {
     assert!((19.5..20.3).contains(&mean), "{mean:.2} Mbit/s");
 }
 
-/// Each time the client's port changes the server's path is cloned: a flow of its own, which ends with it.
+/// Each time the client's port changes the server's path is cloned: a flow of its own, which ends
+/// with it.
 #[test]
 fn migrations_leave_no_flow_behind() {
     let epoch = Instant::now();
@@ -278,7 +279,8 @@ fn a_thousand_migrations_leave_no_flow_behind() {
         (stats.opened, 0),
         "{stats:?}"
     );
-    // The client's path, and one of the server's for each address; one that comes and goes between two packets is not seen.
+    // The client's path, and one of the server's for each address; one that comes and goes between
+    // two packets is not seen.
     assert!((950..=1_002).contains(&stats.opened), "{stats:?}");
     assert!(
         outcome.last > lasts - Duration::from_secs(1),
@@ -288,9 +290,11 @@ fn a_thousand_migrations_leave_no_flow_behind() {
     assert!(outcome.arrived > 10_000_000, "{} bytes", outcome.arrived);
 }
 
-/// noq 1.4 by itself, with its own Cubic. It acknowledges nothing on a path that is not validated (`scheduling_info` in its `connection/mod.rs`),
-/// and a sender whose window is full then sends its answer to the challenge with its next probe only. Where the address changes before that, no
-/// path is ever validated, and nothing moves. Where this fails noq has mended it: then docs/open.md has a line too many.
+/// noq 1.4 by itself, with its own Cubic. It acknowledges nothing on a path that is not validated
+/// (`scheduling_info` in its `connection/mod.rs`), and a sender whose window is full then sends its
+/// answer to the challenge with its next probe only. Where the address changes before that, no path
+/// is ever validated, and nothing moves. Where this fails noq has mended it: then docs/open.md has
+/// a line too many.
 #[test]
 fn noq_stands_still_while_addresses_change_faster_than_it_validates_them() {
     let run = |every: u64| {

@@ -1,7 +1,9 @@
-//! Every signal that the transport gives to programs, against what the simulation knows: packets sent, dropped, marked and
-//! arrived, and when. The table in `transport/src/control.rs` says what each has to be.
+//! Every signal that the transport gives to programs, against what the simulation knows: packets
+//! sent, dropped, marked and arrived, and when. The table in `transport/src/control.rs` says what
+//! each has to be.
 //!
-//! The same packets go over the path of a QUIC connection, which has to find the same signals, but for those that its table says to differ.
+//! The same packets go over the path of a QUIC connection, which has to find the same signals, but
+//! for those that its table says to differ.
 
 #[path = "signals/quic.rs"]
 mod quic;
@@ -374,7 +376,8 @@ fn every_ack_is_told_as_it_was() {
                 let flying = outstanding - (model.lost - model.repeated);
                 is("Flow.packets_in_flight", flying);
                 is("Flow.bytes_in_flight", flying * MSS);
-                // The newly delivered segment that was sent last, if it is known which transmission arrived.
+                // The newly delivered segment that was sent last, if it is known which transmission
+                // arrived.
                 let latest = covered
                     .iter()
                     .chain(&fresh)
@@ -418,8 +421,9 @@ fn every_ack_is_told_as_it_was() {
     );
 }
 
-/// Where both tell of an acknowledgement they tell the same. A path's edge does not wait for what is lost, so that in order and beyond are told
-/// apart otherwise until that is repaired, its recovery ends sooner, and of a packet that is sent again it knows which one arrived.
+/// Where both tell of an acknowledgement they tell the same. A path's edge does not wait for what
+/// is lost, so that in order and beyond are told apart otherwise until that is repaired, its
+/// recovery ends sooner, and of a packet that is sent again it knows which one arrived.
 #[test]
 fn a_path_of_quic_is_told_the_same_at_every_ack() {
     let case = Case {
@@ -607,7 +611,8 @@ fn every_mark_is_told_once() {
     }
 }
 
-/// An outage of a second is a timeout or several; a delay that grows by a second is one that proves spurious.
+/// An outage of a second is a timeout or several; a delay that grows by a second is one that proves
+/// spurious.
 #[test]
 fn timeouts_are_told_and_undone_where_they_were_wrong() {
     let outage: Vec<Planned> = vec![(2_000, Change::Down), (3_000, Change::Up)];

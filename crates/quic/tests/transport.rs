@@ -1,5 +1,5 @@
-//! A path beside a connection of ccplane's transport: the same packets leave, arrive and are lost, the same law decides, and the windows are
-//! the same through every reduction.
+//! A path beside a connection of ccplane's transport: the same packets leave, arrive and are lost,
+//! the same law decides, and the windows are the same through every reduction.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -165,7 +165,8 @@ impl Both {
                 law.decide(transport, signals)
             });
         }
-        // Packets arrive in order, so that what is marked lost are the dropped ones, in their order.
+        // Packets arrive in order, so that what is marked lost are the dropped ones, in their
+        // order.
         let lost = if told { self.law.lost as usize } else { 0 };
         for number in self.drops.iter().skip(self.marked).take(lost) {
             // The one that left first: its repair has another number.
@@ -193,7 +194,8 @@ impl Both {
             (self.path.bytes_in_flight() / u64::from(MSS)) as u32,
             self.path.ssthresh() / u64::from(MSS),
         );
-        // A path's reduction ends with the first packet that was sent since, the transport's with the last that was repaired.
+        // A path's reduction ends with the first packet that was sent since, the transport's with
+        // the last that was repaired.
         if connection.in_recovery() != self.path.in_recovery() || self.path.srtt() == Duration::ZERO
         {
             return;
@@ -204,7 +206,8 @@ impl Both {
             self.now, self.drops
         );
         if self.apart {
-            // The law hears of the acknowledgement before the loss, and has let the window grow by its packet.
+            // The law hears of the acknowledgement before the loss, and has let the window grow by
+            // its packet.
             let near = |a: u64, b: u64| a.abs_diff(b) <= 2;
             assert!(
                 ours.1 == theirs.1 && near(ours.0, theirs.0) && near(ours.2, theirs.2),

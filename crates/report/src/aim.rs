@@ -38,8 +38,9 @@ impl Aim {
         }
     }
 
-    /// What a confidence interval says. For a ratio to native this is an equivalence test whose margin is the range's
-    /// distance from 1: "as good as native" is claimed only where the whole 95 % interval is within.
+    /// What a confidence interval says. For a ratio to native this is an equivalence test whose
+    /// margin is the range's distance from 1: "as good as native" is claimed only where the whole
+    /// 95 % interval is within.
     pub fn judge_interval(self, interval: Option<(f64, f64)>) -> Verdict {
         let Some((low, high)) = interval.filter(|(low, high)| low.is_finite() && high.is_finite())
         else {

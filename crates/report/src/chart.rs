@@ -1,8 +1,9 @@
 //! Line charts and box plots as SVG text: one engine for the pages and for pictures in the book.
 //!
-//! These pictures are the same bytes wherever they are made, and show in any viewer. Colours come from custom properties with
-//! the page's names, so that a picture inside a page follows the page, and one in a file ([`standalone`]) the reader's
-//! preference for light or dark. A [`live`] one is the same drawing; the page's [`SCRIPT`] lets a reader zoom and point into it.
+//! These pictures are the same bytes wherever they are made, and show in any viewer. Colours come
+//! from custom properties with the page's names, so that a picture inside a page follows the page,
+//! and one in a file ([`standalone`]) the reader's preference for light or dark. A [`live`] one is
+//! the same drawing; the page's [`SCRIPT`] lets a reader zoom and point into it.
 
 mod boxes;
 mod draw;
@@ -35,7 +36,8 @@ pub struct Axis {
     pub label: String,
     /// Logarithmic; values that are not above zero are left out.
     pub log: bool,
-    /// Its ends; those of what is drawn where it is absent, with zero included unless it is logarithmic.
+    /// Its ends; those of what is drawn where it is absent, with zero included unless it is
+    /// logarithmic.
     pub range: Option<(f64, f64)>,
     /// What stands at 1, 2, 3 and so on; without names there are numbers.
     pub names: Vec<String>,
@@ -100,7 +102,8 @@ pub struct Line {
     pub errors: Vec<(f64, f64, f64)>,
     /// Box plots. Live pictures have none.
     pub boxes: Vec<BoxPlot>,
-    /// In a live picture: what the reading calls it, where the key above the panel does not name it.
+    /// In a live picture: what the reading calls it, where the key above the panel does not name
+    /// it.
     pub name: String,
     /// In its colour's other shade. Only live pictures have it.
     pub second: bool,
@@ -110,11 +113,13 @@ pub struct Line {
     pub of: Option<usize>,
     /// In a live picture: one of many on top of each other.
     pub thin: bool,
-    /// In a live picture: so much of its colour, percent, and the rest the page's; `None` is all of it.
+    /// In a live picture: so much of its colour, percent, and the rest the page's; `None` is all of
+    /// it.
     pub shade: Option<u8>,
 }
 
-/// What tells lines apart in a live picture: ours from native ones of the same colour, variants from each other.
+/// What tells lines apart in a live picture: ours from native ones of the same colour, variants
+/// from each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Which of the palette's colours.
@@ -152,8 +157,8 @@ impl Line {
         }
     }
 
-    /// Events: an upright stroke of this height above zero at each of these places, which ascend. Those nearer to each other than
-    /// `apart` are one.
+    /// Events: an upright stroke of this height above zero at each of these places, which ascend.
+    /// Those nearer to each other than `apart` are one.
     pub fn strokes(
         name: impl Into<String>,
         colour: usize,

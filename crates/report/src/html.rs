@@ -52,8 +52,8 @@ pub fn list<T: AsRef<str>>(sentences: &[T]) -> String {
     format!("<ul>{items}</ul>")
 }
 
-/// A box of complaints that nobody overlooks: who, and what is wrong with it. Nothing where there are none; beyond `most`
-/// only their number is said, and `rest` says where they are.
+/// A box of complaints that nobody overlooks: who, and what is wrong with it. Nothing where there
+/// are none; beyond `most` only their number is said, and `rest` says where they are.
 pub fn warning<N: AsRef<str>, T: AsRef<str>>(
     title: &str,
     complaints: &[(N, T)],

@@ -36,7 +36,8 @@ impl Page {
         }
     }
 
-    /// Rules for what only this page has. They may use the custom properties: `--ink`, `--muted`, `--good` and their like.
+    /// Rules for what only this page has. They may use the custom properties: `--ink`, `--muted`,
+    /// `--good` and their like.
     pub fn style(&mut self, css: &str) {
         self.style += css;
     }
@@ -64,13 +65,14 @@ impl Page {
         );
     }
 
-    /// Where its figures come from, for the foot of the page: of [`Provenance`](crate::Provenance) what holds for them.
+    /// Where its figures come from, for the foot of the page: of [`Provenance`](crate::Provenance)
+    /// what holds for them.
     pub fn provenance(&mut self, provenance: &str) {
         self.provenance = format!(": {}", escape(provenance));
     }
 
-    /// Lets a reader zoom and point into its [live](chart::live) pictures, hide lines by their keys, and choose light or dark.
-    /// A page without it has no script at all.
+    /// Lets a reader zoom and point into its [live](chart::live) pictures, hide lines by their
+    /// keys, and choose light or dark. A page without it has no script at all.
     pub fn live(&mut self) {
         self.live = true;
     }
@@ -109,7 +111,8 @@ impl Page {
     }
 }
 
-/// The rules of every page. A script may set `data-theme` on the root; else the reader's preference holds, and paper is light.
+/// The rules of every page. A script may set `data-theme` on the root; else the reader's preference
+/// holds, and paper is light.
 fn css() -> String {
     let dark = format!("{DARK} {}", chart::DARK);
     format!(

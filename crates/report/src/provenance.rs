@@ -1,7 +1,7 @@
 //! Where figures come from: the program, the machine, the day and the command that made them.
 //!
-//! It stands beside figures and is no part of what they are compared or found again by: neither of a digest nor of the
-//! key of a part.
+//! It stands beside figures and is no part of what they are compared or found again by: neither of
+//! a digest nor of the key of a part.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fmt, fs};
@@ -63,7 +63,8 @@ pub struct Provenance {
     pub day: String,
     /// Whether they are of the short version, which is not to quote.
     pub quick: bool,
-    /// Runs on real packets that were tried for them, disturbed ones included; 1 where there are no such parts.
+    /// Runs on real packets that were tried for them, disturbed ones included; 1 where there are no
+    /// such parts.
     pub attempts: usize,
     /// Load of the machine in the 1, 5 and 15 minutes before they began.
     pub load: [f64; 3],

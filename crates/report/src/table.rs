@@ -1,4 +1,5 @@
-//! Tables, for a terminal and for a page: the first column is text, the others are numbers and stand to the right.
+//! Tables, for a terminal and for a page: the first column is text, the others are numbers and
+//! stand to the right.
 
 use std::fmt::Write;
 
@@ -65,7 +66,8 @@ impl Table {
         }
     }
 
-    /// The same without the columns in which no row says anything: all cells are empty or [`Table::NOTHING`].
+    /// The same without the columns in which no row says anything: all cells are empty or
+    /// [`Table::NOTHING`].
     #[must_use]
     pub fn without_empty(self) -> Table {
         let says = |column: usize| {
@@ -169,7 +171,8 @@ pub fn plus_minus(mean: f64, half: f64, digits: usize) -> String {
     }
 }
 
-/// Breaks each line of `text` between words so that none is wider than `width`, for paragraphs beside tables.
+/// Breaks each line of `text` between words so that none is wider than `width`, for paragraphs
+/// beside tables.
 pub fn wrap(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 40);
     for line in text.lines() {

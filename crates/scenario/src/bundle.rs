@@ -37,7 +37,8 @@ pub struct Bundle {
     pub max: Option<Rate>,
     /// It measures and limits nothing.
     pub observe: bool,
-    /// Boundaries are chosen by a hash of the header, as in the paper, and not by the tunnel's counter.
+    /// Boundaries are chosen by a hash of the header, as in the paper, and not by the tunnel's
+    /// counter.
     pub by_hash: bool,
     /// Where it stands in the file.
     pub span: Range<usize>,

@@ -1,11 +1,13 @@
-//! A cellular link that nobody has recorded: delivery opportunities in Mahimahi's format, drawn from a seed.
+//! A cellular link that nobody has recorded: delivery opportunities in Mahimahi's format, drawn
+//! from a seed.
 //!
-//! Recorded traces belong to those who recorded them. This synthetic one serves where an experiment needs a link whose rate
-//! varies as a mobile phone's does and no trace is given. Its rate is a mean times the exponential of two Ornstein-Uhlenbeck
-//! processes: one of seconds (who else is in the cell, and where the phone is), one of a fraction of a second (fading).
-//! Opportunities are a Poisson process of that rate. Sometimes the link is silent for a while (hand-overs). Statistics over 140
-//! s, of the default with seeds 1 to 5 and of the Verizon LTE downlink that Mahimahi's authors recorded (Winstein, Sivaraman,
-//! Balakrishnan, NSDI 2013):
+//! Recorded traces belong to those who recorded them. This synthetic one serves where an experiment
+//! needs a link whose rate varies as a mobile phone's does and no trace is given. Its rate is a
+//! mean times the exponential of two Ornstein-Uhlenbeck processes: one of seconds (who else is in
+//! the cell, and where the phone is), one of a fraction of a second (fading). Opportunities are a
+//! Poisson process of that rate. Sometimes the link is silent for a while (hand-overs). Statistics
+//! over 140 s, of the default with seeds 1 to 5 and of the Verizon LTE downlink that Mahimahi's
+//! authors recorded (Winstein, Sivaraman, Balakrishnan, NSDI 2013):
 //!
 //! | | generated | recorded |
 //! | --- | --- | --- |
@@ -14,7 +16,8 @@
 //! | correlation of neighbouring 100 ms | 0.7 to 0.95 | 0.87 |
 //! | 20 ms without an opportunity | 3 to 12 % | 7 % |
 //!
-//! It is no model of any particular network: two algorithms compared over it are compared over a link of this kind.
+//! It is no model of any particular network: two algorithms compared over it are compared over a
+//! link of this kind.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -48,12 +51,13 @@ impl Default for Cellular {
 
 /// A step of the rate, ms: shorter than the fastest that moves, longer than an opportunity's unit.
 const STEP_MS: u64 = 10;
-/// Deviation (of the logarithm) and time constant (ms) of the slow part. More deviation, and the link spends its time near
-/// standstill; a longer time, and a minute has one state only.
+/// Deviation (of the logarithm) and time constant (ms) of the slow part. More deviation, and the
+/// link spends its time near standstill; a longer time, and a minute has one state only.
 const SLOW: (f64, f64) = (0.55, 4_000.0);
 /// The same of the fast part. A much shorter time would be averaged away over a round trip.
 const FAST: (f64, f64) = (0.5, 300.0);
-/// Silences a second, and their mean length, ms. Half of the recorded trace's silent time is in such gaps.
+/// Silences a second, and their mean length, ms. Half of the recorded trace's silent time is in
+/// such gaps.
 const SILENCES: (f64, f64) = (0.4, 60.0);
 /// Bytes of an opportunity in Mahimahi's format.
 const OPPORTUNITY_BYTES: f64 = 1_500.0;

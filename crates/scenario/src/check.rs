@@ -1,4 +1,5 @@
-//! From the file to the scenario: each quantity against what makes sense, and against those it must agree with.
+//! From the file to the scenario: each quantity against what makes sense, and against those it must
+//! agree with.
 
 use ccplane_units::{Bytes, Duration};
 use toml::Spanned;
@@ -11,7 +12,8 @@ use crate::{
 };
 use crate::{Problem, Source};
 
-/// A packet of the transport's default segment size with its headers; `header_bytes` and `mss` change it.
+/// A packet of the transport's default segment size with its headers; `header_bytes` and `mss`
+/// change it.
 const HEADERS: u32 = 52;
 const MSS: u32 = 1448;
 

@@ -90,7 +90,8 @@ impl FromStr for Contender {
                     .chars()
                     .all(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c))
         };
-        // The path of an algorithm that is a text or a Python file. Lists of contenders are divided by commas, parameters by colons.
+        // The path of an algorithm that is a text or a Python file. Lists of contenders are divided
+        // by commas, parameters by colons.
         let is_path = |name: &str| {
             let is_file = name.ends_with(".ccp") || name.ends_with(".py");
             is_file && !name.contains([',', ':']) && !name.contains(char::is_control)
@@ -107,7 +108,8 @@ impl FromStr for Contender {
             part.split_once('=')
                 .map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()))
         };
-        // An IPv6 address has colons of its own, and stands in brackets: `group:prefix=[2001:db8::]/32:as=2`.
+        // An IPv6 address has colons of its own, and stands in brackets:
+        // `group:prefix=[2001:db8::]/32:as=2`.
         let mut inside = false;
         let divides = |c: char| {
             inside = if inside { c != ']' } else { c == '[' };

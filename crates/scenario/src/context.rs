@@ -1,4 +1,5 @@
-//! What every check of a scenario file needs: the file, where it stands, and what several tables say alike.
+//! What every check of a scenario file needs: the file, where it stands, and what several tables
+//! say alike.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -195,7 +196,8 @@ impl Context<'_> {
         ))
     }
 
-    /// The queue of a link; without one, `fallback`, whose mistakes are those of what stands at `at`.
+    /// The queue of a link; without one, `fallback`, whose mistakes are those of what stands at
+    /// `at`.
     pub(crate) fn queue<T>(
         &self,
         word: Option<&Word>,

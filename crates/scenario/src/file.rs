@@ -1,8 +1,9 @@
 //! A scenario as it stands in its file, before anything is checked against anything else.
 //!
-//! Every table refuses settings it does not know. What a later check may complain about is `Spanned`, so that the
-//! complaint can point at it. Alternatives are tables named after what they are (`[topology.dumbbell]`), or one of
-//! several settings (`bulk = …`, `poisson = …`): no `kind = "…"` whose other settings depend on it.
+//! Every table refuses settings it does not know. What a later check may complain about is
+//! `Spanned`, so that the complaint can point at it. Alternatives are tables named after what they
+//! are (`[topology.dumbbell]`), or one of several settings (`bulk = …`, `poisson = …`): no `kind =
+//! "…"` whose other settings depend on it.
 
 use ccplane_qdisc::LossModel;
 use ccplane_units::{Bytes, Duration, Rate};
@@ -470,7 +471,8 @@ pub(crate) struct Stamps {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Steering {
-    /// How old a report is when the algorithm gets it, and an answer when the datapath does, together.
+    /// How old a report is when the algorithm gets it, and an answer when the datapath does,
+    /// together.
     pub(crate) staleness: Option<Q<Duration>>,
 }
 

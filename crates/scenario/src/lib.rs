@@ -1,8 +1,10 @@
-//! Scenarios: a network, who sends what over it, what changes on the way, and what to look at; from a TOML file.
+//! Scenarios: a network, who sends what over it, what changes on the way, and what to look at; from
+//! a TOML file.
 //!
-//! [`Scenario::read`] gives a scenario in which every quantity is sound by itself, or the first [`Problem`], which
-//! names file, line and fix. Names of hosts and links are resolved where the network is built, with problems of the same
-//! kind, as [`Scenario::source`] makes them. docs/scenarios.md is the reference.
+//! [`Scenario::read`] gives a scenario in which every quantity is sound by itself, or the first
+//! [`Problem`], which names file, line and fix. Names of hosts and links are resolved where the
+//! network is built, with problems of the same kind, as [`Scenario::source`] makes them.
+//! docs/scenarios.md is the reference.
 //!
 //! Nothing here runs anything: whether a simulator or an emulator does is not known.
 #![forbid(unsafe_code)]
@@ -46,13 +48,15 @@ pub struct Scenario {
     pub text: String,
     /// What the report is called; else the contenders' names.
     pub title: Option<String>,
-    /// Who runs the workloads that name no algorithm, one after the other. Empty where every workload names its own.
+    /// Who runs the workloads that name no algorithm, one after the other. Empty where every
+    /// workload names its own.
     pub contenders: Vec<Contender>,
     /// Length of a run.
     pub duration: Duration,
     /// Whether it may end before.
     pub until: Until,
-    /// Goodput, use of the link and queueing delay count from here on: what comes before is not what is asked about.
+    /// Goodput, use of the link and queueing delay count from here on: what comes before is not
+    /// what is asked about.
     pub warm: Duration,
     /// The seeds to run with.
     pub seeds: Seeds,
@@ -76,8 +80,8 @@ pub struct Scenario {
     pub transport: TransportOptions,
     /// Hosts or patterns whose receivers conceal losses: they acknowledge what they did not get.
     pub conceal_losses: Vec<Name>,
-    /// How old a report is when its algorithm hears it, and an answer when it reaches its flow; `None` for the simulator's
-    /// own.
+    /// How old a report is when its algorithm hears it, and an answer when it reaches its flow;
+    /// `None` for the simulator's own.
     pub staleness: Option<Duration>,
     /// What hosts' time stamps are like; `None`: true.
     pub stamps: Option<Stamps>,
@@ -91,8 +95,8 @@ pub enum Until {
     /// When its duration is over.
     #[default]
     Duration,
-    /// When every flow, request and message of the compared workloads that has an end has ended, and no more will come;
-    /// after the duration in any case.
+    /// When every flow, request and message of the compared workloads that has an end has ended,
+    /// and no more will come; after the duration in any case.
     FlowsDone,
 }
 
@@ -119,7 +123,8 @@ pub enum Topology {
         /// Rate of each host's own link; without one they are as fast as anything.
         access: Option<Rate>,
     },
-    /// A chain of bottlenecks: one pair of hosts uses all of them, each is shared with a pair of its own.
+    /// A chain of bottlenecks: one pair of hosts uses all of them, each is shared with a pair of
+    /// its own.
     ParkingLot {
         /// How many.
         bottlenecks: u32,
@@ -245,7 +250,8 @@ pub struct Workload {
     pub pairing: Pairing,
     /// Its congestion control; `None` for the contender whose turn it is.
     pub algorithm: Option<Contender>,
-    /// The band of its packets in queues that know priorities, from 0, the highest. What comes back goes in band 0.
+    /// The band of its packets in queues that know priorities, from 0, the highest. What comes back
+    /// goes in band 0.
     pub band: u8,
     /// The first flow at the earliest.
     pub start: Duration,
@@ -269,7 +275,8 @@ pub enum Ends {
 }
 
 impl Scenario {
-    /// Who controls the workloads that name no algorithm, where contenders steer bundles; `None`: the contenders themselves.
+    /// Who controls the workloads that name no algorithm, where contenders steer bundles; `None`:
+    /// the contenders themselves.
     pub fn hosts_of_bundles(&self) -> Option<&Contender> {
         let steered = self
             .bundles
@@ -304,8 +311,8 @@ impl Workload {
         }
     }
 
-    /// When the `n`-th of its flows without end is to start, counted from 0, and when it is given up where that is before the
-    /// run's end. By how much it starts later is drawn.
+    /// When the `n`-th of its flows without end is to start, counted from 0, and when it is given
+    /// up where that is before the run's end. By how much it starts later is drawn.
     pub fn planned(&self, n: u64) -> Option<(Duration, Option<Duration>)> {
         let Kind::Of(sends) = &self.kind else {
             return None;
@@ -369,7 +376,8 @@ pub enum Pairing {
     Each,
     /// Everyone with everyone else.
     All,
-    /// A random permutation without fixed points: each sends to one other and receives from one other.
+    /// A random permutation without fixed points: each sends to one other and receives from one
+    /// other.
     Permutation,
 }
 
@@ -439,14 +447,17 @@ pub struct TransportOptions {
 /// RC3's second loop (Mittal et al., NSDI 2014).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rc3 {
-    /// Priority levels of the second loop, 1 to [`MAX_LEVELS`](Rc3::MAX_LEVELS). `None`: all of them.
+    /// Priority levels of the second loop, 1 to [`MAX_LEVELS`](Rc3::MAX_LEVELS). `None`: all of
+    /// them.
     pub levels: Option<u8>,
-    /// Stops the second loop if the path does not keep the priority, or if it delays the first loop.
+    /// Stops the second loop if the path does not keep the priority, or if it delays the first
+    /// loop.
     pub verify: bool,
 }
 
 impl Rc3 {
-    /// Levels of the transport (section 2 of the paper). More would need more classes in every packet.
+    /// Levels of the transport (section 2 of the paper). More would need more classes in every
+    /// packet.
     pub const MAX_LEVELS: u8 = 4;
 }
 
@@ -461,8 +472,8 @@ pub struct ReportOptions {
     pub size_classes: Vec<Bytes>,
 }
 
-/// The size classes with these upper bounds, ascending, each with its name and the sizes in it, bytes: up to each bound, above the last
-/// one, and all.
+/// The size classes with these upper bounds, ascending, each with its name and the sizes in it,
+/// bytes: up to each bound, above the last one, and all.
 pub fn size_classes(bounds: &[Bytes]) -> Vec<(String, RangeInclusive<u64>)> {
     let mut classes = Vec::with_capacity(bounds.len() + 2);
     let mut least = 1;
@@ -541,7 +552,8 @@ impl Scenario {
         Scenario::parse(&file, &text, folder).map_err(ReadError::Problem)
     }
 
-    /// The scenario of this name that comes with ccplane: `02-fairness`. [`shipped`] has the names of all.
+    /// The scenario of this name that comes with ccplane: `02-fairness`. [`shipped`] has the names
+    /// of all.
     pub fn shipped(name: &str) -> Result<Scenario, ReadError> {
         let text = shipped::text(name).ok_or_else(|| ReadError::Unknown {
             name: name.to_owned(),
@@ -550,8 +562,8 @@ impl Scenario {
         check::scenario(Source { file: name, text }, Beside::Shipped).map_err(ReadError::Problem)
     }
 
-    /// The scenario of this file, or else the one of this name that comes with ccplane. What has a folder or an ending is
-    /// always a file.
+    /// The scenario of this file, or else the one of this name that comes with ccplane. What has a
+    /// folder or an ending is always a file.
     pub fn find(path: &Path) -> Result<Scenario, ReadError> {
         match path.to_str() {
             Some(name)

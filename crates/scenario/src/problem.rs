@@ -1,8 +1,8 @@
-//! What is wrong with a file that a person wrote: the file, the line, the reason and the fix. Scenarios, published experiments
-//! and the gateway's configuration speak this way.
+//! What is wrong with a file that a person wrote: the file, the line, the reason and the fix.
+//! Scenarios, published experiments and the gateway's configuration speak this way.
 //!
-//! [`Source`] makes a [`Problem`] for bytes of its text. [`Text`] reads a quantity by its own `FromStr` where TOML has a text or a
-//! number, so that its error keeps its place.
+//! [`Source`] makes a [`Problem`] for bytes of its text. [`Text`] reads a quantity by its own
+//! `FromStr` where TOML has a text or a number, so that its error keeps its place.
 
 #[cfg(feature = "miette")]
 mod drawn;
@@ -95,7 +95,8 @@ impl Source<'_> {
         }))
     }
 
-    /// A name that is not among `known`, of something that is a `what`; the fix names those that may have been meant.
+    /// A name that is not among `known`, of something that is a `what`; the fix names those that
+    /// may have been meant.
     pub fn unknown(&self, span: Range<usize>, what: &str, name: &str, known: &[&str]) -> Problem {
         self.problem(
             span,
@@ -105,7 +106,8 @@ impl Source<'_> {
         )
     }
 
-    /// What the TOML reader or serde say of a file whose settings `reference` explains, in our words where they speak of names.
+    /// What the TOML reader or serde say of a file whose settings `reference` explains, in our
+    /// words where they speak of names.
     pub fn syntax_of(&self, error: &toml::de::Error, reference: &str) -> Problem {
         let span = error.span().unwrap_or(0..0);
         let message = error.message();

@@ -14,7 +14,8 @@ use crate::{Name, Problem};
 pub struct Stamps {
     /// Hosts or patterns; empty for all of them.
     pub hosts: Vec<Name>,
-    /// How far stamps are from the truth, by the stack, the interrupts, the scheduler: a standard deviation.
+    /// How far stamps are from the truth, by the stack, the interrupts, the scheduler: a standard
+    /// deviation.
     pub jitter: Duration,
     /// How that is distributed.
     pub shape: JitterShape,
@@ -24,15 +25,16 @@ pub struct Stamps {
     pub calibrate: bool,
     /// Each clock is ahead or behind by up to so much, drawn with the run's seed.
     pub offset: Duration,
-    /// Each clock is too fast or too slow by up to so much, drawn with the run's seed, parts in 10^9.
+    /// Each clock is too fast or too slow by up to so much, drawn with the run's seed, parts in
+    /// 10^9.
     pub drift_ppb: u32,
 }
 
 /// How jitter is distributed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JitterShape {
-    /// Exponentially, the standard deviation being the mean, and to one side: packets leave after they were stamped, and
-    /// are stamped after they arrived.
+    /// Exponentially, the standard deviation being the mean, and to one side: packets leave after
+    /// they were stamped, and are stamped after they arrived.
     #[default]
     Exponential,
     /// Normally, to both sides.
@@ -57,13 +59,13 @@ impl Stamps {
         drift_ppb: 0,
     };
 
-    /// What is left of a NIC's stamps once they are calibrated: normal jitter of 0.2 µs, so that 99 of 100 are within half a microsecond, as
-    /// slide 17 calls it "sub-microsecond scale".
+    /// What is left of a NIC's stamps once they are calibrated: normal jitter of 0.2 µs, so that 99
+    /// of 100 are within half a microsecond, as slide 17 calls it "sub-microsecond scale".
     pub const HARDWARE: Stamps = Stamps::real(Duration::from_nanos(200), JitterShape::Normal);
 
-    /// As the kernel's in tc or by `SO_TIMESTAMPING`: exponential jitter with a mean of 3 µs, p50 2 and p99 14. Stamps of an idle direction
-    /// between two kernels on a virtual machine were measured to have a p99 of 5 to 18 µs. `ccplane paper dx-accuracy` measures
-    /// it where it runs.
+    /// As the kernel's in tc or by `SO_TIMESTAMPING`: exponential jitter with a mean of 3 µs, p50 2
+    /// and p99 14. Stamps of an idle direction between two kernels on a virtual machine were
+    /// measured to have a p99 of 5 to 18 µs. `ccplane paper dx-accuracy` measures it where it runs.
     pub const SOFTWARE: Stamps = Stamps::real(Duration::from_micros(3), JitterShape::Exponential);
 
     /// On clocks that are up to 3 ms apart and drift as quartzes do, 20 ppm.

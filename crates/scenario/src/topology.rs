@@ -299,8 +299,8 @@ fn graph(
     })
 }
 
-/// The links side by side that a link of `paths` is: they share the rate evenly, and their delays go evenly from the first's to the
-/// slowest's.
+/// The links side by side that a link of `paths` is: they share the rate evenly, and their delays
+/// go evenly from the first's to the slowest's.
 fn paths(context: &Context, at: &Spanned<file::Link>, link: Link) -> Result<Vec<Link>, Problem> {
     let written = at.get_ref();
     let (count, slowest) = match (&written.paths, &written.slowest) {
@@ -368,7 +368,8 @@ fn plain(
     })
 }
 
-/// Reads lines `from to rate delay`, both ways alike; whoever has one neighbour only is a host, all others are switches.
+/// Reads lines `from to rate delay`, both ways alike; whoever has one neighbour only is a host, all
+/// others are switches.
 fn graph_file(context: &Context, file: &Word, queue: Option<&Word>) -> Result<Topology, Problem> {
     let text = context.text_of(file)?;
     let mut links: Vec<GraphLink> = Vec::new();

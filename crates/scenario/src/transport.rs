@@ -100,7 +100,8 @@ pub(crate) fn options(
     })
 }
 
-/// A number in this range, in a type that has room for no more. A problem says what it is, its unit, and what helps.
+/// A number in this range, in a type that has room for no more. A problem says what it is, its
+/// unit, and what helps.
 fn within<T: Copy + Into<u32> + TryFrom<u32> + Display>(
     context: &Context,
     written: Option<&Spanned<u32>>,

@@ -1,4 +1,5 @@
-//! What a simulation's hosts and flows are called where addresses are needed: in captures, and by agents.
+//! What a simulation's hosts and flows are called where addresses are needed: in captures, and by
+//! agents.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -1,4 +1,5 @@
-//! What makes flows while a simulation runs: applications, woken at times of their choice and at the end of their flows.
+//! What makes flows while a simulation runs: applications, woken at times of their choice and at
+//! the end of their flows.
 
 use std::any::Any;
 
@@ -25,8 +26,9 @@ pub enum Cause {
 
 /// An application. It may look at everything and add flows, its own ones by [`World::add_flow_of`].
 pub trait App: Any + Send {
-    /// The application is woken. It answers when it wants to be woken next for the [time](Cause::Time). Of several such answers
-    /// the last counts. `None` leaves things as they are.
+    /// The application is woken. It answers when it wants to be woken next for the
+    /// [time](Cause::Time). Of several such answers the last counts. `None` leaves things as they
+    /// are.
     fn wake(&mut self, now: Time, me: AppId, cause: Cause, world: &mut World) -> Option<Time>;
 }
 

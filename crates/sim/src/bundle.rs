@@ -1,8 +1,10 @@
-//! Bundles at switches: a sendbox at one, a receivebox at another, and all that goes from the one to the other in between.
+//! Bundles at switches: a sendbox at one, a receivebox at another, and all that goes from the one
+//! to the other in between.
 //!
-//! The boxes are those of `ccplane-bundle`, as the gateway has them. What comes to the sendbox' switch for a host behind the
-//! receivebox' waits in the sendbox, leaves under a number, and is counted where it arrives. Feedback goes back as a packet of the
-//! network, which queues and gets lost as any other. The bundle is a flow of an agent of the simulation.
+//! The boxes are those of `ccplane-bundle`, as the gateway has them. What comes to the sendbox'
+//! switch for a host behind the receivebox' waits in the sendbox, leaves under a number, and is
+//! counted where it arrives. Feedback goes back as a packet of the network, which queues and gets
+//! lost as any other. The bundle is a flow of an agent of the simulation.
 
 mod aside;
 mod way;
@@ -38,7 +40,8 @@ pub struct BundleSpec {
     pub from: NodeId,
     /// The receivebox'.
     pub to: NodeId,
-    /// The agent that steers it, and by which of its algorithms; `None`: nobody does, and it only measures.
+    /// The agent that steers it, and by which of its algorithms; `None`: nobody does, and it only
+    /// measures.
     pub agent: Option<(AgentId, String)>,
     /// Its queue, limits and marks.
     pub sendbox: SendboxConfig,
@@ -49,7 +52,8 @@ pub struct BundleSpec {
 /// Numbers of bundles' flows begin here: those of flows have 32 bits.
 pub(crate) const FIRST: u64 = 1 << 32;
 
-/// So many hashes are tried when a bundle is made: of two ways of equal length, all of them take one once in 2^63 cases.
+/// So many hashes are tried when a bundle is made: of two ways of equal length, all of them take
+/// one once in 2^63 cases.
 const WAYS: u32 = 64;
 
 /// IPv4 and UDP headers of a message between the boxes.
@@ -59,7 +63,8 @@ const HEADERS: u32 = 28;
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
     all: Vec<Bundle>,
-    /// Of each switch with a sendbox: the bundle of what goes to each host, [`NONE`] where it is in none.
+    /// Of each switch with a sendbox: the bundle of what goes to each host, [`NONE`] where it is in
+    /// none.
     enters: Vec<Option<Box<[u32]>>>,
     /// Packets that boxes made, and those that they took: messages between them.
     pub made: u64,
@@ -142,7 +147,8 @@ fn info(sendbox: &Sendbox<Waiting>, mtu: u32, algorithm: &str) -> FlowInfo {
 }
 
 impl World {
-    /// Adds a bundle. From its first packet on it is open; its algorithm limits it when there is a queue to move.
+    /// Adds a bundle. From its first packet on it is open; its algorithm limits it when there is a
+    /// queue to move.
     pub fn add_bundle(&mut self, spec: BundleSpec) -> Result<BundleId, SimError> {
         let refused = |why: String| Err(SimError::Bundle(why));
         let nodes = self.network.nodes.len();
@@ -169,7 +175,8 @@ impl World {
         let hosts: Vec<u32> = (0..nodes as u32)
             .filter(|node| self.network.nodes[*node as usize].host)
             .collect();
-        // Of the ways that flows of different hashes take; hosts that no way leads to are in no bundle.
+        // Of the ways that flows of different hashes take; hosts that no way leads to are in no
+        // bundle.
         let ways = |at: u32, host: u32, by: u32| {
             let over = |hash: &u32| {
                 let path =
@@ -374,7 +381,8 @@ impl<T: Tracer> Simulation<T> {
                     return false;
                 }
                 if let Some(feedback) = world.packets.asides.receive(place) {
-                    // What cannot be true is counted by the sendbox, and there is nobody else to tell.
+                    // What cannot be true is counted by the sendbox, and there is nobody else to
+                    // tell.
                     let _ = bundle.sendbox.feedback(now, &feedback);
                 }
                 self.end_message(id);

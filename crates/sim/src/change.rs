@@ -10,14 +10,15 @@ use crate::{SimError, World};
 /// A change of the network.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Another line serves the link's queue. What waits is planned anew; what has been sent stays sent.
+    /// Another line serves the link's queue. What waits is planned anew; what has been sent stays
+    /// sent.
     Line(LinkId, LineSpec),
     /// Another delay, for what has not left the queue. Nothing overtakes because of it.
     Delay(LinkId, DelayModel),
     /// Other random loss.
     Loss(LinkId, LossModel),
-    /// The link takes no more packets: those that come are lost, routes lead round it where they can. What is on it
-    /// still arrives.
+    /// The link takes no more packets: those that come are lost, routes lead round it where they
+    /// can. What is on it still arrives.
     Down(LinkId),
     /// The link is back.
     Up(LinkId),

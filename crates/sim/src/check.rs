@@ -5,10 +5,12 @@ use crate::network::LinkId;
 use crate::world::World;
 
 impl World {
-    /// Whether every packet is accounted for; [`run_until`](crate::Simulation::run_until) looks after every run.
+    /// Whether every packet is accounted for; [`run_until`](crate::Simulation::run_until) looks
+    /// after every run.
     ///
-    /// Conservation of packets. What came to a link was queued or dropped. What came out of the links into a switch went into its
-    /// links, or had no route. Hosts took what reached them. Packets sent are packets taken, dropped or in flight.
+    /// Conservation of packets. What came to a link was queued or dropped. What came out of the
+    /// links into a switch went into its links, or had no route. Hosts took what reached them.
+    /// Packets sent are packets taken, dropped or in flight.
     pub fn check(&self) -> Result<(), SimError> {
         let wrong = |place: String, why: String| {
             Err(SimError::NotConserved {
@@ -18,7 +20,8 @@ impl World {
             })
         };
         let nodes = self.network.nodes.len();
-        // Of each node: packets that came out of links to it, and those that were offered to links from it.
+        // Of each node: packets that came out of links to it, and those that were offered to links
+        // from it.
         let mut came = vec![0_u64; nodes];
         let mut went = vec![0_u64; nodes];
         let (mut inside, mut dropped) = (0, 0);

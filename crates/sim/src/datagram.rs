@@ -24,7 +24,8 @@ pub struct DatagramStats {
     pub delay_sum: Duration,
 }
 
-/// Datagrams of all applications, and those that wait for the moment to end in which they were made, by host.
+/// Datagrams of all applications, and those that wait for the moment to end in which they were
+/// made, by host.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     stats: Vec<DatagramStats>,
@@ -35,8 +36,8 @@ pub(crate) struct Datagrams {
 const CLOCK: u64 = (1 << 48) - 1;
 
 impl World {
-    /// Sends a packet of so many bytes on the wire, in this band of queues that know priorities. The host's link takes it at once,
-    /// whatever else waits there.
+    /// Sends a packet of so many bytes on the wire, in this band of queues that know priorities.
+    /// The host's link takes it at once, whatever else waits there.
     pub fn datagram(
         &mut self,
         app: AppId,

@@ -30,7 +30,8 @@ mod tests {
 
     #[test]
     fn is_fnv_1a() {
-        // The published value for the text "foobar" needs six bytes; for eight, an independent calculation.
+        // The published value for the text "foobar" needs six bytes; for eight, an independent
+        // calculation.
         let mut digest = Digest::default();
         digest.add(u64::from_le_bytes(*b"foobar12"));
         let reference = b"foobar12"

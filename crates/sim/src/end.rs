@@ -53,7 +53,8 @@ impl End {
     pub const READS: u16 = 2;
     /// An application waits for a write to arrive.
     pub const AWAITS: u16 = 4;
-    /// It may send in classes below class 0: what RC3 sends of its stream, and acknowledgements of the other end's.
+    /// It may send in classes below class 0: what RC3 sends of its stream, and acknowledgements of
+    /// the other end's.
     pub const RC3: u16 = 8;
     /// Bits of the band in which its packets of class 0 go.
     pub const BAND: u16 = 7 << BAND_SHIFT;
@@ -64,7 +65,8 @@ impl End {
     /// It waits for its turn with something of a band below the highest: a flag for each class.
     pub const LOW_QUEUED: u16 = 0x7f80;
 
-    /// The flag of one that waits for its turn with something of this class, in a band below the highest.
+    /// The flag of one that waits for its turn with something of this class, in a band below the
+    /// highest.
     #[inline(always)]
     pub fn low_queued(class: u8) -> u16 {
         1 << (LOW_SHIFT + u32::from(class & (MAX_CLASSES - 1)))
@@ -103,7 +105,8 @@ impl End {
             .is_some_and(|connection| connection.has(now, class))
     }
 
-    /// In which classes it has something to send in a band below the highest and does not wait with it, a bit each.
+    /// In which classes it has something to send in a band below the highest and does not wait with
+    /// it, a bit each.
     pub fn low_classes(&self, now: Time) -> u8 {
         let classes = self
             .connection
@@ -117,8 +120,8 @@ impl End {
         low & !(self.flags >> LOW_SHIFT) as u8
     }
 
-    /// The next packet that it sends in this class, to the other end of its flow, and its bytes. With `spray`, each packet
-    /// has a path of its own.
+    /// The next packet that it sends in this class, to the other end of its flow, and its bytes.
+    /// With `spray`, each packet has a path of its own.
     #[inline(always)]
     pub fn send(
         &mut self,
@@ -173,8 +176,8 @@ impl End {
         Some((id, bytes))
     }
 
-    /// Sees that its deadlines have their events, and says whether it is over. A deadline that moves to later keeps its
-    /// earlier event.
+    /// Sees that its deadlines have their events, and says whether it is over. A deadline that
+    /// moves to later keeps its earlier event.
     #[inline(always)]
     pub fn plan(
         &mut self,
@@ -386,7 +389,8 @@ impl<T: Tracer> Simulation<T> {
 }
 
 impl World {
-    /// Bands are the network's, and an end knows of classes: what it is told counts from the band of its peer's class 0.
+    /// Bands are the network's, and an end knows of classes: what it is told counts from the band
+    /// of its peer's class 0.
     #[cold]
     fn count_from_own_band(&mut self, id: u32) {
         let packet = self.packets.get_mut(id);
@@ -425,8 +429,8 @@ fn handle<const CHECKED: bool>(
     }
 }
 
-/// Whether its program still has its timers. When both streams are through nothing is sent any more, and there is nothing to measure: of thousands
-/// of short flows most are in that state.
+/// Whether its program still has its timers. When both streams are through nothing is sent any
+/// more, and there is nothing to measure: of thousands of short flows most are in that state.
 #[inline(always)]
 fn measures(connection: &Connection) -> bool {
     !matches!(connection.state(), State::Draining | State::Closed)

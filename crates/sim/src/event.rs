@@ -1,10 +1,11 @@
 //! What is going to happen, in order of time.
 //!
-//! An event is one 128-bit number: its time, what it is, and whose it is. Events of one moment happen in the order of
-//! these numbers and not in that in which they were scheduled. So no count that all parts of a network would have to share decides
-//! anything, and a network that is divided over threads can give the same digest as one that is not. Events that agree in
-//! everything are the same event, so that it does not matter which of them is first. They wait in a timing wheel, which costs
-//! the same whatever their number.
+//! An event is one 128-bit number: its time, what it is, and whose it is. Events of one moment
+//! happen in the order of these numbers and not in that in which they were scheduled. So no count
+//! that all parts of a network would have to share decides anything, and a network that is divided
+//! over threads can give the same digest as one that is not. Events that agree in everything are
+//! the same event, so that it does not matter which of them is first. They wait in a timing wheel,
+//! which costs the same whatever their number.
 
 mod heap;
 #[cfg(test)]
@@ -49,8 +50,9 @@ pub(crate) enum Kind {
 
 /// An event: time (56 bits, ns), kind (4 bits), rank (40 bits), which one (28 bits).
 ///
-/// What is the network's own (a link, a host, an agent) keeps its number for the whole run, and has rank 0. The place of a
-/// flow's end does not: which place is free depends on what else has ended. Its events are ranked by the flow's number.
+/// What is the network's own (a link, a host, an agent) keeps its number for the whole run, and has
+/// rank 0. The place of a flow's end does not: which place is free depends on what else has ended.
+/// Its events are ranked by the flow's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Event(u128);
 
@@ -192,10 +194,12 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in whatever order, and however many wait, events leave by time, then by kind, then by whose they are.
+        /// Whatever comes in whatever order, and however many wait, events leave by time, then by
+        /// kind, then by whose they are.
         #[test]
         fn leave_by_time_then_by_kind_then_by_rank(
-            // How far ahead each is scheduled (log scale), what it is, and whether one is taken after it.
+            // How far ahead each is scheduled (log scale), what it is, and whether one is taken
+            // after it.
             steps in prop::collection::vec((0_u32..40, any::<u32>(), any::<bool>(), 0_u64..1 << 33, 0_u8..3), 1..3_000),
         ) {
             let mut events = Events::default();

@@ -26,7 +26,8 @@ impl FlowId {
 pub enum Congestion {
     /// A control built into the transport.
     Native(Native),
-    /// An algorithm of an agent of this simulation, by its name; an empty name is the agent's first.
+    /// An algorithm of an agent of this simulation, by its name; an empty name is the agent's
+    /// first.
     Steered(AgentId, Arc<str>),
 }
 
@@ -50,22 +51,25 @@ pub struct FlowSpec {
     pub start: Time,
     /// Bytes to send; `None`: without end.
     pub bytes: Option<u64>,
-    /// The connection closes after them. One that does not may be [written](crate::World::write) to again.
+    /// The connection closes after them. One that does not may be [written](crate::World::write) to
+    /// again.
     pub finish: bool,
     /// What decides the window.
     pub congestion: Congestion,
     /// The transport's settings, shared by flows that have the same.
     pub transport: Arc<Config>,
-    /// The band of strict-priority queues, also of the host's own link, that the sender's packets of class 0 go in; those of
-    /// lower classes go in bands below it, and in 7 where there is none. 0 is the highest, 7 the lowest. What comes back goes in band 0.
+    /// The band of strict-priority queues, also of the host's own link, that the sender's packets
+    /// of class 0 go in; those of lower classes go in bands below it, and in 7 where there is none.
+    /// 0 is the highest, 7 the lowest. What comes back goes in band 0.
     ///
-    /// In 7 a second loop would stand beside class 0: it stops as where the path does not keep the marking. Above that, classes that share
-    /// 7 count as remarked.
+    /// In 7 a second loop would stand beside class 0: it stops as where the path does not keep the
+    /// marking. Above that, classes that share 7 count as remarked.
     pub band: u8,
 }
 
 impl FlowSpec {
-    /// A flow without end from the beginning, under native Cubic with the transport's usual settings.
+    /// A flow without end from the beginning, under native Cubic with the transport's usual
+    /// settings.
     pub fn new(from: NodeId, to: NodeId) -> FlowSpec {
         FlowSpec {
             from,
@@ -183,8 +187,8 @@ pub(crate) struct Flow {
     pub band: u8,
 }
 
-/// What an open flow under a native control takes in memory, both ends of it, without what its connections have on the
-/// [heap](crate::World::connection_heap_bytes), bytes.
+/// What an open flow under a native control takes in memory, both ends of it, without what its
+/// connections have on the [heap](crate::World::connection_heap_bytes), bytes.
 pub const FLOW_BYTES: usize = 2 * size_of::<End>() + size_of::<Native>() + size_of::<Flow>();
 
 /// What is known of a flow only before or after its life.

@@ -1,8 +1,8 @@
 //! A host's link, and who waits for it.
 //!
-//! A host gives its link a packet only when the link can take one soon. What is not sent yet stays with its connection, which may
-//! still decide otherwise. Flows take turns. Classes have strict priority: a lower class sends only when nothing of a higher one
-//! waits.
+//! A host gives its link a packet only when the link can take one soon. What is not sent yet stays
+//! with its connection, which may still decide otherwise. Flows take turns. Classes have strict
+//! priority: a lower class sends only when nothing of a higher one waits.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,8 +14,8 @@ use crate::event::{Events, Kind};
 use crate::link::Offered;
 use crate::{Simulation, Tracer, World};
 
-/// Full packets that may wait behind the one that a host's link is sending. With none, each packet would need an event of its
-/// own. With many, a packet of high priority would wait behind them.
+/// Full packets that may wait behind the one that a host's link is sending. With none, each packet
+/// would need an event of its own. With many, a packet of high priority would wait behind them.
 pub(crate) const RING: u64 = 2;
 
 /// The link by which a host sends, as the host sees it.
@@ -38,7 +38,8 @@ pub(crate) struct Nic {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Nic>() == 64);
 
-/// Ends that have something to send in a band below the highest, in turn, by their host's link and the band.
+/// Ends that have something to send in a band below the highest, in turn, by their host's link and
+/// the band.
 #[derive(Debug, Default)]
 pub(crate) struct Low(BTreeMap<(u32, u8), VecDeque<u32>>);
 
@@ -65,7 +66,8 @@ impl Nic {
         self.until <= now
     }
 
-    /// Sees that it has its event, when it has sent all, since someone waits for it with classes below class 0.
+    /// Sees that it has its event, when it has sent all, since someone waits for it with classes
+    /// below class 0.
     fn arm_low(&mut self, now: Time, me: u32, events: &mut Events) {
         if !self.armed && self.until != Time::MAX {
             self.armed = true;
@@ -73,8 +75,8 @@ impl Nic {
         }
     }
 
-    /// Sees that it has its event, since someone waits for it: the next packets are fetched when all but the last of those
-    /// that it has been given are sent.
+    /// Sees that it has its event, since someone waits for it: the next packets are fetched when
+    /// all but the last of those that it has been given are sent.
     pub fn arm(&mut self, now: Time, me: u32, events: &mut Events) {
         if !self.armed && self.until != Time::MAX {
             self.armed = true;

@@ -1,13 +1,14 @@
-//! The discrete-event simulator: networks of queues and links, hosts that run the transport, agents that steer it, in
-//! virtual time.
+//! The discrete-event simulator: networks of queues and links, hosts that run the transport, agents
+//! that steer it, in virtual time.
 //!
-//! A [`Network`] describes hosts, switches and links; [`topology`] has the usual ones. A [`Simulation`] runs it.
-//! [Flows](FlowSpec) are added, [agents](World::host_agent) steer some of them, [changes](Change) happen at their time, and
-//! [applications](App) make flows while it runs. [`run_until`](Simulation::run_until) lets time pass. The same network, flows and
-//! seed give the same bytes of result on every machine.
+//! A [`Network`] describes hosts, switches and links; [`topology`] has the usual ones. A
+//! [`Simulation`] runs it. [Flows](FlowSpec) are added, [agents](World::host_agent) steer some of
+//! them, [changes](Change) happen at their time, and [applications](App) make flows while it runs.
+//! [`run_until`](Simulation::run_until) lets time pass. The same network, flows and seed give the
+//! same bytes of result on every machine.
 //!
-//! Queues and links are those of `ccplane-qdisc`, connections those of `ccplane-transport`, workloads those of
-//! `ccplane-workload`: what is simulated is the code that runs on real packets.
+//! Queues and links are those of `ccplane-qdisc`, connections those of `ccplane-transport`,
+//! workloads those of `ccplane-workload`: what is simulated is the code that runs on real packets.
 #![forbid(unsafe_code)]
 
 mod address;

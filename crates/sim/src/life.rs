@@ -87,8 +87,8 @@ impl World {
         Ok(id)
     }
 
-    /// Adds bytes to a stream of a flow that lives; with `finish` they are its last. False when the flow has not begun
-    /// or is over.
+    /// Adds bytes to a stream of a flow that lives; with `finish` they are its last. False when the
+    /// flow has not begun or is over.
     pub fn write(&mut self, flow: FlowId, direction: Direction, bytes: u64, finish: bool) -> bool {
         let Some(pair) = self
             .flows
@@ -136,7 +136,8 @@ impl World {
         true
     }
 
-    /// Gives a flow up, at its sender; the receiver is told by a packet. False when it has not begun or is over.
+    /// Gives a flow up, at its sender; the receiver is told by a packet. False when it has not
+    /// begun or is over.
     pub fn abort(&mut self, flow: FlowId) -> bool {
         let pair = self.flows.get(flow.index()).map_or(NONE, |flow| flow.ends);
         let sender = self
@@ -359,7 +360,8 @@ impl World {
         })
     }
 
-    /// The place among the hosts' links of this one, or, where there is no way now, of the host's first.
+    /// The place among the hosts' links of this one, or, where there is no way now, of the host's
+    /// first.
     fn nic_at(&self, host: u32, link: Option<u32>) -> u32 {
         let links = &self.network.links;
         let first = || {

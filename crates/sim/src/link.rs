@@ -1,8 +1,8 @@
 //! Links: what becomes of a packet between one node and the next.
 //!
-//! On most links a packet's departure is known when it arrives ([`FifoLink`]). Only the oldest packet in flight has an event; the
-//! next one gets its own when that has arrived. A link with random loss, a queue that decides at departure, or changes to come is
-//! [`Special`].
+//! On most links a packet's departure is known when it arrives ([`FifoLink`]). Only the oldest
+//! packet in flight has an event; the next one gets its own when that has arrived. A link with
+//! random loss, a queue that decides at departure, or changes to come is [`Special`].
 
 mod special;
 
@@ -70,8 +70,8 @@ pub struct LinkView {
     pub backlog: Backlog,
     /// Packets that have left the queue and are still on the wire, or wait in it.
     pub inside: u64,
-    /// Sum, over the packets let in, of the time from coming to having left; their mean is this over `accepted`. Of a
-    /// queue that decides at departure, over those that have left.
+    /// Sum, over the packets let in, of the time from coming to having left; their mean is this
+    /// over `accepted`. Of a queue that decides at departure, over those that have left.
     pub sojourn_sum: Duration,
     /// The longest of these times.
     pub sojourn_max: Duration,
@@ -392,7 +392,8 @@ impl Links {
         Some((crossed.id, link.to))
     }
 
-    /// A queue that decides at departure has something to do. Says what it dropped through [`Links::dropped`].
+    /// A queue that decides at departure has something to do. Says what it dropped through
+    /// [`Links::dropped`].
     pub fn ready(&mut self, now: Time, at: u32, packets: &mut Packets, events: &mut Events) {
         let link = &mut self.links[at as usize];
         let Some(special) = self.specials.get_mut(link.special as usize) else {
@@ -419,7 +420,8 @@ impl Links {
         special.rearm(at, events);
     }
 
-    /// The next packet that the queue of this link has dropped, one that was let in before; it is the caller's again.
+    /// The next packet that the queue of this link has dropped, one that was let in before; it is
+    /// the caller's again.
     pub fn dropped(&mut self, at: u32, packets: &Packets) -> Option<(u32, DropReason)> {
         let link = &mut self.links[at as usize];
         let (id, why) = self

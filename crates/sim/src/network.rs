@@ -1,4 +1,5 @@
-//! What a network is made of: hosts, switches, links. A description; [`Simulation`](crate::Simulation) brings it to life.
+//! What a network is made of: hosts, switches, links. A description;
+//! [`Simulation`](crate::Simulation) brings it to life.
 
 use std::collections::BTreeMap;
 
@@ -33,9 +34,10 @@ impl LinkId {
 
 /// One direction of a link: a queue, the line that serves it, the wire behind it.
 ///
-/// A new packet is lost at random, queued, or dropped by the queue. The line sends it, and it arrives `delay` after its last bit
-/// left. A host's own link asks the host for the next packet only when the line can take it, so the queue there stays short, as
-/// with Linux' byte queue limits.
+/// A new packet is lost at random, queued, or dropped by the queue. The line sends it, and it
+/// arrives `delay` after its last bit left. A host's own link asks the host for the next packet
+/// only when the line can take it, so the queue there stays short, as with Linux' byte queue
+/// limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSpec {
     /// What serves the queue.
@@ -57,8 +59,8 @@ pub struct LinkSpec {
 /// In a [`Remark`]: packets of the class are dropped.
 const DROPPED: u8 = u8::MAX;
 
-/// What a router makes of the class that a packet's marking (its DSCP) says. What the sender meant stays in the packet, where
-/// only its receiver looks.
+/// What a router makes of the class that a packet's marking (its DSCP) says. What the sender meant
+/// stays in the packet, where only its receiver looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remark([u8; MAX_CLASSES as usize]);
 
@@ -144,7 +146,8 @@ pub enum Spread {
     /// All packets of a flow take one, those of its other direction perhaps another.
     #[default]
     PerFlow,
-    /// Both directions of a flow take the same path, where the network is the same seen from both ends.
+    /// Both directions of a flow take the same path, where the network is the same seen from both
+    /// ends.
     Symmetric,
     /// Each packet takes any.
     PerPacket,
@@ -196,7 +199,8 @@ impl Network {
         self.node_named(name.into(), true)
     }
 
-    /// Adds a switch (or router): packets pass through it in no time, and wait at the links that leave it.
+    /// Adds a switch (or router): packets pass through it in no time, and wait at the links that
+    /// leave it.
     pub fn switch(&mut self, name: impl Into<String>) -> NodeId {
         self.node_named(name.into(), false)
     }
@@ -241,7 +245,8 @@ impl Network {
         }
     }
 
-    /// Sends what comes to `at` on its way to the host `to` over `link`, whatever the shortest path is.
+    /// Sends what comes to `at` on its way to the host `to` over `link`, whatever the shortest path
+    /// is.
     pub fn route(&mut self, at: NodeId, to: NodeId, link: LinkId) {
         self.routes.push(Route {
             at: at.0,

@@ -1,5 +1,6 @@
-//! What packets of flows under RCP carry beside their segments: towards the receiver the lowest rate that routers offered so
-//! far, and back to the sender what came there. Few simulations have such flows, so it is kept apart.
+//! What packets of flows under RCP carry beside their segments: towards the receiver the lowest
+//! rate that routers offered so far, and back to the sender what came there. Few simulations have
+//! such flows, so it is kept apart.
 
 use ccplane_qdisc::Stamp;
 use ccplane_transport::{Kind, Native};
@@ -53,7 +54,8 @@ impl Offers {
         !self.carried.is_empty()
     }
 
-    /// The end at this place sends this packet: the sender asks for all there is, the receiver returns what it heard.
+    /// The end at this place sends this packet: the sender asks for all there is, the receiver
+    /// returns what it heard.
     pub fn stamp(&mut self, now: Time, id: u32, e: u32, rtt: Duration) {
         let offer = if e & 1 == 0 {
             let rate = Rate::from_bytes_per_sec(u64::MAX);
@@ -139,7 +141,8 @@ impl World {
                     && let Native::Rcp(rcp) = native
                 {
                     rcp.offer(offer.stamp.rate, self.now.since(offer.sent));
-                    // The answer of a server brings the rate to begin with; ACKs tell the control by themselves.
+                    // The answer of a server brings the rate to begin with; ACKs tell the control
+                    // by themselves.
                     if kind == Kind::OpenReply
                         && let Some(connection) = &mut end.connection
                     {

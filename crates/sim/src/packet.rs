@@ -14,7 +14,8 @@ pub(crate) const NONE: u32 = u32::MAX;
 #[repr(C, align(64))]
 pub(crate) struct Packet {
     pub segment: Segment,
-    /// The end of a flow that it is for, and the flow, by which a late packet of a flow that is gone is known.
+    /// The end of a flow that it is for, and the flow, by which a late packet of a flow that is
+    /// gone is known.
     pub end: u32,
     pub flow: u32,
     /// The host that it is for.
@@ -38,7 +39,8 @@ pub(crate) struct Packets {
     free: Vec<u32>,
     pub(crate) sides: Vec<Side>,
     free_sides: Vec<u32>,
-    /// The side of packets without one: empty, but for the moment in which a packet with one is made.
+    /// The side of packets without one: empty, but for the moment in which a packet with one is
+    /// made.
     pub no_side: Side,
     /// What packets of flows under RCP carry.
     pub offers: Offers,
@@ -52,7 +54,8 @@ pub(crate) struct Packets {
 }
 
 impl Packets {
-    /// The place of the next packet, to be written before it is [`made`](Packets::made), and that of its side.
+    /// The place of the next packet, to be written before it is [`made`](Packets::made), and that
+    /// of its side.
     #[inline(always)]
     pub fn place(&mut self) -> (u32, &mut Packet, &mut Side) {
         let id = match self.free.last() {
@@ -62,8 +65,8 @@ impl Packets {
         (id, &mut self.packets[id as usize], &mut self.no_side)
     }
 
-    /// The packet that was written to its [`place`](Packets::place) is one, perhaps with what was written to that of its
-    /// side.
+    /// The packet that was written to its [`place`](Packets::place) is one, perhaps with what was
+    /// written to that of its side.
     #[inline(always)]
     pub fn made(&mut self, id: u32, with_side: bool) {
         self.free.pop();

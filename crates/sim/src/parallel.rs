@@ -1,4 +1,5 @@
-//! Many simulations at once, one a thread: the results are the same, and in the same order, as one after the other.
+//! Many simulations at once, one a thread: the results are the same, and in the same order, as one
+//! after the other.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -6,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs `one` for every seed on so many threads; results are in the order of the seeds.
 ///
-/// A simulation does not share anything with another, so that it does not matter which thread runs it, or when.
+/// A simulation does not share anything with another, so that it does not matter which thread runs
+/// it, or when.
 pub fn run<R: Send>(seeds: Range<u64>, threads: usize, one: impl Fn(u64) -> R + Sync) -> Vec<R> {
     let next = AtomicU64::new(seeds.start);
     let results = Mutex::new(Vec::with_capacity(

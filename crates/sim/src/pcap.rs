@@ -1,9 +1,10 @@
 //! Packet logs that Wireshark reads.
 //!
-//! A [`PacketLog`] is a [`Tracer`] that writes a pcapng file with one interface for every watched link. Each packet appears once,
-//! with the time at which it reached the link's queue, in ns. Where it was dropped, then or later, a comment says why. Packets
-//! get IPv4 and TCP headers that say what the simulator's packets say, so Wireshark's TCP analysis works. Datagrams are UDP.
-//! There is no payload.
+//! A [`PacketLog`] is a [`Tracer`] that writes a pcapng file with one interface for every watched
+//! link. Each packet appears once, with the time at which it reached the link's queue, in ns. Where
+//! it was dropped, then or later, a comment says why. Packets get IPv4 and TCP headers that say
+//! what the simulator's packets say, so Wireshark's TCP analysis works. Datagrams are UDP. There is
+//! no payload.
 
 mod headers;
 mod sequence;
@@ -29,8 +30,8 @@ use headers::Headers;
 /// Time stamps count 10^-9 s (option if_tsresol, draft-ietf-opsawg-pcapng, section 4.2).
 const NANOSECONDS: u8 = 9;
 
-/// The smallest and usual number of bytes kept of a packet: headers of IPv4 and TCP with all the options that there are
-/// take 100.
+/// The smallest and usual number of bytes kept of a packet: headers of IPv4 and TCP with all the
+/// options that there are take 100.
 const SNAPLEN: u32 = 100;
 
 /// Writes what happens to packets at some links.
@@ -76,7 +77,8 @@ struct Waiting {
     comment: Option<&'static str>,
 }
 
-/// So many packets may wait for the fate of one, at some 150 bytes each; then that one is written without.
+/// So many packets may wait for the fate of one, at some 150 bytes each; then that one is written
+/// without.
 const MOST_WAITING: usize = 1 << 20;
 
 impl<W: Write> std::fmt::Debug for PacketLog<W> {
@@ -120,8 +122,8 @@ impl<W: Write> PacketLog<W> {
         PacketLog::with_snaplen(writer, network, links, SNAPLEN)
     }
 
-    /// The same with up to so many bytes of each packet, at least all the headers; beyond them are zeros, as in the
-    /// payloads of the simulation.
+    /// The same with up to so many bytes of each packet, at least all the headers; beyond them are
+    /// zeros, as in the payloads of the simulation.
     pub fn with_snaplen(
         writer: W,
         network: &Network,
@@ -184,7 +186,8 @@ impl<W: Write> PacketLog<W> {
         self.packets
     }
 
-    /// Gives the writer back, flushed, with the number of packets written; or the first error since the beginning.
+    /// Gives the writer back, flushed, with the number of packets written; or the first error since
+    /// the beginning.
     pub fn finish(mut self) -> Result<(W, u64), PacketLogError> {
         // What is still on its way at the end has no other fate.
         while let Some(packet) = self.waiting.pop_front() {
@@ -259,7 +262,8 @@ impl<W: Write> PacketLog<W> {
 
 impl<W: Write> Tracer for PacketLog<W> {
     fn see(&mut self, now: Time, seen: &Seen<'_>) {
-        // Everything that passes anywhere tells how segments are numbered, for the acknowledgements that pass here.
+        // Everything that passes anywhere tells how segments are numbered, for the acknowledgements
+        // that pass here.
         self.headers.learn(seen);
         let interface = self.interfaces.get(seen.link.index()).copied().flatten();
         let Some(interface) = interface.filter(|_| self.error.is_none()) else {

@@ -1,8 +1,9 @@
 //! Probes: links and flows, looked at again and again while a simulation runs.
 //!
-//! A probe is an application: each look is one event, and nothing else in the simulation knows of it. What it sees goes
-//! into columns. Counts are kept as they are, running, so that every second look can be left out without losing
-//! anything: when a probe's memory is full it does so, and looks half as often from then on.
+//! A probe is an application: each look is one event, and nothing else in the simulation knows of
+//! it. What it sees goes into columns. Counts are kept as they are, running, so that every second
+//! look can be left out without losing anything: when a probe's memory is full it does so, and
+//! looks half as often from then on.
 
 mod sojourns;
 
@@ -22,7 +23,8 @@ pub struct ProbeSpec {
     pub links: Vec<LinkId>,
     /// Flows to look at.
     pub flows: Followed,
-    /// Bytes that the columns may take. Too little, and there are few looks; it is not taken before it is needed.
+    /// Bytes that the columns may take. Too little, and there are few looks; it is not taken before
+    /// it is needed.
     pub memory_limit: u64,
 }
 
@@ -66,7 +68,8 @@ impl ProbeSpec {
     }
 }
 
-/// Columns of one link. All have a value for every look; counts run from the simulation's beginning.
+/// Columns of one link. All have a value for every look; counts run from the simulation's
+/// beginning.
 #[derive(Clone, Debug)]
 pub struct LinkSeries {
     /// The link.
@@ -114,8 +117,8 @@ pub struct FlowSeries {
 }
 
 impl LinkSeries {
-    /// The share of the line's rate that was used before each look but the first; of a line that changes, by its rate at
-    /// the look. `None` where the line has no rate.
+    /// The share of the line's rate that was used before each look but the first; of a line that
+    /// changes, by its rate at the look. `None` where the line has no rate.
     pub fn utilisation(&self) -> impl Iterator<Item = Option<f64>> + '_ {
         let rates = self.rate.iter().skip(1).map(|rate| *rate as f64);
         per_second(&self.time, &self.left_bytes)
@@ -123,8 +126,8 @@ impl LinkSeries {
             .map(|(used, rate)| (rate > 0.0).then(|| used / rate))
     }
 
-    /// The mean time from coming to having left before each look but the first, ns: what the sum grew by, over the
-    /// packets let in. `None` where none was.
+    /// The mean time from coming to having left before each look but the first, ns: what the sum
+    /// grew by, over the packets let in. `None` where none was.
     pub fn mean_sojourn(&self) -> impl Iterator<Item = Option<f64>> + '_ {
         let sums = self.sojourn_sum.windows(2).map(grown);
         let packets = self.accepted.windows(2).map(grown);

@@ -1,7 +1,8 @@
-//! Random numbers: a stream for every purpose, so that drawing more for one changes nothing for another.
+//! Random numbers: a stream for every purpose, so that drawing more for one changes nothing for
+//! another.
 
-/// Spreads a number over all 64 bits: the finaliser of SplitMix64 (Steele, Lea and Flood 2014, figure 16, with David
-/// Stafford's constants "Mix13").
+/// Spreads a number over all 64 bits: the finaliser of SplitMix64 (Steele, Lea and Flood 2014,
+/// figure 16, with David Stafford's constants "Mix13").
 #[inline(always)]
 pub(crate) const fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,7 +1,8 @@
 //! Which link a packet takes next: shortest paths by number of hops, in flat tables.
 //!
-//! Hosts that hang on the same switch are one destination to all others, so that the tables of a fat tree stay within the
-//! processor's cache. Where several links lead to the destination equally fast, the packet's hash chooses.
+//! Hosts that hang on the same switch are one destination to all others, so that the tables of a
+//! fat tree stay within the processor's cache. Where several links lead to the destination equally
+//! fast, the packet's hash chooses.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -67,16 +67,16 @@ impl<T: Tracer> Simulation<T> {
         self.tracer
     }
 
-    /// Runs until this time: what happens then has happened. A simulation that stands still is an error, and so is one in
-    /// which packets came from nowhere or went nowhere.
+    /// Runs until this time: what happens then has happened. A simulation that stands still is an
+    /// error, and so is one in which packets came from nowhere or went nowhere.
     pub fn run_until(&mut self, until: Time) -> Result<(), SimError> {
         self.run::<false>(until, false)?;
         self.world.now = until.min(LAST);
         Ok(())
     }
 
-    /// Runs until all of these workloads have [ended](crate::WorkloadApp::ended), but not beyond this time; whether they have.
-    /// It stops with the event by which the last one did.
+    /// Runs until all of these workloads have [ended](crate::WorkloadApp::ended), but not beyond
+    /// this time; whether they have. It stops with the event by which the last one did.
     pub fn run_workloads(&mut self, workloads: &[AppId], until: Time) -> Result<bool, SimError> {
         let not_ended = |app: &AppId| {
             self.world
@@ -95,8 +95,8 @@ impl<T: Tracer> Simulation<T> {
         Ok(ended)
     }
 
-    /// Runs until every flow with an end has finished, and then a little longer, but not beyond this time; whether they
-    /// have.
+    /// Runs until every flow with an end has finished, and then a little longer, but not beyond
+    /// this time; whether they have.
     pub fn run_flows(&mut self, until: Time) -> Result<bool, SimError> {
         self.run::<false>(until, true)?;
         if self.world.unfinished > 0 {
@@ -105,8 +105,10 @@ impl<T: Tracer> Simulation<T> {
         Ok(self.world.unfinished == 0)
     }
 
-    /// Runs until an algorithm waits for a decision from outside ([`Algorithm::undecided`](ccplane_agent::Algorithm::undecided)), but not
-    /// beyond this time: whose agent it is. What is decided then comes into force when the simulation goes on, at the same moment.
+    /// Runs until an algorithm waits for a decision from outside
+    /// ([`Algorithm::undecided`](ccplane_agent::Algorithm::undecided)), but not beyond this time:
+    /// whose agent it is. What is decided then comes into force when the simulation goes on, at the
+    /// same moment.
     pub fn run_until_decision(&mut self, until: Time) -> Result<Option<AgentId>, SimError> {
         let until = until.min(LAST);
         let mut still = 0;
@@ -143,8 +145,8 @@ impl<T: Tracer> Simulation<T> {
         Ok(None)
     }
 
-    /// One event, if it happens by `until`; whether there was one. Who runs a simulation by steps looks after its
-    /// progress himself.
+    /// One event, if it happens by `until`; whether there was one. Who runs a simulation by steps
+    /// looks after its progress himself.
     pub fn step(&mut self, until: Time) -> Result<bool, SimError> {
         let Some(event) = self.world.events.pop(until) else {
             self.world.now = until.min(LAST);

@@ -1,16 +1,17 @@
 //! Clocks of hosts, as their time stamps show them: noise of the stack, batches, offset and drift.
 //!
-//! The stamps t1 to t4 of a connection are exact unless its host has a [`StampModel`]. A model changes what is stamped, and
-//! never when anything moves: with and without it the same packets pass at the same times, as long as the congestion control
-//! does not look at stamps.
+//! The stamps t1 to t4 of a connection are exact unless its host has a [`StampModel`]. A model
+//! changes what is stamped, and never when anything moves: with and without it the same packets
+//! pass at the same times, as long as the congestion control does not look at stamps.
 //!
-//! A stamp is made in four steps. First batching: departures within [`batch`](StampModel::batch) share the time of the first, as
-//! a stack hands over a burst at once (DX, slide 14). Arrivals share the batch's end, as a NIC reports several together (slide
-//! 16, and the interrupt timer of every NIC, which the first packet starts). Then [`jitter`](StampModel::jitter), drawn once for
-//! a batch, or for each packet without one. Then the host's clock, with its offset and drift. At last
-//! [`calibrate`](StampModel::calibrate) spreads the packets of a burst over the time that they take on the host's link
-//! ([`ccplane_datapath::burst`]). Departures are spread in full. Arrivals are spread only within a batch, as each is acknowledged
-//! before the rest of its batch has arrived.
+//! A stamp is made in four steps. First batching: departures within [`batch`](StampModel::batch)
+//! share the time of the first, as a stack hands over a burst at once (DX, slide 14). Arrivals
+//! share the batch's end, as a NIC reports several together (slide 16, and the interrupt timer of
+//! every NIC, which the first packet starts). Then [`jitter`](StampModel::jitter), drawn once for a
+//! batch, or for each packet without one. Then the host's clock, with its offset and drift. At last
+//! [`calibrate`](StampModel::calibrate) spreads the packets of a burst over the time that they take
+//! on the host's link ([`ccplane_datapath::burst`]). Departures are spread in full. Arrivals are
+//! spread only within a batch, as each is acknowledged before the rest of its batch has arrived.
 
 use ccplane_datapath::burst::Forward;
 use ccplane_units::{Duration, Rate, Time};
@@ -24,8 +25,9 @@ use crate::{SimError, World};
 /// How a host's time stamps differ from the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StampModel {
-    /// How far stamps are from the truth, by the stack, the interrupts, the scheduler: a standard deviation. Each is drawn for itself, so that
-    /// long pauses, which shift many packets together, are not in it.
+    /// How far stamps are from the truth, by the stack, the interrupts, the scheduler: a standard
+    /// deviation. Each is drawn for itself, so that long pauses, which shift many packets together,
+    /// are not in it.
     pub jitter: Duration,
     /// How that is distributed.
     pub shape: JitterShape,
@@ -42,8 +44,9 @@ pub struct StampModel {
 /// How jitter is distributed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JitterShape {
-    /// Exponentially, the standard deviation being the mean, and to one side: packets leave after they were stamped, and are
-    /// stamped after they arrived. p50 is 0.69 of the mean, p99 4.6, at most 37.
+    /// Exponentially, the standard deviation being the mean, and to one side: packets leave after
+    /// they were stamped, and are stamped after they arrived. p50 is 0.69 of the mean, p99 4.6, at
+    /// most 37.
     #[default]
     Exponential,
     /// Normally, to both sides.
@@ -142,7 +145,8 @@ pub struct StampClock {
 }
 
 impl StampClock {
-    /// Of the `which`-th host with this seed; its links out and in have these rates, 0 where there is none.
+    /// Of the `which`-th host with this seed; its links out and in have these rates, 0 where there
+    /// is none.
     pub fn new(model: StampModel, seed: u64, which: u32, rates: [Rate; 2]) -> StampClock {
         let seed = random::seed(seed, Purpose::Stamps, 0);
         let way = |way: u8, rate| Way::new(seed, u128::from(which) * 2 + u128::from(way), rate);

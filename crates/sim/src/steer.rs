@@ -1,7 +1,8 @@
 //! Agents inside the simulation, and the datapath flows that they steer.
 //!
-//! A steered flow runs its program at every ACK at once. Its reports reach the agent, and the agent's commands the flow,
-//! after a delay each: reading, deciding and writing take time outside a simulation.
+//! A steered flow runs its program at every ACK at once. Its reports reach the agent, and the
+//! agent's commands the flow, after a delay each: reading, deciding and writing take time outside a
+//! simulation.
 
 mod announce;
 
@@ -31,14 +32,17 @@ pub struct SteerOptions {
     pub from_agent: Duration,
     /// What the owner of the hosts allows.
     pub limits: Limits,
-    /// What its flows can do: what a connection can, or, for an agent that steers bundles, what a bundle can.
+    /// What its flows can do: what a connection can, or, for an agent that steers bundles, what a
+    /// bundle can.
     pub capabilities: Capabilities,
-    /// Of the reports that the agent gets, so many are kept, the first ones ([`World::heard`]); 0 costs nothing.
+    /// Of the reports that the agent gets, so many are kept, the first ones ([`World::heard`]); 0
+    /// costs nothing.
     pub keep_reports: usize,
 }
 
 impl Default for SteerOptions {
-    /// For connections, 20 µs each way: what CCP's authors measured between a kernel and its agent (papers/ccp-evaluation).
+    /// For connections, 20 µs each way: what CCP's authors measured between a kernel and its agent
+    /// (papers/ccp-evaluation).
     fn default() -> SteerOptions {
         SteerOptions {
             to_agent: Duration::from_micros(20),
@@ -72,7 +76,8 @@ pub(crate) struct Host {
     with: Option<u32>,
     keep_reports: usize,
     heard: Vec<HeardReport>,
-    /// When the next of what goes either way is due, if that is planned, and when the agent's next deadline is.
+    /// When the next of what goes either way is due, if that is planned, and when the agent's next
+    /// deadline is.
     pub due: Time,
     pub deadline: Time,
 }
@@ -175,7 +180,8 @@ impl Host {
         self.agent().next_deadline().unwrap_or(Time::MAX)
     }
 
-    /// The agent gets what has come by now. `other` is the host that keeps the agent, where that is another one.
+    /// The agent gets what has come by now. `other` is the host that keeps the agent, where that is
+    /// another one.
     pub fn deliver(&mut self, now: Time, other: Option<&mut Host>) {
         let (heard, most) = (&mut self.heard, self.keep_reports);
         let see = |event: &Event<'_>| {
@@ -273,8 +279,9 @@ impl World {
         AgentId(id)
     }
 
-    /// Adds a way to agents, wherever these are: a link that loses messages, agents that die. It is asked for what it
-    /// brings from the time that it says on; [`Way::look`] and [`Way::flush`] are not called.
+    /// Adds a way to agents, wherever these are: a link that loses messages, agents that die. It is
+    /// asked for what it brings from the time that it says on; [`Way::look`] and [`Way::flush`] are
+    /// not called.
     pub fn host_behind(&mut self, way: Box<dyn Way>, options: SteerOptions) -> AgentId {
         let id = self.hosts.len() as u32;
         self.hosts.push(Host::behind(way, options, id));
@@ -282,8 +289,9 @@ impl World {
         AgentId(id)
     }
 
-    /// Adds another datapath of an agent that is here: that of another host, with delays of its own. The same agent steers flows under the
-    /// returned id. `None` where there is no such agent, or it is [behind a way](World::host_behind).
+    /// Adds another datapath of an agent that is here: that of another host, with delays of its
+    /// own. The same agent steers flows under the returned id. `None` where there is no such agent,
+    /// or it is [behind a way](World::host_behind).
     pub fn host_also(&mut self, agent: AgentId, options: SteerOptions) -> Option<AgentId> {
         let with = self.keeper(agent.0);
         let keeper = self.hosts.get(with as usize)?;

@@ -9,8 +9,8 @@ use crate::network::{LinkSpec, Network, NodeId, Spread};
 /// A topology whose description alone would take more than this is refused: 8 GB.
 const MOST_MEMORY: u64 = 8_000_000_000;
 
-/// Hosts `left1..` and `right1..` at the routers `left` and `right`; the link `bottleneck` leads to the right, the link
-/// `reverse` back.
+/// Hosts `left1..` and `right1..` at the routers `left` and `right`; the link `bottleneck` leads to
+/// the right, the link `reverse` back.
 pub fn dumbbell(
     pairs: u32,
     access: &LinkSpec,
@@ -40,8 +40,9 @@ pub fn dumbbell(
     Ok(network)
 }
 
-/// Routers `router1..` in a row, one more than there are `bottlenecks`. The host `source` is at the first, `sink` at the last.
-/// The link across the n-th bottleneck is `bottleneck<n>`, with the hosts `in<n>` and `out<n>` at its ends.
+/// Routers `router1..` in a row, one more than there are `bottlenecks`. The host `source` is at the
+/// first, `sink` at the last. The link across the n-th bottleneck is `bottleneck<n>`, with the
+/// hosts `in<n>` and `out<n>` at its ends.
 pub fn parking_lot(
     bottlenecks: u32,
     access: &LinkSpec,
@@ -73,8 +74,8 @@ pub fn parking_lot(
     Ok(network)
 }
 
-/// Hosts `sender1..` at one switch, `switch`, and the host `receiver` behind the link `bottleneck`; the way back has
-/// the bottleneck's line and delay and a queue that never drops.
+/// Hosts `sender1..` at one switch, `switch`, and the host `receiver` behind the link `bottleneck`;
+/// the way back has the bottleneck's line and delay and a queue that never drops.
 pub fn incast(senders: u32, access: &LinkSpec, bottleneck: LinkSpec) -> Result<Network, SimError> {
     let n = u64::from(senders);
     room("the incast", n + 1, 1, 2 * n + 2, 1)?;
@@ -93,8 +94,8 @@ pub fn incast(senders: u32, access: &LinkSpec, bottleneck: LinkSpec) -> Result<N
     Ok(network)
 }
 
-/// `leaves` switches with `hosts` hosts each, every one of them linked to every one of `spines`. Names: `leaf<i>`,
-/// `spine<j>`, `host<i>-<n>`.
+/// `leaves` switches with `hosts` hosts each, every one of them linked to every one of `spines`.
+/// Names: `leaf<i>`, `spine<j>`, `host<i>-<n>`.
 pub fn leaf_spine(
     leaves: u32,
     spines: u32,
@@ -123,8 +124,9 @@ pub fn leaf_spine(
     Ok(network)
 }
 
-/// A fat tree of `k`-port switches (Al-Fares et al., SIGCOMM 2008, section 3): k pods of k/2 edge and k/2 aggregation
-/// switches, k²/4 cores, k³/4 hosts. Names: `edge<pod>-<n>`, `aggregation<pod>-<n>`, `core<n>`, `host<pod>-<edge>-<n>`.
+/// A fat tree of `k`-port switches (Al-Fares et al., SIGCOMM 2008, section 3): k pods of k/2 edge
+/// and k/2 aggregation switches, k²/4 cores, k³/4 hosts. Names: `edge<pod>-<n>`,
+/// `aggregation<pod>-<n>`, `core<n>`, `host<pod>-<edge>-<n>`.
 pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network, SimError> {
     if k < 2 || !k.is_multiple_of(2) {
         return Err(SimError::Shape(format!(
@@ -170,11 +172,12 @@ pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network,
     Ok(network)
 }
 
-/// The three-tier tree of 192 hosts and 56 switches that stands in for the one of DX (slides, 30): 8 cores, 16 aggregation
-/// switches, and 32 top-of-rack switches with 6 hosts each. All links have 10 Gbit/s. A pod is 4 racks and 2 aggregation
-/// switches: the first has the even cores, the second the odd ones. Delays (4 µs a link, 1 µs more at a host) and buffers (250
-/// packets of 1538 bytes a port) are those of the same group's ExpressPass (2017). Paths are chosen per flow, and both directions
-/// take the same.
+/// The three-tier tree of 192 hosts and 56 switches that stands in for the one of DX (slides, 30):
+/// 8 cores, 16 aggregation switches, and 32 top-of-rack switches with 6 hosts each. All links have
+/// 10 Gbit/s. A pod is 4 racks and 2 aggregation switches: the first has the even cores, the second
+/// the odd ones. Delays (4 µs a link, 1 µs more at a host) and buffers (250 packets of 1538 bytes a
+/// port) are those of the same group's ExpressPass (2017). Paths are chosen per flow, and both
+/// directions take the same.
 pub fn tree_192(queue: QueueSpec) -> Network {
     tree_192_with(queue, TREE_192_HOST_DELAY, TREE_192_FABRIC_DELAY)
 }
@@ -226,13 +229,15 @@ pub const TREE_192_FABRIC_DELAY: Duration = Duration::from_micros(4);
 /// The port buffer of [`tree_192`]: 250 packets of 1538 bytes.
 pub const TREE_192_QUEUE: QueueSpec = QueueSpec::DropTail(Size::Bytes(250 * 1_538));
 
-/// The Internet-2 network of RC3's simulations: routers `core0..core9` and 16 links of 10 ms. Their rates (Mbit/s) are those of
-/// the authors' `wan-internet2` scripts, which make every link's load the same. Each router has ten hosts `host<core>-<n>` at 1
-/// Gbit/s and 1 ms. `queue` is a router's; the paper used 5 MB.
+/// The Internet-2 network of RC3's simulations: routers `core0..core9` and 16 links of 10 ms. Their
+/// rates (Mbit/s) are those of the authors' `wan-internet2` scripts, which make every link's load
+/// the same. Each router has ten hosts `host<core>-<n>` at 1 Gbit/s and 1 ms. `queue` is a
+/// router's; the paper used 5 MB.
 ///
-/// The rates are whole multiples of 1111 Mbit/s, what the ten hosts of a router send to those of one of the nine others at full
-/// load, and so say how many pairs of routers a link serves. Exactly one choice among the shortest paths gives every link as
-/// many: where two routers have several, those are the explicit routes here.
+/// The rates are whole multiples of 1111 Mbit/s, what the ten hosts of a router send to those of
+/// one of the nine others at full load, and so say how many pairs of routers a link serves. Exactly
+/// one choice among the shortest paths gives every link as many: where two routers have several,
+/// those are the explicit routes here.
 pub fn internet2(queue: QueueSpec) -> Network {
     const LINKS: [(usize, usize, u64); 16] = [
         (0, 1, 5_556),
@@ -338,7 +343,8 @@ fn hang(
     }
 }
 
-/// Refuses what would not fit in memory: by the bytes that a host, a link and an entry of the routes take.
+/// Refuses what would not fit in memory: by the bytes that a host, a link and an entry of the
+/// routes take.
 fn room(what: &str, hosts: u64, switches: u64, links: u64, groups: u64) -> Result<(), SimError> {
     let needed = [
         (hosts + switches, 200),

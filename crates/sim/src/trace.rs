@@ -1,4 +1,5 @@
-//! Looking at every packet. It costs nothing where nobody looks: the simulation is compiled without it.
+//! Looking at every packet. It costs nothing where nobody looks: the simulation is compiled without
+//! it.
 
 use ccplane_qdisc::DropReason;
 use ccplane_transport::{Segment, Side};

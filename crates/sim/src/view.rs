@@ -1,4 +1,5 @@
-//! What can be seen of a simulation: its flows and links, what it counted, and the number that stands for all of it.
+//! What can be seen of a simulation: its flows and links, what it counted, and the number that
+//! stands for all of it.
 
 use ccplane_transport::{Connection, Failure, Native, OneWay, Rc3Arrivals, Rc3Stats};
 use ccplane_units::{Duration, Rate, Time};
@@ -48,8 +49,8 @@ pub struct Path {
 }
 
 impl World {
-    /// Records every packet that crosses this link from now on: see [`World::crossings`]. It has to be called before the
-    /// link's first packet.
+    /// Records every packet that crosses this link from now on: see [`World::crossings`]. It has to
+    /// be called before the link's first packet.
     pub fn observe(&mut self, link: LinkId) -> Result<(), SimError> {
         self.known_link(link)?;
         if self.links.used(link.0) {
@@ -59,8 +60,8 @@ impl World {
         Ok(())
     }
 
-    /// Keeps a histogram of the times that packets take through this link from now on: see [`World::sojourns`]. It has to
-    /// be called before the link's first packet.
+    /// Keeps a histogram of the times that packets take through this link from now on: see
+    /// [`World::sojourns`]. It has to be called before the link's first packet.
     pub fn observe_sojourns(&mut self, link: LinkId) -> Result<(), SimError> {
         self.known_link(link)?;
         if self.links.used(link.0) {
@@ -95,7 +96,8 @@ impl World {
         })
     }
 
-    /// What time stamps say of queues on a flow's way, as its sender knows it; nothing before it has begun or once it is over.
+    /// What time stamps say of queues on a flow's way, as its sender knows it; nothing before it
+    /// has begun or once it is over.
     pub fn one_way(&self, flow: FlowId) -> Option<OneWay> {
         let ends = self.flows.get(flow.index())?.ends;
         let sender = self.ends.get(ends as usize)?;
@@ -111,7 +113,8 @@ impl World {
         Some((sender.connection.as_ref()?, receiver.connection.as_ref()))
     }
 
-    /// Whether a flow that lives is on its datapath's fallback; `None` for one that no agent steers.
+    /// Whether a flow that lives is on its datapath's fallback; `None` for one that no agent
+    /// steers.
     pub fn in_fallback(&self, flow: FlowId) -> Option<bool> {
         let pair = self.flows.get(flow.index())?.ends as usize;
         match self.ends.get(pair)?.control.get() {
@@ -120,7 +123,8 @@ impl World {
         }
     }
 
-    /// What is left of flows: packets on their way, ends that are not over, controls and steered flows that are in use.
+    /// What is left of flows: packets on their way, ends that are not over, controls and steered
+    /// flows that are in use.
     pub fn left(&self) -> [(&'static str, usize); 4] {
         [
             ("packets", self.packets.len()),
@@ -188,7 +192,8 @@ impl World {
             + self.steered.capacity() * size_of::<Option<Steered>>()
     }
 
-    /// Bytes on the heap that the connections of these flows take, by the flows' place in the order in which they were added.
+    /// Bytes on the heap that the connections of these flows take, by the flows' place in the order
+    /// in which they were added.
     pub fn connection_heap_bytes(&self, flows: std::ops::Range<usize>) -> usize {
         let pairs = self
             .flows
@@ -204,7 +209,8 @@ impl World {
             .sum()
     }
 
-    /// A number that stands for everything that was simulated: the same for the same scenario and seed, anywhere.
+    /// A number that stands for everything that was simulated: the same for the same scenario and
+    /// seed, anywhere.
     pub fn digest(&self) -> u64 {
         let mut digest = Digest::default();
         let counters = self.counters();
@@ -313,7 +319,8 @@ impl World {
         view
     }
 
-    /// What the second loop of a flow's sender did so far, and what of it came to the receiver. `None` where it never sent.
+    /// What the second loop of a flow's sender did so far, and what of it came to the receiver.
+    /// `None` where it never sent.
     pub fn rc3(&self, flow: FlowId) -> Option<(Rc3Stats, Rc3Arrivals)> {
         let flow = self.flows.get(flow.index())?;
         if let Some(Rest::Over(_, rc3)) = flow.rest.as_deref() {

@@ -38,7 +38,8 @@ impl WorkloadApp {
         self.opened
     }
 
-    /// Requests with their responses, in the order of their ends. Empty for workloads of another kind.
+    /// Requests with their responses, in the order of their ends. Empty for workloads of another
+    /// kind.
     pub fn exchanges(&self) -> &[Exchange] {
         self.running.exchanges()
     }
@@ -154,8 +155,8 @@ impl App for WorkloadApp {
 }
 
 impl World {
-    /// Adds a workload. Its flows are under this control and have these settings; [`FlowView::app`](crate::FlowView)
-    /// tells them from others.
+    /// Adds a workload. Its flows are under this control and have these settings;
+    /// [`FlowView::app`](crate::FlowView) tells them from others.
     pub fn add_workload(
         &mut self,
         spec: WorkloadSpec,

@@ -1,4 +1,5 @@
-//! Everything in a simulation: the network, flows, agents and applications, and the time it is there.
+//! Everything in a simulation: the network, flows, agents and applications, and the time it is
+//! there.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -174,7 +175,8 @@ impl World {
         &self.network
     }
 
-    /// Changes the network at a time to come. Changes of a link have to be scheduled before its first packet.
+    /// Changes the network at a time to come. Changes of a link have to be scheduled before its
+    /// first packet.
     pub fn schedule(&mut self, at: Time, change: Change) -> Result<(), SimError> {
         change.check(self)?;
         if let Some(link) = change.link() {

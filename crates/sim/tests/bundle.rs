@@ -49,7 +49,8 @@ impl Algorithm for Fixed {
     }
 }
 
-/// Two senders behind a box, one beside it, over one bottleneck of 96 Mbit/s and 50 ms to a receiver behind a box and one beside it.
+/// Two senders behind a box, one beside it, over one bottleneck of 96 Mbit/s and 50 ms to a
+/// receiver behind a box and one beside it.
 struct Site {
     network: Network,
     senders: [NodeId; 2],
@@ -200,8 +201,8 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
     }
 }
 
-/// Three pings that wait behind others leave the line unlimited, at the start and after a transfer, so the next transfer
-/// begins as the first one did.
+/// Three pings that wait behind others leave the line unlimited, at the start and after a transfer,
+/// so the next transfer begins as the first one did.
 #[test]
 fn pings_beside_others_do_not_limit_the_next_transfer() {
     for before in [0, 60_000_000] {

@@ -71,7 +71,8 @@ fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
         let mut sim =
             Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
         let long = sim.add_flow(with_rc3(from, to, 4_000_000)).expect("a path");
-        // With another one, after a few round trips, something of class 0 always waits, until that is sent.
+        // With another one, after a few round trips, something of class 0 always waits, until that
+        // is sent.
         let other = FlowSpec::new(from, to).bytes(2_000_000).at(ms(100));
         let other = sim.add_flow(other).expect("a path");
         assert!(sim.run_flows(ms(20_000)).expect("no stall"), "{queue}");
@@ -136,7 +137,8 @@ fn a_tail_is_done_sooner_where_the_link_is_free() {
     };
     let plain = time(|from, to, bytes| FlowSpec::new(from, to).bytes(bytes));
     let with_tail = time(with_rc3);
-    // 104 segments: slow start from 10 takes four rounds of 80 ms beside the handshake. With the tail one round does.
+    // 104 segments: slow start from 10 takes four rounds of 80 ms beside the handshake. With the
+    // tail one round does.
     let saved = plain.since(with_tail);
     assert!(
         saved >= Duration::from_millis(2 * 80),
@@ -144,7 +146,8 @@ fn a_tail_is_done_sooner_where_the_link_is_free() {
     );
 }
 
-/// A flow in a lower band gives way to one in the highest, at its own host's link, in either order, and has it back.
+/// A flow in a lower band gives way to one in the highest, at its own host's link, in either order,
+/// and has it back.
 #[test]
 fn a_flow_in_a_lower_band_takes_what_is_left() {
     for queue in ["droptail:inf", "prio:4:1bdp"] {

@@ -12,8 +12,8 @@ use ccplane_units::{Duration, Rate, Time};
 
 const LIMIT: f64 = 40e6;
 
-/// Two hosts that send to a third over 96 Mbit/s and 20 ms, steered by one agent, which the second is further away from. Their flows are
-/// one group of 40 Mbit/s.
+/// Two hosts that send to a third over 96 Mbit/s and 20 ms, steered by one agent, which the second
+/// is further away from. Their flows are one group of 40 Mbit/s.
 struct Two {
     sim: Simulation,
     hosts: [AgentId; 2],

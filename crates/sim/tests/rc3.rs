@@ -1,5 +1,5 @@
-//! RC3's second loop over queues: what it brings, and that class 0 does not feel it. Corner cases by their number, as
-//! `crates/transport/tests/rc3` has the others.
+//! RC3's second loop over queues: what it brings, and that class 0 does not feel it. Corner cases
+//! by their number, as `crates/transport/tests/rc3` has the others.
 
 use std::sync::{Arc, Mutex};
 
@@ -94,7 +94,8 @@ fn alone(
     (took(&sim, flow), sim.rc3(flow).map(|(sent, _)| sent))
 }
 
-/// The paper's flow of 1.46 MB over 20 ms: with the second loop a round and a half and its own length, as the model has it.
+/// The paper's flow of 1.46 MB over 20 ms: with the second loop a round and a half and its own
+/// length, as the model has it.
 #[test]
 fn a_flow_takes_a_round_trip_and_its_own_length() {
     for (rate, most) in [(mbit(10_000), 32), (mbit(1_000), 43)] {
@@ -112,8 +113,9 @@ fn a_flow_takes_a_round_trip_and_its_own_length() {
     }
 }
 
-/// Lost before the first link, the second loop changes nothing. Lost behind it, a packet of class 0 waits for one of a lower class
-/// at most at each hop, as links do not pre-empt; in each round trip, since acknowledgements pass the wait on.
+/// Lost before the first link, the second loop changes nothing. Lost behind it, a packet of class 0
+/// waits for one of a lower class at most at each hop, as links do not pre-empt; in each round
+/// trip, since acknowledgements pass the wait on.
 #[test]
 fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
     let network = |own: Remark, behind: Remark| {
@@ -153,12 +155,14 @@ fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
     }
 }
 
-/// A network without priorities: the second loop sees that class 0 waits, or that its marking is gone, and stops.
+/// A network without priorities: the second loop sees that class 0 waits, or that its marking is
+/// gone, and stops.
 #[test]
 fn case_17_a_network_that_ignores_or_strips_priorities() {
     let rate = mbit(100);
     let bytes = 20_000_000;
-    // A queue that does not look at classes. The stream is longer than what leaves in the first round trips.
+    // A queue that does not look at classes. The stream is longer than what leaves in the first
+    // round trips.
     let (_, rc3) = alone(rate, "droptail:1bdp", Remark::KEEP, bytes, RC3);
     let stopped = rc3.and_then(|rc3| rc3.stopped);
     assert!(
@@ -180,7 +184,8 @@ fn case_17_a_network_that_ignores_or_strips_priorities() {
     let (_, blind) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, blind);
     let blind = blind.expect("there was one");
     assert!(blind.stopped.is_none() && blind.sent.iter().sum::<u64>() >= rc3.sent.iter().sum());
-    // All classes below the ordinary one made one of, or turned around: no harm to class 0, so it goes on, and the bytes arrive.
+    // All classes below the ordinary one made one of, or turned around: no harm to class 0, so it
+    // goes on, and the bytes arrive.
     for remark in [
         Remark::new([0, 1, 1, 1, 1, 1, 1, 1]),
         Remark::new([0, 4, 3, 2, 1, 5, 6, 7]),
@@ -210,8 +215,9 @@ impl Tracer for Highest {
     }
 }
 
-/// A flow of a lower band counts its classes from there: none of them is taken for another or is served before the flow's own class 0, and
-/// a router that makes that of them has removed the marking.
+/// A flow of a lower band counts its classes from there: none of them is taken for another or is
+/// served before the flow's own class 0, and a router that makes that of them has removed the
+/// marking.
 #[test]
 fn case_17_classes_count_from_the_flows_own_band() {
     let (link, own) = ("prio:8:shared:4bdp", 3);
@@ -256,8 +262,8 @@ fn case_17_classes_count_from_the_flows_own_band() {
     }
 }
 
-/// Flows of class 0 beside one whose marking is lost, at a host whose link is as fast as the one that they share: the check
-/// limits the harm.
+/// Flows of class 0 beside one whose marking is lost, at a host whose link is as fast as the one
+/// that they share: the check limits the harm.
 #[test]
 fn case_17_the_check_limits_the_harm_to_others() {
     let harmed = |remark, rc3| {
@@ -312,7 +318,8 @@ fn case_17_the_check_limits_the_harm_to_others() {
     );
 }
 
-/// Buffers of the bands' own or one that all share, smaller than the burst, and a link that class 0 fills.
+/// Buffers of the bands' own or one that all share, smaller than the burst, and a link that class 0
+/// fills.
 #[test]
 fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
     for own in [
@@ -334,7 +341,8 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
         }
         assert_eq!(rc3.stopped, None, "{own}");
     }
-    // Class 0 fills the link: of the second loop hardly anything arrives, and class 0 is what it was.
+    // Class 0 fills the link: of the second loop hardly anything arrives, and class 0 is what it
+    // was.
     let full = |rc3| {
         let mut sim = Simulation::new(
             dumbbell(2, mbit(50), "prio:5:shared:1bdp", Remark::KEEP),
@@ -359,8 +367,8 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
     assert!(sent.delivered_bytes < 1_500_000, "{sent:?}");
 }
 
-/// A short flow is in class 1 throughout, so the long one's lower classes do not stand in its way; and plain flows take as long
-/// as beside plain ones.
+/// A short flow is in class 1 throughout, so the long one's lower classes do not stand in its way;
+/// and plain flows take as long as beside plain ones.
 #[test]
 fn case_19_short_beside_long_and_plain_beside_rc3() {
     let mut sim = Simulation::new(
@@ -445,7 +453,8 @@ fn case_22_a_flow_is_given_up_with_a_tail_that_waits() {
     sim.check().expect("packets are conserved");
 }
 
-/// Ten thousand at once share a link: all arrive, none in a class-0 queue that is longer for it, in memory that is bounded.
+/// Ten thousand at once share a link: all arrive, none in a class-0 queue that is longer for it, in
+/// memory that is bounded.
 #[test]
 fn ten_thousand_flows_at_once() {
     let flows = 10_000;
@@ -473,7 +482,8 @@ fn ten_thousand_flows_at_once() {
         sim.run_flows(Time::ZERO + Duration::from_secs(60))
             .expect("no stall")
     );
-    // A flow has 44 segments: 2 KB for its scoreboard, 1.5 KB for both connections and their second loop, and its packets.
+    // A flow has 44 segments: 2 KB for its scoreboard, 1.5 KB for both connections and their second
+    // loop, and its packets.
     assert!(most < flows as usize * 20_000, "{most} bytes");
     println!("{} bytes a flow at most", most / flows as usize);
     sim.check().expect("packets are conserved");

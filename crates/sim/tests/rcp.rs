@@ -7,8 +7,8 @@ use ccplane_sim::{
 };
 use ccplane_units::{Duration, Rate, Time};
 
-/// Two hosts that send to a third over a router's link of 100 Mbit/s and 20 ms there and back, which first offers `init` per
-/// cent of itself.
+/// Two hosts that send to a third over a router's link of 100 Mbit/s and 20 ms there and back,
+/// which first offers `init` per cent of itself.
 fn simulation(init: u64) -> (Simulation, Vec<FlowSpec>) {
     let rate = Rate::from_bits_per_sec(100_000_000);
     let config = RcpConfig {
@@ -66,7 +66,8 @@ fn a_flow_alone_takes_a_round_trip_and_a_half_and_its_bytes() {
     assert_eq!((view.retransmitted, view.timeouts), (0, 0));
 }
 
-/// With a first offer of a twentieth it begins slowly, and the router raises its offer until the link is used.
+/// With a first offer of a twentieth it begins slowly, and the router raises its offer until the
+/// link is used.
 #[test]
 fn the_offer_follows_what_is_spare() {
     let (mut sim, mut flows) = simulation(5);
@@ -82,7 +83,8 @@ fn the_offer_follows_what_is_spare() {
     assert!(used > 0.9, "{used}");
 }
 
-/// A second flow: the router halves what it offers, both get the same, and the queue of the first moment drains.
+/// A second flow: the router halves what it offers, both get the same, and the queue of the first
+/// moment drains.
 #[test]
 fn two_flows_get_the_same() {
     let (mut sim, mut flows) = simulation(100);

@@ -1,4 +1,5 @@
-//! The simulator as a whole: times known by hand, packets conserved, the same bytes every time, mistakes told.
+//! The simulator as a whole: times known by hand, packets conserved, the same bytes every time,
+//! mistakes told.
 
 use std::sync::{Arc, Mutex};
 
@@ -64,7 +65,8 @@ impl Tracer for Log {
 
 #[test]
 fn packets_arrive_when_a_hand_says_they_do() {
-    // 1 Gbit/s and 10 µs to a switch, 100 Mbit/s and 1 ms to the other host: a byte takes 8 ns and 80 ns.
+    // 1 Gbit/s and 10 µs to a switch, 100 Mbit/s and 1 ms to the other host: a byte takes 8 ns and
+    // 80 ns.
     let mut network = Network::new();
     let (a, switch, b) = (network.host("a"), network.switch("s"), network.host("b"));
     let first = LinkSpec::new(mbit(1_000), Duration::from_micros(10));
@@ -90,7 +92,8 @@ fn packets_arrive_when_a_hand_says_they_do() {
     );
     assert_eq!(log[2], (three, "OpenReply".into(), 52));
     assert_eq!(log[3], (four, "OpenReply".into(), 52));
-    // Three segments leave back to back, the last one of 104 bytes: each waits for the one before on the slow line.
+    // Three segments leave back to back, the last one of 104 bytes: each waits for the one before
+    // on the slow line.
     let data: Vec<u64> = log
         .iter()
         .filter(|e| e.1 == "Data" && e.2 > 52)
@@ -461,7 +464,8 @@ fn mistakes_are_told_by_name() {
 
 #[test]
 fn what_stands_still_is_an_error_with_its_seed() {
-    // A link that loses everything: the handshake is given up, and the flow with it, which is not a stall.
+    // A link that loses everything: the handshake is given up, and the flow with it, which is not a
+    // stall.
     let mut network = dumbbell(1, "droptail:1bdp");
     let bottleneck = network.link_named("bottleneck").expect("it is there");
     network.spec_mut(bottleneck).expect("it is there").loss =
@@ -533,7 +537,8 @@ fn topologies_have_the_shape_that_they_are_known_by() {
         Duration::from_micros(2 * 5 + 4 * 4)
     );
 
-    // facts/rc3.md, 3.1: 110 nodes, 116 cables; RTTs of 24 to 84 ms, 43.6 ms on average over pairs of routers.
+    // facts/rc3.md, 3.1: 110 nodes, 116 cables; RTTs of 24 to 84 ms, 43.6 ms on average over pairs
+    // of routers.
     let wan = topology::internet2(topology::INTERNET2_QUEUE);
     assert_eq!(count(&wan), (100, 10, 2 * 116));
     let sim = Simulation::new(wan, SimOptions::seeded(1)).expect("valid");

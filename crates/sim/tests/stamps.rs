@@ -12,7 +12,8 @@ use ccplane_sim::{
 use ccplane_transport::Kind;
 use ccplane_units::{Duration, Rate, Time};
 
-/// What the stamps of every packet of data say, and the truth, by its number; and every exchange as its sender has it.
+/// What the stamps of every packet of data say, and the truth, by its number; and every exchange as
+/// its sender has it.
 #[derive(Default)]
 struct Stamped {
     sent: BTreeMap<u32, u64>,
@@ -69,8 +70,8 @@ impl Tracer for Stamped {
     }
 }
 
-/// A sender and a receiver on either side of a switch, links of 1 Gbit/s and 10 µs: 20 ms of Cubic with stamps in every packet,
-/// paced at 200 Mbit/s or as fast as it goes.
+/// A sender and a receiver on either side of a switch, links of 1 Gbit/s and 10 µs: 20 ms of Cubic
+/// with stamps in every packet, paced at 200 Mbit/s or as fast as it goes.
 fn run(
     seed: u64,
     sender: Option<StampModel>,
@@ -227,8 +228,8 @@ fn jitter_is_distributed_as_described() {
     );
 }
 
-/// A batch shares one stamp: of its beginning when sent, of its end when received. Calibrated packets at line rate are spaced as
-/// they were, less a thousandth.
+/// A batch shares one stamp: of its beginning when sent, of its end when received. Calibrated
+/// packets at line rate are spaced as they were, less a thousandth.
 #[test]
 fn batches_share_a_stamp_and_calibration_takes_them_apart() {
     let batch = Duration::from_micros(100);
@@ -271,7 +272,8 @@ fn batches_share_a_stamp_and_calibration_takes_them_apart() {
     assert!(mean(&data, 2, 3) < 15_000.0, "{}", mean(&data, 2, 3));
 }
 
-/// Clocks far apart that drift: the stamps are off by seconds, the queueing delay by the drift over a minimum's age at most.
+/// Clocks far apart that drift: the stamps are off by seconds, the queueing delay by the drift over
+/// a minimum's age at most.
 #[test]
 fn offset_and_drift_leave_the_queueing_delay() {
     let queues = |sender: Option<StampModel>, receiver: Option<StampModel>| {

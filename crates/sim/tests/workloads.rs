@@ -176,7 +176,8 @@ fn datagrams_heed_no_congestion() {
     sim.run_until(at(10_000)).expect("it runs");
     let stats = sim.datagrams(cross);
     assert!((39_000..41_000).contains(&stats.sent), "{stats:?}");
-    // The elastic flow fills what is left, and the queue; some datagrams are dropped with its packets.
+    // The elastic flow fills what is left, and the queue; some datagrams are dropped with its
+    // packets.
     assert!(stats.received > stats.sent * 95 / 100 && stats.received <= stats.sent);
     assert_eq!(stats.received_bytes, stats.received * 1_500);
     assert!(stats.delay_sum / stats.received > ms(10));
@@ -228,8 +229,8 @@ fn requests_and_responses_alternate() {
     sim.run_until(at(12_000)).expect("it runs");
     assert_eq!(flows_of(&sim, app).len(), 6);
     let exchanges = sim.workload(app).expect("it is one").exchanges();
-    // The way back is without a limit: 20 ms for each, 40 ms with the handshake, and 50 ms to think on average; a
-    // response fits into the first window.
+    // The way back is without a limit: 20 ms for each, 40 ms with the handshake, and 50 ms to think
+    // on average; a response fits into the first window.
     let first: Vec<u64> = exchanges[..6]
         .iter()
         .map(|e| e.finished.since(e.started).as_micros())
@@ -244,7 +245,8 @@ fn requests_and_responses_alternate() {
             .iter()
             .all(|e| (20_000..21_000).contains(&e.finished.since(e.started).as_micros()))
     );
-    // Six connections, one exchange every 70 ms each: 857; the standard deviation of their number is about 17.
+    // Six connections, one exchange every 70 ms each: 857; the standard deviation of their number
+    // is about 17.
     assert!((790..930).contains(&exchanges.len()), "{}", exchanges.len());
     assert!(
         flows_of(&sim, app)

@@ -8,23 +8,26 @@ use ccplane_units::{Duration, Time};
 
 use crate::machine::Machine;
 
-/// A flow held back by a window or buffer for more than this share of its time was not congestion-controlled alone.
+/// A flow held back by a window or buffer for more than this share of its time was not
+/// congestion-controlled alone.
 const MOST_LIMITED: f64 = 0.01;
 
-/// A stall of the machine holds packets back and lets them go at once. When it is longer than this share of a
-/// round-trip time, the burst is of the size of the reserve that a queue of one BDP has on average.
+/// A stall of the machine holds packets back and lets them go at once. When it is longer than this
+/// share of a round-trip time, the burst is of the size of the reserve that a queue of one BDP has
+/// on average.
 const LONGEST_STALL: f64 = 0.25;
 
 /// No machine without real-time scheduling keeps below this.
 const SHORTEST_STALL: Duration = Duration::from_millis(2);
 
-/// The longest stall of the machine that a run on a path of this round-trip time can bear, whoever runs.
+/// The longest stall of the machine that a run on a path of this round-trip time can bear, whoever
+/// runs.
 pub fn longest_stall(rtt_ms: f64) -> Duration {
     Duration::from_nanos((rtt_ms * 1e6 * LONGEST_STALL) as u64).max(SHORTEST_STALL)
 }
 
-/// What the emulator's log says of the forward link, for so long from the first byte on (`CLOCK_MONOTONIC`); it could have
-/// carried `capacity` bytes.
+/// What the emulator's log says of the forward link, for so long from the first byte on
+/// (`CLOCK_MONOTONIC`); it could have carried `capacity` bytes.
 pub(crate) fn link(
     report: &EmuReport,
     started_ns: u64,
@@ -127,7 +130,8 @@ pub(crate) fn audit(
     }
 }
 
-/// What went wrong with the contender, a sentence each: results of its own, and no reason to run it again.
+/// What went wrong with the contender, a sentence each: results of its own, and no reason to run it
+/// again.
 pub(crate) fn mishaps(counters: &Counters) -> Vec<String> {
     let mishaps = [
         (

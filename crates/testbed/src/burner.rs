@@ -1,4 +1,5 @@
-//! A thread that computes beside a run, for a run to be compared with one whose agent computes as much.
+//! A thread that computes beside a run, for a run to be compared with one whose agent computes as
+//! much.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +9,8 @@ use ccplane_lab::Error;
 
 use crate::traffic::{monotonic_ns, wait_until};
 
-/// How long it computes at a time, as a callback of a millisecond does. Shorter ones cost more to start than they last;
-/// longer ones keep a core from others for a scheduler's slice.
+/// How long it computes at a time, as a callback of a millisecond does. Shorter ones cost more to
+/// start than they last; longer ones keep a core from others for a scheduler's slice.
 const BURST_NS: u64 = 1_000_000;
 
 /// Computes until it is dropped, behind ordinary threads.

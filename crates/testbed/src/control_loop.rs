@@ -1,7 +1,9 @@
-//! The control loop over CCP's messages: report → algorithm → update and back, through a real socket.
+//! The control loop over CCP's messages: report → algorithm → update and back, through a real
+//! socket.
 //!
-//! Agent and datapath are two threads of this process, joined by a Unix datagram socket as they would be in two. The datapath is one
-//! without traffic ([`Datapath`]), the algorithm does as little as one can that answers ([`Answer`]).
+//! Agent and datapath are two threads of this process, joined by a Unix datagram socket as they
+//! would be in two. The datapath is one without traffic ([`Datapath`]), the algorithm does as
+//! little as one can that answers ([`Answer`]).
 #![expect(
     clippy::disallowed_methods,
     reason = "it times what real sockets and threads do"
@@ -89,8 +91,8 @@ pub fn times(options: &ControlLoop) -> Result<Vec<Duration>, LoopError> {
     })
 }
 
-/// Runs an agent on a thread of its own, and `datapath` on this one with the path to reach it; what the agent did. `updates`: it
-/// answers reports.
+/// Runs an agent on a thread of its own, and `datapath` on this one with the path to reach it; what
+/// the agent did. `updates`: it answers reports.
 pub fn with_agent<T>(
     updates: bool,
     waiting: Waiting,

@@ -15,7 +15,8 @@ pub struct Reading {
     pub process_ns: u64,
     /// Everything that ran on this machine, interrupts included, idle and waiting excluded.
     pub machine_ns: u64,
-    /// Of that, interrupts and what they put off: on a machine whose packets are ours, work for them, as `ksoftirqd`'s.
+    /// Of that, interrupts and what they put off: on a machine whose packets are ours, work for
+    /// them, as `ksoftirqd`'s.
     pub interrupts_ns: u64,
     /// What a hypervisor withheld from this machine.
     pub stolen_ns: u64,
@@ -50,8 +51,8 @@ impl Reading {
         )
     }
 
-    /// What other processes used since `earlier`, in percent of one CPU. The kernel may count an interrupt as the process's
-    /// too: then it is less.
+    /// What other processes used since `earlier`, in percent of one CPU. The kernel may count an
+    /// interrupt as the process's too: then it is less.
     pub fn others_percent_since(&self, earlier: &Reading) -> f64 {
         let (process, machine, _) = self.percent_since(earlier);
         let wall = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
@@ -103,14 +104,15 @@ pub fn this_thread_ns() -> u64 {
     })
 }
 
-/// The first number of `schedstat` is the time on a CPU; it needs `CONFIG_SCHED_INFO`, which every distribution sets.
+/// The first number of `schedstat` is the time on a CPU; it needs `CONFIG_SCHED_INFO`, which every
+/// distribution sets.
 fn thread_ns(thread: Pid) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in ticks. Returns busy time in all, and
-/// that in interrupts.
+/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in ticks.
+/// Returns busy time in all, and that in interrupts.
 fn busy_ns(stat: &str, tick_ns: u64) -> Option<(u64, u64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line

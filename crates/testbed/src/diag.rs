@@ -1,8 +1,10 @@
-//! What the kernel knows about a TCP socket, asked through `inet_diag` (what `ss -ti` prints, as bytes).
+//! What the kernel knows about a TCP socket, asked through `inet_diag` (what `ss -ti` prints, as
+//! bytes).
 //!
-//! One exact look-up a flow: a dump would walk the whole hash table of connections, half a millisecond each time on
-//! a large machine. The layout is that of `struct tcp_info` in `linux/tcp.h`, which only ever grows at its end; an
-//! older kernel sends less and the missing fields read as 0.
+//! One exact look-up a flow: a dump would walk the whole hash table of connections, half a
+//! millisecond each time on a large machine. The layout is that of `struct tcp_info` in
+//! `linux/tcp.h`, which only ever grows at its end; an older kernel sends less and the missing
+//! fields read as 0.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +17,8 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-/// A socket to the kernel's `sock_diag`; it sees the TCP sockets of the network namespace it was opened in.
+/// A socket to the kernel's `sock_diag`; it sees the TCP sockets of the network namespace it was
+/// opened in.
 #[derive(Debug)]
 pub struct Diag {
     socket: OwnedFd,
@@ -41,7 +44,8 @@ impl Diag {
             SockFlag::SOCK_CLOEXEC,
             SockProtocol::NetlinkSockDiag,
         )?;
-        // The kernel answers within the call that asks; a second is for a machine that is falling over.
+        // The kernel answers within the call that asks; a second is for a machine that is falling
+        // over.
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(1, 0))?;
         Ok(Diag {
             socket,

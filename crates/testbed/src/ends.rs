@@ -12,7 +12,8 @@ use crate::diag::Diag;
 use crate::error::BackendError;
 use crate::traffic;
 
-/// Where the traffic goes: senders and receivers, who may be at the same place, and the receivers' address.
+/// Where the traffic goes: senders and receivers, who may be at the same place, and the receivers'
+/// address.
 pub struct Ends {
     /// Where senders are.
     pub sender: Namespace,
@@ -56,9 +57,9 @@ impl Ends {
     }
 }
 
-/// The connections' two ends, and the kernel's view of the senders'. Where the algorithm wants ECN or time stamps both ends
-/// run its congestion control: that makes the kernel accept the offer and echo every mark, and answer each packet that has a
-/// stamp.
+/// The connections' two ends, and the kernel's view of the senders'. Where the algorithm wants ECN
+/// or time stamps both ends run its congestion control: that makes the kernel accept the offer and
+/// echo every mark, and answer each packet that has a stamp.
 pub fn open(
     ends: &Ends,
     congestion: &str,
@@ -111,7 +112,8 @@ pub fn open(
     Ok((senders, receivers, diag))
 }
 
-/// Refuses connections that did not agree on ECN: what needs marks would see none and take every queue for empty.
+/// Refuses connections that did not agree on ECN: what needs marks would see none and take every
+/// queue for empty.
 fn agreed(senders: &[TcpStream], diag: &mut Diag) -> std::io::Result<()> {
     for sender in senders {
         let (local, peer) = (sender.local_addr()?, sender.peer_addr()?);

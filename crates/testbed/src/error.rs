@@ -72,8 +72,8 @@ impl BackendError {
         }
     }
 
-    /// Converts an error of the emulator. A lack of privileges has a hint of its own; with `bpf` it names BPF's
-    /// capabilities too.
+    /// Converts an error of the emulator. A lack of privileges has a hint of its own; with `bpf` it
+    /// names BPF's capabilities too.
     pub fn from_emulator(error: ccplane_emu::Error, bpf: bool) -> Error {
         match error {
             ccplane_emu::Error::Host(error) => BackendError::from_host(error, bpf),

@@ -1,5 +1,5 @@
-//! One run of kernel TCP as fast as the machine goes, memory to memory: what benchmarks and experiments on throughput and CPU are
-//! made of.
+//! One run of kernel TCP as fast as the machine goes, memory to memory: what benchmarks and
+//! experiments on throughput and CPU are made of.
 
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_lab::Contender;
@@ -36,7 +36,8 @@ pub struct Run {
     pub others_cpu_percent: f64,
     /// Reports that found the ring full: their values went out with a later one.
     pub ring_lost: u64,
-    /// Flows that fell back to the datapath's own NewReno: what the contender did, and no reason to run again.
+    /// Flows that fell back to the datapath's own NewReno: what the contender did, and no reason to
+    /// run again.
     pub fallbacks: u64,
     /// CPU of the agent's thread, in percent of one CPU.
     #[serde(default)]
@@ -60,11 +61,13 @@ pub struct Load {
     pub flows: usize,
     /// For how long they send.
     pub length: Duration,
-    /// Between two looks at all flows. Hundreds of sockets a hundred times a second would be work of its own.
+    /// Between two looks at all flows. Hundreds of sockets a hundred times a second would be work
+    /// of its own.
     pub look_every: Duration,
     /// Whether the agent's thread lets ordinary threads, the senders', go before it.
     pub behind: bool,
-    /// A thread that computes beside the run, in percent of one CPU, as the agent of another run did; behind as well.
+    /// A thread that computes beside the run, in percent of one CPU, as the agent of another run
+    /// did; behind as well.
     pub burn_percent: Option<f64>,
 }
 
@@ -81,12 +84,13 @@ impl Load {
     }
 }
 
-/// Bytes that must wait before a receiver is woken, under every condition. With one flow and two CPUs the sender's CPU is
-/// the bottleneck by a hair: when it falls behind, the receiver goes to sleep between segments, and to wake a halted
-/// virtual CPU is where 14 to 18 % of the sender's samples were (`_raw_spin_unlock_irqrestore`). A ratio taken there says
-/// on which side of the hair a run fell (40 to 60 Gbit/s natively), not what the datapath costs. Too small brings that
-/// back; too large (the receive buffer is 32 MB) makes the sender wait for the receiver, so that it is at most an eighth of
-/// what the kernel lets a receiver hold.
+/// Bytes that must wait before a receiver is woken, under every condition. With one flow and two
+/// CPUs the sender's CPU is the bottleneck by a hair: when it falls behind, the receiver goes to
+/// sleep between segments, and to wake a halted virtual CPU is where 14 to 18 % of the sender's
+/// samples were (`_raw_spin_unlock_irqrestore`). A ratio taken there says on which side of the hair
+/// a run fell (40 to 60 Gbit/s natively), not what the datapath costs. Too small brings that back;
+/// too large (the receive buffer is 32 MB) makes the sender wait for the receiver, so that it is at
+/// most an eighth of what the kernel lets a receiver hold.
 const WAKE_AT: usize = 1 << 20;
 
 /// iperf3's and the paper's window, 16 MB.
@@ -100,10 +104,10 @@ pub fn buffer(flows: usize) -> usize {
     )
 }
 
-/// The kernel lets each socket hold twice its buffer, and both ends of all flows together hold no more than TCP may without
-/// pressure, the first of `limits` (`tcp_mem`, pages: without pressure, under pressure, at most). Beyond the last, receivers
-/// drop what comes: 256 flows with 16 MB each then stood at two segments and a timeout for a whole run, the kernel's own as
-/// ccplane's.
+/// The kernel lets each socket hold twice its buffer, and both ends of all flows together hold no
+/// more than TCP may without pressure, the first of `limits` (`tcp_mem`, pages: without pressure,
+/// under pressure, at most). Beyond the last, receivers drop what comes: 256 flows with 16 MB each
+/// then stood at two segments and a timeout for a whole run, the kernel's own as ccplane's.
 fn buffer_each(flows: usize, limits: &str) -> usize {
     /// Where pages are larger, buffers are smaller than they could be.
     const PAGE: usize = 4096;
@@ -115,9 +119,9 @@ fn buffer_each(flows: usize, limits: &str) -> usize {
     BUFFER.min(all / flows.max(1))
 }
 
-/// Largest share of a run for which the machine may stand still at once. A larger one moves a figure by more than the differences
-/// of interest. There is no queue here that a shorter pause could overflow, and interrupts of a saturated CPU take some
-/// milliseconds.
+/// Largest share of a run for which the machine may stand still at once. A larger one moves a
+/// figure by more than the differences of interest. There is no queue here that a shorter pause
+/// could overflow, and interrupts of a saturated CPU take some milliseconds.
 const LONGEST_STALL: u64 = 50;
 
 /// One run: everybody sends as fast as may be.

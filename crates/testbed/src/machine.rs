@@ -1,6 +1,7 @@
 //! What the machine did during a measurement, watched from outside of it.
 //!
-//! Both sides of a comparison are judged by this alone. Whether a run counts never depends on its result.
+//! Both sides of a comparison are judged by this alone. Whether a run counts never depends on its
+//! result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,22 +15,24 @@ use serde::{Deserialize, Serialize};
 use crate::cpu::Reading;
 use crate::traffic::{monotonic_ns, wait_until};
 
-/// Between two looks at a CPU. Rarer ones miss short stalls; ten times as many cost a percent of each CPU.
+/// Between two looks at a CPU. Rarer ones miss short stalls; ten times as many cost a percent of
+/// each CPU.
 const LOOK_NS: u64 = 1_000_000;
 
-/// Work of other processes, in percent of one CPU, above which figures say more about that work. Kernel threads, but for
-/// those of interrupts, stay well below it.
+/// Work of other processes, in percent of one CPU, above which figures say more about that work.
+/// Kernel threads, but for those of interrupts, stay well below it.
 pub(crate) const MOST_OTHERS: f64 = 20.0;
 
-/// What a hypervisor gave to others of the CPUs that we wanted, in percent of one. Less is some ticks of an idle host;
-/// more takes as much off a figure.
+/// What a hypervisor gave to others of the CPUs that we wanted, in percent of one. Less is some
+/// ticks of an idle host; more takes as much off a figure.
 const MOST_STOLEN: f64 = 2.0;
 
 /// What the machine did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The longest time for which a CPU did not run a ready thread of its highest priority, milliseconds. Absent where that
-    /// priority is not permitted: what is seen then would be the contender's own load.
+    /// The longest time for which a CPU did not run a ready thread of its highest priority,
+    /// milliseconds. Absent where that priority is not permitted: what is seen then would be the
+    /// contender's own load.
     pub stall_ms: Option<f64>,
     /// CPU time that a hypervisor withheld, in percent of one CPU.
     pub stolen_percent: f64,

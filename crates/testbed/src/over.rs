@@ -18,7 +18,8 @@ pub struct RemoteAgent {
 pub enum Over {
     /// The kernel's TCP.
     Tcp,
-    /// ccplane's transport over UDP; with RC3's second loop where the scenario's `[transport]` has it.
+    /// ccplane's transport over UDP; with RC3's second loop where the scenario's `[transport]` has
+    /// it.
     Udp,
     /// QUIC, by one of its stacks.
     Quic(Stack),

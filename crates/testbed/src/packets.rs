@@ -1,4 +1,5 @@
-//! [`Place`]s of real packets: kernel TCP, our transport over UDP, and QUIC, each through an emulated bottleneck that a run makes and removes.
+//! [`Place`]s of real packets: kernel TCP, our transport over UDP, and QUIC, each through an
+//! emulated bottleneck that a run makes and removes.
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
@@ -37,8 +38,8 @@ use crate::traffic;
 /// Fewer and no bin is whole; the smallest bin is 10 ms wide.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Throughput and delay are binned by the round-trip time, as the papers do, but not finer than this: below, a bin of
-/// a slow link holds a handful of packets.
+/// Throughput and delay are binned by the round-trip time, as the papers do, but not finer than
+/// this: below, a bin of a slow link holds a handful of packets.
 const NARROWEST_BIN: Duration = Duration::from_millis(10);
 
 /// What the emulator keeps up with on any machine that it is tested on (docs/emulator.md).
@@ -53,8 +54,9 @@ pub struct Packets {
     pub timing: Timing,
     /// Who runs ccplane's algorithms; without it this process does.
     pub agent: Option<RemoteAgent>,
-    /// Whether each workload begins up to a round trip late, as drawn from the run's seed. For several runs: flows that always meet at
-    /// the same moments would be one run, told several times. Without it the flows begin as they do in the simulator.
+    /// Whether each workload begins up to a round trip late, as drawn from the run's seed. For
+    /// several runs: flows that always meet at the same moments would be one run, told several
+    /// times. Without it the flows begin as they do in the simulator.
     pub drawn_starts: bool,
 }
 
@@ -491,8 +493,8 @@ impl<'s> Path<'s> {
         result
     }
 
-    /// Contenders whose flows were on the fallback at the end, because the agent in another process was gone or silent.
-    /// `known` are among them.
+    /// Contenders whose flows were on the fallback at the end, because the agent in another process
+    /// was gone or silent. `known` are among them.
     fn abandoned(&self, recorded: &Recorded, known: &[Contender]) -> Vec<Contender> {
         let mut abandoned = known.to_vec();
         if self.packets.agent.is_some() {
@@ -579,7 +581,8 @@ impl<'p> Shown<'p> {
     }
 }
 
-/// Where the hosts are of a scenario that real packets can run; [`Error::NotOnLinux`] names everything that cannot be.
+/// Where the hosts are of a scenario that real packets can run; [`Error::NotOnLinux`] names
+/// everything that cannot be.
 fn layout(scenario: &Scenario, over: Over) -> Result<Layout, Error> {
     let parts = refuses(scenario, over);
     match Layout::of(scenario) {

@@ -1,17 +1,20 @@
 //! The workloads of a scenario as real traffic over one emulated bottleneck.
 //!
-//! The machines of `ccplane-workload` decide who sends what to whom, and when; the simulator drives the same ones. With the same seed
-//! both have the same flows: as many, of the same sizes, between the same hosts. Here two threads do what the machines want, with
-//! sockets: [`tcp`] with those of the kernel's TCP, [`user`] with those of a transport in user space.
+//! The machines of `ccplane-workload` decide who sends what to whom, and when; the simulator drives
+//! the same ones. With the same seed both have the same flows: as many, of the same sizes, between
+//! the same hosts. Here two threads do what the machines want, with sockets: [`tcp`] with those of
+//! the kernel's TCP, [`user`] with those of a transport in user space.
 //!
-//! **What a completion time counts.** A flow begins when its workload says so: that is when its connection is asked for, so that the
-//! handshake's round trip is part of its time. It is the same in the simulator, whose connections have a handshake of one round trip
-//! too. A flow ends when the receiving application has read its last byte. Nothing is connected ahead: a flow without end that begins
-//! at time zero sends its first byte a round trip later, here as there.
+//! **What a completion time counts.** A flow begins when its workload says so: that is when its
+//! connection is asked for, so that the handshake's round trip is part of its time. It is the same
+//! in the simulator, whose connections have a handshake of one round trip too. A flow ends when the
+//! receiving application has read its last byte. Nothing is connected ahead: a flow without end
+//! that begins at time zero sends its first byte a round trip later, here as there.
 //!
-//! Where hosts are is in [`layout`]; they are addresses ([`hosts`]), so that fair queues tell flows apart by addresses and ports. Bundles
-//! have [`sites`] behind gateways. What changes on the link while a run goes on is in [`events`]. What cannot run at all is told by
-//! [`refuses`] before anything is made.
+//! Where hosts are is in [`layout`]; they are addresses ([`hosts`]), so that fair queues tell flows
+//! apart by addresses and ports. Bundles have [`sites`] behind gateways. What changes on the link
+//! while a run goes on is in [`events`]. What cannot run at all is told by [`refuses`] before
+//! anything is made.
 
 mod accepters;
 mod controls;
@@ -56,7 +59,8 @@ pub(crate) struct RealPlan {
     pub seed: u64,
     /// For how long, at most.
     pub duration: Duration,
-    /// Workloads that the run waits for: it is over once all their flows have ended. None: it takes its whole duration.
+    /// Workloads that the run waits for: it is over once all their flows have ended. None: it takes
+    /// its whole duration.
     pub until: Vec<usize>,
     /// From when on goodput counts.
     pub warm: Duration,
@@ -86,7 +90,7 @@ pub(crate) struct Recorded {
     pub elapsed_ns: u64,
     /// In the plan's order.
     pub workloads: Vec<WorkloadRecord>,
-    /// The senders of the flows that were sampled, in the order of the result: compared ones as they began, then those of the others by
-    /// workload.
+    /// The senders of the flows that were sampled, in the order of the result: compared ones as
+    /// they began, then those of the others by workload.
     pub senders: Vec<SocketAddr>,
 }

@@ -1,4 +1,5 @@
-//! Time stamps of both ends on an emulated link's kernel TCP, and what they say of each packet beside what the link did.
+//! Time stamps of both ends on an emulated link's kernel TCP, and what they say of each packet
+//! beside what the link did.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,8 +15,8 @@ use crate::ends::Ends;
 use crate::error::BackendError;
 use crate::traffic::Transfer;
 
-/// A full packet has at least this share of the largest one's bytes. Smaller ones take less time on the wire, which would
-/// show as a delay that no queue made.
+/// A full packet has at least this share of the largest one's bytes. Smaller ones take less time on
+/// the wire, which would show as a delay that no queue made.
 const FULL: f64 = 0.98;
 
 /// Stamps at both ends of a path, and the packets that arrived with them.
@@ -25,8 +26,8 @@ pub struct Stamping {
 }
 
 impl Stamping {
-    /// Attaches to the devices and the sockets of the two namespaces, for as long as this lives. The sender's device is
-    /// the first.
+    /// Attaches to the devices and the sockets of the two namespaces, for as long as this lives.
+    /// The sender's device is the first.
     pub fn start(mut stamps: Stamps, ends: &Ends, devices: [&str; 2]) -> Result<Stamping, Error> {
         for (namespace, device) in [&ends.sender, &ends.receiver].into_iter().zip(devices) {
             stamps.confine(namespace).map_err(BackendError::Kernel)?;
@@ -53,7 +54,8 @@ impl Stamping {
         self.stamps.costs()
     }
 
-    /// What the senders' full packets took above the least of them, ns, of those that left while bytes were counted.
+    /// What the senders' full packets took above the least of them, ns, of those that left while
+    /// bytes were counted.
     pub fn waited(&mut self, transfer: &Transfer) -> Vec<u64> {
         self.collect();
         let full = full(&self.arrivals);
@@ -72,7 +74,8 @@ impl Stamping {
         took.into_iter().map(|took| took - least).collect()
     }
 
-    /// What happened to the stamps, and what they say of the packets that left the link while bytes were counted.
+    /// What happened to the stamps, and what they say of the packets that left the link while bytes
+    /// were counted.
     pub(crate) fn finish(
         mut self,
         report: &EmuReport,
@@ -132,9 +135,9 @@ fn took(arrival: &Arrival) -> u64 {
     u64::from((arrival.at_ns as u32).wrapping_sub(arrival.sent))
 }
 
-/// Full packets in both records. Both clocks are this host's, so a packet is found by its time of departure: packets of a flow do
-/// not overtake each other, and it is the first one that reached the link afterwards. Queueing delay is the excess over the
-/// shortest of each record.
+/// Full packets in both records. Both clocks are this host's, so a packet is found by its time of
+/// departure: packets of a flow do not overtake each other, and it is the first one that reached
+/// the link afterwards. Queueing delay is the excess over the shortest of each record.
 fn compare(
     arrivals: &[Arrival],
     log: &LinkLog,

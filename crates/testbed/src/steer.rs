@@ -1,5 +1,6 @@
-//! One algorithm steering this host's kernel TCP: from a thread of this process, from an agent in another one, or from nowhere where its
-//! program decides everything; then the thread only collects what is reported.
+//! One algorithm steering this host's kernel TCP: from a thread of this process, from an agent in
+//! another one, or from nowhere where its program decides everything; then the thread only collects
+//! what is reported.
 
 use std::panic;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ use crate::over::RemoteAgent;
 /// quarter each.
 const FLOWS: u32 = 4 * 4096;
 
-/// A registered algorithm and the thread that runs it, or reads what it reports. It is unregistered when this is finished or dropped.
+/// A registered algorithm and the thread that runs it, or reads what it reports. It is unregistered
+/// when this is finished or dropped.
 pub struct Steered {
     kernel_name: String,
     wants: Capabilities,
@@ -63,7 +65,8 @@ enum By {
 }
 
 impl Steered {
-    /// Registers the algorithm with the kernel and starts its thread, which keeps the first `keep` reports.
+    /// Registers the algorithm with the kernel and starts its thread, which keeps the first `keep`
+    /// reports.
     pub fn start(
         registry: &Registry,
         name: &str,
@@ -73,7 +76,8 @@ impl Steered {
         Steered::start_at(registry, name, parameters, keep, false)
     }
 
-    /// The same; `behind` lets ordinary threads go before the algorithm's, for one that computes for long.
+    /// The same; `behind` lets ordinary threads go before the algorithm's, for one that computes
+    /// for long.
     pub(crate) fn start_at(
         registry: &Registry,
         name: &str,
@@ -97,8 +101,9 @@ impl Steered {
         Steered::launch(specs, wants, by, Options::default(), keep, behind)
     }
 
-    /// The same for an algorithm that an agent in another process runs: the thread passes on what the two say. `kernel_name`: what sockets
-    /// choose it by, where that is not the agent's name for it.
+    /// The same for an algorithm that an agent in another process runs: the thread passes on what
+    /// the two say. `kernel_name`: what sockets choose it by, where that is not the agent's name
+    /// for it.
     pub fn start_remote(
         agent: &RemoteAgent,
         name: &str,
@@ -152,7 +157,8 @@ impl Steered {
         };
         let stop = Arc::new(AtomicBool::new(false));
         let reports = Arc::new(AtomicU64::new(0));
-        // The kernel's side is loaded by the thread that runs it; what comes of that is told through here.
+        // The kernel's side is loaded by the thread that runs it; what comes of that is told
+        // through here.
         let (tell, told) = mpsc::sync_channel::<Result<(Pid, Flows), LoadError>>(1);
         let body = {
             let (stop, reports) = (stop.clone(), reports.clone());
@@ -229,7 +235,8 @@ impl Steered {
         }
     }
 
-    /// Programs that stamp, for who attaches them to the path; nothing where the algorithm wants none, or the second time.
+    /// Programs that stamp, for who attaches them to the path; nothing where the algorithm wants
+    /// none, or the second time.
     pub fn take_stamps(&mut self) -> Option<Stamps> {
         self.stamps.take()
     }

@@ -1,8 +1,10 @@
-//! A bulk sender and receiver of our own: N TCP connections that always have data, each with the congestion control
-//! it was told to use, and a sampler that looks at every one of them at a fixed interval.
+//! A bulk sender and receiver of our own: N TCP connections that always have data, each with the
+//! congestion control it was told to use, and a sampler that looks at every one of them at a fixed
+//! interval.
 //!
-//! Sockets belong to the network namespace of the thread that opens them, and may be used from any thread afterwards:
-//! so [`listen`], [`connect`] and [`Diag::open`] are called inside a namespace, [`transfer`] anywhere.
+//! Sockets belong to the network namespace of the thread that opens them, and may be used from any
+//! thread afterwards: so [`listen`], [`connect`] and [`Diag::open`] are called inside a namespace,
+//! [`transfer`] anywhere.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -44,10 +46,12 @@ pub struct Transfer {
     pub flows: Vec<Vec<Sample>>,
 }
 
-/// The socket buffer for a path that holds at most `in_flight` bytes (bandwidth-delay product and queue): four times that, at
-/// least 4 MiB, at most 1 GiB. The kernel charges a buffer about twice the payload, and the sender holds what is not acknowledged
-/// and what is not sent yet. With too small a buffer the receiver's window would decide, not the congestion control. Too large a
-/// one only costs memory. It is set on the socket, so the kernel's automatic tuning has no part in a comparison.
+/// The socket buffer for a path that holds at most `in_flight` bytes (bandwidth-delay product and
+/// queue): four times that, at least 4 MiB, at most 1 GiB. The kernel charges a buffer about twice
+/// the payload, and the sender holds what is not acknowledged and what is not sent yet. With too
+/// small a buffer the receiver's window would decide, not the congestion control. Too large a one
+/// only costs memory. It is set on the socket, so the kernel's automatic tuning has no part in a
+/// comparison.
 pub fn buffer_for(in_flight: Bytes) -> usize {
     usize::try_from(in_flight.get().saturating_mul(4))
         .unwrap_or(usize::MAX)
@@ -69,8 +73,9 @@ pub fn listen(ip: IpAddr, buffer: usize) -> io::Result<TcpListener> {
     Ok(TcpListener::from(fd))
 }
 
-/// The connections that `listener` accepts from now on use the congestion control named `congestion`. One that needs ECN
-/// makes them agree to it, and echo marks one by one (RFC 8257, 3.2).
+/// The connections that `listener` accepts from now on use the congestion control named
+/// `congestion`. One that needs ECN makes them agree to it, and echo marks one by one (RFC 8257,
+/// 3.2).
 pub fn listen_under(listener: &TcpListener, congestion: &str) -> io::Result<()> {
     Ok(setsockopt(
         listener,
@@ -79,8 +84,8 @@ pub fn listen_under(listener: &TcpListener, congestion: &str) -> io::Result<()> 
     )?)
 }
 
-/// A connection to `to` under the congestion control named `congestion`, in the calling thread's network namespace.
-/// `ErrorKind::NotFound` when the kernel knows no such congestion control.
+/// A connection to `to` under the congestion control named `congestion`, in the calling thread's
+/// network namespace. `ErrorKind::NotFound` when the kernel knows no such congestion control.
 pub fn connect(to: SocketAddr, congestion: &str, buffer: usize) -> io::Result<TcpStream> {
     let fd = tcp_socket(to.ip())?;
     setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion))?;
@@ -140,7 +145,8 @@ fn tcp_socket(ip: IpAddr) -> io::Result<OwnedFd> {
 
 /// Accepts the other ends of `senders`, in their order.
 pub fn accept(listener: &TcpListener, senders: &[TcpStream]) -> io::Result<Vec<TcpStream>> {
-    // They are in the accept queue already, or their connection failed: nothing here waits for long.
+    // They are in the accept queue already, or their connection failed: nothing here waits for
+    // long.
     setsockopt(
         listener,
         sockopt::ReceiveTimeout,
@@ -173,9 +179,9 @@ pub struct Plan {
     pub sample_every: Duration,
 }
 
-/// Sends as fast as the congestion controls allow on every connection, looks at each, and resets them at
-/// the end: what is queued then belongs to no figure. `watch` sees the latest
-/// samples and says whether to go on.
+/// Sends as fast as the congestion controls allow on every connection, looks at each, and resets
+/// them at the end: what is queued then belongs to no figure. `watch` sees the latest samples and
+/// says whether to go on.
 pub fn transfer(
     senders: Vec<TcpStream>,
     receivers: Vec<TcpStream>,
@@ -192,8 +198,8 @@ pub fn transfer(
     let mut flows = vec![Vec::new(); senders.len()];
 
     let mut look = |flows: &mut [Vec<Sample>], at_ns: u64| -> io::Result<()> {
-        // What was received until now, of all of them first: to ask the kernel about a thousand takes a second where the
-        // CPUs are busy.
+        // What was received until now, of all of them first: to ask the kernel about a thousand
+        // takes a second where the CPUs are busy.
         for (samples, count) in flows.iter_mut().zip(&received) {
             // A connection that broke keeps its last state: its goodput then shows what happened.
             let tcp = samples.last().map(|s: &Sample| s.tcp).unwrap_or_default();
@@ -211,7 +217,8 @@ pub fn transfer(
         }
         Ok(())
     };
-    // Closed until every thread is there: among a hundred that send already, the rest take seconds to start.
+    // Closed until every thread is there: among a hundred that send already, the rest take seconds
+    // to start.
     let gate = RwLock::new(());
     thread::scope(|scope| {
         let (stop, flows, gate) = (&stop, &mut flows, &gate);

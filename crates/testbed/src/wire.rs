@@ -1,5 +1,5 @@
-//! Pairs of virtual Ethernet devices between namespaces, in the kernel from end to end: what a packet takes there is not the time
-//! of a thread that has to be woken, as the emulator's is.
+//! Pairs of virtual Ethernet devices between namespaces, in the kernel from end to end: what a
+//! packet takes there is not the time of a thread that has to be woken, as the emulator's is.
 //!
 //! Made with `ip` and `tc` (iproute2): the devices go with their namespaces.
 
@@ -13,7 +13,8 @@ use ccplane_units::Rate;
 use crate::ends::Ends;
 use crate::error::BackendError;
 
-/// The sender's address, in a private network of two (RFC 1918) that is nowhere but in the namespaces, as those that follow.
+/// The sender's address, in a private network of two (RFC 1918) that is nowhere but in the
+/// namespaces, as those that follow.
 pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 5);
@@ -36,7 +37,8 @@ pub fn make(rate: Option<Rate>) -> Result<Ends, Error> {
         [SENDER, NEAR],
     )?;
     if let Some(rate) = rate {
-        // A bucket of a millisecond at 10 Gbit/s: smaller and the timer limits the rate, larger and bursts pass the limit.
+        // A bucket of a millisecond at 10 Gbit/s: smaller and the timer limits the rate, larger and
+        // bursts pass the limit.
         tc(
             &ends.sender,
             "wire0",
@@ -52,8 +54,9 @@ pub fn make(rate: Option<Rate>) -> Result<Ends, Error> {
 pub struct Bucket {
     /// At which it fills and lets pass.
     pub rate: Rate,
-    /// Burst: bytes that leave at once after a pause. Below a frame nothing passes. Below what the rate brings while the kernel's
-    /// timer is late, the rate is not reached. What fits in it does not wait, so a queue is shorter by it.
+    /// Burst: bytes that leave at once after a pause. Below a frame nothing passes. Below what the
+    /// rate brings while the kernel's timer is late, the rate is not reached. What fits in it does
+    /// not wait, so a queue is shorter by it.
     pub burst: u64,
     /// Bytes that wait at most.
     pub queue: u64,
@@ -61,7 +64,8 @@ pub struct Bucket {
 
 /// Two namespaces and a router between them, which limits what it forwards.
 ///
-/// The limit is not at the sender's own device, where TCP counts what waits as its own queue and stops at a few packets.
+/// The limit is not at the sender's own device, where TCP counts what waits as its own queue and
+/// stops at a few packets.
 pub struct Routed {
     /// Sender and receiver, on either side of the router.
     pub ends: Ends,
@@ -105,9 +109,11 @@ pub fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Error> {
     })
 }
 
-/// A route on which every packet is acknowledged at once. The datapath asks for that where there are stamps, but of some thousand ACKs
-/// on a busy machine the kernel sends one 40 ms later all the same, by the timer of delayed ACKs (docs/one-way-delay.md): for a
-/// sender that has one packet in flight, as DX on a path that holds no more, five such stops in four seconds are a twentieth of the link.
+/// A route on which every packet is acknowledged at once. The datapath asks for that where there
+/// are stamps, but of some thousand ACKs on a busy machine the kernel sends one 40 ms later all the
+/// same, by the timer of delayed ACKs (docs/one-way-delay.md): for a sender that has one packet in
+/// flight, as DX on a path that holds no more, five such stops in four seconds are a twentieth of
+/// the link.
 pub(crate) fn answer_at_once(inside: &Namespace, to: &str, way: &[&str]) -> Result<(), Error> {
     let mut arguments = vec!["route", "replace", to];
     arguments.extend(way);

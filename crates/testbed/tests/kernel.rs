@@ -1,5 +1,5 @@
-//! The simulator against the kernel: the same scenario in virtual time and, through the emulator, on Linux' own TCP.
-//! Needs root, and says so loudly where it has none.
+//! The simulator against the kernel: the same scenario in virtual time and, through the emulator,
+//! on Linux' own TCP. Needs root, and says so loudly where it has none.
 
 #[path = "../../lab/tests/common/mod.rs"]
 mod common;
@@ -61,9 +61,10 @@ fn in_the_simulator(setting: Setting, contender: &str) -> ContenderResult {
     simulate(&text).contenders.remove(0)
 }
 
-/// Runs on the kernel until one counts. A machine that stands still for some milliseconds adds losses and delay of its own, which only
-/// drive the two apart: a run that agrees with the simulator counts even where the emulator was not precise, and one that disagrees
-/// counts against it only where the emulator was.
+/// Runs on the kernel until one counts. A machine that stands still for some milliseconds adds
+/// losses and delay of its own, which only drive the two apart: a run that agrees with the
+/// simulator counts even where the emulator was not precise, and one that disagrees counts against
+/// it only where the emulator was.
 const RUNS: usize = 8;
 
 /// How far the two may be apart.
@@ -166,8 +167,8 @@ fn long_runs_are_those_of_the_kernel() {
     }
 }
 
-/// Kernel TCP agrees on ECN, its packets carry ECT, the emulated queue marks them, the marks come back one by one and hold
-/// the queue near the threshold: 20 packets, 2.5 ms at 96 Mbit/s.
+/// Kernel TCP agrees on ECN, its packets carry ECT, the emulated queue marks them, the marks come
+/// back one by one and hold the queue near the threshold: 20 packets, 2.5 ms at 96 Mbit/s.
 #[test]
 fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
     if !steers("kernel_tcp_under_dctcp_is_marked_and_loses_nothing") {

@@ -1,5 +1,6 @@
-//! Runs every shipped scenario that real packets can run, shortened, on kernel TCP, with its figures beside the simulator's. The
-//! others are refused with the reason. Needs root, and says so loudly where it has none.
+//! Runs every shipped scenario that real packets can run, shortened, on kernel TCP, with its
+//! figures beside the simulator's. The others are refused with the reason. Needs root, and says so
+//! loudly where it has none.
 
 #[path = "common/host.rs"]
 mod host;
@@ -36,11 +37,13 @@ fn at(place: &dyn Place, scenario: &Scenario) -> ContenderResult {
     result.contenders.into_iter().next().unwrap()
 }
 
-/// How far the kernel's goodput may be from the simulator's, as a share of it. Seconds of slow start are most of a short run, and a busy
-/// machine adds losses: what is caught here is a workload that does not run, or runs twice.
+/// How far the kernel's goodput may be from the simulator's, as a share of it. Seconds of slow
+/// start are most of a short run, and a busy machine adds losses: what is caught here is a workload
+/// that does not run, or runs twice.
 const GOODPUT: f64 = 0.35;
 
-/// The same where a handful of random losses, of which no two runs have the same, decides how fast a flow is.
+/// The same where a handful of random losses, of which no two runs have the same, decides how fast
+/// a flow is.
 const BY_CHANCE: f64 = 3.0;
 
 /// A graph whose bottleneck is neither the first link of the file nor the last one of the path.
@@ -125,7 +128,8 @@ fn scenarios_run_on_kernel_tcp_as_in_the_simulator() {
                 ("on = \"2s\", off = \"2s\"", "on = \"1s\", off = \"1s\""),
             ],
         ),
-        // Of responses of many sizes one in a thousand has more bytes than all others, and is done or not.
+        // Of responses of many sizes one in a thousand has more bytes than all others, and is done
+        // or not.
         (
             "18-requests.toml",
             "native:cubic",

@@ -107,7 +107,8 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
                         .skip(5)
                         .all(|s| s.tcp.cwnd > 0 && s.tcp.srtt_us > 15_000)
             );
-            // What the second loop did is told where there is one: the flows have more to send than their windows hold.
+            // What the second loop did is told where there is one: the flows have more to send than
+            // their windows hold.
             let told = f
                 .second_loop
                 .as_ref()
@@ -294,7 +295,8 @@ fn an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does() {
         (ours.kernel_name.as_str(), native.kernel_name.as_str()),
         ("ccp_reno", "reno")
     );
-    // Two seconds on a busy machine are no comparison; a window that nobody opens would get 4 Mbit/s.
+    // Two seconds on a busy machine are no comparison; a window that nobody opens would get 4
+    // Mbit/s.
     assert!(ours.figures.goodput_mbit > 12.0, "{:?}", ours.figures);
     assert!(
         ours.figures.queue_drops > 0 && ours.figures.delay_p99_ms <= 21.0,
@@ -336,7 +338,8 @@ fn without_permission_it_says_what_is_missing_and_what_can_run() {
     let _turn = alone();
     // Where anyone may run it: a build directory below /root is closed to others.
     let copy = std::env::temp_dir().join(format!("ccplane-lab-test-{}", std::process::id()));
-    // Written by another process. What another test starts while this one writes would hold the copy open, and it could not be run.
+    // Written by another process. What another test starts while this one writes would hold the
+    // copy open, and it could not be run.
     let copied = Command::new("cp")
         .arg(std::env::current_exe().unwrap())
         .arg(&copy)

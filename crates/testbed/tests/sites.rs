@@ -1,4 +1,5 @@
-//! Bundles on real packets: sites behind gateways, over the emulated link. Needs root, and says so loudly where it has none.
+//! Bundles on real packets: sites behind gateways, over the emulated link. Needs root, and says so
+//! loudly where it has none.
 
 #[path = "common/host.rs"]
 mod host;

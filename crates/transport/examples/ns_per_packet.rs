@@ -1,5 +1,6 @@
-//! What sending, receiving and acknowledging a packet cost: `cargo run --release -p ccplane-transport --example ns_per_packet`.
-//! An argument is the number of rounds, for callgrind: the difference of two lengths is free of what happens once.
+//! What sending, receiving and acknowledging a packet cost: `cargo run --release -p
+//! ccplane-transport --example ns_per_packet`. An argument is the number of rounds, for callgrind:
+//! the difference of two lengths is free of what happens once.
 
 #[path = "../tests/support/exchange.rs"]
 mod exchange;

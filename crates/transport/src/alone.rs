@@ -1,4 +1,5 @@
-//! One end of an open connection without a peer, for the tests of its parts: the test says what is written, what comes back and when.
+//! One end of an open connection without a peer, for the tests of its parts: the test says what is
+//! written, what comes back and when.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -116,7 +117,8 @@ impl Alone {
         self.check();
     }
 
-    /// Time passes until a timer tells the control something or lets a segment leave. Returns the event that the control sees.
+    /// Time passes until a timer tells the control something or lets a segment leave. Returns the
+    /// event that the control sees.
     pub fn wait(&mut self) -> Option<Ack> {
         for _ in 0..100 {
             let Some(at) = self.connection.next_timeout() else {

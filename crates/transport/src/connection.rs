@@ -1,7 +1,7 @@
 //! A connection: both halves of it, its life, and the verbs by which a driver runs it.
 //!
-//! `send` is the sending half in parts, `receive` the receiving half. `handshake` opens a connection. `rc3` sends at low priority
-//! beside it.
+//! `send` is the sending half in parts, `receive` the receiving half. `handshake` opens a
+//! connection. `rc3` sends at low priority beside it.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ pub enum State {
     Opening,
     /// A server that has answered and waits for the client to prove its address.
     Accepting,
-    /// A client that has the server's first answer and waits for its second. It may send. Each of its segments proves its
-    /// address.
+    /// A client that has the server's first answer and waits for its second. It may send. Each of
+    /// its segments proves its address.
     Proving,
     /// Data flows.
     Open,
@@ -80,7 +80,8 @@ pub struct Connection {
     pub(crate) rate: DeliveryRate,
     pub(crate) rtt: Rtt,
     pub(crate) rack: Rack,
-    /// When data was last delivered, and when new data was last sent. The RTO counts from the former.
+    /// When data was last delivered, and when new data was last sent. The RTO counts from the
+    /// former.
     pub(crate) progress: Time,
     pub(crate) sent: Time,
     /// When to look at the timers. It may lie too early, never too late.
@@ -88,7 +89,8 @@ pub struct Connection {
     pub(crate) pacer: Pacer,
     pub(crate) receiver: Receiver,
     pub(crate) repair: Option<Box<Repair>>,
-    /// Usage of the window (Linux' `tcp_cwnd_validate`): most packets outstanding in this round. The round ends at `usage_end`.
+    /// Usage of the window (Linux' `tcp_cwnd_validate`): most packets outstanding in this round.
+    /// The round ends at `usage_end`.
     pub(crate) most_out: u32,
     pub(crate) usage_end: Number,
     /// The peer's counts of CE in its last ACK.
@@ -203,8 +205,9 @@ impl Connection {
         }
     }
 
-    /// The application adds so many bytes to the stream. Afterwards there may be something to send, and another deadline. The
-    /// length saturates at 2^48 - 1 bytes (281 TB), which serves as "without end".
+    /// The application adds so many bytes to the stream. Afterwards there may be something to send,
+    /// and another deadline. The length saturates at 2^48 - 1 bytes (281 TB), which serves as
+    /// "without end".
     pub fn write(&mut self, bytes: u64) {
         if !self.flags.finishing && self.is_alive() {
             self.written = self.written.saturating_add(bytes).min(MOST_BYTES);
@@ -253,7 +256,8 @@ impl Connection {
         self.handle_arrived(now, now, segment, side, control);
     }
 
-    /// The same with a separate time stamp. `arrived` is by the clock of the host's stamps, and is used for t2 or t4 only.
+    /// The same with a separate time stamp. `arrived` is by the clock of the host's stamps, and is
+    /// used for t2 or t4 only.
     #[inline(always)]
     pub fn handle_arrived(
         &mut self,
@@ -266,8 +270,8 @@ impl Connection {
         self.handle_checked(now, arrived, segment, side, &Proof::default(), control);
     }
 
-    /// The same with the segment's nonces. A peer that has to prove receipt ([`Connection::require_proof`]) and claims what it
-    /// did not get ends the connection.
+    /// The same with the segment's nonces. A peer that has to prove receipt
+    /// ([`Connection::require_proof`]) and claims what it did not get ends the connection.
     #[inline(always)]
     pub fn handle_proved(
         &mut self,
@@ -310,8 +314,8 @@ impl Connection {
         }
     }
 
-    /// When to call [`Connection::on_timeout`]. It may be earlier than needed, so a driver may keep one timer for a connection
-    /// and ask again when that fires.
+    /// When to call [`Connection::on_timeout`]. It may be earlier than needed, so a driver may keep
+    /// one timer for a connection and ask again when that fires.
     #[inline(always)]
     pub fn next_timeout(&self) -> Option<Time> {
         let next = self.deadline.min(self.receiver.ack_at);
@@ -383,7 +387,8 @@ impl Connection {
         Stats::of(self)
     }
 
-    /// Gives back memory that is not needed now. A driver that keeps idle connections calls it once they are idle.
+    /// Gives back memory that is not needed now. A driver that keeps idle connections calls it once
+    /// they are idle.
     pub fn shrink(&mut self) {
         self.receiver.shrink();
         if self.flight.is_empty() {
@@ -478,8 +483,8 @@ impl Connection {
         self.backoff
     }
 
-    /// From now on segments are cut no longer than this, which the peer has to take: the path has become narrower, or wider again. The
-    /// window stays as it is, in bytes.
+    /// From now on segments are cut no longer than this, which the peer has to take: the path has
+    /// become narrower, or wider again. The window stays as it is, in bytes.
     pub fn set_mss(&mut self, mss: u16) {
         let mss = mss.clamp(1, self.config.mss.max(1));
         if mss != self.mss {
@@ -489,7 +494,8 @@ impl Connection {
         }
     }
 
-    /// Asks an open connection's peer for a sign of life: a segment without data, which it answers at once.
+    /// Asks an open connection's peer for a sign of life: a segment without data, which it answers
+    /// at once.
     pub fn probe(&mut self) {
         if matches!(self.state, State::Open | State::Draining) {
             self.flags.window_probe = true;
@@ -515,14 +521,15 @@ impl Connection {
         self.phase
     }
 
-    /// From the loss, mark or timeout that began a reduction until everything sent before is acknowledged.
+    /// From the loss, mark or timeout that began a reduction until everything sent before is
+    /// acknowledged.
     #[inline(always)]
     pub fn in_recovery(&self) -> bool {
         self.phase != Phase::Open
     }
 
-    /// The window limited sending in this round. In slow start also when more than half of the window is used, so that it can
-    /// grow ahead of the application (Linux' `tcp_is_cwnd_limited`).
+    /// The window limited sending in this round. In slow start also when more than half of the
+    /// window is used, so that it can grow ahead of the application (Linux' `tcp_is_cwnd_limited`).
     #[inline(always)]
     pub fn cwnd_limited(&self) -> bool {
         self.flags.cwnd_limited
@@ -567,7 +574,8 @@ impl Connection {
         self.release_rc3();
     }
 
-    /// Frees what was kept for data in flight. Only what time stamps have told stays, for final figures.
+    /// Frees what was kept for data in flight. Only what time stamps have told stays, for final
+    /// figures.
     fn free(&mut self) {
         self.flight.free();
         let stamps = self.repair.take().and_then(|repair| repair.stamps);
@@ -606,7 +614,8 @@ impl Connection {
         }
     }
 
-    /// Both streams are complete. Late retransmissions are answered until none has come for three timeouts.
+    /// Both streams are complete. Late retransmissions are answered until none has come for three
+    /// timeouts.
     #[cold]
     fn drain(&mut self, now: Time) {
         if self.sent_all() && self.receiver.ended() {
@@ -629,5 +638,6 @@ const MOST_BYTES: u64 = (1 << 48) - 1;
 /// Flags of segments that the ordinary path does not look at.
 const RARE: u8 = Segment::PROOF | Segment::PROBE;
 
-/// Both ends of a flow with native Cubic (104 bytes) stay below 1 KB, with room for the driver's own state.
+/// Both ends of a flow with native Cubic (104 bytes) stay below 1 KB, with room for the driver's
+/// own state.
 const _: () = assert!(size_of::<Connection>() <= 400 && size_of::<crate::Native>() <= 104);

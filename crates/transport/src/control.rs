@@ -1,8 +1,9 @@
-//! Congestion control as the connection sees it: told of every ACK and timeout, it answers with window, rate and threshold.
+//! Congestion control as the connection sees it: told of every ACK and timeout, it answers with
+//! window, rate and threshold.
 //!
-//! The connection does the rest for every control alike, as ccplane's datapath in Linux does: it decides when a reduction
-//! begins and ends, brings the window to the threshold by proportional rate reduction (RFC 9937), goes to one segment
-//! after a timeout, and undoes what proves spurious.
+//! The connection does the rest for every control alike, as ccplane's datapath in Linux does: it
+//! decides when a reduction begins and ends, brings the window to the threshold by proportional
+//! rate reduction (RFC 9937), goes to one segment after a timeout, and undoes what proves spurious.
 //!
 //! How the connection derives the signals (the order is that of [`Signals`]):
 //!
@@ -34,11 +35,12 @@ use crate::send::rate::RateSample;
 
 /// Decides window, rate and threshold of one connection.
 pub trait Control {
-    /// An agent or program sets the window, so that the connection does not touch it for lack of use.
+    /// An agent or program sets the window, so that the connection does not touch it for lack of
+    /// use.
     const STEERED: bool = false;
 
-    /// An ACK of class 0 or a timeout. Where [`Ack::reduces`] is set a reduction begins, and the outcome has to say the
-    /// threshold to which it leads; half the window where it says none.
+    /// An ACK of class 0 or a timeout. Where [`Ack::reduces`] is set a reduction begins, and the
+    /// outcome has to say the threshold to which it leads; half the window where it says none.
     fn on_event(&mut self, event: &Event<'_>) -> Outcome;
 
     /// When to call [`Connection::on_control_deadline`].

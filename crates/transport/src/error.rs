@@ -22,7 +22,8 @@ pub enum Failure {
     /// The peer gave the connection up.
     #[error("the peer gave the connection up")]
     Reset,
-    /// The peer acknowledged data without the nonces that came with it ([`Connection::require_proof`]).
+    /// The peer acknowledged data without the nonces that came with it
+    /// ([`Connection::require_proof`]).
     ///
     /// [`Connection::require_proof`]: crate::Connection::require_proof
     #[error(

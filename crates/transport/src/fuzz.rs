@@ -1,5 +1,6 @@
 //! Arbitrary segments at a connection: no panic, no memory without bound, whatever a peer says.
-//! Runs under libFuzzer (`fuzz/fuzz_targets/transport.rs`) and, with seeded random bytes, under `cargo test`.
+//! Runs under libFuzzer (`fuzz/fuzz_targets/transport.rs`) and, with seeded random bytes, under
+//! `cargo test`.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use crate::{
     Config, Connection, Kind, MAX_CLASSES, Native, Number, Proof, Range, Rc3, Segment, Side, State,
 };
 
-/// Bytes that a connection may take whatever happens: holes at the receiver and the sender, and a window of segments.
+/// Bytes that a connection may take whatever happens: holes at the receiver and the sender, and a
+/// window of segments.
 const MOST_MEMORY: usize = 4 << 20;
 
 struct Input<'a>(&'a [u8]);

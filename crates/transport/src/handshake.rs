@@ -1,8 +1,9 @@
-//! The handshake takes one round trip, then the client sends. The server need not keep state for a client before that has proved
-//! its address: its driver may answer with a cookie, forget, and call `accept` when the cookie comes back.
+//! The handshake takes one round trip, then the client sends. The server need not keep state for a
+//! client before that has proved its address: its driver may answer with a cookie, forget, and call
+//! `accept` when the cookie comes back.
 //!
-//! A client sets [`Segment::PROOF`] on every segment from the server's first answer until it hears the server again. The driver
-//! adds the cookie to those.
+//! A client sets [`Segment::PROOF`] on every segment from the server's first answer until it hears
+//! the server again. The driver adds the cookie to those.
 
 use ccplane_qdisc::MAX_CLASSES;
 use ccplane_units::{Duration, Time};
@@ -12,13 +13,15 @@ use crate::error::Failure;
 use crate::number::Number;
 use crate::segment::{Kind, Segment};
 
-/// Least MSS accepted from a peer; smaller values are raised to it, as in Linux (`tcp_min_snd_mss`). A hostile peer with an MSS
-/// of one byte would cost its sender a thousand times the work. IPv6 guarantees far more.
+/// Least MSS accepted from a peer; smaller values are raised to it, as in Linux
+/// (`tcp_min_snd_mss`). A hostile peer with an MSS of one byte would cost its sender a thousand
+/// times the work. IPv6 guarantees far more.
 pub const LEAST_MSS: u16 = 48;
 
 impl Connection {
-    /// A request for a connection, new or repeated. A client that hears no answer asks again after at most `max_rto`. The server
-    /// waits for twice that, as one request may be delayed more than the one before.
+    /// A request for a connection, new or repeated. A client that hears no answer asks again after
+    /// at most `max_rto`. The server waits for twice that, as one request may be delayed more than
+    /// the one before.
     pub(crate) fn on_open(&mut self, now: Time, segment: &Segment) {
         self.take_terms(segment);
         self.receiver.set_echo(segment.number, segment.transmission);
@@ -27,8 +30,8 @@ impl Connection {
         self.deadline = now + self.config.max_rto * 2;
     }
 
-    /// A client that was asked for its request again, with a cookie beside it for example: it leaves at once, and its answer
-    /// measures the round trip.
+    /// A client that was asked for its request again, with a cookie beside it for example: it
+    /// leaves at once, and its answer measures the round trip.
     pub fn open_again(&mut self) {
         if self.state == State::Opening {
             self.flags.handshake = true;
@@ -78,8 +81,8 @@ impl Connection {
         self.sent = now;
     }
 
-    /// Handles segments other than ordinary data and ACKs of an open connection. Returns whether the segment still has to be
-    /// processed as those are.
+    /// Handles segments other than ordinary data and ACKs of an open connection. Returns whether
+    /// the segment still has to be processed as those are.
     #[cold]
     #[inline(never)]
     pub(crate) fn on_rare(&mut self, now: Time, segment: &Segment) -> bool {

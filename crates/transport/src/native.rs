@@ -1,7 +1,7 @@
 //! The transport's own congestion controls: baselines, and a choice for those who need no agent.
 //!
-//! They count packets, as Linux does. The connection repairs losses. At the start of a reduction a control says the threshold;
-//! otherwise it only grows the window.
+//! They count packets, as Linux does. The connection repairs losses. At the start of a reduction a
+//! control says the threshold; otherwise it only grows the window.
 
 mod cubic;
 mod dctcp;
@@ -58,8 +58,8 @@ impl Native {
         Native::Dctcp(Dctcp::default())
     }
 
-    /// RCP. It cannot be chosen by name, because its driver has to carry the routers' stamps. The simulator does so on links with
-    /// RCP queues.
+    /// RCP. It cannot be chosen by name, because its driver has to carry the routers' stamps. The
+    /// simulator does so on links with RCP queues.
     pub fn rcp() -> Native {
         Native::Rcp(Rcp::default())
     }
@@ -111,7 +111,8 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Whether the window may grow: something was acknowledged, no reduction is under way, and the window limits sending.
+    /// Whether the window may grow: something was acknowledged, no reduction is under way, and the
+    /// window limits sending.
     #[inline(always)]
     pub fn allowed(event: &Event<'_>) -> bool {
         let connection = event.connection();
@@ -120,8 +121,8 @@ impl Growth {
             && connection.cwnd_limited()
     }
 
-    /// Slow start: one packet for every packet that counts, up to the threshold. Returns the new window, and the acknowledged
-    /// packets that are left for congestion avoidance.
+    /// Slow start: one packet for every packet that counts, up to the threshold. Returns the new
+    /// window, and the acknowledged packets that are left for congestion avoidance.
     #[inline(always)]
     pub fn slow_start(event: &Event<'_>) -> (u32, u32) {
         let connection = event.connection();
@@ -138,7 +139,8 @@ impl Growth {
         (window + step, acked - step)
     }
 
-    /// Congestion avoidance: a packet for every `every` that are acknowledged (`tcp_cong_avoid_ai`).
+    /// Congestion avoidance: a packet for every `every` that are acknowledged
+    /// (`tcp_cong_avoid_ai`).
     #[inline(always)]
     pub fn avoid(&mut self, window: u32, every: u32, acked: u32) -> u32 {
         let mut window = window;

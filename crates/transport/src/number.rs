@@ -1,7 +1,7 @@
 //! Numbers of segments: 32 bits that wrap, compared as RFC 1982 compares them.
 
-/// The number of a segment. Numbers wrap, so that two compare only while less than 2^31 lies between them, which is far
-/// more than any window holds.
+/// The number of a segment. Numbers wrap, so that two compare only while less than 2^31 lies
+/// between them, which is far more than any window holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Number(pub u32);

@@ -1,21 +1,25 @@
 //! Proof of receipt: a receiver that acknowledges what it never got is found out.
 //!
-//! A receiver that conceals losses, or acknowledges ahead of what arrives, makes its sender exceed what the path carries (Savage
-//! et al., "TCP Congestion Control with a Misbehaving Receiver", 1999). RFC 3540 answers with a random nonce in each segment and
-//! their sum in each ACK. It has one bit for a nonce; here a nonce has 16.
+//! A receiver that conceals losses, or acknowledges ahead of what arrives, makes its sender exceed
+//! what the path carries (Savage et al., "TCP Congestion Control with a Misbehaving Receiver",
+//! 1999). RFC 3540 answers with a random nonce in each segment and their sum in each ACK. It has
+//! one bit for a nonce; here a nonce has 16.
 //!
-//! - The nonce of a number is the difference of two values of a keyed hash: `P(number + 1) - P(number)`. The sum over
-//!   `start..end` is then `P(end) - P(start)`, so that a sender stores no nonces, and an ACK costs it one hash for its cumulative
-//!   part, one for its echo and two for each SACK range. Both parts need a proof: a receiver could otherwise SACK what it never got.
-//! - The mark of a transmission belongs to a number and a transmission of it. The receiver echoes the mark of the segment that
-//!   it answers. Without it a receiver could let a retransmission arrive, claim that the original did, and have the reduction
-//!   undone (Eifel, RFC 3522). A DSACK undoes a reduction only where the mark shows the original.
+//! - The nonce of a number is the difference of two values of a keyed hash: `P(number + 1) -
+//!   P(number)`. The sum over `start..end` is then `P(end) - P(start)`, so that a sender stores no
+//!   nonces, and an ACK costs it one hash for its cumulative part, one for its echo and two for
+//!   each SACK range. Both parts need a proof: a receiver could otherwise SACK what it never got.
+//! - The mark of a transmission belongs to a number and a transmission of it. The receiver echoes
+//!   the mark of the segment that it answers. Without it a receiver could let a retransmission
+//!   arrive, claim that the original did, and have the reduction undone (Eifel, RFC 3522). A DSACK
+//!   undoes a reduction only where the mark shows the original.
 //!
-//! The hash is SipHash-1-3 with a random key per connection, which never leaves the sender. After 2^32 segments (6 TB) the numbers,
-//! and with them the nonces, start again.
+//! The hash is SipHash-1-3 with a random key per connection, which never leaves the sender. After
+//! 2^32 segments (6 TB) the numbers, and with them the nonces, start again.
 //!
-//! Parts of one segment carry the same nonce. A receiver can conceal the loss of a part as long as segments leave that were cut
-//! before their path became narrower: a flight. CE counts, time stamps and windows are a receiver's word, without proof.
+//! Parts of one segment carry the same nonce. A receiver can conceal the loss of a part as long as
+//! segments leave that were cut before their path became narrower: a flight. CE counts, time stamps
+//! and windows are a receiver's word, without proof.
 
 #[cfg(test)]
 mod tests;
@@ -108,14 +112,15 @@ impl NonceKey {
 }
 
 impl Connection {
-    /// Requires the peer to prove receipt, with a random key. To be called before the first segment leaves.
+    /// Requires the peer to prove receipt, with a random key. To be called before the first segment
+    /// leaves.
     pub fn require_proof(&mut self, key: &[u8; 16]) {
         let first = Number(self.config.first_number);
         self.nonces = Some(Box::new(NonceKey::new(key, first)));
     }
 
-    /// Returns the nonces for a segment that [`transmit`](Connection::transmit) has given, with the ranges in `side` that really
-    /// leave. To be called before the next segment is handled.
+    /// Returns the nonces for a segment that [`transmit`](Connection::transmit) has given, with the
+    /// ranges in `side` that really leave. To be called before the next segment is handled.
     #[inline]
     pub fn prove(&self, segment: &Segment, side: &Side) -> Proof {
         let ranges = if segment.has_side() {
@@ -138,7 +143,8 @@ impl Connection {
         proof
     }
 
-    /// Checks what a segment claims to have received. Returns false, and ends the connection, where the claim is false.
+    /// Checks what a segment claims to have received. Returns false, and ends the connection, where
+    /// the claim is false.
     #[inline]
     pub(crate) fn check_proof(&mut self, segment: &Segment, side: &Side, proof: &Proof) -> bool {
         if self.nonces.is_none()
@@ -155,8 +161,8 @@ impl Connection {
         false
     }
 
-    /// Returns the sum of the nonces that a segment claims to have received, and the mark that it answers. `None` where no honest
-    /// peer claims that.
+    /// Returns the sum of the nonces that a segment claims to have received, and the mark that it
+    /// answers. `None` where no honest peer claims that.
     #[inline]
     pub(crate) fn claimed(&self, segment: &Segment, side: &Side) -> Option<(u16, u16)> {
         let key = self.nonces.as_deref()?;

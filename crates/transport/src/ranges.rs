@@ -1,7 +1,8 @@
-//! Ranges of segment numbers that arrived out of order: the receiver's, and the sender's image of them.
+//! Ranges of segment numbers that arrived out of order: the receiver's, and the sender's image of
+//! them.
 //!
-//! The ranges are sorted, disjoint and not adjacent. Memory and time depend on the number of holes, not on the length of ranges.
-//! Most changes are at either end.
+//! The ranges are sorted, disjoint and not adjacent. Memory and time depend on the number of holes,
+//! not on the length of ranges. Most changes are at either end.
 
 use std::collections::VecDeque;
 
@@ -17,8 +18,8 @@ pub(crate) struct Span {
     pub nonces: u16,
 }
 
-/// Most holes that either end tracks. Data beyond them counts as lost. A real path has hundreds at most. More would let a peer
-/// fill memory, 24 bytes for each.
+/// Most holes that either end tracks. Data beyond them counts as lost. A real path has hundreds at
+/// most. More would let a peer fill memory, 24 bytes for each.
 pub(crate) const MOST: usize = 1 << 14;
 
 #[derive(Clone, Debug, Default)]
@@ -76,8 +77,9 @@ impl RangeSet {
             .then_some(span)
     }
 
-    /// Adds `range`, which is not empty and less than 2^31 long. Calls `fresh` for each part that was not in the set. Returns
-    /// false, and changes nothing, when one more range would be too many.
+    /// Adds `range`, which is not empty and less than 2^31 long. Calls `fresh` for each part that
+    /// was not in the set. Returns false, and changes nothing, when one more range would be too
+    /// many.
     pub fn insert(&mut self, range: Range, end_offset: u64, fresh: impl FnMut(Range)) -> bool {
         self.insert_with(range, end_offset, 0, fresh)
     }

@@ -1,20 +1,22 @@
 //! RC3, the second loop (R. Mittal et al., "Recursively Cautious Congestion Control", NSDI 2014).
 //!
-//! Class 0 sends from the front, with its window. RC3 sends what is buffered from its end backwards, in classes below class 0,
-//! without window, timer or retransmission, until both meet. Queues serve a lower class only when nothing of a higher one waits,
-//! so RC3 uses only spare capacity.
+//! Class 0 sends from the front, with its window. RC3 sends what is buffered from its end
+//! backwards, in classes below class 0, without window, timer or retransmission, until both meet.
+//! Queues serve a lower class only when nothing of a higher one waits, so RC3 uses only spare
+//! capacity.
 //!
-//! To class 0 a segment that RC3 sent is new until it is known to have arrived. Then class 0 skips it. RC3's segments are not in
-//! flight, give no RTT sample and are never marked lost. An acknowledgement in a class above 0 says only what of them has
-//! arrived.
+//! To class 0 a segment that RC3 sent is new until it is known to have arrived. Then class 0 skips
+//! it. RC3's segments are not in flight, give no RTT sample and are never marked lost. An
+//! acknowledgement in a class above 0 says only what of them has arrived.
 //!
-//! Where both meet, some segments are sent in both. When RC3's copy arrives first, class 0's own is still on its way. It counts
-//! as in flight until it is answered: an "echo" here. Otherwise one acknowledgement would empty a full window, and another
-//! windowful would leave at once.
+//! Where both meet, some segments are sent in both. When RC3's copy arrives first, class 0's own is
+//! still on its way. It counts as in flight until it is answered: an "echo" here. Otherwise one
+//! acknowledgement would empty a full window, and another windowful would leave at once.
 //!
-//! A segment's level follows from its distance to the end of what is buffered. Where an application writes little by little,
-//! every segment is near the end, and a long flow would send everything in class 1. So the distance is at least the number of
-//! RC3's segments in flight: a flow never has more than [`Rc3::first`] of them in class 1.
+//! A segment's level follows from its distance to the end of what is buffered. Where an application
+//! writes little by little, every segment is near the end, and a long flow would send everything in
+//! class 1. So the distance is at least the number of RC3's segments in flight: a flow never has
+//! more than [`Rc3::first`] of them in class 1.
 
 mod answered;
 mod verify;
@@ -45,8 +47,8 @@ pub struct Rc3Stats {
     pub sent: [u64; LEVELS],
     /// Bytes of payload in them.
     pub sent_bytes: [u64; LEVELS],
-    /// Segments of `sent` that are known to have arrived. The rest is in flight, was dropped, or arrived so close to class 0's
-    /// copy that nothing said which of the two it was.
+    /// Segments of `sent` that are known to have arrived. The rest is in flight, was dropped, or
+    /// arrived so close to class 0's copy that nothing said which of the two it was.
     pub arrived: [u64; LEVELS],
     /// Segments of RC3 in flight: not known to have arrived, and not sent by class 0 as well.
     pub flying: u32,
@@ -74,13 +76,15 @@ impl Rc3Stats {
 /// RC3's state, from the first segment that it sends.
 #[derive(Clone, Debug)]
 pub(crate) struct Rc3Loop {
-    /// It continues with the last segment before this that it did not send and that has not arrived.
+    /// It continues with the last segment before this that it did not send and that has not
+    /// arrived.
     at: Number,
     /// What it sent.
     sent: RangeSet,
     /// The last segment that it cut short of a full payload.
     short: Option<Number>,
-    /// Echoes: segments that class 0 has in flight although RC3's copy has arrived, in the order of sending.
+    /// Echoes: segments that class 0 has in flight although RC3's copy has arrived, in the order of
+    /// sending.
     echoes: VecDeque<(Number, Sent)>,
     watch: Watch,
     pub stats: Rc3Stats,
@@ -114,7 +118,8 @@ impl Rc3Loop {
 }
 
 impl Connection {
-    /// Classes that have something to send, a bit each, as [`has`](Connection::has) says of one. RC3 uses one class at a time.
+    /// Classes that have something to send, a bit each, as [`has`](Connection::has) says of one.
+    /// RC3 uses one class at a time.
     #[inline]
     pub fn classes(&self, now: Time) -> u8 {
         let rc3 = match self.config.rc3 {
@@ -149,7 +154,8 @@ impl Connection {
         self.next_place(rc3).map(|place| rc3.class_at(place))
     }
 
-    /// Distance of RC3's next segment from the end of what is buffered, also where it is not cut yet. The last segment's is 1.
+    /// Distance of RC3's next segment from the end of what is buffered, also where it is not cut
+    /// yet. The last segment's is 1.
     fn next_place(&self, rc3: &Rc3) -> Option<u64> {
         let stopped = self
             .rc3
@@ -177,7 +183,8 @@ impl Connection {
         Some(from_end.max(flying + 1))
     }
 
-    /// Segments that class 0 will send without waiting for an acknowledgement. RC3 leaves them alone.
+    /// Segments that class 0 will send without waiting for an acknowledgement. RC3 leaves them
+    /// alone.
     fn window_room(&self) -> u32 {
         self.window.saturating_sub(self.in_flight())
     }
@@ -203,9 +210,10 @@ impl Connection {
         }
     }
 
-    /// How many segments can be cut now from what was not cut yet: as many as the peer takes, up to [`Rc3::ahead`]. A short last
-    /// one waits while another short one is in flight (Minshall's form of the Nagle algorithm), unless it ends the stream. So a
-    /// stream written in small pieces is not sent in small segments.
+    /// How many segments can be cut now from what was not cut yet: as many as the peer takes, up to
+    /// [`Rc3::ahead`]. A short last one waits while another short one is in flight (Minshall's form
+    /// of the Nagle algorithm), unless it ends the stream. So a stream written in small pieces is
+    /// not sent in small segments.
     fn cuttable(&self, rc3: &Rc3) -> u64 {
         let unsent = self.written - self.flight.cut_offset();
         let mss = u64::from(self.mss);
@@ -299,8 +307,9 @@ impl Connection {
         }
     }
 
-    /// Everything has arrived: of RC3's state only the figures stay. A late copy of what RC3 sent would now look like a needless
-    /// retransmission, so earlier reductions are not undone any more.
+    /// Everything has arrived: of RC3's state only the figures stay. A late copy of what RC3 sent
+    /// would now look like a needless retransmission, so earlier reductions are not undone any
+    /// more.
     pub(crate) fn release_rc3(&mut self) {
         let Some(rc3) = self
             .rc3
@@ -319,7 +328,8 @@ impl Connection {
 /// Most segments that are cut ahead, whatever [`Rc3::ahead`] says: 2^20 take 32 MB.
 const MOST_CUT: u32 = 1 << 20;
 
-/// RC3 remembers for so many segments before `una` whether it sent them. A late copy of one of those is a duplicate of RC3, not
-/// the sign of a needless retransmission. Fewer, and a copy that was delayed for long undoes a reduction that was due. More, and
-/// a stream written in bursts takes more memory, 24 bytes for each; from 2^15 on its ranges may reach their limit.
+/// RC3 remembers for so many segments before `una` whether it sent them. A late copy of one of
+/// those is a duplicate of RC3, not the sign of a needless retransmission. Fewer, and a copy that
+/// was delayed for long undoes a reduction that was due. More, and a stream written in bursts takes
+/// more memory, 24 bytes for each; from 2^15 on its ranges may reach their limit.
 const REMEMBERED: u32 = 1 << 14;

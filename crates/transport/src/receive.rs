@@ -15,7 +15,8 @@ use crate::segment::{Kind, MAX_RANGES, Range, Segment, Side};
 /// The lowest class that an answer can name. Those below count as this one.
 const MOST_ECHO: u8 = MAX_CLASSES - 2;
 
-/// How far ahead of the next number a number may be: a quarter of the number space, so that older and newer stay apart.
+/// How far ahead of the next number a number may be: a quarter of the number space, so that older
+/// and newer stay apart.
 const FURTHEST: u32 = 1 << 30;
 
 /// The receiving half of a connection.
@@ -67,7 +68,8 @@ pub struct Rc3Arrivals {
     pub remarked: u64,
     /// Of those, how many had arrived before.
     pub duplicates: u64,
-    /// Dropped segments: beyond the granted window, where no honest sender puts them, or of a class that does not exist.
+    /// Dropped segments: beyond the granted window, where no honest sender puts them, or of a class
+    /// that does not exist.
     pub refused: u64,
     /// Bytes held now because others before them are missing.
     pub held_bytes: u64,
@@ -77,7 +79,8 @@ pub struct Rc3Arrivals {
 #[derive(Clone, Copy, Debug, Default)]
 struct LowArrivals {
     stats: Rc3Arrivals,
-    /// Per class, of the segments to be answered: the latest, and the highest-priority class in which one arrived.
+    /// Per class, of the segments to be answered: the latest, and the highest-priority class in
+    /// which one arrived.
     echo: [Number; MAX_CLASSES as usize],
     band: [u8; MAX_CLASSES as usize],
     mark: [u16; MAX_CLASSES as usize],
@@ -144,9 +147,9 @@ impl Receiver {
         self.offset - self.read
     }
 
-    /// The application takes up to so many bytes. A window that opens is announced at once where the sender may soon need it: at
-    /// most half of the buffer is left, and the new window is at least twice that (Linux' `tcp_cleanup_rbuf`). Else the next
-    /// acknowledgement announces it.
+    /// The application takes up to so many bytes. A window that opens is announced at once where
+    /// the sender may soon need it: at most half of the buffer is left, and the new window is at
+    /// least twice that (Linux' `tcp_cleanup_rbuf`). Else the next acknowledgement announces it.
     pub fn read(&mut self, bytes: u64, config: &Config) -> u64 {
         let bytes = bytes.min(self.readable());
         self.read += bytes;
@@ -175,8 +178,8 @@ impl Receiver {
         taken + u64::from(config.receive_buffer)
     }
 
-    /// The new right edge of the window, if it may move: by at least two segments or half the buffer, so that the sender does not
-    /// send small segments (RFC 9293, 3.8.6.2.2).
+    /// The new right edge of the window, if it may move: by at least two segments or half the
+    /// buffer, so that the sender does not send small segments (RFC 9293, 3.8.6.2.2).
     #[inline(always)]
     fn opens(&self, config: &Config) -> Option<u64> {
         let limit = self.limit(config);
@@ -216,7 +219,8 @@ impl Receiver {
             self.echo = segment.number;
             self.echo_transmission = segment.transmission;
             self.pending = self.pending.saturating_add(1);
-            // RFC 8257, 3.2: a change of the CE mark is acknowledged at once, so that the sender's count is exact.
+            // RFC 8257, 3.2: a change of the CE mark is acknowledged at once, so that the sender's
+            // count is exact.
             let changed = (segment.ecn == Ecn::Ce) != self.congested;
             self.congested ^= changed;
             if self.pending >= config.ack_every || self.quick > 0 || changed {
@@ -230,7 +234,8 @@ impl Receiver {
         }
     }
 
-    /// Data out of order, duplicated, of another class, beyond the window, or the last: acknowledged at once.
+    /// Data out of order, duplicated, of another class, beyond the window, or the last:
+    /// acknowledged at once.
     #[cold]
     #[inline(never)]
     fn on_other_data(&mut self, segment: &Segment, proof: &Proof) {
@@ -401,7 +406,8 @@ impl Receiver {
             t2: arrived,
             fresh: true,
         };
-        // An acknowledgement answers only the last packet before it, so each packet gets its own, whatever `ack_every` says.
+        // An acknowledgement answers only the last packet before it, so each packet gets its own,
+        // whatever `ack_every` says.
         self.owed |= 1;
     }
 
@@ -431,7 +437,8 @@ impl Receiver {
         (self.echo, self.echo_transmission)
     }
 
-    /// Sum of the nonces of everything before the cumulative ACK and of `ranges`, which were reported now.
+    /// Sum of the nonces of everything before the cumulative ACK and of `ranges`, which were
+    /// reported now.
     #[inline]
     pub fn sum(&self, ranges: &[Range]) -> u16 {
         let set = self.beyond.as_ref().map(|beyond| &beyond.set);
@@ -459,7 +466,8 @@ impl Receiver {
         (self.echo, self.echo_transmission) = (number, transmission);
     }
 
-    /// Writes the acknowledgement into a segment. Whatever leaves in class 0 settles what is due there.
+    /// Writes the acknowledgement into a segment. Whatever leaves in class 0 settles what is due
+    /// there.
     #[inline(always)]
     pub fn acknowledge(
         &mut self,
@@ -546,8 +554,8 @@ impl Receiver {
         }
     }
 
-    /// Checks the invariants: the application took no more than has arrived, nothing arrived beyond the granted window, and what
-    /// waits lies beyond what arrived in order. For tests.
+    /// Checks the invariants: the application took no more than has arrived, nothing arrived beyond
+    /// the granted window, and what waits lies beyond what arrived in order. For tests.
     pub fn check(&self) {
         assert!(
             self.read <= self.offset,
@@ -599,8 +607,9 @@ impl Beyond {
         self.recent = kept;
     }
 
-    /// RFC 2018, section 4: the range of the latest arrival comes first, then those reported last. Others fill the remaining
-    /// room. A duplicate of class 0 is told only in class 0: elsewhere it would not count.
+    /// RFC 2018, section 4: the range of the latest arrival comes first, then those reported last.
+    /// Others fill the remaining room. A duplicate of class 0 is told only in class 0: elsewhere it
+    /// would not count.
     fn report(&mut self, next: Number, class: u8, side: &mut Side) {
         let own = if class == 0 {
             self.duplicate.take()

@@ -1,7 +1,8 @@
-//! What two ends say to each other: [`Segment`] in every packet, [`Side`] in those that carry SACK ranges or time stamps.
+//! What two ends say to each other: [`Segment`] in every packet, [`Side`] in those that carry SACK
+//! ranges or time stamps.
 //!
-//! Segments are typed and have no payload. A codec turns them into bytes (`ccplane-udp`'s). The simulator carries them as they
-//! are.
+//! Segments are typed and have no payload. A codec turns them into bytes (`ccplane-udp`'s). The
+//! simulator carries them as they are.
 
 use ccplane_qdisc::Ecn;
 use ccplane_units::Time;
@@ -23,14 +24,15 @@ pub enum Kind {
     OpenReply,
     /// The connection is given up; nothing follows.
     Abort,
-    /// A driver asks whether the path carries datagrams of `length` bytes; it is none of the connection's ([`Connection`](crate::Connection)
-    /// takes no notice).
+    /// A driver asks whether the path carries datagrams of `length` bytes; it is none of the
+    /// connection's ([`Connection`](crate::Connection) takes no notice).
     PathProbe,
     /// The answer: one of `length` bytes has arrived.
     PathReply,
 }
 
-/// What a packet says, without its payload. Plain data of 40 bytes, so that a simulator can copy it about.
+/// What a packet says, without its payload. Plain data of 40 bytes, so that a simulator can copy it
+/// about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Segment {
@@ -40,7 +42,8 @@ pub struct Segment {
     pub ack: Number,
     /// Window: how many bytes beyond the acknowledged ones its sender will take.
     pub window: u32,
-    /// ECN: packets of data that had arrived here with CE, from the beginning on, wrapping (accurate ECN's r.cep).
+    /// ECN: packets of data that had arrived here with CE, from the beginning on, wrapping
+    /// (accurate ECN's r.cep).
     pub ce_packets: u32,
     /// ECN: bytes of payload in them, wrapping (accurate ECN's r.ceb).
     pub ce_bytes: u32,
@@ -54,28 +57,30 @@ pub struct Segment {
     pub kind: Kind,
     /// A set of the `Segment::` constants.
     pub flags: u8,
-    /// Priority class, as its sender means it, below [`MAX_CLASSES`](crate::MAX_CLASSES): 0 is the ordinary one, higher classes are below
-    /// it in every queue.
+    /// Priority class, as its sender means it, below [`MAX_CLASSES`](crate::MAX_CLASSES): 0 is the
+    /// ordinary one, higher classes are below it in every queue.
     pub class: u8,
-    /// The class that the packet's marking (its DSCP) says on the way. Queues go by it. The sender sets it to `class`, a network
-    /// may change it, and a driver sets it on arrival.
+    /// The class that the packet's marking (its DSCP) says on the way. Queues go by it. The sender
+    /// sets it to `class`, a network may change it, and a driver sets it on arrival.
     pub band: u8,
-    /// In classes above 0, where something of the class is answered: one more than the `band` in which that arrived, the highest
-    /// in the order of priority if it was several. 0 otherwise.
+    /// In classes above 0, where something of the class is answered: one more than the `band` in
+    /// which that arrived, the highest in the order of priority if it was several. 0 otherwise.
     pub echo_band: u8,
     /// The ECN field of the packet. The sender chooses it, queues on the way may set [`Ecn::Ce`].
     pub ecn: Ecn,
     /// How many times this segment was sent, this time included; stays at 255.
     pub transmission: u8,
-    /// `transmission` of the segment that made its receiver acknowledge; 0 when there was none. It tells the answer to an
-    /// original from the answer to a retransmission, for RTT samples (Karn) and undo (RFC 3522, Eifel).
+    /// `transmission` of the segment that made its receiver acknowledge; 0 when there was none. It
+    /// tells the answer to an original from the answer to a retransmission, for RTT samples (Karn)
+    /// and undo (RFC 3522, Eifel).
     pub echo_transmission: u8,
 }
 
 impl Segment {
     /// The stream ends with this segment.
     pub const FIN: u8 = 1;
-    /// The sender has not heard yet that its address counts as proved: the driver puts the server's cookie beside.
+    /// The sender has not heard yet that its address counts as proved: the driver puts the server's
+    /// cookie beside.
     pub const PROOF: u8 = 1 << 1;
     /// Asks for an acknowledgement at once: window probes.
     pub const PROBE: u8 = 1 << 2;
@@ -118,10 +123,12 @@ pub struct Range {
     pub end: Number,
 }
 
-/// Most SACK ranges in an acknowledgement, as many as TCP's options have room for (RFC 2018, section 3).
+/// Most SACK ranges in an acknowledgement, as many as TCP's options have room for (RFC 2018,
+/// section 3).
 pub const MAX_RANGES: usize = 4;
 
-/// What a segment was cut to for a path that has become narrower since: datagrams with a part each, put together by the driver of the other end.
+/// What a segment was cut to for a path that has become narrower since: datagrams with a part each,
+/// put together by the driver of the other end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Part {
@@ -135,14 +142,17 @@ pub struct Part {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Side {
-    /// With data, t1: when it was sent. With an acknowledgement: t1 of the segment that is being answered. A driver may put a
-    /// better one in its place, as with t3: see [`Connection::handle_arrived`](crate::Connection::handle_arrived).
+    /// With data, t1: when it was sent. With an acknowledgement: t1 of the segment that is being
+    /// answered. A driver may put a better one in its place, as with t3: see
+    /// [`Connection::handle_arrived`](crate::Connection::handle_arrived).
     pub t1: Time,
-    /// With an acknowledgement, t2: when the segment that is being answered arrived, by the clock there.
+    /// With an acknowledgement, t2: when the segment that is being answered arrived, by the clock
+    /// there.
     pub t2: Time,
     /// With an acknowledgement, t3: when that was sent, by the clock there.
     pub t3: Time,
-    /// Segments that arrived beyond the acknowledged ones; the range with the latest arrival first (RFC 2018, section 4).
+    /// Segments that arrived beyond the acknowledged ones; the range with the latest arrival first
+    /// (RFC 2018, section 4).
     ranges: [Range; MAX_RANGES],
     count: u8,
     duplicate: bool,

@@ -1,4 +1,5 @@
-//! The sending half of a connection, in parts: what is on its way ([`flight`]), what leaves and when, and what comes back.
+//! The sending half of a connection, in parts: what is on its way ([`flight`]), what leaves and
+//! when, and what comes back.
 
 pub(crate) mod acknowledge;
 pub(crate) mod flight;

@@ -1,11 +1,13 @@
-//! What a connection learns from the time stamps of both ends. They are on with [`Config::stamps`](crate::Config::stamps).
+//! What a connection learns from the time stamps of both ends. They are on with
+//! [`Config::stamps`](crate::Config::stamps).
 //!
-//! By default stamps are taken from the clock that drives the connection. A driver may replace each by a better one.
-//! [`Connection::handle_arrived`] takes the time of arrival: t2 of data, t4 of an acknowledgement. [`Connection::transmit`] puts
-//! t1 and t3 of what leaves into the [`Side`](crate::Side). Where t1 is known only after the data has left, the driver corrects
-//! it in the `Side` of the acknowledgement that it passes to [`Connection::handle_arrived`]. All stamps of a host must come from
-//! one clock: t1 and t4 of the one, t2 and t3 of the other. It need not be the clock that drives the connection. Stamps count
-//! nanoseconds and may wrap.
+//! By default stamps are taken from the clock that drives the connection. A driver may replace each
+//! by a better one. [`Connection::handle_arrived`] takes the time of arrival: t2 of data, t4 of an
+//! acknowledgement. [`Connection::transmit`] puts t1 and t3 of what leaves into the
+//! [`Side`](crate::Side). Where t1 is known only after the data has left, the driver corrects it in
+//! the `Side` of the acknowledgement that it passes to [`Connection::handle_arrived`]. All stamps
+//! of a host must come from one clock: t1 and t4 of the one, t2 and t3 of the other. It need not be
+//! the clock that drives the connection. Stamps count nanoseconds and may wrap.
 
 use ccplane_datapath::{OneWay, Signals, Stamps};
 use ccplane_units::Time;

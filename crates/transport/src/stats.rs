@@ -25,7 +25,8 @@ pub struct Stats {
     pub delivered: u32,
     /// Packets of data sent from here that arrived with CE; wraps.
     pub marked: u32,
-    /// Acknowledgements whose time stamps cannot be true, and brought no sample of the one-way delay.
+    /// Acknowledgements whose time stamps cannot be true, and brought no sample of the one-way
+    /// delay.
     pub samples_dropped: u32,
     /// The congestion window, bytes.
     pub cwnd: u64,

@@ -5,8 +5,8 @@ use ccplane_units::Time;
 
 use crate::control::{Control, Event};
 
-/// What a connection can do for whoever steers it, wherever it runs. With [`Config::stamps`](crate::Config::stamps) also
-/// [`Capabilities::ONE_WAY_DELAY`].
+/// What a connection can do for whoever steers it, wherever it runs. With
+/// [`Config::stamps`](crate::Config::stamps) also [`Capabilities::ONE_WAY_DELAY`].
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::PACING)
     .with(Capabilities::RTT)

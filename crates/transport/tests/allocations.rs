@@ -1,4 +1,5 @@
-//! Once a connection has found its size, a packet costs no allocation: sent, received, acknowledged, lost and repaired.
+//! Once a connection has found its size, a packet costs no allocation: sent, received,
+//! acknowledged, lost and repaired.
 
 #[path = "support/exchange.rs"]
 mod exchange;

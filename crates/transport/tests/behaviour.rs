@@ -24,7 +24,8 @@ fn every_ack() -> Config {
     }
 }
 
-/// A path of 10 ms each way that drops what `lose` says of a segment and how often it has passed before.
+/// A path of 10 ms each way that drops what `lose` says of a segment and how often it has passed
+/// before.
 fn losing(
     mut lose: impl FnMut(usize, &Segment) -> bool,
 ) -> impl FnMut(Time, usize, &mut Segment, &mut Vec<Time>) {
@@ -58,8 +59,9 @@ fn one_lost_segment_costs_one_retransmission_and_halves_the_window() {
     assert_eq!(pair.received(1), 60 * MSS);
 }
 
-/// A path that brings requests and takes away all else for 9 s. The client asks every 4 s at most by then, and its last request is
-/// late: a server that counted 4 s from the first, or from the one before, would have given up.
+/// A path that brings requests and takes away all else for 9 s. The client asks every 4 s at most
+/// by then, and its last request is late: a server that counted 4 s from the first, or from the one
+/// before, would have given up.
 #[test]
 fn a_server_waits_for_a_client_that_still_asks() {
     let patient = Config {
@@ -89,7 +91,8 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
     }
     let stats = pair.connection(0).stats();
     assert_eq!((stats.retransmitted, stats.timeouts), (1, 0));
-    // Sent at 20 ms, its neighbours acknowledged at 40, the probe 2 SRTT later, and 10 ms on the way.
+    // Sent at 20 ms, its neighbours acknowledged at 40, the probe 2 SRTT later, and 10 ms on the
+    // way.
     assert_eq!(pair.now, Time::from_micros(90_000));
     while !pair.connection(0).sent_all() {
         assert!(pair.step(secs(2)));
@@ -141,7 +144,8 @@ fn timeouts_back_off() {
     assert_eq!(pair.connection(0).window(), 1);
 }
 
-/// A pause of the path, longer than the timeout, which loses nothing: the echo tells, and the window returns (RFC 3522).
+/// A pause of the path, longer than the timeout, which loses nothing: the echo tells, and the
+/// window returns (RFC 3522).
 #[test]
 fn a_spurious_timeout_is_undone() {
     let pause = (Time::from_micros(45_000), Time::from_micros(900_000));
@@ -173,7 +177,8 @@ fn a_spurious_timeout_is_undone() {
     assert_eq!(pair.received(1), 400 * MSS);
 }
 
-/// Segments that overtake each other by less than a quarter of the RTT are no loss once RACK has seen it; a first mistake is undone.
+/// Segments that overtake each other by less than a quarter of the RTT are no loss once RACK has
+/// seen it; a first mistake is undone.
 #[test]
 fn reordering_is_learnt_and_undone() {
     let mut count = 0u64;
@@ -255,7 +260,8 @@ fn marks_are_echoed_exactly() {
     }
 }
 
-/// t1 and t4 are the sender's, t2 and t3 the receiver's: with a clock of its own each exchange gives the RTT.
+/// t1 and t4 are the sender's, t2 and t3 the receiver's: with a clock of its own each exchange
+/// gives the RTT.
 #[test]
 fn four_stamps_of_every_exchange() {
     let config = Config {
@@ -275,8 +281,8 @@ fn four_stamps_of_every_exchange() {
     assert!(seen >= 50, "{seen}");
 }
 
-/// A driver's own stamps take the place of the clock that drives the connection: wherever that of the stamps is set, the
-/// queueing delay is the same, and valid for as long.
+/// A driver's own stamps take the place of the clock that drives the connection: wherever that of
+/// the stamps is set, the queueing delay is the same, and valid for as long.
 #[test]
 fn stamps_of_another_clock() {
     let config = Config {
@@ -327,8 +333,9 @@ fn samples_that_cannot_be_true_are_dropped_and_counted() {
     assert_eq!(pair.received(1), 50 * MSS);
 }
 
-/// The tail goes in class 1 from its end, while class 0 starts from the front: the flow ends as soon as both have met, and
-/// class 1 takes nothing from class 0: same window, no loss seen, though it is overtaken.
+/// The tail goes in class 1 from its end, while class 0 starts from the front: the flow ends as
+/// soon as both have met, and class 1 takes nothing from class 0: same window, no loss seen, though
+/// it is overtaken.
 #[test]
 fn the_tail_goes_in_a_class_below() {
     let config = Config {
@@ -464,7 +471,8 @@ fn ranges_come_latest_first_and_duplicates_before_them() {
     assert_eq!(arrive(0), (5, Some((0, 1)), vec![(12, 13), (8, 9)]));
 }
 
-/// An ACK of many packets grows the window by two of them where only so many count (RFC 3465, L = 2), and by all otherwise.
+/// An ACK of many packets grows the window by two of them where only so many count (RFC 3465, L =
+/// 2), and by all otherwise.
 #[test]
 fn slow_start_counts_so_many_packets_of_an_ack() {
     let windows = [0, 2, 8].map(|growth_limit| {
@@ -476,14 +484,16 @@ fn slow_start_counts_so_many_packets_of_an_ack() {
             ..Config::default()
         };
         let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [1 << 40, 0]);
-        // A handshake and a round trip: the first packet proves the client's address and is acknowledged alone, then eight.
+        // A handshake and a round trip: the first packet proves the client's address and is
+        // acknowledged alone, then eight.
         pair.run(Time::from_micros(45_000));
         pair.connection(0).window()
     });
     assert_eq!(windows, [18, 12, 18]);
 }
 
-/// A flow that jumps: all of it leaves within the first round trip, evenly, and arrives half of one later.
+/// A flow that jumps: all of it leaves within the first round trip, evenly, and arrives half of one
+/// later.
 #[test]
 fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
     let config = Config {

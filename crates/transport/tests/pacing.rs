@@ -1,4 +1,5 @@
-//! What pacing lets leave, and when: the rate over any time, batches of a quantum, and nothing lost where the window limits.
+//! What pacing lets leave, and when: the rate over any time, batches of a quantum, and nothing lost
+//! where the window limits.
 
 use crate::wire::{Delay, Pair, Path, ms, secs};
 use ccplane_datapath::Outcome;
@@ -162,7 +163,8 @@ fn a_window_that_limits_loses_nothing_by_batches() {
     }
 }
 
-/// The pace of class 0 holds RC3's tail as little as its window does, and the tail takes nothing of that pace.
+/// The pace of class 0 holds RC3's tail as little as its window does, and the tail takes nothing of
+/// that pace.
 #[test]
 fn the_tail_does_not_keep_to_the_pace_of_class_0() {
     for quantum in [Duration::ZERO, QUANTUM] {
@@ -172,7 +174,8 @@ fn the_tail_does_not_keep_to_the_pace_of_class_0() {
             ..limited(1000, quantum)
         };
         let rate = config.max_rate.unwrap();
-        // 346 segments, at a packet a millisecond in class 0. The limit lets all of the tail pass in 4 ms.
+        // 346 segments, at a packet a millisecond in class 0. The limit lets all of the tail pass
+        // in 4 ms.
         let mut pair = Pair::new(&config, [Fixed(10), Fixed(10)], Delay(ms(10)), [500_000, 0]);
         pair.log = Some(Vec::new());
         pair.run(Time::ZERO + ms(39));

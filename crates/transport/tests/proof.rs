@@ -7,7 +7,8 @@ use crate::wire::{Bottleneck, Pair, Path, ms, secs};
 use ccplane_transport::{Config, Failure, Kind, Native, Number, Segment, State};
 use ccplane_units::Time;
 
-/// 10 Mbit/s, 20 ms and 50 kB of queue, to a receiver that acknowledges every segment that left for it, arrived or not.
+/// 10 Mbit/s, 20 ms and 50 kB of queue, to a receiver that acknowledges every segment that left for
+/// it, arrived or not.
 struct Concealing {
     link: Bottleneck,
     furthest: Number,

@@ -1,8 +1,9 @@
-//! Whatever a network does, the receiver gets exactly the bytes that were sent, once and in order, and every connection ends. In
-//! every other schedule both ends have to prove receipt, and none is taken for a liar.
+//! Whatever a network does, the receiver gets exactly the bytes that were sent, once and in order,
+//! and every connection ends. In every other schedule both ends have to prove receipt, and none is
+//! taken for a liar.
 //!
-//! Schedules are random: `CCPLANE_SCHEDULES=1000000 cargo test --release -p ccplane-transport --test all property` runs a
-//! million of them, `CCPLANE_SCHEDULE=n` the n-th alone.
+//! Schedules are random: `CCPLANE_SCHEDULES=1000000 cargo test --release -p ccplane-transport
+//! --test all property` runs a million of them, `CCPLANE_SCHEDULE=n` the n-th alone.
 
 use crate::wire::{Pair, Path, secs};
 use ccplane_transport::{Config, Ecn, Failure, MAX_CLASSES, Native, Rc3, Segment, State};

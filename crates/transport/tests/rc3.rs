@@ -1,4 +1,5 @@
-//! The second loop (RC3) in the corner cases that an implementation has to get right, each by its number:
+//! The second loop (RC3) in the corner cases that an implementation has to get right, each by its
+//! number:
 //!
 //! | cases | where |
 //! | --- | --- |
@@ -105,7 +106,8 @@ fn all(connection: &mut Connection, now: Time) -> Vec<Segment> {
     sent
 }
 
-/// A pair that keeps a log, until everything that was written has arrived, and acknowledgements of it.
+/// A pair that keeps a log, until everything that was written has arrived, and acknowledgements of
+/// it.
 fn run<P: Path>(config: &Config, control: [Native; 2], path: P, bytes: u64) -> Pair<P> {
     let mut pair = Pair::new(config, control, path, [bytes, 0]);
     pair.log = Some(Vec::new());

@@ -1,4 +1,5 @@
-//! The window round by round, for each native congestion control: a change of behaviour is a change of these lines.
+//! The window round by round, for each native congestion control: a change of behaviour is a change
+//! of these lines.
 
 use std::fmt::Write;
 
@@ -6,7 +7,8 @@ use crate::wire::{Bottleneck, Pair, ms};
 use ccplane_transport::{Config, Ecn, Native};
 use ccplane_units::Time;
 
-/// The window and the phase every 100 ms (two to five round trips) behind 24 Mbit/s, 20 ms and a queue of 40 packets.
+/// The window and the phase every 100 ms (two to five round trips) behind 24 Mbit/s, 20 ms and a
+/// queue of 40 packets.
 fn rounds(native: Native, ecn: Ecn) -> String {
     let config = Config {
         ecn,

@@ -1,4 +1,5 @@
-//! A connection steered by a program: what it is told adds up to what happened, and what it says is done.
+//! A connection steered by a program: what it is told adds up to what happened, and what it says is
+//! done.
 
 use std::sync::Arc;
 
@@ -77,7 +78,8 @@ struct Owned {
     flow: Local,
     shared: Shared<Sums>,
     fallback: bool,
-    /// Repairs are under way since the last call, and the least window in force that calls found then.
+    /// Repairs are under way since the last call, and the least window in force that calls found
+    /// then.
     repairing: bool,
     least_in_repair: u64,
 }
@@ -224,8 +226,8 @@ fn a_program_that_sets_no_threshold_keeps_its_window_while_losses_are_repaired()
     );
 }
 
-/// After a timeout that program and agent leave alone there is slow start up to the threshold, also where the owner's least window
-/// is more than the segment that it begins with.
+/// After a timeout that program and agent leave alone there is slow start up to the threshold, also
+/// where the owner's least window is more than the segment that it begins with.
 #[test]
 fn a_least_window_is_no_answer_to_a_timeout() {
     const MSS: u64 = 1448;

@@ -1,23 +1,27 @@
 //! How much of the lower classes the kernel is given ahead of time.
 //!
-//! What a socket has handed over cannot be called back: a packet of class 0 waits behind it in every queue of this host that does not
-//! know of classes, and in the driver's ring in any case. So lower classes are handed over only as long as little waits there, as
-//! much as the device sends until the next look. That is found as Linux' byte queue limits find it (lib/dynamic_queue_limits.c): the
-//! limit grows when the device has run dry, and shrinks while more than half of it is left at the next look. Class 0 then waits
-//! for less than two looks' worth of lower classes, whatever the device's rate. Devices that take everything at once, TUN and
-//! loopback among them, never hold anything back here: behind them, whoever queues has to know classes.
+//! What a socket has handed over cannot be called back: a packet of class 0 waits behind it in
+//! every queue of this host that does not know of classes, and in the driver's ring in any case. So
+//! lower classes are handed over only as long as little waits there, as much as the device sends
+//! until the next look. That is found as Linux' byte queue limits find it
+//! (lib/dynamic_queue_limits.c): the limit grows when the device has run dry, and shrinks while
+//! more than half of it is left at the next look. Class 0 then waits for less than two looks' worth
+//! of lower classes, whatever the device's rate. Devices that take everything at once, TUN and
+//! loopback among them, never hold anything back here: behind them, whoever queues has to know
+//! classes.
 
 use ccplane_units::{Duration, Time};
 
-/// Between two looks while something is held back. Shorter wakes the thread more often; longer keeps class 0 waiting for as
-/// long.
+/// Between two looks while something is held back. Shorter wakes the thread more often; longer
+/// keeps class 0 waiting for as long.
 const LOOK: Duration = Duration::from_micros(500);
 
-/// The same where the socket's buffer is the limit: Linux' 208 KiB serve 5 Gbit/s then. A larger buffer would let class 0 fill the device's
-/// queue as it could not without lower classes.
+/// The same where the socket's buffer is the limit: Linux' 208 KiB serve 5 Gbit/s then. A larger
+/// buffer would let class 0 fill the device's queue as it could not without lower classes.
 const SOON: Duration = Duration::from_micros(100);
 
-/// The limit is never below this: four Ethernet packets with the kernel's overhead, 5 ms at 10 Mbit/s.
+/// The limit is never below this: four Ethernet packets with the kernel's overhead, 5 ms at 10
+/// Mbit/s.
 const LEAST: usize = 4 * 2_304;
 /// Initial size, large enough that a fast device does not wait for it to grow: 0.6 ms at 1 Gbit/s.
 const FIRST: usize = 8 * LEAST;
@@ -79,7 +83,8 @@ impl Ahead {
 mod tests {
     use super::*;
 
-    /// A device that sends so many bytes between two looks is hardly idle, and not given much more than it sends.
+    /// A device that sends so many bytes between two looks is hardly idle, and not given much more
+    /// than it sends.
     #[test]
     fn the_limit_is_what_the_device_sends_between_two_looks() {
         for per_look in [10_000, 60_000, 600_000] {

@@ -1,4 +1,5 @@
-//! Datagrams of one size and one destination, one behind the other, as the kernel takes them in one call.
+//! Datagrams of one size and one destination, one behind the other, as the kernel takes them in one
+//! call.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +12,8 @@ use super::socket::{LARGEST, Marks, Socket};
 
 /// What waits for the next call.
 ///
-/// All of them have the size of the first but the last, which may be shorter. They are written where they are sent from.
+/// All of them have the size of the first but the last, which may be shorter. They are written
+/// where they are sent from.
 pub(super) struct Batch {
     bytes: Box<[u8]>,
     filled: usize,
@@ -33,7 +35,8 @@ impl Batch {
     /// Room for one call of at most `most` datagrams.
     pub fn new(most: usize) -> Batch {
         Batch {
-            // One more datagram of the largest size is written behind a full batch before it is known not to belong to it.
+            // One more datagram of the largest size is written behind a full batch before it is
+            // known not to belong to it.
             bytes: vec![0; 2 * LARGEST].into_boxed_slice(),
             filled: 0,
             size: 0,
@@ -62,8 +65,9 @@ impl Batch {
         &mut self.bytes[self.filled..end]
     }
 
-    /// Adds what was written there, `length` bytes. False where it does not belong to the same call: it waits behind the others
-    /// until they are [sent](Batch::send), and nothing may be added before.
+    /// Adds what was written there, `length` bytes. False where it does not belong to the same
+    /// call: it waits behind the others until they are [sent](Batch::send), and nothing may be
+    /// added before.
     pub fn add(&mut self, length: usize, to: SocketAddr, marks: Marks, said: Option<Time>) -> bool {
         debug_assert!(
             self.behind.is_none(),
@@ -87,8 +91,9 @@ impl Batch {
         true
     }
 
-    /// Sends it, and tells `departures` the kernel's numbers of what says when it was made. `WouldBlock` leaves what was not taken,
-    /// any other error empties it, as the network might have lost it.
+    /// Sends it, and tells `departures` the kernel's numbers of what says when it was made.
+    /// `WouldBlock` leaves what was not taken, any other error empties it, as the network might
+    /// have lost it.
     pub fn send(
         &mut self,
         socket: &mut Socket,
@@ -142,7 +147,8 @@ impl Batch {
         self.bytes.copy_within(gone..self.filled + behind, 0);
         self.filled -= gone;
         self.count -= taken;
-        // A shorter one may be alone now, and nothing shorter may come behind it than itself: it stays closed.
+        // A shorter one may be alone now, and nothing shorter may come behind it than itself: it
+        // stays closed.
     }
 
     /// Where the first of them goes, and how long it is.
@@ -161,7 +167,8 @@ mod tests {
         let here = "127.0.0.1:0".parse().unwrap();
         let (mut sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
         let to = receiver.local();
-        // They change within runs of one size: what else could part 0 from 1, 5 from 6 and 9 from 10?
+        // They change within runs of one size: what else could part 0 from 1, 5 from 6 and 9 from
+        // 10?
         let marks_of = |index: usize| match index {
             0 => Marks { ecn: 2, dscp: 0 },
             1..6 => Marks { ecn: 3, dscp: 0 },

@@ -1,8 +1,10 @@
 //! Bytes around [`Segment`]s: what a datagram holds.
 //!
-//! A datagram is an [`Envelope`], in a handshake a [`Crypto`], a segment's header, and the payload to its end. Everything is big-endian and has one
-//! spelling only: what [`read`] takes, [`write`](fn@write) gives back byte for byte. The ECN field and the DSCP of a packet are in its IP
-//! header and not here: beside the class that its sender means, the driver tells the one that the DSCP says.
+//! A datagram is an [`Envelope`], in a handshake a [`Crypto`], a segment's header, and the payload
+//! to its end. Everything is big-endian and has one spelling only: what [`read`] takes,
+//! [`write`](fn@write) gives back byte for byte. The ECN field and the DSCP of a packet are in its
+//! IP header and not here: beside the class that its sender means, the driver tells the one that
+//! the DSCP says.
 //!
 //! A segment:
 //!
@@ -44,7 +46,8 @@ use ccplane_units::Time;
 
 use ccplane_transport::{Kind, MAX_CLASSES, MAX_RANGES, Number, Part, Proof, Range, Segment, Side};
 
-/// Bytes of the longest header of a segment of data without SACK ranges, as [`write`](fn@write) makes it when `room` is short.
+/// Bytes of the longest header of a segment of data without SACK ranges, as [`write`](fn@write)
+/// makes it when `room` is short.
 pub const MAX_DATA_HEADER: usize = COMMON + OFFSET + SUM + NONCES + ECHO + COUNTS + STAMPS;
 /// Bytes of an ordinary one: neither an echo nor ECN counts.
 pub const DATA_HEADER: usize = COMMON + OFFSET + SUM + NONCES;
@@ -104,8 +107,9 @@ pub enum CodecError {
     Payload(usize),
 }
 
-/// Writes a segment's header to the front of `out`, of which `room` bytes may be used. SACK ranges that do not fit are left out,
-/// the oldest first. `prove` is given the ranges that remain. Returns the bytes taken; `None` where even so it does not fit.
+/// Writes a segment's header to the front of `out`, of which `room` bytes may be used. SACK ranges
+/// that do not fit are left out, the oldest first. `prove` is given the ranges that remain. Returns
+/// the bytes taken; `None` where even so it does not fit.
 // Left to itself the compiler calls it: 20 instructions a packet.
 #[inline(always)]
 pub fn write(
@@ -179,8 +183,9 @@ pub fn write(
     Some(out.at)
 }
 
-/// Reads a segment and its nonces, with the bytes that its header took; the payload is the rest of `bytes`. The segment's ECN field and
-/// [`band`](Segment::band) are left as they are by default: the IP header has them.
+/// Reads a segment and its nonces, with the bytes that its header took; the payload is the rest of
+/// `bytes`. The segment's ECN field and [`band`](Segment::band) are left as they are by default:
+/// the IP header has them.
 #[inline]
 pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, Proof, usize), CodecError> {
     let mut rest = Reader { rest: bytes };
@@ -297,7 +302,8 @@ fn length(segment: &Segment, side: &Side) -> usize {
     COMMON + own + echo + counts + side
 }
 
-/// Bytes of a segment's time stamps: an acknowledgement answers with all three, anything else only says when it left.
+/// Bytes of a segment's time stamps: an acknowledgement answers with all three, anything else only
+/// says when it left.
 fn stamps(kind: Kind) -> usize {
     if kind == Kind::Ack { 3 * STAMP } else { STAMP }
 }

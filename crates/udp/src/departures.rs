@@ -1,23 +1,25 @@
 //! When packets really left: what they say of it was written before.
 //!
-//! A packet carries the time at which it was made, and the kernel tells later when its driver had it. So each gets a time of its own
-//! (two made in the same nanosecond are told apart), the peer echoes it, and here it is looked up: what the packet said, or the
-//! peer changed, is only a name for what is known on this side. DX does the same for stamps that no packet can carry (two-step
+//! A packet carries the time at which it was made, and the kernel tells later when its driver had
+//! it. So each gets a time of its own (two made in the same nanosecond are told apart), the peer
+//! echoes it, and here it is looked up: what the packet said, or the peer changed, is only a name
+//! for what is known on this side. DX does the same for stamps that no packet can carry (two-step
 //! clocks in IEEE 1588).
 
 use ccplane_units::{Duration, Time};
 
 use super::numbered::Numbered;
 
-/// Packets remembered, which are all that a path of 10 Gbit/s and 30 ms holds. Beyond it the oldest are forgotten: their
-/// acknowledgements bring no sample.
+/// Packets remembered, which are all that a path of 10 Gbit/s and 30 ms holds. Beyond it the oldest
+/// are forgotten: their acknowledgements bring no sample.
 const MOST: usize = 1 << 15;
 
-/// The kernel is believed to stamp as long as it did it so lately. A driver that does not stamp at all leaves the times of user space.
+/// The kernel is believed to stamp as long as it did it so lately. A driver that does not stamp at
+/// all leaves the times of user space.
 const LATELY: Duration = Duration::from_secs(1);
 
-/// A packet leaves after it was made, give or take what two clocks can be told apart by. What the kernel says of an earlier packet of
-/// the same number, of before it counted anew, is not believed.
+/// A packet leaves after it was made, give or take what two clocks can be told apart by. What the
+/// kernel says of an earlier packet of the same number, of before it counted anew, is not believed.
 const SLACK: Duration = Duration::from_micros(1);
 
 /// See the [module](self).
@@ -58,7 +60,8 @@ impl Departures {
         self.last
     }
 
-    /// The packet that said so, a datagram of so many bytes, was handed to the kernel, which counted it as `number`.
+    /// The packet that said so, a datagram of so many bytes, was handed to the kernel, which
+    /// counted it as `number`.
     pub fn sent(&mut self, said: Time, number: u32, bytes: u32) {
         let packet = Packet {
             said,

@@ -1,18 +1,23 @@
-//! Connections of one address: opens them without trusting anybody, tells their datagrams apart, drops and counts the rest.
+//! Connections of one address: opens them without trusting anybody, tells their datagrams apart,
+//! drops and counts the rest.
 //!
-//! A client's hello carries its random identifier and is padded to a full datagram. If nobody answers, further ones come in all sizes
-//! that paths have, and the largest that is answered is what this path carries.
+//! A client's hello carries its random identifier and is padded to a full datagram. If nobody
+//! answers, further ones come in all sizes that paths have, and the largest that is answered is
+//! what this path carries.
 //!
-//! With TLS the hello has the client's first flight, and the answer the server's: at most three times the bytes of the hello. The server
-//! keeps the handshake until the client has gone through with it, and only then is there a connection. It keeps 256 handshakes of
-//! strangers at a time. One more, or any if it was told so, is answered with a cookie alone, from nothing but a secret (see [`Cookies`]): it has
-//! to come back with the next hello, and proves that the client receives at its address.
+//! With TLS the hello has the client's first flight, and the answer the server's: at most three
+//! times the bytes of the hello. The server keeps the handshake until the client has gone through
+//! with it, and only then is there a connection. It keeps 256 handshakes of strangers at a time.
+//! One more, or any if it was told so, is answered with a cookie alone, from nothing but a secret
+//! (see [`Cookies`]): it has to come back with the next hello, and proves that the client receives
+//! at its address.
 //!
-//! Without TLS a hello is answered from that secret, always, and forgotten: the identifier in the answer proves to have been received when the
-//! client's first data carries it. So a forged address costs a hash and draws fewer bytes than it sent.
+//! Without TLS a hello is answered from that secret, always, and forgotten: the identifier in the
+//! answer proves to have been received when the client's first data carries it. So a forged address
+//! costs a hash and draws fewer bytes than it sent.
 //!
-//! What has a connection's identifiers and, under TLS, its seal, belongs to the connection; nothing else moves it: neither data nor resets of
-//! who is not on the path.
+//! What has a connection's identifiers and, under TLS, its seal, belongs to the connection; nothing
+//! else moves it: neither data nor resets of who is not on the path.
 
 mod cookie;
 mod flight;
@@ -44,13 +49,16 @@ use pending::{Waiting, encode};
 use session::{Heard, Session};
 use shares::Shares;
 
-/// Bytes of the smallest hello that TLS answers: the smallest of the [`sizes`]. Three times it holds our whole flight.
+/// Bytes of the smallest hello that TLS answers: the smallest of the [`sizes`]. Three times it
+/// holds our whole flight.
 const LEAST_HELLO: usize = LEAST;
-/// Bytes that may go to an address that has proved nothing, for each that came from it (RFC 9000, 8.1).
+/// Bytes that may go to an address that has proved nothing, for each that came from it (RFC 9000,
+/// 8.1).
 const AMPLIFICATION: usize = 3;
 
-/// Identifiers of ended connections that are remembered while they could still open a new one. Beyond it the oldest are
-/// forgotten, and a copy of their first datagram that comes late opens a connection that ends by its idle timeout.
+/// Identifiers of ended connections that are remembered while they could still open a new one.
+/// Beyond it the oldest are forgotten, and a copy of their first datagram that comes late opens a
+/// connection that ends by its idle timeout.
 const MOST_ENDED: usize = 4096;
 
 /// See the [module](self).
@@ -79,8 +87,8 @@ struct Listening {
 pub enum Arrival {
     /// A segment of connection `id` and its nonces; the payload is in this part of the datagram.
     Segment(u64, Segment, Proof, Range<usize>),
-    /// The same, of a client whose address is proved now: [`Connection::accept`] takes `open`, its answer is not to be
-    /// sent, and then the segment is to be handled.
+    /// The same, of a client whose address is proved now: [`Connection::accept`] takes `open`, its
+    /// answer is not to be sent, and then the segment is to be handled.
     Accepted {
         /// The new connection.
         id: u64,
@@ -93,7 +101,8 @@ pub enum Arrival {
         /// Where its payload is.
         payload: Range<usize>,
     },
-    /// An answer is in `out`: so many bytes, in datagrams of so many each, the last of which may be shorter.
+    /// An answer is in `out`: so many bytes, in datagrams of so many each, the last of which may be
+    /// shorter.
     Answer(usize, usize),
     /// The same, of one datagram: the handshake of whoever is there has failed, and this tells why.
     Alert(usize),
@@ -146,7 +155,8 @@ pub enum Dropped {
     /// There are as many connections as are allowed, of all or of this address.
     #[error("one connection too many")]
     Full,
-    /// Its sender has no port: nothing can be sent there, and an attempt would be an error of the socket.
+    /// Its sender has no port: nothing can be sent there, and an attempt would be an error of the
+    /// socket.
     #[error("from port 0, which cannot be answered")]
     Portless,
     /// A hello for somebody who does not listen.
@@ -168,7 +178,8 @@ pub struct Counters {
     pub forged: u64,
     /// [`Dropped::Replayed`].
     pub replayed: u64,
-    /// [`Dropped::Unknown`], [`Dropped::Early`], [`Dropped::Moved`], [`Dropped::Portless`], [`Dropped::Deaf`] and [`Dropped::Small`].
+    /// [`Dropped::Unknown`], [`Dropped::Early`], [`Dropped::Moved`], [`Dropped::Portless`],
+    /// [`Dropped::Deaf`] and [`Dropped::Small`].
     pub unknown: u64,
     /// [`Dropped::Full`].
     pub full: u64,
@@ -198,8 +209,8 @@ impl Counters {
 }
 
 impl Endpoint {
-    /// An endpoint whose datagrams have at most `size` bytes. `config` is every connection's, with an MSS of no more than
-    /// [`mss`] says.
+    /// An endpoint whose datagrams have at most `size` bytes. `config` is every connection's, with
+    /// an MSS of no more than [`mss`] says.
     pub fn new(config: Arc<Config>, size: usize, tls: Option<Tls>) -> Endpoint {
         Endpoint {
             listening: None,
@@ -232,8 +243,8 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Writes a segment of connection `id` as a datagram; `prove` gives its nonces, `fill` is given the place of its
-    /// payload. Its length and where it goes.
+    /// Writes a segment of connection `id` as a datagram; `prove` gives its nonces, `fill` is given
+    /// the place of its payload. Its length and where it goes.
     #[inline]
     pub fn write(
         &mut self,
@@ -249,8 +260,8 @@ impl Endpoint {
         Some((length, session.address))
     }
 
-    /// A client's handshake ends with a flight of its own, before a segment that proves its address: whether there is one, which
-    /// [`write_flight`](Endpoint::write_flight) writes.
+    /// A client's handshake ends with a flight of its own, before a segment that proves its
+    /// address: whether there is one, which [`write_flight`](Endpoint::write_flight) writes.
     #[cold]
     pub fn begin_flight(&mut self, id: u64, segment: &Segment) {
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -258,7 +269,8 @@ impl Endpoint {
         }
     }
 
-    /// Writes the next datagram of that flight: its length and where it goes; `None` when there is no more.
+    /// Writes the next datagram of that flight: its length and where it goes; `None` when there is
+    /// no more.
     #[cold]
     pub fn write_flight(&mut self, id: u64, out: &mut [u8]) -> Option<(usize, SocketAddr)> {
         let session = self.sessions.get_mut(&id)?;
@@ -617,8 +629,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns true if a client was turned away since the last call, as there are as many connections as allowed of
-    /// all addresses together.
+    /// Returns true if a client was turned away since the last call, as there are as many
+    /// connections as allowed of all addresses together.
     pub fn was_crowded(&mut self) -> bool {
         let listening = self.listening.as_mut();
         listening.is_some_and(|listening| std::mem::take(&mut listening.crowded))
@@ -648,7 +660,8 @@ impl Endpoint {
         self.sessions.get(&id).map_or(0, Session::renewed)
     }
 
-    /// Whether a connection has sealed all that its keys bear: nothing more can be sent, and it has to end.
+    /// Whether a connection has sealed all that its keys bear: nothing more can be sent, and it has
+    /// to end.
     pub fn is_worn_out(&self, id: u64) -> bool {
         self.sessions.get(&id).is_some_and(Session::is_worn_out)
     }

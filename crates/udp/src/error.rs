@@ -52,7 +52,8 @@ pub enum UdpError {
     Agent(#[from] LinkError),
 }
 
-/// What a socket says of one datagram, or of the way there, and not of itself: the next one may pass. A forged source makes some of them.
+/// What a socket says of one datagram, or of the way there, and not of itself: the next one may
+/// pass. A forged source makes some of them.
 pub fn passes(why: &io::Error) -> bool {
     matches!(
         why.raw_os_error()
@@ -70,7 +71,8 @@ pub fn passes(why: &io::Error) -> bool {
             | Errno::ENOBUFS
             | Errno::ENOMEM
             | Errno::EINTR
-            // To port 0; and where `quinn-udp` has met a device without segmentation offload: it does without from now on.
+            // To port 0; and where `quinn-udp` has met a device without segmentation offload: it
+            // does without from now on.
             | Errno::EIO
             | Errno::EINVAL
     )

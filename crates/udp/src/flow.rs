@@ -23,7 +23,8 @@ pub enum Congestion {
 /// The datapath of the connections that an agent steers.
 pub(super) type Steering = Datapath<Box<dyn Pollable>>;
 
-/// Timeouts in a row after which a connection's peer is asked whether it is there. One more happens to every lossy path.
+/// Timeouts in a row after which a connection's peer is asked whether it is there. One more happens
+/// to every lossy path.
 const SUSPICIOUS: u8 = 2;
 
 pub(super) struct Flow {
@@ -41,7 +42,8 @@ pub(super) struct Flow {
     pub stamped: bool,
     /// The other end sends data in classes below the ordinary one.
     pub low: bool,
-    /// When its peer was asked for a sign of life between timeouts, and how many of those there had been in a row.
+    /// When its peer was asked for a sign of life between timeouts, and how many of those there had
+    /// been in a row.
     asked: Option<(Time, u8)>,
     /// What its path carries, once it is open.
     pub path: Option<PathSize>,
@@ -51,7 +53,8 @@ pub(super) struct Flow {
     pub delays: Option<Box<Delays>>,
 }
 
-/// Runs `$run` with whatever controls `$flow`, as a variable `$control`; nothing where that is gone.
+/// Runs `$run` with whatever controls `$flow`, as a variable `$control`; nothing where that is
+/// gone.
 macro_rules! controlled {
     ($flow:expr, $id:expr, $steering:expr, |$control:ident| $run:expr) => {
         match (
@@ -132,7 +135,8 @@ impl Flow {
         }
     }
 
-    /// Keeps payload that lies within the window. Whether it counts is for the connection to say, which accepts nothing outside.
+    /// Keeps payload that lies within the window. Whether it counts is for the connection to say,
+    /// which accepts nothing outside.
     fn keep(&mut self, offset: u64, payload: &[u8]) {
         let end = offset.saturating_add(payload.len() as u64);
         if offset >= self.taken && end <= self.taken + self.receiving.capacity() as u64 {
@@ -174,8 +178,8 @@ impl Flow {
         }
     }
 
-    /// Whether the peer answers small questions while full segments do not arrive, time after time: the path has become narrower, and no
-    /// router says so (RFC 8899, 4.3: a black hole).
+    /// Whether the peer answers small questions while full segments do not arrive, time after time:
+    /// the path has become narrower, and no router says so (RFC 8899, 4.3: a black hole).
     pub fn is_stuck(&mut self, now: Time) -> bool {
         let timeouts = self.connection.timeouts_in_row();
         if timeouts < SUSPICIOUS || self.connection.outstanding() == 0 {

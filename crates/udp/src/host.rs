@@ -1,4 +1,5 @@
-//! One UDP socket, its connections, and the loop that runs them: on the caller's thread, nothing in the background.
+//! One UDP socket, its connections, and the loop that runs them: on the caller's thread, nothing in
+//! the background.
 
 mod classes;
 mod handshakes;
@@ -35,21 +36,24 @@ use crate::stamped::Stamping;
 use crate::stamps::HostStamps;
 use crate::tls::{Refused, Tls};
 
-/// Bytes of the largest datagram that the path carries, without the IP and UDP headers, on an Ethernet: 1500 less 48 for IPv6.
-/// Under IPv4 20 more would fit; one size for both keeps a name that has both kinds of address simple.
+/// Bytes of the largest datagram that the path carries, without the IP and UDP headers, on an
+/// Ethernet: 1500 less 48 for IPv6. Under IPv4 20 more would fit; one size for both keeps a name
+/// that has both kinds of address simple.
 pub const DATAGRAM: usize = 1452;
 
 /// Calls to receive in one round.
 const CALLS: usize = 4;
 
-/// The pacing quantum of a real clock: a thread wakes some 60 µs late, and one system call for many datagrams is what makes them
-/// cheap. Linux' own pacing sends about 1 ms at once. Longer is burstier for the network, shorter costs CPU.
+/// The pacing quantum of a real clock: a thread wakes some 60 µs late, and one system call for many
+/// datagrams is what makes them cheap. Linux' own pacing sends about 1 ms at once. Longer is
+/// burstier for the network, shorter costs CPU.
 const QUANTUM: Duration = Duration::from_micros(500);
 
 /// Bytes that a peer's datagram may have more than ours: none, unless it is no peer's.
 const BEYOND: usize = 64;
 
-/// Room for an answer to a hello. Our side of a handshake takes less than three times the smallest hello, 1,644 bytes.
+/// Room for an answer to a hello. Our side of a handshake takes less than three times the smallest
+/// hello, 1,644 bytes.
 const ANSWER: usize = 2048;
 
 /// What an owner chooses for a socket and its connections.
@@ -57,19 +61,22 @@ const ANSWER: usize = 2048;
 pub struct Options {
     /// Where to bind. Port 0 is any free one.
     pub local: SocketAddr,
-    /// Bytes of a datagram without IP and UDP headers, [`LEAST`] at least; [`DATAGRAM`] unless the path is known. Up to 65,507 on loopback.
+    /// Bytes of a datagram without IP and UDP headers, [`LEAST`] at least; [`DATAGRAM`] unless the
+    /// path is known. Up to 65,507 on loopback.
     pub datagram: usize,
-    /// Bytes of each connection that may be under way, in either direction: memory that a connection takes at most, twice.
+    /// Bytes of each connection that may be under way, in either direction: memory that a
+    /// connection takes at most, twice.
     pub window: usize,
     /// Who this host is, and whom it believes; without it everything is for all to read.
     pub tls: Option<Tls>,
     /// The Differentiated Services codepoint of what leaves, 0 to 63.
     pub dscp: u8,
-    /// Whose time stamps are taken: of connections of ours where [`Config::stamps`] asks for them, and of those of others whose data
-    /// is stamped, for as long as there are any.
+    /// Whose time stamps are taken: of connections of ours where [`Config::stamps`] asks for them,
+    /// and of those of others whose data is stamped, for as long as there are any.
     pub stamping: Stamping,
-    /// The rate of this host's own link, if stamps of packets that were handed over or noticed together are to be spread over what they
-    /// take there ([`burst`](ccplane_datapath::burst)). Too low, and stamps are off by up to a burst's length, so it is not guessed.
+    /// The rate of this host's own link, if stamps of packets that were handed over or noticed
+    /// together are to be spread over what they take there ([`burst`](ccplane_datapath::burst)).
+    /// Too low, and stamps are off by up to a burst's length, so it is not guessed.
     pub link: Option<Rate>,
     /// The rest; MSS, header, receive buffer and pacing quantum follow from the above.
     pub config: Config,
@@ -77,7 +84,8 @@ pub struct Options {
     pub accepted: Native,
 }
 
-/// A socket and its connections. Its loop runs on the caller's thread; nothing runs in the background.
+/// A socket and its connections. Its loop runs on the caller's thread; nothing runs in the
+/// background.
 pub struct Host {
     socket: Socket,
     clock: Clock,
@@ -262,8 +270,8 @@ impl Host {
         self.accepted.pop_front()
     }
 
-    /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to do it waits for the next
-    /// event, `longest` at most.
+    /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to
+    /// do it waits for the next event, `longest` at most.
     pub fn turn(&mut self, longest: Duration) -> Result<(), UdpError> {
         if self.work()? {
             Ok(())
@@ -351,13 +359,14 @@ impl Host {
         self.endpoint.counters()
     }
 
-    /// The last thing that the kernel said of a datagram that could not be delivered: why nobody answers, perhaps.
+    /// The last thing that the kernel said of a datagram that could not be delivered: why nobody
+    /// answers, perhaps.
     pub fn trouble(&self) -> Option<&io::Error> {
         self.trouble.as_ref()
     }
 
-    /// Returns true if a client was turned away since the last call, as there are as many connections as allowed of
-    /// all addresses together.
+    /// Returns true if a client was turned away since the last call, as there are as many
+    /// connections as allowed of all addresses together.
     pub fn was_crowded(&mut self) -> bool {
         self.endpoint.was_crowded()
     }
@@ -367,7 +376,8 @@ impl Host {
         self.refusals
     }
 
-    /// Why TLS did not come to be with a connection's peer, if it did not: the connection is over then.
+    /// Why TLS did not come to be with a connection's peer, if it did not: the connection is over
+    /// then.
     pub fn refused(&self, id: u64) -> Option<&Refused> {
         self.endpoint.refused(id)
     }
@@ -394,13 +404,15 @@ impl Host {
         self.connection(id).map(Connection::stats)
     }
 
-    /// Whether a connection that an agent steers is on its datapath's fallback; `None` for one that none steers.
+    /// Whether a connection that an agent steers is on its datapath's fallback; `None` for one that
+    /// none steers.
     pub fn in_fallback(&self, id: u64) -> Option<bool> {
         self.flows.get(&id)?;
         self.steering.as_ref()?.in_fallback(id)
     }
 
-    /// Room for the next payload, in one piece; empty while there is none. Tell [`wrote`](Host::wrote) how much was used.
+    /// Room for the next payload, in one piece; empty while there is none. Tell
+    /// [`wrote`](Host::wrote) how much was used.
     pub fn room(&mut self, id: u64) -> &mut [u8] {
         self.flows.get_mut(&id).map(Flow::room).unwrap_or_default()
     }
@@ -496,7 +508,8 @@ impl Host {
                 (true, true)
             }
         };
-        // What the kernel joined before would come as one: only with nothing left is it told not to.
+        // What the kernel joined before would come as one: only with nothing left is it told not
+        // to.
         if self.wants_stamps && !came.1 {
             self.begin_stamps();
         }
@@ -616,7 +629,8 @@ impl Host {
         }
         if stamped && !answers {
             self.wants_stamps = self.stamps.is_none() && self.stamping != Stamping::Off;
-            // Only class 0 is answered with its stamps. What came in a lower class waits for its turn.
+            // Only class 0 is answered with its stamps. What came in a lower class waits for its
+            // turn.
             if segment.class == 0
                 && let Err(why) = self.acknowledge(id, now)
             {
@@ -625,7 +639,8 @@ impl Host {
         }
     }
 
-    /// An error of the socket: what the network says of an earlier datagram is remembered, anything else is the end.
+    /// An error of the socket: what the network says of an earlier datagram is remembered, anything
+    /// else is the end.
     fn hear(&mut self, why: io::Error, what: &'static str) -> Result<(), UdpError> {
         if !passes(&why) {
             return Err(UdpError::Socket { what, why });

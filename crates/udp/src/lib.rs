@@ -1,7 +1,9 @@
-//! ccplane's transport over UDP: a [`Host`] is a socket with its connections, run by whoever calls [`Host::turn`].
+//! ccplane's transport over UDP: a [`Host`] is a socket with its connections, run by whoever calls
+//! [`Host::turn`].
 //!
-//! Below it lie the parts that need no socket: `codec` puts bytes around segments, `tls` seals them, `endpoint` finds a datagram's
-//! connection, opens new ones and keeps strangers within bounds.
+//! Below it lie the parts that need no socket: `codec` puts bytes around segments, `tls` seals
+//! them, `endpoint` finds a datagram's connection, opens new ones and keeps strangers within
+//! bounds.
 #![forbid(unsafe_code)]
 
 mod ahead;

@@ -1,4 +1,5 @@
-//! What was handed to the kernel, by the numbers under which it tells when each of them left (`SOF_TIMESTAMPING_OPT_ID`).
+//! What was handed to the kernel, by the numbers under which it tells when each of them left
+//! (`SOF_TIMESTAMPING_OPT_ID`).
 
 use std::collections::VecDeque;
 
@@ -18,8 +19,8 @@ impl<T> Numbered<T> {
         }
     }
 
-    /// The kernel counted `what` as `number`, later than all before. A number that is not larger is of a kernel that counts anew: what was before
-    /// is forgotten.
+    /// The kernel counted `what` as `number`, later than all before. A number that is not larger is
+    /// of a kernel that counts anew: what was before is forgotten.
     pub fn sent(&mut self, number: u32, what: T) {
         if self
             .held

@@ -1,16 +1,18 @@
-//! Segments that leave in parts, as their path has become narrower since they were cut: a segment keeps its number and its place in the stream,
-//! so the transport knows nothing of it. The other end takes a segment's parts in order. It keeps what came of a segment whose later parts are
+//! Segments that leave in parts, as their path has become narrower since they were cut: a segment
+//! keeps its number and its place in the stream, so the transport knows nothing of it. The other
+//! end takes a segment's parts in order. It keeps what came of a segment whose later parts are
 //! missing, so that the next transmission has only those to bring.
 
 use std::collections::BTreeMap;
 
 use ccplane_transport::{Ecn, Part, Segment};
 
-/// Segments of which a part has come, of a connection. More would be memory that a peer fills for nothing; what does not fit is as good
-/// as lost, and comes again.
+/// Segments of which a part has come, of a connection. More would be memory that a peer fills for
+/// nothing; what does not fit is as good as lost, and comes again.
 const MOST: usize = 1024;
 
-/// The parts of a segment with so many bytes of payload, where each takes `step` bytes: where each begins and ends.
+/// The parts of a segment with so many bytes of payload, where each takes `step` bytes: where each
+/// begins and ends.
 pub(crate) fn parts(length: u16, step: u16) -> impl Iterator<Item = (u16, u16)> {
     let step = step.max(1);
     (0..length.div_ceil(step)).map(move |n| {
@@ -36,8 +38,8 @@ struct Begun {
 }
 
 impl Parts {
-    /// A part has arrived, whose payload is kept elsewhere. The segment, once it is complete. `received`: bytes of the stream that arrived in
-    /// order, before which nothing is missing.
+    /// A part has arrived, whose payload is kept elsewhere. The segment, once it is complete.
+    /// `received`: bytes of the stream that arrived in order, before which nothing is missing.
     pub fn take(&mut self, segment: &Segment, part: Part, received: u64) -> Option<Segment> {
         let end = part.begin.checked_add(segment.length)?;
         let offset = segment.offset().checked_sub(u64::from(part.begin))?;
@@ -132,7 +134,8 @@ mod tests {
     }
 
     proptest! {
-        /// Parts lie side by side and are the whole; any number of transmissions, each losing some, complete it once all have come.
+        /// Parts lie side by side and are the whole; any number of transmissions, each losing some,
+        /// complete it once all have come.
         #[test]
         fn any_cut_comes_together(
             length in 1u16.., transmissions in prop::collection::vec((1u16..3000, any::<u64>()), 1..20), last in 1u16..,

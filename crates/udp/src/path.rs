@@ -1,25 +1,28 @@
-//! What a connection's path carries while it is open: datagram packetization-layer path MTU discovery (RFC 8899, section 5), without its
-//! input and output.
+//! What a connection's path carries while it is open: datagram packetization-layer path MTU
+//! discovery (RFC 8899, section 5), without its input and output.
 //!
-//! The handshake finds a size that is carried. From there the search goes upwards by a table, a probe at a time: a datagram padded to the next
-//! size, which the other end answers. A lost probe says nothing of congestion, and no data is in it. Where three of a size are not answered the
-//! search rests, and begins again after [`RAISE`]. Where full datagrams cease to arrive ([`Flow::is_stuck`](super::flow::Flow)) the size
-//! falls to [`BASE`], then to [`LEAST`], and the search begins at once.
+//! The handshake finds a size that is carried. From there the search goes upwards by a table, a
+//! probe at a time: a datagram padded to the next size, which the other end answers. A lost probe
+//! says nothing of congestion, and no data is in it. Where three of a size are not answered the
+//! search rests, and begins again after [`RAISE`]. Where full datagrams cease to arrive
+//! ([`Flow::is_stuck`](super::flow::Flow)) the size falls to [`BASE`], then to [`LEAST`], and the
+//! search begins at once.
 
 use ccplane_units::{Duration, Time};
 
 use crate::endpoint::{BASE, LEAST, sizes};
 
-/// Until the search begins again (RFC 8899, 5.1.1: `PMTU_RAISE_TIMER`, 600 s). Shorter finds a wider path sooner, and sends probes for nothing more
-/// often: three in this time.
+/// Until the search begins again (RFC 8899, 5.1.1: `PMTU_RAISE_TIMER`, 600 s). Shorter finds a
+/// wider path sooner, and sends probes for nothing more often: three in this time.
 pub const RAISE: Duration = Duration::from_secs(600);
 
-/// Until a probe that was not answered is sent again, and three smoothed RTTs at least (RFC 8899, 5.1.1: `PROBE_TIMER`, 1 s at least where the
-/// RTT is known). Shorter takes a late answer for none, longer makes the search slower.
+/// Until a probe that was not answered is sent again, and three smoothed RTTs at least (RFC 8899,
+/// 5.1.1: `PROBE_TIMER`, 1 s at least where the RTT is known). Shorter takes a late answer for
+/// none, longer makes the search slower.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// Probes of a size that are not answered before it is taken for too large (RFC 8899, 5.1.2: `MAX_PROBES`). Fewer mistake loss for a narrow
-/// path, more take longer.
+/// Probes of a size that are not answered before it is taken for too large (RFC 8899, 5.1.2:
+/// `MAX_PROBES`). Fewer mistake loss for a narrow path, more take longer.
 const MOST_PROBES: u8 = 3;
 
 /// The search of one connection.
@@ -135,7 +138,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(20);
 
-    /// Runs the search until `until` on a path that carries `carries` bytes at each time; when the size changed, and to what.
+    /// Runs the search until `until` on a path that carries `carries` bytes at each time; when the
+    /// size changed, and to what.
     fn search(
         path: &mut PathSize,
         from: Time,
@@ -221,7 +225,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the path does, the size stays within bounds and is one that was answered or is taken to be carried by all.
+        /// Whatever the path does, the size stays within bounds and is one that was answered or is
+        /// taken to be carried by all.
         #[test]
         fn the_size_is_never_one_that_was_not_answered(
             most in 600usize..9000, events in prop::collection::vec((0u8..4, 0u64..700), 0..60),

@@ -1,30 +1,36 @@
 //! The kernel's time stamps by the clock of a host.
 //!
-//! The kernel stamps packets by `CLOCK_REALTIME` ("software"), and a network interface by its own clock ("hardware"). Everything
-//! else here counts from the host's start by `CLOCK_MONOTONIC`. The real-time clock and the monotonic one differ by a constant
-//! until somebody sets the real time: the same discipline steers both. The constant is measured with every batch, between two
-//! readings of the monotonic clock, and the tightest measurement is kept. Its error is at most half the time between those
-//! readings. It is the same for all stamps, so no difference of two stamps contains it. A measurement that differs by more than
-//! both errors means that the clock was set. Stamps from before that are read only now would be wrong by as much, so for
-//! [`SETTLE`] no stamp is believed.
+//! The kernel stamps packets by `CLOCK_REALTIME` ("software"), and a network interface by its own
+//! clock ("hardware"). Everything else here counts from the host's start by `CLOCK_MONOTONIC`. The
+//! real-time clock and the monotonic one differ by a constant until somebody sets the real time:
+//! the same discipline steers both. The constant is measured with every batch, between two readings
+//! of the monotonic clock, and the tightest measurement is kept. Its error is at most half the time
+//! between those readings. It is the same for all stamps, so no difference of two stamps contains
+//! it. A measurement that differs by more than both errors means that the clock was set. Stamps
+//! from before that are read only now would be wrong by as much, so for [`SETTLE`] no stamp is
+//! believed.
 //!
-//! The clock of an interface has no constant: it drifts, by some 10 to 100 ppm. Its stamps are put where the first of them was, and
-//! put anew when they are [`APART`] from it: differences of hardware stamps are then free of the kernel's delays, at the price
-//! of a drift that whoever takes one-way delays has to bear with anyway.
+//! The clock of an interface has no constant: it drifts, by some 10 to 100 ppm. Its stamps are put
+//! where the first of them was, and put anew when they are [`APART`] from it: differences of
+//! hardware stamps are then free of the kernel's delays, at the price of a drift that whoever takes
+//! one-way delays has to bear with anyway.
 
 use ccplane_link::Clock;
 use ccplane_units::{Duration, Time};
 use nix::time::{ClockId, clock_gettime};
 
-/// No packet waits this long to be sent or read: an earlier stamp is from before a step of the clock, or nonsense. Longer would
-/// do without stamps for longer after somebody set the clock. Shorter would drop those of a process that was stopped.
+/// No packet waits this long to be sent or read: an earlier stamp is from before a step of the
+/// clock, or nonsense. Longer would do without stamps for longer after somebody set the clock.
+/// Shorter would drop those of a process that was stopped.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// How far an interface's clock may drift from the system's, ns, before its stamps are put anew. Smaller makes more steps, which
-/// [`OneWay`](ccplane_datapath::OneWay) takes for a clock that was set; larger mistakes the age of stamps by as much.
+/// How far an interface's clock may drift from the system's, ns, before its stamps are put anew.
+/// Smaller makes more steps, which [`OneWay`](ccplane_datapath::OneWay) takes for a clock that was
+/// set; larger mistakes the age of stamps by as much.
 const APART: u64 = 1_000_000;
 
-/// Looks at the clocks for one measurement. One is enough unless the thread was interrupted in between.
+/// Looks at the clocks for one measurement. One is enough unless the thread was interrupted in
+/// between.
 const LOOKS: usize = 2;
 
 /// What the kernel said of one packet.
@@ -63,7 +69,8 @@ impl Stamper {
         stamper
     }
 
-    /// Looks at the clocks, as is to be done before any stamp of a batch is [converted](Stamper::convert); the present.
+    /// Looks at the clocks, as is to be done before any stamp of a batch is
+    /// [converted](Stamper::convert); the present.
     #[expect(
         clippy::disallowed_methods,
         reason = "the kernel's stamps are of this clock, and a driver converts them"
@@ -105,8 +112,8 @@ impl Stamper {
         }
     }
 
-    /// When the packet was stamped, by our clock; `now` is the present. `None` where the stamp cannot be believed, or where stamps
-    /// of the interface are wanted and this packet has none.
+    /// When the packet was stamped, by our clock; `now` is the present. `None` where the stamp
+    /// cannot be believed, or where stamps of the interface are wanted and this packet has none.
     pub fn convert(&mut self, stamp: KernelStamp, now: Time) -> Option<Time> {
         let software = stamp
             .software

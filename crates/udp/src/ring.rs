@@ -1,4 +1,5 @@
-//! Bytes of a stream that are not yet acknowledged, or not yet in order: at most one window of them.
+//! Bytes of a stream that are not yet acknowledged, or not yet in order: at most one window of
+//! them.
 
 /// A window onto a stream, by absolute offset. Who uses it says which part of it is filled.
 #[derive(Debug)]
@@ -7,7 +8,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A window of `capacity` bytes, rounded up to a power of two. Memory that is never touched costs nothing.
+    /// A window of `capacity` bytes, rounded up to a power of two. Memory that is never touched
+    /// costs nothing.
     pub fn new(capacity: usize) -> Ring {
         Ring {
             bytes: vec![0; capacity.next_power_of_two()].into_boxed_slice(),

@@ -1,4 +1,5 @@
-//! A UDP socket that sends and receives many datagrams a system call, with their ECN codepoint and DSCP.
+//! A UDP socket that sends and receives many datagrams a system call, with their ECN codepoint and
+//! DSCP.
 
 use std::cell::Cell;
 use std::io::{self, IoSliceMut};
@@ -19,22 +20,22 @@ use super::stamped::{self, Arrived, Stamping, Stamps};
 /// Bytes of the largest UDP datagram over IPv4, and of a batch that the kernel cuts.
 pub const LARGEST: usize = 65_507;
 
-/// Buffers a receiving call fills, each with what the kernel joined. More would spare calls on a host with many
-/// cores; eight are half a megabyte, which a core's cache holds.
+/// Buffers a receiving call fills, each with what the kernel joined. More would spare calls on a
+/// host with many cores; eight are half a megabyte, which a core's cache holds.
 const BUFFERS: usize = 8;
 const BUFFER: usize = 1 << 16;
 
-/// Requested size of the kernel's socket buffers, bytes. Below the bandwidth-delay product of the fastest path, a burst that
-/// arrives while this process is not running is lost. The kernel includes its own overhead in the size, and grants less without
-/// root.
+/// Requested size of the kernel's socket buffers, bytes. Below the bandwidth-delay product of the
+/// fastest path, a burst that arrives while this process is not running is lost. The kernel
+/// includes its own overhead in the size, and grants less without root.
 const KERNEL_BUFFER: usize = 32 << 20;
 
 /// Requested size of the receive buffer for handshakes, bytes: some 600 short datagrams, or 100 of
 /// full size. What a flood sends beyond it is dropped by the kernel.
 const HANDSHAKE_BUFFER: usize = 256 << 10;
-/// Requested size of the send buffer for answers to handshakes, bytes. The kernel doubles it and counts
-/// 768 bytes per short answer. So some 85 of them wait for ARP at a time, which keeps most of the 1,024
-/// entries of the neighbour table for others.
+/// Requested size of the send buffer for answers to handshakes, bytes. The kernel doubles it and
+/// counts 768 bytes per short answer. So some 85 of them wait for ARP at a time, which keeps most
+/// of the 1,024 entries of the neighbour table for others.
 const ANSWER_BUFFER: usize = 32 << 10;
 
 /// Pattern of the first byte of the datagrams that begin a handshake.
@@ -94,8 +95,8 @@ impl Socket {
         let io = UdpSocket::bind(address)?;
         let state = UdpSocketState::new((&io).into())?;
         let most = state.max_gso_segments();
-        // `quinn-udp` asks for the time of arrival too, and has then room for one control message too few: of what the kernel
-        // joined, the ECN bits, which come last, would be lost.
+        // `quinn-udp` asks for the time of arrival too, and has then room for one control message
+        // too few: of what the kernel joined, the ECN bits, which come last, would be lost.
         setsockopt(&io, sockopt::ReceiveTimestampns, &false)?;
         // With the permission to exceed the system's limit, or else up to it.
         if setsockopt(&io, sockopt::RcvBufForce, &KERNEL_BUFFER).is_err() {
@@ -113,9 +114,10 @@ impl Socket {
         })
     }
 
-    /// Binds a second socket to the same address, which from now on receives all datagrams that begin
-    /// with such a byte. A flood of them fills its buffers and not those of this socket, and so do
-    /// answers that are sent by it and wait for ARP. Both sockets have to be of one network namespace.
+    /// Binds a second socket to the same address, which from now on receives all datagrams that
+    /// begin with such a byte. A flood of them fills its buffers and not those of this socket, and
+    /// so do answers that are sent by it and wait for ARP. Both sockets have to be of one network
+    /// namespace.
     ///
     /// The two form a reuseport group. This socket is bound exclusively, so nobody else is in it.
     pub fn split_handshakes(&self, first: FirstByte) -> io::Result<Socket> {
@@ -151,8 +153,8 @@ impl Socket {
         Ok(split)
     }
 
-    /// Attaches the program of the reuseport group: 1, the second socket, for a datagram that begins a
-    /// handshake, and 0 for any other. An empty one ends the program, which is 0 too.
+    /// Attaches the program of the reuseport group: 1, the second socket, for a datagram that
+    /// begins a handshake, and 0 for any other. An empty one ends the program, which is 0 too.
     fn select_second(&self, first: FirstByte) -> io::Result<()> {
         let step = |code: u32, jt, jf, k: u32| libc::sock_filter {
             code: code as u16,
@@ -188,7 +190,8 @@ impl Socket {
         )?)
     }
 
-    /// The same socket for another thread: what arrives comes to whoever asks first. Stamps are not taken along.
+    /// The same socket for another thread: what arrives comes to whoever asks first. Stamps are not
+    /// taken along.
     pub fn try_clone(&self) -> io::Result<Socket> {
         let io = self.io.try_clone()?;
         let state = UdpSocketState::new((&io).into())?;
@@ -210,8 +213,8 @@ impl Socket {
         self.local
     }
 
-    /// Makes the kernel stamp what arrives from now on, and what is sent if `departures` are wanted. [`Stamping::Off`] ends it.
-    /// Afterwards use `send_each` and `receive_each`.
+    /// Makes the kernel stamp what arrives from now on, and what is sent if `departures` are
+    /// wanted. [`Stamping::Off`] ends it. Afterwards use `send_each` and `receive_each`.
     pub fn stamp(&mut self, stamping: Stamping, departures: bool) -> io::Result<()> {
         self.stamps = match stamping {
             Stamping::Off => {
@@ -246,9 +249,9 @@ impl Socket {
         }
     }
 
-    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that, each a packet of its own: how many of them the
-    /// kernel took, and its number of the first, by which [`departures`](Socket::departures) knows them. `WouldBlock` while there is
-    /// no room.
+    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that, each a
+    /// packet of its own: how many of them the kernel took, and its number of the first, by which
+    /// [`departures`](Socket::departures) knows them. `WouldBlock` while there is no room.
     pub(crate) fn send_each(
         &mut self,
         to: SocketAddr,
@@ -262,12 +265,14 @@ impl Socket {
         }
     }
 
-    /// Takes what has arrived, with its marking in full, which [`receive`](Socket::receive) does not tell.
+    /// Takes what has arrived, with its marking in full, which [`receive`](Socket::receive) does
+    /// not tell.
     pub fn receive_marked<'a>(&self, inbox: &'a mut Inbox) -> io::Result<Stamped<'a>> {
         self.receive_each(inbox, BUFFER)
     }
 
-    /// Bytes that were sent and wait in a queue or a driver of this host, with the kernel's overhead.
+    /// Bytes that were sent and wait in a queue or a driver of this host, with the kernel's
+    /// overhead.
     pub(crate) fn unsent(&self) -> io::Result<usize> {
         ccplane_host::unsent_bytes(self.io.as_fd())
     }
@@ -288,18 +293,20 @@ impl Socket {
         Ok(Stamped { inbox, size })
     }
 
-    /// Gives the numbers and stamps of what was sent, as far as they are known by now; and what the network said of a datagram
-    /// that could not be delivered, if anything.
+    /// Gives the numbers and stamps of what was sent, as far as they are known by now; and what the
+    /// network said of a datagram that could not be delivered, if anything.
     pub(crate) fn departures(&self, take: impl FnMut(u32, KernelStamp)) -> Option<io::Error> {
         stamped::departures(&self.io, take)
     }
 
-    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that: how many of them the kernel took, which is
-    /// all but where it has to have them one by one and runs out of room. `WouldBlock` while there is no room at all.
+    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that: how
+    /// many of them the kernel took, which is all but where it has to have them one by one and runs
+    /// out of room. `WouldBlock` while there is no room at all.
     ///
-    /// `quinn-udp` allocates nothing for it. But it writes the whole traffic-class byte and offers only its two ECN bits, loses a batch
-    /// that is not cut, and after one refusal marks nothing any more. So what has a DSCP, and all from the first refusal on, goes through
-    /// `sendmsg` with the byte in full.
+    /// `quinn-udp` allocates nothing for it. But it writes the whole traffic-class byte and offers
+    /// only its two ECN bits, loses a batch that is not cut, and after one refusal marks nothing
+    /// any more. So what has a DSCP, and all from the first refusal on, goes through `sendmsg` with
+    /// the byte in full.
     pub fn send(
         &self,
         to: SocketAddr,
@@ -331,7 +338,8 @@ impl Socket {
         }
     }
 
-    /// As one batch, or one by one where those are not cut: the kernel says so only when it is given one.
+    /// As one batch, or one by one where those are not cut: the kernel says so only when it is
+    /// given one.
     fn send_marked(
         &self,
         to: SocketAddr,
@@ -414,13 +422,14 @@ impl Socket {
         })
     }
 
-    /// Keeps what routers and other hosts say of datagrams that could not be delivered, for `unreachable`.
-    /// Anybody can forge that: it is for who has no connection yet.
+    /// Keeps what routers and other hosts say of datagrams that could not be delivered, for
+    /// `unreachable`. Anybody can forge that: it is for who has no connection yet.
     pub fn hear_errors(&self) -> io::Result<()> {
         self.state.enable_transport_errors((&self.io).into())
     }
 
-    /// What a router or the other host said of a datagram that could not be delivered, if anything was said.
+    /// What a router or the other host said of a datagram that could not be delivered, if anything
+    /// was said.
     pub(crate) fn unreachable(&self) -> Option<io::Error> {
         if self.is_stamped() {
             // With departures they come with those.
@@ -531,8 +540,8 @@ impl Stamped<'_> {
 mod tests {
     use super::*;
 
-    /// Linux cuts no more than 128 datagrams a call (`UDP_MAX_SEGMENTS`, once 64): what it says of more is what it says where a device
-    /// cannot do what cutting needs.
+    /// Linux cuts no more than 128 datagrams a call (`UDP_MAX_SEGMENTS`, once 64): what it says of
+    /// more is what it says where a device cannot do what cutting needs.
     #[test]
     fn a_batch_arrives_with_its_marks_where_the_kernel_does_not_cut_it() {
         for (ecn, dscp) in [(2, 3), (1, 0), (0, 0)] {

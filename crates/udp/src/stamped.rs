@@ -1,13 +1,15 @@
-//! Datagrams with the kernel's time stamps (`SO_TIMESTAMPING`): when the driver, or the interface itself, had each of them.
+//! Datagrams with the kernel's time stamps (`SO_TIMESTAMPING`): when the driver, or the interface
+//! itself, had each of them.
 //!
-//! `quinn-udp` gives no stamps of departures and none of an interface, so the system calls are made here: many datagrams a call,
-//! in both directions, as it does. The difference is segmentation offload. A large packet that the kernel or the interface cuts,
-//! or that the receiver joins, has one stamp for all its datagrams: the burst error that DX's authors had to calibrate away. So
-//! each datagram is a packet of its own here, and passes the stack alone (docs/transfer.md has the cost). Where one interrupt
-//! brings many packets, their stamps are still too close together.
+//! `quinn-udp` gives no stamps of departures and none of an interface, so the system calls are made
+//! here: many datagrams a call, in both directions, as it does. The difference is segmentation
+//! offload. A large packet that the kernel or the interface cuts, or that the receiver joins, has
+//! one stamp for all its datagrams: the burst error that DX's authors had to calibrate away. So
+//! each datagram is a packet of its own here, and passes the stack alone (docs/transfer.md has the
+//! cost). Where one interrupt brings many packets, their stamps are still too close together.
 //!
-//! The kernel counts what it sends on a socket, and queues the stamp of each with its number (`SOF_TIMESTAMPING_OPT_ID`), without
-//! the packet (`OPT_TSONLY`), as an error to be read.
+//! The kernel counts what it sends on a socket, and queues the stamp of each with its number
+//! (`SOF_TIMESTAMPING_OPT_ID`), without the packet (`OPT_TSONLY`), as an error to be read.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -24,17 +26,21 @@ use nix::sys::time::TimeSpec;
 use super::realtime::KernelStamp;
 use super::socket::Marks;
 
-/// Datagrams a call, in either direction. More would spare calls; this many already leave less than a tenth of the cost to them.
+/// Datagrams a call, in either direction. More would spare calls; this many already leave less than
+/// a tenth of the cost to them.
 pub(super) const MOST: usize = 32;
 
-/// Room for the control messages of a datagram: stamps 64, ECN 24, interface and address 40, and a report of an error 64.
+/// Room for the control messages of a datagram: stamps 64, ECN 24, interface and address 40, and a
+/// report of an error 64.
 const CONTROL: usize = 256;
 
-/// `SO_EE_ORIGIN_TIMESTAMPING` and `SCM_TSTAMP_SND` of linux/errqueue.h: a stamp and not an error, of when the driver had the packet.
+/// `SO_EE_ORIGIN_TIMESTAMPING` and `SCM_TSTAMP_SND` of linux/errqueue.h: a stamp and not an error,
+/// of when the driver had the packet.
 const STAMP: u8 = 4;
 const SENT: u32 = 0;
 
-/// `SOF_TIMESTAMPING_OPT_TX_SWHW`: the kernel's stamp too where there is one of the interface (Linux 4.13).
+/// `SOF_TIMESTAMPING_OPT_TX_SWHW`: the kernel's stamp too where there is one of the interface
+/// (Linux 4.13).
 const BOTH: u32 = 1 << 14;
 
 /// Whose stamps are wanted.
@@ -43,7 +49,8 @@ pub enum Stamping {
     /// Nobody's: times are when user space sends and reads.
     #[default]
     Off,
-    /// The kernel's, as its driver has a packet. Every interface that Linux knows gives them for arrivals, nearly every one for departures.
+    /// The kernel's, as its driver has a packet. Every interface that Linux knows gives them for
+    /// arrivals, nearly every one for departures.
     Software,
     /// The interface's, where it gives them and they are switched on, and otherwise the kernel's.
     Hardware,
@@ -100,8 +107,9 @@ impl Stamps {
         self.departures
     }
 
-    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that: how many were taken, and the kernel's
-    /// number of the first. Fewer than all, or `WouldBlock`, while there is no room.
+    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that: how
+    /// many were taken, and the kernel's number of the first. Fewer than all, or `WouldBlock`,
+    /// while there is no room.
     pub fn send(
         &mut self,
         socket: &UdpSocket,
@@ -142,7 +150,8 @@ impl Stamps {
         };
         self.next = first.wrapping_add(count as u32);
         if count < slices.len() {
-            // The call does not say why it stopped. A socket that could take more did not stop for want of room.
+            // The call does not say why it stopped. A socket that could take more did not stop for
+            // want of room.
             let why = if has_room(socket) {
                 Errno::ENOBUFS
             } else {
@@ -172,8 +181,8 @@ fn has_room(socket: &UdpSocket) -> bool {
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-/// Takes up to [`MOST`] datagrams, or what the kernel joined of them, each into its part of `buffers` of `size` bytes; none where
-/// nothing came.
+/// Takes up to [`MOST`] datagrams, or what the kernel joined of them, each into its part of
+/// `buffers` of `size` bytes; none where nothing came.
 pub(super) fn receive(
     socket: &UdpSocket,
     buffers: &mut [u8],
@@ -274,7 +283,8 @@ pub(super) fn departures(
     }
 }
 
-/// New for every call: the kernel writes into them how much of the room it used, and only so much would be offered the next time.
+/// New for every call: the kernel writes into them how much of the room it used, and only so much
+/// would be offered the next time.
 fn headers(count: usize) -> MultiHeaders<SockaddrStorage> {
     MultiHeaders::preallocate(count, Some(Vec::with_capacity(CONTROL)))
 }
@@ -328,7 +338,8 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     })
 }
 
-/// Whether a datagram that finds no room is not counted: "make sk_tskey more predictable in error path", Linux 6.9.
+/// Whether a datagram that finds no room is not counted: "make sk_tskey more predictable in error
+/// path", Linux 6.9.
 fn has_exact_numbers() -> bool {
     let release =
         nix::sys::utsname::uname().map(|uname| uname.release().to_string_lossy().into_owned());

@@ -1,4 +1,5 @@
-//! What a host knows of its packets' time stamps: converts the kernel's, spreads those of a burst, remembers departures.
+//! What a host knows of its packets' time stamps: converts the kernel's, spreads those of a burst,
+//! remembers departures.
 
 use ccplane_datapath::burst::{Forward, Passing, backward, on_ethernet};
 use ccplane_link::Clock;
@@ -51,7 +52,8 @@ impl HostStamps {
         }
     }
 
-    /// The next packet of the batch, of `bytes` with its headers. Without a stamp that can be believed it came now.
+    /// The next packet of the batch, of `bytes` with its headers. Without a stamp that can be
+    /// believed it came now.
     pub fn came(&mut self, stamp: KernelStamp, now: Time, bytes: u32) {
         let at = self.stamper.convert(stamp, now);
         self.trusted.push(at.is_some());
@@ -75,7 +77,8 @@ impl HostStamps {
         self.batch.get(place).map_or(now, |packet| packet.stamp)
     }
 
-    /// An acknowledgement says t1 of what it answers: the true one instead, or no sample where that is not known.
+    /// An acknowledgement says t1 of what it answers: the true one instead, or no sample where that
+    /// is not known.
     pub fn correct(&mut self, side: &mut Side, now: Time) {
         match self.departures.of(side.t1, now) {
             Some(left) => side.t1 = left,
@@ -84,9 +87,11 @@ impl HostStamps {
     }
 }
 
-/// Queueing delays of one connection, as its packets' stamps tell: how many fell into each of some ranges.
+/// Queueing delays of one connection, as its packets' stamps tell: how many fell into each of some
+/// ranges.
 ///
-/// 32 ranges to an octave of nanoseconds: a quantile is right to within 2 %. All delays below 2^32 ns fit.
+/// 32 ranges to an octave of nanoseconds: a quantile is right to within 2 %. All delays below 2^32
+/// ns fit.
 #[derive(Clone, Debug)]
 pub struct Delays {
     counts: Box<[u32]>,
@@ -121,7 +126,8 @@ impl Delays {
         self.total
     }
 
-    /// The delay that this share of all does not exceed, 0.5 for the median: the middle of its range. `None` without any.
+    /// The delay that this share of all does not exceed, 0.5 for the median: the middle of its
+    /// range. `None` without any.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let wanted = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;

@@ -1,7 +1,9 @@
-//! TLS 1.3 for datagrams, as QUIC has it (RFC 9001): `rustls` makes the handshake's bytes and the keys, here is where both go.
+//! TLS 1.3 for datagrams, as QUIC has it (RFC 9001): `rustls` makes the handshake's bytes and the
+//! keys, here is where both go.
 //!
-//! The handshake's bytes travel in parts beside our own handshake. Then every packet is sealed in place under keys that both ends forget
-//! and replace by new ones long before they wear out. Identifiers, kinds of datagrams and lengths stay visible, nothing else.
+//! The handshake's bytes travel in parts beside our own handshake. Then every packet is sealed in
+//! place under keys that both ends forget and replace by new ones long before they wear out.
+//! Identifiers, kinds of datagrams and lengths stay visible, nothing else.
 
 mod handshake;
 mod keys;
@@ -33,7 +35,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Of a client that believes this fingerprint, or anybody where there is none. It shows `own` to a server that asks for it.
+    /// Of a client that believes this fingerprint, or anybody where there is none. It shows `own`
+    /// to a server that asks for it.
     pub fn client(
         trusted: Option<Fingerprint>,
         own: Option<&Identity>,

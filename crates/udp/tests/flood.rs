@@ -21,7 +21,8 @@ use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, Tls};
 use ccplane_units::{Duration, Rate, Time};
 use switch::{Origin, RECEIVER, SENDER, flood, network, settings};
 
-/// Settings that fit two cores and a build without optimisation: Mbit/s, hellos per second, seconds.
+/// Settings that fit two cores and a build without optimisation: Mbit/s, hellos per second,
+/// seconds.
 const DEFAULT: [u64; 3] = [10, 4_000, 2];
 const PORT: u16 = 4_790;
 const TURN: Duration = Duration::from_millis(5);
@@ -63,7 +64,8 @@ fn hello() -> Vec<u8> {
     out[..length].to_vec()
 }
 
-/// Receives for a run without a flood and a run with one. Returns the bytes of each, and hellos that were not answered.
+/// Receives for a run without a flood and a run with one. Returns the bytes of each, and hellos
+/// that were not answered.
 fn receive(mut host: Host, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], u64) {
     let mut id = None;
     let mut count = |time: f64, id: &mut Option<u64>| {

@@ -1,5 +1,5 @@
-//! A path whose MTU falls and rises while a connection is open: two namespaces with a router between them, which says nothing of what it drops
-//! and lets no fragment pass.
+//! A path whose MTU falls and rises while a connection is open: two namespaces with a router
+//! between them, which says nothing of what it drops and lets no fragment pass.
 #![expect(clippy::disallowed_methods, reason = "a test in real time")]
 
 use std::fs::File;
@@ -179,7 +179,8 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
         let (began, mut at) = (Instant::now(), 0);
         let mut sizes = vec![FULL];
         let mut stage = 0;
-        // Narrower after a second; wider once a size below is found; the end once the full one is back.
+        // Narrower after a second; wider once a size below is found; the end once the full one is
+        // back.
         while stage < 3 {
             assert!(
                 began.elapsed().as_secs() < 60,

@@ -54,7 +54,8 @@ fn byte(seed: u8, at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ seed
 }
 
-/// A listening host, on a thread of its own, that says back how many bytes came and whether they were right.
+/// A listening host, on a thread of its own, that says back how many bytes came and whether they
+/// were right.
 struct Server {
     address: SocketAddr,
     stop: std::sync::Arc<AtomicBool>,
@@ -191,7 +192,8 @@ fn streams_of_many_lengths_arrive_with_and_without_tls() {
     }
 }
 
-/// Keys are renewed every 500 packets, and the first hello is answered with a cookie alone: nothing of either is to be seen in the stream.
+/// Keys are renewed every 500 packets, and the first hello is answered with a cookie alone: nothing
+/// of either is to be seen in the stream.
 #[test]
 fn a_stream_goes_on_over_new_keys_and_begins_with_a_cookie() {
     let [ours, theirs] = pair(true).map(|tls| tls.map(|tls| tls.renewing_after(500).with_retry()));
@@ -298,8 +300,8 @@ fn every_kind_of_datagram_carries_a_stream() {
     }
 }
 
-/// A path of 10 ms each way between a client and a server, which keeps the marking of packets or strips it, and counts datagrams by
-/// codepoint and whether they have any of ECN's bits.
+/// A path of 10 ms each way between a client and a server, which keeps the marking of packets or
+/// strips it, and counts datagrams by codepoint and whether they have any of ECN's bits.
 struct Relay {
     address: SocketAddr,
     stop: std::sync::Arc<AtomicBool>,
@@ -366,7 +368,8 @@ impl Relay {
     }
 }
 
-/// Sends 2 MB with the second loop over a relay; what the loop did, and how what was sent had been marked.
+/// Sends 2 MB with the second loop over a relay; what the loop did, and how what was sent had been
+/// marked.
 fn second_loop(keeps: bool) -> (Rc3Stats, Vec<Marks>) {
     const BYTES: u64 = 2_000_000;
     let server = Server::start(options(None));
@@ -393,12 +396,14 @@ fn second_loop(keeps: bool) -> (Rc3Stats, Vec<Marks>) {
     (stats, relay.end())
 }
 
-/// The server is not told of the second loop: it looks at the marks of what it gets as soon as there is any.
+/// The server is not told of the second loop: it looks at the marks of what it gets as soon as
+/// there is any.
 #[test]
 fn the_second_loop_brings_the_tail_with_a_marking_for_each_of_its_levels_and_none_of_ecn() {
     let (stats, seen) = second_loop(true);
     assert_eq!(stats.stopped, None);
-    // 2 MB are some 1,400 segments: 40 from the end in class 1, 400 more in class 2, the rest in class 3.
+    // 2 MB are some 1,400 segments: 40 from the end in class 1, 400 more in class 2, the rest in
+    // class 3.
     assert!(
         stats.sent[0] >= 40 && stats.sent[1] >= 300 && stats.sent[2] >= 500,
         "{stats:?}"
@@ -425,7 +430,8 @@ fn the_second_loop_stops_where_its_marking_is_stripped_and_the_stream_arrives() 
     );
 }
 
-/// The server is not told of stamps: it answers those that it sees. On loopback nothing waits for long.
+/// The server is not told of stamps: it answers those that it sees. On loopback nothing waits for
+/// long.
 #[test]
 fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
     for (stamping, tls) in [
@@ -584,8 +590,9 @@ fn who_does_not_answer_is_told_from_who_refuses() {
     assert_eq!(trouble.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
-/// What a connection under a limit reaches in half a second and in the best tenth of a second of it, as parts of the limit, headers
-/// included: from a tenth of the stream on, so that slow start does not count.
+/// What a connection under a limit reaches in half a second and in the best tenth of a second of
+/// it, as parts of the limit, headers included: from a tenth of the stream on, so that slow start
+/// does not count.
 fn parts_of(limit: Rate) -> (f64, f64) {
     let server = Server::start(options(None));
     let mut limited = options(None);
@@ -662,7 +669,8 @@ fn a_packet_in_steady_state_allocates_nothing() {
         // Until the window has filled the ring once, and all that grows has grown.
         let (warm, measured) = (12_000_000, 6_000_000);
         send_until(&mut client, warm);
-        // Where the machine does something else meanwhile a segment may seem lost, and its repair takes memory: again then.
+        // Where the machine does something else meanwhile a segment may seem lost, and its repair
+        // takes memory: again then.
         let mut counts = Vec::new();
         for round in 1..=8 {
             let before = client.stats(id).unwrap().delivered;
@@ -671,7 +679,8 @@ fn a_packet_in_steady_state_allocates_nothing() {
             let packets = client.stats(id).unwrap().delivered - before;
             assert!(u64::from(packets) >= measured / 1500, "{packets} packets");
             counts.push(counted.count_total);
-            // A ring that the window outgrows is made anew, twice as large: a few times in a connection's life.
+            // A ring that the window outgrows is made anew, twice as large: a few times in a
+            // connection's life.
             if counted.count_total <= 4 {
                 break;
             }

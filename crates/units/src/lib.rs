@@ -1,9 +1,10 @@
-//! Quantities with their units in the type: [`Time`], [`Duration`], [`Bytes`], [`Packets`], [`Rate`], [`Probability`];
-//! and networks: [`Prefix`].
+//! Quantities with their units in the type: [`Time`], [`Duration`], [`Bytes`], [`Packets`],
+//! [`Rate`], [`Probability`]; and networks: [`Prefix`].
 //!
-//! `no_std`, no allocation. Time counts nanoseconds from an epoch that the driver chose; arithmetic between
-//! a time and a duration saturates, so that no input can make a state machine panic. `parse` reads quantities as
-//! people write them (`96mbit`, `20ms`), `Display` prints them the same way.
+//! `no_std`, no allocation. Time counts nanoseconds from an epoch that the driver chose; arithmetic
+//! between a time and a duration saturates, so that no input can make a state machine panic.
+//! `parse` reads quantities as people write them (`96mbit`, `20ms`), `Display` prints them the same
+//! way.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -268,7 +269,8 @@ impl Rate {
         })
     }
 
-    /// The rate at which `amount` passes in `time`, rounded down; saturates, and is the highest where there is no time.
+    /// The rate at which `amount` passes in `time`, rounded down; saturates, and is the highest
+    /// where there is no time.
     pub const fn of(amount: Bytes, time: Duration) -> Rate {
         if time.0 == 0 {
             return Rate(u64::MAX);
@@ -281,7 +283,8 @@ impl Rate {
         })
     }
 
-    /// How much passes at this rate in `time`, rounded down; saturates. `rate.bytes_in(rtt)` is the BDP.
+    /// How much passes at this rate in `time`, rounded down; saturates. `rate.bytes_in(rtt)` is the
+    /// BDP.
     pub const fn bytes_in(self, time: Duration) -> Bytes {
         let bytes = self.0 as u128 * time.0 as u128 / NANOS_PER_SEC;
         Bytes(if bytes > u64::MAX as u128 {
@@ -292,7 +295,8 @@ impl Rate {
     }
 }
 
-/// A probability in parts of 2^32: one comparison with a random u32 decides, without floating point.
+/// A probability in parts of 2^32: one comparison with a random u32 decides, without floating
+/// point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Probability(u64);
 

@@ -1,6 +1,7 @@
 //! Quantities as people write them: a number and a unit, without a space, as iproute2 takes them.
 //!
-//! Numbers are read exactly, as decimals, never through floating point: `Display` then `FromStr` gives the same value.
+//! Numbers are read exactly, as decimals, never through floating point: `Display` then `FromStr`
+//! gives the same value.
 
 use core::fmt;
 use core::str::FromStr;
@@ -49,7 +50,8 @@ struct Decimal {
     places: u32,
 }
 
-/// Most digits taken: enough for every u64 with nine places, few enough that no product below overflows.
+/// Most digits taken: enough for every u64 with nine places, few enough that no product below
+/// overflows.
 const MAX_DIGITS: usize = 29;
 
 impl Decimal {
@@ -145,9 +147,9 @@ const TI: u64 = 1 << 40;
 impl FromStr for Rate {
     type Err = ParseError;
 
-    /// `96mbit`, `1.5gbit`, `10 Mbit/s`, `12MB/s`: `bit` units are bits/s, as in tc, `B/s` units bytes/s, with `k m g t` of 1000 and `ki mi gi ti` of
-    /// 1024, in any case. `bps` is bytes/s to tc and bits/s to everybody else: an error. Rounds down to whole bytes/s; zero is an
-    /// error.
+    /// `96mbit`, `1.5gbit`, `10 Mbit/s`, `12MB/s`: `bit` units are bits/s, as in tc, `B/s` units
+    /// bytes/s, with `k m g t` of 1000 and `ki mi gi ti` of 1024, in any case. `bps` is bytes/s to
+    /// tc and bits/s to everybody else: an error. Rounds down to whole bytes/s; zero is an error.
     fn from_str(text: &str) -> Result<Rate, ParseError> {
         const UNITS: [(&str, u64, u64); 23] = [
             ("bit", 1, 8),
@@ -236,7 +238,8 @@ impl FromStr for Time {
 impl FromStr for Bytes {
     type Err = ParseError;
 
-    /// `1500b`; `64k`, `1m` (powers of 1024, as in tc); `150kB`, `2MB` (powers of 1000); `64KiB`, `1MiB`.
+    /// `1500b`; `64k`, `1m` (powers of 1024, as in tc); `150kB`, `2MB` (powers of 1000); `64KiB`,
+    /// `1MiB`.
     fn from_str(text: &str) -> Result<Bytes, ParseError> {
         const UNITS: [(&str, u64, u64); 19] = [
             ("b", 1, 1),

@@ -4,7 +4,8 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-/// Addresses that share their first bits: an address whose other bits are zero, and how many bits it fixes.
+/// Addresses that share their first bits: an address whose other bits are zero, and how many bits
+/// it fixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     network: IpAddr,
@@ -71,7 +72,8 @@ impl Prefix {
         Some(Prefix { network, bits })
     }
 
-    /// An address and how many of its bits are its network's, as `10.7.0.1/24`; all of them where none are said.
+    /// An address and how many of its bits are its network's, as `10.7.0.1/24`; all of them where
+    /// none are said.
     pub fn split(text: &str) -> Result<(IpAddr, u8), PrefixError> {
         let (address, bits) = match text.trim().split_once('/') {
             Some((address, bits)) => (address, Some(bits)),

@@ -1,5 +1,5 @@
-//! Quantities as people read them: in the largest unit of which there is at least one, exactly, or with as many
-//! places as the format asks for (`{:.1}`).
+//! Quantities as people read them: in the largest unit of which there is at least one, exactly, or
+//! with as many places as the format asks for (`{:.1}`).
 
 use core::fmt;
 

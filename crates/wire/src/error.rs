@@ -4,8 +4,8 @@ use ccplane_datapath::CheckError;
 
 use crate::BadTag;
 
-/// What is wrong with a message, and where. Whoever receives such from a peer closes that peer's connection, as nothing
-/// after it can be trusted to start where it seems to.
+/// What is wrong with a message, and where. Whoever receives such from a peer closes that peer's
+/// connection, as nothing after it can be trusted to start where it seems to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {

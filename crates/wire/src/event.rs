@@ -8,15 +8,18 @@ use ccplane_units::{Bytes, Duration, Rate};
 
 use crate::Tags;
 
-/// Datapath to agent. A flow is a `u64` that its datapath allots and does not use again while the flow lives.
+/// Datapath to agent. A flow is a `u64` that its datapath allots and does not use again while the
+/// flow lives.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
-    /// The datapath (re)started and holds no programs of this agent: the agent answers with [`Command::Install`]s.
+    /// The datapath (re)started and holds no programs of this agent: the agent answers with
+    /// [`Command::Install`]s.
     Ready {
         /// What it is and can do.
         datapath: DatapathInfo,
     },
-    /// A flow began, or lives already and is announced to an agent that is new to it ([`FlowInfo::live`]).
+    /// A flow began, or lives already and is announced to an agent that is new to it
+    /// ([`FlowInfo::live`]).
     FlowOpened {
         /// The flow.
         flow: u64,
@@ -60,8 +63,8 @@ pub enum Event<'a> {
 /// Agent to datapath.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// The agent runs this algorithm. Said after [`Event::Ready`], before the algorithm's programs: who sets flows up for an
-    /// agent in another process learns from it what to set up.
+    /// The agent runs this algorithm. Said after [`Event::Ready`], before the algorithm's programs:
+    /// who sets flows up for an agent in another process learns from it what to set up.
     Offer(Arc<Offer>),
     /// Keep this program, under its [`Program::uid`], for flows of this algorithm.
     Install {
@@ -70,7 +73,8 @@ pub enum Command {
         /// The program, its uid in it.
         program: Arc<Program>,
     },
-    /// Run an installed program on a flow, from its initial values, with these updates applied first.
+    /// Run an installed program on a flow, from its initial values, with these updates applied
+    /// first.
     SetProgram {
         /// The flow.
         flow: u64,
@@ -79,7 +83,8 @@ pub enum Command {
         /// Control variables of that program, window, rate, ssthresh.
         updates: Updates,
     },
-    /// Change control variables of a flow's current program, its window, rate or ssthresh; all at once.
+    /// Change control variables of a flow's current program, its window, rate or ssthresh; all at
+    /// once.
     Update {
         /// The flow.
         flow: u64,
@@ -128,8 +133,8 @@ pub struct DatapathInfo {
     pub max_instrs: u32,
     /// Most variables of a program.
     pub max_vars: u32,
-    /// Silence of an algorithm after which its flows fall back; heartbeats come at a third of it. `None`: it never
-    /// falls back by silence and takes no heartbeats, as a version-1 peer.
+    /// Silence of an algorithm after which its flows fall back; heartbeats come at a third of it.
+    /// `None`: it never falls back by silence and takes no heartbeats, as a version-1 peer.
     pub fallback_after: Option<Duration>,
 }
 
@@ -154,8 +159,8 @@ pub struct FlowInfo {
     pub rate: Rate,
     /// Smoothed RTT; zero before the first sample.
     pub srtt: Duration,
-    /// True when the flow lived before this agent knew it (the agent restarted, or the flow comes back from the
-    /// fallback): the algorithm goes on from `cwnd`.
+    /// True when the flow lived before this agent knew it (the agent restarted, or the flow comes
+    /// back from the fallback): the algorithm goes on from `cwnd`.
     pub live: bool,
     /// What the datapath's owner says of its flows; empty where nothing was said.
     pub tags: Tags,
@@ -203,7 +208,8 @@ pub enum Refusal {
         "the datapath has no program {0}: it was not installed, or the datapath restarted since"
     )]
     UnknownProgram(u32),
-    /// No such flow lives, or it was announced anew since: it is back from the datapath's own control.
+    /// No such flow lives, or it was announced anew since: it is back from the datapath's own
+    /// control.
     #[error(
         "the datapath has no such flow: it ended, or began anew, while the command was on its way"
     )]

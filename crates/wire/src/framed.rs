@@ -1,7 +1,8 @@
-//! Version 2 over a stream of bytes, between hosts: each frame is a u32 length, little-endian, and so many bytes. docs/wire.md is its page.
+//! Version 2 over a stream of bytes, between hosts: each frame is a u32 length, little-endian, and
+//! so many bytes. docs/wire.md is its page.
 //!
-//! The first byte says what a frame is: [`MAGIC`] a packet of version 2, [`HELLO`] who opens the connection, [`GOODBYE`] why the other end
-//! closes it.
+//! The first byte says what a frame is: [`MAGIC`] a packet of version 2, [`HELLO`] who opens the
+//! connection, [`GOODBYE`] why the other end closes it.
 
 use crate::WireError;
 use crate::bytes::{Put, Reader};
@@ -19,9 +20,11 @@ pub const MOST_WORDS: usize = 512;
 /// What came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// A packet, for [`v2::read_events`](crate::v2::read_events) or [`v2::read_commands`](crate::v2::read_commands).
+    /// A packet, for [`v2::read_events`](crate::v2::read_events) or
+    /// [`v2::read_commands`](crate::v2::read_commands).
     Packet(&'a [u8]),
-    /// Who opens the connection. An agent sees by it that a datapath is back, and that two have the same key.
+    /// Who opens the connection. An agent sees by it that a datapath is back, and that two have the
+    /// same key.
     Hello(Hello),
     /// Why the other end closes it, in words.
     Goodbye(&'a str),
@@ -36,8 +39,8 @@ pub struct Hello {
     pub way: u64,
 }
 
-/// Takes a stream as it comes, in pieces of any size, and gives its frames. It holds one frame at most, and what came behind it with the
-/// same piece.
+/// Takes a stream as it comes, in pieces of any size, and gives its frames. It holds one frame at
+/// most, and what came behind it with the same piece.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
@@ -51,14 +54,16 @@ impl Frames {
         Frames::default()
     }
 
-    /// More of the stream. Take every [frame](Frames::next) before giving the next piece: what is kept then is less than one frame.
+    /// More of the stream. Take every [frame](Frames::next) before giving the next piece: what is
+    /// kept then is less than one frame.
     pub fn give(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.from);
         self.from = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame; nothing where it has not come to its end yet. After an error nothing can be read any more: close the connection.
+    /// The next whole frame; nothing where it has not come to its end yet. After an error nothing
+    /// can be read any more: close the connection.
     #[expect(clippy::should_implement_trait, reason = "its items borrow from it")]
     pub fn next(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         let left = self.bytes.get(self.from..).unwrap_or_default();

@@ -2,7 +2,8 @@
 
 use crate::{WireError, framed, v1, v2};
 
-/// Reads `bytes` as a stream of frames, in pieces whose sizes its first byte says. However it is cut, the same comes out, and little is kept.
+/// Reads `bytes` as a stream of frames, in pieces whose sizes its first byte says. However it is
+/// cut, the same comes out, and little is kept.
 pub fn read_framed(bytes: &[u8]) {
     let Some((size, stream)) = bytes.split_first() else {
         return;
@@ -39,7 +40,8 @@ fn frames_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (usize, usize, Optio
     (count, size, None)
 }
 
-/// Reads `bytes` as every kind of message. Whatever they are, this returns, and what was read can be written again.
+/// Reads `bytes` as every kind of message. Whatever they are, this returns, and what was read can
+/// be written again.
 pub fn read(bytes: &[u8]) {
     for message in v1::messages(bytes) {
         match message {

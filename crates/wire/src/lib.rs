@@ -1,7 +1,8 @@
-//! What a datapath and an agent say to each other: typed [`Event`]s and [`Command`]s, and two framings of them.
+//! What a datapath and an agent say to each other: typed [`Event`]s and [`Command`]s, and two
+//! framings of them.
 //!
-//! [`v1`] is CCP's, byte for byte; [`v2`] is ccplane's own. Both are pure functions of bytes: no input panics, every
-//! malformed message is a [`WireError`] that says what, where and why.
+//! [`v1`] is CCP's, byte for byte; [`v2`] is ccplane's own. Both are pure functions of bytes: no
+//! input panics, every malformed message is a [`WireError`] that says what, where and why.
 #![forbid(unsafe_code)]
 
 mod bytes;

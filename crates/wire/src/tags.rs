@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Tags of a flow at most. Every announcement of a flow carries them: many more would make it several times as long.
+/// Tags of a flow at most. Every announcement of a flow carries them: many more would make it
+/// several times as long.
 pub const MOST_TAGS: usize = 8;
 /// Bytes of a tag at most, `=` included: room for a name of a host or a customer.
 pub const LONGEST_TAG: usize = 64;

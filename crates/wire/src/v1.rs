@@ -319,7 +319,8 @@ fn read_create<'a>(body: &mut Reader<'a>) -> Result<Create<'a>, WireError> {
     })
 }
 
-/// The address' bytes stand in the order in which they are written; the port is a number in 32 bits.
+/// The address' bytes stand in the order in which they are written; the port is a number in 32
+/// bits.
 fn read_address(body: &mut Reader<'_>) -> Result<SocketAddr, WireError> {
     let address = Ipv4Addr::from(body.u32()?.to_le_bytes());
     let port = body.u32()?;

@@ -1,8 +1,10 @@
-//! Version 2: ccplane's own framing of the same events and commands, for links on one host and between hosts.
+//! Version 2: ccplane's own framing of the same events and commands, for links on one host and
+//! between hosts.
 //!
-//! A packet begins with [`MAGIC`] and [`VERSION`], so that a peer of another version is told so and not misread. Then come
-//! any number of messages: u8 kind, u8 flags, u16 length of what follows. All little-endian; a text is a u8 length and
-//! UTF-8. Values are 64 bits wide, addresses of either family.
+//! A packet begins with [`MAGIC`] and [`VERSION`], so that a peer of another version is told so and
+//! not misread. Then come any number of messages: u8 kind, u8 flags, u16 length of what follows.
+//! All little-endian; a text is a u8 length and UTF-8. Values are 64 bits wide, addresses of either
+//! family.
 
 mod program;
 mod read;

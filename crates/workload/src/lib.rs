@@ -1,8 +1,9 @@
 //! Workloads: who sends what to whom, and when, as state machines.
 //!
-//! A [`WorkloadSpec`] says what is wanted. [`Running`], the machine made of it, is told the time and what arrived. It answers
-//! with flows to open, bytes to write and datagrams to send ([`Action`]). It knows no clock, socket or simulation: the simulator
-//! and real packets drive the same machines. Random numbers are its own: the same seed and the same place among the workloads
+//! A [`WorkloadSpec`] says what is wanted. [`Running`], the machine made of it, is told the time
+//! and what arrived. It answers with flows to open, bytes to write and datagrams to send
+//! ([`Action`]). It knows no clock, socket or simulation: the simulator and real packets drive the
+//! same machines. Random numbers are its own: the same seed and the same place among the workloads
 //! give the same flows, times and sizes, whatever else happens.
 #![forbid(unsafe_code)]
 
@@ -27,7 +28,8 @@ pub use sizes::{SizeTable, SizeTableError};
 
 /// A host, by the number that its network gives it.
 ///
-/// A workload does not look at it: it names hosts as its pairs do, and who drives it knows which hosts these are.
+/// A workload does not look at it: it names hosts as its pairs do, and who drives it knows which
+/// hosts these are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
@@ -49,8 +51,8 @@ pub struct WorkloadSpec {
     pub kind: Workload,
     /// Nothing before this.
     pub start: Time,
-    /// No new flow, request or byte of a paced source from this time on; what was written before is still delivered.
-    /// Flows without end are given up at this time.
+    /// No new flow, request or byte of a paced source from this time on; what was written before is
+    /// still delivered. Flows without end are given up at this time.
     pub stop: Option<Time>,
 }
 
@@ -63,15 +65,17 @@ pub enum Workload {
         flows: u32,
         /// Bytes of each; `None`: without end.
         bytes: Option<Bytes>,
-        /// From the start of one flow to that of the next, over all pairs: the first flow of every pair, then the
-        /// second of every pair, and so on.
+        /// From the start of one flow to that of the next, over all pairs: the first flow of every
+        /// pair, then the second of every pair, and so on.
         stagger: Duration,
         /// Each flow starts up to so much later than that, evenly distributed.
         spread: Duration,
-        /// Each flow without end is given up so long after its start, `spread` not counted; `None`: none before the stop.
+        /// Each flow without end is given up so long after its start, `spread` not counted; `None`:
+        /// none before the stop.
         lasts: Option<Duration>,
     },
-    /// Each pair: an application that produces data at a rate of its own, or packets that heed no congestion.
+    /// Each pair: an application that produces data at a rate of its own, or packets that heed no
+    /// congestion.
     Paced {
         /// While it is on: bytes of the application, or bytes of packets on the wire.
         rate: Rate,
@@ -89,7 +93,8 @@ pub enum Workload {
         /// No more than so many.
         flows: Option<u64>,
     },
-    /// Each pair: connections that persist; on each of them a request, its response, a pause, and again.
+    /// Each pair: connections that persist; on each of them a request, its response, a pause, and
+    /// again.
     Requests {
         /// Connections a pair.
         connections: u32,
@@ -113,8 +118,8 @@ pub enum Workload {
         sizes: SizeTable,
         /// No more than so many.
         messages: Option<u64>,
-        /// Each answers a request of its receiver's, whose way belongs to its time. The request is no packet: who drives the
-        /// workload knows the way and adds it.
+        /// Each answers a request of its receiver's, whose way belongs to its time. The request is
+        /// no packet: who drives the workload knows the way and adds it.
         requested: bool,
     },
     /// Incast: at one moment every pair starts a flow, and some time later again.
@@ -164,13 +169,14 @@ pub enum Duty {
 /// What carries the data of a paced source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// A connection of the transport, with its congestion control; so many bytes are written at a time. One segment's
-    /// payload makes the smoothest flow at one more event a segment.
+    /// A connection of the transport, with its congestion control; so many bytes are written at a
+    /// time. One segment's payload makes the smoothest flow at one more event a segment.
     Stream {
         /// Bytes a write.
         write: u32,
     },
-    /// Packets of this size without a connection, which nothing slows down: cross traffic as of UDP.
+    /// Packets of this size without a connection, which nothing slows down: cross traffic as of
+    /// UDP.
     Datagrams {
         /// Bytes of a packet on the wire, headers included.
         bytes: u32,
@@ -249,16 +255,18 @@ pub enum WorkloadError {
     },
 }
 
-/// Flows that a workload keeps open at one time: each is some hundred bytes of state here and in the transport.
+/// Flows that a workload keeps open at one time: each is some hundred bytes of state here and in
+/// the transport.
 const MOST_CONNECTIONS: u64 = 1 << 24;
 
-/// Exchanges or messages of which a record is kept: 40 bytes each, 670 MB in all. Later ones happen, without a record.
+/// Exchanges or messages of which a record is kept: 40 bytes each, 670 MB in all. Later ones
+/// happen, without a record.
 const MOST_RECORDS: usize = 1 << 24;
 
 /// What a workload wants done.
 ///
-/// A flow is named by its slot: the number of flows that were opened with `follow` before it. Flows without `follow` have
-/// none; nobody refers to them again.
+/// A flow is named by its slot: the number of flows that were opened with `follow` before it. Flows
+/// without `follow` have none; nobody refers to them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Open a connection and write so many bytes, or without end.
@@ -307,11 +315,12 @@ pub enum Action {
 /// goes back:
 ///
 /// 1. [`new`](Running::new), and then wait for [`next_time`](Running::next_time).
-/// 2. When that has come, and after each `received`: [`poll`](Running::poll) with the time until it gives nothing more,
-///    and do each [`Action`] in this order. Then ask for `next_time` again. A driver that is late loses nothing: actions
-///    come as they were due.
-/// 3. [`received`](Running::received) for a flow with a slot, once for each `Open` and `Write` with bytes, in their order,
-///    when the other end has read the last of these bytes. A flow that fails is not reported, and a write to it is dropped.
+/// 2. When that has come, and after each `received`: [`poll`](Running::poll) with the time until it
+///    gives nothing more, and do each [`Action`] in this order. Then ask for `next_time` again. A
+///    driver that is late loses nothing: actions come as they were due.
+/// 3. [`received`](Running::received) for a flow with a slot, once for each `Open` and `Write` with
+///    bytes, in their order, when the other end has read the last of these bytes. A flow that fails
+///    is not reported, and a write to it is dropped.
 ///
 /// [`exchanges`](Running::exchanges) and [`messages`](Running::messages) have the results that the
 /// workload itself accounts for. Of all other flows the driver knows size, start and end. A run
@@ -332,7 +341,8 @@ enum Machine {
 }
 
 impl Running {
-    /// The `which`-th workload of a run with this seed, counted from 0. Seed and place decide all random numbers.
+    /// The `which`-th workload of a run with this seed, counted from 0. Seed and place decide all
+    /// random numbers.
     pub fn new(spec: WorkloadSpec, seed: u64, which: u32) -> Result<Running, WorkloadError> {
         let WorkloadSpec {
             name,
@@ -439,8 +449,8 @@ impl Running {
         Ok(Running { pairs, machine })
     }
 
-    /// The next action that is due. Ask until it returns none, at each [`next_time`](Running::next_time) and after each
-    /// [`received`](Running::received).
+    /// The next action that is due. Ask until it returns none, at each
+    /// [`next_time`](Running::next_time) and after each [`received`](Running::received).
     pub fn poll(&mut self, now: Time) -> Option<Action> {
         match &mut self.machine {
             Machine::Open(open) => open.poll(now, &self.pairs),
@@ -450,8 +460,8 @@ impl Running {
         }
     }
 
-    /// When there is something to be done next, if nothing arrives before; it may have passed. `None`: never, unless
-    /// something arrives.
+    /// When there is something to be done next, if nothing arrives before; it may have passed.
+    /// `None`: never, unless something arrives.
     pub fn next_time(&self) -> Option<Time> {
         match &self.machine {
             Machine::Open(open) => open.next_time(),
@@ -497,8 +507,9 @@ impl Running {
         }
     }
 
-    /// Whether it opens no flow with an end any more, and nothing of which it keeps account is under way. One that sends
-    /// without end, as a paced source, has none: it ended before it began.
+    /// Whether it opens no flow with an end any more, and nothing of which it keeps account is
+    /// under way. One that sends without end, as a paced source, has none: it ended before it
+    /// began.
     pub fn ended(&self) -> bool {
         match &self.machine {
             Machine::Open(open) => open.ended(),
@@ -523,7 +534,8 @@ impl Span {
     }
 }
 
-/// The first flow of a trace or list that starts before the one above it, and which of the two it is.
+/// The first flow of a trace or list that starts before the one above it, and which of the two it
+/// is.
 fn backwards(kind: &Workload) -> Option<(&'static str, usize)> {
     let (what, index) = match kind {
         Workload::Trace { flows } => (

@@ -1,4 +1,5 @@
-//! Flows that start at times of their own, whatever became of those before: bulk, Poisson arrivals, bursts, lists, traces.
+//! Flows that start at times of their own, whatever became of those before: bulk, Poisson arrivals,
+//! bursts, lists, traces.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +33,8 @@ enum Plan {
         flows: u64,
         bytes: Option<u64>,
         planned: Planned,
-        /// Where starts are spread: the place and the start of each flow, in the order of their starts.
+        /// Where starts are spread: the place and the start of each flow, in the order of their
+        /// starts.
         drawn: Option<Vec<(u64, Time)>>,
     },
     Poisson {

@@ -1,4 +1,5 @@
-//! Sources with a rate of their own: constant bit rate, on-off, and packets that heed no congestion.
+//! Sources with a rate of their own: constant bit rate, on-off, and packets that heed no
+//! congestion.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,9 +12,10 @@ use super::{Action, Carrier, Duty, Pairs, Span};
 
 /// One source a pair.
 ///
-/// While it is on, the data of the next interval is written, or the next packet sent, at the interval's beginning. The
-/// n-th interval begins n times its length after the source came on, to the nanosecond, so that no rounding adds up.
-/// Sources of one workload are out of phase: each starts within the first interval, at a time drawn at random.
+/// While it is on, the data of the next interval is written, or the next packet sent, at the
+/// interval's beginning. The n-th interval begins n times its length after the source came on, to
+/// the nanosecond, so that no rounding adds up. Sources of one workload are out of phase: each
+/// starts within the first interval, at a time drawn at random.
 #[derive(Debug)]
 pub(super) struct Paced {
     rate: Rate,

@@ -10,7 +10,8 @@ use crate::NodeId;
 pub enum Pairs {
     /// These.
     Each(Vec<(NodeId, NodeId)>),
-    /// Every one of `from` with every one of `to`, itself excepted. Takes the room of its lists, not of all pairs.
+    /// Every one of `from` with every one of `to`, itself excepted. Takes the room of its lists,
+    /// not of all pairs.
     Every {
         /// Senders.
         from: Vec<NodeId>,
@@ -25,9 +26,11 @@ impl Pairs {
         Pairs::Each(vec![(from, to)])
     }
 
-    /// A random permutation without fixed points: each host sends to one other and receives from one other.
+    /// A random permutation without fixed points: each host sends to one other and receives from
+    /// one other.
     ///
-    /// Sattolo's algorithm (1986): one cycle through all hosts, every such cycle as likely as any other.
+    /// Sattolo's algorithm (1986): one cycle through all hosts, every such cycle as likely as any
+    /// other.
     pub fn permutation(hosts: &[NodeId], seed: u64) -> Pairs {
         let mut draws = random(seed, u32::MAX);
         let mut to = hosts.to_vec();
@@ -38,7 +41,8 @@ impl Pairs {
         Pairs::Each(pairs.filter(|(from, to)| from != to).collect())
     }
 
-    /// How many places there are for a pair; `get` has none at those where a host would meet itself.
+    /// How many places there are for a pair; `get` has none at those where a host would meet
+    /// itself.
     pub(super) fn places(&self) -> usize {
         match self {
             Pairs::Each(pairs) => pairs.len(),
@@ -69,7 +73,8 @@ impl Pairs {
 
     /// A pair drawn at random, every one as likely as any other; the pairs are not empty.
     pub(super) fn draw(&self, random: &mut Pcg64) -> Option<(u32, (NodeId, NodeId))> {
-        // Half of all places at least hold a pair, unless the hosts are very few: then a few more draws find one.
+        // Half of all places at least hold a pair, unless the hosts are very few: then a few more
+        // draws find one.
         for _ in 0..1_000 {
             let place = below(random, self.places());
             if let Some(pair) = self.get(place) {

@@ -1,4 +1,5 @@
-//! When flows without end are there, as it is planned: what opens them and what looks at results agree on it.
+//! When flows without end are there, as it is planned: what opens them and what looks at results
+//! agree on it.
 
 use ccplane_units::{Duration, Time};
 
@@ -37,8 +38,9 @@ impl Planned {
 }
 
 impl Workload {
-    /// When the `n`-th flow without end of such a workload is to start, counted from 0, and when it is given up where that is before
-    /// the run's end; `None` where its flows have ends. By how much a flow starts later is drawn.
+    /// When the `n`-th flow without end of such a workload is to start, counted from 0, and when it
+    /// is given up where that is before the run's end; `None` where its flows have ends. By how
+    /// much a flow starts later is drawn.
     pub fn planned(&self, n: u64, start: Time, stop: Option<Time>) -> Option<(Time, Option<Time>)> {
         let span = Span { start, stop };
         let planned = match self {

@@ -11,8 +11,8 @@ use super::tables::{NS2_PACKET, TABLES};
 
 /// A distribution of sizes: points (size, share of all sizes up to it), linear between them.
 ///
-/// A first point with a share above 0, and two points of one size, are atoms. Shares are kept as 63-bit fractions, so
-/// that the same draws give the same sizes on every machine. Cheap to clone.
+/// A first point with a share above 0, and two points of one size, are atoms. Shares are kept as
+/// 63-bit fractions, so that the same draws give the same sizes on every machine. Cheap to clone.
 ///
 /// ```
 /// use ccplane_workload::SizeTable;
@@ -36,7 +36,8 @@ struct Point {
     share: u64,
 }
 
-/// The share of everything: a power of two, so that a share given in binary floating point is kept as it is.
+/// The share of everything: a power of two, so that a share given in binary floating point is kept
+/// as it is.
 const ONE: u64 = 1 << 63;
 
 /// Shares are written with a few digits: the last is 1 to within this.
@@ -85,9 +86,9 @@ impl SizeTable {
         TABLES.iter().map(|table| (table.name, table.source))
     }
 
-    /// Reads a table as it is published: lines `bytes share`, with shares up to 1 or up to 100 (%), or
-    /// ns-2's lines `packets number share`, in packets of 1,460 bytes. `#` begins a comment. An error's
-    /// `index` is the line.
+    /// Reads a table as it is published: lines `bytes share`, with shares up to 1 or up to 100 (%),
+    /// or ns-2's lines `packets number share`, in packets of 1,460 bytes. `#` begins a comment. An
+    /// error's `index` is the line.
     pub fn parse(text: &str) -> Result<SizeTable, SizeTableError> {
         let (mut points, mut lines, mut columns) = (Vec::new(), Vec::new(), None);
         for (n, line) in (1..).zip(text.lines()) {
@@ -146,7 +147,8 @@ impl SizeTable {
         // Twice the sum of size × share; a size is below 2^48 and all shares together are 2^63.
         let mut twice: u128 = 0;
         for (before, point) in self.steps() {
-            // In whole packets, each of those after `before` up to `point` is as likely as the others.
+            // In whole packets, each of those after `before` up to `point` is as likely as the
+            // others.
             let first = if self.unit > 1 && before.size < point.size {
                 before.size + 1
             } else {
@@ -364,12 +366,14 @@ mod tests {
         }
     }
 
-    /// The means that go with the tables where they were published, or are computed from their points.
+    /// The means that go with the tables where they were published, or are computed from their
+    /// points.
     #[test]
     fn published_means() {
         for (name, mean, within) in [
             ("websearch", 1_711_250.0, 1.0),
-            // 1,141 packets, as the scripts' mean; whole packets are half a packet more where the line is oblique.
+            // 1,141 packets, as the scripts' mean; whole packets are half a packet more where the
+            // line is oblique.
             ("websearch-packets", 1_141.4 * 1_460.0, 100.0),
             ("websearch-kaist", 1_710_004.4, 1.0),
             ("datamining", 12_658_198.6, 1.0),

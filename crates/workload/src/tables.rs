@@ -1,10 +1,12 @@
 //! Published distributions of flow sizes, as numbers.
 //!
-//! All tables come from public code or configuration files, of the papers' authors or of those who repeated the experiments. A
-//! curve in a figure leads to several encodings, and each is here under its own name. Distributions of which only a mean was
-//! published (Facebook's web servers and cache followers: 63,735 and 701,490 bytes) are not here.
+//! All tables come from public code or configuration files, of the papers' authors or of those who
+//! repeated the experiments. A curve in a figure leads to several encodings, and each is here under
+//! its own name. Distributions of which only a mean was published (Facebook's web servers and cache
+//! followers: 63,735 and 701,490 bytes) are not here.
 
-/// A published distribution: `points` are (size, share of all flows up to it), sizes in units of `unit` bytes.
+/// A published distribution: `points` are (size, share of all flows up to it), sizes in units of
+/// `unit` bytes.
 #[derive(Debug)]
 pub(super) struct Published {
     pub name: &'static str,

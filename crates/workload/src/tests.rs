@@ -23,7 +23,8 @@ fn seconds(s: u64) -> Time {
     Time::ZERO + Duration::from_secs(s)
 }
 
-/// What an open loop does until a time: each action with its moment. Machines never ask to be woken in the past.
+/// What an open loop does until a time: each action with its moment. Machines never ask to be woken
+/// in the past.
 fn run(spec: WorkloadSpec, seed: u64, until: Time) -> Vec<(Time, Action)> {
     let mut running = Running::new(spec, seed, 0).expect("a sound workload");
     let mut done = Vec::new();
@@ -61,7 +62,8 @@ fn distance(mut sizes: Vec<u64>, table: &SizeTable) -> f64 {
     let mut below = 0;
     for group in sizes.chunk_by(|a, b| a == b) {
         let size = Bytes::new(group[0]);
-        // Just below a size the empirical share is what lies below it, at the size what lies up to it.
+        // Just below a size the empirical share is what lies below it, at the size what lies up to
+        // it.
         let before = table.share_up_to(Bytes::new(size.get() - 1));
         worst = worst.max((before - below as f64 / n).abs());
         below += group.len();
@@ -82,8 +84,9 @@ fn sizes_follow_their_tables() {
         };
         let sizes = sizes_of(&run(spec(poisson), 5, Time::MAX));
         assert_eq!(sizes.len() as u64, count);
-        // The distance exceeds 1.95 / sqrt(n) once in a thousand times (Kolmogorov). Sizes are rounded down to a byte,
-        // which moves small sizes of `caida` by up to 1/10,000 of the share there.
+        // The distance exceeds 1.95 / sqrt(n) once in a thousand times (Kolmogorov). Sizes are
+        // rounded down to a byte, which moves small sizes of `caida` by up to 1/10,000 of the share
+        // there.
         let distance = distance(sizes, &table);
         assert!(
             distance < 1.95 / (count as f64).sqrt() + 1e-4,
@@ -126,7 +129,8 @@ fn poisson_arrivals_have_exponential_gaps_of_the_right_mean() {
         (variance / (expected * expected) - 1.0).abs() < 4.0 * (8.0 / n).sqrt(),
         "variance {variance}"
     );
-    // And the distribution is exponential: 1 - 1/e of the gaps are below the mean, by half a per cent.
+    // And the distribution is exponential: 1 - 1/e of the gaps are below the mean, by half a per
+    // cent.
     let below = gaps.iter().filter(|gap| **gap < expected).count() as f64 / n;
     assert!((below - 0.632_12).abs() < 0.008, "{below}");
 }
@@ -144,7 +148,8 @@ fn load_is_the_share_of_the_link_that_its_bytes_take() {
     };
     let bytes: u64 = sizes_of(&run(spec(poisson), 9, seconds(100))).iter().sum();
     let load = bytes as f64 / 100.0 / link.bytes_per_sec() as f64;
-    // The sizes' standard deviation is some 5 times their mean, and about 32,800 flows come: 0.5 ± 4 × 5 / 181 × 0.5.
+    // The sizes' standard deviation is some 5 times their mean, and about 32,800 flows come: 0.5 ±
+    // 4 × 5 / 181 × 0.5.
     assert!((load - 0.5).abs() < 0.055, "{load}");
 }
 
@@ -187,7 +192,8 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
     assert_eq!(sizes_of(&run(bulk, 1, Time::MAX)), [5, 5]);
 }
 
-/// They leave in the order in which they came, whatever they were late by; the stop ends who would last longer.
+/// They leave in the order in which they came, whatever they were late by; the stop ends who would
+/// last longer.
 #[test]
 fn flows_that_last_a_time_leave_one_after_the_other() {
     let bulk = |spread| {

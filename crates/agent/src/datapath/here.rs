@@ -1,4 +1,5 @@
-//! An agent in the datapath's own thread, which hears everything and is heard at once, or after a delay each way.
+//! An agent in the datapath's own thread, which hears everything and is heard at once, or after a
+//! delay each way.
 
 use std::collections::VecDeque;
 
@@ -9,7 +10,8 @@ use super::message::{Message, recycle_events};
 use super::{Brought, Way};
 use crate::{Agent, DatapathId};
 
-/// What lies between an agent and its flows. None where time is real: there an agent takes the time that it takes.
+/// What lies between an agent and its flows. None where time is real: there an agent takes the time
+/// that it takes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delays {
     /// How old a report is when the agent sees it.
@@ -18,8 +20,9 @@ pub struct Delays {
     pub from_agent: Duration,
 }
 
-/// The way to an agent of this thread. It runs between the calls of flows, in [`look`](Way::look) and [`flush`](Way::flush): one
-/// that takes long keeps them waiting. What waits for the agent is what flows report in a turn, or in the delay.
+/// The way to an agent of this thread. It runs between the calls of flows, in [`look`](Way::look)
+/// and [`flush`](Way::flush): one that takes long keeps them waiting. What waits for the agent is
+/// what flows report in a turn, or in the delay.
 pub struct Here {
     /// The agent.
     pub agent: Agent,
@@ -67,7 +70,8 @@ impl Here {
         self.collect(now);
     }
 
-    /// The same for an agent that is kept with another of its datapaths, which [collects](Here::collect) what it answers.
+    /// The same for an agent that is kept with another of its datapaths, which
+    /// [collects](Here::collect) what it answers.
     pub fn deliver_to(&mut self, agent: &mut Agent, now: Time, see: impl FnMut(&Event<'_>)) {
         hand_over(
             agent,
@@ -95,7 +99,8 @@ impl Here {
         self.collect(now);
     }
 
-    /// Takes what the agent has said; what is for other datapaths is [kept for them](Here::next_elsewhere).
+    /// Takes what the agent has said; what is for other datapaths is [kept for
+    /// them](Here::next_elsewhere).
     pub fn collect(&mut self, now: Time) {
         while let Some((to, command)) = self.agent.poll() {
             match to == self.id {

@@ -1,4 +1,5 @@
-//! Events that wait for an agent in this process. A report is a value of fixed size, so that none is allocated.
+//! Events that wait for an agent in this process. A report is a value of fixed size, so that none
+//! is allocated.
 
 use ccplane_wire::Event;
 

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-/// The greatest of the values of the last `window` units of a time that only updates move: while nothing is worth an update,
-/// nothing grows old (as Linux' `minmax_running_max`, which is exact for the greatest and approximates its successors; this
-/// is exact for all).
+/// The greatest of the values of the last `window` units of a time that only updates move: while
+/// nothing is worth an update, nothing grows old (as Linux' `minmax_running_max`, which is exact
+/// for the greatest and approximates its successors; this is exact for all).
 #[derive(Clone, Debug)]
 pub(super) struct MaxFilter {
     window: u64,

@@ -2,7 +2,8 @@
 
 use super::scale;
 
-/// `bbr_check_full_bw_reached`; the draft's CheckFullBWReached: whether a rising rate still finds more bandwidth.
+/// `bbr_check_full_bw_reached`; the draft's CheckFullBWReached: whether a rising rate still finds
+/// more bandwidth.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FullPipe {
     /// The bandwidth that growth is measured from, bytes/s.
@@ -13,8 +14,8 @@ pub(super) struct FullPipe {
 }
 
 impl FullPipe {
-    /// `bbr_full_bw_thresh`, `bbr_full_bw_cnt`: three rounds in which the bandwidth does not grow by a quarter. Fewer take a
-    /// receive window that is still growing for a full pipe.
+    /// `bbr_full_bw_thresh`, `bbr_full_bw_cnt`: three rounds in which the bandwidth does not grow
+    /// by a quarter. Fewer take a receive window that is still growing for a full pipe.
     const ROUNDS: u64 = 3;
     const GROWTH: (u64, u64) = (5, 4);
 
@@ -26,8 +27,8 @@ impl FullPipe {
         }
     }
 
-    /// Takes the bandwidth of so many rounds, which the application did not limit. Several rounds in one report without
-    /// growth count as so many.
+    /// Takes the bandwidth of so many rounds, which the application did not limit. Several rounds
+    /// in one report without growth count as so many.
     pub fn update(&mut self, bw: u64, rounds: u64) {
         if self.now {
             return;

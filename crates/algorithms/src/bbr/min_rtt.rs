@@ -2,12 +2,13 @@
 
 use ccplane_datapath::INFINITY;
 
-/// How long the pipe is kept nearly empty (`bbr_probe_rtt_mode_ms`; BBR.ProbeRTTDuration), µs: long enough that flows that
-/// begin at different times overlap, 2 % of 10 s.
+/// How long the pipe is kept nearly empty (`bbr_probe_rtt_mode_ms`; BBR.ProbeRTTDuration), µs: long
+/// enough that flows that begin at different times overlap, 2 % of 10 s.
 const DIP_US: u64 = 200_000;
 
-/// Rounds of a dip after which all that is in flight was sent in it: the first ends with what was sent before it. A gateway hears late of
-/// what arrived, and counts more in flight than the dip's window for as long as the dip lasts.
+/// Rounds of a dip after which all that is in flight was sent in it: the first ends with what was
+/// sent before it. A gateway hears late of what arrived, and counts more in flight than the dip's
+/// window for as long as the dip lasts.
 const OWN_ROUNDS: u64 = 2;
 
 /// The least RTT of the last `window_us`.
@@ -28,8 +29,8 @@ impl MinRtt {
         }
     }
 
-    /// Whether the estimate was too old, before `sample_us` (infinity: none) was taken. An old one is replaced by whatever
-    /// comes, a young one by a smaller one only.
+    /// Whether the estimate was too old, before `sample_us` (infinity: none) was taken. An old one
+    /// is replaced by whatever comes, a young one by a smaller one only.
     pub fn update(&mut self, sample_us: u64, now_us: u64) -> bool {
         let expired = self.us < INFINITY && now_us.saturating_sub(self.since_us) > self.window_us;
         if sample_us < INFINITY && (sample_us < self.us || expired) {
@@ -68,7 +69,8 @@ impl Dip {
         }
     }
 
-    /// Whether it is over: at least 200 ms and a round after what is in flight came down to the window of the dip.
+    /// Whether it is over: at least 200 ms and a round after what is in flight came down to the
+    /// window of the dip.
     pub fn is_over(&mut self, flight: u64, rounds: u64, now_us: u64) -> bool {
         match self.until {
             None if flight <= self.window || rounds > self.began + OWN_ROUNDS => {

@@ -1,12 +1,13 @@
-//! What losses say in version 3: bounds of rate and flight, on two time scales ("Network Path Model Parameters").
+//! What losses say in version 3: bounds of rate and flight, on two time scales ("Network Path Model
+//! Parameters").
 //!
-//! The short term holds from a loss until the flow next refills the pipe, and follows what is delivered; the long term is
-//! the flight at which a probe lost too much.
+//! The short term holds from a loss until the flow next refills the pipe, and follows what is
+//! delivered; the long term is the flight at which a probe lost too much.
 
 use super::{GAIN, LEAST_SEGMENTS, NONE, scale};
 
-/// BBR.LossThresh: more than 2 % of a flight lost, while probing, was too much. Lower gives way to random loss; higher
-/// keeps shallow buffers full.
+/// BBR.LossThresh: more than 2 % of a flight lost, while probing, was too much. Lower gives way to
+/// random loss; higher keeps shallow buffers full.
 pub(super) const LOSS: (u64, u64) = (2, 100);
 /// BBR.Beta: no reduction goes below 0.7, which is Cubic's.
 const BETA: u64 = 7_000;
@@ -40,8 +41,8 @@ impl Bounds {
         (self.bw_short, self.short) = (NONE, NONE);
     }
 
-    /// AdaptLowerBoundsFromCongestion, once for each round with a loss in which the flow did not probe: down to what
-    /// was delivered, or to 0.7.
+    /// AdaptLowerBoundsFromCongestion, once for each round with a loss in which the flow did not
+    /// probe: down to what was delivered, or to 0.7.
     pub fn shorten(&mut self, max_bw: u64, window: u64, delivered_bw: u64, delivered: u64) {
         if self.bw_short == NONE {
             self.bw_short = max_bw;

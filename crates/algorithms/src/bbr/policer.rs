@@ -1,14 +1,17 @@
-//! Long-term bandwidth: finding a policer, which passes bursts and then drops what is above a rate (`bbr_lt_bw_sampling`).
+//! Long-term bandwidth: finding a policer, which passes bursts and then drops what is above a rate
+//! (`bbr_lt_bw_sampling`).
 //!
-//! Two intervals in a row, each at least 4 rounds long, bounded by losses, with a loss rate of a fifth, that agree on the
-//! delivery rate: then that rate is used, without gain, for 48 rounds. An interval begins and ends with the ACK that reports a
-//! loss, as in Linux: the program reports from the round [`Policer::due`] on.
+//! Two intervals in a row, each at least 4 rounds long, bounded by losses, with a loss rate of a
+//! fifth, that agree on the delivery rate: then that rate is used, without gain, for 48 rounds. An
+//! interval begins and ends with the ACK that reports a loss, as in Linux: the program reports from
+//! the round [`Policer::due`] on.
 
 use super::NONE;
 
 /// Shortest interval, rounds (`bbr_lt_intvl_min_rtts`). An interval four times as long is given up.
 const INTERVAL_ROUNDS: u64 = 4;
-/// 50 of 256 lost (`bbr_lt_loss_thresh`). Lower takes random loss for a policer; higher misses policers.
+/// 50 of 256 lost (`bbr_lt_loss_thresh`). Lower takes random loss for a policer; higher misses
+/// policers.
 const LOSS: (u64, u64) = (50, 256);
 /// Intervals agree within an eighth (`bbr_lt_bw_ratio`) or 4 kbit/s (`bbr_lt_bw_diff`), bytes/s.
 const AGREE: (u64, u64) = (8, 500);
@@ -63,7 +66,8 @@ impl Policer {
         *self = Policer::default();
     }
 
-    /// Takes a round. `cycling`: the flow is in PROBE_BW, where the rounds of use are counted. True when the use ended.
+    /// Takes a round. `cycling`: the flow is in PROBE_BW, where the rounds of use are counted. True
+    /// when the use ended.
     pub fn update(&mut self, passed: &Passed, cycling: bool) -> bool {
         if self.used {
             self.rounds = self
@@ -156,7 +160,8 @@ mod tests {
     #[test]
     fn two_intervals_of_four_rounds_that_agree_find_it() {
         let mut policer = Policer::default();
-        // The first round with a loss begins the first interval, which ends 4 rounds later; the second 4 after that.
+        // The first round with a loss begins the first interval, which ends 4 rounds later; the
+        // second 4 after that.
         assert!(!rounds(&mut policer, 8, 1_000_000, 25, 1));
         assert_eq!(policer.rate(), None);
         assert!(!rounds(&mut policer, 1, 1_000_000, 25, 9));

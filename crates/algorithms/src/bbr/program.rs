@@ -1,16 +1,19 @@
-//! The programs. Both versions measure and steer alike; between the two each has clauses of its own.
+//! The programs. Both versions measure and steer alike; between the two each has clauses of its
+//! own.
 //!
 //! Two things that Linux knows for each packet are counted here instead:
 //!
-//! - A round ends with the first ACK of a packet that was sent after it began. `round_end` is what will have left the flight,
-//!   delivered or lost, when everything then in flight has: the first packet beyond is that packet. This stays exact when
-//!   packets are lost.
-//! - What ACKs run ahead of the bandwidth is a bucket that fills with what is delivered and leaks at the bandwidth
-//!   (Linux' epochs, begun anew where it is empty, without their limit of 2^20 packets).
+//! - A round ends with the first ACK of a packet that was sent after it began. `round_end` is what
+//!   will have left the flight, delivered or lost, when everything then in flight has: the first
+//!   packet beyond is that packet. This stays exact when packets are lost.
+//! - What ACKs run ahead of the bandwidth is a bucket that fills with what is delivered and leaks
+//!   at the bandwidth (Linux' epochs, begun anew where it is empty, without their limit of 2^20
+//!   packets).
 //!
-//! Losses as such reduce nothing: while the datapath repairs them the program sets no threshold, so that its window stays in
-//! force. After it (and before a first loss) the threshold is the window, so that a datapath that falls back for want of an
-//! agent goes on from there and not with slow start.
+//! Losses as such reduce nothing: while the datapath repairs them the program sets no threshold, so
+//! that its window stays in force. After it (and before a first loss) the threshold is the window,
+//! so that a datapath that falls back for want of an agent goes on from there and not with slow
+//! start.
 
 use super::seen::Events;
 use super::{LEAST_SEGMENTS, UNITY};
@@ -26,7 +29,8 @@ pub(super) struct Version<'a> {
     pub sample: String,
     /// More clauses between measuring and steering.
     pub clauses: String,
-    /// How much in flight is a drained queue (`bdp` and `budget`: what offloading needs), and the window.
+    /// How much in flight is a drained queue (`bdp` and `budget`: what offloading needs), and the
+    /// window.
     pub drained: &'a str,
     pub target: &'a str,
     /// Window that remains after the losses of an ACK, before the ACK's deliveries are added.

@@ -1,12 +1,14 @@
 //! The fields of a report.
 
-/// More than any count of bytes, µs or rounds: sums of what a broken datapath reports do not overflow.
+/// More than any count of bytes, µs or rounds: sums of what a broken datapath reports do not
+/// overflow.
 const MOST: u64 = 1 << 60;
 
 /// The fields that both versions report, in the order of the program's declarations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
-    /// Greatest delivery rate since the last report, bytes/s; 0 where the application limited all samples.
+    /// Greatest delivery rate since the last report, bytes/s; 0 where the application limited all
+    /// samples.
     pub bw: u64,
     /// Least RTT since the last report, µs; infinity without a sample.
     pub rtt: u64,

@@ -6,8 +6,8 @@ use ccplane_datapath::INFINITY;
 use super::seen::Seen;
 use super::{GAIN, Orders, scale};
 
-/// The window in a round trip, or in 1 ms where none is known (`bbr_init_pacing_rate_from_rtt`; the draft's InitPacingRate),
-/// times the gain of the start.
+/// The window in a round trip, or in 1 ms where none is known (`bbr_init_pacing_rate_from_rtt`; the
+/// draft's InitPacingRate), times the gain of the start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     gain: u64,

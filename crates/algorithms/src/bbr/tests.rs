@@ -90,7 +90,8 @@ fn report() -> impl Strategy<Value = Vec<u64>> {
 }
 
 proptest! {
-    /// Reports of arbitrary fields: no panic, and what goes to the program keeps it within its arithmetic.
+    /// Reports of arbitrary fields: no panic, and what goes to the program keeps it within its
+    /// arithmetic.
     #[test]
     fn arbitrary_reports_do_no_harm(reports in prop::collection::vec(report(), 1..60)) {
         let mut orders = Recorder::default();
@@ -114,7 +115,8 @@ proptest! {
     }
 }
 
-/// A flow whose path delivers 5 MB/s in 20 ms: 100 segments. ACKs of five segments come each millisecond.
+/// A flow whose path delivers 5 MB/s in 20 ms: 100 segments. ACKs of five segments come each
+/// millisecond.
 struct Path {
     script: Script,
     flight: u64,
@@ -177,7 +179,8 @@ fn reports_come_once_a_round() {
         let mut path = Path::cruising(algorithm);
         let before = path.script.reports;
         (0..200).for_each(|_| path.ack(|_| ()));
-        // Rounds of 100 segments in flight and the one that follows; version 1 nothing else, version 3 may end DOWN.
+        // Rounds of 100 segments in flight and the one that follows; version 1 nothing else,
+        // version 3 may end DOWN.
         assert!(
             (9..=11).contains(&(path.script.reports - before)),
             "{algorithm}: {}",
@@ -232,7 +235,8 @@ fn the_window_is_two_bdp_and_what_offloading_and_aggregation_need() {
     for algorithm in ["bbr", "bbr3"] {
         let path = Path::cruising(algorithm);
         let window = path.script.transport.cwnd;
-        // Aggregation: the five segments that come at once. Offloading: three bursts of a millisecond, in version 1 only.
+        // Aggregation: the five segments that come at once. Offloading: three bursts of a
+        // millisecond, in version 1 only.
         assert!(
             (2 * BDP..=2 * BDP + 10_000 + 25_000).contains(&window),
             "{algorithm}: {window}"
@@ -280,7 +284,8 @@ fn a_loss_that_begins_or_ends_the_interval_of_a_policer_is_reported_at_once() {
         .map(|ack| reported(u64::from(ack % 2 == 1) * 3))
         .collect();
     let early = each[..80].iter().sum::<usize>();
-    // The first loss begins the interval. Then once a round, until four rounds later the next loss ends it.
+    // The first loss begins the interval. Then once a round, until four rounds later the next loss
+    // ends it.
     assert_eq!(each[1], 1, "{each:?}");
     assert!((4..=7).contains(&early), "{each:?}");
     let mut without = Path::new("bbr");

@@ -37,19 +37,21 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// `bbr_high_gain`, 2/ln 2: the least that doubles the rate each round while ACKs tell of it one round late.
+/// `bbr_high_gain`, 2/ln 2: the least that doubles the rate each round while ACKs tell of it one
+/// round late.
 const STARTUP: u64 = 28_850;
 /// `bbr_drain_gain`, its inverse: the queue of a round of STARTUP drains in about a round.
 const DRAIN: u64 = 3_466;
-/// `bbr_pacing_gain`, the first two of the cycle of eight; the others are 1. More than 1.25 finds bandwidth faster and
-/// makes a deeper queue; the second takes away what the first made.
+/// `bbr_pacing_gain`, the first two of the cycle of eight; the others are 1. More than 1.25 finds
+/// bandwidth faster and makes a deeper queue; the second takes away what the first made.
 const UP: u64 = 12_500;
 const DOWN: u64 = 7_500;
 /// `CYCLE_LEN`; as a phase it means that there is no cycle.
 const CYCLE: u64 = 8;
 /// `bbr_cwnd_gain`: one BDP for the pipe, one for ACKs that are delayed or come in lumps.
 const WINDOW: u64 = 20_000;
-/// `bbr_bw_rtts`: a cycle and two rounds. Shorter forgets the bandwidth found by the last probe before the next.
+/// `bbr_bw_rtts`: a cycle and two rounds. Shorter forgets the bandwidth found by the last probe
+/// before the next.
 const BANDWIDTH_ROUNDS: u64 = CYCLE + 2;
 /// `bbr_extra_acked_win_rtts`: two windows of 5 rounds, of which the greater counts.
 const EXTRA_ROUNDS: u64 = 5;
@@ -311,7 +313,8 @@ impl Flow {
         self.min_rtt.renew(seen.now);
         orders.set("cap", NONE);
         orders.window(window.max(seen.window));
-        // A round until what is sent from now on is acknowledged, and one until that round's ACKs are all in.
+        // A round until what is sent from now on is acknowledged, and one until that round's ACKs
+        // are all in.
         self.samples_from = seen.rounds + 2;
         if self.full {
             self.probe_bandwidth(seen, orders);
@@ -327,8 +330,8 @@ impl Flow {
         self.cycle(seen, orders);
     }
 
-    /// `bbr_reset_probe_bw_mode`: the cycle begins anywhere but in the phase that drains, so that flows differ. While a policer's
-    /// rate is used there is no cycle.
+    /// `bbr_reset_probe_bw_mode`: the cycle begins anywhere but in the phase that drains, so that
+    /// flows differ. While a policer's rate is used there is no cycle.
     fn cycle(&mut self, seen: &Seen, orders: &mut impl Orders) {
         let phase = match self.policer.rate() {
             Some(_) => CYCLE,
@@ -340,8 +343,9 @@ impl Flow {
     }
 }
 
-/// The gain cycle (`bbr_is_next_cycle_phase`): a phase lasts the shortest RTT; the first also until there is a loss or
-/// 1.25 BDP in flight, the second not longer than until there is no more than a BDP.
+/// The gain cycle (`bbr_is_next_cycle_phase`): a phase lasts the shortest RTT; the first also until
+/// there is a loss or 1.25 BDP in flight, the second not longer than until there is no more than a
+/// BDP.
 fn text() -> String {
     let (up, down) = (paced(UP), paced(DOWN));
     program::text(&Version {
@@ -388,8 +392,8 @@ fn text() -> String {
     })
 }
 
-/// A sum of bytes, rounded up to an even number of segments (`bbr_quantization_budget`): with a BDP of less than two segments,
-/// a window rounded down is too small for ACKs that cover two.
+/// A sum of bytes, rounded up to an even number of segments (`bbr_quantization_budget`): with a BDP
+/// of less than two segments, a window rounded down is too small for ACKs that cover two.
 fn quantized(terms: &str) -> String {
     format!("(* (* 2 Flow.mss) (/ (+ {terms} (- (* 2 Flow.mss) 1)) (* 2 Flow.mss)))")
 }

@@ -34,17 +34,21 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 
 /// `BBR.StartupPacingGain`, 4 ln 2: the least that doubles the rate each round.
 const STARTUP: u64 = 27_700;
-/// `BBR.DrainPacingGain`, one over the window's gain: the queue that the start made drains in about a round.
+/// `BBR.DrainPacingGain`, one over the window's gain: the queue that the start made drains in about
+/// a round.
 const DRAIN: u64 = 5_000;
-/// Pacing gains of ProbeBW_DOWN and ProbeBW_UP ("ProbeBW"): 0.9 is the least that lets flows converge with 1.25.
+/// Pacing gains of ProbeBW_DOWN and ProbeBW_UP ("ProbeBW"): 0.9 is the least that lets flows
+/// converge with 1.25.
 const DOWN: u64 = 9_000;
 const UP: u64 = 12_500;
-/// `BBR.DefaultCwndGain`; in ProbeBW_UP 2.25, so that the window does not keep the probe from sending faster.
+/// `BBR.DefaultCwndGain`; in ProbeBW_UP 2.25, so that the window does not keep the probe from
+/// sending faster.
 const WINDOW: u64 = 20_000;
 const UP_WINDOW: u64 = 22_500;
 /// `BBR.ProbeRTTCwndGain`: half a BDP drains the queue and keeps the link half busy.
 const PROBE_RTT_WINDOW: u64 = 5_000;
-/// `BBRStartupFullLossCnt`: ranges lost in a round that end the start; here ACKs that told of losses, as in Linux' version 3.
+/// `BBRStartupFullLossCnt`: ranges lost in a round that end the start; here ACKs that told of
+/// losses, as in Linux' version 3.
 const STARTUP_LOSSES: u64 = 6;
 /// Drain gives up after 3 rounds, when the bandwidth was overestimated ("Drain").
 const DRAIN_ROUNDS: u64 = 3;
@@ -109,7 +113,8 @@ pub struct Flow {
     full: bool,
     bounds: Bounds,
     undo: Undo,
-    /// A round of losses is under way; ACKs that told of losses in it; what was lost or marked before it.
+    /// A round of losses is under way; ACKs that told of losses in it; what was lost or marked
+    /// before it.
     losing: bool,
     losses: u64,
     lost_before: u64,
@@ -258,7 +263,8 @@ impl Flow {
         self.extra
             .set_window(if self.full { EXTRA_ROUNDS } else { 1 });
         self.extra.update(seen.rounds, seen.extra);
-        // A round without trouble begins the measurement anew; one with trouble goes on to the end of its round of losses.
+        // A round without trouble begins the measurement anew; one with trouble goes on to the end
+        // of its round of losses.
         if rounds > 0 && !self.losing {
             self.latest = (0, 0);
         }
@@ -266,7 +272,8 @@ impl Flow {
         self.latest.1 = self.latest.1.max(seen.losses.volume);
     }
 
-    /// `NoteLoss`, and at the end of a round with losses `AdaptLowerBoundsFromCongestion`. An ECN mark is a loss here ("ECN").
+    /// `NoteLoss`, and at the end of a round with losses `AdaptLowerBoundsFromCongestion`. An ECN
+    /// mark is a loss here ("ECN").
     fn note_losses(&mut self, seen: &Seen) {
         let new = troubles(seen) > troubles(&self.last);
         if new && !self.losing {
@@ -366,7 +373,8 @@ impl Flow {
     /// `UpdateMinRTT`, `CheckProbeRTT`.
     fn check_rtt(&mut self, seen: &Seen, orders: &mut impl Orders) {
         let before = self.min_rtt.us;
-        // From the RTT before it expires: a queue that stands would make the dip too wide to drain it.
+        // From the RTT before it expires: a queue that stands would make the dip too wide to drain
+        // it.
         let dip_window =
             scale(self.bdp(), PROBE_RTT_WINDOW, GAIN).max(self.mss.saturating_mul(LEAST_SEGMENTS));
         let expired = self.min_rtt.update(seen.rtt, seen.now);
@@ -415,8 +423,8 @@ impl Flow {
 
     /// Sets what changed.
     fn tell(&mut self, seen: &Seen, orders: &mut impl Orders) {
-        // While the flow starts, and while it probes, each ACK with losses is of interest; a precautionary probe ends where
-        // the last one lost too much.
+        // While the flow starts, and while it probes, each ACK with losses is of interest; a
+        // precautionary probe ends where the last one lost too much.
         let probing = match self.state {
             State::Up if self.too_high && self.bounds.long < NONE => 2,
             State::Startup => 1,
@@ -456,8 +464,8 @@ fn is_too_much(lost: u64, flight: u64) -> bool {
     lost > scale(flight, LOSS.0, LOSS.1)
 }
 
-/// Version 3 measures rounds of losses too: from a first loss until what is sent after it is acknowledged. `marks`: the
-/// datapath counts ECN marks.
+/// Version 3 measures rounds of losses too: from a first loss until what is sent after it is
+/// acknowledged. `marks`: the datapath counts ECN marks.
 fn text(marks: bool) -> String {
     let stopped = Events::STOPPED;
     let (marked_bytes, marked_packets) = if marks {

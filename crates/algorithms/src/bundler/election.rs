@@ -1,18 +1,21 @@
 //! Election: which of several bundles at a bottleneck pulses.
 //!
-//! Bundles that pulse at one bottleneck take each other's pulses for answers. Each finds the others elastic and gives in, and the
-//! queue that all of them were to move stands in the network. So one pulses and the others watch (section 5 of the Nimbus paper;
-//! constants of the reference's branch master, `switch_to_master` and `switch_to_slave`, unless said). Nobody sends a message: a
-//! pulse is heard in R.
+//! Bundles that pulse at one bottleneck take each other's pulses for answers. Each finds the others
+//! elastic and gives in, and the queue that all of them were to move stands in the network. So one
+//! pulses and the others watch (section 5 of the Nimbus paper; constants of the reference's branch
+//! master, `switch_to_master` and `switch_to_slave`, unless said). Nobody sends a message: a pulse
+//! is heard in R.
 //!
-//! Three things are ours, because the reference's rules were never evaluated (its evaluation had them off) and two that pulse at the same
-//! frequency and not in phase are not told from elastic traffic by them.
+//! Three things are ours, because the reference's rules were never evaluated (its evaluation had
+//! them off) and two that pulse at the same frequency and not in phase are not told from elastic
+//! traffic by them.
 //!
 //! * *Listen first.* A bundle begins as a watcher, and one that needs no pulse is one again.
-//! * *A tone.* Who begins to pulse draws one of three frequencies near that of its mode, a whole number of bins of half a window, so that
-//!   none leaks into another. A peak of ẑ where S has none is another's pulse, never an answer, since an answer has the pulse's frequency.
-//! * *Who passes stays, and of one mode the higher tone.* Both of two pulsers hear the other's tone, so they agree at once which of them is
-//!   to watch.
+//! * *A tone.* Who begins to pulse draws one of three frequencies near that of its mode, a whole
+//!   number of bins of half a window, so that none leaks into another. A peak of ẑ where S has none
+//!   is another's pulse, never an answer, since an answer has the pulse's frequency.
+//! * *Who passes stays, and of one mode the higher tone.* Both of two pulsers hear the other's
+//!   tone, so they agree at once which of them is to watch.
 
 use ccplane_agent::dice::{Dice, scatter};
 use ccplane_units::{Duration, Time};
@@ -25,43 +28,47 @@ pub(super) const LISTENS: usize = 256;
 const HALF: f64 = LISTENS as f64 / 2.0;
 /// Their time: whoever pulsed is deaf for as long, since it hears itself.
 const DEAF: Duration = Duration::from_millis(2_560);
-/// Tones, in bins of the whole window, around 6 Hz (5.66, 6.05, 6.45) and around 5 Hz (4.69, 5.08, 5.47).
+/// Tones, in bins of the whole window, around 6 Hz (5.66, 6.05, 6.45) and around 5 Hz (4.69, 5.08,
+/// 5.47).
 const DELAY: [usize; 3] = [29, 31, 33];
 const PASSING: [usize; 3] = [24, 26, 28];
 /// Frequencies of all of them, Hz (reference).
 const LOW: f64 = 4.5;
 const HIGH: f64 = 6.5;
-/// Where no tone and none of their harmonics is, on both sides, Hz (reference: 7 to 15, which has the second harmonic of every pulse, and
-/// nothing below, where all is louder when others come or go).
+/// Where no tone and none of their harmonics is, on both sides, Hz (reference: 7 to 15, which has
+/// the second harmonic of every pulse, and nothing below, where all is louder when others come or
+/// go).
 const ABOVE: (f64, f64) = (7.5, 9.0);
 const BELOW: (f64, f64) = (2.9, 4.1);
 /// |ẑ| over |R| above which it is another's pulse and no answer (reference). Pure ACK clocks answer with 1: what arrives of us is what
 /// they do not get.
 const FOREIGN: f64 = 2.0;
-/// Another bundle's tone counts only where it is so many times higher than the spectrum beside it (ours): bursty traffic has
-/// peaks everywhere.
+/// Another bundle's tone counts only where it is so many times higher than the spectrum beside it
+/// (ours): bursty traffic has peaks everywhere.
 const PROMINENT: f64 = 3.0;
 /// R at a pulse over R beside, above which somebody pulses (reference).
 const HEARD: f64 = 1.5;
-/// And so large a part has to swing, of R where R is heard, of µ where ẑ is: a pulse makes about 15 % of either, whatever the shares (ours).
-/// Less, and the last bits of a quiet link are heard.
+/// And so large a part has to swing, of R where R is heard, of µ where ẑ is: a pulse makes about 15
+/// % of either, whatever the shares (ours). Less, and the last bits of a quiet link are heard.
 const LOUD: f64 = 0.02;
 /// R at the other mode's frequencies over R at its own above which a watcher changes (reference).
 const OTHER: f64 = 1.25;
 /// Weights of a new reading for each sample (reference).
 const GAIN: f64 = 0.02;
 const GAIN_HEARD: f64 = 0.01;
-/// Chance that a pulser which hears its own tone from another gives up, for each sample (reference): both may, so it is small.
+/// Chance that a pulser which hears its own tone from another gives up, for each sample
+/// (reference): both may, so it is small.
 const GIVES_UP: f64 = 0.005;
 /// The same where the tones say which of the two it has to be (ours).
 const YIELDS: f64 = 0.02;
-/// Chance that a watcher which hears nobody begins, for each sample, times S/µ, so that the larger bundle, whose pulse arrives better,
-/// is more often the one. The reference has 0.005: at half of the link it would wait 4 s of the 5 in which cross traffic is to be found. With
-/// 0.02 it waits one, and two of half of the link begin within what they need to hear each other, 0.7 s, in every third case; by
-/// their tones they end that.
+/// Chance that a watcher which hears nobody begins, for each sample, times S/µ, so that the larger
+/// bundle, whose pulse arrives better, is more often the one. The reference has 0.005: at half of
+/// the link it would wait 4 s of the 5 in which cross traffic is to be found. With 0.02 it waits
+/// one, and two of half of the link begin within what they need to hear each other, 0.7 s, in every
+/// third case; by their tones they end that.
 const BEGINS: f64 = 0.02;
-/// The same of one that has no need, and only wants to know its µ: there is time, and two that begin together take each other for
-/// elastic where their tones are the same (ours).
+/// The same of one that has no need, and only wants to know its µ: there is time, and two that
+/// begin together take each other for elastic where their tones are the same (ours).
 const LOOKS: f64 = 0.002;
 /// The other one, too, gives up when the other has stayed for so long: it may not hear us.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -86,7 +93,8 @@ pub(super) struct Election {
     /// When its own pulse was in its rate last.
     pulsed: Option<Time>,
     tone: usize,
-    /// How sure a pulser is that another pulses too, 0 to 1; whether it heard so just now; since when.
+    /// How sure a pulser is that another pulses too, 0 to 1; whether it heard so just now; since
+    /// when.
     foreign: f64,
     hears_tone: bool,
     /// That one is to give way.
@@ -157,8 +165,8 @@ impl Election {
         }
     }
 
-    /// The mode is another from now on, and so are the tones. The one of this bundle is drawn anew: of two that have the same, each takes
-    /// the other for an answer.
+    /// The mode is another from now on, and so are the tones. The one of this bundle is drawn anew:
+    /// of two that have the same, each takes the other for an answer.
     pub fn retune(&mut self, now: Time) {
         (self.since, self.quiet) = (now, now);
         (self.foreign, self.hears_tone) = (0.0, false);
@@ -189,7 +197,8 @@ impl Election {
         self.role == Role::Watcher && self.hears()
     }
 
-    /// What the last [`LISTENS`] samples, of which `count` are new, say to a pulser, and whether it gives up.
+    /// What the last [`LISTENS`] samples, of which `count` are new, say to a pulser, and whether it
+    /// gives up.
     pub fn as_pulser(&mut self, now: Time, spectra: &Spectra<'_>, mode: Mode, count: u32) {
         let mine = tones(mode)[self.tone];
         let all = band(LOW, HIGH);
@@ -223,7 +232,8 @@ impl Election {
         }
     }
 
-    /// What they say to a watcher; the mode that it is to take where that is another. `part` is R over the capacity.
+    /// What they say to a watcher; the mode that it is to take where that is another. `part` is R
+    /// over the capacity.
     pub fn as_watcher(
         &mut self,
         spectra: &Spectra<'_>,
@@ -260,8 +270,8 @@ impl Election {
         })
     }
 
-    /// Whether a watcher that may begin does, at a share of so much of the link. Two hosts may give their flows the same numbers and
-    /// seeds: what they measured sets their dice apart.
+    /// Whether a watcher that may begin does, at a share of so much of the link. Two hosts may give
+    /// their flows the same numbers and seeds: what they measured sets their dice apart.
     pub fn begins(&mut self, share: f64, urgent: bool, count: u32, measured: u64) -> bool {
         self.dice.0 ^= scatter(measured);
         let chance = if urgent { BEGINS } else { LOOKS };

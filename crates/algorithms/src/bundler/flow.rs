@@ -1,4 +1,5 @@
-//! A bundle as the algorithm knows it: what it keeps of the reports, and the rate of the delay mode.
+//! A bundle as the algorithm knows it: what it keeps of the reports, and the rate of the delay
+//! mode.
 
 use ccplane_agent::dice::Dice;
 use ccplane_units::Time;
@@ -15,15 +16,16 @@ use crate::nimbus::{
 
 /// Without an acknowledged byte for so long there is no queue to look at, seconds, or two RTTs.
 const IDLE: f64 = 0.25;
-/// A watcher's rate is low-passed at 4 Hz (ours), or the pulse, which moves its RTT, would come back in its rate and look like an answer. Two
-/// such filters in a row leave 0.3 of 6 Hz and 0.4 of 5 Hz; lower, and the law is late.
+/// A watcher's rate is low-passed at 4 Hz (ours), or the pulse, which moves its RTT, would come
+/// back in its rate and look like an answer. Two such filters in a row leave 0.3 of 6 Hz and 0.4 of
+/// 5 Hz; lower, and the law is late.
 const LOW_PASS_HZ: f64 = 4.0;
 /// Time over which R is averaged for the capacity, in parts of the RTT's noise: R over 100 ms is
 /// off by the noise at either end, 6 % at 48 Mbit/s and ±20 ms. With less, the largest of 30 s is
 /// too large, which looks like cross traffic. With more, a capacity that rose is known later.
 const OVER_NOISES: f64 = 60.0;
-/// Intervals to which a bundle goes back for the rate at which it begins to pass: before the spectrum could show that others came
-/// (reference: 5 s).
+/// Intervals to which a bundle goes back for the rate at which it begins to pass: before the
+/// spectrum could show that others came (reference: 5 s).
 pub(super) const BEFORE: usize = 500;
 
 /// State of a bundle: 6 KiB of samples and less than 1 KiB beside.
@@ -179,9 +181,10 @@ impl Flow {
             self.detector.clear();
             self.due = tick.now;
         }
-        // Beside others what arrives is a share, and says nothing of the link. While nothing is limited it is what the site sends.
-        // Without a pulse nothing tells others from a µ that is too large, which would then be too large for ever.
-        // Nor does what arrives while the site sends less than it may.
+        // Beside others what arrives is a share, and says nothing of the link. While nothing is
+        // limited it is what the site sends. Without a pulse nothing tells others from a µ that is
+        // too large, which would then be too large for ever. Nor does what arrives while the site
+        // sends less than it may.
         let delays = self.passage.mode() == Mode::Delay && !self.need.somebody();
         let ages = self.open || (!tick.limited && (self.blind || delays));
         let interval = INTERVAL.as_secs_f64();
@@ -200,8 +203,9 @@ impl Flow {
             .seen(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
     }
 
-    /// Nobody is there, so that no pulse needs a queue, and Copa's form does with less. BasicDelay does not: in the model of the tests 3 ms
-    /// cost it 2 % of the link. A transport's own flow has the queue that it always had.
+    /// Nobody is there, so that no pulse needs a queue, and Copa's form does with less. BasicDelay
+    /// does not: in the model of the tests 3 ms cost it 2 % of the link. A transport's own flow has
+    /// the queue that it always had.
     fn alone(&self, now: Time) -> bool {
         let short = matches!(self.law, Law::Copa(_)) && !self.own;
         short && self.election.role() == Role::Watcher && !self.need.pulses(now)
@@ -255,7 +259,8 @@ impl Flow {
         }
     }
 
-    /// Beside others the law does not leave everything at once: until it is known whether they answer.
+    /// Beside others the law does not leave everything at once: until it is known whether they
+    /// answer.
     fn keep_part(&mut self, tick: &Tick, capacity: f64) {
         let hinders = !self.blind && self.need.pulses(tick.now);
         let least = match hinders {

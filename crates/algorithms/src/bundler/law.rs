@@ -2,25 +2,29 @@
 
 use crate::nimbus::{Aim, Basic, Copa, DelayMode, Now};
 
-/// The longest queue that a law aims at, seconds (ours: a fifth of 200 ms would be 40 ms of everybody's time). A pulse of a quarter of the
-/// link takes 6.6 ms at 6 Hz. With 6 ms a bundle ceased to pass beside a Cubic flow in one of ten runs (seeds 1 to 10). With 10 ms everybody
+/// The longest queue that a law aims at, seconds (ours: a fifth of 200 ms would be 40 ms of
+/// everybody's time). A pulse of a quarter of the link takes 6.6 ms at 6 Hz. With 6 ms a bundle
+/// ceased to pass beside a Cubic flow in one of ten runs (seeds 1 to 10). With 10 ms everybody
 /// waits longer for nothing.
 const LONGEST: f64 = 0.008;
-/// On long paths it is such a part of the shortest RTT (ours). Less leaves the link empty at times. With more, everybody waits longer on
-/// paths below 160 ms, which do not need it ...
+/// On long paths it is such a part of the shortest RTT (ours). Less leaves the link empty at times.
+/// With more, everybody waits longer on paths below 160 ms, which do not need it ...
 const LONG: f64 = 0.05;
 /// ... up to so much, seconds.
 const LONGEST_EVER: f64 = 0.010;
-/// While nobody is there no pulse needs a queue, and the law aims at such a part of the shortest RTT (ours). More is time that every exchange
-/// waits: at 50 ms an aim of 4 ms adds 0.8 ms to that of 3 ms (seeds 1 to 5).
+/// While nobody is there no pulse needs a queue, and the law aims at such a part of the shortest
+/// RTT (ours). More is time that every exchange waits: at 50 ms an aim of 4 ms adds 0.8 ms to that
+/// of 3 ms (seeds 1 to 5).
 const ALONE: f64 = 0.06;
-/// It aims at so much at least, seconds. Less gains nothing that is seen: 3 and 2 ms are as good at half load (seeds 1 to 5).
+/// It aims at so much at least, seconds. Less gains nothing that is seen: 3 and 2 ms are as good at
+/// half load (seeds 1 to 5).
 const ALONE_LEAST: f64 = 0.003;
 /// The shortest, packets at the capacity: below it one packet looks like a queue that is too long.
 const PACKETS: f64 = 4.0;
-/// The part of its window by which Copa's moves at most for each second of the shortest RTT, in an RTT (ours): an eighth at 50 ms, where it
-/// is what the velocity of 32 makes of 96 Mbit/s. An answer takes an RTT and two ticks; without a bound the queue swings from empty to
-/// six times its aim at 20 ms. Less is slower to take what others leave.
+/// The part of its window by which Copa's moves at most for each second of the shortest RTT, in an
+/// RTT (ours): an eighth at 50 ms, where it is what the velocity of 32 makes of 96 Mbit/s. An
+/// answer takes an RTT and two ticks; without a bound the queue swings from empty to six times its
+/// aim at 20 ms. Less is slower to take what others leave.
 const STEP: f64 = 2.5;
 /// Parts of the shortest RTT that the laws aim at (the reference's 1.2 and 1.25).
 const COPA: f64 = 0.20;
@@ -29,7 +33,8 @@ const BASIC: f64 = 0.25;
 const LEAST: f64 = 0.05;
 /// Least rate, bytes/s: 1 Mbit/s, the floor of Bundler's sendbox.
 pub(super) const FLOOR: f64 = 125_000.0;
-/// Most rate as a part of the capacity: an estimate that is too low by half still grows to the right one.
+/// Most rate as a part of the capacity: an estimate that is too low by half still grows to the
+/// right one.
 const MOST: f64 = 2.0;
 
 /// The law and its state.
@@ -48,8 +53,8 @@ impl Law {
         }
     }
 
-    /// The bounds of its aim where the capacity is so many bytes/s, on a path of so many seconds. `alone`: nobody is there whom a pulse
-    /// would have to find.
+    /// The bounds of its aim where the capacity is so many bytes/s, on a path of so many seconds.
+    /// `alone`: nobody is there whom a pulse would have to find.
     pub fn bounds(capacity: f64, mss: f64, base: f64, alone: bool) -> Aim {
         let longest = (LONG * base).clamp(LONGEST, LONGEST_EVER);
         let most = match alone {
@@ -72,8 +77,9 @@ impl Law {
         (part * base).min(bounds.most).max(bounds.least)
     }
 
-    /// The rate after `elapsed` seconds in which so many bytes were lost. Where the site sends less than it may (`limited`), the rate of
-    /// now is not what was tried: Copa's window then only falls. A burst stands in the site's own queue, not in the network.
+    /// The rate after `elapsed` seconds in which so many bytes were lost. Where the site sends less
+    /// than it may (`limited`), the rate of now is not what was tried: Copa's window then only
+    /// falls. A burst stands in the site's own queue, not in the network.
     pub fn rate(&mut self, now: &Now, elapsed: f64, lost: f64, limited: bool, rate: f64) -> f64 {
         let next = match self {
             Law::Copa(copa) => {

@@ -1,8 +1,11 @@
-//! A bottleneck, bundles and others, as a fluid in steps of a tick: what the program and the agent together make of it.
+//! A bottleneck, bundles and others, as a fluid in steps of a tick: what the program and the agent
+//! together make of it.
 //!
-//! The bottleneck is a FIFO: what arrives in a tick leaves after what stands before it, everybody's in the proportion in which it came. A
-//! bundle's gateway has a queue that its site fills, and knows what it would know: S and R of the same bytes over an RTT, the RTT, its own
-//! queue. Others are a constant rate, or flows of Cubic's kind: a window, sent as an ACK clock has it, that grows and is cut at a loss.
+//! The bottleneck is a FIFO: what arrives in a tick leaves after what stands before it, everybody's
+//! in the proportion in which it came. A bundle's gateway has a queue that its site fills, and
+//! knows what it would know: S and R of the same bytes over an RTT, the RTT, its own queue. Others
+//! are a constant rate, or flows of Cubic's kind: a window, sent as an ACK clock has it, that grows
+//! and is cut at a loss.
 
 use std::collections::VecDeque;
 
@@ -12,7 +15,8 @@ use ccplane_units::Duration;
 use crate::script::{Script, everything};
 
 pub(super) const TICK: f64 = 0.01;
-/// Others pace at so many times window/RTT, as Linux does: a hole that a loss left would otherwise go round for ever.
+/// Others pace at so many times window/RTT, as Linux does: a hole that a loss left would otherwise
+/// go round for ever.
 const PACED: f64 = 1.2;
 /// A packet, as a bundle's datapath says it.
 const MSS: f64 = 1_500.0;
@@ -22,7 +26,8 @@ fn gateway() -> Capabilities {
     Capabilities(everything().0 & !Capabilities::RECOVERY.0)
 }
 
-/// What left in one tick: bytes that arrive of it, when it left the gateway and the bottleneck, and when that is known.
+/// What left in one tick: bytes that arrive of it, when it left the gateway and the bottleneck, and
+/// when that is known.
 #[derive(Clone, Copy)]
 struct Batch {
     bytes: f64,
@@ -125,7 +130,8 @@ pub(super) struct Window {
     /// The window before the last cut, bytes, and seconds since.
     before: f64,
     since: f64,
-    /// Where a cut leads, by three tenths of what arrives (RFC 9937: nothing else, or a hole goes round and round).
+    /// Where a cut leads, by three tenths of what arrives (RFC 9937: nothing else, or a hole goes
+    /// round and round).
     cut: f64,
 }
 
@@ -139,7 +145,8 @@ impl Window {
         }
     }
 
-    /// So many bytes arrived: slow start, then growth towards the window before the cut and beyond it.
+    /// So many bytes arrived: slow start, then growth towards the window before the cut and beyond
+    /// it.
     fn acked(&mut self, bytes: f64) {
         if self.bytes > self.cut {
             self.bytes = (self.bytes - 0.3 * bytes).max(self.cut);
@@ -335,7 +342,8 @@ impl Bundle {
                 self.back.push_back(batch);
             }
         }
-        // From one batch to another an RTT later: the bytes after the first, over the time between them at either end.
+        // From one batch to another an RTT later: the bytes after the first, over the time between
+        // them at either end.
         while self.back.len() > 2
             && self
                 .back

@@ -1,16 +1,19 @@
 //! Whether a bundle has a reason to pulse: signs of cross traffic.
 //!
-//! A pulse costs 8 ms of queue, so a bundle that is alone on its link does not pulse. Without a pulse it learns from its ordinary
-//! measurements that others have come. Either the cross traffic ẑ = µ·S/R − S is above a tenth of the link, on average over half
-//! a second in which the link was busy. Less cannot matter, and the detector ignores it, too. Or the queue in the network stays
-//! above twice its aim for two seconds. Then the law cannot move it: it is somebody else's, or µ is too small, which hides ẑ, and
-//! the pulse will show µ. A capacity that fell looks like cross traffic, too, and the pulse shows that at once.
+//! A pulse costs 8 ms of queue, so a bundle that is alone on its link does not pulse. Without a
+//! pulse it learns from its ordinary measurements that others have come. Either the cross traffic ẑ
+//! = µ·S/R − S is above a tenth of the link, on average over half a second in which the link was
+//! busy. Less cannot matter, and the detector ignores it, too. Or the queue in the network stays
+//! above twice its aim for two seconds. Then the law cannot move it: it is somebody else's, or µ is
+//! too small, which hides ẑ, and the pulse will show µ. A capacity that fell looks like cross
+//! traffic, too, and the pulse shows that at once.
 //!
 //! Once needed, pulses last for at least a whole window of the detector.
 
 use ccplane_units::{Duration, Time};
 
-/// Cross traffic that matters, as a part of µ (the same as the reference's detector has). Less, and noise makes pulses.
+/// Cross traffic that matters, as a part of µ (the same as the reference's detector has). Less, and
+/// noise makes pulses.
 const SOMEBODY: f64 = 0.1;
 /// Time over which ẑ and the queue are averaged, seconds: a few round trips.
 const OVER: f64 = 0.5;
@@ -47,8 +50,9 @@ impl Need {
         }
     }
 
-    /// What `elapsed` seconds showed: cross traffic as a part of µ, over an RTT of so many seconds, and the queue in the network and its
-    /// aim, seconds. Where the queue was empty at some time in two RTTs, the rates over one have spare capacity in them.
+    /// What `elapsed` seconds showed: cross traffic as a part of µ, over an RTT of so many seconds,
+    /// and the queue in the network and its aim, seconds. Where the queue was empty at some time in
+    /// two RTTs, the rates over one have spare capacity in them.
     pub fn seen(
         &mut self,
         now: Time,
@@ -83,7 +87,8 @@ impl Need {
         self.cross > SOMEBODY
     }
 
-    /// The queue in the network has been too long for so long that somebody should have done something.
+    /// The queue in the network has been too long for so long that somebody should have done
+    /// something.
     pub fn suffers(&self, now: Time) -> bool {
         now.since(self.short) >= LASTS
     }

@@ -1,38 +1,48 @@
 //! When a bundle lets traffic pass, and when no longer.
 //!
-//! The mode *passes* when delay control is useless. Traffic that fills the queue takes what the law leaves, and the queue stays:
-//! a law that went on would leave everything within two seconds. So beside others the bundle keeps two fifths of its rate of 5 s
-//! ago. It passes where the law wants less than that and the queue is still twice its aim after a second. Traffic that does not
-//! answer gets what it needs of the rest, and the queue goes. Nimbus' η comes later, since a pulse takes seconds to fill its
-//! window, and finds other bundles elastic. Beside this rule it found nobody else.
+//! The mode *passes* when delay control is useless. Traffic that fills the queue takes what the law
+//! leaves, and the queue stays: a law that went on would leave everything within two seconds. So
+//! beside others the bundle keeps two fifths of its rate of 5 s ago. It passes where the law wants
+//! less than that and the queue is still twice its aim after a second. Traffic that does not answer
+//! gets what it needs of the rest, and the queue goes. Nimbus' η comes later, since a pulse takes
+//! seconds to fill its window, and finds other bundles elastic. Beside this rule it found nobody
+//! else.
 //!
-//! It *leaves* passing only on evidence that no answering traffic is there. That nothing is seen is no evidence. For traffic with
-//! an ACK clock ẑ mirrors R at every frequency: what arrives of the one does not arrive of the other. For traffic that does not
-//! answer only our pulse is in R, and none of it in ẑ. So |ẑ| over |R| at the pulse, where that stands out of R, is near 1 or
-//! near 0. η compares ẑ with itself at other frequencies, which it mirrors too, and is 0.6 to 6 beside one Cubic flow.
+//! It *leaves* passing only on evidence that no answering traffic is there. That nothing is seen is
+//! no evidence. For traffic with an ACK clock ẑ mirrors R at every frequency: what arrives of the
+//! one does not arrive of the other. For traffic that does not answer only our pulse is in R, and
+//! none of it in ẑ. So |ẑ| over |R| at the pulse, where that stands out of R, is near 1 or near 0.
+//! η compares ẑ with itself at other frequencies, which it mirrors too, and is 0.6 to 6 beside one
+//! Cubic flow.
 
 use ccplane_units::{Duration, Time};
 
 use crate::nimbus::{Mode, Reading};
 
-/// What is kept beside others of the rate of 5 s ago. Less, and the site starves before it passes. More, and traffic that does not answer
-/// and wants half of the link, as a second bundle does, keeps the queue.
+/// What is kept beside others of the rate of 5 s ago. Less, and the site starves before it passes.
+/// More, and traffic that does not answer and wants half of the link, as a second bundle does,
+/// keeps the queue.
 const KEEPS: f64 = 0.4;
 /// A queue of so many times its aim ...
 const TOO_LONG: f64 = 2.0;
-/// ... for so long, while the law wants less than is kept, is somebody's who does not give way. The law itself takes less to shorten it.
+/// ... for so long, while the law wants less than is kept, is somebody's who does not give way. The
+/// law itself takes less to shorten it.
 const IN_VAIN: Duration = Duration::from_secs(1);
-/// Where there was a queue in less than this part of 5 s, whoever filled it has gone (Nimbus' switch).
+/// Where there was a queue in less than this part of 5 s, whoever filled it has gone (Nimbus'
+/// switch).
 const GONE: f64 = 0.1;
-/// Cross traffic of less than this part of the link on average over 5 s is nobody. Beside a busy site a Cubic flow has a tenth, and for
-/// seconds a twentieth.
+/// Cross traffic of less than this part of the link on average over 5 s is nobody. Beside a busy
+/// site a Cubic flow has a tenth, and for seconds a twentieth.
 const NOBODY: f64 = 0.03;
-/// The pulse stands out of R where R is so many times higher at it than beside. Less, and R there is noise, which ẑ mirrors.
+/// The pulse stands out of R where R is so many times higher at it than beside. Less, and R there
+/// is noise, which ẑ mirrors.
 const STANDS_OUT: f64 = 3.0;
-/// What of R is in ẑ, below which nobody answers. ACK clocks have 0.5 to 1.5, a constant rate 0 to 0.1, Poisson arrivals up to 0.3.
+/// What of R is in ẑ, below which nobody answers. ACK clocks have 0.5 to 1.5, a constant rate 0 to
+/// 0.1, Poisson arrivals up to 0.3.
 const NO_ANSWER: f64 = 0.3;
-/// Samples in which an answer is looked for: 2.56 s, in which those who went are not for long. A bundle is back 0.4 to 0.8 s later by 3.2 s, and
-/// leaves as seldom while others are there (seeds 101 to 140); 5.12 s kept the answers of who had gone for as long.
+/// Samples in which an answer is looked for: 2.56 s, in which those who went are not for long. A
+/// bundle is back 0.4 to 0.8 s later by 3.2 s, and leaves as seldom while others are there (seeds
+/// 101 to 140); 5.12 s kept the answers of who had gone for as long.
 pub(super) const LATELY: usize = 256;
 /// Weight of a new answer for each sample interval: one second's average (as η's in the reference).
 const GAIN: f64 = 0.01;
@@ -70,7 +80,8 @@ impl Passage {
         }
     }
 
-    /// The rate that a bundle keeps beside others when it had so much 5 s ago, bytes/s, of a link of this capacity.
+    /// The rate that a bundle keeps beside others when it had so much 5 s ago, bytes/s, of a link
+    /// of this capacity.
     pub fn keeps(had: f64, capacity: f64) -> f64 {
         KEEPS * had.min(capacity)
     }
@@ -92,8 +103,9 @@ impl Passage {
                 .is_some_and(|since| now.since(since) >= IN_VAIN)
     }
 
-    /// In passing: whether it is to leave. `reading` is of the whole window, `count` samples after the last reading. `lately` is of the last
-    /// [`LATELY`] samples, in which this bundle pulsed all the time.
+    /// In passing: whether it is to leave. `reading` is of the whole window, `count` samples after
+    /// the last reading. `lately` is of the last [`LATELY`] samples, in which this bundle pulsed
+    /// all the time.
     pub fn leaves(
         &mut self,
         reading: &Reading,

@@ -1,9 +1,10 @@
 //! The RTT of the empty path, and how it stays known.
 //!
-//! A law that holds a queue sees no empty path. A windowed minimum then rises by the queue with every window, and the law adds its queue
-//! on top, again and again. So the shortest RTT counts until it is measured anew: every 10 s the rate is halved until the RTT falls no
-//! further, as BBR does with its window (its PROBE_RTT). The site's own queue keeps what is not sent meanwhile, and the link runs
-//! empty for about an RTT: 0.3 % of its time at 50 ms.
+//! A law that holds a queue sees no empty path. A windowed minimum then rises by the queue with
+//! every window, and the law adds its queue on top, again and again. So the shortest RTT counts
+//! until it is measured anew: every 10 s the rate is halved until the RTT falls no further, as BBR
+//! does with its window (its PROBE_RTT). The site's own queue keeps what is not sent meanwhile, and
+//! the link runs empty for about an RTT: 0.3 % of its time at 50 ms.
 //!
 //! A path with jitter delays packets by more the denser they are, without a queue ([`RttNoise`]).
 //! The RTT of the empty path is therefore not the least RTT. It is the RTT of the slowest packets
@@ -14,10 +15,11 @@
 use ccplane_datapath::RttNoise;
 use ccplane_units::{Duration, Time};
 
-/// How often (Copa's and BBR's window of the shortest RTT). Shorter costs more, longer and a route that became longer is taken for a queue
-/// for that time.
+/// How often (Copa's and BBR's window of the shortest RTT). Shorter costs more, longer and a route
+/// that became longer is taken for a queue for that time.
 const EVERY: Duration = Duration::from_secs(10);
-/// What is left of the rate meanwhile. A queue of 10 ms is gone after 20 ms where we are alone, and where ten share the link after 200.
+/// What is left of the rate meanwhile. A queue of 10 ms is gone after 20 ms where we are alone, and
+/// where ten share the link after 200.
 pub(super) const LEFT: f64 = 0.5;
 /// An RTT within this of the shortest is the shortest: there is no need to look.
 const NEAR: f64 = 1.03;
@@ -25,7 +27,8 @@ const NEAR: f64 = 1.03;
 const STILL: f64 = 1.5;
 /// The longest drain: beside others who fill the queue it never ends.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Beside others the RTT at a drain's end may be their queue. It is believed when nothing shorter was seen for so long: three drains.
+/// Beside others the RTT at a drain's end may be their queue. It is believed when nothing shorter
+/// was seen for so long: three drains.
 const BELIEVED: Duration = Duration::from_secs(30);
 /// Time over which the RTT is averaged for the shortest, in parts of the noise. Over less time a
 /// few fast packets in a row look like a shorter path. Over more, a law that swings hides the empty
@@ -54,8 +57,8 @@ pub(super) struct Path {
     recent: f64,
     before: f64,
     ends: Time,
-    /// True if the noise was known when the shortest was measured. A limit may begin before that. Then
-    /// it is measured when the site has sent less than it may for [`QUIET`], or by a drain.
+    /// True if the noise was known when the shortest was measured. A limit may begin before that.
+    /// Then it is measured when the site has sent less than it may for [`QUIET`], or by a drain.
     checked: bool,
     /// When the site last had a backlog.
     busy: Time,

@@ -1,24 +1,29 @@
-//! What runs in the datapath: the figures of each tick, the rate, and in traffic-passing mode the queue's controller.
+//! What runs in the datapath: the figures of each tick, the rate, and in traffic-passing mode the
+//! queue's controller.
 
-/// The queue's controller, in proportion to the queue and to its change (the Bundler paper's section 5.1): dr/dt = α(q − q_T) + β dq/dt
-/// with α = 20 s⁻² (ours; the paper has 10) and β = 10 s⁻¹, q and r in bytes. Its characteristic roots are -2.8 and -7.2 s⁻¹: it settles
-/// within a second, and takes 3 % off a pulse of 5 Hz. A larger β takes more of the pulse. A smaller α is slower to find the rate: the
-/// paper's has a root of -1.1 s⁻¹, and what stood in the gateway when it began to pass stays for so long. It runs here because it needs the
-/// queue of now.
+/// The queue's controller, in proportion to the queue and to its change (the Bundler paper's
+/// section 5.1): dr/dt = α(q − q_T) + β dq/dt with α = 20 s⁻² (ours; the paper has 10) and β = 10
+/// s⁻¹, q and r in bytes. Its characteristic roots are -2.8 and -7.2 s⁻¹: it settles within a
+/// second, and takes 3 % off a pulse of 5 Hz. A larger β takes more of the pulse. A smaller α is
+/// slower to find the rate: the paper's has a root of -1.1 s⁻¹, and what stood in the gateway when
+/// it began to pass stays for so long. It runs here because it needs the queue of now.
 ///
 /// It is its own state: at a bound it stays there, and nothing adds up behind it.
 ///
-/// `calm` is true for a watcher that follows another's pulse. Then the controller's rate is low-passed at 4 Hz, twice: a fifth of the way each
-/// tick. The end hosts have ACK clocks, so that what they send swings with the other's pulse. At 5 Hz the controller lets 0.31 of that swing
-/// through, and 0.14 while calm. More, and the other takes it for elastic traffic and passes because of it. The controller's roots are then
-/// -2.5, -38 and -5 ± 10i s⁻¹.
+/// `calm` is true for a watcher that follows another's pulse. Then the controller's rate is
+/// low-passed at 4 Hz, twice: a fifth of the way each tick. The end hosts have ACK clocks, so that
+/// what they send swings with the other's pulse. At 5 Hz the controller lets 0.31 of that swing
+/// through, and 0.14 while calm. More, and the other takes it for elastic traffic and passes
+/// because of it. The controller's roots are then -2.5, -38 and -5 ± 10i s⁻¹.
 ///
-/// `Rate` is 0 while nothing is limited: then everything that an agent said is void, so that nothing of it is in force when a limit comes.
-/// A gateway alone decides that it comes. On a transport the program does slow start, and the limit comes as in a gateway, when the RTT is
-/// a quarter and 0.5 ms over the shortest, or with a loss: at the rate that arrives.
+/// `Rate` is 0 while nothing is limited: then everything that an agent said is void, so that
+/// nothing of it is in force when a limit comes. A gateway alone decides that it comes. On a
+/// transport the program does slow start, and the limit comes as in a gateway, when the RTT is a
+/// quarter and 0.5 ms over the shortest, or with a loss: at the rate that arrives.
 ///
-/// `Micros` stands in no condition of a clause, so that it is no timer: a run by timer sees the queue of the last tick. An interval is a
-/// tenth shorter than a tick of 10 ms, so that a tick that is early counts.
+/// `Micros` stands in no condition of a clause, so that it is no timer: a run by timer sees the
+/// queue of the last tick. An interval is a tenth shorter than a tick of 10 ms, so that a tick that
+/// is early counts.
 pub(super) const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (sent 0) (received 0) (rtt +infinity) (base +infinity)

@@ -13,7 +13,8 @@ fn full(parameters: &str) -> Bundle {
     Bundle::new(parameters, Site::Elastic(Window::new(), 0.0))
 }
 
-/// Three flows of Cubic's kind, at different distances: a single one would resound with its own round trip.
+/// Three flows of Cubic's kind, at different distances: a single one would resound with its own
+/// round trip.
 fn others() -> Vec<Elastic> {
     [0.0, 0.012, 0.027].map(Elastic::new).into()
 }
@@ -22,7 +23,8 @@ fn one(course: bool) -> f64 {
     f64::from(u8::from(course))
 }
 
-/// The mean of a gateway's queue, of the last so many ticks, where it has passed for eight seconds: what stood there before has left.
+/// The mean of a gateway's queue, of the last so many ticks, where it has passed for eight seconds:
+/// what stood there before has left.
 fn settled(bundle: &Bundle, ticks: usize) -> f64 {
     let from = bundle.passed.len() - ticks;
     let long = (from..bundle.passed.len())
@@ -158,7 +160,8 @@ fn a_gateway_that_opens_again_forgets_the_mode_and_the_next_limit_begins_anew() 
     link.elastic = others();
     assert!(until(&mut link, true, 30.0) < 8.0);
     link.run(5.0);
-    // Both queues run empty, and before it can find out that the others have gone the gateway opens.
+    // Both queues run empty, and before it can find out that the others have gone the gateway
+    // opens.
     link.elastic.clear();
     link.bundles[0].site = Site::Constant(3e6);
     link.run(2.0);
@@ -450,7 +453,8 @@ fn the_program_moves_the_rate_by_the_queue_and_its_change() {
         (10_000_000, 12_000_000),
         // It shrinks by less than it is too long.
         (9_990_000, 12_000_000),
-        // And here by more: 1,938,000 up for the length and 2,400,000 down for the change, from the bound at once.
+        // And here by more: 1,938,000 up for the length and 2,400,000 down for the change, from the
+        // bound at once.
         (9_750_000, 11_538_000),
         (0, 125_000),
         (0, 125_000),
@@ -545,7 +549,8 @@ fn a_transport_starts_by_doubling_and_never_passes() {
         });
         assert_ne!(script.gauge("pulser"), Some(1.0));
         assert_ne!(script.gauge("mode"), Some(1.0));
-        // Later the drain finds no shorter RTT, so that there is no queue, and the most is twice what arrives.
+        // Later the drain finds no shorter RTT, so that there is no queue, and the most is twice
+        // what arrives.
         let (rate, most) = (
             script.transport.rate,
             if ms < 3_000 { 5_000_000 } else { 10_000_000 },

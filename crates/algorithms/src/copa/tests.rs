@@ -231,7 +231,8 @@ fn slow_start_doubles_until_two_packets_wait() {
         script.transport.rate,
         2_000_000 * script.transport.cwnd / 20_000
     );
-    // 1/δ = 2 packets: at 80 segments on 20 ms a packet in the queue is 0.25 ms. cwnd·d_q <= RTT_s·2·mss holds up to 0.51.
+    // 1/δ = 2 packets: at 80 segments on 20 ms a packet in the queue is 0.25 ms. cwnd·d_q <=
+    // RTT_s·2·mss holds up to 0.51.
     script.round(Duration::from_micros(20_400));
     assert!(script.window() > 100, "{}", script.window());
     let before = script.window();
@@ -245,8 +246,8 @@ fn slow_start_doubles_until_two_packets_wait() {
     assert!(script.reports > 3 && script.faults() == 0);
 }
 
-/// By how many packets a window of ACKs with this RTT (µs) moves a window of a hundred, within one smoothed RTT, so that
-/// no report changes the velocity.
+/// By how many packets a window of ACKs with this RTT (µs) moves a window of a hundred, within one
+/// smoothed RTT, so that no report changes the velocity.
 fn moved_in_a_window(parameters: &str, rtt: u64) -> f64 {
     let mut script = steady(parameters);
     for _ in 0..100 {
@@ -279,13 +280,16 @@ fn by_the_velocity_the_window_shrinks_as_it_grows() {
     }
 }
 
-/// 60 ms of RTT over 20 ms: two thirds of the window are in the queue, and the RTT stays so while the window shrinks.
+/// 60 ms of RTT over 20 ms: two thirds of the window are in the queue, and the RTT stays so while
+/// the window shrinks.
 #[test]
 fn the_window_shrinks_by_half_of_the_excess_a_window() {
     let moved = moved_in_a_window("mode=default", 60_000);
-    // dw = -(2w/3 - 2)/2 · dn/w over a hundred ACKs of one packet: a little more than a third of the window as it shrinks.
+    // dw = -(2w/3 - 2)/2 · dn/w over a hundred ACKs of one packet: a little more than a third of
+    // the window as it shrinks.
     assert!((-36.0..-28.0).contains(&moved), "{moved}");
-    // Two and a half packets in the queue, two of them wanted: as by the velocity, not by a quarter of a packet.
+    // Two and a half packets in the queue, two of them wanted: as by the velocity, not by a quarter
+    // of a packet.
     let moved = moved_in_a_window("mode=default", 20_510);
     assert!((-2.5..-1.0).contains(&moved), "{moved}");
 }

@@ -1,10 +1,11 @@
 //! How much of what the stamps say is noise.
 //!
-//! A packet that did not wait shows a delay all the same: stamps are taken before a packet leaves and after it came, and the
-//! least delay ever seen is the luckiest one. So the mean of samples without a queue is above zero, and a decision that
-//! compares with less takes noise for a queue at every turn. How far above cannot be seen on the way there, where a queue that
-//! stands looks the same: a flow that took that for noise would tolerate ever longer queues. The way back has stamps of the same
-//! two hosts and no part in the queue: its mean above its least is the same bias.
+//! A packet that did not wait shows a delay all the same: stamps are taken before a packet leaves
+//! and after it came, and the least delay ever seen is the luckiest one. So the mean of samples
+//! without a queue is above zero, and a decision that compares with less takes noise for a queue at
+//! every turn. How far above cannot be seen on the way there, where a queue that stands looks the
+//! same: a flow that took that for noise would tolerate ever longer queues. The way back has stamps
+//! of the same two hosts and no part in the queue: its mean above its least is the same bias.
 
 use ccplane_datapath::INFINITY;
 use ccplane_units::{Duration, Time};
@@ -15,16 +16,19 @@ use crate::least::Least;
 /// (`WINDOW` in `one_way.rs`).
 const LEAST_OVER: Duration = Duration::from_secs(10);
 
-/// Reports in each half of the time over which the least mean and the least spread count. Fewer take a queue on the way
-/// back, which comes and goes, for noise; more hold on to the quiet of before.
+/// Reports in each half of the time over which the least mean and the least spread count. Fewer
+/// take a queue on the way back, which comes and goes, for noise; more hold on to the quiet of
+/// before.
 const HALF: u32 = 32;
 
-/// E|X - Y| of two normal samples is 2σ/√π: a spread times this is σ. For exponential jitter of both hosts it is within a tenth.
+/// E|X - Y| of two normal samples is 2σ/√π: a spread times this is σ. For exponential jitter of
+/// both hosts it is within a tenth.
 const SIGMA: f64 = 0.886;
 
-/// A bias is at most so many spreads: the mean of normal samples is 3.9 σ above the least of ten thousand, and the least spread
-/// of some hundred blocks is a fifth below their mean. Exponential jitter has a longer tail on the way back, where late and early
-/// stamps differ, and needs half of this: less starves flows whose stamps are normal, more is a longer queue for the others.
+/// A bias is at most so many spreads: the mean of normal samples is 3.9 σ above the least of ten
+/// thousand, and the least spread of some hundred blocks is a fifth below their mean. Exponential
+/// jitter has a longer tail on the way back, where late and early stamps differ, and needs half of
+/// this: less starves flows whose stamps are normal, more is a longer queue for the others.
 const MOST_SPREADS: f64 = 4.5;
 
 /// What is known of the noise of one flow's samples.
@@ -57,7 +61,8 @@ impl Default for Noise {
 }
 
 impl Noise {
-    /// Takes a report. What noise adds to the mean of so many `samples`, ns: its bias and its error.
+    /// Takes a report. What noise adds to the mean of so many `samples`, ns: its bias and its
+    /// error.
     pub fn update(&mut self, now: Time, seen: Seen, stamped: bool, samples: f64) -> u64 {
         let least = self.back_least.update(now, seen.back_least);
         self.back.update(seen.back);
@@ -67,7 +72,8 @@ impl Noise {
         else {
             return 0;
         };
-        // The RTT form takes the least of a round, which has no bias, and has no way back of its own.
+        // The RTT form takes the least of a round, which has no bias, and has no way back of its
+        // own.
         let bias = match stamped {
             true => (back.saturating_sub(least) as f64).min(spread as f64 * MOST_SPREADS),
             false => 0.0,

@@ -10,74 +10,84 @@ const LEAST: &str = "(/ Flow.mss 100)";
 /// The most, bytes: its products with 10⁹ and with 2³² ns stay within 64 bits.
 const MOST: u64 = 1 << 32;
 
-/// So many packets whose mean is above the headroom end slow start. Of fewer, two flows whose packets meet end it; with more, the
-/// window has grown by as many before it does.
+/// So many packets whose mean is above the headroom end slow start. Of fewer, two flows whose
+/// packets meet end it; with more, the window has grown by as many before it does.
 const FEW: u64 = 4;
 
-/// Packets of a train, whose mean says what one takes at most. A token bucket lets a burst through at once: of 32, 2½ packets make
-/// an error of a twelfth, of fewer a larger one. More, and a window of a packet needs as many round trips to know its path.
+/// Packets of a train, whose mean says what one takes at most. A token bucket lets a burst through
+/// at once: of 32, 2½ packets make an error of a twelfth, of fewer a larger one. More, and a window
+/// of a packet needs as many round trips to know its path.
 pub(super) const TRAIN: u64 = 32;
 
-/// What slow start leaves of the window. The packet that found a queue left a round trip ago, and the window has grown since, to
-/// 1.76 times as much: paced at W/R, it grows as fast as W did an RTT before, and e^x = 1/x at x = 0.567, e^0.567 = 1.76. Less
-/// leaves the link idle until additive increase has filled it, more a queue.
+/// What slow start leaves of the window. The packet that found a queue left a round trip ago, and
+/// the window has grown since, to 1.76 times as much: paced at W/R, it grows as fast as W did an
+/// RTT before, and e^x = 1/x at x = 0.567, e^0.567 = 1.76. Less leaves the link idle until additive
+/// increase has filled it, more a queue.
 const LEFT: &str = "9/16";
 
-/// Samples that make a mean and a spread for the agent. Fewer are further from the truth than half their spread; more take a
-/// flow of few packets too long.
+/// Samples that make a mean and a spread for the agent. Fewer are further from the truth than half
+/// their spread; more take a flow of few packets too long.
 const BLOCK: u64 = 64;
 
 /// Half of the steps between them: samples rise as much as they fall, and only the rises are added.
 const STEPS: u64 = (BLOCK - 1) / 2;
 
-/// What of a packet a window may lack of its next whole one: the datapath takes whole packets. Rounded up always, many small flows
-/// hold a packet too much each; rounded down, the link is idle by a part of one (`window=floor` is that at its worst).
+/// What of a packet a window may lack of its next whole one: the datapath takes whole packets.
+/// Rounded up always, many small flows hold a packet too much each; rounded down, the link is idle
+/// by a part of one (`window=floor` is that at its worst).
 const ROUND: &str = "(* Flow.mss 3/4)";
 
-/// Below four packets the window grows by a quarter of itself and not by a packet, which would be more than all of a small
-/// path's share; by a sixteenth of a packet at least, so that the smaller of two shares grows faster. Ours: DX ends at one packet.
+/// Below four packets the window grows by a quarter of itself and not by a packet, which would be
+/// more than all of a small path's share; by a sixteenth of a packet at least, so that the smaller
+/// of two shares grows faster. Ours: DX ends at one packet.
 const GROW: &str = "(min Flow.mss (max (/ Flow.mss 16) (/ Report.window 4)))";
 
-/// The least headroom: a part of the empty path's RTT, and at most so many packets. The bursts of others, ten packets when a flow
-/// begins (RFC 6928), are no queue that a decrease would empty. Less, and large flows lose to them (`ccplane paper dx-fattree`: at
-/// a packet they take up to twice as long as DCTCP's); more is that much longer a queue, which on a path of 100 ms would be one of 6
-/// ms. Ours.
+/// The least headroom: a part of the empty path's RTT, and at most so many packets. The bursts of
+/// others, ten packets when a flow begins (RFC 6928), are no queue that a decrease would empty.
+/// Less, and large flows lose to them (`ccplane paper dx-fattree`: at a packet they take up to
+/// twice as long as DCTCP's); more is that much longer a queue, which on a path of 100 ms would be
+/// one of 6 ms. Ours.
 const BURSTS: &str = "(min (/ Report.base 16) (* 10 Report.packet))";
 
-/// Delay of this packet and its ACK inside both hosts, ns: TCP's RTT less the stamps'. A queue of this
-/// length counts as none. A busy host handles several ACKs at once and sends a burst, whose packets
-/// wait for each other: without this headroom two flows use a tenth of 1 Gbit/s (`ccplane bench dx`,
-/// table in docs/performance.md). Hosts that answer at once add nothing. Ours.
+/// Delay of this packet and its ACK inside both hosts, ns: TCP's RTT less the stamps'. A queue of
+/// this length counts as none. A busy host handles several ACKs at once and sends a burst, whose
+/// packets wait for each other: without this headroom two flows use a tenth of 1 Gbit/s (`ccplane
+/// bench dx`, table in docs/performance.md). Hosts that answer at once add nothing. Ours.
 const HOSTS: &str = "(diff (* 1000 Flow.rtt_sample_us) Ack.rtt_ns)";
 
-/// A decrease below two packets, where V is infinite: by half of what drains the queue, W·Q/(R+Q) ([`super`], `V = R + Q`), as
-/// the next packet was given its time before this decision. Ours.
+/// A decrease below two packets, where V is infinite: by half of what drains the queue, W·Q/(R+Q)
+/// ([`super`], `V = R + Q`), as the next packet was given its time before this decision. Ours.
 const CUT_SMALL: &str = "(/ (* Report.window Report.queue) (* 2 (+ Report.base Report.queue)))";
 
 /// A decrease: W·Q/V = (W - 1)·Q/R, where V = R·W/(W - 1). Q/V stays below 1 as Q counts up to R.
 ///
-/// All of Q counts, and not only what is above the headroom, although the link would then never be idle and large flows lost
-/// less: a flow that begins has to find the queue empty at times, or it takes what stands for its path, and each of many that
-/// begin one after the other leaves its own headroom standing (30 at 10 Gbit/s: 118 µs, and some get nothing).
+/// All of Q counts, and not only what is above the headroom, although the link would then never be
+/// idle and large flows lost less: a flow that begins has to find the queue empty at times, or it
+/// takes what stands for its path, and each of many that begin one after the other leaves its own
+/// headroom standing (30 at 10 Gbit/s: 118 µs, and some get nothing).
 const CUT: &str =
     "(/ (* (diff Report.window Flow.mss) (min Report.queue Report.base)) Report.base)";
 
 impl Dx {
-    /// The text. `left` counts delivered bytes down: first those that were under way at the last decision, then the window
-    /// that is sampled. `sum` is of delays by stamps, and the least of those by RTT.
+    /// The text. `left` counts delivered bytes down: first those that were under way at the last
+    /// decision, then the window that is sampled. `sum` is of delays by stamps, and the least of
+    /// those by RTT.
     ///
-    /// The time of a packet at the slowest link (`packet`) is measured in two ways. Each measurement moves it by a step, as a
-    /// quantile of a fifth: 1/16 down against 1/64 up. The first is taken as it is. Not the least: a single stamp that is
-    /// too late makes the next train too short by any amount.
+    /// The time of a packet at the slowest link (`packet`) is measured in two ways. Each
+    /// measurement moves it by a step, as a quantile of a fifth: 1/16 down against 1/64 up. The
+    /// first is taken as it is. Not the least: a single stamp that is too late makes the next train
+    /// too short by any amount.
     ///
-    /// A train: its packets' mean time between arrivals at the receiver. The arrival is the ACK's less TCP's RTT without the
-    /// queue, so neither the way back nor either host's own delays have a part in it. It is too long where others share the link.
+    /// A train: its packets' mean time between arrivals at the receiver. The arrival is the ACK's
+    /// less TCP's RTT without the queue, so neither the way back nor either host's own delays have
+    /// a part in it. It is too long where others share the link.
     ///
-    /// Two packets, once for each step by which the window grows (`pair`). While the link is busy between them, it sends
-    /// the second that time after the first. The time is the difference of what they waited and what lies between their
-    /// departures, as a sender takes some of it to send the second. Arrivals count whole microseconds, so that one is taken off,
-    /// and what they waited alone is the least. The first must have waited for half of it: behind a token bucket with tokens
-    /// left, the second follows sooner. A time that noise could be is none.
+    /// Two packets, once for each step by which the window grows (`pair`). While the link is busy
+    /// between them, it sends the second that time after the first. The time is the difference of
+    /// what they waited and what lies between their departures, as a sender takes some of it to
+    /// send the second. Arrivals count whole microseconds, so that one is taken off, and what they
+    /// waited alone is the least. The first must have waited for half of it: behind a token bucket
+    /// with tokens left, the second follows sooner. A time that noise could be is none.
     pub(super) fn program(&self) -> String {
         let valid = match self.delay {
             Delay::Rtt => "false",

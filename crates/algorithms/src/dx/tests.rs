@@ -53,8 +53,8 @@ fn moved(script: &mut Script, queue: u64) -> (u64, u64) {
         .unwrap_or_default()
 }
 
-/// A host that was busy answers late and then sends a burst, whose packets wait for each other. As long as it kept an ACK counts
-/// as no queue; what is longer is one.
+/// A host that was busy answers late and then sends a burst, whose packets wait for each other. As
+/// long as it kept an ACK counts as no queue; what is longer is one.
 #[test]
 fn what_the_hosts_kept_counts_as_headroom() {
     for (kept, waited_for, grows) in [(0, 30_000, false), (40, 30_000, true), (40, 90_000, false)] {
@@ -75,7 +75,8 @@ fn what_the_hosts_kept_counts_as_headroom() {
     }
 }
 
-/// Slide 24: three senders of 20 packets fill a path of 60, and one more of each is a queue of three. W·Q/V is one packet.
+/// Slide 24: three senders of 20 packets fill a path of 60, and one more of each is a queue of
+/// three. W·Q/V is one packet.
 #[test]
 fn three_senders_of_twenty_and_one_go_back_to_twenty() {
     let mut script = avoiding("headroom=0us", 21);
@@ -124,7 +125,8 @@ fn samples_say_when_a_decision_is() {
     }
 }
 
-/// The queue that the last decision was about is still in what was under way: it does not count again.
+/// The queue that the last decision was about is still in what was under way: it does not count
+/// again.
 #[test]
 fn what_was_under_way_at_a_decision_is_not_cut_again() {
     let mut script = avoiding("", 40);
@@ -136,7 +138,8 @@ fn what_was_under_way_at_a_decision_is_not_cut_again() {
     assert_eq!(after, once + 1, "those sent since did not wait");
 }
 
-/// W(1 - Q/V) = W - (W - 1)·Q/R, down to one packet, where Q/V stays below 1. The headroom says when, not how much.
+/// W(1 - Q/V) = W - (W - 1)·Q/R, down to one packet, where Q/V stays below 1. The headroom says
+/// when, not how much.
 #[test]
 fn decreases_are_what_the_formula_says() {
     for (headroom, window, queue, expected) in [
@@ -227,8 +230,9 @@ fn slow_start_ends_at_a_queue_and_not_at_one_packet_that_waited() {
     assert_eq!(script.transport.ssthresh, script.transport.cwnd);
 }
 
-/// What a packet takes is not known before a rate is, which messages that leave at once have none of, or two packets that left together
-/// say it. Until then, and from then on, no pace and no headroom are made of seconds.
+/// What a packet takes is not known before a rate is, which messages that leave at once have none
+/// of, or two packets that left together say it. Until then, and from then on, no pace and no
+/// headroom are made of seconds.
 #[test]
 fn a_path_of_which_no_rate_is_known_is_not_a_slow_one() {
     for (every_second, rate_after) in [(1_600, 1_000), (0, 100)] {
@@ -355,7 +359,8 @@ fn nothing_grows_while_the_application_limits_sending() {
     assert_eq!(moved(&mut script, 0), (0, 0));
 }
 
-/// A flow whose stamps stop goes on with the RTT from the ACK on that says so, and back with the first stamp.
+/// A flow whose stamps stop goes on with the RTT from the ACK on that says so, and back with the
+/// first stamp.
 #[test]
 fn without_stamps_it_is_the_rtt() {
     let mut script = avoiding("headroom=0us", 40);
@@ -435,7 +440,8 @@ fn parameters_that_make_no_sense_are_refused() {
     assert!(why("samples=all").contains("`after` or `window` or `freshest`"));
 }
 
-/// Both hosts stamp late by exponential jitter of this mean, ns, and nothing waits: what the stamps say, block by block.
+/// Both hosts stamp late by exponential jitter of this mean, ns, and nothing waits: what the stamps
+/// say, block by block.
 fn noise(mean: f64, samples: f64) -> (u64, f64) {
     let mut dice = Dice(7);
     let mut late =
@@ -475,8 +481,8 @@ fn noise(mean: f64, samples: f64) -> (u64, f64) {
     (headroom, seen_mean)
 }
 
-/// What it adds to one packet covers the bias of the mean but for a fifth, and a third of its error, and is not more than three
-/// times either.
+/// What it adds to one packet covers the bias of the mean but for a fifth, and a third of its
+/// error, and is not more than three times either.
 #[test]
 fn the_headroom_covers_the_bias_of_noisy_stamps_and_the_error_of_a_mean() {
     for mean in [0.0, 200.0, 2_000.0, 20_000.0] {
@@ -515,9 +521,11 @@ fn every_combination_of_parameters_is_a_program_that_a_datapath_takes() {
     }
 }
 
-/// A token bucket that lets a packet through in 120 µs, of 2½ packets behind a path of 15 µs, as `tc` has one: how much of it a flow uses in the last three of
-/// four seconds, and the median of what packets waited, ns. A turn of its timer comes up to so `late`; packets that leave together are so far `apart`; the receiver's host holds up
-/// every eighth packet, and what comes behind it, for up to so long (`held`).
+/// A token bucket that lets a packet through in 120 µs, of 2½ packets behind a path of 15 µs, as
+/// `tc` has one: how much of it a flow uses in the last three of four seconds, and the median of
+/// what packets waited, ns. A turn of its timer comes up to so `late`; packets that leave together
+/// are so far `apart`; the receiver's host holds up every eighth packet, and what comes behind it,
+/// for up to so long (`held`).
 fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
     const PACKET: u64 = MSS * 120;
     const EMPTY: u64 = 15_000;
@@ -585,9 +593,10 @@ fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
     (got as f64 * PACKET as f64 / 3e9, waits[waits.len() / 2])
 }
 
-/// What passes the bucket at once says nothing of what a packet takes behind it, and neither does what the second of two packets waited
-/// longer than the first, where the sender took a part of that time to send it,
-/// or one that a late timer or a busy host sends right behind another. Taken for it, DX left part of the link idle.
+/// What passes the bucket at once says nothing of what a packet takes behind it, and neither does
+/// what the second of two packets waited longer than the first, where the sender took a part of
+/// that time to send it, or one that a late timer or a busy host sends right behind another. Taken
+/// for it, DX left part of the link idle.
 #[test]
 fn a_token_bucket_is_used_although_bursts_pass_it_at_once() {
     for (late, apart, held) in [

@@ -9,10 +9,12 @@ use ccplane_agent::FlowInfo;
 use ccplane_units::{Prefix, PrefixError};
 use ccplane_wire::Tag;
 
-/// The weights that there may be: with more between two members the lighter one has less than a packet of any window.
+/// The weights that there may be: with more between two members the lighter one has less than a
+/// packet of any window.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
-/// Reads `10.1.0.0/16`, `[2001:db8::]/32`, or an address alone. The brackets are because colons divide an algorithm's parameters.
+/// Reads `10.1.0.0/16`, `[2001:db8::]/32`, or an address alone. The brackets are because colons
+/// divide an algorithm's parameters.
 fn prefix(text: &str) -> Result<Prefix, String> {
     let wrong = |why: &dyn Display| {
         format!("`{text}` is no prefix such as `10.1.0.0/16` or `[2001:db8::]/32`: {why}")
@@ -36,7 +38,8 @@ fn prefix(text: &str) -> Result<Prefix, String> {
 pub(super) struct Prefixes(Vec<Prefix>);
 
 impl Prefixes {
-    /// Whether an address is of one of these; every address is where there are none. An IPv4 address inside an IPv6 one counts as itself.
+    /// Whether an address is of one of these; every address is where there are none. An IPv4
+    /// address inside an IPv6 one counts as itself.
     pub fn contain(&self, address: IpAddr) -> bool {
         self.0.is_empty()
             || self
@@ -110,7 +113,8 @@ impl Weights {
         rule.map_or(1.0, |(_, weight)| *weight)
     }
 
-    /// Weight of a TLS key, next to other keys and to the datapaths without one; 1 where no rule names it.
+    /// Weight of a TLS key, next to other keys and to the datapaths without one; 1 where no rule
+    /// names it.
     pub fn of_key(&self, name: Option<&str>) -> f64 {
         let names = |who: &Named| matches!(who, Named::Key(key) if Some(&**key) == name);
         let rule = self.0.iter().find(|(who, _)| names(who));
@@ -121,7 +125,8 @@ impl Weights {
 impl FromStr for Weights {
     type Err = String;
 
-    /// `10.1.0.0/16=3;site=paris=2;@web1=4`: senders by prefix, flows by tag, or a TLS key by name, and the weight of each.
+    /// `10.1.0.0/16=3;site=paris=2;@web1=4`: senders by prefix, flows by tag, or a TLS key by name,
+    /// and the weight of each.
     fn from_str(text: &str) -> Result<Weights, String> {
         if text == "equal" {
             return Ok(Weights::default());

@@ -7,30 +7,35 @@ use ccplane_units::{Duration, Time};
 use super::LEAST_SEGMENTS;
 use super::window::Window;
 
-/// Of a new smoothed RTT in what is kept. Parts are in proportion to it: with more they would move with every queue, which is the same for all.
+/// Of a new smoothed RTT in what is kept. Parts are in proportion to it: with more they would move
+/// with every queue, which is the same for all.
 const GAIN: f64 = 1.0 / 16.0;
-/// Least time over which it is judged what a member can use; else a round trip. Shorter and one burst decides.
+/// Least time over which it is judged what a member can use; else a round trip. Shorter and one
+/// burst decides.
 const PERIOD: Duration = Duration::from_millis(10);
-/// One that sends less than this part of its pace, though it has more to send, is held by something else. Near 1 a late ACK looks like that;
-/// far below it, what it leaves is lost.
+/// One that sends less than this part of its pace, though it has more to send, is held by something
+/// else. Near 1 a late ACK looks like that; far below it, what it leaves is lost.
 const SHORT: f64 = 0.8;
-/// So many periods on end, that is. A pace that rose needs some to be reached; with more, what it leaves is lost for as long.
+/// So many periods on end, that is. A pace that rose needs some to be reached; with more, what it
+/// leaves is lost for as long.
 const SHORT_PERIODS: u32 = 8;
-/// A member whom its application or the network holds may have so much more than it used, to grow. With less it is slower to find that it could
-/// use more; with more, more is lost to the others.
+/// A member whom its application or the network holds may have so much more than it used, to grow.
+/// With less it is slower to find that it could use more; with more, more is lost to the others.
 const ROOM: f64 = 1.25;
-/// Without a word for so many round trips, it is idle. With fewer, a lost packet at the end of a window makes it idle; with more, its part is lost
-/// for as long.
+/// Without a word for so many round trips, it is idle. With fewer, a lost packet at the end of a
+/// window makes it idle; with more, its part is lost for as long.
 const SILENT: f64 = 4.0;
 /// Nobody who has just come is idle before this, seconds: a handshake, and an agent that is far.
 const PATIENCE: f64 = 1.0;
-/// Smaller rises of a pace are not worth a command; falls always are, for the sum keeps to the limit.
+/// Smaller rises of a pace are not worth a command; falls always are, for the sum keeps to the
+/// limit.
 const RISE: f64 = 1.005;
 
 /// A report of the program, in its order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
-    /// Bytes delivered, and those of them that count for growth, and those while the application had more.
+    /// Bytes delivered, and those of them that count for growth, and those while the application
+    /// had more.
     pub acked: u64,
     pub counted: u64,
     pub busy: u64,

@@ -1,4 +1,5 @@
-//! The program of a member: it keeps to its part of the group, and gives way at a loss without asking.
+//! The program of a member: it keeps to its part of the group, and gives way at a loss without
+//! asking.
 
 use crate::repair::{DELIVERED, MAY_GROW};
 use crate::window::due;
@@ -6,16 +7,18 @@ use crate::{Cubic, Exit, Reporting};
 
 /// The program's text.
 ///
-/// The agent says `wish`, the member's part in bytes; +infinity stands for slow start, in which the window doubles until HyStart or a loss
-/// ends it. It says with it how many `cuts` of this member it has `seen`: a wish that crossed a cut on its way is of before it, and is not taken.
-/// `stamp` is how many reductions the group has made. When the member hears of a new one, what it has in flight was sent before (`hold`):
-/// losses of that are of the same round trip, and are no reason to give way once more.
+/// The agent says `wish`, the member's part in bytes; +infinity stands for slow start, in which the
+/// window doubles until HyStart or a loss ends it. It says with it how many `cuts` of this member
+/// it has `seen`: a wish that crossed a cut on its way is of before it, and is not taken. `stamp`
+/// is how many reductions the group has made. When the member hears of a new one, what it has in
+/// flight was sent before (`hold`): losses of that are of the same round trip, and are no reason to
+/// give way once more.
 ///
-/// Growth towards a higher part doubles the window in a round trip at most, as slow start does, so that a member who gets another's part sends no
-/// burst. A lower part holds at once.
+/// Growth towards a higher part doubles the window in a round trip at most, as slow start does, so
+/// that a member who gets another's part sends no burst. A lower part holds at once.
 ///
-/// `lost` and `late` are losses that may be of a new round trip, and those that are not; `busy` is what was delivered while the
-/// application had more than it was let send.
+/// `lost` and `late` are losses that may be of a new round trip, and those that are not; `busy` is
+/// what was delivered while the application had more than it was let send.
 pub(super) fn text(report: Reporting, paced: bool) -> String {
     let exit = Exit::Linux;
     let (declarations, hystart) = (exit.declarations(), exit.clauses());

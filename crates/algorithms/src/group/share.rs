@@ -1,7 +1,8 @@
 //! Who gets how much of what a group has.
 //!
-//! Weighted max-min fairness (Bertsekas and Gallager, "Data Networks", section 6.5.2): one level for all, times the weight; whoever wants less
-//! gets what it wants, and the level rises by what it leaves. So nothing that somebody wants is kept from him.
+//! Weighted max-min fairness (Bertsekas and Gallager, "Data Networks", section 6.5.2): one level
+//! for all, times the weight; whoever wants less gets what it wants, and the level rises by what it
+//! leaves. So nothing that somebody wants is kept from him.
 
 /// A member's part.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -23,7 +24,8 @@ pub(super) struct Part {
 /// Halvings of the level: a double has no more digits.
 const HALVINGS: u32 = 64;
 
-/// Divides `total`. False where the least of all parts is more than there is: then each gets its least, and together they have more.
+/// Divides `total`. False where the least of all parts is more than there is: then each gets its
+/// least, and together they have more.
 pub(super) fn divide(total: f64, parts: &mut [Part]) -> bool {
     if parts.is_empty() {
         return true;
@@ -60,9 +62,11 @@ pub(super) fn divide(total: f64, parts: &mut [Part]) -> bool {
     true
 }
 
-/// Makes whole numbers of what was divided, which together are no more than `total`. A part stays as it was (`had`) while that is less than one
-/// away: a segment that went from one member to another and back at every report would be sent by the one before the other holds it back, and
-/// find the queue full. What is to be given or taken goes where most is missing, or too much; of equals, to the first from `first` on in a circle.
+/// Makes whole numbers of what was divided, which together are no more than `total`. A part stays
+/// as it was (`had`) while that is less than one away: a segment that went from one member to
+/// another and back at every report would be sent by the one before the other holds it back, and
+/// find the queue full. What is to be given or taken goes where most is missing, or too much; of
+/// equals, to the first from `first` on in a circle.
 pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
     let mut sum = 0.0;
     for part in parts.iter_mut() {
@@ -126,8 +130,9 @@ pub(super) struct Owner {
     pub fits: bool,
 }
 
-/// Divides `total` among owners by weight, and what an owner gets among its members: members that one owner invents take
-/// nothing from the others. `circle` makes parts whole, see [`whole`]. Returns true where all members get their least.
+/// Divides `total` among owners by weight, and what an owner gets among its members: members that
+/// one owner invents take nothing from the others. `circle` makes parts whole, see [`whole`].
+/// Returns true where all members get their least.
 pub(super) fn divide_among(total: f64, owners: &mut [Owner], circle: Option<usize>) -> bool {
     let mut owners: Vec<&mut Owner> = owners
         .iter_mut()
@@ -372,7 +377,8 @@ mod tests {
             prop_assert!((sum - total).abs() <= 1e-6 * total.max(1.0), "{sum} of {total}");
             let wants: f64 = parts.iter().map(|part| part.wants.max(part.least)).sum();
             if wants > total {
-                // Nobody is behind another who has more than its least, unless it has all that it wants.
+                // Nobody is behind another who has more than its least, unless it has all that it
+                // wants.
                 let level = |part: &Part| part.gets / part.weight;
                 let most = parts.iter().filter(|part| part.gets > part.least * 1.000_001).map(level).fold(0.0, f64::max);
                 for part in &parts {

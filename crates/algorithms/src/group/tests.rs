@@ -13,7 +13,8 @@ use crate::{Parameters, Registry};
 
 const MSS: u64 = 1_000;
 const RTT: Duration = Duration::from_millis(20);
-/// The pace of a member that is idle, two segments a round trip, bytes/s; and of one of which nothing was heard.
+/// The pace of a member that is idle, two segments a round trip, bytes/s; and of one of which
+/// nothing was heard.
 const BEGINS: u64 = 2 * MSS * 50;
 const UNHEARD: u64 = 2 * MSS * 10;
 
@@ -427,7 +428,8 @@ fn a_member_whose_application_has_little_leaves_the_rest() {
     assert!(wishes[..3].iter().all(|wish| *wish >= 49), "{wishes:?}");
 }
 
-/// Members of a key on host 1 and as many as it likes on host 2, of another key, which has a limit of 12.5 MB/s.
+/// Members of a key on host 1 and as many as it likes on host 2, of another key, which has a limit
+/// of 12.5 MB/s.
 fn next_to_a_crowd(parameters: &str, crowd: u64) -> Hosts {
     let mut hosts = Hosts::new(parameters);
     hosts.agent.set_tenant(DatapathId(1), "good".into());
@@ -537,7 +539,8 @@ fn many_reports_at_one_moment_are_answered_together() {
         "the rest is done at the end of this moment"
     );
     hosts.wait(Duration::ZERO);
-    // A division can change the part of each: in the worst case five commands per member, one report each.
+    // A division can change the part of each: in the worst case five commands per member, one
+    // report each.
     let work = hosts.agent.work() - before;
     assert!(work <= 6_000, "{work}");
 }
@@ -609,7 +612,8 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     assert!(paces[..3].iter().all(|pace| *pace > 3_332_000), "{paces:?}");
     hosts.say(2, 2, busy(1));
     assert_eq!(hosts.paces(), [2_500_000; 4]);
-    // So it does where the first that it sends is counted as its application's: that and the silence before say nothing.
+    // So it does where the first that it sends is counted as its application's: that and the
+    // silence before say nothing.
     for _ in 0..20 {
         hosts.round(&FOUR[..3]);
     }
@@ -621,7 +625,8 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     };
     hosts.say(2, 2, little);
     assert_eq!(hosts.paces(), [2_500_000; 4]);
-    // And one of little use has no pace of nothing, at which its host would let nothing go for seconds.
+    // And one of little use has no pace of nothing, at which its host would let nothing go for
+    // seconds.
     for _ in 0..4 {
         hosts.round(&FOUR[..3]);
         hosts.say(
@@ -761,7 +766,8 @@ proptest! {
                 _ => {}
             }
             let paces = hosts.paces();
-            // Of one that does not use its part the least counts: the segments with which it begins are beyond the limit.
+            // Of one that does not use its part the least counts: the segments with which it begins
+            // are beyond the limit.
             let counts = |pace: &u64| if [BEGINS, UNHEARD].contains(pace) { 1_448 } else { *pace };
             prop_assert!(paces.iter().map(counts).sum::<u64>() <= LIMIT, "{paces:?}");
             prop_assert!(paces.iter().all(|pace| *pace >= 1_448), "{paces:?}");

@@ -1,12 +1,14 @@
 //! One window for a whole group: that of as many Cubic flows as the group is to be.
 //!
-//! The members' reports feed it together, as in the Congestion Manager (RFC 3124; Balakrishnan, Rahul, Seshan, SIGCOMM 1999): one state for
-//! all flows on a path. Losses of one round trip are one congestion event, whichever members they are of (as in the conservative algorithm for
-//! coupled flows of RFC 8699, section 5.3.2). Each member's datapath reduces its own part at once, since an agent that is
-//! far would be late; what the others have to give follows with the agent's next word.
+//! The members' reports feed it together, as in the Congestion Manager (RFC 3124; Balakrishnan,
+//! Rahul, Seshan, SIGCOMM 1999): one state for all flows on a path. Losses of one round trip are
+//! one congestion event, whichever members they are of (as in the conservative algorithm for
+//! coupled flows of RFC 8699, section 5.3.2). Each member's datapath reduces its own part at once,
+//! since an agent that is far would be late; what the others have to give follows with the agent's
+//! next word.
 //!
-//! A group that is to be K flows has K Cubic windows. A lost packet is one of theirs, drawn by their sizes, since which member sent it says
-//! nothing; and each is reduced once in a round trip.
+//! A group that is to be K flows has K Cubic windows. A lost packet is one of theirs, drawn by
+//! their sizes, since which member sent it says nothing; and each is reduced once in a round trip.
 
 use ccplane_agent::dice::Dice;
 use ccplane_units::{Duration, Time};
@@ -17,10 +19,12 @@ use crate::window::{Law, Round};
 
 /// Least window of a flow, segments (RFC 9438, 4.6).
 const LEAST: f64 = 2.0;
-/// Draws for the losses of one report: with four for each window at most 2 % of the windows are missed that so many losses would hit.
+/// Draws for the losses of one report: with four for each window at most 2 % of the windows are
+/// missed that so many losses would hit.
 const DRAWS: u64 = 4;
 
-/// It grows in steps of this. Longer is coarser than Cubic's own reports; shorter is work for nothing.
+/// It grows in steps of this. Longer is coarser than Cubic's own reports; shorter is work for
+/// nothing.
 const STEP: Duration = Duration::from_millis(5);
 
 /// The window of a group, segments.
@@ -132,8 +136,9 @@ impl Window {
         }
     }
 
-    /// Losses that a member saw, which had heard of `heard` reductions. `cut`: it has reduced its own part for them. `timed_out`: they came to
-    /// light by a timeout, when nothing of the whole group was under way.
+    /// Losses that a member saw, which had heard of `heard` reductions. `cut`: it has reduced its
+    /// own part for them. `timed_out`: they came to light by a timeout, when nothing of the whole
+    /// group was under way.
     pub fn lost(&mut self, packets: u64, heard: u64, cut: bool, timed_out: bool) {
         if self.starting || packets == 0 {
             return;
@@ -161,7 +166,8 @@ impl Window {
         }
     }
 
-    /// The reduction was for nothing, as its member found out; where it was that of others, too, it stays.
+    /// The reduction was for nothing, as its member found out; where it was that of others, too, it
+    /// stays.
     pub fn undo(&mut self, heard: u64) {
         // The member may have heard of the reduction that it began, or not yet.
         if self.cuts != 1 || heard.saturating_add(1) < self.epoch {

@@ -1,25 +1,29 @@
 //! What the bottleneck carries, as far as one sender can know.
 //!
-//! Nothing arrives faster than the bottleneck sends, so the largest R is a lower bound, and the capacity where we filled the
-//! link alone at some time (what the paper and its reference take, the latter for ever). Beside others that bound decays to our
-//! share, and with too small a capacity our own pulse shows up in ẑ = µ·S/R − S as if others answered. Therefore the pulse is
-//! asked too ([`Reading::capacity`](super::elasticity::Reading)): beside traffic that does not answer it shows the capacity,
-//! and alone it shows it exactly, also one that has become less.
+//! Nothing arrives faster than the bottleneck sends, so the largest R is a lower bound, and the
+//! capacity where we filled the link alone at some time (what the paper and its reference take, the
+//! latter for ever). Beside others that bound decays to our share, and with too small a capacity
+//! our own pulse shows up in ẑ = µ·S/R − S as if others answered. Therefore the pulse is asked too
+//! ([`Reading::capacity`](super::elasticity::Reading)): beside traffic that does not answer it
+//! shows the capacity, and alone it shows it exactly, also one that has become less.
 
 use ccplane_units::{Duration, Time};
 
 use super::elasticity;
 
-/// How long an estimate holds, in parts: a rate that was seen two parts ago still counts. Long enough that every 5 s window in
-/// it may have been disturbed; a capacity that fell is known sooner where we are alone.
+/// How long an estimate holds, in parts: a rate that was seen two parts ago still counts. Long
+/// enough that every 5 s window in it may have been disturbed; a capacity that fell is known sooner
+/// where we are alone.
 const PART: Duration = Duration::from_secs(10);
 const PARTS: usize = 3;
-/// Weight of a new sample of R in its average (reference, branch master): 50 ms, so that a burst of ACKs is not a capacity.
+/// Weight of a new sample of R in its average (reference, branch master): 50 ms, so that a burst of
+/// ACKs is not a capacity.
 const GAIN: f64 = 0.2;
 
 /// `Shared` readings in a row, a tenth of a second apart, that have to agree ...
 const AGREE: u32 = 30;
-/// ... within this part: while others come and go the pulse shows anything, for as long as they are in its window.
+/// ... within this part: while others come and go the pulse shows anything, for as long as they are
+/// in its window.
 const WITHIN: f64 = 0.05;
 
 /// The estimate.
@@ -36,8 +40,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// A sample of R, bytes/s, each interval. `ages`: time counts. While others compete it does not, since what we receive
-    /// then is our share and says nothing of the link.
+    /// A sample of R, bytes/s, each interval. `ages`: time counts. While others compete it does
+    /// not, since what we receive then is our share and says nothing of the link.
     pub fn push(&mut self, now: Time, received: f64, ages: bool) {
         self.received = if self.received == 0.0 {
             received

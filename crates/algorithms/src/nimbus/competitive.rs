@@ -5,7 +5,8 @@ use ccplane_units::Time;
 use crate::cubic::{Cubic, State};
 use crate::window::{Law, Round};
 
-/// Cubic's window of one flow, in segments. It is sent as a rate, window over RTT, so that the pulse can stand on it.
+/// Cubic's window of one flow, in segments. It is sent as a rate, window over RTT, so that the
+/// pulse can stand on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Competitor {
     window: f64,
@@ -46,7 +47,8 @@ impl Competitor {
         self.window += growth * (acked / self.window).min(1.0);
     }
 
-    /// A recovery began, by a timeout or not. What is kept is whole segments, as in Cubic's program.
+    /// A recovery began, by a timeout or not. What is kept is whole segments, as in Cubic's
+    /// program.
     pub fn reduce(&mut self, law: &Cubic, timeout: bool) {
         self.before = self.window;
         law.reduced(&mut self.state, self.window.floor());

@@ -1,5 +1,6 @@
-//! The mode that keeps the queue short: BasicDelay, or Nimbus' simple Copa. Each has a state, and gives a rate for what is seen
-//! now. They know nothing of flows and programs: they serve everything that controls a bottleneck's queue by a rate.
+//! The mode that keeps the queue short: BasicDelay, or Nimbus' simple Copa. Each has a state, and
+//! gives a rate for what is seen now. They know nothing of flows and programs: they serve
+//! everything that controls a bottleneck's queue by a rate.
 
 /// Which law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +40,8 @@ pub struct Aim {
     pub least: f64,
     /// At most so much.
     pub most: f64,
-    /// And Copa's window moves in an RTT by at most such a part of it: on short paths its velocity is more than the window.
+    /// And Copa's window moves in an RTT by at most such a part of it: on short paths its velocity
+    /// is more than the window.
     pub step: f64,
 }
 
@@ -56,21 +58,23 @@ impl Aim {
 const ALPHA: f64 = 0.8;
 /// β: how fast the queue is brought to its target.
 const BETA: f64 = 0.5;
-/// The target as a part of the shortest RTT (reference: `init_delay_threshold`). Below it the pulse would empty the queue, and
-/// ẑ would mean nothing.
+/// The target as a part of the shortest RTT (reference: `init_delay_threshold`). Below it the pulse
+/// would empty the queue, and ẑ would mean nothing.
 pub const TARGET: f64 = 1.25;
 /// By how much the target comes down after each interval of 10 ms, where it began above.
 const COMES_DOWN: f64 = 0.005;
 /// By how much it comes up again each interval after losses brought it down: 0.05 a second.
 const COMES_UP: f64 = 0.000_5;
-/// Losses above this part of what is sent show that the buffer ends below the target: random ones are fewer.
+/// Losses above this part of what is sent show that the buffer ends below the target: random ones
+/// are fewer.
 const TOO_MANY_LOST: f64 = 0.02;
 /// What is kept of the counts of losses after an interval: half a second of them.
 const LOSSES_KEPT: f64 = 0.98;
 /// A queue grows where S is so many times R: losses at another time are not an overflow.
 const GROWS: f64 = 1.05;
-/// Least target above the shortest RTT, packets at the capacity: below it one packet, or one acknowledgement for two, looks like a
-/// queue that is too long (ours, for slow links and short paths).
+/// Least target above the shortest RTT, packets at the capacity: below it one packet, or one
+/// acknowledgement for two, looks like a queue that is too long (ours, for slow links and short
+/// paths).
 const LEAST_QUEUE: f64 = 4.0;
 
 /// BasicDelay's state.
@@ -84,8 +88,8 @@ pub struct Basic {
 }
 
 impl Basic {
-    /// At an RTT of so many times the shortest: the target comes down from there, so that taking over a full queue does not
-    /// stop the flow.
+    /// At an RTT of so many times the shortest: the target comes down from there, so that taking
+    /// over a full queue does not stop the flow.
     pub fn at(ratio: f64) -> Basic {
         Basic {
             target: ratio.max(TARGET),
@@ -94,8 +98,9 @@ impl Basic {
         }
     }
 
-    /// An interval in which so many bytes were lost. In a buffer that is shorter than the target (which the source does
-    /// not think of) the law would fill it for ever: the target goes to the middle between an empty queue and this one.
+    /// An interval in which so many bytes were lost. In a buffer that is shorter than the target
+    /// (which the source does not think of) the law would fill it for ever: the target goes to the
+    /// middle between an empty queue and this one.
     pub fn interval(&mut self, now: &Now, lost: f64) {
         self.lost = LOSSES_KEPT * self.lost + lost;
         self.all = LOSSES_KEPT * self.all + lost + now.acked;
@@ -132,8 +137,9 @@ const COPA_FASTEST: f64 = 32.0;
 /// Least window, bytes.
 const COPA_LEAST: f64 = 15_000.0;
 
-/// The reference's law of Copa's form. It is not Copa's published one (that is the algorithm `copa`): its target is counted from
-/// 1.2 times the shortest RTT, its δ is 0.95, and velocity doubles every RTT.
+/// The reference's law of Copa's form. It is not Copa's published one (that is the algorithm
+/// `copa`): its target is counted from 1.2 times the shortest RTT, its δ is 0.95, and velocity
+/// doubles every RTT.
 #[derive(Clone, Copy, Debug)]
 pub struct Copa {
     /// Bytes.
@@ -158,7 +164,8 @@ impl Copa {
         }
     }
 
-    /// Its window is held at so many bytes at least: one that went on falling would have to come back first.
+    /// Its window is held at so many bytes at least: one that went on falling would have to come
+    /// back first.
     pub fn hold(&mut self, window: f64) {
         self.window = self.window.max(window);
     }
@@ -272,7 +279,8 @@ mod tests {
             most: 0.010,
             step: f64::INFINITY,
         };
-        // 100 ms: Basic would aim at 25 ms, Copa at 20. Taken over from there, Basic comes down to 10.
+        // 100 ms: Basic would aim at 25 ms, Copa at 20. Taken over from there, Basic comes down to
+        // 10.
         let long = Now {
             cross: 2e6,
             rtt: 0.11,
@@ -307,7 +315,8 @@ mod tests {
         let mut copa = Copa::at(100_000.0);
         // Below 1.2 base it goes up: by 1 * 1500 * 100,000 / 50,000 = 3,000.
         assert!((copa.rate(&NOW, 0.01) * 0.05 - 103_000.0).abs() < 1e-6);
-        // At 200 ms: 0.2 * 1500 = 300 against 0.14 * 0.95 * 103,000 = 13,699: down, by 1500 * 100,000 / 51,500 = 2,912.6.
+        // At 200 ms: 0.2 * 1500 = 300 against 0.14 * 0.95 * 103,000 = 13,699: down, by 1500 *
+        // 100,000 / 51,500 = 2,912.6.
         let full = Now { rtt: 0.2, ..NOW };
         assert!((copa.rate(&full, 0.01) * 0.2 - 100_087.4).abs() < 0.1);
     }

@@ -1,22 +1,25 @@
-//! Elasticity detection: does the cross traffic at the bottleneck give way when we send more, and take when we send less?
+//! Elasticity detection: does the cross traffic at the bottleneck give way when we send more, and
+//! take when we send less?
 //!
-//! The sender pulses its rate at a known frequency ([`super::Pulse`]). From what it sent (S) and what arrived (R), measured
-//! over the same packets, the cross traffic is ẑ = µ·S/R − S (Nimbus, SIGCOMM 2022 and arXiv 1802.08730, equation 1: two
-//! flows of a FIFO leave it in the proportion in which they came; it holds while the queue is not empty). Traffic that
-//! answers to the queue, as Cubic's ACK clock does, carries the pulse in ẑ; traffic that does not know of us has none. η is
+//! The sender pulses its rate at a known frequency ([`super::Pulse`]). From what it sent (S) and
+//! what arrived (R), measured over the same packets, the cross traffic is ẑ = µ·S/R − S (Nimbus,
+//! SIGCOMM 2022 and arXiv 1802.08730, equation 1: two flows of a FIFO leave it in the proportion in
+//! which they came; it holds while the queue is not empty). Traffic that answers to the queue, as
+//! Cubic's ACK clock does, carries the pulse in ẑ; traffic that does not know of us has none. η is
 //! how much higher the spectrum of ẑ is at the pulse than beside it.
 //!
-//! [`Detector`] takes samples and keeps 5.12 s of them, 12 bytes each: 6 KiB a flow, whatever its age.
+//! [`Detector`] takes samples and keeps 5.12 s of them, 12 bytes each: 6 KiB a flow, whatever its
+//! age.
 
 use ccplane_units::Duration;
 
 use super::spectrum::{Fourier, Part, Spectra, band, over};
 
-/// Time between samples (the reference's `measurement_interval`). Ten times faster than the pulse's first harmonic; more
-/// would give rates of less than one packet at some Mbit/s.
+/// Time between samples (the reference's `measurement_interval`). Ten times faster than the pulse's
+/// first harmonic; more would give rates of less than one packet at some Mbit/s.
 pub const INTERVAL: Duration = Duration::from_millis(10);
-/// Samples that one spectrum is made of: 5.12 s, bins of 0.195 Hz (paper: FFT over 5 s). Less and noise hides the peak,
-/// more and detection takes longer.
+/// Samples that one spectrum is made of: 5.12 s, bins of 0.195 Hz (paper: FFT over 5 s). Less and
+/// noise hides the peak, more and detection takes longer.
 pub const WINDOW: usize = 512;
 /// One measurement, of the packets acknowledged in one interval.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +54,8 @@ pub struct Reading {
     pub answer: f64,
     /// R at the pulse over R beside it.
     pub prominence: f64,
-    /// The part of the window in which there was a queue. Without one ẑ is only what the link has to spare.
+    /// The part of the window in which there was a queue. Without one ẑ is only what the link has
+    /// to spare.
     pub busy: f64,
     /// The same of the last half second.
     pub busy_now: f64,
@@ -64,8 +68,8 @@ pub struct Reading {
 pub enum Capacity {
     /// R stays flat while S swings: the queue is ours alone, and R is the capacity.
     Alone(f64),
-    /// R follows S in part, without delay: so does a FIFO shared with traffic z that does not answer, R = µ·S/(S + z), of which
-    /// dR/dS is z/(S + z) of R/S; µ = R/(1 − that part).
+    /// R follows S in part, without delay: so does a FIFO shared with traffic z that does not
+    /// answer, R = µ·S/(S + z), of which dR/dS is z/(S + z) of R/S; µ = R/(1 − that part).
     Shared(f64),
     /// Neither: the queue was empty at times, or others answer to us, or we did not pulse.
     Unknown,
@@ -73,25 +77,30 @@ pub enum Capacity {
 
 /// How far from its frequency a pulse counts, Hz (reference). RTTs that change spread it.
 pub const WIDE: f64 = 0.5;
-/// R is flat when its standard deviation is below this part of S's (each over its mean). Alone it is some percent of it
-/// (quantisation), beside traffic that does not answer it is that traffic's part of the link.
+/// R is flat when its standard deviation is below this part of S's (each over its mean). Alone it
+/// is some percent of it (quantisation), beside traffic that does not answer it is that traffic's
+/// part of the link.
 const FLAT: f64 = 0.12;
 /// Least relative standard deviation of S that can be told from noise; the pulse makes 0.10 of it.
 const SWINGS: f64 = 0.03;
-/// Largest part of S that R may follow for `Shared`: near 1 the queue is empty, and the quotient all noise.
+/// Largest part of S that R may follow for `Shared`: near 1 the queue is empty, and the quotient
+/// all noise.
 const MOST_FOLLOWED: f64 = 0.8;
-/// Largest part of S that R may follow a quarter period late, which traffic that does not answer would not make.
+/// Largest part of S that R may follow a quarter period late, which traffic that does not answer
+/// would not make.
 const MOST_LATE: f64 = 0.1;
-/// A pulse is seen where the spectrum at it is so many times higher than beside it (the reference's 2.0).
+/// A pulse is seen where the spectrum at it is so many times higher than beside it (the reference's
+/// 2.0).
 const SEEN: f64 = 2.0;
-/// Queueing delay above which the link counts as busy, seconds: above what one packet's own time makes at some Mbit/s.
+/// Queueing delay above which the link counts as busy, seconds: above what one packet's own time
+/// makes at some Mbit/s.
 const BUSY: f32 = 0.000_5;
 /// Part of the time in which it has to be.
 const MOSTLY: f64 = 0.95;
 /// Samples that say whether there is a queue now.
 const NOW: usize = 50;
-/// Samples that say whether we are alone: half the window, so that a capacity that fell is known before the spectrum of an ẑ
-/// that is wrong by it looks like an answer.
+/// Samples that say whether we are alone: half the window, so that a capacity that fell is known
+/// before the spectrum of an ẑ that is wrong by it looks like an answer.
 const LATELY: usize = WINDOW / 2;
 
 impl Default for Detector {
@@ -101,7 +110,8 @@ impl Default for Detector {
 }
 
 impl Reading {
-    /// Whether the pulse is seen in what arrived. If not, nothing is known of how others answer to it.
+    /// Whether the pulse is seen in what arrived. If not, nothing is known of how others answer to
+    /// it.
     pub fn pulse_arrives(&self) -> bool {
         self.prominence >= SEEN
     }
@@ -117,7 +127,8 @@ impl Detector {
         }
     }
 
-    /// The sample of one [`INTERVAL`]. One without a rate, or that is not a number, is as if the last one held on.
+    /// The sample of one [`INTERVAL`]. One without a rate, or that is not a number, is as if the
+    /// last one held on.
     pub fn push(&mut self, sample: Sample) {
         let good = |rate: f32| rate.is_finite() && rate > 0.0;
         let sample = match good(sample.sent) && good(sample.received) {
@@ -140,13 +151,15 @@ impl Detector {
         self.filled == WINDOW
     }
 
-    /// The sample of so many intervals ago, 1 for the last; the oldest there is where that is later.
+    /// The sample of so many intervals ago, 1 for the last; the oldest there is where that is
+    /// later.
     pub fn ago(&self, intervals: usize) -> Sample {
         let back = intervals.clamp(1, self.filled.max(1));
         self.samples[(self.next + WINDOW - back) % WINDOW]
     }
 
-    /// The spectra of the last so many samples alone, given the capacity µ that is assumed, bytes/s. `None` until there are as many.
+    /// The spectra of the last so many samples alone, given the capacity µ that is assumed,
+    /// bytes/s. `None` until there are as many.
     pub fn spectra<'a>(
         &self,
         fourier: &'a mut Fourier,
@@ -161,14 +174,14 @@ impl Detector {
         Some(fourier.transform(samples, last, capacity))
     }
 
-    /// Looks at the window, given the capacity µ that is assumed, bytes/s, and the frequency of the pulse, Hz. `None` until
-    /// the window is full.
+    /// Looks at the window, given the capacity µ that is assumed, bytes/s, and the frequency of the
+    /// pulse, Hz. `None` until the window is full.
     pub fn read(&self, fourier: &mut Fourier, capacity: f64, frequency: f64) -> Option<Reading> {
         self.read_within(fourier, capacity, frequency, WIDE, WINDOW)
     }
 
-    /// The same of the last so many samples alone, where the pulse counts within so many Hz of its frequency: less than [`WIDE`] where others
-    /// pulse near it.
+    /// The same of the last so many samples alone, where the pulse counts within so many Hz of its
+    /// frequency: less than [`WIDE`] where others pulse near it.
     pub fn read_within(
         &self,
         fourier: &mut Fourier,
@@ -258,8 +271,8 @@ impl Detector {
     }
 }
 
-/// Where ẑ at the pulse is less than this part of R there, the answer is too weak for its peak to mean much (the reference's
-/// 0.25): η counts at most 3, and less the weaker it is.
+/// Where ẑ at the pulse is less than this part of R there, the answer is too weak for its peak to
+/// mean much (the reference's 0.25): η counts at most 3, and less the weaker it is.
 const LEAST_ANSWER: f64 = 0.25;
 /// How many times the capacity that was assumed a single reading may give.
 const MOST_RAISED: f64 = 2.0;

@@ -2,18 +2,21 @@
 
 use std::f64::consts::PI;
 
-/// An asymmetric pulse of mean 0: half a sine up in the first quarter of the period, half a sine of a third of the height
-/// down in the rest (arXiv 1802.08730, 3.4). So the queue that it needs is small, and a flow of a twelfth of the link and
-/// more can pulse.
+/// An asymmetric pulse of mean 0: half a sine up in the first quarter of the period, half a sine of
+/// a third of the height down in the rest (arXiv 1802.08730, 3.4). So the queue that it needs is
+/// small, and a flow of a twelfth of the link and more can pulse.
 #[derive(Clone, Copy, Debug)]
 pub struct Pulse;
 
-/// Height of the pulse as a part of the capacity (reference: `pulse_size`). It fills the queue by height · T / 2π, 8 ms of the
-/// link at 5 Hz. Lower and the answer drowns in noise, higher and the pulse itself is what delays.
+/// Height of the pulse as a part of the capacity (reference: `pulse_size`). It fills the queue by
+/// height · T / 2π, 8 ms of the link at 5 Hz. Lower and the answer drowns in noise, higher and the
+/// pulse itself is what delays.
 pub const HEIGHT: f64 = 0.25;
-/// While delay is controlled, Hz (reference). The two differ so that flows could tell each other's mode.
+/// While delay is controlled, Hz (reference). The two differ so that flows could tell each other's
+/// mode.
 pub const DELAY_HZ: f64 = 6.0;
-/// While competing, Hz. A period has to be longer than the RTT over which rates are measured, or the mean over it is 0.
+/// While competing, Hz. A period has to be longer than the RTT over which rates are measured, or
+/// the mean over it is 0.
 pub const COMPETITIVE_HZ: f64 = 5.0;
 /// The part of a period that goes up.
 const UP: f64 = 0.25;

@@ -2,8 +2,9 @@
 //!
 //! [`Fourier`] is the transform's plan and work space, one for any number of detectors.
 //!
-//! Every number is the same on every machine: the plan is `rustfft`'s scalar one, in `f32`, so that its sines and cosines,
-//! which come from the platform in `f64`, are the same after rounding (a test looks at each).
+//! Every number is the same on every machine: the plan is `rustfft`'s scalar one, in `f32`, so that
+//! its sines and cosines, which come from the platform in `f64`, are the same after rounding (a
+//! test looks at each).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ pub fn band(low: f64, high: f64) -> Range<usize> {
     bin(low)..bin(high)
 }
 
-/// A quotient in steps of 1/1024, so that no last bit of a division decides; a thousand where there is nothing to divide by.
+/// A quotient in steps of 1/1024, so that no last bit of a division decides; a thousand where there
+/// is nothing to divide by.
 pub(crate) fn over(a: f64, b: f64) -> f64 {
     let quotient = if b > 0.0 { (a / b).min(1000.0) } else { 1000.0 };
     libm::round(quotient * 1024.0) / 1024.0
@@ -67,8 +69,9 @@ impl Fourier {
         }
     }
 
-    /// The spectra of so many samples, the oldest first, with their means subtracted. Missing samples count as 0. Rates are in
-    /// parts of `capacity`, so single precision suffices for any link.
+    /// The spectra of so many samples, the oldest first, with their means subtracted. Missing
+    /// samples count as 0. Rates are in parts of `capacity`, so single precision suffices for any
+    /// link.
     pub(super) fn transform(
         &mut self,
         samples: impl Iterator<Item = Sample> + Clone,
@@ -205,8 +208,9 @@ mod tests {
         assert!((late.peak(Part::Received, &band(5.5, 6.5)) - 12.8).abs() < 0.1);
     }
 
-    /// `rustfft` has its factors from the platform's `f64` sine and cosine, which may differ in the last bits from machine to
-    /// machine. None is so near the middle between two `f32` that four such bits would change what it is rounded to.
+    /// `rustfft` has its factors from the platform's `f64` sine and cosine, which may differ in the
+    /// last bits from machine to machine. None is so near the middle between two `f32` that four
+    /// such bits would change what it is rounded to.
     #[test]
     fn the_factors_are_the_same_on_every_machine() {
         for index in 0..WINDOW {

@@ -1,5 +1,5 @@
-//! When to control delay and when to compete: η over time, with hysteresis. Constants are the reference's (ccp-project/nimbus,
-//! branch queue-control); the paper's text has one threshold, 2.
+//! When to control delay and when to compete: η over time, with hysteresis. Constants are the
+//! reference's (ccp-project/nimbus, branch queue-control); the paper's text has one threshold, 2.
 
 use ccplane_units::{Duration, Time};
 
@@ -9,10 +9,11 @@ use super::elasticity::Reading;
 const ELASTIC: f64 = 2.25;
 /// Below this it is not. The gap keeps noise from switching to and fro.
 const INELASTIC: f64 = 2.0;
-/// How long a competitor stays one at least: the pulse's frequency changes with the mode, and a window of 5 s has to fill with the
-/// new one before its spectrum means anything.
+/// How long a competitor stays one at least: the pulse's frequency changes with the mode, and a
+/// window of 5 s has to fill with the new one before its spectrum means anything.
 const STAYS: Duration = Duration::from_secs(5);
-/// No switch before this age: the window still has slow start in it (the reference waits 15 s, of which 5 s for its fixed rate).
+/// No switch before this age: the window still has slow start in it (the reference waits 15 s, of
+/// which 5 s for its fixed rate).
 const YOUNG: Duration = Duration::from_secs(10);
 /// Weight of a new η for each sample interval: one second's average.
 const GAIN: f64 = 0.01;
@@ -22,11 +23,11 @@ const NOBODY: f64 = 0.1;
 const STARVED: f64 = 0.9;
 /// ... of this η.
 const STARVED_ETA: f64 = 6.0;
-/// Where there was a queue in less than this part of 5 s, nobody fills it, whatever ẑ seems to be (ours: the reference competes on
-/// with what has gone until its own window has filled the link).
+/// Where there was a queue in less than this part of 5 s, nobody fills it, whatever ẑ seems to be
+/// (ours: the reference competes on with what has gone until its own window has filled the link).
 const IDLE: f64 = 0.1;
-/// And while there is one in less than this part of half a second, readings do not count: when the link has become faster, ẑ is
-/// large until the rate has grown.
+/// And while there is one in less than this part of half a second, readings do not count: when the
+/// link has become faster, ẑ is large until the rate has grown.
 const BUSY: f64 = 0.5;
 /// η where our pulse does not arrive: other traffic is so strong that it is best taken for elastic.
 const UNSEEN_ETA: f64 = 3.0;
@@ -72,7 +73,8 @@ impl Switch {
         self.eta
     }
 
-    /// A reading, `intervals` samples after the last, given the capacity in bytes/s. Whether the mode changed.
+    /// A reading, `intervals` samples after the last, given the capacity in bytes/s. Whether the
+    /// mode changed.
     pub fn judge(&mut self, now: Time, reading: &Reading, intervals: u32, capacity: f64) -> bool {
         let cross = reading.cross / capacity;
         if cross < NOBODY || reading.busy < IDLE {

@@ -6,7 +6,8 @@ use ccplane_units::Duration;
 use super::HEIGHT;
 use crate::script::{MSS, Script, everything};
 
-/// An ACK each millisecond for so many of them, of a flow that sends and receives at these rates; the rates ordered.
+/// An ACK each millisecond for so many of them, of a flow that sends and receives at these rates;
+/// the rates ordered.
 fn acks(script: &mut Script, count: u32, sent: u64, received: u64, rtt_us: u64) -> Vec<f64> {
     let mut rates = Vec::new();
     for _ in 0..count {
@@ -44,7 +45,8 @@ fn slow_start_doubles_at_twice_its_rate_until_the_queue_grows() {
     acks(&mut script, 1, 9_000_000, 5_000_000, 25_500);
     assert!(in_slow_start(&script, 25_500));
     acks(&mut script, 2 * SAMPLES - 1, 9_000_000, 5_000_000, 25_501);
-    // What arrives, or by then already the agent's rate: 0.05 to 2 times the capacity that it takes that for.
+    // What arrives, or by then already the agent's rate: 0.05 to 2 times the capacity that it takes
+    // that for.
     assert!(
         (250_000..=10_000_000).contains(&script.transport.rate),
         "{}",
@@ -52,16 +54,16 @@ fn slow_start_doubles_at_twice_its_rate_until_the_queue_grows() {
     );
 }
 
-/// An ACK that comes after a gap triggers the report. Its RTT and delivery rate are those of a late packet, and count as
-/// one sample of the interval.
+/// An ACK that comes after a gap triggers the report. Its RTT and delivery rate are those of a late
+/// packet, and count as one sample of the interval.
 #[test]
 fn a_late_ack_that_triggers_the_report_counts_as_one_sample() {
     let mut script = Script::new("nimbus", "");
     acks(&mut script, 100, 10_000_000, 10_000_000, 26_000);
     let mut rates = Vec::new();
     for _ in 0..200 {
-        // Five ACKs 1 ms apart, then one that comes 6 ms later. The shortest RTT is 20 ms, the target
-        // 25 ms, the mean of each interval 22 ms.
+        // Five ACKs 1 ms apart, then one that comes 6 ms later. The shortest RTT is 20 ms, the
+        // target 25 ms, the mean of each interval 22 ms.
         acks(&mut script, 5, 10_000_000, 10_000_000, 20_000);
         let _ = script.ack(Duration::from_millis(6), |s| {
             (s.rate_outgoing, s.rate_incoming) = (10_000_000, 8_000_000);

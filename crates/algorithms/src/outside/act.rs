@@ -6,13 +6,15 @@ use ccplane_units::{Bytes, Rate};
 
 use super::{Decision, Interval};
 
-/// What an action changes. Each of its numbers is from −1 to 1 and multiplies by 2 to that power: a step at most halves or doubles. A larger
-/// base would make fine steps a matter of the third decimal; a smaller one would need many steps where capacity changes.
+/// What an action changes. Each of its numbers is from −1 to 1 and multiplies by 2 to that power: a
+/// step at most halves or doubles. A larger base would make fine steps a matter of the third
+/// decimal; a smaller one would need many steps where capacity changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// The window; the flow is not paced.
     CwndFactor,
-    /// The pacing rate; the window is twice what it carries in a smoothed RTT, so that the rate limits.
+    /// The pacing rate; the window is twice what it carries in a smoothed RTT, so that the rate
+    /// limits.
     RateFactor,
     /// The window, and the pacing rate.
     CwndRate,
@@ -43,13 +45,16 @@ impl Act {
     }
 }
 
-/// Windows are at least two segments, as RFC 5681 (section 3.1) has ssthresh: with one, a delayed ACK costs 40 ms each round trip.
+/// Windows are at least two segments, as RFC 5681 (section 3.1) has ssthresh: with one, a delayed
+/// ACK costs 40 ms each round trip.
 const LEAST_SEGMENTS: f64 = 2.0;
-/// And at most so many BDPs, of the highest goodput and the least RTT so far. A policy that does not know better doubles for ever, and its packets are
-/// dropped by the hundred thousand: a simulation of such a one took minutes. Doubling each round trip needs two BDPs; four would cut what a
-/// policy can show of a long queue.
+/// And at most so many BDPs, of the highest goodput and the least RTT so far. A policy that does
+/// not know better doubles for ever, and its packets are dropped by the hundred thousand: a
+/// simulation of such a one took minutes. Doubling each round trip needs two BDPs; four would cut
+/// what a policy can show of a long queue.
 const MOST_BDPS: f64 = 8.0;
-/// Whatever was measured, so many segments may be on the way: enough to begin with on 100 Mbit/s and 10 ms.
+/// Whatever was measured, so many segments may be on the way: enough to begin with on 100 Mbit/s
+/// and 10 ms.
 const FIRST_SEGMENTS: f64 = 128.0;
 /// Rates are at least this, bytes/s: 12 kbit/s, a packet a second.
 const LEAST_RATE: f64 = 1_500.0;
@@ -76,7 +81,8 @@ impl Actor {
         }
     }
 
-    /// What an action means, after this interval. What is no number changes nothing; numbers beyond −1 and 1 count as these.
+    /// What an action means, after this interval. What is no number changes nothing; numbers beyond
+    /// −1 and 1 count as these.
     pub fn decide(&mut self, action: &[f32], interval: &Interval) -> Decision {
         let factor = |n: usize| {
             let given = action

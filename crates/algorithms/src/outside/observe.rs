@@ -8,7 +8,8 @@ use ccplane_units::Time;
 /// What the program reports, in its order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Fields)]
 pub struct Totals {
-    /// Bytes that arrived since the last decision: acknowledged in order or out of order, each once.
+    /// Bytes that arrived since the last decision: acknowledged in order or out of order, each
+    /// once.
     pub arrived: u64,
     /// Packets marked lost.
     pub lost: u64,
@@ -35,9 +36,9 @@ pub struct Totals {
 /// What an unknown time reads as (`+infinity` of the language).
 const UNKNOWN: u64 = 4_294_967_295;
 
-/// Bounds of features. A network that a flow just fills has features around 1 and below. Much tighter bounds would hide the
-/// difference between a bad state and a very bad one. Much wider ones let single steps outweigh everything else that a gradient
-/// learns from.
+/// Bounds of features. A network that a flow just fills has features around 1 and below. Much
+/// tighter bounds would hide the difference between a bad state and a very bad one. Much wider ones
+/// let single steps outweigh everything else that a gradient learns from.
 pub const LEAST: f32 = -10.0;
 /// See [`LEAST`].
 pub const MOST: f32 = 10.0;
@@ -47,8 +48,8 @@ pub const MOST: f32 = 10.0;
 pub enum Feature {
     /// RTT / least RTT − 1: the queue, in round trips.
     RttRatio,
-    /// How fast the RTT grows, seconds a second ("latency gradient" of Jay et al., "A Deep Reinforcement Learning Perspective on Internet
-    /// Congestion Control", ICML 2019).
+    /// How fast the RTT grows, seconds a second ("latency gradient" of Jay et al., "A Deep
+    /// Reinforcement Learning Perspective on Internet Congestion Control", ICML 2019).
     RttGradient,
     /// What was lost, of what was lost or arrived.
     Loss,
@@ -132,7 +133,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Of a flow that has not reported yet; `history` decisions are remembered, at least one. How long the first interval was is not known.
+    /// Of a flow that has not reported yet; `history` decisions are remembered, at least one. How
+    /// long the first interval was is not known.
     pub fn new(features: &[Feature], history: usize) -> Observer {
         Observer {
             features: features.to_vec(),

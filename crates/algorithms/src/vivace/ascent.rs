@@ -1,13 +1,17 @@
-//! From utilities to rates: gradient ascent with a confidence amplifier and a dynamic change boundary (Vivace section 4).
+//! From utilities to rates: gradient ascent with a confidence amplifier and a dynamic change
+//! boundary (Vivace section 4).
 
-/// θ0: how much of a gradient becomes a change, in (Mbit/s)² per unit of utility (section 4.2; the authors' code has 1).
+/// θ0: how much of a gradient becomes a change, in (Mbit/s)² per unit of utility (section 4.2; the
+/// authors' code has 1).
 const STEP: f64 = 1.0;
 /// ω0: most that one change may be, as a part of the rate (section 4.3; `kInitialMaxStepSize`).
 const BOUND: f64 = 0.05;
-/// δ: what is added to that for each change in a row that reached it (section 4.3; the authors' later code has 0.05).
+/// δ: what is added to that for each change in a row that reached it (section 4.3; the authors'
+/// later code has 0.05).
 const WIDER: f64 = 0.1;
 
-/// Most that one change may be after all: a doubling or a halving and no more, whatever came before (ours).
+/// Most that one change may be after all: a doubling or a halving and no more, whatever came before
+/// (ours).
 const MOST: f64 = 0.5;
 
 /// The state of the ascent of one flow.

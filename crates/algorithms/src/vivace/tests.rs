@@ -9,8 +9,8 @@ const RTT_US: u64 = 20_000;
 /// Capacity of the path, bytes/s: 96 Mbit/s.
 const CAPACITY: f64 = 12e6;
 
-/// A path with one queue behind a flow that sends at its rate: an ACK each 0.5 ms. The delay is what the queue was one RTT ago,
-/// when the packet was sent, and losses are known after one.
+/// A path with one queue behind a flow that sends at its rate: an ACK each 0.5 ms. The delay is
+/// what the queue was one RTT ago, when the packet was sent, and losses are known after one.
 struct Path {
     script: Script,
     queue: f64,
@@ -51,7 +51,8 @@ impl Path {
         for _ in 0..(seconds / 0.0005) as u32 {
             let rate = self.script.transport.rate as f64;
             self.queue = (self.queue + (rate - CAPACITY) * 0.0005).clamp(0.0, 480_000.0);
-            // What is sent counts as delivered at once: nothing is in flight, and the program counts the same packets.
+            // What is sent counts as delivered at once: nothing is in flight, and the program
+            // counts the same packets.
             self.sent += rate * 0.0005 / MSS as f64;
             let packets = self.sent.floor();
             self.sent -= packets;

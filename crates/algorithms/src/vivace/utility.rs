@@ -10,18 +10,22 @@ pub enum Utility {
     Loss,
 }
 
-/// t, the exponent of the rate (section 3.1). Below 1, so that many flows have one fair equilibrium.
+/// t, the exponent of the rate (section 3.1). Below 1, so that many flows have one fair
+/// equilibrium.
 const EXPONENT: f64 = 0.9;
-/// b: what a rise of the RTT costs, with the rate in Mbit/s (section 3.1; `kLatencyCoefficient`). Smaller leaves longer queues.
+/// b: what a rise of the RTT costs, with the rate in Mbit/s (section 3.1; `kLatencyCoefficient`).
+/// Smaller leaves longer queues.
 const LATENCY: f64 = 900.0;
-/// c: what losses cost (section 3.1; `kVivaceLossCoefficient`): a flow gives way above 5 % of loss. Larger takes random loss for
-/// congestion.
+/// c: what losses cost (section 3.1; `kVivaceLossCoefficient`): a flow gives way above 5 % of loss.
+/// Larger takes random loss for congestion.
 const LOSS: f64 = 11.35;
-/// A slope of less than this, either way, is noise (section 5, low-pass filter of the RTT gradient).
+/// A slope of less than this, either way, is noise (section 5, low-pass filter of the RTT
+/// gradient).
 const FLAT: f64 = 0.01;
 
 impl Utility {
-    /// x^t - b·x·dRTT/dt - c·x·L for a rate in Mbit/s, the slope of the RTT, and the part that was lost.
+    /// x^t - b·x·dRTT/dt - c·x·L for a rate in Mbit/s, the slope of the RTT, and the part that was
+    /// lost.
     pub fn of(self, rate: f64, slope: f64, lost: f64) -> f64 {
         let latency = match self {
             Utility::Latency if slope.abs() >= FLAT => LATENCY * slope,
@@ -49,9 +53,10 @@ impl Losses {
         (self.lost as f64 / self.sent.max(1) as f64).min(1.0)
     }
 
-    /// L of both intervals of a pair: that of the two together, unless they differ by more than chance would make them. In
-    /// the hundred packets of an interval a random loss of 1 % is 1 ± 1, and c·x times that is several times what 5 % of rate is
-    /// worth: the ascent would be a random walk (ours; the paper has a filter for the RTT alone).
+    /// L of both intervals of a pair: that of the two together, unless they differ by more than
+    /// chance would make them. In the hundred packets of an interval a random loss of 1 % is 1 ± 1,
+    /// and c·x times that is several times what 5 % of rate is worth: the ascent would be a random
+    /// walk (ours; the paper has a filter for the RTT alone).
     pub fn parts(one: Losses, other: Losses) -> [f64; 2] {
         let both = Losses {
             sent: one.sent.saturating_add(other.sent),
@@ -193,10 +198,12 @@ mod tests {
 
     #[test]
     fn more_is_better_up_to_five_percent_of_loss() {
-        // d/dx (x^0.9 - 11.35 x L) at a fixed capacity C, where L = 1 - C/x: all of x beyond C is lost.
+        // d/dx (x^0.9 - 11.35 x L) at a fixed capacity C, where L = 1 - C/x: all of x beyond C is
+        // lost.
         let beyond = |x: f64| Utility::Loss.of(x, 0.0, 1.0 - 100.0 / x);
         assert!(beyond(101.0) < beyond(100.0));
-        // Random loss that does not depend on the rate: of 5 % it pays to send more at 10 Mbit/s, of 9 % it does not.
+        // Random loss that does not depend on the rate: of 5 % it pays to send more at 10 Mbit/s,
+        // of 9 % it does not.
         let random = |x: f64, lost: f64| Utility::Loss.of(x, 0.0, lost);
         assert!(random(10.5, 0.05) > random(9.5, 0.05));
         assert!(random(10.5, 0.09) < random(9.5, 0.09));

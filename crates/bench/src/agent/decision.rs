@@ -1,4 +1,5 @@
-//! Part of `ccplane bench agent`: what an agent in a process of its own costs beside one that maps the kernel's memory.
+//! Part of `ccplane bench agent`: what an agent in a process of its own costs beside one that maps
+//! the kernel's memory.
 
 use ccplane_linux::bench::decision_cost;
 

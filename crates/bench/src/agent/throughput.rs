@@ -26,8 +26,8 @@ pub struct Throughput {
     pub reports_per_s: f64,
     /// Updates that the datapath got, a second.
     pub updates_per_s: f64,
-    /// CPU time of the agent's thread for each report, µs: what a core of its own could do follows from it, also on a
-    /// machine that is busy with other things.
+    /// CPU time of the agent's thread for each report, µs: what a core of its own could do follows
+    /// from it, also on a machine that is busy with other things.
     pub cpu_us_per_report: f64,
 }
 

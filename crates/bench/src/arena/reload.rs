@@ -1,4 +1,5 @@
-//! How soon a changed text steers: from its writing to a live flow that runs it, through `ccplane attach --watch`.
+//! How soon a changed text steers: from its writing to a live flow that runs it, through `ccplane
+//! attach --watch`.
 #![expect(clippy::disallowed_methods, reason = "a benchmark in real time")]
 
 use std::io::{Read, Write};
@@ -44,7 +45,8 @@ pub(super) fn median_ms() -> Result<f64, Error> {
         let mut stream = stream
             .try_clone()
             .map_err(failed("a connection over loopback"))?;
-        // Small and steady: a flow that is never without ACKs, on a processor that has time for others.
+        // Small and steady: a flow that is never without ACKs, on a processor that has time for
+        // others.
         thread::spawn(move || {
             while stream.write_all(&[0; 20_000]).is_ok() {
                 sleep(Duration::from_micros(500));

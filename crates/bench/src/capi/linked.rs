@@ -1,4 +1,5 @@
-//! The transport in C of `examples/c/udp.c` behind the link that it emulates, beside our transport behind the same link in the simulator.
+//! The transport in C of `examples/c/udp.c` behind the link that it emulates, beside our transport
+//! behind the same link in the simulator.
 //!
 //! Both are in virtual time, so that the figures are the same on every machine.
 

@@ -1,4 +1,5 @@
-//! The same in the kernel alone: virtual devices, and a router that limits what it forwards by a token bucket.
+//! The same in the kernel alone: virtual devices, and a router that limits what it forwards by a
+//! token bucket.
 
 use std::fs;
 use std::net::IpAddr;

@@ -37,7 +37,8 @@ pub struct RttError {
     pub report: EmuReport,
 }
 
-/// Throughput of one TCP connection with this delay each way, over `length` after a warm-up of two seconds.
+/// Throughput of one TCP connection with this delay each way, over `length` after a warm-up of two
+/// seconds.
 pub fn throughput(
     timing: Timing,
     gso: Gso,
@@ -54,8 +55,8 @@ pub fn throughput(
     )
 }
 
-/// One TCP connection through a drop-tail queue of one bandwidth-delay product, 10 ms each way, over `length` after a
-/// warm-up of two seconds.
+/// One TCP connection through a drop-tail queue of one bandwidth-delay product, 10 ms each way,
+/// over `length` after a warm-up of two seconds.
 pub fn bottleneck(timing: Timing, rate: Rate, length: Duration) -> Result<Throughput, Error> {
     let delay = Duration::from_millis(10);
     let line = LineSpec::Constant(rate);
@@ -111,8 +112,8 @@ fn bulk(
     })
 }
 
-/// How far the rate of a link that is offered half as much again as it can carry, by UDP, for `length`, is from what was asked for: in
-/// per cent of that, IP headers included.
+/// How far the rate of a link that is offered half as much again as it can carry, by UDP, for
+/// `length`, is from what was asked for: in per cent of that, IP headers included.
 pub fn rate_error_pct(timing: Timing, asked: Rate, length: Duration) -> Result<f64, Error> {
     // Long enough to keep the link busy while a busy machine keeps the sender waiting.
     let queue = QueueSpec::DropTail(Size::Bytes(
@@ -126,7 +127,8 @@ pub fn rate_error_pct(timing: Timing, asked: Rate, length: Duration) -> Result<f
         queue,
     )?;
     let (source, sink) = udp_pair(&emulator)?;
-    // The receiver may be kept waiting by a busy machine, for 100 ms at 1 Gbit/s; the kernel counts memory, not payload.
+    // The receiver may be kept waiting by a busy machine, for 100 ms at 1 Gbit/s; the kernel counts
+    // memory, not payload.
     setsockopt(&sink, sockopt::RcvBufForce, &(32 << 20)).map_err(|e| failed(e.into()))?;
     let to = sink.local_addr().map_err(failed)?;
     let clock = Clock::new();
@@ -144,7 +146,8 @@ pub fn rate_error_pct(timing: Timing, asked: Rate, length: Duration) -> Result<f
     Ok((measured - asked).abs() / asked * 100.0)
 }
 
-/// Round trips of small datagrams, `samples` of them, almost 200 a second, with nothing else on the path.
+/// Round trips of small datagrams, `samples` of them, almost 200 a second, with nothing else on the
+/// path.
 pub fn idle_rtt_error(timing: Timing, asked: Duration, samples: usize) -> Result<RttError, Error> {
     let emulator = start(
         timing,
@@ -218,8 +221,8 @@ fn udp_pair(emulator: &Emulator) -> Result<(UdpSocket, UdpSocket), Error> {
     ))
 }
 
-/// Runs one end of a measurement. The link is measured, not who uses it: on a busy machine these must not be what is
-/// slow.
+/// Runs one end of a measurement. The link is measured, not who uses it: on a busy machine these
+/// must not be what is slow.
 fn in_time<T>(work: impl FnOnce() -> T) -> T {
     // Without the privilege they are ordinary, and so is the result.
     let _ = ccplane_host::raise_priority();
@@ -249,7 +252,8 @@ fn send_stamps(
     samples: usize,
     clock: &Clock,
 ) -> io::Result<()> {
-    // Nothing that the delays are a multiple of, or the delivery of one would coincide with that of another.
+    // Nothing that the delays are a multiple of, or the delivery of one would coincide with that of
+    // another.
     const GAP: Duration = Duration::from_micros(5_370);
     for n in 0..samples {
         let at = Time::ZERO + GAP * n as u64;
@@ -279,7 +283,8 @@ fn receive_stamps(
     Ok(errors)
 }
 
-/// Sends full packets at `rate` bytes per second, many in one call, a millisecond's worth or one call's at a time.
+/// Sends full packets at `rate` bytes per second, many in one call, a millisecond's worth or one
+/// call's at a time.
 fn offer(socket: &UdpSocket, to: SocketAddr, rate: u64, clock: &Clock, done: &AtomicBool) {
     // What UDP carries in one datagram, were it not cut.
     const AT_ONCE: usize = 44;

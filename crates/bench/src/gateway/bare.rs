@@ -1,5 +1,5 @@
-//! A forwarder between a TUN device and UDP that does nothing else: no seal, no queue, no measurement. What it costs is the kernel's
-//! part of a gateway's work, and little more.
+//! A forwarder between a TUN device and UDP that does nothing else: no seal, no queue, no
+//! measurement. What it costs is the kernel's part of a gateway's work, and little more.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! What the sites' hosts do to each other: a bulk connection, small packets, full packets at a rate, round trips.
+//! What the sites' hosts do to each other: a bulk connection, small packets, full packets at a
+//! rate, round trips.
 #![expect(clippy::disallowed_methods, reason = "a benchmark keeps to the clock")]
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -113,7 +114,8 @@ fn since(sites: &Sites, before: [u64; 2]) -> [u64; 2] {
     [0, 1].map(|site| after[site].saturating_sub(before[site]))
 }
 
-/// Packets of `bytes`, IP header included, `rate` a second from one host to the other, each by itself, in bursts of `burst`.
+/// Packets of `bytes`, IP header included, `rate` a second from one host to the other, each by
+/// itself, in bursts of `burst`.
 pub fn packets(
     sites: &Sites,
     bytes: usize,

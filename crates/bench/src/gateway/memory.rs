@@ -42,8 +42,9 @@ fn packet(number: u32) -> Waiting {
     }
 }
 
-/// A sendbox with a standing queue of so many packets. A packet comes in and one leaves, if `leaves`; else the queue is full, and one
-/// is dropped for each that comes. ns a packet, of processor time.
+/// A sendbox with a standing queue of so many packets. A packet comes in and one leaves, if
+/// `leaves`; else the queue is full, and one is dropped for each that comes. ns a packet, of
+/// processor time.
 fn ns_a_packet(waiting: u32, leaves: bool) -> Result<f64, Error> {
     let begun = Time::ZERO;
     let mut sendbox = Sendbox::new(begun, &SendboxConfig::default())
@@ -70,7 +71,8 @@ fn ns_a_packet(waiting: u32, leaves: bool) -> Result<f64, Error> {
     Ok(median(rounds))
 }
 
-/// Bytes of a bundle that nothing passed through yet: both boxes and the tunnel; `None` where nobody counts.
+/// Bytes of a bundle that nothing passed through yet: both boxes and the tunnel; `None` where
+/// nobody counts.
 fn bundle_bytes() -> Option<f64> {
     #[cfg(feature = "allocations")]
     {

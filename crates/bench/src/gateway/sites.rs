@@ -1,4 +1,5 @@
-//! Two sites in namespaces of their own, a wire between them, and what carries packets from one to the other.
+//! Two sites in namespaces of their own, a wire between them, and what carries packets from one to
+//! the other.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -84,7 +85,8 @@ impl Sites {
     pub fn between(who: Who, spaces: [Namespace; 2], outer: [IpAddr; 2]) -> Result<Sites, Error> {
         let keys = KEYS.map(PrivateKey::from_bytes);
         let ends = outer.map(|address| SocketAddr::new(address, PORT));
-        // The second is called, and learns where the first is: a call that nobody hears is repeated after 5 s only.
+        // The second is called, and learns where the first is: a call that nobody hears is repeated
+        // after 5 s only.
         let second = Running::start(who, 1, &spaces[1], ends, &keys)?;
         let first = Running::start(who, 0, &spaces[0], ends, &keys)?;
         let hosts = match who {
@@ -115,7 +117,8 @@ impl Sites {
         bound.map_err(Error::because("open a socket in a site"))
     }
 
-    /// A socket of each site's host, each connected to the other: then the kernel counts their packets, as of most programs.
+    /// A socket of each site's host, each connected to the other: then the kernel counts their
+    /// packets, as of most programs.
     pub fn udp_pair(&self) -> Result<[UdpSocket; 2], Error> {
         let pair = [self.udp(0)?, self.udp(1)?];
         let failed = || Error::because("connect a socket of a site");
@@ -126,7 +129,8 @@ impl Sites {
         Ok(pair)
     }
 
-    /// CPU time that the boxes used so far, ns: all that their tasks do, the kernel's work on their behalf included.
+    /// CPU time that the boxes used so far, ns: all that their tasks do, the kernel's work on their
+    /// behalf included.
     pub fn cpu_ns(&self) -> [u64; 2] {
         self.boxes.each_ref().map(Running::cpu_ns)
     }

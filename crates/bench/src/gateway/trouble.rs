@@ -1,4 +1,5 @@
-//! How soon a gateway is out of the way when the other side falls silent, and how soon it is back when it was killed.
+//! How soon a gateway is out of the way when the other side falls silent, and how soon it is back
+//! when it was killed.
 #![expect(clippy::disallowed_methods, reason = "a benchmark keeps to the clock")]
 
 use std::fs;
@@ -95,7 +96,8 @@ fn until(what: &str, mut holds: impl FnMut() -> Result<bool, Error>) -> Result<(
     Ok(())
 }
 
-/// For how long nothing came through after `kill -9` of a site's gateway, which is started again at once, ms.
+/// For how long nothing came through after `kill -9` of a site's gateway, which is started again at
+/// once, ms.
 pub fn restart_outage_ms(killed: usize) -> Result<f64, Error> {
     let space =
         |end| Namespace::create(&format!("ccplane-{}-kill{killed}{end}", std::process::id()));

@@ -1,4 +1,5 @@
-//! `wireguard-go` as a site's box, set up through the socket that it listens at (wireguard.com/xplatform).
+//! `wireguard-go` as a site's box, set up through the socket that it listens at
+//! (wireguard.com/xplatform).
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! A plain CCP datapath for an agent in another process, whoever's that is: one report a datagram, and nothing clever.
+//! A plain CCP datapath for an agent in another process, whoever's that is: one report a datagram,
+//! and nothing clever.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::path::Path;
@@ -24,7 +25,8 @@ pub struct Rates {
     pub updates: f64,
 }
 
-/// Times report → update, one after the other, after a tenth as many that are not timed. The agent answers every report.
+/// Times report → update, one after the other, after a tenth as many that are not timed. The agent
+/// answers every report.
 pub fn times(agent: &Path, waits: Waits, exchanges: usize) -> Result<Vec<Duration>, LoopError> {
     let mut datapath = Datapath::new(agent, 1)?;
     let mut times = Vec::with_capacity(exchanges);

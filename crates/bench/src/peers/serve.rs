@@ -1,4 +1,5 @@
-//! The other ends of [`client`](super::client), to be run in processes of their own: our agent, and the least that an agent could do.
+//! The other ends of [`client`](super::client), to be run in processes of their own: our agent, and
+//! the least that an agent could do.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -14,7 +15,8 @@ use ccplane_wire::v1::{self, Message};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, UnixAddr, connect, recv, send};
 
-/// Serves at `path` with the algorithm that is measured, until `stop`; `updates`: it answers reports.
+/// Serves at `path` with the algorithm that is measured, until `stop`; `updates`: it answers
+/// reports.
 pub fn answer(
     path: &Path,
     updates: bool,
@@ -33,8 +35,8 @@ pub fn answer(
     )?)
 }
 
-/// Takes what comes at `path` and, where reports are to be answered, sends the same bytes back for each: no agent can do less. It
-/// waits as ours does. It never ends.
+/// Takes what comes at `path` and, where reports are to be answered, sends the same bytes back for
+/// each: no agent can do less. It waits as ours does. It never ends.
 pub fn bound(path: &Path, updates: bool, bound: impl FnOnce()) -> Result<(), LoopError> {
     let socket = UnixDatagram::bind(path)?;
     bound();

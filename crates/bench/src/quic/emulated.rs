@@ -1,4 +1,5 @@
-//! noq behind an emulated link: its own Cubic and BBR3 beside ours, and Copa beside itself on kernel TCP.
+//! noq behind an emulated link: its own Cubic and BBR3 beside ours, and Copa beside itself on
+//! kernel TCP.
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
@@ -172,8 +173,9 @@ pub(super) fn run(
     Ok(())
 }
 
-/// How far the distributions of throughput are apart, ours and noq's own: the mean Kolmogorov-Smirnov distance between as many runs of either,
-/// over every choice of them, beside that of noq's own runs to each other, as in `paper ccp-fidelity`. Two runs of either are needed.
+/// How far the distributions of throughput are apart, ours and noq's own: the mean
+/// Kolmogorov-Smirnov distance between as many runs of either, over every choice of them, beside
+/// that of noq's own runs to each other, as in `paper ccp-fidelity`. Two runs of either are needed.
 fn alike(figures: &mut Figures, name: &str, ours: &[Vec<f64>], own: &[Vec<f64>]) {
     if ours.len() < 2 || own.len() < 2 {
         return;

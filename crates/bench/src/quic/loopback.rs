@@ -14,7 +14,8 @@ use super::Options;
 use crate::rounds::Turns;
 use crate::{Error, Figures};
 
-/// noq 1.4 ends connections on loopback with "too many gaps in stream buffer" where packets are lost: neither is let that fast.
+/// noq 1.4 ends connections on loopback with "too many gaps in stream buffer" where packets are
+/// lost: neither is let that fast.
 const LIMIT: Rate = Rate::from_bits_per_sec(2_000_000_000);
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 

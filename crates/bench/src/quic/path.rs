@@ -13,7 +13,8 @@ use ccplane_units::Time;
 use crate::rounds::median;
 use crate::{Error, Figures};
 
-/// Packets that one acknowledgement covers: what was seen on loopback, and behind a link of 96 Mbit/s.
+/// Packets that one acknowledgement covers: what was seen on loopback, and behind a link of 96
+/// Mbit/s.
 const COVERED: [u64; 2] = [22, 2];
 /// Acknowledgements of a run, and runs; figures are medians.
 const EVENTS: u64 = 20_000;

@@ -1,7 +1,8 @@
 //! What runs of a scenario cost.
 //!
-//! Times are CPU time of the one simulating thread, so that other load on the machine counts little. Each is the median of
-//! several runs that simulate the same. Making the network and its flows is not counted.
+//! Times are CPU time of the one simulating thread, so that other load on the machine counts
+//! little. Each is the median of several runs that simulate the same. Making the network and its
+//! flows is not counted.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::time::Instant;
@@ -45,8 +46,8 @@ impl Cost {
 /// How many runs a figure is the median of.
 pub const RUNS: usize = 5;
 
-/// Times a scenario from `warm` to `end`: what comes before, slow start and cold caches, is not counted. With
-/// [`Time::ZERO`] everything is.
+/// Times a scenario from `warm` to `end`: what comes before, slow start and cold caches, is not
+/// counted. With [`Time::ZERO`] everything is.
 pub fn cost(
     runs: usize,
     warm: Time,

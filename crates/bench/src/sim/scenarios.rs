@@ -12,8 +12,9 @@ use ccplane_sim::{
 use ccplane_transport::Native;
 use ccplane_units::{Duration, Rate, Time};
 
-/// `senders` to one, 10 Gbit/s, 20 µs round-trip time, drop-tail of so many packets. `steered`: under Cubic of an agent
-/// in the simulation that hears of each flow once an RTT; otherwise under native Cubic.
+/// `senders` to one, 10 Gbit/s, 20 µs round-trip time, drop-tail of so many packets. `steered`:
+/// under Cubic of an agent in the simulation that hears of each flow once an RTT; otherwise under
+/// native Cubic.
 pub fn incast(senders: u32, queue: u64, steered: bool) -> Result<Simulation, SimError> {
     let link = LinkSpec::new(gbit(10), Duration::from_micros(5));
     let queue = QueueSpec::DropTail(Size::Packets(queue));
@@ -42,15 +43,15 @@ pub fn incast(senders: u32, queue: u64, steered: bool) -> Result<Simulation, Sim
     Ok(sim)
 }
 
-/// 10 000 to one, 10 Gbit/s, 20 µs, with a queue that has room for three packets of each, so that all of them are
-/// active at all times.
+/// 10 000 to one, 10 Gbit/s, 20 µs, with a queue that has room for three packets of each, so that
+/// all of them are active at all times.
 pub fn incast_10000() -> Result<Simulation, SimError> {
     incast(10_000, 30_000, false)
 }
 
-/// A fat tree of `k`-port switches at 100 Gbit/s, 500 ns a link (100 m): each host sends to another one (a fixed
-/// permutation that leads half of the tree on), DCTCP, segments of 4096 bytes on the wire as in htsim's, marks above 10
-/// of them (half a bandwidth-delay product), 100 a port.
+/// A fat tree of `k`-port switches at 100 Gbit/s, 500 ns a link (100 m): each host sends to another
+/// one (a fixed permutation that leads half of the tree on), DCTCP, segments of 4096 bytes on the
+/// wire as in htsim's, marks above 10 of them (half a bandwidth-delay product), 100 a port.
 pub fn fat_tree(k: u32) -> Result<Simulation, SimError> {
     const WIRE: u16 = 4_096;
     let queue = QueueSpec::Ecn {
@@ -78,7 +79,8 @@ pub fn fat_tree(k: u32) -> Result<Simulation, SimError> {
     Ok(sim)
 }
 
-/// One Cubic flow over 96 Mbit/s and 20 ms, with a drop-tail queue of so many packets: 160 are one BDP.
+/// One Cubic flow over 96 Mbit/s and 20 ms, with a drop-tail queue of so many packets: 160 are one
+/// BDP.
 pub fn dumbbell(queue: u64, seed: u64) -> Result<Simulation, SimError> {
     let rtt = Duration::from_millis(20);
     let access = LinkSpec::new(gbit(1), Duration::ZERO);

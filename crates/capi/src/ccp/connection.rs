@@ -1,4 +1,5 @@
-//! A connection: its flow, and the messages that it makes. Safe Rust: the calls hand over what they read from C.
+//! A connection: its flow, and the messages that it makes. Safe Rust: the calls hand over what they
+//! read from C.
 
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -71,7 +72,8 @@ impl Connection {
         if outcome.report.is_some() {
             let mut message = std::mem::take(&mut self.room);
             message.clear();
-            // One without fields would say that the connection ended. A program of this size always fits.
+            // One without fields would say that the connection ended. A program of this size always
+            // fits.
             let fields = self.flow.report(table);
             if !fields.is_empty()
                 && v1::measure(&mut message, index.into(), program, fields).is_ok()
@@ -177,7 +179,8 @@ fn signals(prims: &ccp_primitives) -> Signals {
     }
 }
 
-/// The CREATE of a connection. Its name is cut where the message has no room for it, and left out where it is no text.
+/// The CREATE of a connection. Its name is cut where the message has no room for it, and left out
+/// where it is no text.
 pub(crate) fn create(index: u16, info: &ccp_datapath_info) -> Vec<u8> {
     let name: Vec<u8> = info
         .congAlg

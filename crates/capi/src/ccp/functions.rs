@@ -1,6 +1,8 @@
-//! The calls of `ccp.h`. The structs are the caller's memory, and its callbacks may call back: nothing of them is borrowed while one runs.
+//! The calls of `ccp.h`. The structs are the caller's memory, and its callbacks may call back:
+//! nothing of them is borrowed while one runs.
 //!
-//! As in the reference, calls for one datapath have to be serialised by the caller, and memory of connections begins as zeros.
+//! As in the reference, calls for one datapath have to be serialised by the caller, and memory of
+//! connections begins as zeros.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -24,7 +26,8 @@ const WARN: c_int = 3;
 /// Begins a datapath, and tells the agent so. `datapath` is filled in as `ccp.h` says.
 ///
 /// # Safety
-/// `datapath` is null or one that is filled in; it and its connections stay where they are until [`ccp_free`].
+/// `datapath` is null or one that is filled in; it and its connections stay where they are until
+/// [`ccp_free`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_init(datapath: *mut ccp_datapath, id: u32) -> c_int {
     // SAFETY: the caller's word.
@@ -63,7 +66,8 @@ pub unsafe extern "C" fn ccp_init(datapath: *mut ccp_datapath, id: u32) -> c_int
 /// `datapath` is null or of [`ccp_init`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_free(datapath: *mut ccp_datapath) {
-    // SAFETY: the caller's word; what was boxed in `ccp_init` and `ccp_connection_start` is unboxed once, since its place is null then.
+    // SAFETY: the caller's word; what was boxed in `ccp_init` and `ccp_connection_start` is unboxed
+    // once, since its place is null then.
     status(|| unsafe {
         lives(datapath)?;
         for place in 0..places(datapath) {
@@ -79,7 +83,8 @@ pub unsafe extern "C" fn ccp_free(datapath: *mut ccp_datapath) {
     });
 }
 
-/// A connection begins; null where no place is free. The agent is told, now or at a later [`ccp_invoke`].
+/// A connection begins; null where no place is free. The agent is told, now or at a later
+/// [`ccp_invoke`].
 ///
 /// # Safety
 /// `datapath` is null or of [`ccp_init`], `flow_info` null or there.
@@ -177,7 +182,8 @@ pub unsafe extern "C" fn ccp_set_impl(conn: *mut ccp_connection, ptr: *mut c_voi
     }
 }
 
-/// A message of the agent. What is wrong with it is refused as a whole, counted, and said in the code.
+/// A message of the agent. What is wrong with it is refused as a whole, counted, and said in the
+/// code.
 ///
 /// # Safety
 /// `datapath` is null or of [`ccp_init`], `buf` null or so many bytes.
@@ -441,7 +447,8 @@ unsafe fn timed_out(datapath: *mut ccp_datapath) -> bool {
 /// # Safety
 /// `datapath` is of [`ccp_init`].
 unsafe fn send(datapath: *mut ccp_datapath, message: &[u8]) -> c_int {
-    // SAFETY: the caller's word. The callback takes a `char *` for want of `const`, as in the reference.
+    // SAFETY: the caller's word. The callback takes a `char *` for want of `const`, as in the
+    // reference.
     unsafe {
         let Some(send) = (*datapath).send_msg else {
             return code::MISSING_ARG;

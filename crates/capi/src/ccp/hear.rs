@@ -8,7 +8,8 @@ use super::connection::Connection;
 use super::functions::{_turn_off_fto_timer, lookup, places, shared_of, time};
 use super::layout::{ccp_counts, ccp_datapath, code};
 
-/// Takes the first message of these bytes, as the reference does. What is refused is counted by its reason.
+/// Takes the first message of these bytes, as the reference does. What is refused is counted by its
+/// reason.
 ///
 /// # Safety
 /// `datapath` is of [`ccp_init`].
@@ -16,7 +17,8 @@ pub(super) unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(
     // SAFETY: the caller's word.
     let shared = unsafe { shared_of(datapath) }?;
     let message = first(bytes).inspect_err(|_| shared.counts.malformed += 1)?;
-    // SAFETY: the caller's word. It logs, and the log is a callback: what is borrowed is borrowed anew.
+    // SAFETY: the caller's word. It logs, and the log is a callback: what is borrowed is borrowed
+    // anew.
     let (shared, now) = unsafe {
         _turn_off_fto_timer(datapath);
         let now = time(datapath);

@@ -124,7 +124,8 @@ pub struct ccp_counts {
     pub refused: u64,
     /// Cut, of a wrong length, or of a type that an agent does not send.
     pub malformed: u64,
-    /// Programs that the check did not pass: too many instructions, variables or temporaries, registers or operations that do not exist.
+    /// Programs that the check did not pass: too many instructions, variables or temporaries,
+    /// registers or operations that do not exist.
     pub programs: u64,
     /// Programs for which there was no room.
     pub table_full: u64,
@@ -136,7 +137,8 @@ pub struct ccp_counts {
     pub reports: u64,
     /// Reports that `send_msg` did not take: what they say stayed in the connection.
     pub reports_kept: u64,
-    /// Operations without a result, for which another value was taken, of connections that have ended: `(/ x 0)`, for example.
+    /// Operations without a result, for which another value was taken, of connections that have
+    /// ended: `(/ x 0)`, for example.
     pub faults: u64,
 }
 

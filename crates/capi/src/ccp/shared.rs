@@ -1,4 +1,5 @@
-//! What the connections of a datapath have in common: the agent's programs, and what was refused of what it said.
+//! What the connections of a datapath have in common: the agent's programs, and what was refused of
+//! what it said.
 
 use std::ffi::c_int;
 
@@ -11,7 +12,8 @@ use super::layout::{ccp_counts, code};
 
 /// Programs of one table. A table is 90 kB, and is made when the one before is full.
 const PLACES: usize = 8;
-/// Programs at most, whatever the caller allows: an agent that installs without end fills no memory.
+/// Programs at most, whatever the caller allows: an agent that installs without end fills no
+/// memory.
 const MOST: usize = 1024;
 /// Instructions at most: the reference counts them in a byte and loops for ever at 256.
 const MOST_INSTRS: usize = 255;
@@ -23,7 +25,8 @@ pub(crate) type Table = ProgramTable<PLACES>;
 pub(crate) struct Shared {
     tables: Vec<Box<Table>>,
     most: usize,
-    /// Numbers of what an agent before this one installed, oldest first. They make room where there is none.
+    /// Numbers of what an agent before this one installed, oldest first. They make room where there
+    /// is none.
     old: Vec<u32>,
     pub counts: ccp_counts,
 }
@@ -51,7 +54,8 @@ impl Shared {
         self.tables.get(place).map(|table| &**table)
     }
 
-    /// Installs a program in place of the one of its number. `runs` says whether a connection runs one.
+    /// Installs a program in place of the one of its number. `runs` says whether a connection runs
+    /// one.
     pub fn install(
         &mut self,
         install: &v1::program::Install<'_>,

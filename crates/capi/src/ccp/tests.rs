@@ -61,7 +61,8 @@ unsafe extern "C" fn send_msg(
     message: *mut c_char,
     size: c_int,
 ) -> c_int {
-    // SAFETY: so many bytes are there; the answers are taken out before the library is called again.
+    // SAFETY: so many bytes are there; the answers are taken out before the library is called
+    // again.
     unsafe {
         if seen(datapath).gone {
             return -11;
@@ -267,7 +268,8 @@ fn programs_run_report_and_are_updated() {
     assert_eq!(invoke(conn, 100), code::OK);
     let sent = std::mem::take(&mut host.seen().sent);
     assert_eq!([fields(&sent[0]), fields(&sent[1])], [[200], [500]]);
-    // A rate above what the callback's 32 bits hold is as much as they hold: the reference sets another.
+    // A rate above what the callback's 32 bits hold is as much as they hold: the reference sets
+    // another.
     assert_eq!(host.seen().cwnd, [29_200]);
     assert_eq!(host.seen().rate, [u32::MAX]);
     assert_eq!(

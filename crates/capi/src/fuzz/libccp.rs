@@ -1,5 +1,6 @@
-//! The functions of `ccp.h` under any order of calls, with any messages of an agent: no panic, and every refusal has one reason.
-//! Every struct and message is an allocation of its own, so that AddressSanitizer finds an access beyond it.
+//! The functions of `ccp.h` under any order of calls, with any messages of an agent: no panic, and
+//! every refusal has one reason. Every struct and message is an allocation of its own, so that
+//! AddressSanitizer finds an access beyond it.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int};
@@ -140,7 +141,8 @@ pub fn libccp(data: &[u8]) {
             0 => input.number() as u16,
             _ => 1 + u16::from(which) % places as u16,
         };
-        // SAFETY: pointers are null, of this function, or of the library. A message has as many bytes as are said.
+        // SAFETY: pointers are null, of this function, or of the library. A message has as many
+        // bytes as are said.
         unsafe {
             match what {
                 0..=39 => {

@@ -1,5 +1,6 @@
-// A datapath written against libccp's declarations, and what an agent may say to it: what is right, then each of it cut at every length and
-// with every byte changed. The messages come from a file, one after the other. Run under AddressSanitizer and UBSan.
+// A datapath written against libccp's declarations, and what an agent may say to it: what is right,
+// then each of it cut at every length and with every byte changed. The messages come from a file,
+// one after the other. Run under AddressSanitizer and UBSan.
 #include <assert.h>
 #include <ccp.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// The functions of ccplane.h under AddressSanitizer and UBSan: structs in memory of just their size, every argument wrong in turn, and the
-// calls in any order.
+// The functions of ccplane.h under AddressSanitizer and UBSan: structs in memory of just their
+// size, every argument wrong in turn, and the calls in any order.
 #include <assert.h>
 #include <ccplane.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-//! Callbacks that raised, for the metrics: counted by the agents of this process, or told line by line by the one of another that runs Python files.
+//! Callbacks that raised, for the metrics: counted by the agents of this process, or told line by
+//! line by the one of another that runs Python files.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +12,8 @@ use ccplane_units::Time;
 use ccplane_wire::Command;
 use nix::poll::PollFlags;
 
-/// A line is no longer: a kernel name and a number. What is longer comes from what is not trusted, and says nothing.
+/// A line is no longer: a kernel name and a number. What is longer comes from what is not trusted,
+/// and says nothing.
 const LONGEST_LINE: u64 = 64;
 
 /// How many callbacks of each algorithm raised.

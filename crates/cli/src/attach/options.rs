@@ -1,5 +1,5 @@
-//! What `attach` is asked for on the command line or in the environment. What a file may say too is an `Option`: `None` leaves it
-//! to the file, and then to the default.
+//! What `attach` is asked for on the command line or in the environment. What a file may say too is
+//! an `Option`: `None` leaves it to the file, and then to the default.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,8 +25,8 @@ fn kernel_name(name: &str) -> Result<String, String> {
 /// What to steer, and how far.
 #[derive(Args)]
 pub struct AttachArgs {
-    /// Read this configuration [default: /etc/ccplane/ccplane.toml, if it is there]. Options, and variables of the environment, are
-    /// above what it says.
+    /// Read this configuration [default: /etc/ccplane/ccplane.toml, if it is there]. Options, and
+    /// variables of the environment, are above what it says.
     #[arg(
         long,
         value_name = "FILE",
@@ -34,8 +34,8 @@ pub struct AttachArgs {
         hide_env_values = true
     )]
     pub(crate) config: Option<PathBuf>,
-    /// Algorithms, separated by commas; with parameters: `cubic:report=10ms`. Sockets choose them as ccp_NAME. They replace those of
-    /// the configuration, and its rules.
+    /// Algorithms, separated by commas; with parameters: `cubic:report=10ms`. Sockets choose them
+    /// as ccp_NAME. They replace those of the configuration, and its rules.
     #[arg(
         long,
         value_name = "NAMES",
@@ -46,15 +46,17 @@ pub struct AttachArgs {
     pub(crate) alg: Vec<Contender>,
     #[command(flatten)]
     pub(crate) elsewhere: ElsewhereArgs,
-    /// Register the algorithm under this name in the kernel, not as ccp_NAME: `ccp_east`. Names are one for all network namespaces of a
-    /// kernel, so that a second `attach` of the same algorithm needs another, and its own --state and --bpffs.
+    /// Register the algorithm under this name in the kernel, not as ccp_NAME: `ccp_east`. Names are
+    /// one for all network namespaces of a kernel, so that a second `attach` of the same algorithm
+    /// needs another, and its own --state and --bpffs.
     #[arg(long, value_name = "NAME", value_parser = kernel_name)]
     pub(crate) kernel_name: Option<String>,
-    /// Say this of every flow to its algorithm, for one that decides over groups of flows: `site=paris`. Up to 8 times, of 64 bytes each.
+    /// Say this of every flow to its algorithm, for one that decides over groups of flows:
+    /// `site=paris`. Up to 8 times, of 64 bytes each.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) tag: Vec<Tag>,
-    /// Also steer new connections of this cgroup, with the first algorithm. This and the next three replace the configuration's
-    /// rules.
+    /// Also steer new connections of this cgroup, with the first algorithm. This and the next three
+    /// replace the configuration's rules.
     #[arg(
         long,
         value_name = "PATH",
@@ -70,8 +72,8 @@ pub struct AttachArgs {
         hide_env_values = true
     )]
     pub(crate) to: Option<String>,
-    /// Also steer new connections to servers' ports: `443`, `8000-8999`. The peer's port of a connection that is made here, this
-    /// host's of one that is accepted; with the first algorithm.
+    /// Also steer new connections to servers' ports: `443`, `8000-8999`. The peer's port of a
+    /// connection that is made here, this host's of one that is accepted; with the first algorithm.
     #[arg(
         long,
         value_name = "PORTS",
@@ -82,8 +84,9 @@ pub struct AttachArgs {
     /// Also steer all new connections of this host, with the first algorithm.
     #[arg(long, conflicts_with_all = ["cgroup", "to", "port"], env = "CCPLANE_SYSTEM", hide_env_values = true)]
     pub(crate) system: bool,
-    /// Stamp what leaves and comes by these devices, for an algorithm that wants one-way delay, such as dx: sockets of the
-    /// cgroup, or of every process, offer and answer the option of time stamps (docs/one-way-delay.md).
+    /// Stamp what leaves and comes by these devices, for an algorithm that wants one-way delay,
+    /// such as dx: sockets of the cgroup, or of every process, offer and answer the option of time
+    /// stamps (docs/one-way-delay.md).
     #[arg(long, value_name = "DEVICES", value_delimiter = ',')]
     pub(crate) dev: Vec<String>,
     /// Steer only this share of the connections so selected, chosen at random.
@@ -113,8 +116,8 @@ pub struct AttachArgs {
         hide_env_values = true
     )]
     pub(crate) max_cwnd: Option<Bytes>,
-    /// Owner's limit: after this long without a sign of the agent, flows run on the datapath's own NewReno [default: 500ms, of an agent
-    /// on another host 3 round trips to it and 200ms].
+    /// Owner's limit: after this long without a sign of the agent, flows run on the datapath's own
+    /// NewReno [default: 500ms, of an agent on another host 3 round trips to it and 200ms].
     #[arg(
         long,
         value_name = "TIME",
@@ -122,8 +125,8 @@ pub struct AttachArgs {
         hide_env_values = true
     )]
     pub(crate) fallback_after: Option<Duration>,
-    /// Flows that the table of each algorithm holds; further ones run on the datapath's own NewReno until a place is free
-    /// [default: 65536, of a host with little memory fewer].
+    /// Flows that the table of each algorithm holds; further ones run on the datapath's own NewReno
+    /// until a place is free [default: 65536, of a host with little memory fewer].
     #[arg(long, value_name = "N", env = "CCPLANE_MAX_FLOWS", hide_env_values = true, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub(crate) max_flows: Option<u32>,
     /// Let processes of every user choose the algorithms; else only those with CAP_NET_ADMIN may.
@@ -139,11 +142,12 @@ pub struct AttachArgs {
         hide_env_values = true
     )]
     pub(crate) metrics: Option<SocketAddr>,
-    /// Leave the registration when this process ends, for the next `attach`; in between, flows run on the fallback.
+    /// Leave the registration when this process ends, for the next `attach`; in between, flows run
+    /// on the fallback.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", env = "CCPLANE_KEEP", hide_env_values = true)]
     pub(crate) keep: Option<bool>,
-    /// Watch the files of algorithms such as `./mine.ccp`: one that has changed comes into force for live flows too, one that has become
-    /// wrong changes nothing.
+    /// Watch the files of algorithms such as `./mine.ccp`: one that has changed comes into force
+    /// for live flows too, one that has become wrong changes nothing.
     #[arg(long, conflicts_with = "agent")]
     pub(crate) watch: bool,
     /// Run algorithms that are Python files in this process, as this user. Without it, a process of

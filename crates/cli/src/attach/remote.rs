@@ -1,4 +1,5 @@
-//! `attach --agent`: the algorithms run in another process, and this one passes reports and commands on.
+//! `attach --agent`: the algorithms run in another process, and this one passes reports and
+//! commands on.
 
 use ccplane_lab::Contender;
 use ccplane_link::AgentAddress;
@@ -76,8 +77,8 @@ pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Resul
     }
 }
 
-/// The algorithms of these names that the agent there has; an error when it is not there or lacks one. Unasked, an agent serves a
-/// flow whose algorithm it lacks by the first that it has.
+/// The algorithms of these names that the agent there has; an error when it is not there or lacks
+/// one. Unasked, an agent serves a flow whose algorithm it lacks by the first that it has.
 pub fn ask(
     address: &AgentAddress,
     names: &[&str],

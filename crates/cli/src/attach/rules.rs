@@ -6,8 +6,8 @@ use ccplane_linux::select::{self, Choice};
 use crate::config::{Config, Settings};
 use crate::exit::{Failure, Kind};
 
-/// What the kernel is asked for, when `known` are attached. An error: a rule cannot be made on this host, or its algorithm is not
-/// there.
+/// What the kernel is asked for, when `known` are attached. An error: a rule cannot be made on this
+/// host, or its algorithm is not there.
 pub(super) fn choices(
     settings: &Settings,
     config: Option<&Config>,

@@ -1,4 +1,5 @@
-//! What connections did, for the metrics: looked at once a second, and added to what the kernel adds up at their end.
+//! What connections did, for the metrics: looked at once a second, and added to what the kernel
+//! adds up at their end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,7 +23,8 @@ struct Algorithm {
     name: String,
     /// Looks at flows that lived then.
     looks: Totals,
-    /// What was told last: a flow that ends while it is read is in neither sum, and no count may fall.
+    /// What was told last: a flow that ends while it is read is in neither sum, and no count may
+    /// fall.
     told: Totals,
     callbacks: Option<Arc<Callbacks>>,
 }
@@ -97,7 +99,8 @@ impl Samples {
 
 impl Algorithm {
     fn stats(&mut self, observed: &Observed, limit: Duration) -> ConnectionStats {
-        // In this order: what ends in between is missed now and told the next time, never told twice.
+        // In this order: what ends in between is missed now and told the next time, never told
+        // twice.
         let mut totals = observed.ended().with(&self.looks);
         for flow in observed.flows() {
             totals.count(flow.acked, flow.retransmits, flow.lost);

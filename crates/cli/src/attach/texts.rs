@@ -9,7 +9,8 @@ use ccplane_linux::{AlgorithmSpec, Kernel};
 use crate::exit::{Failure, Kind};
 use crate::{Parameters, Registry, log, program_text};
 
-/// How often files are looked at. A change counts when two looks have found the same: an editor may write in pieces.
+/// How often files are looked at. A change counts when two looks have found the same: an editor may
+/// write in pieces.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// A file that is watched.
@@ -27,7 +28,8 @@ pub(super) struct Text {
     refused: Option<String>,
 }
 
-/// Those of these algorithms that are texts, with the name in the kernel where one is given. An error where none is a text.
+/// Those of these algorithms that are texts, with the name in the kernel where one is given. An
+/// error where none is a text.
 pub(super) fn watched(
     wanted: &[Contender],
     kernel_name: Option<&str>,

@@ -15,11 +15,12 @@ use crate::exit::{Failure, Kind};
 use crate::flows::stats;
 use crate::metrics;
 
-/// How soon to notice that another process detached what this one serves. Each look is a system call or two.
+/// How soon to notice that another process detached what this one serves. Each look is a system
+/// call or two.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the threads may take to end. Longer than a look at `stop` takes them, by far; with it the process ends within
-/// two seconds of being asked, although a callback hangs.
+/// How long the threads may take to end. Longer than a look at `stop` takes them, by far; with it
+/// the process ends within two seconds of being asked, although a callback hangs.
 const LEAVE: Duration = Duration::from_secs(1);
 /// How often to say that something cannot be told, at most.
 const SAY_EVERY: Duration = Duration::from_secs(60);
@@ -47,8 +48,8 @@ pub(super) struct Watch<'a> {
     pub texts: Vec<Text>,
 }
 
-/// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a bug can cause. The
-/// kernels stay this thread's: what ends with them may need its capabilities.
+/// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a
+/// bug can cause. The kernels stay this thread's: what ends with them may need its capabilities.
 ///
 /// Where a thread does not end when asked, what is attached is removed and the process ends here.
 pub(super) fn serve(
@@ -62,7 +63,8 @@ pub(super) fn serve(
     let stop = watching.stop;
     let open = |name: &String| Observed::open(name).map_err(|e| Failure::new(Kind::Failed, e));
     let observed: Vec<Observed> = attached.names.iter().map(open).collect::<Result<_, _>>()?;
-    // An agent elsewhere may be silent: its flows are on the fallback then, and this process is well.
+    // An agent elsewhere may be silent: its flows are on the fallback then, and this process is
+    // well.
     let here: Vec<String> = steered
         .iter()
         .filter(|one| matches!(one.by, By::Agent(..)))
@@ -166,8 +168,9 @@ fn leave(attached: &mut Attached) -> ! {
     std::process::exit(i32::from(removed.is_err()))
 }
 
-/// Waits for `stop`, or for the end of a thread. Raises `stop` when another process detached one of the names: that one.
-/// Tells systemd that all is well while the thread of every algorithm that runs `here` gives signs of life.
+/// Waits for `stop`, or for the end of a thread. Raises `stop` when another process detached one of
+/// the names: that one. Tells systemd that all is well while the thread of every algorithm that
+/// runs `here` gives signs of life.
 #[expect(clippy::disallowed_methods, reason = "the command drives in real time")]
 fn watch(
     observed: &[Observed],
@@ -237,7 +240,8 @@ fn figures(
     Ok(registry)
 }
 
-/// Whether the thread of every algorithm that runs `here` wrote its heartbeat within the owner's limit of silence.
+/// Whether the thread of every algorithm that runs `here` wrote its heartbeat within the owner's
+/// limit of silence.
 fn alive(observed: &[Observed], here: &[String], fallback_after: Duration) -> bool {
     observed
         .iter()

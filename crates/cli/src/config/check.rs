@@ -15,7 +15,8 @@ use super::{Config, Knows, Rule};
 pub const LEAST_SILENCE: Duration = Duration::from_millis(10);
 /// What a table may hold: slots are numbered in 24 bits.
 pub const FLOWS: RangeInclusive<u32> = 1..=1 << 24;
-/// Rules are asked one after the other when a connection begins. The kernel takes 64 programs for a cgroup.
+/// Rules are asked one after the other when a connection begins. The kernel takes 64 programs for a
+/// cgroup.
 const MOST_RULES: usize = 32;
 
 /// Checks a whole file.
@@ -237,7 +238,8 @@ impl Context<'_> {
     }
 }
 
-/// Whether everything that `later` asks for was taken by `earlier`. Prefixes and ports that overlap are not compared.
+/// Whether everything that `later` asks for was taken by `earlier`. Prefixes and ports that overlap
+/// are not compared.
 fn takes_all(earlier: &Rule, later: &Rule) -> bool {
     let (a, b) = (&earlier.selection, &later.selection);
     a.percent == 100

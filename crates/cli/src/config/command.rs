@@ -14,7 +14,8 @@ use crate::exit::{Failure, Kind};
 pub enum ConfigCommand {
     /// Say whether a configuration of `attach` can be used; or what is wrong with it, and where.
     Check(CheckArgs),
-    /// Show what `attach` would do with the same options: file, environment and command line together, with every default.
+    /// Show what `attach` would do with the same options: file, environment and command line
+    /// together, with every default.
     Show(Box<AttachArgs>),
 }
 

@@ -1,4 +1,5 @@
-//! What holds in the end: defaults, over them the file, over that the environment and the command line.
+//! What holds in the end: defaults, over them the file, over that the environment and the command
+//! line.
 
 use std::fmt::{self, Display};
 use std::net::SocketAddr;
@@ -151,7 +152,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The round trip to an agent on another host: the silence after which flows fall back is by it, where nobody said that.
+    /// The round trip to an agent on another host: the silence after which flows fall back is by
+    /// it, where nobody said that.
     pub fn measured(&mut self, round_trip: Duration) {
         if let From::Default | From::Measured(_) = self.fallback_after.from {
             self.fallback_after = Setting {

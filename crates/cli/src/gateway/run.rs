@@ -26,7 +26,8 @@ pub struct RunArgs {
     /// Measure and limit nothing.
     #[arg(long)]
     observe: bool,
-    /// Where `status`, `events`, `pass` and `control` ask. A second gateway on this host needs another.
+    /// Where `status`, `events`, `pass` and `control` ask. A second gateway on this host needs
+    /// another.
     #[arg(long, value_name = "PATH", default_value = status::SOCKET)]
     socket: PathBuf,
 }

@@ -11,7 +11,8 @@ pub struct AlgorithmStats {
     pub algorithm: String,
     /// Live flows.
     pub flows: u64,
-    /// Live flows that the table has no place for: they run on the fallback, unseen by the agent, until a place is free.
+    /// Live flows that the table has no place for: they run on the fallback, unseen by the agent,
+    /// until a place is free.
     pub flows_without_slot: u64,
     /// Live flows that run on the fallback, with or without a place in the table.
     pub flows_in_fallback: u64,

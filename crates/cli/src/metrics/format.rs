@@ -13,8 +13,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// Chooses by the `Accept` headers of a request: OpenMetrics where it is named and weighs no less
-    /// than plain text.
+    /// Chooses by the `Accept` headers of a request: OpenMetrics where it is named and weighs no
+    /// less than plain text.
     pub fn negotiate<'a>(accept: impl IntoIterator<Item = &'a str>) -> Format {
         let (mut text, mut openmetrics) = (0.0, 0.0);
         for range in accept.into_iter().flat_map(|value| value.split(',')) {
@@ -45,8 +45,8 @@ impl Format {
     }
 }
 
-/// Translates OpenMetrics to text 0.0.4. There a family has the name of its samples, an info is a gauge,
-/// and neither units nor an end are marked.
+/// Translates OpenMetrics to text 0.0.4. There a family has the name of its samples, an info is a
+/// gauge, and neither units nor an end are marked.
 pub(super) fn to_text(openmetrics: &str) -> String {
     let mut text = String::with_capacity(openmetrics.len());
     let mut help = "";

@@ -1,4 +1,5 @@
-//! What a gateway tells: of itself, of each peer by name, and of each class of a peer's queue. No address is in it, and no key.
+//! What a gateway tells: of itself, of each peer by name, and of each class of a peer's queue. No
+//! address is in it, and no key.
 
 use ccplane_bundle::Mode;
 use ccplane_gateway::{ClassReport, PeerReport, Report};

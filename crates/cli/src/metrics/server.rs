@@ -1,4 +1,5 @@
-//! The HTTP server of the metrics: bounded in what it reads, in how many it serves, and in how long each may take.
+//! The HTTP server of the metrics: bounded in what it reads, in how many it serves, and in how long
+//! each may take.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -22,12 +23,14 @@ use tokio::sync::{Semaphore, oneshot};
 use super::{Format, text};
 use crate::exit::{Failure, Kind};
 
-/// Bytes of a request's line and headers. Less is too little for some proxies' headers; more is memory for nothing.
+/// Bytes of a request's line and headers. Less is too little for some proxies' headers; more is
+/// memory for nothing.
 const HEAD: usize = 8 * 1024;
-/// Connections at a time; a further one waits to be accepted. A handful of scrapers need no more, and each costs [`HEAD`].
+/// Connections at a time; a further one waits to be accepted. A handful of scrapers need no more,
+/// and each costs [`HEAD`].
 const CONNECTIONS: usize = 16;
-/// How long a connection may take, from its acceptance to the end of the answer. Shorter would cut off a slow scraper;
-/// longer lets idle ones keep the places.
+/// How long a connection may take, from its acceptance to the end of the answer. Shorter would cut
+/// off a slow scraper; longer lets idle ones keep the places.
 const TIME: Duration = Duration::from_secs(2);
 /// The pause after an accept that failed, as it does without descriptors. Shorter would spin.
 const BACK_OFF: Duration = Duration::from_millis(200);
@@ -46,8 +49,8 @@ pub type Answer = oneshot::Sender<Figures>;
 
 /// Serves `/metrics` on `address` from a thread of its own, for as long as the process lives.
 ///
-/// The thread has no capability. Each scrape calls `ask`, which answers, or hands the question to a thread that may read what this one may
-/// not; it does not wait.
+/// The thread has no capability. Each scrape calls `ask`, which answers, or hands the question to a
+/// thread that may read what this one may not; it does not wait.
 pub fn serve(
     address: SocketAddr,
     ask: impl Fn(Answer) + Send + 'static,

@@ -26,7 +26,8 @@ use crate::transfer::target::Target;
 use crate::transfer::wire::{Hash, Header};
 use crate::{identity, interrupt};
 
-/// Connections at a time. With fewer, strangers who say nothing keep others out sooner; each may hold twice the window.
+/// Connections at a time. With fewer, strangers who say nothing keep others out sooner; each may
+/// hold twice the window.
 const MOST: usize = 16;
 /// A sender that lives may bring nothing new for so many times --timeout.
 const PAUSE_TIMEOUTS: u64 = 3;
@@ -44,7 +45,8 @@ pub struct RecvArgs {
     /// Where to listen.
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:4791")]
     listen: SocketAddr,
-    /// A file, which takes one transfer; `-` for standard output; or a device such as `/dev/null`, which takes any number.
+    /// A file, which takes one transfer; `-` for standard output; or a device such as `/dev/null`,
+    /// which takes any number.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
     /// End after one transfer.
@@ -53,7 +55,8 @@ pub struct RecvArgs {
     /// Replace the file if it exists.
     #[arg(long)]
     force: bool,
-    /// The file with the certificate and its private key, made at the first start; `~/.config/ccplane/identity` without this.
+    /// The file with the certificate and its private key, made at the first start;
+    /// `~/.config/ccplane/identity` without this.
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
     #[command(flatten)]
@@ -182,7 +185,8 @@ struct Transfer {
     hasher: blake3::Hasher,
     bytes: u64,
     progress: Progress,
-    /// Place and hash of the stored file, while the sender takes its receipt, and since when it does.
+    /// Place and hash of the stored file, while the sender takes its receipt, and since when it
+    /// does.
     stored: Option<(String, Hash, Instant)>,
 }
 
@@ -220,8 +224,8 @@ impl Transfer {
         self.sink.is_some() || self.stored.is_some()
     }
 
-    /// Takes what has come. Returns the result once the file is stored and the sender has its receipt, or had the time to take it.
-    /// Fails where nothing new came for `pause`.
+    /// Takes what has come. Returns the result once the file is stored and the sender has its
+    /// receipt, or had the time to take it. Fails where nothing new came for `pause`.
     fn step(
         &mut self,
         host: &mut Host,

@@ -42,7 +42,8 @@ pub struct SendArgs {
     file: PathBuf,
     #[command(flatten)]
     steer: SteerArgs,
-    /// Send to a receiver on another host without its fingerprint. Whoever is on the way can then take its place.
+    /// Send to a receiver on another host without its fingerprint. Whoever is on the way can then
+    /// take its place.
     #[arg(long)]
     insecure: bool,
     #[command(flatten)]
@@ -172,7 +173,8 @@ fn carry(
         }
         let room = RECEIPT + 1 - receipt.len().min(RECEIPT);
         host.read(id, room, |bytes| receipt.extend_from_slice(bytes));
-        // Before a failure is looked for: a receiver that has answered may have closed the connection already.
+        // Before a failure is looked for: a receiver that has answered may have closed the
+        // connection already.
         if host.has_read_all(id) || receipt.len() > RECEIPT {
             break;
         }

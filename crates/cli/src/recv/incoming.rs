@@ -16,8 +16,8 @@ use crate::transfer::target::{Target, human};
 use crate::transfer::wire::{Answer, Event, Frames, Hash, Header, greeting};
 use crate::transfer::{bar, hex};
 
-/// Time that a sender has to take its receipt, once the file is stored. A sender that is gone has what
-/// it wanted.
+/// Time that a sender has to take its receipt, once the file is stored. A sender that is gone has
+/// what it wanted.
 const RECEIPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time that a transfer has before it counts as slow.
@@ -41,8 +41,8 @@ pub(super) struct Incoming {
     bytes: u64,
     /// Bytes for the sender.
     out: VecDeque<u8>,
-    /// Hash of the complete file, and the thread that writes it to the disk. A disk may take seconds, in
-    /// which the sender needs signs of life.
+    /// Hash of the complete file, and the thread that writes it to the disk. A disk may take
+    /// seconds, in which the sender needs signs of life.
     storing: Option<(Hash, JoinHandle<Result<String, String>>)>,
     /// Time of the last progress.
     progress: Time,
@@ -241,8 +241,8 @@ impl Incoming {
         }
     }
 
-    /// Returns true if the transfer may end to make room for another one: its sender needed [`SLOW_AFTER`] and
-    /// more, and used less than [`SLOW_RATE`] since it began.
+    /// Returns true if the transfer may end to make room for another one: its sender needed
+    /// [`SLOW_AFTER`] and more, and used less than [`SLOW_RATE`] since it began.
     pub fn is_slow(&self, now: Time) -> bool {
         let age = now.since(self.begun);
         let is_open = self.receipt.is_none() && self.storing.is_none();

@@ -71,7 +71,8 @@ impl Source {
         (Source::Pattern(bytes.get()), header)
     }
 
-    /// Reads from byte `at` on. Returns 0 at the end, and `None` if a pipe has nothing at the moment.
+    /// Reads from byte `at` on. Returns 0 at the end, and `None` if a pipe has nothing at the
+    /// moment.
     pub fn read(&mut self, room: &mut [u8], at: u64) -> Result<Option<usize>, Failure> {
         match self {
             Source::File(file, path, bytes) => {

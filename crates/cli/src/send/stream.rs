@@ -114,8 +114,8 @@ impl Stream {
         Ok(Filled::More)
     }
 
-    /// Gives the connection what it has room for before it sends anything, for at most `most`: a slow
-    /// disk would delay the start.
+    /// Gives the connection what it has room for before it sends anything, for at most `most`: a
+    /// slow disk would delay the start.
     pub fn read_ahead(&mut self, host: &mut Host, id: u64, most: Duration) -> Result<(), Failure> {
         let end = host.now() + most;
         while self.fill(host, id)? == Filled::More && host.now() < end {}
@@ -190,7 +190,8 @@ mod tests {
         }
     }
 
-    /// Returns a connection with a window of 16 MiB whose hello has not left, and the peer's socket.
+    /// Returns a connection with a window of 16 MiB whose hello has not left, and the peer's
+    /// socket.
     fn connecting() -> (Host, u64, UdpSocket) {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
         peer.set_nonblocking(true).unwrap();

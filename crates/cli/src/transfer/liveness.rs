@@ -1,6 +1,7 @@
-//! Whether the other side still lives. A connection's own timeout doubles its patience at every try, and would ask six times in ten
-//! seconds. This asks often enough to tell loss from death: with 30 % lost each way half of the questions are answered, and of twelve
-//! one in four thousand times none.
+//! Whether the other side still lives. A connection's own timeout doubles its patience at every
+//! try, and would ask six times in ten seconds. This asks often enough to tell loss from death:
+//! with 30 % lost each way half of the questions are answered, and of twelve one in four thousand
+//! times none.
 
 use std::time::Instant;
 
@@ -10,7 +11,8 @@ use ccplane_units::{Duration, Time};
 pub const QUESTIONS: u32 = 12;
 /// After a refusal the side is asked so soon again.
 const CONFIRM_EVERY: Duration = Duration::from_millis(200);
-/// So many questions have to be refused, with nothing heard in between. One refusal can be forged, or be of an earlier datagram.
+/// So many questions have to be refused, with nothing heard in between. One refusal can be forged,
+/// or be of an earlier datagram.
 const REFUSALS: u64 = 3;
 
 /// What to do.
@@ -55,7 +57,8 @@ impl Liveness {
         }
     }
 
-    /// Looks at it: when something was last heard, and how often its host has refused a datagram so far.
+    /// Looks at it: when something was last heard, and how often its host has refused a datagram so
+    /// far.
     pub fn look(&mut self, now: Time, heard: Time, refusals: u64) -> Verdict {
         if heard > self.since {
             *self = Liveness {
@@ -96,7 +99,8 @@ impl Liveness {
     }
 }
 
-/// A receiver that lives may take nothing for so many times --timeout. A disk may need minutes to store a file.
+/// A receiver that lives may take nothing for so many times --timeout. A disk may need minutes to
+/// store a file.
 pub const STALL_TIMEOUTS: u64 = 30;
 
 /// Time since the last progress of the other side, while it is its turn.
@@ -115,7 +119,8 @@ impl Progress {
         }
     }
 
-    /// Returns true when `count` has stayed the same for `limit` although it was the other side's turn all the time.
+    /// Returns true when `count` has stayed the same for `limit` although it was the other side's
+    /// turn all the time.
     pub fn has_stalled(
         &mut self,
         now: Instant,
@@ -139,8 +144,8 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
     const STEP: Duration = Duration::from_millis(50);
 
-    /// Runs for so long; `answers` says what becomes of a question: heard, refused, or nothing. When it was given up and why, with the
-    /// number of questions.
+    /// Runs for so long; `answers` says what becomes of a question: heard, refused, or nothing.
+    /// When it was given up and why, with the number of questions.
     fn run(
         seconds: u64,
         mut answers: impl FnMut(u32) -> (bool, bool),

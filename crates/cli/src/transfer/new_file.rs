@@ -1,7 +1,7 @@
 //! Files from peers, in folders that other users may be able to write to.
 //!
-//! A file is created under a hidden name and gets its own name when it is complete. Both are relative
-//! to the folder's descriptor, so that no link or rename leads the writer elsewhere.
+//! A file is created under a hidden name and gets its own name when it is complete. Both are
+//! relative to the folder's descriptor, so that no link or rename leads the writer elsewhere.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -20,7 +20,8 @@ use nix::unistd::{UnlinkatFlags, fsync, getegid, geteuid, linkat, unlinkat};
 
 use crate::exit::{Failure, Kind};
 
-/// Bytes of a file's name in its hidden name. The rest of the 255 that file systems take makes it unique.
+/// Bytes of a file's name in its hidden name. The rest of the 255 that file systems take makes it
+/// unique.
 const SHOWN_BYTES: usize = 200;
 /// Hidden names that are tried. They are random, so a second attempt is already rare.
 const ATTEMPTS: u32 = 100;
@@ -35,8 +36,8 @@ pub(crate) struct Folder {
 impl Folder {
     /// Opens a folder. Links in `path` are followed: they are the operator's.
     ///
-    /// Refuses a folder in which any user may replace files: one that others can write to, unless it is
-    /// sticky and owned by root or the caller.
+    /// Refuses a folder in which any user may replace files: one that others can write to, unless
+    /// it is sticky and owned by root or the caller.
     pub fn open(path: &Path) -> Result<Folder, Failure> {
         let bad = |why: io::Error| {
             Failure::text(

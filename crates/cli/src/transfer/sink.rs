@@ -85,8 +85,8 @@ impl Sink {
         written.map_err(|why| cannot_write(Path::new(&self.shown), &why))
     }
 
-    /// Gives the complete file its name, and returns it for people. With `sync` both outlive a loss of
-    /// power.
+    /// Gives the complete file its name, and returns it for people. With `sync` both outlive a loss
+    /// of power.
     pub fn store(mut self, sync: bool) -> Result<String, String> {
         self.name(sync)
             .map_err(|why| cannot_write(Path::new(&self.shown), &why))?;
@@ -119,8 +119,8 @@ impl Sink {
     }
 }
 
-/// Gives a file its name, and returns the name. Only [`Taken::Replace`] replaces a file: a link, unlike a
-/// rename, never does.
+/// Gives a file its name, and returns the name. Only [`Taken::Replace`] replaces a file: a link,
+/// unlike a rename, never does.
 fn link(new: &NewFile, wanted: &OsString, taken: Taken) -> io::Result<OsString> {
     if taken == Taken::Replace {
         return new.replace(wanted).map(|()| wanted.clone());

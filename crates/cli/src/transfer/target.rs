@@ -87,8 +87,8 @@ impl Target {
         matches!(self, Target::File { .. } | Target::Stdout)
     }
 
-    /// Opens the place of a file that the sender describes. `hidden` allows names that start with a dot.
-    /// `n` is the transfer's number, for a file without a name.
+    /// Opens the place of a file that the sender describes. `hidden` allows names that start with a
+    /// dot. `n` is the transfer's number, for a file without a name.
     pub fn open(&self, header: &Header, hidden: bool, n: u64) -> Result<Sink, String> {
         self.check_room(header.bytes.unwrap_or(0))?;
         match self {

@@ -136,7 +136,8 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Returns the next event, or `None` if it needs more input. It advances `input` past what it used.
+    /// Returns the next event, or `None` if it needs more input. It advances `input` past what it
+    /// used.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, WireError> {
         if !self.has_header {
             return Ok(self.read_header(input)?.map(Event::Header));

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
-/// How long a process may take to do what it is asked. Less fails on a busy machine; more makes a failure slow to see.
+/// How long a process may take to do what it is asked. Less fails on a busy machine; more makes a
+/// failure slow to see.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -50,8 +51,8 @@ pub fn lock_host() -> Flock<File> {
     Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works")
 }
 
-/// A copy of the command that everybody may run. Another process writes it: what another test starts while this one writes would hold the copy open,
-/// and it could not be run.
+/// A copy of the command that everybody may run. Another process writes it: what another test
+/// starts while this one writes would hold the copy open, and it could not be run.
 pub fn copy_command(to: &Path) {
     let copied = Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_ccplane"))

@@ -552,7 +552,8 @@ fn a_ccp_agent_steers_a_transfer_and_its_death_is_survived() {
     assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
 }
 
-/// Every kind of trouble that a link makes, at once: losses both ways, delay, a queue that overflows, marks.
+/// Every kind of trouble that a link makes, at once: losses both ways, delay, a queue that
+/// overflows, marks.
 #[test]
 fn a_file_arrives_over_a_link_that_loses_packets() {
     if !nix::unistd::geteuid().is_root() {
@@ -676,7 +677,8 @@ fn a_sender_that_says_nothing_new_gives_its_place_up() {
     receiver.signal("-INT");
 }
 
-/// A receiver that answers and does not do its part: it reads what comes or not, and sends no receipt.
+/// A receiver that answers and does not do its part: it reads what comes or not, and sends no
+/// receipt.
 fn stalling(reads: bool, stop: Arc<AtomicBool>) -> (String, std::thread::JoinHandle<()>) {
     let identity = Identity::new().unwrap();
     let options = Options {

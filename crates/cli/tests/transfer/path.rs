@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Passes datagrams of at most so many bytes between clients and a server, and says nothing of the others.
+/// Passes datagrams of at most so many bytes between clients and a server, and says nothing of the
+/// others.
 fn narrow_relay(server: &str, most: usize) -> String {
     let server: std::net::SocketAddr = server.parse().unwrap();
     let front = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -36,7 +37,8 @@ fn what_a_path_carries_is_found_when_nobody_answers_a_full_packet() {
     let folder = Folder::new("narrow");
     let file = folder.file("f", 2_000_000);
     for (most, found, options) in [
-        // A tunnel's 1420, one of 1300 that no table has, jumbo frames on ordinary Ethernet, and little more than the least.
+        // A tunnel's 1420, one of 1300 that no table has, jumbo frames on ordinary Ethernet, and
+        // little more than the least.
         (1420 - 28, 1420, &[][..]),
         (1300 - 28, 1280, &["--alg", "native:reno"]),
         (1500 - 28, 1500, &["--mtu", "9000"]),

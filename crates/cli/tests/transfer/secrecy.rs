@@ -67,7 +67,8 @@ fn expand<const N: usize>(secret: &[u8], label: &str) -> [u8; N] {
     out
 }
 
-/// What was sealed in a client's datagram under AES-256-GCM, by the documentation's account of its bytes; nothing where it is none.
+/// What was sealed in a client's datagram under AES-256-GCM, by the documentation's account of its
+/// bytes; nothing where it is none.
 fn opened(datagram: &[u8], secret: &[u8]) -> Option<Vec<u8>> {
     let mut datagram = datagram.to_vec();
     assert_eq!(datagram[0] >> 4, 3, "version 3");

@@ -1,5 +1,6 @@
-//! The fuzz harness of the bytecode: anything at all goes through the check; what passes runs, and does what a second, plain
-//! interpreter written straight from the definition of the bytecode does. Used by `cargo test` and by the fuzz target.
+//! The fuzz harness of the bytecode: anything at all goes through the check; what passes runs, and
+//! does what a second, plain interpreter written straight from the definition of the bytecode does.
+//! Used by `cargo test` and by the fuzz target.
 
 mod model;
 
@@ -293,7 +294,8 @@ fn shaped_instr(input: &mut Input, variables: &[u8], written: &mut Vec<u8>, guar
         sources.extend_from_slice(variables);
         sources.extend_from_slice(written);
     }
-    // What real programs are made of, and what the interpreter treats in ways of its own, comes up often.
+    // What real programs are made of, and what the interpreter treats in ways of its own, comes up
+    // often.
     if !guard && input.one_in(6) {
         let falls_through = u64::from(!input.one_in(4));
         return Instr {

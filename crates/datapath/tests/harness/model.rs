@@ -1,4 +1,5 @@
-//! The bytecode as its definition says it, as plainly as possible: what the interpreter must agree with.
+//! The bytecode as its definition says it, as plainly as possible: what the interpreter must agree
+//! with.
 
 use ccplane_datapath::{
     Compat, INFINITY, Instr, Op, Outcome, Program, Signals, Transport, Urgency, Var, VarKind, reg,
@@ -366,7 +367,8 @@ fn average(num: u128, den: u128, old: u64, new: u64) -> u128 {
     }
 }
 
-/// The reference's rule: distances in both directions around 2^32, of which the one that wraps is one short.
+/// The reference's rule: distances in both directions around 2^32, of which the one that wraps is
+/// one short.
 fn max_wrap(a: u64, b: u64) -> u128 {
     let distance = |from: u32, to: u32| {
         if to > from {

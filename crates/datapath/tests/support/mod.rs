@@ -10,7 +10,8 @@ use ccplane_datapath::{
 use ccplane_units::{Duration, Time};
 use programs::Code;
 
-/// A flow under its table. Applies what the flow asks of the transport, and takes every report at once unless told not to.
+/// A flow under its table. Applies what the flow asks of the transport, and takes every report at
+/// once unless told not to.
 pub struct Rig {
     pub table: ProgramTable,
     pub flow: Flow<16>,
@@ -86,7 +87,8 @@ impl Rig {
         self.took(outcome)
     }
 
-    /// Lets `us` pass without an ACK, calling the flow at each of its deadlines; returns how many there were.
+    /// Lets `us` pass without an ACK, calling the flow at each of its deadlines; returns how many
+    /// there were.
     pub fn silence_us(&mut self, us: u64) -> usize {
         let end = self.transport.now + Duration::from_micros(us);
         let mut calls = 0;

@@ -109,7 +109,8 @@ pub const RATE_OUT: u8 = 12;
 pub const RTT: u8 = 13;
 pub const TIMEOUT: u8 = 14;
 
-/// The fold of Reno and Cubic: accumulate, report at once on loss or timeout, else every `interval_us`.
+/// The fold of Reno and Cubic: accumulate, report at once on loss or timeout, else every
+/// `interval_us`.
 pub fn reno_fold(interval_us: u64) -> Code {
     let mut code = Code::default();
     let [acked, sacked, loss, timeout, rtt, inflight] = [0; 6].map(|init| code.volatile(init));
@@ -143,7 +144,8 @@ pub fn reno_fold(interval_us: u64) -> Code {
     code
 }
 
-/// BBR's probe-bandwidth: fold loss, minimum RTT and delivery rate, and step through the pacing gains by `Micros`.
+/// BBR's probe-bandwidth: fold loss, minimum RTT and delivery rate, and step through the pacing
+/// gains by `Micros`.
 pub fn bbr_probe_bw() -> Code {
     let mut code = Code::default();
     let loss = code.volatile(0);

@@ -1,4 +1,5 @@
-//! The file of a packet log: pcapng (draft-ietf-opsawg-pcapng) with one interface for each direction.
+//! The file of a packet log: pcapng (draft-ietf-opsawg-pcapng) with one interface for each
+//! direction.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

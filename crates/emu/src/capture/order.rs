@@ -33,7 +33,8 @@ impl FlowOrder {
             .push_back(Entry { packet, dropped });
     }
 
-    /// Records that a packet left the queue or was dropped, and appends to `out` every record that is due.
+    /// Records that a packet left the queue or was dropped, and appends to `out` every record that
+    /// is due.
     pub(crate) fn on_gone(
         &mut self,
         flow: u32,
@@ -87,8 +88,8 @@ impl FlowOrder {
     }
 }
 
-/// Appends the record of a dropped packet, with the time at which it is due. Returns whether the packet
-/// is still in the queue.
+/// Appends the record of a dropped packet, with the time at which it is due. Returns whether the
+/// packet is still in the queue.
 fn emit(entry: &mut Entry, now: Time, out: &mut Vec<Sight>) -> bool {
     let Some(mut sight) = entry.dropped.take() else {
         return true;
@@ -105,7 +106,8 @@ mod tests {
 
     use super::*;
 
-    /// The frames in the order of the log, with the time and how much earlier each was dropped, in ms.
+    /// The frames in the order of the log, with the time and how much earlier each was dropped, in
+    /// ms.
     fn log(steps: &[(u64, u32, Option<DropReason>)], arrived: u32) -> Vec<(u32, u64, u64)> {
         let mut order = FlowOrder::default();
         (0..arrived).for_each(|frame| order.on_arrived(1, (frame, 0)));

@@ -35,8 +35,8 @@ pub struct Captured {
 pub struct Logged {
     /// Which way it went.
     pub way: Way,
-    /// When it left the queue, since the first packet of the log; for a dropped packet, when the packets of its flow ahead of it had
-    /// left.
+    /// When it left the queue, since the first packet of the log; for a dropped packet, when the
+    /// packets of its flow ahead of it had left.
     pub at: Time,
     /// How much earlier it was dropped.
     pub early: Duration,
@@ -130,8 +130,8 @@ impl Words {
     }
 }
 
-/// Reads a packet log. A file that is none is an error with the number of the packet; one whose end is missing, since the
-/// emulator was killed, is read as far as it goes.
+/// Reads a packet log. A file that is none is an error with the number of the packet; one whose end
+/// is missing, since the emulator was killed, is read as far as it goes.
 pub fn read(path: &Path) -> Result<Captured, Error> {
     let wrong = |reason: String| Error::NoLog {
         path: path.into(),
@@ -187,7 +187,8 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
     Ok(captured)
 }
 
-/// Which direction an interface stands for, and what its packets have in front of IP; what it says of the link is kept.
+/// Which direction an interface stands for, and what its packets have in front of IP; what it says
+/// of the link is kept.
 fn described(
     interface: &InterfaceDescriptionBlock<'_>,
     captured: &mut Captured,

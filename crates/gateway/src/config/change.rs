@@ -41,7 +41,8 @@ impl Change {
     }
 }
 
-/// What has to be done to come from one configuration to another; nothing between equal ones. The order of peers is of no meaning.
+/// What has to be done to come from one configuration to another; nothing between equal ones. The
+/// order of peers is of no meaning.
 pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
     let (a, b) = (&from.site, &to.site);
     let fixed = [

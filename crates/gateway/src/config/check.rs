@@ -21,13 +21,17 @@ use crate::peers::{PeerId, Routes};
 
 /// IPv6 asks for at least this (RFC 8200, section 5).
 const LEAST_MTU: u32 = 1_280;
-/// The longest UDP datagram, 65,507 bytes, less WireGuard's 32 and a byte to be safe with IPv6's 40: no packet inside may be longer.
+/// The longest UDP datagram, 65,507 bytes, less WireGuard's 32 and a byte to be safe with IPv6's
+/// 40: no packet inside may be longer.
 const MOST_MTU: u32 = 65_400;
-/// Peers of a gateway: their places are 12 bits of the numbers by which datagrams name their session.
+/// Peers of a gateway: their places are 12 bits of the numbers by which datagrams name their
+/// session.
 pub(crate) const MOST_PEERS: usize = 1 << 12;
-/// Classes of a queue. Each is a queue of its own for every peer; more than a handful nobody can tell apart.
+/// Classes of a queue. Each is a queue of its own for every peer; more than a handful nobody can
+/// tell apart.
 const MOST_CLASSES: usize = 32;
-/// A buffer below this holds less than a packet at 10 Mbit/s; one above the other keeps packets that nobody waits for any more.
+/// A buffer below this holds less than a packet at 10 Mbit/s; one above the other keeps packets
+/// that nobody waits for any more.
 const LEAST_BUFFER: Duration = Duration::from_millis(1);
 const MOST_BUFFER: Duration = Duration::from_secs(10);
 /// For a queue's limit in bytes to be judged, some path; queues that depend on it are refused.
@@ -48,7 +52,8 @@ pub(super) fn config(source: Source<'_>, file: &File, knows: Knows<'_>) -> Resul
     })
 }
 
-/// The private key that a file names, which is none of the peers'. `beside` is the file's directory.
+/// The private key that a file names, which is none of the peers'. `beside` is the file's
+/// directory.
 pub(super) fn key(source: Source<'_>, file: &File, beside: &Path) -> Result<PrivateKey, Problem> {
     let at = &file.site.key;
     let key = PrivateKey::read(&beside.join(at.get_ref())).map_err(|why: KeyError| {
@@ -69,7 +74,8 @@ pub(super) fn key(source: Source<'_>, file: &File, beside: &Path) -> Result<Priv
     }
 }
 
-/// Checks that a file with a preshared key is readable by its owner alone, as a file of a private key is.
+/// Checks that a file with a preshared key is readable by its owner alone, as a file of a private
+/// key is.
 pub(super) fn secrecy(source: Source<'_>, file: &File, mode: u32) -> Result<(), Problem> {
     let mut peers = file.peer.iter().map(Spanned::get_ref);
     match peers.find(|peer| peer.preshared_key.is_some()) {

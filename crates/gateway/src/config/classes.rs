@@ -1,4 +1,5 @@
-//! Classes of a site's traffic: what belongs to each, by what every packet says of itself, and how each is served.
+//! Classes of a site's traffic: what belongs to each, by what every packet says of itself, and how
+//! each is served.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -2,8 +2,8 @@
 //!
 //! Initiations arrive at a socket of their own, and this thread answers them. A flood fills that
 //! socket's buffers, and costs the other threads nothing. Answers to strangers leave by the same
-//! socket, as each of them may wait for ARP. Answers to peers leave by the socket of the tunnels, in
-//! the order of their numbers.
+//! socket, as each of them may wait for ARP. Answers to peers leave by the socket of the tunnels,
+//! in the order of their numbers.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -215,8 +215,8 @@ impl Handshakes {
     }
 }
 
-/// Sends what a handshake of a peer leads to: the answer in `room`, and packets that waited for keys.
-/// The peer stays locked until the last of them has left, which keeps their order.
+/// Sends what a handshake of a peer leads to: the answer in `room`, and packets that waited for
+/// keys. The peer stays locked until the last of them has left, which keeps their order.
 pub(super) fn finish(
     shared: &Shared,
     data: &Socket,

@@ -1,4 +1,5 @@
-//! From the peers to the device: UDP, open, check the source, count, write. Feedback goes back from here.
+//! From the peers to the device: UDP, open, check the source, count, write. Feedback goes back from
+//! here.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -164,7 +165,8 @@ impl Receiving {
         }
     }
 
-    /// A packet whose source may be what it says: a message of the other box, or one for the site. Whether the site gets it.
+    /// A packet whose source may be what it says: a message of the other box, or one for the site.
+    /// Whether the site gets it.
     fn pass(&mut self, now: Time, pair: &Pair, half: &mut Half, bytes: usize, outer: Ecn) -> bool {
         let packet = &mut self.room[..bytes];
         if let Some([own, far]) = pair.ends
@@ -249,7 +251,8 @@ impl Receiving {
     }
 }
 
-/// A peer is where it was heard last. An address that changes with every datagram does not fill the list of events.
+/// A peer is where it was heard last. An address that changes with every datagram does not fill the
+/// list of events.
 pub(super) fn moved_to(shared: &Shared, pair: &Pair, half: &mut Half, from: SocketAddr) {
     // Nobody can be reached at port 0.
     if from.port() == 0 || half.endpoint == Some(from) {

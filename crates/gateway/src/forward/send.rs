@@ -1,5 +1,5 @@
-//! From the device to the peers: read, route, queue in the sendbox, seal what it lets go, UDP. The algorithms' orders, timers of tunnels
-//! and reloads are taken between packets.
+//! From the device to the peers: read, route, queue in the sendbox, seal what it lets go, UDP. The
+//! algorithms' orders, timers of tunnels and reloads are taken between packets.
 
 mod peers;
 
@@ -27,22 +27,24 @@ use crate::tunnel::{HandshakeFault, OVERHEAD, TICK};
 use crate::uplink::{Share, Uplink};
 use crate::{control, mss, outer};
 
-/// Frames read before queues are served again, and their bytes, as in the emulator: with super-packets the bytes count.
+/// Frames read before queues are served again, and their bytes, as in the emulator: with
+/// super-packets the bytes count.
 const FRAMES: usize = 32;
 const FRAME_BYTES: usize = 256 * 1024;
 /// Packets of a peer that leave before another has its turn.
 const PACKETS: usize = 64;
-/// Packets that are due within this leave together: a wake-up costs as much as ten packets (the emulator's quantum).
+/// Packets that are due within this leave together: a wake-up costs as much as ten packets (the
+/// emulator's quantum).
 const QUANTUM: Duration = Duration::from_micros(100);
 /// Without a change a turn comes at the latest after this.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// While keys are waited for, the queue is looked at so often.
 const PATIENT: Duration = Duration::from_millis(10);
-/// Packets do not wait longer for keys: WireGuard has repeated its call after 5 s by then, and who sent them has given up or sent them
-/// again.
+/// Packets do not wait longer for keys: WireGuard has repeated its call after 5 s by then, and who
+/// sent them has given up or sent them again.
 const UNREACHABLE: Duration = Duration::from_secs(7);
-/// Memory for packets of all queues. A queue of 1.875 MB in packets of 300 bytes takes it in part only; super-packets, of which one packet
-/// still waits, hold more.
+/// Memory for packets of all queues. A queue of 1.875 MB in packets of 300 bytes takes it in part
+/// only; super-packets, of which one packet still waits, hold more.
 const MEMORY: u64 = 256 << 20;
 
 /// The sending thread.
@@ -103,7 +105,8 @@ impl Lane {
             .tell(now, &pair.peer.name, "keys", text.to_owned());
     }
 
-    /// A packet was too long for the way: asks how long they may be, and says once that nobody knows.
+    /// A packet was too long for the way: asks how long they may be, and says once that nobody
+    /// knows.
     fn tell_too_long(&mut self, now: Time, shared: &Shared, pair: &Pair) {
         if path::look(shared, pair, now, true) || std::mem::replace(&mut self.told_too_long, true) {
             return;
@@ -215,7 +218,8 @@ impl Sending {
         if let Some((_, steering)) = steering {
             drive(now, pair.place.into(), &mut half, steering);
         }
-        // The other box may have been started anew, and has no keys then: WireGuard alone would ask for new ones after 15 s.
+        // The other box may have been started anew, and has no keys then: WireGuard alone would ask
+        // for new ones after 15 s.
         let lost = tell_changes(&self.shared, pair, &mut half);
         if let (true, Some(to)) = (lost, half.endpoint)
             && let Some(bytes) = half.tunnel.renew(self.batch.room())
@@ -297,7 +301,8 @@ impl Sending {
                 break;
             }
         }
-        // Before the lock is gone: what the other thread seals next has a higher number, and may not overtake this.
+        // Before the lock is gone: what the other thread seals next has a higher number, and may
+        // not overtake this.
         too_long |= self.batch.flush(&self.socket)?.too_long;
         self.uplink
             .done(pair.place, &mut lane.share, half.sendbox.is_ready(now));
@@ -531,7 +536,8 @@ fn tell_changes(shared: &Shared, pair: &Pair, half: &mut Half) -> bool {
     silent
 }
 
-/// Writes a packet that waited into `room`, in one piece and with its checksum; how long it is, and `None` if its frame cannot be read.
+/// Writes a packet that waited into `room`, in one piece and with its checksum; how long it is, and
+/// `None` if its frame cannot be read.
 fn completed(store: &Store, waiting: &Waiting, room: &mut [u8]) -> Option<usize> {
     let Kept {
         frame,

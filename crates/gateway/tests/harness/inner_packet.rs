@@ -1,5 +1,6 @@
-//! Any bytes as a packet of a site on a way of any MTU: its segment size lowered, its sender answered, the packet in fragments. Sums hold,
-//! nobody answers an answer, and fragments are the packet again.
+//! Any bytes as a packet of a site on a way of any MTU: its segment size lowered, its sender
+//! answered, the packet in fragments. Sums hold, nobody answers an answer, and fragments are the
+//! packet again.
 
 use ccplane_gateway::fragment::Fragments;
 use ccplane_gateway::{mss, too_big};

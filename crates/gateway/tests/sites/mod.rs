@@ -1,4 +1,5 @@
-//! Sites for tests: namespaces with a gateway each, on a network between them that a test can make slow, narrow or translating.
+//! Sites for tests: namespaces with a gateway each, on a network between them that a test can make
+//! slow, narrow or translating.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 mod network;
@@ -59,7 +60,8 @@ pub fn site(n: usize) -> String {
     )
 }
 
-/// `[[peer]]` for site `n`: named `other` where it is the second of two, with 10.8.`n + 1`.0/24 behind it, steered by `bundler`.
+/// `[[peer]]` for site `n`: named `other` where it is the second of two, with 10.8.`n + 1`.0/24
+/// behind it, steered by `bundler`.
 pub fn peer(name: &str, n: usize) -> String {
     let last = n + 1;
     let v6 = if has_ipv6() {
@@ -100,7 +102,8 @@ impl Sites {
         Sites::of(test, &configs, makes())
     }
 
-    /// As many as there are configurations. Site `n` is 192.0.2.`n + 1` and fd01::`n + 1` on the network.
+    /// As many as there are configurations. Site `n` is 192.0.2.`n + 1` and fd01::`n + 1` on the
+    /// network.
     pub fn of(test: &str, configs: &[String], makes: Makes) -> Option<Sites> {
         let mut sites = Sites::quiet(test, configs, makes)?;
         // A call that nobody hears is repeated after 5 s only: those that call come last.

@@ -1,4 +1,5 @@
-//! The network between sites: carries packets between devices by the last byte of their destination.
+//! The network between sites: carries packets between devices by the last byte of their
+//! destination.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -26,7 +27,8 @@ pub struct Way {
     pub mtu: AtomicU32,
     /// A longer one is dropped without an answer.
     pub silent: AtomicBool,
-    /// The port that datagrams of the first site come from (IPv4), as behind an address translation; 0: there is none.
+    /// The port that datagrams of the first site come from (IPv4), as behind an address
+    /// translation; 0: there is none.
     pub port: AtomicU16,
     /// Nothing comes to the first site.
     pub deaf: AtomicBool,
@@ -171,7 +173,8 @@ fn take(from: usize, frame: &mut [u8], ends: &[Tun], lines: &mut [Line], way: &W
     }
 }
 
-/// Puts the translation's port in the place of the first site's own; `false` for a datagram to a port that it has no more.
+/// Puts the translation's port in the place of the first site's own; `false` for a datagram to a
+/// port that it has no more.
 fn translate(from: usize, to: usize, packet: &mut [u8], port: u16) -> bool {
     let is_udp = packet[0] == 0x45 && packet[9] == 17 && packet.len() >= V4_HEAD + 8;
     if port == 0 || !is_udp {

@@ -11,7 +11,8 @@ const V4: usize = 20;
 const V6: usize = 40;
 
 impl Packet {
-    /// The `index`th of a flow of TCP, or UDP, with this much payload; `size` is that of those before it.
+    /// The `index`th of a flow of TCP, or UDP, with this much payload; `size` is that of those
+    /// before it.
     fn of(ip: usize, tcp: bool, index: u16, payload: usize, size: usize) -> Packet {
         let mut bytes = vec![0; ip + if tcp { 32 } else { 8 }];
         if ip == V4 {
@@ -143,7 +144,8 @@ fn packets_of_a_flow_are_one_run_and_a_shorter_one_ends_it() {
         packets[2] = Packet::of(ip, tcp, 2, 999, 1_000);
         assert_eq!(runs(&packets), [3, 1], "{ip} {tcp}");
         packets[2] = Packet::of(ip, tcp, 2, 1_001, 1_000);
-        // A longer one begins another run; where there are no sequence numbers, the next one goes on with it.
+        // A longer one begins another run; where there are no sequence numbers, the next one goes
+        // on with it.
         let expected: &[u16] = if tcp { &[2, 1, 1] } else { &[2, 2] };
         assert_eq!(runs(&packets), expected, "{ip} {tcp}");
     }
@@ -214,7 +216,8 @@ fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
     assert!(joiner.add(&end.0).expect("a packet") && joiner.is_over());
 }
 
-/// A change of the third packet that makes it another flow's, or none that was sent with the others.
+/// A change of the third packet that makes it another flow's, or none that was sent with the
+/// others.
 #[test]
 fn headers_that_differ_are_not_joined() {
     let changed = |ip: usize, tcp: bool, at: usize, value: u8| {
@@ -227,7 +230,8 @@ fn headers_that_differ_are_not_joined() {
         );
     };
     for tcp in [true, false] {
-        // Type of service and ECN; identification; DF, reserved bit, a fragment's bits; time to live; addresses.
+        // Type of service and ECN; identification; DF, reserved bit, a fragment's bits; time to
+        // live; addresses.
         for (at, value) in [
             (1, 1),
             (1, 4),

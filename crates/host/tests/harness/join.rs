@@ -1,5 +1,5 @@
-//! Packets by a script of any bytes: joined, taken apart and compared. Whatever the packets are, the same ones come out in the same
-//! order.
+//! Packets by a script of any bytes: joined, taken apart and compared. Whatever the packets are,
+//! the same ones come out in the same order.
 
 use ccplane_host::{Frame, Head, Joiner, LONGEST_FRAME};
 
@@ -23,7 +23,8 @@ const SPOIL: u8 = 32;
 const JUMP: u8 = 64;
 const RAW: u8 = 128;
 
-/// Runs a script: its first byte says whether UDP is joined, and every four bytes from there are a step.
+/// Runs a script: its first byte says whether UDP is joined, and every four bytes from there are a
+/// step.
 pub fn joins(data: &[u8]) -> Outcome {
     let Some((&first, script)) = data.split_first() else {
         return Outcome::default();

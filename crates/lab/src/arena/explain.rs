@@ -1,4 +1,5 @@
-//! Why a candidate has no better score: its worst run around the moment where it differs most from a baseline's, and what was in force then.
+//! Why a candidate has no better score: its worst run around the moment where it differs most from
+//! a baseline's, and what was in force then.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -91,7 +92,8 @@ pub struct InForce {
     pub times: u64,
 }
 
-/// Scores a candidate, and looks into its worst run: of the checks of the gate that it failed, or of the links.
+/// Scores a candidate, and looks into its worst run: of the checks of the gate that it failed, or
+/// of the links.
 pub fn explain(
     candidate: &Contender,
     options: &Options,
@@ -206,7 +208,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Runs it; nothing where it breaks. The contender is told apart from the others, so that what it hears is kept.
+    /// Runs it; nothing where it breaks. The contender is told apart from the others, so that what
+    /// it hears is kept.
     fn of(contender: &Contender, run: &Run, registry: &Registry) -> Result<Option<Seen>, Error> {
         let named = format!("algorithm = \"{contender}\"\n");
         let text = format!(

@@ -1,4 +1,5 @@
-//! Places where an algorithm must not fail. Bounds are far from what anybody aims at: they find what is broken, stuck or ruthless.
+//! Places where an algorithm must not fail. Bounds are far from what anybody aims at: they find
+//! what is broken, stuck or ruthless.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! The runs of a suite: on this process's threads, or those of one candidate in a process of its own.
+//! The runs of a suite: on this process's threads, or those of one candidate in a process of its
+//! own.
 
 use std::path::Path;
 
@@ -19,7 +20,8 @@ pub trait Apart: Sync {
     /// Whether this one is such a candidate.
     fn takes(&self, contender: &Contender) -> bool;
 
-    /// Runs these scenarios of this contender with [`simulate`]: what came of each, in their order, or why nothing can be said of it at all.
+    /// Runs these scenarios of this contender with [`simulate`]: what came of each, in their order,
+    /// or why nothing can be said of it at all.
     fn run(
         &self,
         contender: &Contender,
@@ -109,7 +111,8 @@ pub(super) struct Pool<'a> {
 }
 
 impl Pool<'_> {
-    /// The runs of all of these; `runs` gives those of some, and of what everybody is compared with.
+    /// The runs of all of these; `runs` gives those of some, and of what everybody is compared
+    /// with.
     pub fn all(
         &self,
         contenders: &[Contender],

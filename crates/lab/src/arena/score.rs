@@ -1,4 +1,5 @@
-//! What a score is made of. Each part is 1 where the candidate is as good as the best of the baselines on the same link.
+//! What a score is made of. Each part is 1 where the candidate is as good as the best of the
+//! baselines on the same link.
 
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -16,19 +17,23 @@ use crate::evaluate::{Measured, Run, Sketch};
 pub struct Parts {
     /// What it uses of the link, alone.
     pub throughput: f64,
-    /// The 95th percentile of queueing delay that it leaves, alone: a twentieth of the round trip is as good as none.
+    /// The 95th percentile of queueing delay that it leaves, alone: a twentieth of the round trip
+    /// is as good as none.
     pub delay: f64,
     /// Packets that its queue drops, alone: one in five hundred is as good as none.
     pub loss: f64,
     /// Jain's index of two of its own, in the last half of their run.
     pub fairness: f64,
-    /// What a Cubic that was there before keeps of what another Cubic leaves to it; more than that counts no more.
+    /// What a Cubic that was there before keeps of what another Cubic leaves to it; more than that
+    /// counts no more.
     pub harm: f64,
-    /// How soon the second of two has four fifths of an equal share: what is left of the run by then.
+    /// How soon the second of two has four fifths of an equal share: what is left of the run by
+    /// then.
     pub convergence: f64,
 }
 
-/// How much each part counts: exponents of a geometric mean, so that nothing makes up for a part that is next to nothing.
+/// How much each part counts: exponents of a geometric mean, so that nothing makes up for a part
+/// that is next to nothing.
 pub const WEIGHTS: Parts = Parts {
     throughput: 0.25,
     delay: 0.25,
@@ -40,7 +45,8 @@ pub const WEIGHTS: Parts = Parts {
 
 /// A part is no less than this: nought on one link would hide all others.
 const LEAST: f64 = 0.01;
-/// A part is no more than this: what is far better than every baseline shall not pay for harm elsewhere.
+/// A part is no more than this: what is far better than every baseline shall not pay for harm
+/// elsewhere.
 const MOST: f64 = 1.25;
 
 impl Parts {
@@ -141,8 +147,9 @@ pub(super) struct Link {
 /// The published links are those of this seed.
 const PUBLISHED: u64 = 9_743;
 
-/// Links are drawn from 2 to 100 Mbit/s and 10 to 200 ms, evenly on a logarithmic scale, with buffers of half a BDP to four.
-/// Every third link loses one packet in a thousand. Every fifth has a queue for each flow.
+/// Links are drawn from 2 to 100 Mbit/s and 10 to 200 ms, evenly on a logarithmic scale, with
+/// buffers of half a BDP to four. Every third link loses one packet in a thousand. Every fifth has
+/// a queue for each flow.
 pub(super) fn links(held_out: Option<u64>, count: usize) -> Vec<Link> {
     // A stream of its own, so that no seed of somebody's gives the published ones.
     let stream = u128::from(held_out.is_some());

@@ -10,7 +10,8 @@ use super::score::Score;
 pub struct Standing {
     /// The algorithm with its parameters.
     pub candidate: String,
-    /// 0 to 1, or a little more where it is better than every baseline; 0 for what fails the gate. Absent where only the gate was asked for.
+    /// 0 to 1, or a little more where it is better than every baseline; 0 for what fails the gate.
+    /// Absent where only the gate was asked for.
     pub score: Option<f64>,
     /// Whether it passed.
     pub gate_passed: bool,

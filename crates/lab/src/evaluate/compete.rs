@@ -1,8 +1,9 @@
 //! Beside the algorithms that are in use: what they keep, and what is left for ours.
 //!
-//! Harm is measured as Ware, Mukerjee, Seshan and Sherry propose (Beyond Jain's Fairness Index, HotNets 2019): what the
-//! other one loses to the newcomer, compared with what it loses to another one of its own kind in the same place. An
-//! algorithm that takes no more than that changes nothing for those who are there already.
+//! Harm is measured as Ware, Mukerjee, Seshan and Sherry propose (Beyond Jain's Fairness Index,
+//! HotNets 2019): what the other one loses to the newcomer, compared with what it loses to another
+//! one of its own kind in the same place. An algorithm that takes no more than that changes nothing
+//! for those who are there already.
 
 use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, Line};

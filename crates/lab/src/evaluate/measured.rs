@@ -68,8 +68,8 @@ impl Measured {
         }
     }
 
-    /// As a file gives it back: a number's last bit may differ from what was written, and an evaluation that was interrupted
-    /// must not differ from one that was not.
+    /// As a file gives it back: a number's last bit may differ from what was written, and an
+    /// evaluation that was interrupted must not differ from one that was not.
     pub(super) fn kept(self) -> Measured {
         let text = serde_json::to_string(&self);
         text.ok()
@@ -113,7 +113,8 @@ impl Measured {
         }
     }
 
-    /// The 99th percentile of the slowdowns of flows that ended, of all sizes or of the smallest class.
+    /// The 99th percentile of the slowdowns of flows that ended, of all sizes or of the smallest
+    /// class.
     pub(super) fn slowdown_p99(&self, smallest: bool) -> f64 {
         let classes = self
             .figures
@@ -129,8 +130,8 @@ impl Measured {
         class.map_or(0.0, |class| class.slowdown_p99)
     }
 
-    /// The first share of the time from which on a flow's or the link's `bins` were at least `level` over `width` bins on
-    /// average, after `after`.
+    /// The first share of the time from which on a flow's or the link's `bins` were at least
+    /// `level` over `width` bins on average, after `after`.
     pub(crate) fn reached(bins: &[f64], level: f64, width: usize, after: f64) -> Option<f64> {
         let first = (after * bins.len() as f64) as usize;
         bins.windows(width.max(1))

@@ -1,4 +1,5 @@
-//! `evaluation.html`: one page with every question, its verdict, figures and pictures; no script, nothing from outside.
+//! `evaluation.html`: one page with every question, its verdict, figures and pictures; no script,
+//! nothing from outside.
 
 use std::fmt::Write;
 

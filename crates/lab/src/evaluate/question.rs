@@ -84,7 +84,8 @@ impl Outcomes {
 pub enum Verdict {
     /// It meets the criterion.
     Pass,
-    /// Within bounds, but worse than what is in use. Read the figures before deploying it where this matters.
+    /// Within bounds, but worse than what is in use. Read the figures before deploying it where
+    /// this matters.
     Caution,
     /// It would hurt others, or not work, where this matters.
     Fail,
@@ -125,8 +126,8 @@ impl Verdict {
     }
 }
 
-/// A figure with its name, which has its unit and no value in it. docs/results-format.md lists all of them. One that is not finite is null
-/// in JSON.
+/// A figure with its name, which has its unit and no value in it. docs/results-format.md lists all
+/// of them. One that is not finite is null in JSON.
 pub type Figure = (&'static str, f64);
 
 /// What was measured in one of a question's places.

@@ -1,4 +1,5 @@
-//! All runs of all questions on all cores; what was measured goes to the judges in the order of the plans.
+//! All runs of all questions on all cores; what was measured goes to the judges in the order of the
+//! plans.
 
 use std::path::PathBuf;
 
@@ -28,19 +29,19 @@ pub struct Options {
     pub quick: bool,
     /// Threads of the simulator.
     pub threads: usize,
-    /// Where finished runs are kept until all are done, so that an interrupted evaluation goes on from there. `None`
-    /// keeps nothing.
+    /// Where finished runs are kept until all are done, so that an interrupted evaluation goes on
+    /// from there. `None` keeps nothing.
     pub parts: Option<PathBuf>,
     /// The command line that does this again.
     pub command: String,
 }
 
-/// Longest run in real time. A longer one would make an evaluation take hours; a shorter one has too few
-/// round trips on long paths.
+/// Longest run in real time. A longer one would make an evaluation take hours; a shorter one has
+/// too few round trips on long paths.
 const LONGEST_REAL: Duration = Duration::from_secs(30);
 
-/// Answers the questions. The simulator answers all. Real packets answer those whose runs they keep up with,
-/// one run after the other.
+/// Answers the questions. The simulator answers all. Real packets answer those whose runs they keep
+/// up with, one run after the other.
 pub fn run(
     options: &Options,
     place: &dyn Place,
@@ -132,7 +133,8 @@ pub fn run(
 
 fn setting(options: &Options, place: &dyn Place, registry: &Registry) -> Result<Setting, Error> {
     match &options.algorithm {
-        // A control of the datapath's own: the simulator is asked now, the kernel when the first run begins.
+        // A control of the datapath's own: the simulator is asked now, the kernel when the first
+        // run begins.
         Contender::Native { name } if !place.is_real() => sim::known_control(name)?,
         Contender::Native { .. } => {}
         Contender::Ccplane { name, parameters } => {
@@ -181,8 +183,8 @@ fn wanted(only: &[String]) -> Result<Vec<&'static Question>, Error> {
         .collect())
 }
 
-/// Returns the runs for real packets, shortened; `None` if one of them cannot run there. Native controls are
-/// the datapath's own, under the same names.
+/// Returns the runs for real packets, shortened; `None` if one of them cannot run there. Native
+/// controls are the datapath's own, under the same names.
 fn real(mut runs: Vec<Run>, place: &dyn Place) -> Option<Vec<Run>> {
     for run in &mut runs {
         run.scenario.duration = run.scenario.duration.min(LONGEST_REAL);
@@ -198,7 +200,8 @@ struct Job<'p> {
     cost: u64,
 }
 
-/// The first of the jobs that are the same run. Questions ask of one place what another asks too, and a run is a function of its scenario.
+/// The first of the jobs that are the same run. Questions ask of one place what another asks too,
+/// and a run is a function of its scenario.
 fn first(jobs: &[Job], job: &Job) -> usize {
     let same = |other: &Job| {
         let (one, other) = (&job.run.scenario, &other.run.scenario);
@@ -222,7 +225,8 @@ fn cost(scenario: &Scenario) -> u64 {
     (rate as f64 * scenario.duration.as_secs_f64() / 1_500.0) as u64 + 10_000
 }
 
-/// Runs them, each run once and the most expensive first so that no thread is left with one at the end; what came of them, in their order.
+/// Runs them, each run once and the most expensive first so that no thread is left with one at the
+/// end; what came of them, in their order.
 fn all(
     jobs: &[Job],
     options: &Options,
@@ -262,7 +266,8 @@ fn all(
     firsts.iter().map(found).collect()
 }
 
-/// One run, or what was kept of it. An algorithm that breaks is an outcome; what else goes wrong is an error.
+/// One run, or what was kept of it. An algorithm that breaks is an outcome; what else goes wrong is
+/// an error.
 fn one(
     job: &Job,
     options: &Options,

@@ -1,4 +1,5 @@
-//! Scenarios of the questions, written as their files would be: a page's reader can run each of them again.
+//! Scenarios of the questions, written as their files would be: a page's reader can run each of
+//! them again.
 
 use std::fmt::{Display, Write};
 use std::path::Path;
@@ -68,7 +69,8 @@ impl Sketch {
         Sketch { seconds, ..self }
     }
 
-    /// The workload `kind` (`bulk = {}`) under this algorithm. `places` says where: `from = "left1"`, `start = "5s"`.
+    /// The workload `kind` (`bulk = {}`) under this algorithm. `places` says where: `from =
+    /// "left1"`, `start = "5s"`.
     pub(crate) fn flow(mut self, algorithm: impl Display, kind: &str, places: &str) -> Sketch {
         let _ = writeln!(
             self.rest,

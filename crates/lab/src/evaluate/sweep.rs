@@ -48,7 +48,8 @@ pub(super) const RENO: Reference = Reference {
     name: "Reno",
 };
 
-/// Both in every place. The sketch is what they share; `kind` is what they send, and from where where that is a question.
+/// Both in every place. The sketch is what they share; `kind` is what they send, and from where
+/// where that is a question.
 pub(super) fn runs(
     setting: &Setting,
     reference: Reference,
@@ -102,8 +103,8 @@ pub(super) type Compared<'a> = (
 pub(super) type Beside<'a> = (&'static str, &'static str, &'a dyn Fn(&Measured) -> f64);
 
 impl Sweep<'_> {
-    /// The verdict of the worst place, and all figures. The finding is made of the places by `finding`, with their
-    /// figures: ours, the reference's, verdict.
+    /// The verdict of the worst place, and all figures. The finding is made of the places by
+    /// `finding`, with their figures: ours, the reference's, verdict.
     pub(super) fn answer(
         &self,
         setting: &Setting,

@@ -1,4 +1,5 @@
-//! The pictures of a run: which lines are in which, on which axes, with as many points as a picture can show.
+//! The pictures of a run: which lines are in which, on which axes, with as many points as a picture
+//! can show.
 
 use ccplane_report::chart::{
     Axis, BoxPlot, Chart, Key, Line, Live, Look, Width, inline, keys, live,
@@ -15,10 +16,12 @@ use crate::result::{
     Columns, Completion, ContenderResult, RunResult, Sample, WorkloadFigures, WorkloadSeries,
 };
 
-/// Bins that the throughput's line averages over on either side; the CDF takes the bins as they are.
+/// Bins that the throughput's line averages over on either side; the CDF takes the bins as they
+/// are.
 pub(super) const SMOOTH_REACH: usize = 2;
 
-/// The segment size that guides in segments assume: an Ethernet MTU without IPv4 and TCP headers and time stamps.
+/// The segment size that guides in segments assume: an Ethernet MTU without IPv4 and TCP headers
+/// and time stamps.
 const SEGMENT: f64 = 1448.0;
 
 /// A line of a contender, before it is in a picture.
@@ -38,10 +41,12 @@ struct Strand {
 /// Events of one kind: what they are called, the colour of their strokes, and when they were, s.
 type Events = (&'static str, usize, Vec<f64>);
 
-/// Colours of events in the palette: red-brown for losses, green for marks, as no line beside them hides a stroke.
+/// Colours of events in the palette: red-brown for losses, green for marks, as no line beside them
+/// hides a stroke.
 const LOSSES: usize = 3;
 const MARKS: usize = 2;
-/// How high strokes stand, of the vertical axis, and how many there are at most in a picture: more are not told apart.
+/// How high strokes stand, of the vertical axis, and how many there are at most in a picture: more
+/// are not told apart.
 const STROKE: f64 = 0.05;
 const STROKES: f64 = 1_500.0;
 /// What the link could carry, behind everything else.
@@ -105,7 +110,8 @@ impl<'a> Charts<'a> {
         }
     }
 
-    /// The first flows of every contender, each as `points` draws it, with the events that `events` finds.
+    /// The first flows of every contender, each as `points` draws it, with the events that `events`
+    /// finds.
     fn flows(
         &self,
         points: impl Fn(&[Sample]) -> Points,
@@ -441,7 +447,8 @@ impl<'a> Charts<'a> {
         ])
     }
 
-    /// Completion times and slowdowns, as distributions. The longest flows would press all others against the left edge.
+    /// Completion times and slowdowns, as distributions. The longest flows would press all others
+    /// against the left edge.
     pub fn completions(&self) -> String {
         let took = |flow: &Completion| flow.took_ns as f64 / 1e6;
         row([
@@ -557,8 +564,8 @@ impl<'a> Charts<'a> {
             .collect()
     }
 
-    /// Pictures over time, side by side by algorithm where an algorithm has more than one contender, or by contender; else all in
-    /// one. `series` has the lines of each contender.
+    /// Pictures over time, side by side by algorithm where an algorithm has more than one
+    /// contender, or by contender; else all in one. `series` has the lines of each contender.
     fn over_time(&self, about: &Row, series: &[Vec<Strand>]) -> String {
         let contenders = &self.result.contenders;
         let apart = about.by_algorithm || contenders.len() > self.families.len();
@@ -690,8 +697,8 @@ impl<'a> Charts<'a> {
                     .filter(|(value, _)| (from..=top).contains(value));
                 let before = points.iter().rev().find(|(value, _)| *value < from);
                 let share = before.map_or(0.0, |(_, share)| *share);
-                // It begins with the share of what lies before the edge, and rises at its first value. It ends at the other edge, with
-                // the share of its last value there.
+                // It begins with the share of what lies before the edge, and rises at its first
+                // value. It ends at the other edge, with the share of its last value there.
                 let rise = inside.clone().next().map(|(value, _)| (value, share));
                 let last = inside.clone().next_back().map(|(_, share)| (top, share));
                 let begin = rise.map(|_| (from, share));

@@ -1,10 +1,12 @@
-//! How lines look: one hue an algorithm, shades of it for its flows, and the keys that say what is what.
+//! How lines look: one hue an algorithm, shades of it for its flows, and the keys that say what is
+//! what.
 
 use ccplane_report::chart::{COLOURS, Key, Look};
 
 use crate::result::{ContenderResult, RunResult, WorkloadFigures};
 
-/// Dashes of ccplane's lines and of native ones beside them, by their place among those of the same algorithm.
+/// Dashes of ccplane's lines and of native ones beside them, by their place among those of the same
+/// algorithm.
 const VARIANTS: [&str; 3] = ["", "2 3", "9 3 2 3"];
 const NATIVE_VARIANTS: [&str; 3] = ["7 4", "4 3", "7 3 2 3"];
 /// Of datagrams, which nobody controls; in the palette's grey.
@@ -13,7 +15,8 @@ const DATAGRAMS: &str = "1 3";
 /// The palest flow of a workload has so much of its colour, percent.
 const PALEST: usize = 55;
 
-/// How every line of a run looks. Keys are in the order of the table's rows: a contender, then its workloads.
+/// How every line of a run looks. Keys are in the order of the table's rows: a contender, then its
+/// workloads.
 pub(super) struct Looks {
     contenders: Vec<Look>,
     workloads: Vec<Vec<Look>>,
@@ -31,8 +34,8 @@ struct Who<'a> {
 }
 
 impl Looks {
-    /// One hue an algorithm. ccplane's lines are solid, native ones beside them dashed and in the hue's other shade, so that they
-    /// differ in grey print too.
+    /// One hue an algorithm. ccplane's lines are solid, native ones beside them dashed and in the
+    /// hue's other shade, so that they differ in grey print too.
     pub fn new(result: &RunResult) -> Looks {
         let all = &result.contenders;
         let contenders: Vec<Who<'_>> = all.iter().map(of_contender).collect();

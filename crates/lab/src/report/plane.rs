@@ -1,4 +1,5 @@
-//! Goodput over queueing delay: one picture of who pays what for what, as Pantheon's (Yan et al., USENIX ATC 2018, figure 4).
+//! Goodput over queueing delay: one picture of who pays what for what, as Pantheon's (Yan et al.,
+//! USENIX ATC 2018, figure 4).
 
 use ccplane_report::chart::{Axis, Chart, Line, inline};
 
@@ -12,13 +13,15 @@ pub(crate) struct Spot {
     pub label: String,
     /// Which of the palette's colours.
     pub colour: usize,
-    /// 95th percentile of the queueing delay, ms, and goodput, Mbit/s; means where there are several runs.
+    /// 95th percentile of the queueing delay, ms, and goodput, Mbit/s; means where there are
+    /// several runs.
     pub at: (f64, f64),
     /// The same of every run, where there are several.
     pub runs: Vec<(f64, f64)>,
 }
 
-/// The picture. Where there are at least three runs an ellipse holds one standard deviation of them.
+/// The picture. Where there are at least three runs an ellipse holds one standard deviation of
+/// them.
 pub(crate) fn picture(spots: &[Spot]) -> String {
     let around = spots.iter().filter_map(|spot| {
         Some(Line {
@@ -76,8 +79,9 @@ fn heights(spots: &[Spot]) -> Axis {
 pub(crate) const ABOUT: &str = "Up and to the left is better. Where a contender ran at least three times an ellipse holds one standard deviation \
                                 of its runs, with the correlation of the two.";
 
-/// The points at one standard deviation from the mean, in every direction: the image of the unit circle under the square root of the
-/// covariance (its Cholesky factor), in order. None for fewer than three runs, of which nothing is known, or for runs that are all alike.
+/// The points at one standard deviation from the mean, in every direction: the image of the unit
+/// circle under the square root of the covariance (its Cholesky factor), in order. None for fewer
+/// than three runs, of which nothing is known, or for runs that are all alike.
 fn ellipse(runs: &[(f64, f64)]) -> Option<Vec<(f64, f64)>> {
     let count = runs.len();
     if count < 3 {

@@ -1,9 +1,11 @@
-//! From records to the points of lines: distributions, rates, windows, with as many points as a picture can show.
+//! From records to the points of lines: distributions, rates, windows, with as many points as a
+//! picture can show.
 
 use crate::metrics::{Distribution, mbits};
 use crate::result::{ContenderResult, Sample, Setup};
 
-/// Points along a line; beyond that a page of 1,200 pixels shows no more, and a long run would make a page of many MB.
+/// Points along a line; beyond that a page of 1,200 pixels shows no more, and a long run would make
+/// a page of many MB.
 pub(super) const MAX_POINTS: usize = 3_000;
 
 /// Shares at which a distribution is drawn: a pixel is a fifth of a percent.
@@ -12,8 +14,8 @@ const ECDF_POINTS: usize = 1_001;
 /// A line, as it is drawn.
 pub(super) type Points = Vec<(f64, f64)>;
 
-/// The empirical distribution function: values at up to [`ECDF_POINTS`] evenly spaced shares, in percent, the smallest and the
-/// largest value included.
+/// The empirical distribution function: values at up to [`ECDF_POINTS`] evenly spaced shares, in
+/// percent, the smallest and the largest value included.
 pub(super) fn ecdf(distribution: &Distribution) -> Points {
     let n = distribution.len().min(ECDF_POINTS);
     let share = |i: usize| {
@@ -38,7 +40,8 @@ pub(super) fn flow_bin_s(setup: &Setup) -> f64 {
     (setup.bin_ms.max(100.0) / 1e3).max(setup.duration_s / MAX_POINTS as f64)
 }
 
-/// Goodput, Mbit/s, in `bins` of `width` seconds, of looks at what was received: nanoseconds, and bytes by then.
+/// Goodput, Mbit/s, in `bins` of `width` seconds, of looks at what was received: nanoseconds, and
+/// bytes by then.
 pub(super) fn rates(looks: impl Iterator<Item = (u64, u64)>, width: f64, bins: usize) -> Points {
     let mut looks = looks.peekable();
     let first = looks.next().unwrap_or_default();
@@ -56,7 +59,8 @@ pub(super) fn rates(looks: impl Iterator<Item = (u64, u64)>, width: f64, bins: u
         .collect()
 }
 
-/// What `of` reads of samples on a grid of `step` seconds: of the latest sample at or before each point, nothing before the first.
+/// What `of` reads of samples on a grid of `step` seconds: of the latest sample at or before each
+/// point, nothing before the first.
 pub(super) fn on_grid(
     flow: &[Sample],
     step: f64,

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::Distribution;
 
-/// A bundle in a run; where there are several seeds, all are means over them but the changes, which are the first one's.
+/// A bundle in a run; where there are several seeds, all are means over them but the changes, which
+/// are the first one's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BundleFigures {
     /// `site a -> site b`
@@ -15,7 +16,8 @@ pub struct BundleFigures {
     pub delay_share: f64,
     /// Share of the time in which it let traffic pass.
     pub passing_share: f64,
-    /// Mean time that its queue is long, at the rate at which it lets go, while it is limited; absent where it never is.
+    /// Mean time that its queue is long, at the rate at which it lets go, while it is limited;
+    /// absent where it never is.
     pub box_queue_ms: Option<f64>,
     /// The same while it lets traffic pass.
     pub passing_queue_ms: Option<f64>,
@@ -69,23 +71,26 @@ pub struct BundleSample {
     pub capacity_mbit: f64,
     /// The cross traffic, likewise.
     pub cross_mbit: f64,
-    /// What `rtt_ms` would be now if every packet were answered: by the log of the drawn link, of the last packet that would have been
-    /// answered by now. 0 where it is not known: before the first, or where the bundle does not cross that link.
+    /// What `rtt_ms` would be now if every packet were answered: by the log of the drawn link, of
+    /// the last packet that would have been answered by now. 0 where it is not known: before the
+    /// first, or where the bundle does not cross that link.
     #[serde(default)]
     pub actual_rtt_ms: f64,
-    /// What `received_mbit` would be then, over one such RTT. It is of all that crosses the drawn link, so it is the bundle's where
-    /// nobody else does.
+    /// What `received_mbit` would be then, over one such RTT. It is of all that crosses the drawn
+    /// link, so it is the bundle's where nobody else does.
     #[serde(default)]
     pub actual_received_mbit: f64,
 }
 
 impl BundleSample {
-    /// How long the box' queue is at the rate at which it lets go, ms; `None` where there is no limit.
+    /// How long the box' queue is at the rate at which it lets go, ms; `None` where there is no
+    /// limit.
     pub fn box_queue_ms(&self) -> Option<f64> {
         (self.limit_mbit > 0.0).then(|| self.waiting_bytes as f64 * 8.0 / 1e3 / self.limit_mbit)
     }
 
-    /// How long the box' queue is at the link's capacity, as the algorithm knows it, ms; `None` where it knows none.
+    /// How long the box' queue is at the link's capacity, as the algorithm knows it, ms; `None`
+    /// where it knows none.
     pub fn link_queue_ms(&self) -> Option<f64> {
         (self.capacity_mbit > 0.0)
             .then(|| self.waiting_bytes as f64 * 8.0 / 1e3 / self.capacity_mbit)

@@ -18,7 +18,8 @@ pub struct SecondLoop {
     pub duplicates: u64,
     /// Segments that are not known to have arrived: dropped, or on their way at the end.
     pub missing: u64,
-    /// Flows whose second loop stopped, by the kind of reason: `marking lost`, `class 0 waits`, `too scattered`.
+    /// Flows whose second loop stopped, by the kind of reason: `marking lost`, `class 0 waits`,
+    /// `too scattered`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "reasons")]
     pub stopped: BTreeMap<String, u64>,
 }

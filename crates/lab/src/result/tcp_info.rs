@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// State of a socket at a time. Windows and counts are in segments where the kernel counts segments, and
-/// in bytes elsewhere.
+/// State of a socket at a time. Windows and counts are in segments where the kernel counts
+/// segments, and in bytes elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpInfo {
     /// 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.

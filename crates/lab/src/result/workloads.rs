@@ -1,4 +1,5 @@
-//! What each workload of a run got, where there are several: everybody who shared the network, compared or not.
+//! What each workload of a run got, where there are several: everybody who shared the network,
+//! compared or not.
 
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +76,8 @@ pub struct Totals {
 /// A workload's records over time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WorkloadSeries {
-    /// Its flows' places in the contender's list of flows: see [`Series::flow`](super::Series::flow).
+    /// Its flows' places in the contender's list of flows: see
+    /// [`Series::flow`](super::Series::flow).
     pub flows: Vec<usize>,
     /// At each look: nanoseconds since the run began, and bytes received by then.
     pub course: Vec<(u64, u64)>,
@@ -132,7 +134,8 @@ impl ContenderResult {
         ordered(places.map(|(workload, place)| (workload, place, self.series.flow(place))))
     }
 
-    /// The place of each flow in the list of all, with its workload, in the order of workloads; nothing where there is one.
+    /// The place of each flow in the list of all, with its workload, in the order of workloads;
+    /// nothing where there is one.
     fn places(&self) -> Option<impl Iterator<Item = (&WorkloadFigures, usize)>> {
         let all = self.workloads.iter().zip(&self.series.workloads);
         let each = all.flat_map(|(workload, series)| {

@@ -87,8 +87,9 @@ pub(super) fn sample(sim: &World, bundle: BundleId, now: u64) -> Option<BundleSa
     })
 }
 
-/// Fills in what the bundle would have measured at each look if every packet were answered, from the log of this link. The packet that
-/// is answered now left the link's queue as long ago as the rest of its way and the answer's take.
+/// Fills in what the bundle would have measured at each look if every packet were answered, from
+/// the log of this link. The packet that is answered now left the link's queue as long ago as the
+/// rest of its way and the answer's take.
 pub(super) fn fill_actual(
     sim: &World,
     bundle: BundleId,
@@ -99,7 +100,8 @@ pub(super) fn fill_actual(
         return;
     };
     let crossings = sim.crossings(link);
-    // Of what crossed up to each: bytes. Where packets overtake, the log is by departure all the same.
+    // Of what crossed up to each: bytes. Where packets overtake, the log is by departure all the
+    // same.
     let before: Vec<u64> = crossings
         .iter()
         .scan(0, |sum, crossing| {

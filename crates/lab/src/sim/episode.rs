@@ -11,8 +11,8 @@ use crate::scenario::Scenario;
 
 /// A simulation of a scenario's first contender, at its beginning.
 ///
-/// Its window comes from an [`Outside`](ccplane_algorithms::outside::Outside) in the registry. The same scenario, seed and decisions give the
-/// same bytes.
+/// Its window comes from an [`Outside`](ccplane_algorithms::outside::Outside) in the registry. The
+/// same scenario, seed and decisions give the same bytes.
 #[derive(Debug)]
 pub struct Episode {
     sim: Simulation,
@@ -62,13 +62,15 @@ impl Episode {
         self.sim.now()
     }
 
-    /// Runs until a decision is due, but not beyond this time or the scenario's end; whether one is.
+    /// Runs until a decision is due, but not beyond this time or the scenario's end; whether one
+    /// is.
     pub fn run(&mut self, until: Time) -> Result<bool, Error> {
         let due = self.sim.run_until_decision(until.min(self.end));
         Ok(due.map_err(|error| broken(error.to_string()))?.is_some())
     }
 
-    /// Whether the flow of this number has delivered all that it had, or failed. Its connection closes some time later.
+    /// Whether the flow of this number has delivered all that it had, or failed. Its connection
+    /// closes some time later.
     pub fn finished(&self, flow: u64) -> bool {
         let mut flows = self.sim.flows();
         let view = flows
@@ -198,7 +200,8 @@ bulk.flows = 1
         let finite = LINK.replace("bulk.flows = 1", "bulk = { flows = 1, bytes = \"20kB\" }");
         let (mut episode, _seats) = episode(&finite, "20ms", 1);
         assert!(!episode.finished(0));
-        // Ten segments in the first round trip, the others in the second; the handshake is one more.
+        // Ten segments in the first round trip, the others in the second; the handshake is one
+        // more.
         while !episode.finished(0) {
             assert!(
                 episode.run(Time::MAX).is_ok_and(|due| due),

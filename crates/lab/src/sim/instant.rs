@@ -1,5 +1,5 @@
-//! Finds round trips that take no time: between hosts at one side of a dumbbell whose own links are infinitely fast. A transport
-//! there would loop for ever at one moment.
+//! Finds round trips that take no time: between hosts at one side of a dumbbell whose own links are
+//! infinitely fast. A transport there would loop for ever at one moment.
 
 use ccplane_qdisc::{DelayModel, LineSpec};
 use ccplane_sim::{LinkSpec, Network, NodeId, Pairs};

@@ -1,4 +1,5 @@
-//! From a simulation to its record: what is seen of every workload while time passes, and what is known at the end.
+//! From a simulation to its record: what is seen of every workload while time passes, and what is
+//! known at the end.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +51,8 @@ pub(super) struct Looks<'p> {
     /// One for each part, where there are several.
     courses: Vec<Course>,
     bundles: Vec<(BundleId, Vec<BundleSample>)>,
-    /// What every flow had received, and every workload in exchanges and datagrams, when the counting began.
+    /// What every flow had received, and every workload in exchanges and datagrams, when the
+    /// counting began.
     uncounted: Uncounted,
 }
 
@@ -145,7 +147,8 @@ impl<'p> Looks<'p> {
         }
     }
 
-    /// Whether one more flow of this part is looked at: the limit is for compared workloads together, and for each other one.
+    /// Whether one more flow of this part is looked at: the limit is for compared workloads
+    /// together, and for each other one.
     fn has_room(&self, at: usize, part: &Part) -> bool {
         let together = |other: usize| match part.compared {
             true => self.parts.get(other).is_some_and(|other| other.compared),
@@ -181,8 +184,8 @@ impl<'p> Looks<'p> {
             .unzip()
     }
 
-    /// The flows that are looked at, in the order of the result: compared ones as they began, then those of the others by
-    /// workload.
+    /// The flows that are looked at, in the order of the result: compared ones as they began, then
+    /// those of the others by workload.
     pub fn flows(&self) -> Vec<FlowId> {
         let place = |sampled: &Sampled| match self.parts.get(sampled.part) {
             Some(part) if part.compared => (false, 0),
@@ -309,7 +312,8 @@ fn exchanges<'s>(sim: &'s World, part: &Part) -> &'s [ccplane_sim::Exchange] {
     workload.map_or(&[], |workload| workload.exchanges())
 }
 
-/// Whether a flow ended before it was to: one that its workload gives up, as it stops or after the time that it lasts, does not.
+/// Whether a flow ended before it was to: one that its workload gives up, as it stops or after the
+/// time that it lasts, does not.
 fn failed(view: &FlowView) -> bool {
     view.failure
         .is_some_and(|failure| failure != Failure::Aborted)
@@ -404,7 +408,8 @@ impl Alone<'_> {
             |from, to, [came, started, finished]: [Time; 3], bytes: u64| -> Result<(), SimError> {
                 let took = finished.since(came);
                 let (asked, alone_ns) = match self.path(from, to) {
-                    // Where its way is gone at the end nobody can say; only of those that are compared it has to be known.
+                    // Where its way is gone at the end nobody can say; only of those that are
+                    // compared it has to be known.
                     Err(_) if !part.compared => (Duration::ZERO, took.as_nanos()),
                     path => {
                         let path = path?;

@@ -42,7 +42,8 @@ pub(super) struct Job<'s> {
 }
 
 impl Job<'_> {
-    /// Runs one contender with one seed; `contender` is none where every workload has its own algorithm.
+    /// Runs one contender with one seed; `contender` is none where every workload has its own
+    /// algorithm.
     pub(super) fn simulate(
         &self,
         contender: Option<&Contender>,
@@ -176,7 +177,8 @@ impl Job<'_> {
         Ok(parts)
     }
 
-    /// Lets the time pass, with a look at every workload at each step; what was seen, and how long it took.
+    /// Lets the time pass, with a look at every workload at each step; what was seen, and how long
+    /// it took.
     fn advance<'p, T: Tracer>(
         &self,
         sim: &mut Simulation<T>,
@@ -209,7 +211,8 @@ impl Job<'_> {
             }
             looks.look(sim, now);
             if over || now >= end {
-                // A scenario without a single flow is over at once, and still divided by its length.
+                // A scenario without a single flow is over at once, and still divided by its
+                // length.
                 return Ok((looks, Duration::from_nanos(now.max(1))));
             }
             let next = (now + step).min(end);
@@ -314,7 +317,8 @@ impl Job<'_> {
         }
     }
 
-    /// Mean time that packets that count waited at the drawn link before their own transmission began, µs, where its rate is steady.
+    /// Mean time that packets that count waited at the drawn link before their own transmission
+    /// began, µs, where its rate is steady.
     fn waited_mean_us(&self, link: &LinkRecord) -> Option<f64> {
         let changes = |change: &(Time, SimChange)| matches!(&change.1, SimChange::Line(link, _) if *link == self.plan.main);
         let LineSpec::Constant(rate) = self.plan.network.spec(self.plan.main)?.line else {
@@ -426,7 +430,8 @@ impl<'j> Controls<'j> {
         }
     }
 
-    /// Who controls a workload: its own algorithm, or the contender, or who does while the contender steers a bundle.
+    /// Who controls a workload: its own algorithm, or the contender, or who does while the
+    /// contender steers a bundle.
     fn who(&self, own: Option<&'j Contender>) -> Option<&'j Contender> {
         own.or(self.job.scenario.hosts_of_bundles())
             .or(self.contender)

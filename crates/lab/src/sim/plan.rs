@@ -1,6 +1,7 @@
 //! From a scenario to what the simulator takes: the network, who sends to whom, when what changes.
 //!
-//! Names that the network does not have, and networks that cannot be, are told as [`Problem`]s of the scenario's file.
+//! Names that the network does not have, and networks that cannot be, are told as [`Problem`]s of
+//! the scenario's file.
 
 use std::sync::Arc;
 
@@ -135,7 +136,8 @@ pub fn switched_on(config: Config, wants: Capabilities) -> Config {
 }
 
 impl Plan {
-    /// How connections are set up whose control wants that much: the scenario has the last word on ECN.
+    /// How connections are set up whose control wants that much: the scenario has the last word on
+    /// ECN.
     pub fn transport(&self, scenario: &Scenario, wants: Capabilities) -> Arc<Config> {
         let decided = match scenario.transport.ecn {
             Some(_) => Capabilities::ECN,
@@ -263,7 +265,8 @@ impl Plan {
                     flows: flows.clone(),
                 },
             ),
-            // Neither is: every workload was resolved. Who runs it would say that there are no pairs, or no flows.
+            // Neither is: every workload was resolved. Who runs it would say that there are no
+            // pairs, or no flows.
             (_, Kind::Of(kind)) => (SimPairs::Each(Vec::new()), kind.clone()),
             (_, Kind::Trace { .. }) => (
                 SimPairs::Each(Vec::new()),
@@ -712,8 +715,8 @@ fn takes_time(
         .problem(workload.span.clone(), what, "here", fix))
 }
 
-/// The link that the scenario names; else the topology's bottleneck, in a graph the slowest on the way to the first
-/// receiver, else the last one on that way.
+/// The link that the scenario names; else the topology's bottleneck, in a graph the slowest on the
+/// way to the first receiver, else the last one on that way.
 fn main_link(
     scenario: &Scenario,
     network: &Network,

@@ -9,7 +9,8 @@ use crate::scenario::{self, Stamps};
 /// The stream of random numbers that clocks are drawn from.
 const STREAM: u128 = 0x63_6c6f_636b << 32;
 
-/// Gives these hosts such stamps; whose clock is which follows from the simulation's seed and the host alone.
+/// Gives these hosts such stamps; whose clock is which follows from the simulation's seed and the
+/// host alone.
 pub fn put_stamps(
     stamps: &Stamps,
     sim: &mut World,

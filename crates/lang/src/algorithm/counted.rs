@@ -1,4 +1,5 @@
-//! A text that counts how often each of its clauses runs: for who wants to know which were in force at a time.
+//! A text that counts how often each of its clauses runs: for who wants to know which were in force
+//! at a time.
 
 use super::{TextAlgorithm, mask};
 use crate::diagnostics::Problems;
@@ -25,8 +26,9 @@ pub struct CountedClause {
 }
 
 impl TextAlgorithm {
-    /// The same, counting; nothing where its program has no room for that. It reports when the text does; one that never does reports at
-    /// every run of a clause, unless it has volatile variables, which a report would change.
+    /// The same, counting; nothing where its program has no room for that. It reports when the text
+    /// does; one that never does reports at every run of a clause, unless it has volatile
+    /// variables, which a report would change.
     pub fn counted(&self) -> Option<Counted> {
         let masked = mask(&self.source, &mut Problems::default());
         let forms = Forms::read(&masked, &mut Problems::default());

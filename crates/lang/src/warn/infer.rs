@@ -1,7 +1,8 @@
 //! Units of everything in a program, and where two meet that do not fit.
 //!
-//! Signals and state of the flow have units, and literals may have. A variable has that of what it is set to; one that is not reported and is
-//! set to several kinds of things has none. What the agent sets is not known, and nothing is said of what is not known.
+//! Signals and state of the flow have units, and literals may have. A variable has that of what it
+//! is set to; one that is not reported and is set to several kinds of things has none. What the
+//! agent sets is not known, and nothing is said of what is not known.
 
 use ccplane_datapath::reg;
 
@@ -65,7 +66,8 @@ fn builtin(register: u8) -> Option<Unit> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Variable {
     unit: Unit,
-    /// Nobody but the program reads it, which may use it for several things: a local, and state in a control variable. A report has a reader.
+    /// Nobody but the program reads it, which may use it for several things: a local, and state in
+    /// a control variable. A report has a reader.
     own: bool,
     /// One of its own that holds now this and now that.
     mixed: bool,
@@ -85,8 +87,9 @@ pub(super) fn look(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
         problems: None,
     };
     units.declarations(def);
-    // In the second round nothing is known of a variable of its own that is set to something unknown as well: it is used for several things. In
-    // the first, what is unknown may only not be inferred yet.
+    // In the second round nothing is known of a variable of its own that is set to something
+    // unknown as well: it is used for several things. In the first, what is unknown may only not be
+    // inferred yet.
     for settled in [false, true] {
         units.settled = settled;
         for _ in 0..ROUNDS {
@@ -287,7 +290,8 @@ impl<'s> Units<'_, '_, 's> {
         // Which one the unit is from.
         let mut first = None;
         let mut misfit = false;
-        // Of a choice, whoever uses it sees which unit it has: µs or ns beside +infinity is all the same.
+        // Of a choice, whoever uses it sees which unit it has: µs or ns beside +infinity is all the
+        // same.
         let silent = matches!(self.text.list(whole), Some(("if" | "!if", _)));
         for &part in parts {
             let found = self.any(part);

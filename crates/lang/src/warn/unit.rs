@@ -94,8 +94,8 @@ impl Unit {
         }
     }
 
-    /// The same after a factor or a divisor of a thousand or more: it may have been a conversion, and of a rate what comes in a part of a
-    /// second.
+    /// The same after a factor or a divisor of a thousand or more: it may have been a conversion,
+    /// and of a rate what comes in a part of a second.
     pub fn converted(self) -> Unit {
         match self {
             Unit::Known(quantity) if quantity.seconds != 0 => Unit::Unknown,
@@ -118,7 +118,8 @@ impl Unit {
         };
         let scales = a.scale.zip(b.scale).is_none_or(|(a, b)| a == b);
         let fits = (a.bytes, a.seconds) == (b.bytes, b.seconds) && scales;
-        // A number in a product may have stood for any quantity: `(/ (* 131072 Flow.srtt_us) Cwnd)` is a time.
+        // A number in a product may have stood for any quantity: `(/ (* 131072 Flow.srtt_us) Cwnd)`
+        // is a time.
         if !(fits || a.is_plain() && b.is_plain()) {
             return Some(Unit::Unknown);
         }

@@ -1,4 +1,5 @@
-# Reno and Cubic: totals over an interval that the agent sets, a report at its end, at once on loss or timeout.
+# Reno and Cubic: totals over an interval that the agent sets, a report at its end, at once on loss
+# or timeout.
 (def
     (Report (volatile acked 0) (volatile sacked 0) (volatile loss 0) (volatile timeout false) (volatile rtt 0) (volatile inflight 0))
     (interval 0))

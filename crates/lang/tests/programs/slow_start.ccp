@@ -1,4 +1,5 @@
-# Slow start in the datapath: the window grows by what is acknowledged, the agent hears of loss only.
+# Slow start in the datapath: the window grows by what is acknowledged, the agent hears of loss
+# only.
 (def (Report (volatile acked 0) (volatile sacked 0) (volatile loss 0) (volatile timeout false) (volatile rtt 0) (volatile inflight 0)))
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))

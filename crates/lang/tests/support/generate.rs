@@ -1,4 +1,5 @@
-//! Random program text from a seed: well formed, well typed, and of about the size that is asked for.
+//! Random program text from a seed: well formed, well typed, and of about the size that is asked
+//! for.
 
 /// Numbers from a seed (splitmix64).
 pub struct Random(pub u64);
@@ -139,7 +140,8 @@ fn number(random: &mut Random, room: usize) -> String {
             number(random, room / 2),
             number(random, room / 2)
         ),
-        // With a factor that is no constant: constants alone stay exact instead of being rounded down.
+        // With a factor that is no constant: constants alone stay exact instead of being rounded
+        // down.
         6 => format!(
             "(* {} {} {})",
             number(random, room),

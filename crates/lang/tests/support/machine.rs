@@ -1,5 +1,5 @@
-//! A second, slow implementation of the language: evaluates program text form by form, in the words of its
-//! documentation, sharing no code with the compiler.
+//! A second, slow implementation of the language: evaluates program text form by form, in the words
+//! of its documentation, sharing no code with the compiler.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,8 @@ pub fn read(text: &str) -> Vec<Form> {
     stack.pop().expect("balanced text")
 }
 
-/// An operation without a result. The datapath goes on with another value and counts it; here evaluation stops.
+/// An operation without a result. The datapath goes on with another value and counts it; here
+/// evaluation stops.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fault;
 

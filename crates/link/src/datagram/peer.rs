@@ -14,7 +14,8 @@ use nix::sys::socket::{
 use super::Closed;
 use crate::socket;
 
-/// Messages that may wait for a peer that does not read: a second of commands for thousands of flows.
+/// Messages that may wait for a peer that does not read: a second of commands for thousands of
+/// flows.
 const MOST_WAITING: usize = 16_384;
 /// Messages sent with one system call.
 const BATCH: usize = 64;
@@ -26,7 +27,8 @@ pub(super) struct Peer {
     /// Connected to it, so that a send needs no look-up of the path; `None` where it refuses that.
     socket: Option<OwnedFd>,
     tried: bool,
-    /// It sends several messages in a datagram, and so is taken to read them as well; the reference's datapaths read one.
+    /// It sends several messages in a datagram, and so is taken to read them as well; the
+    /// reference's datapaths read one.
     batches: bool,
     outbox: Outbox,
 }
@@ -64,7 +66,8 @@ impl Peer {
         let heard = self.ccp.handle(now, datagram, agent)?;
         self.batches |= heard.messages > 1;
         if heard.ready {
-            // A datapath that started again has a socket of its own at the path: the old one is dead.
+            // A datapath that started again has a socket of its own at the path: the old one is
+            // dead.
             (self.socket, self.tried) = (None, false);
             self.outbox.clear();
         }

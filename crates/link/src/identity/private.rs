@@ -45,8 +45,8 @@ fn all_of(file: File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a file for its owner alone, whole or not at all. One that is there already stays, also where another process is sooner: then it is
-/// false.
+/// Writes a file for its owner alone, whole or not at all. One that is there already stays, also
+/// where another process is sooner: then it is false.
 pub fn write_new(path: &Path, text: &str) -> io::Result<bool> {
     let part = beside(path, text)?;
     let linked = fs::hard_link(&part, path);
@@ -63,7 +63,8 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&part, path).inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
-/// Writes a file beside `path`. It is a new one: of a file that somebody else had put there, others could read what is written.
+/// Writes a file beside `path`. It is a new one: of a file that somebody else had put there, others
+/// could read what is written.
 fn beside(path: &Path, text: &str) -> io::Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));

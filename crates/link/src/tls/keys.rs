@@ -1,4 +1,5 @@
-//! Keys of an agent and of datapaths on other hosts: a certificate each, signed by an authority that the owner makes.
+//! Keys of an agent and of datapaths on other hosts: a certificate each, signed by an authority
+//! that the owner makes.
 //!
 //! A folder of keys has, from [`make`]:
 //!
@@ -9,8 +10,8 @@
 //! | `NAME/` | the same for a datapath |
 //! | `revoked` | keys that count no more: a fingerprint and a name a line |
 //!
-//! A certificate says what it is for: its extended key usage is a TLS server's for an agent, a TLS client's for a datapath (RFC 5280,
-//! section 4.2.1.12). Its name is a DNS name that is in no DNS.
+//! A certificate says what it is for: its extended key usage is a TLS server's for an agent, a TLS
+//! client's for a datapath (RFC 5280, section 4.2.1.12). Its name is a DNS name that is in no DNS.
 
 use std::collections::HashMap;
 use std::fs;
@@ -32,12 +33,14 @@ pub const KEYS: &str = "/etc/ccplane/keys";
 /// The folder of the agent's key, and the name in its certificate.
 pub const AGENT: &str = "agent";
 
-/// How long before it is made a certificate is valid. A clock that is wrong by a day, or by a time zone, shall not keep a datapath
-/// from its agent. Much longer would help nobody.
+/// How long before it is made a certificate is valid. A clock that is wrong by a day, or by a time
+/// zone, shall not keep a datapath from its agent. Much longer would help nobody.
 const BEFORE: Duration = Duration::from_secs(2 * 24 * 3600);
-/// How long it is valid then: ten years. A shorter time would end congestion control on some forgotten day; who loses a key revokes it.
+/// How long it is valid then: ten years. A shorter time would end congestion control on some
+/// forgotten day; who loses a key revokes it.
 const LASTS: Duration = Duration::from_secs(3650 * 24 * 3600);
-/// Bytes of a file that are read at most: room for 100,000 revoked keys. What is larger is no such file.
+/// Bytes of a file that are read at most: room for 100,000 revoked keys. What is larger is no such
+/// file.
 const MOST_BYTES: u64 = 16 << 20;
 
 /// What a key is for.
@@ -157,7 +160,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The key of this role in a folder: what [`make`] left for one host, copied there, or all that it left.
+    /// The key of this role in a folder: what [`make`] left for one host, copied there, or all that
+    /// it left.
     pub fn load(folder: &Path, role: Role) -> Result<Keys, KeyError> {
         let own = place(folder, role)?;
         let (path, authority) = (own.join("key.pem"), own.join("ca.pem"));
@@ -249,8 +253,8 @@ pub struct Made {
     pub new: bool,
 }
 
-/// Makes what `folder` lacks: an authority, a key for the agent, and one for each datapath of these names. A key that is there is left as it
-/// is, unless it was revoked or is not valid now.
+/// Makes what `folder` lacks: an authority, a key for the agent, and one for each datapath of these
+/// names. A key that is there is left as it is, unless it was revoked or is not valid now.
 pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made>, KeyError> {
     if let Some(bad) = names.iter().find(|name| !is_name(name)) {
         return Err(KeyError::Name(bad.clone()));
@@ -287,7 +291,8 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made
     .collect()
 }
 
-/// Writes down that the key of `name` counts no more. An agent that uses `folder` ends its connections within a second.
+/// Writes down that the key of `name` counts no more. An agent that uses `folder` ends its
+/// connections within a second.
 pub fn revoke(folder: &Path, name: &str) -> Result<(), KeyError> {
     let known = names(folder)?;
     if !known.iter().any(|one| one == name) {

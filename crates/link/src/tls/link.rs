@@ -27,24 +27,29 @@ use crate::rest::Rest;
 use crate::warning::Warning;
 use crate::{Link, LinkError};
 
-/// Connections of all keys. Each takes some 100 KB; many more datapaths than an agent can steer would only take memory.
+/// Connections of all keys. Each takes some 100 KB; many more datapaths than an agent can steer
+/// would only take memory.
 const CONNECTIONS_MAX: usize = 1024;
-/// Connections that are accepted in a turn. With fewer, hosts that return together wait; with more, a flood delays datapaths.
+/// Connections that are accepted in a turn. With fewer, hosts that return together wait; with more,
+/// a flood delays datapaths.
 const ACCEPTS_PER_TURN: usize = 16;
-/// Handshakes that go on in a turn. Each step costs up to a millisecond of signatures and key exchange.
+/// Handshakes that go on in a turn. Each step costs up to a millisecond of signatures and key
+/// exchange.
 const HANDSHAKES_PER_TURN: usize = 4;
-/// Time to show a key. Shorter would refuse hosts behind slow links; longer would hold a slot for a silent peer.
+/// Time to show a key. Shorter would refuse hosts behind slow links; longer would hold a slot for a
+/// silent peer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes that may wait for a datapath that does not read: the commands of a second for some thousand flows. Fewer would cut
-/// one that pauses; more would be memory for one that is gone.
+/// Bytes that may wait for a datapath that does not read: the commands of a second for some
+/// thousand flows. Fewer would cut one that pauses; more would be memory for one that is gone.
 const UNSENT_MAX: usize = tenants::UNSENT_MAX / 4;
-/// Shortest silence after which a datapath may let its flows fall back. With a shorter one, heartbeats alone would keep the
-/// agent busy.
+/// Shortest silence after which a datapath may let its flows fall back. With a shorter one,
+/// heartbeats alone would keep the agent busy.
 const FALLBACK_AFTER_MIN: Duration = Duration::from_millis(10);
 /// Numbers of datapaths that a link has. They are used again after the last one.
 const NUMBERS: u32 = 1 << 24;
 
-/// Serves datapaths of other hosts. Each shows a key; the key's certificate is of this agent's authority, is a datapath's, and was not revoked.
+/// Serves datapaths of other hosts. Each shows a key; the key's certificate is of this agent's
+/// authority, is a datapath's, and was not revoked.
 pub struct TlsLink {
     listener: TcpListener,
     config: Arc<ServerConfig>,
@@ -247,7 +252,8 @@ impl TlsLink {
         any
     }
 
-    /// Returns the name and the key of a stranger that may stay. Its connection counts from here on.
+    /// Returns the name and the key of a stranger that may stay. Its connection counts from here
+    /// on.
     fn know(
         &mut self,
         stranger: &Stranger,
@@ -407,7 +413,8 @@ impl Link for TlsLink {
         self.now = now;
         any |= self.greet(agent, now);
         self.look_at_revocations(now);
-        // A key that has the agent for itself is read in larger chunks, as fewer system calls cost less.
+        // A key that has the agent for itself is read in larger chunks, as fewer system calls cost
+        // less.
         let chunk = match self.tenants.begin_turn() {
             0 | 1 => CHUNK,
             _ => SHARED_CHUNK,
@@ -486,7 +493,8 @@ impl Link for TlsLink {
 }
 
 impl Stranger {
-    /// Goes on with the handshake. Returns whether anything arrived, and the peer's first message once it is there.
+    /// Goes on with the handshake. Returns whether anything arrived, and the peer's first message
+    /// once it is there.
     fn hear(&mut self, buffer: &mut [u8], now: Time) -> Result<(bool, Option<Hello>), Closed> {
         if now.since(self.since) > PATIENCE {
             return Err(Closed::Ours("it did not show a key in time".to_owned()));

@@ -9,7 +9,8 @@ use super::{KeyError, keys};
 use crate::identity::Fingerprint;
 use crate::warning::Warning;
 
-/// How often the list of revoked keys is looked at: within a second of being revoked a key is to count no more.
+/// How often the list of revoked keys is looked at: within a second of being revoked a key is to
+/// count no more.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The list of revoked keys, as the file has it.
 pub(super) struct Revocations {
@@ -34,7 +35,8 @@ impl Revocations {
         self.keys.contains_key(key)
     }
 
-    /// Looks at the file when it is time; true if it changed. One that cannot be read leaves what was known.
+    /// Looks at the file when it is time; true if it changed. One that cannot be read leaves what
+    /// was known.
     pub fn look(&mut self, now: Time) -> bool {
         if now < self.next {
             return false;

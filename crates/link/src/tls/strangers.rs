@@ -1,16 +1,19 @@
 //! Slots of connections that have not shown a key.
 //!
-//! No newcomer is refused: in the place of a silent connection it would be kept out for as long as that is silent. A random
-//! one leaves instead, of the network that has the most, as in random early drop (OpenSSH's `MaxStartups`). A handshake
-//! takes some round trips, so that a datapath is rarely hit even in a flood.
+//! No newcomer is refused: in the place of a silent connection it would be kept out for as long as
+//! that is silent. A random one leaves instead, of the network that has the most, as in random
+//! early drop (OpenSSH's `MaxStartups`). A handshake takes some round trips, so that a datapath is
+//! rarely hit even in a flood.
 
 use std::net::IpAddr;
 
 use ccplane_agent::dice::Dice;
 
-/// Slots. Fewer would let a flood from many networks hit more handshakes; more would be memory for whoever has no key.
+/// Slots. Fewer would let a flood from many networks hit more handshakes; more would be memory for
+/// whoever has no key.
 const SLOTS: usize = 128;
-/// Slots of one network. Fewer would keep hosts waiting that return together from behind one address.
+/// Slots of one network. Fewer would keep hosts waiting that return together from behind one
+/// address.
 const NETWORK_SLOTS: usize = 16;
 
 /// Whom an address belongs to: one IPv4 address, or the /64 that a single IPv6 host has.
@@ -84,8 +87,8 @@ impl<T> Strangers<T> {
         leaves
     }
 
-    /// Calls `step` for each, until it was true `steps` times. Those for which it was go behind the others, or leave.
-    /// `step` returns the stranger if it stays, and whether it did something.
+    /// Calls `step` for each, until it was true `steps` times. Those for which it was go behind the
+    /// others, or leave. `step` returns the stranger if it stays, and whether it did something.
     pub fn serve(&mut self, steps: usize, mut step: impl FnMut(T) -> (Option<T>, bool)) {
         let mut served = Vec::new();
         let mut waiting = std::mem::take(&mut self.slots).into_iter();
@@ -110,8 +113,8 @@ impl<T> Strangers<T> {
 mod tests {
     use super::*;
 
-    /// Floods with connections from these addresses, which say nothing, and counts the handshakes of a datapath that
-    /// come to their end. A handshake takes the time of ten newcomers.
+    /// Floods with connections from these addresses, which say nothing, and counts the handshakes
+    /// of a datapath that come to their end. A handshake takes the time of ten newcomers.
     fn succeed(attackers: &[&str], datapath: &str) -> usize {
         let mut strangers = Strangers::new(Dice(1));
         let attackers: Vec<Network> = attackers

@@ -14,14 +14,16 @@ use rustls::pki_types::CertificateDer;
 
 /// Bytes read at once.
 pub(super) const CHUNK: usize = 64 << 10;
-/// Bytes read at once where others wait. A larger chunk would let one connection cause more work before the next has its
-/// turn; a smaller one costs a system call for less.
+/// Bytes read at once where others wait. A larger chunk would let one connection cause more work
+/// before the next has its turn; a smaller one costs a system call for less.
 pub(super) const SHARED_CHUNK: usize = 16 << 10;
-/// How long what was sent may stay unacknowledged, and how long a silent connection is believed in. Shorter would end connections that a
-/// network's hiccup holds up; longer would keep an agent steering flows of hosts that are gone.
+/// How long what was sent may stay unacknowledged, and how long a silent connection is believed in.
+/// Shorter would end connections that a network's hiccup holds up; longer would keep an agent
+/// steering flows of hosts that are gone.
 const BELIEVED: Duration = Duration::from_secs(15);
 
-/// What TLS 1.3 adds to a record: its header, the type of its content and a tag (RFC 8446, section 5.2).
+/// What TLS 1.3 adds to a record: its header, the type of its content and a tag (RFC 8446, section
+/// 5.2).
 const RECORD: usize = 5 + 1 + 16;
 /// Bytes of a record's content at most (section 5.1).
 const CONTENT: usize = 1 << 14;
@@ -86,8 +88,8 @@ impl Stream {
         self.socket.as_fd()
     }
 
-    /// Reads one chunk of at most the size of `buffer` and passes each frame to `sink`. Returns its bytes, 0 where nothing
-    /// has arrived.
+    /// Reads one chunk of at most the size of `buffer` and passes each frame to `sink`. Returns its
+    /// bytes, 0 where nothing has arrived.
     pub fn read(
         &mut self,
         buffer: &mut [u8],
@@ -204,7 +206,8 @@ impl Stream {
         Ok(true)
     }
 
-    /// Ends the connection. Where it is this end that closes it, the other is told why, as far as there is room.
+    /// Ends the connection. Where it is this end that closes it, the other is told why, as far as
+    /// there is room.
     pub fn end(mut self, why: &Closed) {
         let words = match why {
             Closed::Ours(why) => why.clone(),

@@ -1,7 +1,7 @@
 //! Limits per key, and the agent's time divided among the keys.
 //!
-//! The divider is deficit round robin (Shreedhar and Varghese, SIGCOMM 1995): in a turn each key may cause some work, and
-//! what a key's last read cost beyond that is taken off its next turns.
+//! The divider is deficit round robin (Shreedhar and Varghese, SIGCOMM 1995): in a turn each key
+//! may cause some work, and what a key's last read cost beyond that is taken off its next turns.
 
 use std::collections::HashMap;
 
@@ -10,29 +10,32 @@ use ccplane_units::{Duration, Time};
 
 use crate::identity::Fingerprint;
 
-/// Connections of one key. A process has one per algorithm that it attaches; more would let one key hold all slots.
+/// Connections of one key. A process has one per algorithm that it attaches; more would let one key
+/// hold all slots.
 pub(super) const CONNECTIONS_MAX: usize = 32;
-/// Flows of one key that are steered, twice what `attach` has room for by default. Further ones stay with their datapath's
-/// fallback.
+/// Flows of one key that are steered, twice what `attach` has room for by default. Further ones
+/// stay with their datapath's fallback.
 pub(super) const FLOWS_MAX: usize = 1 << 17;
 /// Bytes that wait for the datapaths of one key. One connection may have a fourth of it.
 pub(super) const UNSENT_MAX: usize = 4 << 20;
 
-/// Work of all keys in a turn, in units of [`Agent::work`]. More delays answers; less makes turns short, and each has a cost
-/// of its own.
+/// Work of all keys in a turn, in units of [`Agent::work`]. More delays answers; less makes turns
+/// short, and each has a cost of its own.
 const TURN_WORK: i64 = 8_192;
-/// Work of one key in a turn, where there are several. With less than the lower bound, a chunk takes many turns; with more
-/// than the upper one, the others wait longer for a key that never pauses.
+/// Work of one key in a turn, where there are several. With less than the lower bound, a chunk
+/// takes many turns; with more than the upper one, the others wait longer for a key that never
+/// pauses.
 const KEY_WORK: (i64, i64) = (128, 1_024);
 /// Bytes that cost as much as one event, to receive and to decrypt.
 const BYTES_PER_WORK: u64 = 64;
 
-/// Bytes of one key per second, and at once: some hundred thousand reports a second. More would let one key use a core by
-/// what TLS alone costs.
+/// Bytes of one key per second, and at once: some hundred thousand reports a second. More would let
+/// one key use a core by what TLS alone costs.
 const BYTES_PER_SECOND: u64 = 64 << 20;
 const BYTES_BURST: u64 = 8 << 20;
-/// Beginnings of one key per second, and at once: connections, and datapaths that begin anew on one. A begin costs as much as
-/// hundreds of reports, as all programs are installed. The burst has room for [`CONNECTIONS_MAX`] after an agent's restart.
+/// Beginnings of one key per second, and at once: connections, and datapaths that begin anew on
+/// one. A begin costs as much as hundreds of reports, as all programs are installed. The burst has
+/// room for [`CONNECTIONS_MAX`] after an agent's restart.
 const BEGINS_PER_SECOND: u64 = 8;
 const BEGINS_BURST: u64 = 64;
 
@@ -163,8 +166,8 @@ impl Tenant {
     }
 }
 
-/// All keys that connected since the agent started: as many as the authority signed, at most. They are kept, so that a key
-/// gets no new budget by coming back.
+/// All keys that connected since the agent started: as many as the authority signed, at most. They
+/// are kept, so that a key gets no new budget by coming back.
 #[derive(Debug, Default)]
 pub(super) struct Tenants(HashMap<Fingerprint, Tenant>);
 

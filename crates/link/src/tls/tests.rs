@@ -1,4 +1,5 @@
-//! Real sockets on loopback and real certificates. One thread plays both ends by turns, and says what time it is.
+//! Real sockets on loopback and real certificates. One thread plays both ends by turns, and says
+//! what time it is.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::fs;
@@ -469,7 +470,8 @@ fn a_datapath_that_comes_back_replaces_its_former_connection() {
         datapath.turn(world.now());
         (world.agent.flows() == 1).then_some(())
     });
-    // The agent says nothing, for longer than the datapath waits: that looks for it anew while the old connection stands.
+    // The agent says nothing, for longer than the datapath waits: that looks for it anew while the
+    // old connection stands.
     let late = world.now() + Duration::from_secs(3);
     let address = world.address();
     for ms in 0..2_000 {

@@ -1,5 +1,5 @@
-//! What both ends ask of each other: TLS 1.3, a certificate of the same authority, and the right role in it. And what it means when
-//! TLS refuses, in words that help.
+//! What both ends ask of each other: TLS 1.3, a certificate of the same authority, and the right
+//! role in it. And what it means when TLS refuses, in words that help.
 
 use std::sync::Arc;
 

@@ -28,10 +28,12 @@ use crate::identity::Fingerprint;
 use crate::random;
 use crate::{Clock, LinkError, Remote, Sent};
 
-/// How long an attempt may take, to the agent's welcome, and the look-up of a name before it. A path of a second's round trip takes three of them.
+/// How long an attempt may take, to the agent's welcome, and the look-up of a name before it. A
+/// path of a second's round trip takes three of them.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// An agent that said nothing for so many times the silence after which flows fall back is looked for anew. A network that comes back after a
-/// moment lets TCP go on by itself; after a long one a new connection is there sooner than TCP's next attempt to send.
+/// An agent that said nothing for so many times the silence after which flows fall back is looked
+/// for anew. A network that comes back after a moment lets TCP go on by itself; after a long one a
+/// new connection is there sooner than TCP's next attempt to send.
 const SILENCES: u64 = 4;
 /// But not before this: a new connection announces every flow.
 const LEAST_SILENCE: Duration = Duration::from_secs(2);
@@ -39,13 +41,15 @@ const LEAST_SILENCE: Duration = Duration::from_secs(2);
 const CHUNKS: usize = 4;
 /// Between two looks at an attempt: this at least, and this at most.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-/// How long reports may wait for others, of an agent that has not said it: as [`Algorithm::latency`](ccplane_agent::Algorithm::latency).
+/// How long reports may wait for others, of an agent that has not said it: as
+/// [`Algorithm::latency`](ccplane_agent::Algorithm::latency).
 const LATENCY: Duration = Duration::from_millis(1);
 
 /// A connection to an agent on another host, made again when it was lost.
 ///
-/// Reports that are not urgent travel together: they wait for the agent's next word, or for [`latency`](ccplane_agent::Algorithm::latency) since the
-/// last packet left. One that has nothing to wait for leaves at once.
+/// Reports that are not urgent travel together: they wait for the agent's next word, or for
+/// [`latency`](ccplane_agent::Algorithm::latency) since the last packet left. One that has nothing
+/// to wait for leaves at once.
 pub struct TlsUplink {
     address: TlsAddress,
     clock: Arc<dyn TimeProvider>,
@@ -227,7 +231,8 @@ impl TlsUplink {
         Ok(Stage::Connecting(socket, attempt))
     }
 
-    /// A socket that connects to the next of these addresses to which it can; `why` it could not to the one before.
+    /// A socket that connects to the next of these addresses to which it can; `why` it could not to
+    /// the one before.
     fn next_of(&self, addresses: &mut Addresses, mut why: io::Error) -> Result<OwnedFd, LinkError> {
         for address in addresses {
             match start(address) {
@@ -370,7 +375,8 @@ impl TlsUplink {
         self.stage = Stage::Waiting(self.backoff.until(), why);
     }
 
-    /// Sends the packet; false if something of it or of the one before is left for lack of room, or there is no agent.
+    /// Sends the packet; false if something of it or of the one before is left for lack of room, or
+    /// there is no agent.
     fn send(&mut self) -> bool {
         let now = self.now();
         let Stage::Up(stream) = &mut self.stage else {

@@ -1,7 +1,9 @@
-//! What a decision costs an agent in the process that maps the kernel's memory, and one in a process of its own.
+//! What a decision costs an agent in the process that maps the kernel's memory, and one in a
+//! process of its own.
 //!
-//! One thread plays everybody by turns, so that no wake-up and no scheduler is in it: what remains is the work, system calls
-//! included. The kernel's side is the bench's, ring, table, relay, link and agent are the real ones.
+//! One thread plays everybody by turns, so that no wake-up and no scheduler is in it: what remains
+//! is the work, system calls included. The kernel's side is the bench's, ring, table, relay, link
+//! and agent are the real ones.
 
 use ccplane_agent::Agent;
 use ccplane_datapath::Limits;
@@ -59,7 +61,8 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
     let (mut agent, _) = echo()?;
     let (mut uplink, mut nobody) = (Uplink::new(&path), ());
     let mut relay = Relay::new(&mut kernel, &mut uplink, &mut nobody);
-    // Connected, it forgets what was in the ring. The flow is announced to the new agent as one that is back.
+    // Connected, it forgets what was in the ring. The flow is announced to the new agent as one
+    // that is back.
     relay.turn();
     datapath.post(layout::REC_RESUME, 0, &[])?;
     let relayed_ns = datapath.decide(decisions, together, || {

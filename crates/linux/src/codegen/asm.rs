@@ -1,9 +1,10 @@
-//! A small eBPF assembler: the dozen instructions that compiled programs use, labels for forward jumps, and the
-//! listing that `ccplane check` prints. Encodings follow RFC 9669.
+//! A small eBPF assembler: the dozen instructions that compiled programs use, labels for forward
+//! jumps, and the listing that `ccplane check` prints. Encodings follow RFC 9669.
 
 use std::fmt;
 
-/// A machine register. `R0` is the result, `R1` to `R5` are arguments and scratch, `R6` to `R9` the callee saves.
+/// A machine register. `R0` is the result, `R1` to `R5` are arguments and scratch, `R6` to `R9` the
+/// callee saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -56,8 +57,8 @@ pub enum Operand {
 }
 
 impl Operand {
-    /// `value` as an immediate, if it is below 2^31. (Large numbers that sign extension gives back would do as well, but
-    /// machines differ in how they compare with a negative immediate.)
+    /// `value` as an immediate, if it is below 2^31. (Large numbers that sign extension gives back
+    /// would do as well, but machines differ in how they compare with a negative immediate.)
     pub fn constant(value: u64) -> Option<Operand> {
         i32::try_from(value).ok().map(Operand::Imm)
     }
@@ -214,7 +215,8 @@ impl Assembler {
         self.push_with(CLASS_ALU64 | ALU_MOV, dst, src);
     }
 
-    /// `dst = value`, in one slot where value is a 32-bit number of either sign extension, else in two.
+    /// `dst = value`, in one slot where value is a 32-bit number of either sign extension, else in
+    /// two.
     pub fn mov_constant(&mut self, dst: Reg, value: u64) {
         if let Ok(imm) = i32::try_from(value as i64) {
             self.mov(dst, Operand::Imm(imm));
@@ -255,8 +257,8 @@ impl Assembler {
     }
 }
 
-/// The most instructions that one run of `code` can execute: its longest path, since jumps go forward only.
-/// A 64-bit constant counts as one.
+/// The most instructions that one run of `code` can execute: its longest path, since jumps go
+/// forward only. A 64-bit constant counts as one.
 pub fn longest_path(code: &[Insn]) -> usize {
     let mut longest = vec![0; code.len() + 1];
     for (at, insn) in code.iter().enumerate().rev() {

@@ -1,13 +1,15 @@
 //! The eBPF of each operation.
 //!
-//! The code gets a pointer to a `struct fold_ctx` (`bpf/layout.h`) in r1 and works in place: every value, temporaries
-//! too, lives in that memory. The verifier does not track what memory of this kind holds, so the two arms of a branch
-//! leave equal states behind and are pruned where they join: verification is linear in the length of the code, on old
-//! kernels too. The last value written stays in r0 as well, which spares the next instruction the load.
+//! The code gets a pointer to a `struct fold_ctx` (`bpf/layout.h`) in r1 and works in place: every
+//! value, temporaries too, lives in that memory. The verifier does not track what memory of this
+//! kind holds, so the two arms of a branch leave equal states behind and are pruned where they
+//! join: verification is linear in the length of the code, on old kernels too. The last value
+//! written stays in r0 as well, which spares the next instruction the load.
 //!
-//! eBPF has no 128-bit numbers. Ratios and averages have a factor below 2^32, so a product fits in 96 bits. A quotient takes two
-//! steps of long division in base 2^32, both exact in 64 bits. Where all values are below 2^32, which is the rule, everything
-//! fits in 64 bits and a shorter path is taken.
+//! eBPF has no 128-bit numbers. Ratios and averages have a factor below 2^32, so a product fits in
+//! 96 bits. A quotient takes two steps of long division in base 2^32, both exact in 64 bits. Where
+//! all values are below 2^32, which is the rule, everything fits in 64 bits and a shorter path is
+//! taken.
 
 use ccplane_datapath::{Instr, Op, reg};
 
@@ -16,11 +18,13 @@ use crate::codegen::asm::{Alu, Assembler, Cond, Insn, Label, Operand, Reg};
 
 /// Where `struct fold_ctx` counts faults: behind the 128 registers.
 const FAULTS: i16 = 128 * 8;
-/// Where it keeps what guards wait for: the least that `Micros` was not above, and the least that it was.
+/// Where it keeps what guards wait for: the least that `Micros` was not above, and the least that
+/// it was.
 const WAITS: i16 = FAULTS + 8;
 const WAITED: i16 = FAULTS + 16;
 
-/// The code of `steps`, which ends by running off its end. `note` gets the slot at which each step begins.
+/// The code of `steps`, which ends by running off its end. `note` gets the slot at which each step
+/// begins.
 pub(crate) fn emit(steps: &[Step], note: impl FnMut(usize)) -> Vec<Insn> {
     let mut code = Code::default();
     code.program(steps, note);
@@ -99,7 +103,8 @@ impl Code {
         label
     }
 
-    /// Loads a register of the file, from r0 if it is there. Loading something else into r0 forgets what was there.
+    /// Loads a register of the file, from r0 if it is there. Loading something else into r0 forgets
+    /// what was there.
     fn load(&mut self, to: Reg, register: u8) {
         match (self.in_r0 == Some(register), to) {
             (true, Reg::R0) => (),
@@ -113,7 +118,8 @@ impl Code {
         }
     }
 
-    /// The second operand: an immediate, or `scratch` with its value. Comes before anything else takes r0.
+    /// The second operand: an immediate, or `scratch` with its value. Comes before anything else
+    /// takes r0.
     fn second(&mut self, instr: &Instr, scratch: Reg) -> Operand {
         if !instr.has_imm {
             self.load(scratch, instr.b);
@@ -248,7 +254,8 @@ impl Code {
         self.asm.bind(end);
     }
 
-    /// Two factors below 2^32 cannot overflow; otherwise the product divided by one must give the other.
+    /// Two factors below 2^32 cannot overflow; otherwise the product divided by one must give the
+    /// other.
     fn multiply(&mut self, instr: &Instr) {
         let end = self.asm.label();
         let b = self.operands(instr);
@@ -376,7 +383,8 @@ impl Code {
         self.alu_constant(Alu::Div, Reg::R0, den);
         self.asm.jump(end);
 
-        // With a = high * 2^32 + low, the product is (r3 = high * num + carry) * 2^32 + (r0 = the low half).
+        // With a = high * 2^32 + low, the product is (r3 = high * num + carry) * 2^32 + (r0 = the
+        // low half).
         self.asm.bind(wide);
         self.asm.mov_low32(Reg::R0, Reg::R0);
         self.alu_constant(Alu::Mul, Reg::R0, num);
@@ -399,8 +407,9 @@ impl Code {
         self.asm.bind(end);
     }
 
-    /// Divides `r3 * 2^32 + r0` (r0 below 2^32) by `divisor` (in r5 or constant, below 2^32): quotient in r4 * 2^32 + r3.
-    /// The remainder of the first step is below the divisor, so the second dividend fits and its quotient is below 2^32.
+    /// Divides `r3 * 2^32 + r0` (r0 below 2^32) by `divisor` (in r5 or constant, below 2^32):
+    /// quotient in r4 * 2^32 + r3. The remainder of the first step is below the divisor, so the
+    /// second dividend fits and its quotient is below 2^32.
     fn long_division(&mut self, divisor: Operand) {
         self.asm.mov(Reg::R4, Operand::Reg(Reg::R3));
         self.asm.alu(Alu::Div, Reg::R4, divisor);
@@ -419,7 +428,8 @@ impl Code {
         self.asm.mov(Reg::R0, Operand::Reg(Reg::R4));
     }
 
-    /// The later of two sequence numbers, by the shorter way around; at exactly half the circle the smaller number.
+    /// The later of two sequence numbers, by the shorter way around; at exactly half the circle the
+    /// smaller number.
     fn later(&mut self, instr: &Instr) {
         let (other, end) = (self.asm.label(), self.asm.label());
         if instr.has_imm {
@@ -476,7 +486,8 @@ impl Code {
         self.weighted(Factor::Reg(Reg::R6), Factor::Reg(Reg::R7), 10);
     }
 
-    /// `r0 = (keep * r0 + take * r2) / den`, or r2 where r0 is 0; `keep + take = den`, so no sum leaves its range.
+    /// `r0 = (keep * r0 + take * r2) / den`, or r2 where r0 is 0; `keep + take = den`, so no sum
+    /// leaves its range.
     fn weighted(&mut self, keep: Factor, take: Factor, den: u64) {
         let (some, wide, end) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.asm.jump_if(Cond::Ne, Reg::R0, Operand::Imm(0), some);

@@ -1,4 +1,5 @@
-//! Random programs and register files, and the reference that everything in the kernel is compared with.
+//! Random programs and register files, and the reference that everything in the kernel is compared
+//! with.
 
 use ccplane_datapath::{Clause, Instr, Op, Program, Var, reg};
 use proptest::prelude::*;
@@ -54,7 +55,8 @@ fn gene() -> impl Strategy<Value = Gene> {
         })
 }
 
-/// Any valid program, up to `clauses` clauses of up to `length` instructions in guard and body each.
+/// Any valid program, up to `clauses` clauses of up to `length` instructions in guard and body
+/// each.
 pub fn program(clauses: usize, length: usize) -> impl Strategy<Value = Program> {
     let genes = || prop::collection::vec(gene(), 0..=length);
     prop::collection::vec((any::<u8>(), genes(), genes()), 0..=clauses).prop_map(|clauses| {
@@ -68,8 +70,8 @@ pub fn program(clauses: usize, length: usize) -> impl Strategy<Value = Program> 
     })
 }
 
-/// A register file with values that programs meet and such that they should not. Made from one seed, since a tree of
-/// strategies for every register would take most of a test's time.
+/// A register file with values that programs meet and such that they should not. Made from one
+/// seed, since a tree of strategies for every register would take most of a test's time.
 pub fn registers() -> impl Strategy<Value = Registers> {
     registers_of(VARS)
 }
@@ -130,7 +132,8 @@ impl Builder {
         });
     }
 
-    /// Appends a guard or body; gives the temporaries that are written at its end whatever was skipped.
+    /// Appends a guard or body; gives the temporaries that are written at its end whatever was
+    /// skipped.
     fn range(&mut self, genes: &[Gene], guard: bool) -> Vec<u8> {
         let mut written = Vec::new();
         let mut skipped_until = 0;
@@ -341,7 +344,8 @@ fn reference_range(instrs: &[Instr], regs: &mut Registers, outcome: &mut Outcome
     }
 }
 
-/// What a run is for: temporaries are dead after it, and so is the flag that decides which clause comes next.
+/// What a run is for: temporaries are dead after it, and so is the flag that decides which clause
+/// comes next.
 pub fn visible(regs: &Registers) -> Vec<u64> {
     let dead = |register: u8| {
         register == reg::SHOULD_CONTINUE || (reg::TEMPS..reg::TEMPS_END).contains(&register)

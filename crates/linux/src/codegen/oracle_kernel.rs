@@ -1,4 +1,5 @@
-//! In the running kernel: generated code in a pad, and the interpreter in the same object, against the reference.
+//! In the running kernel: generated code in a pad, and the interpreter in the same object, against
+//! the reference.
 
 use ccplane_datapath::{Clause, Instr, MAX_INSTRS, Op, Program, reg};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
@@ -128,7 +129,8 @@ fn kernel_does_what_the_reference_does() {
     }
 }
 
-/// Algorithms that are texts decide everything in here: ten thousand states of each, four ACKs on from each.
+/// Algorithms that are texts decide everything in here: ten thousand states of each, four ACKs on
+/// from each.
 #[test]
 fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
     if let Some(missing) = testing::cannot_load() {
@@ -187,7 +189,8 @@ fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
     }
 }
 
-/// The verifier follows both arms of every branch: were they not alike where they join, the work would double with each.
+/// The verifier follows both arms of every branch: were they not alike where they join, the work
+/// would double with each.
 #[test]
 fn the_fullest_pad_passes_the_verifier() {
     if let Some(missing) = testing::cannot_load() {

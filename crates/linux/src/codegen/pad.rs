@@ -1,9 +1,10 @@
 //! Writes generated code into a pad of the compiled BPF object, before it is loaded.
 //!
-//! A pad is a global function `ccp_fold_N` whose body is many times `r0 = 0`. Code of any length can take the place of
-//! some of them without moving anything else, so that the object's relocations, line and type information stay valid.
-//! Behind the code stands `r0 = 0; if r0 == 0 goto <end of the pad>`: to the verifier's first pass the unused tail is
-//! reachable (it refuses dead code there), to its second the jump is always taken, and it removes the tail.
+//! A pad is a global function `ccp_fold_N` whose body is many times `r0 = 0`. Code of any length
+//! can take the place of some of them without moving anything else, so that the object's
+//! relocations, line and type information stay valid. Behind the code stands `r0 = 0; if r0 == 0
+//! goto <end of the pad>`: to the verifier's first pass the unused tail is reachable (it refuses
+//! dead code there), to its second the jump is always taken, and it removes the tail.
 
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -15,7 +16,8 @@ pub const OVERHEAD: usize = 3;
 
 const SLOT: usize = 8;
 
-/// Why a pad could not be filled. Each means that the object is not the one this crate was built with.
+/// Why a pad could not be filled. Each means that the object is not the one this crate was built
+/// with.
 #[derive(Debug, thiserror::Error)]
 pub enum PadError {
     /// The bytes are no ELF object.
@@ -27,7 +29,8 @@ pub enum PadError {
         /// The function looked for.
         symbol: String,
     },
-    /// The pad has fewer slots in a row than the code needs: it is smaller than expected or was filled before.
+    /// The pad has fewer slots in a row than the code needs: it is smaller than expected or was
+    /// filled before.
     #[error(
         "{symbol} in the BPF object has {room} free instruction slots and {needed} are needed; fill a fresh copy of the object"
     )]

@@ -1,12 +1,14 @@
 //! The memory that the BPF object, its loader and the agent share: `bpf/layout.h` in Rust.
 //!
-//! What both sides touch while traffic runs is atomic here. A test compares the sizes with those of the object.
+//! What both sides touch while traffic runs is atomic here. A test compares the sizes with those of
+//! the object.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::map::totals::BUCKETS;
 
-/// Part of the path of pinned objects, those of time stamps too: an agent never adopts memory that it would misread. `CCP_LAYOUT`.
+/// Part of the path of pinned objects, those of time stamps too: an agent never adopts memory that
+/// it would misread. `CCP_LAYOUT`.
 pub const LAYOUT: u32 = 9;
 /// Programs that run as generated code. `CCP_PADS`.
 pub const PADS: usize = 4;
@@ -203,7 +205,8 @@ pub struct Record {
 pub const RECORD_WORDS: usize = size_of::<Record>() / 8;
 
 impl Record {
-    /// The header of a record, and what follows it. `None` when it is too short, which no object of this layout sends.
+    /// The header of a record, and what follows it. `None` when it is too short, which no object of
+    /// this layout sends.
     pub fn split(words: &[u64]) -> Option<(Record, &[u64])> {
         let (&[a, b, c, time_us], rest) = words.split_first_chunk::<RECORD_WORDS>()?;
         let record = Record {

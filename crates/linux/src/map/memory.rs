@@ -18,7 +18,8 @@ pub struct Shared<T> {
 /// Every field that this process reads or writes is an atomic, and there is no invalid bit pattern.
 pub unsafe trait Plain {}
 
-// SAFETY: integers and atomics only; the plain integers among them are private padding that nobody reads.
+// SAFETY: integers and atomics only; the plain integers among them are private padding that nobody
+// reads.
 unsafe impl Plain for crate::map::layout::Slot {}
 // SAFETY: as above.
 unsafe impl Plain for crate::map::layout::Plane {}
@@ -51,8 +52,8 @@ impl<T: Plain> std::ops::Deref for Shared<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `map` mapped `len` values from the start of a page; they stay mapped until `drop`, and `Plain` makes
-        // shared references sound while the kernel writes.
+        // SAFETY: `map` mapped `len` values from the start of a page; they stay mapped until
+        // `drop`, and `Plain` makes shared references sound while the kernel writes.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -99,7 +100,8 @@ pub fn unmap_pages(start: NonNull<u8>, bytes: usize) {
     let _ = unsafe { nix::sys::mman::munmap(start.cast(), bytes) };
 }
 
-/// Waits for an event of an epoll instance, to the nanosecond, as `epoll_wait` cannot. Whether there was one.
+/// Waits for an event of an epoll instance, to the nanosecond, as `epoll_wait` cannot. Whether
+/// there was one.
 pub fn epoll_wait(epoll: &std::os::fd::OwnedFd, timeout: ccplane_units::Duration) -> bool {
     use std::os::fd::AsRawFd;
     let ns = timeout.as_nanos();
@@ -108,8 +110,9 @@ pub fn epoll_wait(epoll: &std::os::fd::OwnedFd, timeout: ccplane_units::Duration
         tv_nsec: (ns % 1_000_000_000) as i64,
     };
     let mut event = libc::epoll_event { events: 0, u64: 0 };
-    // SAFETY: one event fits `event`, the timeout outlives the call, a null signal mask changes none. An error is an
-    // interruption by a signal, as good as the end of the time: the caller looks at everything anyway.
+    // SAFETY: one event fits `event`, the timeout outlives the call, a null signal mask changes
+    // none. An error is an interruption by a signal, as good as the end of the time: the caller
+    // looks at everything anyway.
     let events = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,

@@ -23,7 +23,8 @@ pub struct Ring {
 struct Pages {
     /// One page, written here: how far it was read.
     consumer: NonNull<u8>,
-    /// One page written by the kernel, how far it was filled, and the data, twice in a row so that no record is split.
+    /// One page written by the kernel, how far it was filled, and the data, twice in a row so that
+    /// no record is split.
     producer: NonNull<u8>,
     page: usize,
     size: usize,
@@ -38,8 +39,8 @@ pub struct Batch<'a> {
 }
 
 impl Ring {
-    /// Maps a ring buffer map of `size` bytes (a power of two). With [`Access::Read`] it has no records:
-    /// the kernel overwrites those that another process has read.
+    /// Maps a ring buffer map of `size` bytes (a power of two). With [`Access::Read`] it has no
+    /// records: the kernel overwrites those that another process has read.
     pub fn new(fd: OwnedFd, size: usize, access: Access) -> std::io::Result<Ring> {
         let page =
             nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
@@ -63,8 +64,8 @@ impl Ring {
         })
     }
 
-    /// Returns the complete records in place, at most `limit`. They stay until they are released, which the
-    /// exclusive borrow prevents meanwhile.
+    /// Returns the complete records in place, at most `limit`. They stay until they are released,
+    /// which the exclusive borrow prevents meanwhile.
     pub fn batch(&mut self, limit: usize) -> Batch<'_> {
         self.pages.batch(match self.access {
             Access::Write => limit,
@@ -137,14 +138,15 @@ impl Pages {
         false
     }
 
-    /// The record at `position`, `None` inside for one given up, and where the next begins; `None` when there is no
-    /// complete one.
+    /// The record at `position`, `None` inside for one given up, and where the next begins; `None`
+    /// when there is no complete one.
     fn record(&self, position: u64) -> Option<(Option<&[u64]>, u64)> {
         if position >= self.filled() {
             return None;
         }
         let offset = self.page + (position as usize & (self.size - 1));
-        // SAFETY: the offset is below page + size, a multiple of 8, and 2·size bytes are mapped from page on.
+        // SAFETY: the offset is below page + size, a multiple of 8, and 2·size bytes are mapped
+        // from page on.
         let header = unsafe { self.producer.add(offset).cast::<AtomicU32>().as_ref() }
             .load(Ordering::Acquire);
         if header & BUSY != 0 {
@@ -155,8 +157,9 @@ impl Pages {
         if header & DISCARDED != 0 || len > self.size {
             return Some((None, next));
         }
-        // SAFETY: the data area is mapped twice in a row, so `len` <= size bytes behind the header are mapped; the
-        // kernel writes them no more until `set_read` passes them, and records are 8-aligned.
+        // SAFETY: the data area is mapped twice in a row, so `len` <= size bytes behind the header
+        // are mapped; the kernel writes them no more until `set_read` passes them, and records are
+        // 8-aligned.
         let words = unsafe {
             let data = self.producer.add(offset + HEADER as usize).cast::<u64>();
             std::slice::from_raw_parts(data.as_ptr(), len / 8)

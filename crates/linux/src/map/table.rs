@@ -54,7 +54,8 @@ pub struct FlowView {
     pub fallbacks: u64,
     /// When it last did, on CLOCK_MONOTONIC.
     pub fallback_at: Option<Time>,
-    /// NewReno steers it now: the agent is silent or gave it up, or its program needs no agent and faults.
+    /// NewReno steers it now: the agent is silent or gave it up, or its program needs no agent and
+    /// faults.
     pub fallback: bool,
     /// The agent has spoken and steers.
     pub owned: bool,
@@ -86,7 +87,8 @@ pub(crate) struct Table {
     slots: Arc<Shared<Slot>>,
 }
 
-/// The flows of a kernel's algorithms, for whoever looks on from another thread: also while an algorithm hangs.
+/// The flows of a kernel's algorithms, for whoever looks on from another thread: also while an
+/// algorithm hangs.
 #[derive(Clone)]
 pub struct Flows(pub(crate) Vec<(String, Table)>);
 
@@ -212,11 +214,13 @@ impl Shown {
 }
 
 impl Control {
-    /// Writes words for flow `generation`, merged with what it did not take yet. One writer per table.
+    /// Writes words for flow `generation`, merged with what it did not take yet. One writer per
+    /// table.
     ///
     /// `epoch`: of the last record of the flow that the agent has seen.
     pub fn write(&self, generation: u32, epoch: u32, words: &Words) {
-        // From here on the kernel takes nothing; what it took before, it took whole (bpf/control.h).
+        // From here on the kernel takes nothing; what it took before, it took whole
+        // (bpf/control.h).
         let before = self.lock.fetch_or(WRITING, AcqRel);
         let waits = before & PENDING != 0 && self.generation.load(Relaxed) == generation;
         let (mut set, mut mask) = if waits {

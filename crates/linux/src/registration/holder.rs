@@ -1,8 +1,10 @@
-//! What holds a registration in the kernel, and its replacement while traffic runs: a program that was installed later is
-//! interpreted for flows that live, and compiled for new ones once another object stands behind the same name.
+//! What holds a registration in the kernel, and its replacement while traffic runs: a program that
+//! was installed later is interpreted for flows that live, and compiled for new ones once another
+//! object stands behind the same name.
 //!
-//! A thread does this, and does it for as long as the registration is held. It has the capabilities of the thread that
-//! loaded, which compiling needs and the agent's thread has perhaps given up; and its priority, not the agent's.
+//! A thread does this, and does it for as long as the registration is held. It has the capabilities
+//! of the thread that loaded, which compiling needs and the agent's thread has perhaps given up;
+//! and its priority, not the agent's.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
@@ -46,8 +48,8 @@ struct Registration {
 
 /// The registration and the object behind it.
 struct Held {
-    /// Before the object: without real links (before Linux 6.4) it stands on the object's descriptor. `None` after a
-    /// replacement that failed half-way, which only such kernels have.
+    /// Before the object: without real links (before Linux 6.4) it stands on the object's
+    /// descriptor. `None` after a replacement that failed half-way, which only such kernels have.
     link: Option<Link>,
     object: Object,
 }
@@ -83,8 +85,8 @@ impl Holder {
         }
     }
 
-    /// True where a later program can be compiled: it fits a pad, and the registration can be replaced. A pinned one
-    /// before Linux 6.4 cannot, as its pin is the old object.
+    /// True where a later program can be compiled: it fits a pad, and the registration can be
+    /// replaced. A pinned one before Linux 6.4 cannot, as its pin is the old object.
     pub fn takes(&self, program: &Program) -> bool {
         let Registration {
             features, options, ..
@@ -101,7 +103,8 @@ impl Holder {
             .is_some_and(|bits| bits & 1 == 1)
     }
 
-    /// Has an object made with `program` in `pad`. Loading takes tens of milliseconds, in which the agent goes on.
+    /// Has an object made with `program` in `pad`. Loading takes tens of milliseconds, in which the
+    /// agent goes on.
     pub fn compile(&mut self, pad: usize, program: &Arc<Program>) {
         self.pads[pad] = Some(program.clone());
         if let Some(compiler) = &self.compiler

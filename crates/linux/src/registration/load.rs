@@ -1,4 +1,5 @@
-//! Opens the BPF object, fits it to this kernel and to an algorithm's programs, loads and registers it.
+//! Opens the BPF object, fits it to this kernel and to an algorithm's programs, loads and registers
+//! it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -33,14 +34,16 @@ pub struct AlgorithmSpec {
     pub name: Arc<str>,
     /// The name by which sockets choose it, `ccp_<name>`; at most 15 bytes.
     pub kernel_name: String,
-    /// Its programs: the first four run as generated code where they fit a pad, others in the interpreter.
+    /// Its programs: the first four run as generated code where they fit a pad, others in the
+    /// interpreter.
     pub programs: Vec<Arc<Program>>,
     /// How long a report that is not urgent may wait.
     pub latency: Duration,
     /// What it needs; with [`Capabilities::ECN`] its connections use ECN.
     pub needs: Capabilities,
-    /// What it needs, and what it uses where it is there; with [`Capabilities::TIMERS`] its programs run at a time without an
-    /// ACK too, and with [`Capabilities::KEEPS_WINDOW`] the window stays as it is over idle times.
+    /// What it needs, and what it uses where it is there; with [`Capabilities::TIMERS`] its
+    /// programs run at a time without an ACK too, and with [`Capabilities::KEEPS_WINDOW`] the
+    /// window stays as it is over idle times.
     pub wants: Capabilities,
     /// The program that decides everything, where one does: flows run it without an agent.
     pub alone: Option<Alone>,
@@ -96,18 +99,21 @@ impl From<&ccplane_agent::Hosted> for AlgorithmSpec {
 pub struct Options {
     /// The owner's limits, which hold for algorithm and fallback.
     pub limits: Limits,
-    /// Flows that the table of an algorithm holds, a slot each. One more runs the fallback, is counted, and looks for a free
-    /// slot again every second. Network namespaces other than the one of the thread that loads or
-    /// adopts hold at most a quarter each, and three quarters together.
+    /// Flows that the table of an algorithm holds, a slot each. One more runs the fallback, is
+    /// counted, and looks for a free slot again every second. Network namespaces other than the one
+    /// of the thread that loads or adopts hold at most a quarter each, and three quarters together.
     pub flows: u32,
-    /// Bytes of an algorithm's ring of reports, a power of two. At 100,000 reports/s of 100 bytes a reader that pauses
-    /// for 100 ms needs one MiB; a report that finds no room keeps its values for the next.
+    /// Bytes of an algorithm's ring of reports, a power of two. At 100,000 reports/s of 100 bytes a
+    /// reader that pauses for 100 ms needs one MiB; a report that finds no room keeps its values
+    /// for the next.
     pub ring_bytes: u32,
-    /// Keep the registration when this process ends, so that a new agent takes the live flows over ([`crate::Kernel::adopt`]).
+    /// Keep the registration when this process ends, so that a new agent takes the live flows over
+    /// ([`crate::Kernel::adopt`]).
     pub pin: bool,
     /// Let processes without CAP_NET_ADMIN choose the algorithm.
     pub unrestricted: bool,
-    /// Read the time stamps that [`Stamps`](crate::stamp::Stamps) leaves beside sockets; without it nothing is spent on them.
+    /// Read the time stamps that [`Stamps`](crate::stamp::Stamps) leaves beside sockets; without it
+    /// nothing is spent on them.
     pub stamps: Option<Storage>,
 }
 
@@ -124,10 +130,12 @@ impl Default for Options {
     }
 }
 
-/// Bytes that a table of [`most_flows`] may take. More would be memory that few hosts miss but all pay for.
+/// Bytes that a table of [`most_flows`] may take. More would be memory that few hosts miss but all
+/// pay for.
 const TABLE_BYTES: usize = 64 << 20;
 
-/// The largest power of two of flows, up to 65,536, whose table stays within 64 MB. Timers take as much again.
+/// The largest power of two of flows, up to 65,536, whose table stays within 64 MB. Timers take as
+/// much again.
 pub const fn most_flows() -> u32 {
     let mut flows = 1 << 16;
     while flows as usize * size_of::<Slot>() > TABLE_BYTES {
@@ -138,7 +146,8 @@ pub const fn most_flows() -> u32 {
 
 /// A registered object: what holds it in the kernel, and its mapped memory.
 pub(crate) struct Loaded {
-    /// Before the object: without real links (before Linux 6.4) it stands on the object's file descriptor.
+    /// Before the object: without real links (before Linux 6.4) it stands on the object's file
+    /// descriptor.
     pub link: Link,
     pub object: Object,
     pub memory: Memory,
@@ -180,7 +189,8 @@ pub(crate) struct Memory {
 /// What the running kernel has, from its type information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelFeatures {
-    /// `cong_control` takes (sk, ack, flag, rate_sample), since Linux 6.10; before, (sk, rate_sample).
+    /// `cong_control` takes (sk, ack, flag, rate_sample), since Linux 6.10; before, (sk,
+    /// rate_sample).
     pub four_arguments: bool,
     /// Registrations hang on links, since Linux 6.4.
     pub links: bool,
@@ -250,7 +260,8 @@ pub(crate) fn load(spec: &AlgorithmSpec, options: &Options) -> Result<Loaded, Lo
     })
 }
 
-/// The object with the programs' code in its pads, loaded; over maps that are there already, or over new ones.
+/// The object with the programs' code in its pads, loaded; over maps that are there already, or
+/// over new ones.
 pub(crate) fn build(
     spec: &AlgorithmSpec,
     pads: &Pads,
@@ -295,7 +306,8 @@ pub(crate) fn register(
         })
 }
 
-/// Puts another object behind a registration: new flows run it, live ones go on in the one they began with.
+/// Puts another object behind a registration: new flows run it, live ones go on in the one they
+/// began with.
 pub(crate) fn replace(
     link: &mut Link,
     object: &mut Object,
@@ -303,7 +315,8 @@ pub(crate) fn replace(
 ) -> Result<(), LoadError> {
     let listener = Listener::new();
     let map = operations_map(object, features)?;
-    // SAFETY: both are live objects of libbpf; the link was made by `attach_struct_ops`, the kind that this takes.
+    // SAFETY: both are live objects of libbpf; the link was made by `attach_struct_ops`, the kind
+    // that this takes.
     let result = unsafe {
         libbpf_rs::libbpf_sys::bpf_link__update_map(
             link.as_libbpf_object().as_ptr(),

@@ -1,4 +1,5 @@
-//! One process per name: names of congestion controls are global to the host, over all its namespaces.
+//! One process per name: names of congestion controls are global to the host, over all its
+//! namespaces.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
@@ -21,7 +22,8 @@ pub(crate) struct NameLock {
     pins: Option<Flock<File>>,
 }
 
-/// Permissions of a lock file. Another user who can open it can lock it, and keep the next agent out.
+/// Permissions of a lock file. Another user who can open it can lock it, and keep the next agent
+/// out.
 const OWNER_ONLY: u32 = 0o600;
 
 impl NameLock {
@@ -75,8 +77,8 @@ impl NameLock {
         Err(failed("locking")(std::io::ErrorKind::ResourceBusy.into()))
     }
 
-    /// Locks the folder of the pins as well. Otherwise two processes with different `--state` folders
-    /// would steer the same table of flows.
+    /// Locks the folder of the pins as well. Otherwise two processes with different `--state`
+    /// folders would steer the same table of flows.
     pub fn hold_pins(&mut self, directory: &Path) -> Result<(), LoadError> {
         let failed = LoadError::io(format!("opening {}", directory.display()));
         let folder = File::open(directory).map_err(failed)?;
@@ -90,8 +92,8 @@ impl NameLock {
     }
 }
 
-/// Removes the lock file of a name that this process holds, for when it ends without dropping the holder. Another process
-/// may take the name from then on.
+/// Removes the lock file of a name that this process holds, for when it ends without dropping the
+/// holder. Another process may take the name from then on.
 pub fn abandon_name(name: &str) {
     let path = state().join(format!("{name}.lock"));
     if std::fs::read_to_string(&path).is_ok_and(|pid| pid.trim() == std::process::id().to_string())

@@ -91,7 +91,8 @@ mod tests {
     use crate::codegen::asm::{Assembler, Reg};
     use crate::testing::{cannot_load, skip};
 
-    /// A real refusal by this kernel's verifier: a pad that reads through a register that was never set.
+    /// A real refusal by this kernel's verifier: a pad that reads through a register that was never
+    /// set.
     #[test]
     fn the_verifiers_own_words_come_through() {
         if let Some(reason) = cannot_load() {

@@ -1,5 +1,6 @@
-//! Registrations that outlive the process which made them: pinned under bpffs, adopted by the next agent, removed by
-//! `detach`. And registrations that a dead process left where the kernel has no links (before Linux 6.4).
+//! Registrations that outlive the process which made them: pinned under bpffs, adopted by the next
+//! agent, removed by `detach`. And registrations that a dead process left where the kernel has no
+//! links (before Linux 6.4).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -238,7 +239,8 @@ pub enum Presence {
     Gone,
 }
 
-/// Whether the registration `name` of this layout is there. An error: that cannot be told now. It takes no descriptor.
+/// Whether the registration `name` of this layout is there. An error: that cannot be told now. It
+/// takes no descriptor.
 pub fn presence(name: &str) -> std::io::Result<Presence> {
     presence_in(&directory(name))
 }
@@ -312,10 +314,11 @@ pub(crate) fn of_all_layouts(root: &Path) -> impl Iterator<Item = PathBuf> + use
         .flat_map(move |layout| entries(&layout).collect::<Vec<_>>())
 }
 
-/// Removes what is attached, of this layout and of others, also when the process that attached it was killed: everything, or the
-/// registration `only`. New sockets cannot choose it any more. Live ones run under the fallback to their end. Returns the names
-/// of what was removed. Network namespaces of which it is the default get a native one first; where
-/// that fails, nothing is removed.
+/// Removes what is attached, of this layout and of others, also when the process that attached it
+/// was killed: everything, or the registration `only`. New sockets cannot choose it any more. Live
+/// ones run under the fallback to their end. Returns the names of what was removed. Network
+/// namespaces of which it is the default get a native one first; where that fails, nothing is
+/// removed.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     crate::default_control::restore(only, None)?;
     let mut removed = Vec::new();
@@ -336,7 +339,8 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
             // Before Linux 6.4 the pin is the map, and deleting its element unregisters.
             Ok(map) => drop(map.delete(&0u32.to_ne_bytes())),
             Err(_) => {
-                // From 6.10 on a link can be detached while an agent still holds it; before, it goes with its last holder.
+                // From 6.10 on a link can be detached while an agent still holds it; before, it
+                // goes with its last holder.
                 let _ = Link::open(&link).and_then(|link| link.detach());
             }
         }
@@ -353,7 +357,8 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     Ok(removed)
 }
 
-/// Live flows do not run a program by themselves any longer: NewReno takes them. Of a layout that is not ours nothing is known.
+/// Live flows do not run a program by themselves any longer: NewReno takes them. Of a layout that
+/// is not ours nothing is known.
 fn end_program(directory: &Path) {
     if directory.parent() == Some(&root())
         && let Ok(map) = MapHandle::from_pinned_path(directory.join("plane"))
@@ -375,14 +380,15 @@ pub(crate) fn remove_link(pin: &Path) {
     if pin.exists()
         && let Ok(link) = Link::open(pin)
     {
-        // The kernel detaches it in any case once the pin is gone; this way it does so before we return.
+        // The kernel detaches it in any case once the pin is gone; this way it does so before we
+        // return.
         let _ = link.detach();
     }
     let _ = std::fs::remove_file(pin);
 }
 
-/// Unregisters what a dead process left of `name` where registrations do not hang on links. The caller holds the name's
-/// lock, so that no living process serves it.
+/// Unregisters what a dead process left of `name` where registrations do not hang on links. The
+/// caller holds the name's lock, so that no living process serves it.
 pub(crate) fn remove_leftover(name: &str) -> Result<(), LoadError> {
     let mut wanted = [0; 16];
     wanted[..name.len().min(15)].copy_from_slice(&name.as_bytes()[..name.len().min(15)]);

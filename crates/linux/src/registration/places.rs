@@ -1,9 +1,11 @@
-//! Where registrations are pinned and where their locks lie. Whoever may not write to the usual places chooses others.
+//! Where registrations are pinned and where their locks lie. Whoever may not write to the usual
+//! places chooses others.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Two folders, the same for every process that attaches, looks at or detaches the same registrations.
+/// Two folders, the same for every process that attaches, looks at or detaches the same
+/// registrations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
     /// Locks, one a name.

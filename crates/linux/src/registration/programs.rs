@@ -9,8 +9,9 @@ use crate::map::layout::{CODE, ProgramSlot, VARS};
 
 const _: () = assert!(MAX_VARS <= VARS);
 
-/// Writes a program into a free slot. `code` is for the interpreter; a pad's program needs none. Its uid is its tag: flows are
-/// set to slot and tag together, so a flow that still means an earlier program of the slot does not run this one.
+/// Writes a program into a free slot. `code` is for the interpreter; a pad's program needs none.
+/// Its uid is its tag: flows are set to slot and tag together, so a flow that still means an
+/// earlier program of the slot does not run this one.
 pub(crate) fn write(slot: &ProgramSlot, program: &Program, code: &[[u8; 16]]) {
     slot.tag.store(0, Relaxed);
     fence(Release);

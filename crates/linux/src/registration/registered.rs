@@ -1,4 +1,5 @@
-//! One registered algorithm: its mapped memory, its programs, and what its agent knows of its flows.
+//! One registered algorithm: its mapped memory, its programs, and what its agent knows of its
+//! flows.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use crate::registration::load::{AlgorithmSpec, Memory};
 use crate::registration::lock::NameLock;
 use crate::registration::programs;
 
-/// Records in a batch: enough to make its costs vanish, few enough that the ring has room while the agent works.
+/// Records in a batch: enough to make its costs vanish, few enough that the ring has room while the
+/// agent works.
 const BATCH: usize = 256;
 
 pub(crate) struct Registered {
@@ -91,7 +93,8 @@ impl Registered {
         opened.collect()
     }
 
-    /// Hands over what came, a batch at a time: while the agent works on one, the kernel has the rest of the ring.
+    /// Hands over what came, a batch at a time: while the agent works on one, the kernel has the
+    /// rest of the ring.
     pub fn drain(&mut self, index: usize, sink: &mut impl FnMut(Vec<Event<'_>>)) {
         let Registered {
             memory,
@@ -150,8 +153,8 @@ impl Registered {
         sink(ended.collect());
     }
 
-    /// Keeps a program where it is. A new one goes to a pad's place, interpreted until an object has it compiled; without a free
-    /// pad it stays in the interpreter.
+    /// Keeps a program where it is. A new one goes to a pad's place, interpreted until an object
+    /// has it compiled; without a free pad it stays in the interpreter.
     pub fn install(&mut self, program: &Arc<Program>) -> Result<(), Refusal> {
         if self.place(program.uid()).is_some() {
             return Ok(());
@@ -225,8 +228,8 @@ impl Registered {
         let program = runs.and_then(|place| self.programs[place].as_deref());
         for update in updates {
             if let Target::Var(index) = update.target {
-                // Announced anew, after a fallback, in the events of the same look: what the agent makes of reports before
-                // that comes first.
+                // Announced anew, after a fallback, in the events of the same look: what the agent
+                // makes of reports before that comes first.
                 let vars = program.map(Program::vars).ok_or(Refusal::UnknownFlow)?;
                 if vars
                     .get(usize::from(index))
@@ -270,8 +273,8 @@ impl Registered {
         Ok(())
     }
 
-    /// Has every flow run the algorithm's program by itself, where it has one that decides everything; live flows from their next
-    /// ACK on. Else an agent steers.
+    /// Has every flow run the algorithm's program by itself, where it has one that decides
+    /// everything; live flows from their next ACK on. Else an agent steers.
     pub fn steer(&mut self) -> Result<(), Refusal> {
         let own = match self.spec.alone.clone() {
             None => 0,
@@ -314,8 +317,9 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // Sockets keep the object that they run: without this their flows would run the program on, where nobody can end it. The
-        // same holds where another process detached it, and a changed program was put into force after that.
+        // Sockets keep the object that they run: without this their flows would run the program on,
+        // where nobody can end it. The same holds where another process detached it, and a changed
+        // program was put into force after that.
         let gone = |pins: &PathBuf| pins.try_exists().is_ok_and(|there| !there);
         if self.pins.as_ref().is_none_or(gone) {
             self.memory.plane().own.store(0, SeqCst);

@@ -11,7 +11,8 @@ use ccplane_wire::DatapathInfo;
 use crate::kernel::CAPABILITIES;
 use crate::registration::load::AlgorithmSpec;
 
-/// How long a CCP agent's reports that are not urgent may wait: as those of ccplane's algorithms that say nothing.
+/// How long a CCP agent's reports that are not urgent may wait: as those of ccplane's algorithms
+/// that say nothing.
 const LATENCY: Duration = Duration::from_millis(1);
 
 /// Why nothing can be registered for an agent.
@@ -58,8 +59,8 @@ pub struct Asked {
     pub round_trip: Option<Duration>,
 }
 
-/// What the agent there is asked to steer with: the algorithms of these names, or all that it has where there are none. An
-/// error when no agent is there now.
+/// What the agent there is asked to steer with: the algorithms of these names, or all that it has
+/// where there are none. An error when no agent is there now.
 pub fn remote_algorithms(
     address: &AgentAddress,
     names: &[&str],
@@ -140,7 +141,8 @@ fn offered(
     })
 }
 
-/// Whether an algorithm of ccplane's may have this name in the kernel: `ccp_` and letters, digits, `_` and `.`, 15 bytes at most.
+/// Whether an algorithm of ccplane's may have this name in the kernel: `ccp_` and letters, digits,
+/// `_` and `.`, 15 bytes at most.
 pub fn is_kernel_name(kernel_name: &str) -> bool {
     kernel_name.starts_with("ccp_") && crate::registration::load::valid_name(kernel_name)
 }

@@ -1,5 +1,6 @@
-//! Two arms of connections for comparison: those that a rule steers, and as many others that keep their own congestion control.
-//! The programs of all rules share the maps. A reader of the figures first triggers a look at the watched connections.
+//! Two arms of connections for comparison: those that a rule steers, and as many others that keep
+//! their own congestion control. The programs of all rules share the maps. A reader of the figures
+//! first triggers a look at the watched connections.
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Read};
@@ -38,7 +39,8 @@ pub struct Arms {
 }
 
 impl Arms {
-    /// For rules of these congestion controls. An error: the kernel does not take the program, or a capability is missing.
+    /// For rules of these congestion controls. An error: the kernel does not take the program, or a
+    /// capability is missing.
     pub fn new(names: &[String]) -> Result<Arms, SelectError> {
         let object = select::load("look", &select::Wanted::default(), None)?;
         let handle = |name: &str| {
@@ -60,8 +62,9 @@ impl Arms {
         })
     }
 
-    /// Looks at every watched connection of this thread's network namespace once: what it did since the last time is added, its RTT
-    /// and rate are counted. Those of other namespaces are added up at their end.
+    /// Looks at every watched connection of this thread's network namespace once: what it did since
+    /// the last time is added, its RTT and rate are counted. Those of other namespaces are added up
+    /// at their end.
     pub fn look(&self) -> Result<(), SelectError> {
         if !self.used.get() {
             return Ok(());

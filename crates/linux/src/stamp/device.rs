@@ -1,8 +1,8 @@
 //! Stamps at a device: two programs at its traffic-control hooks, and super-packets of one segment.
 //!
-//! Where the kernel has tcx (Linux 6.6) each program hangs on a link, which goes with its last holder. On older kernels they are
-//! filters of a clsact qdisc, which are removed when the device is put back. Other filters there stay, and so does the qdisc
-//! then.
+//! Where the kernel has tcx (Linux 6.6) each program hangs on a link, which goes with its last
+//! holder. On older kernels they are filters of a clsact qdisc, which are removed when the device
+//! is put back. Other filters there stay, and so does the qdisc then.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,8 @@ use crate::namespace;
 
 /// `ARPHRD_ETHER`, `ARPHRD_LOOPBACK`: an Ethernet header on each packet.
 const ETHERNET: [u16; 2] = [1, 772];
-/// `ARPHRD_NONE`, `ARPHRD_RAWIP`, and the tunnels over IPv4 and IPv6: packets begin with the IP header.
+/// `ARPHRD_NONE`, `ARPHRD_RAWIP`, and the tunnels over IPv4 and IPv6: packets begin with the IP
+/// header.
 const BARE: [u16; 4] = [0xfffe, 519, 768, 769];
 /// Of our filters, where there is no tcx: so that `detach` finds them, and nobody else's.
 const HANDLE: u32 = 0xccb;
@@ -99,9 +100,9 @@ impl Device {
         }
     }
 
-    /// Attaches in the calling thread's namespace, and limits super-packets to one segment, for connections from now on: a
-    /// socket asks its device when it chooses its route. The note in `slot` is ahead of whatever is done. Where this fails the
-    /// device is to be put back.
+    /// Attaches in the calling thread's namespace, and limits super-packets to one segment, for
+    /// connections from now on: a socket asks its device when it chooses its route. The note in
+    /// `slot` is ahead of whatever is done. Where this fails the device is to be put back.
     pub fn attach(
         &mut self,
         name: &str,
@@ -146,8 +147,8 @@ impl Place {
         slot: &Slot<'_>,
         programs: [(Hook, &ProgramMut<'_>); 2],
     ) -> Result<(), LoadError> {
-        // Noted first, and again where it turns out that it was not so. A kill in between would cost somebody a qdisc
-        // without filters.
+        // Noted first, and again where it turns out that it was not so. A kill in between would
+        // cost somebody a qdisc without filters.
         self.made_clsact = true;
         slot.note.write(self);
         let made = make_clsact(self.index);
@@ -188,8 +189,9 @@ impl Place {
         }
     }
 
-    /// Removes our filters, and the qdisc where it was made for them and nobody else has any. What was noted and is not there
-    /// may never have been, and the kernel has two words for that, ENOENT and EINVAL.
+    /// Removes our filters, and the qdisc where it was made for them and nobody else has any. What
+    /// was noted and is not there may never have been, and the kernel has two words for that,
+    /// ENOENT and EINVAL.
     fn remove_filters(&self) -> io::Result<()> {
         // Which program it was does not matter, only that something is open.
         let nothing = File::open("/dev/null")?;
@@ -230,8 +232,8 @@ impl Hook {
     }
 }
 
-/// Hangs a program on a link. The one for arrivals is the first of its device, the one for departures the last: nearest to
-/// the wire.
+/// Hangs a program on a link. The one for arrivals is the first of its device, the one for
+/// departures the last: nearest to the wire.
 fn tcx(program: &ProgramMut<'_>, index: u32, hook: Hook) -> io::Result<OwnedFd> {
     let kind = match hook {
         Hook::Egress => libbpf_sys::BPF_TCX_EGRESS,
@@ -246,8 +248,8 @@ fn tcx(program: &ProgramMut<'_>, index: u32, hook: Hook) -> io::Result<OwnedFd> 
         },
         ..Default::default()
     };
-    // SAFETY: the program's descriptor is open, and the options are a whole structure that states its size and outlives
-    // the call, which keeps no pointer.
+    // SAFETY: the program's descriptor is open, and the options are a whole structure that states
+    // its size and outlives the call, which keeps no pointer.
     let fd = unsafe {
         libbpf_sys::bpf_link_create(
             program.as_fd().as_raw_fd(),

@@ -1,5 +1,5 @@
-//! What rtnetlink tells of a device of the calling thread's network namespace and of the filters there, and the one thing
-//! that is set.
+//! What rtnetlink tells of a device of the calling thread's network namespace and of the filters
+//! there, and the one thing that is set.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

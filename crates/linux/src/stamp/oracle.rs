@@ -1,5 +1,5 @@
-//! In the running kernel: one-way delay from time stamps (`bpf/one_way.h`) against the reference, `OneWay` of
-//! `ccplane-datapath`, over the same exchanges.
+//! In the running kernel: one-way delay from time stamps (`bpf/one_way.h`) against the reference,
+//! `OneWay` of `ccplane-datapath`, over the same exchanges.
 
 use ccplane_datapath::{OneWay, Signals, Stamps};
 use ccplane_units::{Duration, Time};
@@ -24,8 +24,8 @@ fn next(state: &mut u64) -> u64 {
     z ^ z >> 31
 }
 
-/// A connection's exchanges in time order: clocks with any offset that drift, queues both ways, silences of up to two
-/// windows, clocks that are set, and now and then stamps that cannot be true.
+/// A connection's exchanges in time order: clocks with any offset that drift, queues both ways,
+/// silences of up to two windows, clocks that are set, and now and then stamps that cannot be true.
 struct Exchanges {
     seed: u64,
     now: u64,

@@ -1,4 +1,5 @@
-//! Stamps that outlive the process which attached them: pinned under bpffs, looked at from outside, removed by `detach`.
+//! Stamps that outlive the process which attached them: pinned under bpffs, looked at from outside,
+//! removed by `detach`.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -38,7 +39,8 @@ fn directories() -> impl Iterator<Item = PathBuf> {
     of_all_layouts(&pins()).chain(first)
 }
 
-/// Where what is attached is pinned as soon as it is made. All of it goes when this is dropped, unless it is to be kept.
+/// Where what is attached is pinned as soon as it is made. All of it goes when this is dropped,
+/// unless it is to be kept.
 pub(super) struct Pins {
     directory: PathBuf,
     keep: bool,
@@ -162,7 +164,8 @@ impl ObservedStamps {
     }
 }
 
-/// The plane in a directory of pins; `None` where it has none, or one of another size, which nobody here could read.
+/// The plane in a directory of pins; `None` where it has none, or one of another size, which nobody
+/// here could read.
 fn open_plane(directory: &Path) -> Result<Option<Shared<Plane>>, LoadError> {
     let path = directory.join(PLANE);
     if !path.exists() {
@@ -197,9 +200,10 @@ pub(crate) fn storage(kernel_name: &str) -> Option<Storage> {
     Some(Storage(Arc::new(map.as_fd().try_clone_to_owned().ok()?)))
 }
 
-/// Removes pinned stamps, all or those of `only`, also when the process that attached them was killed. Puts their devices back,
-/// whichever namespace they are in. Returns the names of the congestion controls that had some. Where a device cannot be put
-/// back, its whole set stays, with the notes that a later call needs. All other sets go, and the first reason is returned.
+/// Removes pinned stamps, all or those of `only`, also when the process that attached them was
+/// killed. Puts their devices back, whichever namespace they are in. Returns the names of the
+/// congestion controls that had some. Where a device cannot be put back, its whole set stays, with
+/// the notes that a later call needs. All other sets go, and the first reason is returned.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     let wanted = |path: &PathBuf| only.is_none_or(|only| path.ends_with(only));
     let mut removed = Vec::new();
@@ -220,7 +224,8 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     }
 }
 
-/// Puts the devices of a directory of pins back as they were; none of them where one cannot be found.
+/// Puts the devices of a directory of pins back as they were; none of them where one cannot be
+/// found.
 fn put_back(directory: &Path) -> Result<(), LoadError> {
     for place in places(directory)? {
         let what = || {

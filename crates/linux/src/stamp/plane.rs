@@ -24,7 +24,8 @@ pub(crate) struct Plane {
     pub counters: [CpuCounters; 64],
 }
 
-/// What a device was before, for whoever detaches: what [`Place`] says, where a kill does not reach it.
+/// What a device was before, for whoever detaches: what [`Place`] says, where a kill does not reach
+/// it.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct DeviceNote {
@@ -44,7 +45,8 @@ impl DeviceNote {
         self.index.store(0, Release);
     }
 
-    /// Written before the device is touched: whenever this process is killed, what it did by then can be undone.
+    /// Written before the device is touched: whenever this process is killed, what it did by then
+    /// can be undone.
     pub fn write(&self, place: &Place) {
         self.netns.store(place.cookie, Relaxed);
         self.gso_max_segs.store(place.gso_max_segs, Relaxed);
@@ -113,8 +115,8 @@ pub struct StampCounters {
     pub unstamped: u64,
     /// Options that are not as they should be.
     pub malformed: u64,
-    /// Segments whose other options, such as SACK, left too little room: a lost sample. Not those whose other options left none
-    /// at all, for which the kernel does not call the program.
+    /// Segments whose other options, such as SACK, left too little room: a lost sample. Not those
+    /// whose other options left none at all, for which the kernel does not call the program.
     pub no_room: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What the tests on real packets share: a Reno in the agent, connections of chosen congestion control, one test at a
-//! time over the whole host (names of congestion controls are global).
+//! What the tests on real packets share: a Reno in the agent, connections of chosen congestion
+//! control, one test at a time over the whole host (names of congestion controls are global).
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 #![allow(
     dead_code,
@@ -48,8 +48,9 @@ pub fn can_run(test: &str) -> bool {
     }
 }
 
-/// True where IPv6 works over loopback; else says loudly that the test does not run. Where nothing may be skipped a kernel
-/// that was built without IPv6 is excused, one that has it and does not use it is not.
+/// True where IPv6 works over loopback; else says loudly that the test does not run. Where nothing
+/// may be skipped a kernel that was built without IPv6 is excused, one that has it and does not use
+/// it is not.
 pub fn has_ipv6(test: &str) -> bool {
     // Loads the module where it is one.
     let Err(error) = TcpListener::bind("[::1]:0") else {
@@ -69,12 +70,14 @@ pub fn has_ipv6(test: &str) -> bool {
     false
 }
 
-/// True on a processor emulated in software, where everything works and nothing is fast enough to be compared.
+/// True on a processor emulated in software, where everything works and nothing is fast enough to
+/// be compared.
 pub fn emulated() -> bool {
     std::env::var_os("CCPLANE_EMULATED").is_some()
 }
 
-/// NewReno in the agent, as small as it can be: it takes what was acknowledged since the last report.
+/// NewReno in the agent, as small as it can be: it takes what was acknowledged since the last
+/// report.
 pub struct Reno {
     pub name: &'static str,
     pub interval_us: u64,
@@ -239,8 +242,8 @@ impl Drop for Sink {
 }
 
 impl Sink {
-    /// Listens where this thread is (namespaces) on `address`, port of the kernel's choice. One thread for all
-    /// connections, so that many of them do not starve the agent of a small machine.
+    /// Listens where this thread is (namespaces) on `address`, port of the kernel's choice. One
+    /// thread for all connections, so that many of them do not starve the agent of a small machine.
     pub fn start(address: &str) -> Sink {
         let listener = TcpListener::bind((address, 0)).expect("an address of this namespace");
         listener.set_nonblocking(true).expect("a socket");
@@ -293,7 +296,8 @@ impl Sink {
     }
 }
 
-/// Sends `bytes` (or until `stop`) with the congestion control `name`; waits until they are acknowledged.
+/// Sends `bytes` (or until `stop`) with the congestion control `name`; waits until they are
+/// acknowledged.
 pub fn send(
     address: std::net::SocketAddr,
     name: &str,

@@ -1,4 +1,5 @@
-//! Time stamps over an emulated link: a registration that reads them and reports every ACK, and connections under it.
+//! Time stamps over an emulated link: a registration that reads them and reports every ACK, and
+//! connections under it.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -51,7 +52,8 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// `ends`: which of the two namespaces stamp, the sender's first. A window of 80,000 bytes: 50,000 fill the path.
+    /// `ends`: which of the two namespaces stamp, the sender's first. A window of 80,000 bytes:
+    /// 50,000 fill the path.
     pub fn new(name: &str, ends: [bool; 2]) -> Bed {
         let mut bed = Bed::without(name);
         let namespaces =

@@ -1,5 +1,5 @@
-//! Any bytes as a packet at a device with stamps: the shipped programs (`bpf/stamp.bpf.c`) in the running kernel, beside a
-//! model that walks the options of TCP one by one (RFC 9293, section 3.1).
+//! Any bytes as a packet at a device with stamps: the shipped programs (`bpf/stamp.bpf.c`) in the
+//! running kernel, beside a model that walks the options of TCP one by one (RFC 9293, section 3.1).
 
 use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
 
@@ -37,7 +37,8 @@ impl Device {
         }
     }
 
-    /// The first byte says which program: bit 0 arrivals, bit 1 devices without a header of their own. The rest is the packet.
+    /// The first byte says which program: bit 0 arrivals, bit 1 devices without a header of their
+    /// own. The rest is the packet.
     pub fn shows(&self, data: &[u8]) -> Seen {
         let Some((which, packet)) = data.split_first() else {
             return Seen::Nothing;
@@ -153,8 +154,8 @@ fn option(packet: &[u8], link: usize) -> Option<(usize, usize)> {
     (known && ours(&options[last..])).then_some((tcp, tcp + 20 + last))
 }
 
-/// The kinds of the options, in order, and where the last begins; `None` where their lengths do not add up, or are not what
-/// the kinds that Linux puts before ours say.
+/// The kinds of the options, in order, and where the last begins; `None` where their lengths do not
+/// add up, or are not what the kinds that Linux puts before ours say.
 fn walk(options: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut kinds, mut at, mut last) = (Vec::new(), 0, 0);
     while at < options.len() {
@@ -185,8 +186,8 @@ fn words(packet: &[u8], at: usize) -> [u32; 4] {
         .map(|n| u32::from_be_bytes(packet[at + n..at + n + 4].try_into().expect("four bytes")))
 }
 
-/// The sum of TCP's checksum, RFC 1071, without its pseudo-header: it stays as it was if the checksum followed. 0 and 0xffff
-/// are one number here.
+/// The sum of TCP's checksum, RFC 1071, without its pseudo-header: it stays as it was if the
+/// checksum followed. 0 and 0xffff are one number here.
 fn sum(segment: &[u8]) -> u32 {
     let words = segment
         .chunks(2)

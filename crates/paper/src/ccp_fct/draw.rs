@@ -7,14 +7,14 @@ use rand_pcg::rand_core::Rng;
 
 use super::super::replay::Message;
 
-/// Senders, each with one connection that persists. The paper's generator, too, draws a sender for each flow beforehand
-/// and sends what comes to it in its order.
+/// Senders, each with one connection that persists. The paper's generator, too, draws a sender for
+/// each flow beforehand and sends what comes to it in its order.
 pub(super) const CONNECTIONS: u32 = 50;
 /// Flows of the paper.
 pub(super) const FLOWS: usize = 100_000;
 
-/// Seeds whose 100,000 sizes are composed as the paper's, each count and sum within 3 % of it: about one in two hundred
-/// is, because the bytes of large flows hang on a handful of them.
+/// Seeds whose 100,000 sizes are composed as the paper's, each count and sum within 3 % of it:
+/// about one in two hundred is, because the bytes of large flows hang on a handful of them.
 pub(super) const SEEDS: [u64; 10] = [67, 167, 300, 389, 396, 446, 847, 970, 1181, 1373];
 
 /// Bytes of a small flow at most (the paper's 10 KB).
@@ -26,8 +26,8 @@ pub(super) const LARGE: u64 = 1_000_000;
 const SIZES: u128 = 0x6663_745f_7369_7a65;
 const TIMES: u128 = 0x6663_745f_7469_6d65;
 
-/// The first `flows` flows of a seed, arriving as a Poisson process whose rate makes half of the link's with the mean size
-/// of these.
+/// The first `flows` flows of a seed, arriving as a Poisson process whose rate makes half of the
+/// link's with the mean size of these.
 pub(super) fn list(seed: u64, flows: usize, link: Rate) -> Vec<Message> {
     let Some(table) = SizeTable::named("caida") else {
         return Vec::new();

@@ -30,7 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a blocked read waits before it looks whether to stop.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// One list under one control: the µs that each flow took, what the machine did, and how many flows fell back.
+/// One list under one control: the µs that each flow took, what the machine did, and how many flows
+/// fell back.
 pub(super) type Run = (Vec<u64>, Vec<String>, u64);
 
 /// Runs one list under one control.
@@ -180,7 +181,8 @@ fn replay(
 
 /// Writes each message at its time, or as soon after it as the one before is written.
 fn send(mut stream: TcpStream, mine: &[(usize, Message)], begin: u64, stop: &AtomicBool) {
-    // Without the permission it runs as an ordinary thread does; the emulator's audit tells what came of it.
+    // Without the permission it runs as an ordinary thread does; the emulator's audit tells what
+    // came of it.
     let _ = ccplane_host::raise_priority();
     let block = vec![0x5a; 128 << 10];
     if stream

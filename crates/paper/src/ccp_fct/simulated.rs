@@ -127,7 +127,8 @@ mod tests {
     use super::*;
     use crate::ccp_fct::Every;
 
-    /// A flow alone takes half a round trip and its bytes at the link's rate; one behind another on its connection waits.
+    /// A flow alone takes half a round trip and its bytes at the link's rate; one behind another on
+    /// its connection waits.
     #[test]
     fn flows_take_what_the_path_says() {
         let at = |ms, connection, bytes| Message {
@@ -151,7 +152,8 @@ mod tests {
                 took[0], 50_062,
                 "half of 100 ms, and 1,500 bytes at 192 Mbit/s"
             );
-            // Slow start from ten segments: 10, 20, 40, … 691 segments are through in the seventh round.
+            // Slow start from ten segments: 10, 20, 40, … 691 segments are through in the seventh
+            // round.
             assert!((600_000..800_000).contains(&took[1]), "{who:?} {took:?}");
             assert!(
                 took[2] >= took[1] - 1_200,

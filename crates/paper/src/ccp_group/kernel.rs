@@ -1,7 +1,9 @@
-//! The same on kernel TCP: three hosts as namespaces before the emulated bottleneck, the agent on a fourth, over TLS.
+//! The same on kernel TCP: three hosts as namespaces before the emulated bottleneck, the agent on a
+//! fourth, over TLS.
 //!
-//! Names of congestion controls are one for all namespaces of a kernel. Each of the two hosts has a registration under its own name, with
-//! its own table, ring and connection to the agent, as two kernels have. The agent's distance is a second emulated path.
+//! Names of congestion controls are one for all namespaces of a kernel. Each of the two hosts has a
+//! registration under its own name, with its own table, ring and connection to the agent, as two
+//! kernels have. The agent's distance is a second emulated path.
 
 use std::fs;
 use std::io::{self, Write};
@@ -152,7 +154,8 @@ struct Group {
 }
 
 impl Group {
-    /// Starts the agent as far away as it is meant to be, and registers both hosts; nothing where nobody is steered.
+    /// Starts the agent as far away as it is meant to be, and registers both hosts; nothing where
+    /// nobody is steered.
     #[expect(clippy::disallowed_methods, reason = "certificates are made now")]
     fn start(who: Who, registry: &Registry) -> Result<Option<Group>, Error> {
         let Some(parameters) = who.parameters() else {
@@ -268,7 +271,8 @@ fn connect(
     for member in 0..members {
         let host = usize::from(member >= members.div_ceil(2));
         let steered = group.and_then(|group| group.steered.get(host));
-        // Of the idle one no more is left to send than in the simulator: the kernel makes a buffer twice as large as is asked for.
+        // Of the idle one no more is left to send than in the simulator: the kernel makes a buffer
+        // twice as large as is asked for.
         let small = members > 1 && member == IDLES;
         open(
             host,
@@ -293,7 +297,8 @@ struct Times {
     ends: u64,
 }
 
-/// Sends from all, and counts at every look what has arrived. Also when it began, `CLOCK_MONOTONIC` nanoseconds.
+/// Sends from all, and counts at every look what has arrived. Also when it began, `CLOCK_MONOTONIC`
+/// nanoseconds.
 fn traffic(
     point: &Point,
     senders: Vec<TcpStream>,
@@ -373,7 +378,8 @@ impl Drop for Stops<'_> {
 
 /// Writes whenever it may; at the end the connection is reset, as by a host that has gone.
 fn send(mut stream: TcpStream, times: Times, stop: &AtomicBool) {
-    // Without the permission it runs as an ordinary thread does; the emulator's audit tells what came of it.
+    // Without the permission it runs as an ordinary thread does; the emulator's audit tells what
+    // came of it.
     let _ = ccplane_host::raise_priority();
     let block = vec![0x5a; 32 << 10];
     let mut now = monotonic_ns();
@@ -411,7 +417,8 @@ mod tests {
 
     use super::*;
 
-    /// Members of both hosts get something, the idle one nothing while it is idle, and the killed one nothing after.
+    /// Members of both hosts get something, the idle one nothing while it is idle, and the killed
+    /// one nothing after.
     #[test]
     fn one_agent_steers_the_flows_of_two_hosts_of_this_kernel() {
         if !host::steers("one_agent_steers_the_flows_of_two_hosts_of_this_kernel") {

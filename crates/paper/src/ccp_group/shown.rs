@@ -142,7 +142,8 @@ impl Run<'_> {
     }
 }
 
-/// The times between two events, from ten round trips after the first on. With each: whether the idle and the killed member send.
+/// The times between two events, from ten round trips after the first on. With each: whether the
+/// idle and the killed member send.
 fn phases(course: Course) -> [(f64, f64, [bool; 2]); 4] {
     let Course {
         steady,

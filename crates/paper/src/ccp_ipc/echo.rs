@@ -1,4 +1,5 @@
-//! Echoes as the paper measured them: a process at the other end of a Unix socket, and the kernel at that of Netlink.
+//! Echoes as the paper measured them: a process at the other end of a Unix socket, and the kernel
+//! at that of Netlink.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

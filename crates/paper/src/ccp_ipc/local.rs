@@ -43,7 +43,8 @@ impl Algorithm for Answer {
 
 /// Exchanges that are not counted.
 const WARM_UP: usize = 500;
-/// Looks, a system call each, before it makes way: some 20 µs. Fewer, and an idle machine's latency is the scheduler's.
+/// Looks, a system call each, before it makes way: some 20 µs. Fewer, and an idle machine's latency
+/// is the scheduler's.
 const LOOKS: u32 = 100;
 /// Longer and the agent is gone.
 const PATIENCE_NS: u64 = 5_000_000_000;

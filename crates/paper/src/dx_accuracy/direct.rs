@@ -1,5 +1,6 @@
-//! Slides 7 to 17 on real packets: a pair of devices between two namespaces, no bottleneck, and a TCP connection over it that is not
-//! idle. How far does the round trip of its stack spread, and how far that of packets stamped lower and lower?
+//! Slides 7 to 17 on real packets: a pair of devices between two namespaces, no bottleneck, and a
+//! TCP connection over it that is not idle. How far does the round trip of its stack spread, and
+//! how far that of packets stamped lower and lower?
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -23,7 +24,8 @@ const WRITE: usize = 16 << 10;
 const EVERY_NS: u64 = 131_072;
 /// Bytes of a datagram: with its headers a full packet.
 const PACKET: usize = 1_472;
-/// Datagrams that are sent at once where they are not paced, and how far apart paced ones and bursts are.
+/// Datagrams that are sent at once where they are not paced, and how far apart paced ones and
+/// bursts are.
 const BURST: u64 = 16;
 const APART_NS: u64 = 200_000;
 
@@ -119,7 +121,8 @@ struct Asks {
     next: u64,
 }
 
-/// Bursts of so many datagrams, at even intervals of each datagram, for so long, from this number on.
+/// Bursts of so many datagrams, at even intervals of each datagram, for so long, from this number
+/// on.
 fn ask(
     asks: &Datagrams,
     answers: &Datagrams,
@@ -294,7 +297,8 @@ fn together(
     }
 }
 
-/// Interfaces of this host that stamp every packet in hardware, by name, and if that is switched on.
+/// Interfaces of this host that stamp every packet in hardware, by name, and if that is switched
+/// on.
 pub(super) fn hardware_stamps() -> Vec<(String, bool)> {
     let devices = std::fs::read_dir("/sys/class/net")
         .into_iter()

@@ -1,5 +1,6 @@
-//! The ladder of slides 9 to 17 on a model: one TCP sender straight to one receiver, 10 Gbit/s, whose true times are known, and what
-//! is measured of the same packets at each step, stamped by ever better clocks.
+//! The ladder of slides 9 to 17 on a model: one TCP sender straight to one receiver, 10 Gbit/s,
+//! whose true times are known, and what is measured of the same packets at each step, stamped by
+//! ever better clocks.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +23,14 @@ const BACK: Rate = Rate::from_bits_per_sec(5_000_000_000);
 /// A full packet.
 const FULL: u32 = 1_500;
 
-/// A passage through a host's stack, from TCP to the driver or back: exponential. Four of them in a round trip have a 99th percentile of 10.0 times the mean, which
-/// this makes the slide's 710 µs.
+/// A passage through a host's stack, from TCP to the driver or back: exponential. Four of them in a
+/// round trip have a 99th percentile of 10.0 times the mean, which this makes the slide's 710 µs.
 const STACK: StampModel = StampModel {
     jitter: Duration::from_micros(71),
     ..StampModel::EXACT
 };
-/// The driver's stamps: a burst of 16 full packets that is handed over has one; and so has what comes within 10 µs, a usual interrupt timer.
+/// The driver's stamps: a burst of 16 full packets that is handed over has one; and so has what
+/// comes within 10 µs, a usual interrupt timer.
 const HANDED: StampModel = StampModel {
     batch: Duration::from_micros(20),
     ..StampModel::EXACT
@@ -48,8 +50,8 @@ const DRIFT_PPB: i64 = 20_000;
 /// What a host stamps departures by, and arrivals.
 type Clocks = (StampModel, StampModel);
 
-/// An exchange: when the data was through its link, when it had arrived, when its answer was given to the link there, when
-/// that had arrived; bytes of both.
+/// An exchange: when the data was through its link, when it had arrived, when its answer was given
+/// to the link there, when that had arrived; bytes of both.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
     left: Time,
@@ -123,7 +125,8 @@ fn stamped(exchanges: &[Exchange], seed: u64, sender: Clocks, receiver: Clocks) 
     exchanges.iter().map(one).collect()
 }
 
-/// Arrivals as a receiver calibrates them that has the whole batch: those of one stamp are traced back from the last.
+/// Arrivals as a receiver calibrates them that has the whole batch: those of one stamp are traced
+/// back from the last.
 fn calibrated(stamps: &[[i64; 4]], which: usize, bytes: impl Fn(usize) -> u32) -> Vec<i64> {
     let mut all: Vec<Passing> = Vec::with_capacity(stamps.len());
     for (n, stamp) in stamps.iter().enumerate() {
@@ -221,7 +224,8 @@ fn exchanges(seed: u64, length: Duration) -> Result<Vec<Exchange>, SimError> {
     network.duplex(a, b, link.clone(), link);
     let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), Truth::default())?;
     let config = Config {
-        // Enough for the link and its round trip, and no more: the flow never has a queue but its own host's.
+        // Enough for the link and its round trip, and no more: the flow never has a queue but its
+        // own host's.
         receive_buffer: 64_000,
         ..Config::clone(&settings()).stamped()
     };
@@ -296,7 +300,8 @@ impl Tracer for Truth {
 mod tests {
     use super::*;
 
-    /// Each step is at least as good as the one before, the first is the slide's, and the last is what batches with gaps leave.
+    /// Each step is at least as good as the one before, the first is the slide's, and the last is
+    /// what batches with gaps leave.
     #[test]
     fn each_step_of_the_ladder_helps() {
         let ladder = climb(1, Duration::from_millis(20)).unwrap();

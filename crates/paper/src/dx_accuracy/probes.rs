@@ -1,5 +1,5 @@
-//! Slides 18 to 20: one sender keeps a queue full, another sends a packet every 25 ms through it; what does each packet's queueing
-//! delay come out as, and what was it?
+//! Slides 18 to 20: one sender keeps a queue full, another sends a packet every 25 ms through it;
+//! what does each packet's queueing delay come out as, and what was it?
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,7 +28,8 @@ use super::stamped::{Datagrams, clock, until};
 
 /// Between two packets of the second sender (slide 19).
 pub(super) const EVERY: Duration = Duration::from_millis(25);
-/// The first sender begins so late: until then the queue is empty, which is how its least delay is known.
+/// The first sender begins so late: until then the queue is empty, which is how its least delay is
+/// known.
 const IDLE: Duration = Duration::from_millis(500);
 /// The simulated bottleneck, as the slides'.
 const RATE: Rate = Rate::from_bits_per_sec(1_000_000_000);
@@ -78,7 +79,8 @@ pub(super) fn simulated(stamps: &Stamps, seed: u64, length: Duration) -> Result<
     let (first, second) = (network.host("first"), network.host("second"));
     let (switch, receiver) = (network.switch("switch"), network.host("receiver"));
     let access = |gbit: u64| LinkSpec::new(Rate::from_bits_per_sec(gbit * 1_000_000_000), DELAY);
-    // The first sender's own link is faster than the bottleneck, so that the queue is the switch's and not its host's.
+    // The first sender's own link is faster than the bottleneck, so that the queue is the switch's
+    // and not its host's.
     network.duplex(first, switch, access(10), access(10));
     network.duplex(second, switch, access(1), access(1));
     let queue = QueueSpec::DropTail(Size::Packets(BUFFER));
@@ -114,8 +116,9 @@ pub(super) fn simulated(stamps: &Stamps, seed: u64, length: Duration) -> Result<
         sim.run_until(Time::ZERO + now)?;
         let measured = sim.one_way(probing);
         let measured = measured.and_then(|one_way| one_way.queue_delay(sim.now(), EVERY));
-        // As the queue is far longer than the round trip of the empty path, the transport sends a probe once more before it hears of
-        // it: the last of them is the one that was answered last.
+        // As the queue is far longer than the round trip of the empty path, the transport sends a
+        // probe once more before it hears of it: the last of them is the one that was answered
+        // last.
         if let (Some(measured), Some(waited), true) = (
             measured,
             sim.tracer().waited.last(),
@@ -164,7 +167,8 @@ impl Tracer for Truth {
     }
 }
 
-/// On real packets, through the emulator, whose log is the truth; by the kernel's stamps of departure and arrival.
+/// On real packets, through the emulator, whose log is the truth; by the kernel's stamps of
+/// departure and arrival.
 pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
     let way = |line| LinkConfig {
         line,
@@ -288,7 +292,8 @@ fn arrivals(receiver: &Datagrams, stop: &AtomicBool) -> io::Result<Vec<(u64, u64
     Ok(all)
 }
 
-/// The n-th packet in the log is the n-th that was sent: nothing loses or reorders them on their way to the queue.
+/// The n-th packet in the log is the n-th that was sent: nothing loses or reorders them on their
+/// way to the queue.
 fn matched(log: &[&Record], sent: &[u64], arrived: &[(u64, u64)]) -> Vec<Probe> {
     let pairs = arrived.iter().filter_map(|(number, came)| {
         let number = usize::try_from(*number).ok()?;
@@ -297,7 +302,8 @@ fn matched(log: &[&Record], sent: &[u64], arrived: &[(u64, u64)]) -> Vec<Probe> 
         Some((truth.as_nanos() as i64, *came as i64 - *left as i64))
     });
     let pairs: Vec<(i64, i64)> = pairs.collect();
-    // Above their least, each: propagation and own transmission, offset and all that is always the same.
+    // Above their least, each: propagation and own transmission, offset and all that is always the
+    // same.
     let least = |values: &mut dyn Iterator<Item = i64>| values.min().unwrap_or(0);
     let (truth, delay) = (
         least(&mut pairs.iter().map(|p| p.0)),
@@ -314,7 +320,8 @@ fn matched(log: &[&Record], sent: &[u64], arrived: &[(u64, u64)]) -> Vec<Probe> 
 mod tests {
     use super::*;
 
-    /// The transport's own figure of each packet is what it waited at the switch, to the nanosecond.
+    /// The transport's own figure of each packet is what it waited at the switch, to the
+    /// nanosecond.
     #[test]
     fn exact_stamps_measure_the_queue_exactly() {
         let probes = simulated(&Stamps::EXACT, 1, Duration::from_millis(1_500)).unwrap();

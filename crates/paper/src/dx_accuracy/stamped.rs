@@ -1,5 +1,5 @@
-//! Sockets whose packets the kernel stamps (`SO_TIMESTAMPING`), software stamps of CLOCK_REALTIME, and the clock itself for
-//! what user space sees.
+//! Sockets whose packets the kernel stamps (`SO_TIMESTAMPING`), software stamps of CLOCK_REALTIME,
+//! and the clock itself for what user space sees.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -128,8 +128,8 @@ impl Datagrams {
     }
 }
 
-/// Has the kernel stamp a TCP connection's writes, by the place of their last byte in the stream: when they came to the device's
-/// queue, and when they were acknowledged.
+/// Has the kernel stamp a TCP connection's writes, by the place of their last byte in the stream:
+/// when they came to the device's queue, and when they were acknowledged.
 pub(super) fn stamp_writes(stream: &std::net::TcpStream) -> io::Result<()> {
     stamp(stream, SOFTWARE | SCHEDULED | ACKNOWLEDGED | NUMBERED)
 }

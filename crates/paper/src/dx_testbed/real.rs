@@ -1,5 +1,6 @@
-//! DX, slides 27 to 29, on real packets: kernel TCP through the emulator. Its simulations are `papers/dx/testbed.toml`. The peers are the
-//! kernel's own, and DCTCP: ours, which steers kernel TCP as DX does, and the kernel's where it has one.
+//! DX, slides 27 to 29, on real packets: kernel TCP through the emulator. Its simulations are
+//! `papers/dx/testbed.toml`. The peers are the kernel's own, and DCTCP: ours, which steers kernel
+//! TCP as DX does, and the kernel's where it has one.
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
@@ -36,15 +37,16 @@ struct Link {
 }
 
 const LINKS: [Link; 2] = [
-    // Eight packets, as the slides' 1 Gbit/s and 100 µs. A packet takes 120 µs, and the emulator's thread is late by as much or less.
+    // Eight packets, as the slides' 1 Gbit/s and 100 µs. A packet takes 120 µs, and the emulator's
+    // thread is late by as much or less.
     Link {
         rate: Rate::from_bits_per_sec(100_000_000),
         rtt: Duration::from_millis(1),
         key: "",
         only_sound: false,
     },
-    // The slides' rate. A packet takes 12 µs, so that a late emulator is what would be measured. Seventeen packets; a shorter path is less
-    // than what the host takes itself.
+    // The slides' rate. A packet takes 12 µs, so that a late emulator is what would be measured.
+    // Seventeen packets; a shorter path is less than what the host takes itself.
     Link {
         rate: Rate::from_bits_per_sec(1_000_000_000),
         rtt: Duration::from_micros(200),

@@ -28,17 +28,21 @@ pub(super) enum OfBundle {
     Share(u8, Bundled),
     /// Mean time that the box' queue is long while the mode is one of these, ms.
     Queue(&'static [u8], Bundled),
-    /// Mean time that the box' queue is long at the link's capacity, as the algorithm knows it, while it lets traffic pass, ms.
+    /// Mean time that the box' queue is long at the link's capacity, as the algorithm knows it,
+    /// while it lets traffic pass, ms.
     QueueOfLink(Bundled),
     /// A quantile of the RTT above its least, ms.
     Network(f64, Bundled),
-    /// From a workload's start to when it lets traffic pass, s; where it does not, to the workload's stop.
+    /// From a workload's start to when it lets traffic pass, s; where it does not, to the
+    /// workload's stop.
     Detect(Bundled),
-    /// From a workload's stop to when it does not let traffic pass for so long, s; where it always does, to the run's end.
+    /// From a workload's stop to when it does not let traffic pass for so long, s; where it always
+    /// does, to the run's end.
     Resume(Bundled, Duration),
     /// How often it ceased to let traffic pass while the workload was there.
     FalseExits(Bundled),
-    /// 1 where it was opened because of several paths and there is one, or was not and there are several; else 0.
+    /// 1 where it was opened because of several paths and there is one, or was not and there are
+    /// several; else 0.
     Misjudged(Bundled),
     /// The share of packets that came out of order, in the whole run.
     OutOfOrder(Bundled),
@@ -195,8 +199,8 @@ impl Bundled {
         Some(all)
     }
 
-    /// How far what it measured is from what the bottleneck did, at every look in the span from the run's `warm` on at which both
-    /// are known.
+    /// How far what it measured is from what the bottleneck did, at every look in the span from the
+    /// run's `warm` on at which both are known.
     pub fn errors(&self, run: &Run<'_>, of: Of) -> Vec<f64> {
         let warm = run.scenario.warm.as_nanos();
         let samples = self.samples(run).unwrap_or_default();

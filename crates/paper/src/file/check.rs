@@ -1,4 +1,5 @@
-//! From the file to the paper: every name against what there is, every cell of the grid as a scenario.
+//! From the file to the paper: every name against what there is, every cell of the grid as a
+//! scenario.
 
 use std::path::Path;
 
@@ -464,7 +465,8 @@ fn excepts(context: &Context, written: &File, names: &Names) -> Result<Vec<Excep
     written.except.iter().map(one).collect()
 }
 
-/// Makes the scenario of every cell once, and looks whether every measure is one of its runs, where it is shown.
+/// Makes the scenario of every cell once, and looks whether every measure is one of its runs, where
+/// it is shown.
 fn cells(context: &Context, paper: &Paper, written: &File) -> Result<(), Problem> {
     let figures = paper
         .figures

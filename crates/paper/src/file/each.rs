@@ -26,7 +26,8 @@ pub(super) struct Kind {
 /// Several values of a run.
 #[derive(Clone, Debug)]
 pub(super) enum Each {
-    /// How long flows of a size class took that ended, ms; of all compared workloads, or `<= 10kB of web`.
+    /// How long flows of a size class took that ended, ms; of all compared workloads, or `<= 10kB
+    /// of web`.
     Completion(String),
     /// How many times longer than alone.
     Slowdown(String),
@@ -202,7 +203,8 @@ impl Each {
     }
 }
 
-/// `<= 10kB of web in 60s..120s`, `all before cross`: the size class, the workload where one is named, and the span in which they began.
+/// `<= 10kB of web in 60s..120s`, `all before cross`: the size class, the workload where one is
+/// named, and the span in which they began.
 fn parts(text: &str) -> (&str, Option<&str>, Span) {
     let (text, span) = Span::split(text);
     let (class, workload) = text
@@ -305,7 +307,8 @@ fn planned(run: &Run<'_>) -> Vec<(u64, u64)> {
         if !workload.is_compared(&scenario.contenders) {
             continue;
         }
-        // Where there are several workloads, each knows the places of its flows; else all are its own.
+        // Where there are several workloads, each knows the places of its flows; else all are its
+        // own.
         let own = match series.workloads.get(at) {
             Some(own) => own.flows.clone(),
             None => (0..series.flows.len()).collect(),
@@ -323,8 +326,9 @@ fn planned(run: &Run<'_>) -> Vec<(u64, u64)> {
     all
 }
 
-/// After each change of who sends, from `warm` on: ms until Jain's index of the rates of those that send is at least so much at
-/// every look for so long, and where it never is, until the next change. One flow alone shares with nobody.
+/// After each change of who sends, from `warm` on: ms until Jain's index of the rates of those that
+/// send is at least so much at every look for so long, and where it never is, until the next
+/// change. One flow alone shares with nobody.
 fn convergence(run: &Run<'_>, least: f64, lasting: Duration) -> Vec<f64> {
     let look = run.scenario.sample_every.as_nanos().max(1);
     let (warm, end) = (

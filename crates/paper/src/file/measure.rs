@@ -1,4 +1,5 @@
-//! What a figure, a column or a line shows: a value that every run has, or one of the runs of all seeds taken together.
+//! What a figure, a column or a line shows: a value that every run has, or one of the runs of all
+//! seeds taken together.
 
 use ccplane_lab::metrics::{self, Distribution};
 use ccplane_lab::result::{Figures, Series, Totals};

@@ -1,4 +1,5 @@
-//! What a paper asks for: its figures, tables and charts, every name in them against the dimensions of its grid.
+//! What a paper asks for: its figures, tables and charts, every name in them against the dimensions
+//! of its grid.
 
 use ccplane_lab::scenario::Problem;
 use ccplane_report::Aim;

@@ -16,7 +16,8 @@ pub(super) fn variation(rates: &[f64]) -> Option<f64> {
     Some(square.sqrt() / mean)
 }
 
-/// Of each flow that was looked at, what it received between two looks, Mbit/s, from the run's beginning.
+/// Of each flow that was looked at, what it received between two looks, Mbit/s, from the run's
+/// beginning.
 pub(super) fn rates(run: &Run<'_>) -> Vec<Vec<f64>> {
     let look = run.scenario.sample_every.as_nanos().max(1);
     let looks = (run.scenario.duration.as_nanos() / look) as usize;

@@ -27,7 +27,8 @@ pub(super) struct Kept {
     /// Where a chart draws it: of each thousandth of the packets the time in the queue, µs.
     #[serde(default)]
     pub delays_us: Vec<f64>,
-    /// Where a chart draws it: of each flow what it received between two looks, Mbit/s, and ms between them.
+    /// Where a chart draws it: of each flow what it received between two looks, Mbit/s, and ms
+    /// between them.
     #[serde(default)]
     pub rates: Vec<Vec<f64>>,
     #[serde(default)]
@@ -128,7 +129,8 @@ pub(crate) fn run(
     findings.finish(experiment, options)
 }
 
-/// Runs them one after the other, and keeps each. What was disturbed is run again in its time ([`Options::parts_of`]).
+/// Runs them one after the other, and keeps each. What was disturbed is run again in its time
+/// ([`Options::parts_of`]).
 fn on_real_packets(
     runs: &[One<'_>],
     options: &Options,

@@ -176,9 +176,10 @@ impl Shown<'_> {
         }
     }
 
-    /// Values of the same seed on either side. One below the figure's `least` counts as that much: two such are equal, and one beside a
-    /// large one is not. Where a zero stands beside something there is no ratio, and to leave that pair out would be to leave out
-    /// the difference: there are no pairs then.
+    /// Values of the same seed on either side. One below the figure's `least` counts as that much:
+    /// two such are equal, and one beside a large one is not. Where a zero stands beside something
+    /// there is no ratio, and to leave that pair out would be to leave out the difference: there
+    /// are no pairs then.
     fn pairs(&self, point: &Point, other: &Point, figure: &Figure) -> Vec<(f64, f64)> {
         let others = self.values(other, &figure.measure);
         let pair = |(seed, value): (u64, f64)| {
@@ -473,8 +474,8 @@ fn distribution(kept: &Kept) -> Vec<(f64, f64)> {
     delays.map(|(n, us)| (*us, n as f64 / last)).collect()
 }
 
-/// The rate of each flow over time, by so much. Flows of several workloads stand in the order of their names, so that one of a name looks
-/// alike in every panel.
+/// The rate of each flow over time, by so much. Flows of several workloads stand in the order of
+/// their names, so that one of a name looks alike in every panel.
 fn courses(kept: &Kept, times: f64) -> Vec<Line> {
     let (_, per_ms) = unit_of_time(kept);
     let mut flows: Vec<(String, &Vec<f64>)> = kept

@@ -89,7 +89,8 @@ impl Span {
         })
     }
 
-    /// `<= 10kB of web in 60s..120s`, `web before cross`: what stands before the span, and the span.
+    /// `<= 10kB of web in 60s..120s`, `web before cross`: what stands before the span, and the
+    /// span.
     pub fn split(text: &str) -> (&str, Span) {
         let words = [" in ", " before ", " after "];
         let at = words.iter().filter_map(|word| text.find(word)).min();

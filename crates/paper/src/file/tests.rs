@@ -464,7 +464,8 @@ fn flows_of_all_seeds_are_taken_together() {
     );
 }
 
-/// Of two contenders: the larger, the lesser, the mean; of two measures, and as percent of a third's.
+/// Of two contenders: the larger, the lesser, the mean; of two measures, and as percent of a
+/// third's.
 #[test]
 fn a_figure_is_taken_of_several_values() {
     let figure = |key: &str, rest: &str| {
@@ -516,7 +517,8 @@ fn a_figure_is_taken_of_several_values() {
     assert_eq!(shown["also"].as_f64(), Some(3.0));
 }
 
-/// Drops of the same seed: none beside 177 is a difference, none beside 15 of at least 20 is not, and without a least there is no ratio.
+/// Drops of the same seed: none beside 177 is a difference, none beside 15 of at least 20 is not,
+/// and without a least there is no ratio.
 #[test]
 fn nothing_beside_much_is_a_difference() {
     let figure = |key: &str, least: &str| {
@@ -738,7 +740,8 @@ fn looked_at<'r>(scenario: &'r Scenario, result: &'r RunResult) -> seen::Run<'r>
     }
 }
 
-/// A measure of one run of a paper of the program: what stands at these keys, with seed 1, from `warm` to `until`, ms.
+/// A measure of one run of a paper of the program: what stands at these keys, with seed 1, from
+/// `warm` to `until`, ms.
 fn short(name: &str, keys: &[(&str, &str)], (warm, until): (u64, u64), measure: &str) -> f64 {
     let mut scenario = scenario_of(name, keys);
     (scenario.warm, scenario.duration) =
@@ -748,7 +751,8 @@ fn short(name: &str, keys: &[(&str, &str)], (warm, until): (u64, u64), measure: 
     Measure::read(measure).unwrap().of(&run).unwrap()
 }
 
-/// Our aim, for the goal that DX's slides 21 and 22 state: next to no queue, and a link that is full after every decrease.
+/// Our aim, for the goal that DX's slides 21 and 22 state: next to no queue, and a link that is
+/// full after every decrease.
 #[test]
 fn the_link_is_full_and_the_queue_short_with_many_senders() {
     for senders in ["10", "30"] {
@@ -873,7 +877,8 @@ fn flows_join_and_leave() {
     assert!(all.len() == 4 && all.iter().all(|ms| *ms < 20.0), "{all:?}");
 }
 
-/// The share of the uplinks' 640 Gbit/s; 186 of 191 flows are between racks, and 1,448 of 1,500 bytes are theirs.
+/// The share of the uplinks' 640 Gbit/s; 186 of 191 flows are between racks, and 1,448 of 1,500
+/// bytes are theirs.
 #[test]
 fn the_load_is_of_the_uplinks_with_headers() {
     for (load, share) in [("20", 0.2), ("40", 0.4), ("60", 0.6), ("80", 0.8)] {
@@ -915,7 +920,8 @@ fn tree(who: &str, share: f64, flows: u64, seed: u64) -> RunResult {
     ran(&scenario, seed)
 }
 
-/// Few flows on an empty tree: each takes two round trips at most and its bytes, the same ones under either control.
+/// Few flows on an empty tree: each takes two round trips at most and its bytes, the same ones
+/// under either control.
 #[test]
 fn flows_take_what_the_tree_says() {
     let (one, other) = (tree("dctcp", 0.01, 40, 3), tree("dx", 0.01, 40, 3));
@@ -940,7 +946,8 @@ fn flows_take_what_the_tree_says() {
     }
 }
 
-/// A few hundred flows at half of the uplinks' capacity: small ones do not wait behind large ones under DX.
+/// A few hundred flows at half of the uplinks' capacity: small ones do not wait behind large ones
+/// under DX.
 #[test]
 fn small_flows_hardly_wait_under_dx() {
     let slowest = |who| {
@@ -955,7 +962,8 @@ fn small_flows_hardly_wait_under_dx() {
     assert!(dx < 200_000 && dctcp > 2 * dx, "{dx} ns, {dctcp} ns");
 }
 
-/// Of what is of high priority nothing waits behind what is of low priority, and that has what is left.
+/// Of what is of high priority nothing waits behind what is of low priority, and that has what is
+/// left.
 #[test]
 fn high_priority_has_the_link_and_low_priority_what_is_left() {
     let seconds = Duration::from_secs;

@@ -1,4 +1,5 @@
-//! The words of a scenario before they are one text: some replace others, and each knows where it stands.
+//! The words of a scenario before they are one text: some replace others, and each knows where it
+//! stands.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -86,8 +87,8 @@ pub(super) fn read(table: &DeTable<'_>, text: &str, offset: usize, origin: usize
     table.iter().map(word).collect()
 }
 
-/// Puts a word at a path such as `topology.incast.senders`; of a list, an element is named by its number from 1 or its `name`. What
-/// is wrong with the path otherwise.
+/// Puts a word at a path such as `topology.incast.senders`; of a list, an element is named by its
+/// number from 1 or its `name`. What is wrong with the path otherwise.
 pub(super) fn put(words: &mut Words, path: &str, word: Word) -> Result<(), String> {
     let (first, rest) = match path.split_once('.') {
         None => {
@@ -196,7 +197,8 @@ impl Told {
         }
     }
 
-    /// What is wrong with the text, told of the file in which the wrong word stands; `whole` is marked where none is.
+    /// What is wrong with the text, told of the file in which the wrong word stands; `whole` is
+    /// marked where none is.
     pub fn problem(&self, problem: &Problem, origins: &[Origin], whole: &Place) -> Problem {
         let at = problem.span();
         let found = self

@@ -1,4 +1,5 @@
-//! A paper as it stands in its file, before anything is checked against anything else. docs/papers.md is the reference.
+//! A paper as it stands in its file, before anything is checked against anything else.
+//! docs/papers.md is the reference.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +64,8 @@ pub(super) type Set = BTreeMap<Text, Spanned<Value>>;
 pub(super) struct Grid {
     pub name: Text,
     pub heading: Option<String>,
-    /// The word that each of `values` replaces; without it the value only stands where a contender names it.
+    /// The word that each of `values` replaces; without it the value only stands where a contender
+    /// names it.
     pub sets: Option<Text>,
     pub values: Option<Vec<Spanned<Value>>>,
     pub cells: Option<Vec<Cell>>,

@@ -1,5 +1,5 @@
-//! One flow through the emulated path, timed as those who repeated the testbed did: from the first byte written to the answer of one
-//! byte that the receiving application gives to the last.
+//! One flow through the emulated path, timed as those who repeated the testbed did: from the first
+//! byte written to the answer of one byte that the receiving application gives to the last.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -58,8 +58,8 @@ impl Who {
         }
     }
 
-    /// Bytes of the largest packet, so that it carries the reproduction's 1,460 of payload: our header takes 71 beside it, TCP's without
-    /// time stamps 40.
+    /// Bytes of the largest packet, so that it carries the reproduction's 1,460 of payload: our
+    /// header takes 71 beside it, TCP's without time stamps 40.
     fn mtu(self) -> u32 {
         match self {
             Who::Kernel(_) => 1_500,
@@ -68,7 +68,8 @@ impl Who {
     }
 }
 
-/// A path: `rate`, and `delay` each way. Its queues have a band for each class, and one bandwidth-delay product of room for all.
+/// A path: `rate`, and `delay` each way. Its queues have a band for each class, and one
+/// bandwidth-delay product of room for all.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
     pub rate: Rate,
@@ -108,7 +109,8 @@ impl Testbed {
         let emulator =
             Emulator::start(config).map_err(|error| BackendError::from_emulator(error, false))?;
         for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
-            // As in the reproduction; and a flow is not to begin with what the kernel remembers of the one before.
+            // As in the reproduction; and a flow is not to begin with what the kernel remembers of
+            // the one before.
             for (variable, value) in [("tcp_timestamps", "0"), ("tcp_no_metrics_save", "1")] {
                 let set = namespace.set_sysctl(&format!("net/ipv4/{variable}"), value);
                 set.map_err(|error| BackendError::from_host(error, false))?;
@@ -117,7 +119,8 @@ impl Testbed {
         Ok(Testbed { emulator, who, way })
     }
 
-    /// From the first byte written to the answer, for each of several flows of so many bytes, one after the other, until told to stop.
+    /// From the first byte written to the answer, for each of several flows of so many bytes, one
+    /// after the other, until told to stop.
     pub fn flows(
         &self,
         bytes: u64,
@@ -199,13 +202,15 @@ impl Testbed {
             let options = Options {
                 local,
                 datagram: self.who.mtu() as usize - 28,
-                // No more than it takes: a connection's memory is zeroed when it is accepted, which would count.
+                // No more than it takes: a connection's memory is zeroed when it is accepted, which
+                // would count.
                 window: (bytes as usize).next_power_of_two().max(1 << 16),
                 tls: None,
                 dscp: 0,
                 config: Config {
                     rc3: rc3.then(Rc3::default),
-                    // The longest path takes 2 s: an answer that is under way is not asked for again.
+                    // The longest path takes 2 s: an answer that is under way is not asked for
+                    // again.
                     initial_rto: Duration::from_secs(5),
                     ..Config::default()
                 },
@@ -298,7 +303,8 @@ fn await_byte(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
     Err(io::ErrorKind::Interrupted.into())
 }
 
-/// From the first byte written, on a connection that is open, to the answer; until one of those is set.
+/// From the first byte written, on a connection that is open, to the answer; until one of those is
+/// set.
 fn time(host: &mut Host, to: SocketAddr, bytes: u64, stop: &[&AtomicBool]) -> io::Result<Duration> {
     let failed = |why: ccplane_udp::UdpError| io::Error::other(why);
     let id = host

@@ -1,5 +1,6 @@
-//! Figure 15 on real packets: the kernel's TCP and our transport through the emulated path; 15(b) as it is, and both with time stretched as those
-//! who repeated them did it, 100 Mbit/s and a round trip that is longer by as much as the rate is lower.
+//! Figure 15 on real packets: the kernel's TCP and our transport through the emulated path; 15(b)
+//! as it is, and both with time stretched as those who repeated them did it, 100 Mbit/s and a round
+//! trip that is longer by as much as the rate is lower.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -119,7 +120,8 @@ fn run(
     let stop = AtomicBool::new(false);
     let one = |who: Who| measured(setup, who, options, &stop).map(|took| (who, took));
     thread::scope(|scope| {
-        // Where time is stretched nothing is busy, and everybody runs at once; at full speed one after the other.
+        // Where time is stretched nothing is busy, and everybody runs at once; at full speed one
+        // after the other.
         let together: &[&[Who]] = if setup.stretch == 1 {
             &[&Who::ALL]
         } else {
@@ -210,7 +212,8 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
         let ours = ours.map(saved);
         let (simulated, real) = (saved(bar.simulated), saved(bar.real));
         if let Some(ours) = ours {
-            // As good as the simulated bars, and no worse than the real ones, where those are lower.
+            // As good as the simulated bars, and no worse than the real ones, where those are
+            // lower.
             let short = simulated.min(real) - ours;
             worst = Some(worst.map_or(short, |worst| worst.max(short)));
         }

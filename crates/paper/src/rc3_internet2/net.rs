@@ -1,4 +1,5 @@
-//! The networks of RC3's simulations: ten hosts at each router, and core links whose capacities make their loads alike.
+//! The networks of RC3's simulations: ten hosts at each router, and core links whose capacities
+//! make their loads alike.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,8 @@ pub(super) enum Queues {
     Plain,
     /// RC3's: five bands of strict priority that share the buffer, with push-out.
     Bands,
-    /// RCP's, which offer the first flow all of the link, as in the paper's comparison; a host's own link has one too.
+    /// RCP's, which offer the first flow all of the link, as in the paper's comparison; a host's
+    /// own link has one too.
     Rcp,
 }
 
@@ -79,7 +81,8 @@ pub(super) struct Net {
     pub delays: u64,
     /// Packets lost at random at every link between routers and towards hosts, millionths.
     pub loss: u64,
-    /// Internet-2's router 3, the one with the most traffic, removes the marking of all that it passes on.
+    /// Internet-2's router 3, the one with the most traffic, removes the marking of all that it
+    /// passes on.
     pub strips: bool,
 }
 
@@ -98,7 +101,8 @@ impl Net {
         Rate::from_bits_per_sec(self.access_mbit * 1_000_000)
     }
 
-    /// The network with such queues, and the pairs of hosts that may send to each other: those of different routers.
+    /// The network with such queues, and the pairs of hosts that may send to each other: those of
+    /// different routers.
     pub fn build(self, queues: Queues) -> Result<(Network, Vec<(NodeId, NodeId)>), SimError> {
         let buffer = (BUFFER * self.access_mbit / 1_000 * self.delays / 100).max(30_000);
         let limit = Size::Bytes(buffer);
@@ -170,8 +174,8 @@ fn rcp(limit: Size) -> QueueSpec {
     QueueSpec::Rcp { config, limit }
 }
 
-/// A network of the file's links: ten hosts a router at 1 Gbit/s, and for each direction of a core link the capacity that it
-/// would need at full load.
+/// A network of the file's links: ten hosts a router at 1 Gbit/s, and for each direction of a core
+/// link the capacity that it would need at full load.
 fn scaled(file: &str, queue: QueueSpec) -> Result<Network, SimError> {
     let lines = file
         .lines()
@@ -222,8 +226,8 @@ fn scaled(file: &str, queue: QueueSpec) -> Result<Network, SimError> {
     Ok(network)
 }
 
-/// How many pairs of routers each direction of a link serves, where traffic is divided at every router among all next ones
-/// that are equally near.
+/// How many pairs of routers each direction of a link serves, where traffic is divided at every
+/// router among all next ones that are equally near.
 fn loads(routers: usize, edges: &[(usize, usize)]) -> BTreeMap<(usize, usize), f64> {
     let next = |at: usize| {
         let either = |(a, b): &(usize, usize)| match at {
@@ -277,7 +281,8 @@ mod tests {
     use super::*;
     use ccplane_sim::{SimOptions, Simulation};
 
-    /// A ring of four: each pair of neighbours has its link, and those across from each other use both ways alike.
+    /// A ring of four: each pair of neighbours has its link, and those across from each other use
+    /// both ways alike.
     #[test]
     fn loads_are_counted_and_divided() {
         let loads = loads(4, &[(0, 1), (1, 2), (2, 3), (3, 0)]);

@@ -41,7 +41,8 @@ pub(super) fn mixed(measured: Duration) -> Run {
     }
 }
 
-/// The same at a load, percent, where a router removes the marking, with or without the sender's watching for it.
+/// The same at a load, percent, where a router removes the marking, with or without the sender's
+/// watching for it.
 pub(super) fn stripped(measured: Duration, start: Start, load: u64) -> Run {
     let mixed = mixed(measured);
     Run {

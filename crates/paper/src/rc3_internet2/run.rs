@@ -46,7 +46,8 @@ impl Sizes {
     }
 }
 
-/// A simulation: all flows, or two groups of them that begin differently, each with its own arrivals.
+/// A simulation: all flows, or two groups of them that begin differently, each with its own
+/// arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub net: Net,
@@ -62,17 +63,19 @@ pub(super) struct Run {
     pub seed: u64,
 }
 
-/// Flows that begin before do not count: the network fills. Longer than slow start of the longest flow takes.
+/// Flows that begin before do not count: the network fills. Longer than slow start of the longest
+/// flow takes.
 const WARM: Duration = Duration::from_millis(600);
-/// Flows arrive for so long after the last one that counts, so that its packets meet those of others.
+/// Flows arrive for so long after the last one that counts, so that its packets meet those of
+/// others.
 const AFTER: Duration = Duration::from_millis(300);
 /// Beside that, so many times what the longest flow takes to be sent.
 const LONGEST: u64 = 2;
 /// What has not ended so long after the last arrival never will.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What became of the flows that count, group by group, in the order of their arrivals: the same flows in every simulation
-/// of the same seed, load, sizes and groups.
+/// What became of the flows that count, group by group, in the order of their arrivals: the same
+/// flows in every simulation of the same seed, load, sizes and groups.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Done {
     pub groups: Vec<Vec<Flow>>,
@@ -82,7 +85,8 @@ pub(super) struct Done {
     /// Packets sent again in class 0, and timeouts, of the flows that count.
     pub retransmitted: u64,
     pub timeouts: u64,
-    /// Bytes that their second loops brought, and how many of those loops stopped because of what the path does.
+    /// Bytes that their second loops brought, and how many of those loops stopped because of what
+    /// the path does.
     pub rc3_bytes: u64,
     pub stopped: u64,
 }
@@ -387,7 +391,8 @@ mod tests {
         };
         let blind = run(Start::Blind).run().unwrap();
         assert!(large(&blind) > 40.0, "{}", large(&blind));
-        // On these slow links class 0 itself fills queues at times, which is taken for harm where somebody watches.
+        // On these slow links class 0 itself fills queues at times, which is taken for harm where
+        // somebody watches.
         assert!(large(&rc3) > 35.0, "{}", large(&rc3));
         assert!(
             rc3.stopped > 0 && rc3.stopped * 40 < both.len() as u64,

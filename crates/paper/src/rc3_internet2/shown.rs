@@ -22,7 +22,8 @@ pub(super) struct Plan {
 
 /// The medium and large flows that the abstract speaks of, bytes.
 const MEDIUM: (u64, u64) = (100_000, 3_000_001);
-/// Sizes of the continuous distribution as they are drawn: the least of each class, packets, and the first that is none.
+/// Sizes of the continuous distribution as they are drawn: the least of each class, packets, and
+/// the first that is none.
 const CLASSES: [u64; 13] = [1, 2, 3, 4, 5, 7, 12, 24, 48, 96, 267, 1_000, 2_108];
 
 /// What came out.

@@ -1,4 +1,5 @@
-//! The meeting on real packets: kernel TCP, at a host, which sends both flows into its link, and at a switch, to which two hosts send one each.
+//! The meeting on real packets: kernel TCP, at a host, which sends both flows into its link, and at
+//! a switch, to which two hosts send one each.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -161,7 +162,8 @@ fn hosts(emulator: &Emulator) -> Result<[Namespace; 2], Error> {
     Ok([host(0)?, host(1)?])
 }
 
-/// The first stream sends from the start, the second from half-time on; Mbit/s of each between looks, until told to stop.
+/// The first stream sends from the start, the second from half-time on; Mbit/s of each between
+/// looks, until told to stop.
 fn run(
     streams: Vec<(TcpStream, TcpStream)>,
     lasts: Duration,

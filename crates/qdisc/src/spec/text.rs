@@ -176,8 +176,8 @@ fn codel_setting(config: &mut CodelConfig, setting: &Setting) -> Result<bool, St
     Ok(true)
 }
 
-/// The interval may be below the target: the wait then has to stay above the target for a short time only, and drops come
-/// fast. Published bottlenecks are set so (Bundler's: 100 ms and 5 ms).
+/// The interval may be below the target: the wait then has to stay above the target for a short
+/// time only, and drops come fast. Published bottlenecks are set so (Bundler's: 100 ms and 5 ms).
 fn check_codel(config: &CodelConfig) -> Result<(), String> {
     let CodelConfig {
         target, interval, ..

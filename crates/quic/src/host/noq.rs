@@ -205,7 +205,8 @@ impl Noq {
         Ok(any)
     }
 
-    /// Sends an answer that belongs to no connection, by the socket of strangers where there is one.
+    /// Sends an answer that belongs to no connection, by the socket of strangers where there is
+    /// one.
     fn respond(
         &mut self,
         now: Instant,
@@ -221,8 +222,8 @@ impl Noq {
         }
     }
 
-    /// Accepts a connection, or answers by a Retry packet while many peers have not proved their address. Those take
-    /// no slot of the others.
+    /// Accepts a connection, or answers by a Retry packet while many peers have not proved their
+    /// address. Those take no slot of the others.
     fn accept(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
         let proved = incoming.remote_address_validated();
         let address = incoming.remote_address();

@@ -1,10 +1,10 @@
 //! A qlog of a connection: its windows, rates, RTTs and losses, as a JSON text sequence (RFC 7464).
 //!
 //! The file follows draft-ietf-quic-qlog-main-schema and has one event of
-//! draft-ietf-quic-qlog-quic-events-14, `quic:recovery_metrics_updated`, with the metrics that changed,
-//! at most once a millisecond. Its extension field `ccplane_packets_lost` counts the packets lost since
-//! the event before: no stack reports which ones. The last event is `quic:connection_closed`, with
-//! the reason. A write error ends the file, not the connection.
+//! draft-ietf-quic-qlog-quic-events-14, `quic:recovery_metrics_updated`, with the metrics that
+//! changed, at most once a millisecond. Its extension field `ccplane_packets_lost` counts the
+//! packets lost since the event before: no stack reports which ones. The last event is
+//! `quic:connection_closed`, with the reason. A write error ends the file, not the connection.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -16,7 +16,8 @@ use serde_json::{Map, Value, json};
 
 use super::Stats;
 
-/// Between two records of a connection. A busy one changes its window with each acknowledgement: more records would cost more than they tell.
+/// Between two records of a connection. A busy one changes its window with each acknowledgement:
+/// more records would cost more than they tell.
 const EVERY: Duration = Duration::from_millis(1);
 
 /// The end of a connection, in the words of the schema.
@@ -95,7 +96,8 @@ pub(super) struct Qlog {
 }
 
 impl Qlog {
-    /// The log of a host's connection, where the host has a folder for logs. A connection goes on without its log.
+    /// The log of a host's connection, where the host has a folder for logs. A connection goes on
+    /// without its log.
     pub fn of(folder: Option<&Path>, id: u64, client: bool, begun: Instant) -> Option<Qlog> {
         let folder = folder?;
         let name = format!("{}-{id}", if client { "client" } else { "server" });

@@ -1,8 +1,9 @@
-//! Stacks that bring a driver of their own, quinn and s2n-quic: they run in an asynchronous runtime on a thread of the host's, and only bytes
-//! and figures cross over.
+//! Stacks that bring a driver of their own, quinn and s2n-quic: they run in an asynchronous runtime
+//! on a thread of the host's, and only bytes and figures cross over.
 //!
-//! A connection has a pipe: what the application wrote waits in it for the stack, what has arrived waits for the application. Either side
-//! wakes the other, by an event of the kernel in one direction and of the runtime in the other.
+//! A connection has a pipe: what the application wrote waits in it for the stack, what has arrived
+//! waits for the application. Either side wakes the other, by an event of the kernel in one
+//! direction and of the runtime in the other.
 #![expect(clippy::disallowed_methods, reason = "the times of its logs")]
 
 mod pipe;

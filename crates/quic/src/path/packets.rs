@@ -1,8 +1,9 @@
 //! What a path has sent and not yet settled, in the order of sending.
 //!
-//! A packet settles when it is acknowledged or lost. The left edge is the oldest that is still outstanding: what is acknowledged before it
-//! is acknowledged in order, what is acknowledged beyond it is misordered, as with SACK. A lost packet holds the edge no longer, since its
-//! number never comes again.
+//! A packet settles when it is acknowledged or lost. The left edge is the oldest that is still
+//! outstanding: what is acknowledged before it is acknowledged in order, what is acknowledged
+//! beyond it is misordered, as with SACK. A lost packet holds the edge no longer, since its number
+//! never comes again.
 
 use std::collections::VecDeque;
 
@@ -26,7 +27,8 @@ struct Packet {
 /// A ring that grows by half has room for half as much again at most: 48 bytes a packet.
 const _: () = assert!(size_of::<Packet>() <= 32);
 
-/// Packets that a ring has room for at least, and that one keeps room for when nothing is in flight.
+/// Packets that a ring has room for at least, and that one keeps room for when nothing is in
+/// flight.
 const LEAST: usize = 16;
 const KEPT: usize = 256;
 
@@ -35,7 +37,8 @@ enum State {
     Outstanding,
     Acked,
     Lost,
-    /// The stack has dropped it without a word: of keys that are no more, or a probe for the path's MTU.
+    /// The stack has dropped it without a word: of keys that are no more, or a probe for the path's
+    /// MTU.
     Forgotten,
 }
 
@@ -70,7 +73,8 @@ pub(crate) struct Packets {
     first: u64,
     /// The order of the left edge.
     edge: u64,
-    /// Nothing of an order before this is outstanding. The edge moves only at the end of a call, and a call may lose a whole window packet by packet.
+    /// Nothing of an order before this is outstanding. The edge moves only at the end of a call,
+    /// and a call may lose a whole window packet by packet.
     searched: u64,
     /// Neither acknowledged nor lost.
     flying: u32,
@@ -117,20 +121,22 @@ impl Packets {
         self.flying_bytes += u64::from(bytes);
     }
 
-    /// Acknowledges the packet of this number that left at this time; nothing where there is none, or it was acknowledged before.
+    /// Acknowledges the packet of this number that left at this time; nothing where there is none,
+    /// or it was acknowledged before.
     pub fn acked(&mut self, number: u64, at: Time) -> Option<Settled> {
         let place = self.find_at(number, at)?;
         self.acked_at(place)
     }
 
-    /// The place in the order of sending of the packet of this number that left at this time; nothing where it is gone: then everything
-    /// before it has settled.
+    /// The place in the order of sending of the packet of this number that left at this time;
+    /// nothing where it is gone: then everything before it has settled.
     pub fn order_of(&self, number: u64, at: Time) -> Option<u64> {
         Some(self.first + self.find_at(number, at)? as u64)
     }
 
-    /// Acknowledges the newest packet that is outstanding and of this order at most; nothing where there is none. For stacks that tell the
-    /// newest packet of an acknowledgement, and how many bytes it brought.
+    /// Acknowledges the newest packet that is outstanding and of this order at most; nothing where
+    /// there is none. For stacks that tell the newest packet of an acknowledgement, and how many
+    /// bytes it brought.
     pub fn acked_no_later(&mut self, order: u64) -> Option<Settled> {
         let place = self.outstanding_no_later(order)?;
         self.acked_at(place)
@@ -158,7 +164,8 @@ impl Packets {
         })
     }
 
-    /// Acknowledges the first packet that left at this time and is outstanding, for stacks that tell no numbers.
+    /// Acknowledges the first packet that left at this time and is outstanding, for stacks that
+    /// tell no numbers.
     pub fn acked_of(&mut self, at: Time) -> Option<Settled> {
         let mut place = self.ring.partition_point(|packet| packet.at < at);
         let number = loop {
@@ -181,7 +188,8 @@ impl Packets {
         self.settle_at(place, State::Lost)
     }
 
-    /// Marks the newest packet lost that is outstanding and no newer than that of this number, which left at this time: its order and size.
+    /// Marks the newest packet lost that is outstanding and no newer than that of this number,
+    /// which left at this time: its order and size.
     pub fn lost_no_later(&mut self, number: u64, at: Time) -> Option<(u64, u64)> {
         let place = self.outstanding_no_later(self.order_of(number, at)?)?;
         self.settle_at(place, State::Lost)
@@ -193,14 +201,16 @@ impl Packets {
         self.settle_at(place, State::Forgotten)
     }
 
-    /// Marks a packet lost; its order. The stacks do not say when it left, so that its size has to do.
+    /// Marks a packet lost; its order. The stacks do not say when it left, so that its size has to
+    /// do.
     pub fn lost(&mut self, number: u64, bytes: u16) -> Option<u64> {
         let place = self.find_sized(number, bytes)?;
         self.settle_at(place, State::Lost).map(|(order, _)| order)
     }
 
-    /// Ends a call: moves the edge over what has settled. What left before `forget` and is still outstanding was dropped by the
-    /// stack; what was lost and left before `keep` will not come any more.
+    /// Ends a call: moves the edge over what has settled. What left before `forget` and is still
+    /// outstanding was dropped by the stack; what was lost and left before `keep` will not come any
+    /// more.
     pub fn settle(&mut self, forget: Time, keep: Time) -> Passed {
         let mut passed = Passed::default();
         while let Some(packet) = self.ring.get_mut((self.edge - self.first) as usize) {
@@ -326,9 +336,11 @@ impl Packets {
     }
 }
 
-/// What left before this and is still outstanding, the stack has dropped. Something that left later, at `judged_by`, was acknowledged in an
-/// earlier call, so that the stack has looked for losses since: it would have found this one after 9/8 of the greater RTT, or a millisecond
-/// (RFC 9002, 6.1.2). Half as much again is for a timer that is late; a packet forgotten too early counts again when it is acknowledged.
+/// What left before this and is still outstanding, the stack has dropped. Something that left
+/// later, at `judged_by`, was acknowledged in an earlier call, so that the stack has looked for
+/// losses since: it would have found this one after 9/8 of the greater RTT, or a millisecond (RFC
+/// 9002, 6.1.2). Half as much again is for a timer that is late; a packet forgotten too early
+/// counts again when it is acknowledged.
 pub(crate) fn forgotten_before(now: Time, judged_by: Time, srtt: Duration, rtt: Duration) -> Time {
     let longest = srtt.max(rtt) / 2 * 3 + Duration::from_millis(2);
     judged_by.min(now - longest)

@@ -1,9 +1,11 @@
 //! The window of a path, and what a reduction does to it.
 //!
-//! The rules are those of ccplane's transport (`crates/transport/src/send/recovery.rs`) and of its datapath in Linux. A loss or a mark begins a
-//! reduction. The threshold is half the window until the control says another; proportional rate reduction (RFC 9937) leads the window
-//! there. After persistent congestion the window is the least at once (RFC 9002, 7.6.2). A reduction that proves spurious is undone.
-//! It ends as RFC 9002, 7.3.2 has it: when a packet that was sent since is acknowledged.
+//! The rules are those of ccplane's transport (`crates/transport/src/send/recovery.rs`) and of its
+//! datapath in Linux. A loss or a mark begins a reduction. The threshold is half the window until
+//! the control says another; proportional rate reduction (RFC 9937) leads the window there. After
+//! persistent congestion the window is the least at once (RFC 9002, 7.6.2). A reduction that proves
+//! spurious is undone. It ends as RFC 9002, 7.3.2 has it: when a packet that was sent since is
+//! acknowledged.
 
 use ccplane_datapath::Outcome;
 use ccplane_transport::{Phase, Prr};
@@ -124,7 +126,8 @@ impl Window {
         self.wrong = self.wrong.saturating_add(1);
     }
 
-    /// Whether a loss or mark of the packet of this order begins a reduction: none is under way, and the last had not begun when it left.
+    /// Whether a loss or mark of the packet of this order begins a reduction: none is under way,
+    /// and the last had not begun when it left.
     pub fn is_news(&self, order: u64) -> bool {
         !self.in_recovery() && order >= self.end
     }
@@ -191,8 +194,8 @@ impl Window {
         true
     }
 
-    /// A packet of this order is acknowledged: a reduction that began before it left is over. The window is what it aimed at, in whole
-    /// packets, as the reduction itself counts.
+    /// A packet of this order is acknowledged: a reduction that began before it left is over. The
+    /// window is what it aimed at, in whole packets, as the reduction itself counts.
     pub fn on_acked(&mut self, order: u64) {
         if !self.in_recovery() || order < self.end {
             return;
@@ -203,7 +206,8 @@ impl Window {
         self.phase = Phase::Open;
     }
 
-    /// Undoes the last reduction where it proved spurious: everything that was marked lost has arrived, or the stack says so.
+    /// Undoes the last reduction where it proved spurious: everything that was marked lost has
+    /// arrived, or the stack says so.
     pub fn undo(&mut self, stack_says_so: bool) -> bool {
         let all_wrong = self.marks > 0 && self.wrong >= self.marks;
         if !(all_wrong || stack_says_so) {
@@ -244,9 +248,9 @@ impl Window {
         }
     }
 
-    /// During a reduction a control sees and sets the window that will hold after it. It may lower it there; a program that adds what is
-    /// acknowledged does not know of reductions. One that sets the threshold to infinity has no use for them (BBR): its window is in
-    /// force at once.
+    /// During a reduction a control sees and sets the window that will hold after it. It may lower
+    /// it there; a program that adds what is acknowledged does not know of reductions. One that
+    /// sets the threshold to infinity has no use for them (BBR): its window is in force at once.
     fn apply_reducing(&mut self, outcome: &Outcome, brought: &Brought) {
         let seen = self.steered();
         if let Some(ssthresh) = outcome.ssthresh {
@@ -272,13 +276,15 @@ impl Window {
             flying,
             ..
         } = *brought;
-        // What was in flight when it began includes what was found lost then (RFC 9937, section 6: RecoverFS).
+        // What was in flight when it began includes what was found lost then (RFC 9937, section 6:
+        // RecoverFS).
         match self.prr.window(target, flying, flying + lost, newly, safe) {
             Some(packets) => {
                 let more = u64::from(packets.saturating_sub(flying)) * self.mss;
                 self.set(brought.flying_bytes + more);
             }
-            // Losses in a call of their own: what may leave is what the acknowledgement before them let go.
+            // Losses in a call of their own: what may leave is what the acknowledgement before them
+            // let go.
             None => self.set(self.cwnd.saturating_sub(u64::from(lost) * self.mss)),
         }
     }
@@ -308,7 +314,8 @@ mod tests {
         }
     }
 
-    /// RFC 9937, section 7, first example: the window follows what is in flight down to the target, without a burst.
+    /// RFC 9937, section 7, first example: the window follows what is in flight down to the target,
+    /// without a burst.
     #[test]
     fn a_reduction_leads_the_window_to_the_threshold() {
         let mut window = Window::new(MSS, 20 * MSS);

@@ -26,9 +26,11 @@ pub struct Link {
     pub loses: u64,
     /// Datagrams are marked with CE when more bytes wait.
     pub marks: u64,
-    /// Every so many'th datagram comes 5 ms later than it should, so that others overtake it; 0: none.
+    /// Every so many'th datagram comes 5 ms later than it should, so that others overtake it; 0:
+    /// none.
     pub delays: u64,
-    /// The client's port is another one so often, so many times: what the server sends goes over a new path then.
+    /// The client's port is another one so often, so many times: what the server sends goes over a
+    /// new path then.
     pub rebinds: Option<(Duration, u16)>,
     /// Between these nothing gets through.
     pub out: Option<(Duration, Duration)>,
@@ -171,7 +173,8 @@ impl End {
     }
 }
 
-/// Runs a transfer without end for so long, to a server with noq's own control. `turn` is called at every step, for an agent in virtual time.
+/// Runs a transfer without end for so long, to a server with noq's own control. `turn` is called at
+/// every step, for an agent in virtual time.
 #[allow(dead_code, reason = "not every test that has this file uses it")]
 pub fn run(
     link: Link,
@@ -336,7 +339,8 @@ pub fn between(
             .flatten()
             .min()
             .unwrap();
-        // A timer may be due at once; the clock moves all the same, or a timer that is never satisfied would stop it.
+        // A timer may be due at once; the clock moves all the same, or a timer that is never
+        // satisfied would stop it.
         now = due.max(now + Duration::from_micros(10));
     }
     outcome.ended = client_end.ended.take().or(server.ended.take());

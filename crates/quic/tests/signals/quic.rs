@@ -1,5 +1,5 @@
-//! The same packets over [`Path`]: a QUIC stack beside the simulated sender numbers what leaves, and takes the acknowledgements that come
-//! back for those of the packets that had arrived.
+//! The same packets over [`Path`]: a QUIC stack beside the simulated sender numbers what leaves,
+//! and takes the acknowledgements that come back for those of the packets that had arrived.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,8 @@ struct Stack {
     rows: Vec<Row>,
 }
 
-/// The signals at each call of a path that is told of these packets; what came at one time is one row.
+/// The signals at each call of a path that is told of these packets; what came at one time is one
+/// row.
 pub fn rows(case: &Case, moments: &[(Time, Moment)]) -> Vec<Row> {
     let (begun, _) = moments.first().expect("something is sent");
     let handshake = Duration::from_micros(HANDSHAKE_US);

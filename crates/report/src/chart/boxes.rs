@@ -26,8 +26,9 @@ pub struct BoxPlot {
 }
 
 impl BoxPlot {
-    /// Of these values; those that are not finite are left out, and of none there is no box. Quartiles lie between two values
-    /// where no value is at their place (definition 7 of Hyndman and Fan 1996).
+    /// Of these values; those that are not finite are left out, and of none there is no box.
+    /// Quartiles lie between two values where no value is at their place (definition 7 of Hyndman
+    /// and Fan 1996).
     pub fn of(at: f64, values: impl IntoIterator<Item = f64>) -> Option<BoxPlot> {
         let mut sorted: Vec<f64> = values
             .into_iter()
@@ -131,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_box_has_known_answers() {
-        // R's quantile(c(1:9, 30)) says 3.25, 5.5, 7.75: whiskers reach to 14.5, and 30 lies beyond.
+        // R's quantile(c(1:9, 30)) says 3.25, 5.5, 7.75: whiskers reach to 14.5, and 30 lies
+        // beyond.
         let values = [30.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, f64::NAN];
         let found = BoxPlot::of(1.0, values).unwrap();
         assert_eq!(
@@ -176,7 +178,8 @@ mod tests {
     #[test]
     fn boxes_stand_over_their_names() {
         let text = inline(&[chart()], "two");
-        // 692 units for two: the middles are at a quarter and at three quarters of them. 150 units for 80 to 100.
+        // 692 units for two: the middles are at a quarter and at three quarters of them. 150 units
+        // for 80 to 100.
         assert!(
             text.contains(">reno</text>") && text.contains("native:cubic &amp; more</text>"),
             "{text}"

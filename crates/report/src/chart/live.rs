@@ -1,7 +1,7 @@
 //! Pictures that a reader zooms and points into, and the keys of a page that hide their lines.
 //!
-//! They are visible without a script, like all others. The page's script moves what is drawn here. It draws only the ticks of the
-//! visible part.
+//! They are visible without a script, like all others. The page's script moves what is drawn here.
+//! It draws only the ticks of the visible part.
 
 use std::fmt::Write;
 
@@ -35,7 +35,8 @@ pub struct Live {
     pub digits: (usize, usize),
     /// Units, across and upwards.
     pub units: (&'static str, &'static str),
-    /// Pictures of one name, which have the same horizontal axis, are zoomed and pointed at together; one without stands alone.
+    /// Pictures of one name, which have the same horizontal axis, are zoomed and pointed at
+    /// together; one without stands alone.
     pub along: &'static str,
 }
 
@@ -158,7 +159,8 @@ fn areas(out: &mut String, line: &Line, of: &str, place: impl Fn(f64, f64) -> Op
     }
 }
 
-/// Steps from one place to the next: half the letters of places, and exact, as places are whole numbers.
+/// Steps from one place to the next: half the letters of places, and exact, as places are whole
+/// numbers.
 fn path(places: impl Iterator<Item = Option<(i64, i64)>>) -> String {
     let mut out = String::new();
     let mut last = None;
@@ -183,8 +185,8 @@ pub struct Key<'a> {
     pub look: Look,
 }
 
-/// The keys of a page, which the `n`-th line's [`of`](Line::of) names by their place. With the script they hide lines; without
-/// it they say what is what.
+/// The keys of a page, which the `n`-th line's [`of`](Line::of) names by their place. With the
+/// script they hide lines; without it they say what is what.
 pub fn keys(keys: &[Key<'_>]) -> String {
     let mut out = String::from("<div class=\"keys\" aria-label=\"Press to hide or show\">");
     for key in keys {

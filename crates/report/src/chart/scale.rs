@@ -79,7 +79,8 @@ impl Scale {
             round_step(span / 5.0)
         };
         let first = (self.from / step - 1e-9).floor();
-        // At most a dozen by the choice of the step; the limit is for spans beyond what an f64 divides.
+        // At most a dozen by the choice of the step; the limit is for spans beyond what an f64
+        // divides.
         let count = ((self.to / step + 1e-9).floor() - first).clamp(0.0, 20.0) as i64 + 1;
         // Few powers of ten leave room for those between.
         let between: &[f64] = if self.log && span < 2.5 {

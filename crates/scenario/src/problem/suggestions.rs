@@ -1,6 +1,7 @@
 //! What someone meant who wrote a name that is not there.
 
-/// Names in `known` that someone who wrote `wrong` may have meant: at most two letters away, or beginning the same.
+/// Names in `known` that someone who wrote `wrong` may have meant: at most two letters away, or
+/// beginning the same.
 pub fn suggestions<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut near: Vec<(usize, &str)> = known
         .into_iter()

@@ -1,4 +1,5 @@
-//! A simulated stream socket: packets pass in the frames of `ccplane_wire::framed`, in pieces of any size.
+//! A simulated stream socket: packets pass in the frames of `ccplane_wire::framed`, in pieces of
+//! any size.
 
 use std::collections::VecDeque;
 
@@ -60,7 +61,8 @@ impl Stream {
         }
     }
 
-    /// The same socket for the next connection. What was on its way is lost, a part of a frame as well.
+    /// The same socket for the next connection. What was on its way is lost, a part of a frame as
+    /// well.
     pub fn reset(&mut self) {
         let draw = self.draw.clone();
         *self = Stream::new(self.bus);
@@ -123,7 +125,8 @@ impl Stream {
         }
     }
 
-    /// Takes the next packet that has arrived by now. Bytes that are no frame come as an empty packet, which nobody can read.
+    /// Takes the next packet that has arrived by now. Bytes that are no frame come as an empty
+    /// packet, which nobody can read.
     pub fn receive(&mut self, now: Time) -> Result<Option<Vec<u8>>, String> {
         while self.read.is_empty()
             && !self.broken

@@ -1,5 +1,6 @@
-//! A simulated disk for what a run writes, the packet log and the log of the agents: writes take a part of what they are given, are
-//! interrupted, and fail from the moment on at which the disk is full.
+//! A simulated disk for what a run writes, the packet log and the log of the agents: writes take a
+//! part of what they are given, are interrupted, and fail from the moment on at which the disk is
+//! full.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -125,7 +126,8 @@ impl Recorder {
         recorder
     }
 
-    /// Ends the packet log: it fails if the disk was full and only then, and has as many packets as it says.
+    /// Ends the packet log: it fails if the disk was full and only then, and has as many packets as
+    /// it says.
     pub fn check(self) -> Result<(), Wrong> {
         let (finished, file) = match (self.log, self.refused) {
             (Some((log, file)), _) => (log.finish().map(|(_, packets)| packets), file),

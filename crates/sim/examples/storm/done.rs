@@ -1,7 +1,7 @@
 //! Which seeds are done: a file of ranges, so that a great many can be done over several days.
 //!
-//! A line is `A..B`, the seeds from A on and below B; what begins with `#` is a remark. Lines are added, never changed: what was not
-//! written when a run was stopped is done again.
+//! A line is `A..B`, the seeds from A on and below B; what begins with `#` is a remark. Lines are
+//! added, never changed: what was not written when a run was stopped is done again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

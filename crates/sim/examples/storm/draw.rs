@@ -1,4 +1,5 @@
-//! Random numbers of a seed: a stream for every purpose, so that a fault that is dropped changes nothing for the others.
+//! Random numbers of a seed: a stream for every purpose, so that a fault that is dropped changes
+//! nothing for the others.
 
 /// A stream. SplitMix64 (Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]

@@ -1,4 +1,5 @@
-//! The link between flows and their agents: every message is bytes, and suffers what the plan says. So do the agents.
+//! The link between flows and their agents: every message is bytes, and suffers what the plan says.
+//! So do the agents.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,13 +17,16 @@ use crate::plan::{Fault, Harm, Plan, What};
 use crate::speech::Speech;
 use crate::tenant::Tenant;
 
-/// An agent that is not there is looked for again after this time, as `agent::datapath::There` does.
+/// An agent that is not there is looked for again after this time, as `agent::datapath::There`
+/// does.
 const RETRY: Duration = Duration::from_millis(100);
-/// So many messages wait for an agent; then a report stays in its flow, and anything else is lost, as on a full socket.
+/// So many messages wait for an agent; then a report stays in its flow, and anything else is lost,
+/// as on a full socket.
 pub const MOST_WAITING: usize = 200;
 /// Messages of a datapath that an agent reads in a turn, as `link::Local` does.
 pub const MESSAGES_PER_TURN: usize = 16;
-/// So much may be done at one moment. More is a line, or an agent, that has begun to turn in circles.
+/// So much may be done at one moment. More is a line, or an agent, that has begun to turn in
+/// circles.
 const MOST_AT_ONCE: u32 = 20_000;
 /// Agents' clocks begin here, so that a step back does not lead beyond the beginning of time.
 const EPOCH: i64 = 1_000_000_000_000;
@@ -433,8 +437,8 @@ impl Seat {
         Time::MAX
     }
 
-    /// A turn of the agent, as `link::serve` has it: some messages of each datapath, what is due, commands. They leave at
-    /// its end.
+    /// A turn of the agent, as `link::serve` has it: some messages of each datapath, what is due,
+    /// commands. They leave at its end.
     fn run(
         &mut self,
         now: Time,

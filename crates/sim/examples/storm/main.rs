@@ -1,7 +1,9 @@
-//! Storms: everything in one simulation, agents, their links, datapaths, transport and network, and faults in all of them.
+//! Storms: everything in one simulation, agents, their links, datapaths, transport and network, and
+//! faults in all of them.
 //!
-//! `storm --seeds A..B [--threads N] [--done FILE]` runs the seeds from A on and below B; with a file, those that it does not have. `storm
-//! --seed N [--without 1,4]` runs one, without these of its faults, and says what it drew. See `docs/storm.md`.
+//! `storm --seeds A..B [--threads N] [--done FILE]` runs the seeds from A on and below B; with a
+//! file, those that it does not have. `storm --seed N [--without 1,4]` runs one, without these of
+//! its faults, and says what it drew. See `docs/storm.md`.
 
 mod bus;
 mod check;
@@ -26,7 +28,8 @@ use done::Done;
 use plan::Plan;
 use storm::Outcome;
 
-/// Seeds that are noted together as done: more write less often, fewer lose less when a run is stopped.
+/// Seeds that are noted together as done: more write less often, fewer lose less when a run is
+/// stopped.
 const TOGETHER: u64 = 100;
 
 /// What the command line says.
@@ -264,7 +267,8 @@ mod tests {
         }
     }
 
-    /// Frames come out as they went in, however writes and reads cut them, and a part of one does not survive a reset.
+    /// Frames come out as they went in, however writes and reads cut them, and a part of one does
+    /// not survive a reset.
     #[test]
     fn a_stream_keeps_the_borders_of_packets() {
         let packet =
@@ -310,7 +314,8 @@ mod tests {
         );
     }
 
-    /// The check finds what it is for: an agent that takes a hundred times as long for a message as hostile tenants allow.
+    /// The check finds what it is for: an agent that takes a hundred times as long for a message as
+    /// hostile tenants allow.
     #[test]
     fn an_agent_that_a_tenant_keeps_busy_is_found() {
         let slow = |seed| {

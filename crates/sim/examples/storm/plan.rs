@@ -15,7 +15,8 @@ use crate::draw::Draw;
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// 0: a dumbbell; 1: a parking lot of two bottlenecks; 2: an incast; 3: a fabric of leaves and spines.
+    /// 0: a dumbbell; 1: a parking lot of two bottlenecks; 2: an incast; 3: a fabric of leaves and
+    /// spines.
     pub shape: u64,
     pub rate: Rate,
     pub delay: Duration,
@@ -29,8 +30,8 @@ pub struct Plan {
     pub version: Version,
     /// How long a message takes.
     pub message: Duration,
-    /// In version 2 a peer that says what is no message is cut off, as on the Unix link; otherwise the message is passed over, as where
-    /// messages are datagrams.
+    /// In version 2 a peer that says what is no message is cut off, as on the Unix link; otherwise
+    /// the message is passed over, as where messages are datagrams.
     pub strict: bool,
     /// The sockets to agents on another host; without them messages keep their borders.
     pub bus: Option<Bus>,
@@ -179,8 +180,8 @@ impl Plan {
             },
             ack_every: draw.from(1, 2) as u8,
             first_number: if draw.hits(300) { u32::MAX - 50 } else { 0 },
-            // Nobody gives up, so that every flow has to be through in the end: a server waits this long for a client, longer than
-            // any outage.
+            // Nobody gives up, so that every flow has to be through in the end: a server waits this
+            // long for a client, longer than any outage.
             max_rto: Duration::from_secs(5),
             max_retries: u8::MAX,
             open_retries: u8::MAX,
@@ -247,7 +248,8 @@ impl Plan {
         }
     }
 
-    /// Adds a hostile tenant. In half of the plans the agent suffers nothing else, so that a fallback has no other cause.
+    /// Adds a hostile tenant. In half of the plans the agent suffers nothing else, so that a
+    /// fallback has no other cause.
     fn with_hostile_tenant(mut self, draw: &mut Draw) -> Plan {
         self.work = Duration::from_nanos(draw.log(500, 4_000));
         if draw.hits(500) {
@@ -266,8 +268,8 @@ impl Plan {
         self
     }
 
-    /// Returns true where a tenant is hostile and agents suffer nothing else: then no flow may fall back. In version 1 with
-    /// a silence flows also fall back where their agent has nothing to say.
+    /// Returns true where a tenant is hostile and agents suffer nothing else: then no flow may fall
+    /// back. In version 1 with a silence flows also fall back where their agent has nothing to say.
     pub fn only_hostile(&self) -> bool {
         if matches!(self.version, Version::One { silence: Some(_) }) {
             return false;
@@ -276,7 +278,8 @@ impl Plan {
         self.faults.iter().any(hostile) && !self.faults.iter().any(Fault::silences_agents)
     }
 
-    /// With agents on another host, over a connection that brings everything whole and in order, or breaks.
+    /// With agents on another host, over a connection that brings everything whole and in order, or
+    /// breaks.
     fn far(mut self, draw: &mut Draw) -> Plan {
         self.message = Duration::from_micros(draw.log(500, 50_000));
         // 3 round trips and 200 ms, as where nobody says it.
@@ -284,7 +287,8 @@ impl Plan {
         self.strict = true;
         self.faults
             .retain(|fault| !matches!(fault.what, What::Messages(harm, _) if harm != Harm::Late));
-        // Flows begin while the network is cut, and a connection that was given up comes back before all is calm.
+        // Flows begin while the network is cut, and a connection that was given up comes back
+        // before all is calm.
         let begin = self.calm.as_micros();
         self.calm += Duration::from_secs(6);
         let calm = self.calm.as_micros();
@@ -332,8 +336,9 @@ impl Plan {
         cuts.map(Fault::end).max()
     }
 
-    /// When a connection is given up that was made at `since`, and when the next one is there: as `link::TlsUplink` does, after four silences, 2 s at
-    /// least, with attempts that wait longer and longer.
+    /// When a connection is given up that was made at `since`, and when the next one is there: as
+    /// `link::TlsUplink` does, after four silences, 2 s at least, with attempts that wait longer
+    /// and longer.
     pub fn given_up(&self, since: Time) -> Option<(Time, Time)> {
         let patience = (self.limits.fallback_after * 4).max(Duration::from_secs(2));
         let cuts = self
@@ -374,8 +379,8 @@ impl Plan {
             .any(|fault| matches!(fault.what, What::Messages(Harm::Flipped, _)))
     }
 
-    /// Whether an algorithm steers that is for data centres: it takes the delay of these paths for a queue, and its window goes to a
-    /// hundredth of a packet (Swift) or its rate to the least.
+    /// Whether an algorithm steers that is for data centres: it takes the delay of these paths for
+    /// a queue, and its window goes to a hundredth of a packet (Swift) or its rate to the least.
     pub fn crawls(&self) -> bool {
         let steered = self.faults.iter().filter_map(|fault| match fault.what {
             What::Dies(algorithm) | What::Second(algorithm) => Some(algorithm),
@@ -411,7 +416,8 @@ impl Plan {
 
     /// The network.
     pub fn network(&self) -> Result<Network, SimError> {
-        // No queue and no loss where packets come from and go to: what leaves a host and what comes to it is seen there.
+        // No queue and no loss where packets come from and go to: what leaves a host and what comes
+        // to it is seen there.
         let access = LinkSpec::new(
             Rate::from_bits_per_sec(100_000_000),
             Duration::from_micros(50),
@@ -490,8 +496,8 @@ impl Fault {
         }
     }
 
-    /// Returns true where a fault may keep an agent's heartbeats from its flows. A flood of reports, a hostile tenant and
-    /// what happens to packets may not.
+    /// Returns true where a fault may keep an agent's heartbeats from its flows. A flood of
+    /// reports, a hostile tenant and what happens to packets may not.
     fn silences_agents(&self) -> bool {
         match self.what {
             What::Dies(_) | What::Hangs | What::Second(_) | What::Clock(_) | What::Messages(..) => {

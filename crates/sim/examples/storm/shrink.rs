@@ -21,7 +21,8 @@ pub fn attempt(plan: &Plan) -> Result<Outcome, Failure> {
     })
 }
 
-/// Leaves out every fault without which the plan fails as well; the faults left out, and how it fails then.
+/// Leaves out every fault without which the plan fails as well; the faults left out, and how it
+/// fails then.
 pub fn shrink(plan: &Plan, mut failure: Failure, mut without: Vec<u64>) -> (Vec<u64>, Failure) {
     let mut again = true;
     while std::mem::take(&mut again) {

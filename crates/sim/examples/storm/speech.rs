@@ -1,4 +1,5 @@
-//! How agent and datapath say things to each other: as bytes of version 2, or of version 1 with what either end makes of it.
+//! How agent and datapath say things to each other: as bytes of version 2, or of version 1 with
+//! what either end makes of it.
 
 use std::collections::VecDeque;
 

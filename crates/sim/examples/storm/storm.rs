@@ -15,10 +15,12 @@ use crate::disk::{self, Recorder};
 use crate::line::Line;
 use crate::plan::{Plan, What};
 
-/// When all is calm, flows have so long to come through; most take some seconds. Of an algorithm that crawls on such paths ([`Plan::crawls`])
-/// one that moves is given up then; any other is a failure.
+/// When all is calm, flows have so long to come through; most take some seconds. Of an algorithm
+/// that crawls on such paths ([`Plan::crawls`]) one that moves is given up then; any other is a
+/// failure.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// A flow that has received nothing for so long stands still: far longer than the longest timeout, or than a segment takes at 100 bytes/s.
+/// A flow that has received nothing for so long stands still: far longer than the longest timeout,
+/// or than a segment takes at 100 bytes/s.
 const STILL: Duration = Duration::from_secs(100);
 /// After the last flow has closed, what is under way has so long to arrive.
 const AFTERWARDS: Duration = Duration::from_secs(2);

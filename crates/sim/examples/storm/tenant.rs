@@ -67,8 +67,8 @@ impl Tenant {
         burst.min(end).min(self.to_agent.next())
     }
 
-    /// Sends what is due, and gives the agent some of what has arrived. `clock` is the agent's time.
-    /// Adds what the agent reads to `read`.
+    /// Sends what is due, and gives the agent some of what has arrived. `clock` is the agent's
+    /// time. Adds what the agent reads to `read`.
     pub fn turn(
         &mut self,
         (now, clock): (Time, Time),
@@ -168,7 +168,8 @@ impl Tenant {
         }
     }
 
-    /// The beginning of a datapath, with a long name and a demand for as many heartbeats as there can be.
+    /// The beginning of a datapath, with a long name and a demand for as many heartbeats as there
+    /// can be.
     fn ready(&mut self) -> Vec<u8> {
         let datapath = DatapathInfo {
             id: self.draw.next() as u32,

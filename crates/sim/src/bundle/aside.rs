@@ -1,5 +1,5 @@
-//! What packets of bundles carry beside themselves: their number, or a message between the boxes. Few simulations have bundles, so it
-//! is kept apart from the packets.
+//! What packets of bundles carry beside themselves: their number, or a message between the boxes.
+//! Few simulations have bundles, so it is kept apart from the packets.
 
 use ccplane_bundle::{Feedback, Notice};
 

@@ -18,8 +18,8 @@ pub struct BundleWay {
 }
 
 impl World {
-    /// What the ways between a bundle's boxes take without queues, and what of it comes after this link's queue. `None` where its
-    /// packets do not cross that link.
+    /// What the ways between a bundle's boxes take without queues, and what of it comes after this
+    /// link's queue. `None` where its packets do not cross that link.
     pub fn bundle_way(&self, bundle: BundleId, link: LinkId) -> Option<BundleWay> {
         let bundle = self.bundles.all.get(bundle.0 as usize)?;
         let links = |from: u32, to: u32, host: u32| -> Option<Vec<u32>> {

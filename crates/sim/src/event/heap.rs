@@ -1,9 +1,11 @@
-//! A heap in which every parent has four children: half as deep as with two, and four children share a cache line.
+//! A heap in which every parent has four children: half as deep as with two, and four children
+//! share a cache line.
 
 use super::Event;
 
 /// The smallest event is at the root. After [`pop`](Heap::pop) the root is left open for the next
-/// [`push`](Heap::push), which is what most events do: it saves moving the last leaf to the root and down again.
+/// [`push`](Heap::push), which is what most events do: it saves moving the last leaf to the root
+/// and down again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heap {
     events: Vec<Event>,

@@ -1,5 +1,5 @@
-//! Tests that results depend neither on the order in which events were scheduled, nor on which slot of a flow's end is free. A
-//! thread for each part of a network would change both.
+//! Tests that results depend neither on the order in which events were scheduled, nor on which slot
+//! of a flow's end is free. A thread for each part of a network would change both.
 
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ impl Events {
 /// When flows begin again, µs: those before are over, so that there are places to choose from.
 const SECOND: u64 = 10_000_000;
 
-/// Flows of one size that begin at one moment, on links that are all alike: nearly all that happens is simultaneous.
+/// Flows of one size that begin at one moment, on links that are all alike: nearly all that happens
+/// is simultaneous.
 fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
     let mut sim = Simulation::new(network, SimOptions::seeded(7)).expect("a valid network");
     let hosts: Vec<_> = sim.network().hosts().collect();

@@ -1,8 +1,9 @@
 //! A timing wheel: slots of time, sorted when their turn comes.
 //!
-//! The first ring has 4096 slots, each some nanoseconds wide (a power of two). The second has 4096 slots, each as long as the
-//! first ring. Later events wait in a heap. An event moves at most twice. The width follows the density of events, so that a slot
-//! holds a few. Too wide, and slots take long to sort. Too narrow, and most are empty.
+//! The first ring has 4096 slots, each some nanoseconds wide (a power of two). The second has 4096
+//! slots, each as long as the first ring. Later events wait in a heap. An event moves at most
+//! twice. The width follows the density of events, so that a slot holds a few. Too wide, and slots
+//! take long to sort. Too narrow, and most are empty.
 
 use super::Event;
 use super::heap::Heap;
@@ -21,7 +22,8 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Wheel {
     /// Width of a slot of the first ring: 2^`width` ns.
     width: u32,
-    /// The slot, counted from time 0, that was opened last: what comes into it now comes into `open`.
+    /// The slot, counted from time 0, that was opened last: what comes into it now comes into
+    /// `open`.
     now: u64,
     /// Events of the slot `now`, the next one last.
     open: Vec<Event>,
@@ -31,7 +33,8 @@ pub(super) struct Wheel {
     far: Heap,
     /// How many events left so far.
     popped: u64,
-    /// Since the width was last judged: `popped` then, turns, events that shared a slot, and slots of those.
+    /// Since the width was last judged: `popped` then, turns, events that shared a slot, and slots
+    /// of those.
     judged: u64,
     turns: u32,
     crowd: u32,
@@ -215,7 +218,8 @@ impl Wheel {
         later.into_iter().chain(far).min()
     }
 
-    /// Begins a turn of the first ring: events of the second ring and the heap that belong to it are put in their slots.
+    /// Begins a turn of the first ring: events of the second ring and the heap that belong to it
+    /// are put in their slots.
     fn begin(&mut self, turn: u64) {
         // What the first slot holds is open from now on.
         self.open_slot(turn << BITS);
@@ -230,7 +234,8 @@ impl Wheel {
         }
     }
 
-    /// Changes the width where slots hold many events, or whole turns hold few; says whether it did.
+    /// Changes the width where slots hold many events, or whole turns hold few; says whether it
+    /// did.
     fn judge(&mut self) -> bool {
         self.turns += 1;
         let taken = self.popped - self.judged;

@@ -1,4 +1,5 @@
-//! What some links have beyond a queue whose departures are known: loss, queues that decide at departure, changes.
+//! What some links have beyond a queue whose departures are known: loss, queues that decide at
+//! departure, changes.
 
 use std::collections::VecDeque;
 
@@ -30,8 +31,8 @@ pub(crate) struct Special {
     pub loss: Option<Loss>,
     pub remark: Remark,
     pub queue: Queue,
-    /// Packets whose departure is known, in the order in which they arrive. Unless packets overtake, the last ones wait
-    /// in the queue and the others are past it.
+    /// Packets whose departure is known, in the order in which they arrive. Unless packets
+    /// overtake, the last ones wait in the queue and the others are past it.
     pipe: VecDeque<Piped>,
     delay: Delay,
     /// When the packet before the oldest one arrived.

@@ -15,7 +15,8 @@ const IP: u32 = 20;
 const TCP: u32 = 20;
 const MOST_OPTIONS: usize = 40;
 
-/// Windows are shown in steps of 2^14 bytes, the largest scale of RFC 7323 (section 2.3): up to 1 GB.
+/// Windows are shown in steps of 2^14 bytes, the largest scale of RFC 7323 (section 2.3): up to 1
+/// GB.
 const WINDOW_SCALE: u8 = 14;
 
 /// Where receivers of datagrams listen.
@@ -112,7 +113,8 @@ impl Headers {
         tcp.fin = segment.kind == Kind::Data && segment.has(Segment::FIN);
         tcp.psh = tcp.fin;
         tcp.rst = segment.kind == Kind::Abort;
-        // As DCTCP's receivers do: set on the acknowledgements that tell of marks (RFC 8257, section 3.2).
+        // As DCTCP's receivers do: set on the acknowledgements that tell of marks (RFC 8257,
+        // section 3.2).
         tcp.ece = marks;
         let payload = if segment.kind == Kind::Data {
             u32::from(segment.length)
@@ -216,8 +218,9 @@ fn options(segment: &Segment, opens: bool, mut ranges: Vec<(u32, u32)>) -> Vec<T
     ]
 }
 
-/// Fills options up to `length` bytes. Four NOPs in a row would look like options that a router removed, so that
-/// more than three bytes are one option of kind 253, for experiments (RFC 4727), with an unassigned identifier.
+/// Fills options up to `length` bytes. Four NOPs in a row would look like options that a router
+/// removed, so that more than three bytes are one option of kind 253, for experiments (RFC 4727),
+/// with an unassigned identifier.
 fn pad(options: &mut Vec<u8>, length: usize) {
     const EXPERIMENT: u8 = 253;
     const NOP: u8 = 1;

@@ -4,11 +4,12 @@ use ccplane_transport::Number;
 
 /// One direction of a flow.
 ///
-/// Segments are numbered one by one and all but the last of a write are full, so that a sequence number is a product; where
-/// a shorter segment is seen, a mark is set from which to count on.
+/// Segments are numbered one by one and all but the last of a write are full, so that a sequence
+/// number is a product; where a shorter segment is seen, a mark is set from which to count on.
 #[derive(Debug, Default)]
 pub(super) struct Sequence {
-    /// (number, its sequence number), in order of the numbers. Marks that are far behind are dropped.
+    /// (number, its sequence number), in order of the numbers. Marks that are far behind are
+    /// dropped.
     marks: Vec<(Number, u64)>,
     /// Bytes of a full segment: the longest seen.
     full: u64,
@@ -74,7 +75,8 @@ mod tests {
         let mut sequence = Sequence::default();
         sequence.begin(Number(u32::MAX));
         assert_eq!(sequence.of(Number(u32::MAX)), 1);
-        // Segments of 1,000 bytes but for the third, of 200; then a lost one, and the last of 5 with FIN.
+        // Segments of 1,000 bytes but for the third, of 200; then a lost one, and the last of 5
+        // with FIN.
         let n = |n: u32| Number(u32::MAX).plus(n);
         sequence.learn(n(0), 0, 1_000, false);
         sequence.learn(n(1), 1_000, 1_000, false);

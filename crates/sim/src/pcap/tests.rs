@@ -1,4 +1,5 @@
-//! Logs are read back: by the crate that reads pcapng, the crate that reads headers, and tshark where it is installed.
+//! Logs are read back: by the crate that reads pcapng, the crate that reads headers, and tshark
+//! where it is installed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::process::Command;
@@ -59,7 +60,8 @@ fn read(log: &[u8]) -> (Vec<String>, Vec<Logged>) {
     (names, packets)
 }
 
-/// Two flows of 300 kB over 10 Mbit/s and a queue of 15 packets, with random loss on the way back, and some datagrams.
+/// Two flows of 300 kB over 10 Mbit/s and a queue of 15 packets, with random loss on the way back,
+/// and some datagrams.
 fn lossy() -> (Simulation<PacketLog<Vec<u8>>>, [LinkId; 2], AppId) {
     let ms = Duration::from_millis;
     let forward = LinkSpec::new(Rate::from_bits_per_sec(10_000_000), ms(10)).with_queue(
@@ -227,7 +229,8 @@ fn sequence_numbers_and_acknowledgements_fit() {
         let ends = (tcp.source_port, tcp.destination_port);
         let stream = streams.entry(ends).or_default();
         let end = tcp.sequence_number + payload + u32::from(tcp.syn) + u32::from(tcp.fin);
-        // Nothing is sent beyond a gap: what is new follows what was sent. (A lost packet is in the log too.)
+        // Nothing is sent beyond a gap: what is new follows what was sent. (A lost packet is in the
+        // log too.)
         if end > tcp.sequence_number {
             stream.repeated += u32::from(end <= stream.sent);
             assert!(tcp.sequence_number <= stream.sent, "{packet:?}");
@@ -308,7 +311,8 @@ fn a_longer_snaplen_keeps_zeros() {
         .find(|packet| packet.length == 1_500)
         .expect("there is one");
     assert_eq!(data.captured.len(), 400);
-    // The SYN comes to the link after 1 ms, the answer to the client after 6 ms, the data to the link 1 ms later.
+    // The SYN comes to the link after 1 ms, the answer to the client after 6 ms, the data to the
+    // link 1 ms later.
     assert_eq!((packets[0].at, data.at), (1_000_000, 7_000_000));
 }
 
@@ -361,7 +365,8 @@ fn a_full_disk_is_told_at_the_end() {
     );
 }
 
-/// tshark also calls a retransmission within a round trip out of order. The log has the same bytes before it.
+/// tshark also calls a retransmission within a round trip out of order. The log has the same bytes
+/// before it.
 #[test]
 fn wireshark_finds_no_reordering_where_packets_are_dropped() {
     let (sim, _, _) = lossy();
@@ -417,7 +422,8 @@ fn wireshark_finds_no_reordering_where_packets_are_dropped() {
     );
 }
 
-/// Where Wireshark or tcpdump is installed, their readers have to agree; elsewhere there is nobody to ask.
+/// Where Wireshark or tcpdump is installed, their readers have to agree; elsewhere there is nobody
+/// to ask.
 #[test]
 fn other_readers_agree() {
     let (sim, _, _) = lossy();

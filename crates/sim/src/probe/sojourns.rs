@@ -1,4 +1,5 @@
-//! How long packets took through a link: a histogram, for runs whose every crossing would be too much to keep.
+//! How long packets took through a link: a histogram, for runs whose every crossing would be too
+//! much to keep.
 
 use ccplane_units::Duration;
 use hdrhistogram::Histogram;
@@ -6,7 +7,8 @@ use hdrhistogram::Histogram;
 /// Values are kept to one part in a thousand.
 const DIGITS: u8 = 3;
 
-/// The times that packets took from coming to a link to having left its queue, each to one part in a thousand.
+/// The times that packets took from coming to a link to having left its queue, each to one part in
+/// a thousand.
 ///
 /// Some hundred kilobytes at most, however many packets there are.
 #[derive(Clone, Debug)]
@@ -25,7 +27,8 @@ impl Sojourns {
     #[inline]
     pub(crate) fn add(&mut self, sojourn: Duration) {
         if let Some(times) = &mut self.times {
-            // It grows with its values, up to 2^63 ns, which no simulation reaches: there is no error to be told.
+            // It grows with its values, up to 2^63 ns, which no simulation reaches: there is no
+            // error to be told.
             times.record(sojourn.as_nanos()).ok();
         }
     }

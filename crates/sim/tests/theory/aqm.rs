@@ -1,4 +1,5 @@
-//! Queues that hold their delay: CoDel's law of drops and its standing queue (RFC 8289), DualPI2's set-points (RFC 9332).
+//! Queues that hold their delay: CoDel's law of drops and its standing queue (RFC 8289), DualPI2's
+//! set-points (RFC 9332).
 
 use ccplane_qdisc::{DropReason, Ecn};
 use ccplane_sim::{
@@ -21,8 +22,9 @@ impl Tracer for Drops {
     }
 }
 
-/// Under an overload that heeds nothing, the first drop comes an interval after the wait exceeded the target, and n drops
-/// later the next one interval / sqrt(n) after that (RFC 8289, section 3.2).
+/// Under an overload that heeds nothing, the first drop comes an interval after the wait exceeded
+/// the target, and n drops later the next one interval / sqrt(n) after that (RFC 8289, section
+/// 3.2).
 #[test]
 fn codel_drops_faster_and_faster_under_overload() {
     let (line, load, bytes) = (12.0, 1.1, 1500);
@@ -112,8 +114,9 @@ fn standing(
     )
 }
 
-/// A few flows leave about CoDel's target, 5 ms, standing in its queue. CoDel holds the least wait of an interval at the target.
-/// With more flows, whose windows matter less each, the mean is above it.
+/// A few flows leave about CoDel's target, 5 ms, standing in its queue. CoDel holds the least wait
+/// of an interval at the target. With more flows, whose windows matter less each, the mean is above
+/// it.
 #[test]
 fn codel_holds_a_standing_queue_near_its_target() {
     for native in [Native::new_reno(), Native::cubic()] {
@@ -137,7 +140,8 @@ fn dualpi2_holds_the_classic_queue_at_its_target() {
     }
 }
 
-/// Low-latency packets are marked once they wait for 1 ms: many flows stay close below, a few swing below it.
+/// Low-latency packets are marked once they wait for 1 ms: many flows stay close below, a few swing
+/// below it.
 #[test]
 fn dualpi2_holds_the_low_latency_queue_below_its_step() {
     let (delay, utilisation) = standing("dualpi2", 20, &Native::dctcp(), Ecn::Ect1, (96.0, 20));

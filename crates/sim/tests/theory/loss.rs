@@ -1,5 +1,6 @@
-//! Throughput under random loss against the model of Padhye, Firoiu, Towsley and Kurose ("Modeling TCP throughput: a simple
-//! model and its empirical validation", SIGCOMM 1998): the full one, and the approximation that RFC 5348 uses.
+//! Throughput under random loss against the model of Padhye, Firoiu, Towsley and Kurose ("Modeling
+//! TCP throughput: a simple model and its empirical validation", SIGCOMM 1998): the full one, and
+//! the approximation that RFC 5348 uses.
 
 use ccplane_qdisc::LossModel;
 use ccplane_sim::{Config, LinkSpec, Native};
@@ -7,13 +8,14 @@ use ccplane_units::Duration;
 
 use super::path::{Path, config, within};
 
-/// Packets acknowledged for each packet that the window grows by in a round-trip time. The model has 2 for receivers that delay
-/// acknowledgements, because its senders count acknowledgements. Here, as in Linux, the packets that an acknowledgement covers
-/// count (RFC 3465 with L unlimited). So the window grows by 1 per RTT whatever the receiver does.
+/// Packets acknowledged for each packet that the window grows by in a round-trip time. The model
+/// has 2 for receivers that delay acknowledgements, because its senders count acknowledgements.
+/// Here, as in Linux, the packets that an acknowledgement covers count (RFC 3465 with L unlimited).
+/// So the window grows by 1 per RTT whatever the receiver does.
 const B: f64 = 1.0;
 
-/// Packets sent a second: the full model, without a limit to the window. `rtt` and `t0`, the first retransmission timeout,
-/// in seconds.
+/// Packets sent a second: the full model, without a limit to the window. `rtt` and `t0`, the first
+/// retransmission timeout, in seconds.
 fn full(p: f64, rtt: f64, t0: f64) -> f64 {
     let third = (2.0 + B) / (3.0 * B);
     // Mean window at the end of a cycle.
@@ -39,8 +41,9 @@ fn approximate(p: f64, rtt: f64, t0: f64) -> f64 {
     1.0 / (rtt * (2.0 * B * p / 3.0).sqrt() + timeouts)
 }
 
-/// Packets sent a second over a path of this round-trip time that loses a share `p` at random and limits nothing else:
-/// over `cycles / p` packets, in four parts of a seed each, after the first losses.
+/// Packets sent a second over a path of this round-trip time that loses a share `p` at random and
+/// limits nothing else: over `cycles / p` packets, in four parts of a seed each, after the first
+/// losses.
 pub fn simulated(p: f64, rtt: f64, native: impl Fn() -> Native, ack_every: u8, cycles: f64) -> f64 {
     const SEEDS: u64 = 4;
     let half = Duration::from_nanos((rtt / 2.0 * 1e9) as u64);
@@ -100,9 +103,10 @@ fn reno_follows_the_model() {
     }
 }
 
-/// The model takes every cycle for a mean one. Under losses that are independent of each other the window has a
-/// distribution, whose mean over time Ott, Kemperman and Mathis found exactly for small p ("The stationary behavior of
-/// ideal TCP congestion avoidance", 1996): 1.3098 / sqrt(p) packets, 7 % above the model's sqrt(3 / 2p).
+/// The model takes every cycle for a mean one. Under losses that are independent of each other the
+/// window has a distribution, whose mean over time Ott, Kemperman and Mathis found exactly for
+/// small p ("The stationary behavior of ideal TCP congestion avoidance", 1996): 1.3098 / sqrt(p)
+/// packets, 7 % above the model's sqrt(3 / 2p).
 #[test]
 fn reno_has_the_mean_window_of_ideal_congestion_avoidance() {
     let (p, rtt) = (3e-4, 0.1);

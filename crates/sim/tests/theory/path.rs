@@ -11,7 +11,8 @@ use ccplane_units::{Duration, Rate, Time};
 /// Payload and header bytes of a full packet: 1500 bytes on the wire.
 pub const MSS: u16 = 1448;
 
-/// A sender, a switch beside it, a receiver: `forward` leads from the switch to the receiver, `backward` back.
+/// A sender, a switch beside it, a receiver: `forward` leads from the switch to the receiver,
+/// `backward` back.
 pub struct Path {
     pub sim: Simulation,
     pub sender: NodeId,

@@ -1,5 +1,5 @@
-//! A queue with Poisson arrivals and packets of one size against M/D/1 (Pollaczek and Khinchine): packets wait for
-//! rho / (2 (1 - rho)) transmissions on average before their own begins.
+//! A queue with Poisson arrivals and packets of one size against M/D/1 (Pollaczek and Khinchine):
+//! packets wait for rho / (2 (1 - rho)) transmissions on average before their own begins.
 
 use ccplane_sim::{
     Carrier, Congestion, Duty, LinkSpec, Native, Pairs, Workload, WorkloadSpec, settings,
@@ -47,8 +47,8 @@ fn simulated(load: f64, packets: f64, seed: u64) -> f64 {
     link.sojourn_sum.as_secs_f64() / link.accepted as f64 - SERVICE
 }
 
-/// The closer to 1 the load, the longer a queue remembers, and the more packets a mean takes: over 8 seeds the figures
-/// below have standard deviations of 0.5, 0.9 and 1.0 %.
+/// The closer to 1 the load, the longer a queue remembers, and the more packets a mean takes: over
+/// 8 seeds the figures below have standard deviations of 0.5, 0.9 and 1.0 %.
 #[test]
 fn packets_wait_as_long_as_in_an_m_d_1_queue() {
     for (load, packets) in [(0.5, 1e6), (0.8, 2e6), (0.95, 16e6)] {

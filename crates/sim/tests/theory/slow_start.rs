@@ -1,5 +1,5 @@
-//! Completion times of flows that slow start alone decides, against the closed form of RC3's analysis (Mittal et al.,
-//! NSDI 2014, section 2), checked against the authors' own data.
+//! Completion times of flows that slow start alone decides, against the closed form of RC3's
+//! analysis (Mittal et al., NSDI 2014, section 2), checked against the authors' own data.
 
 use std::sync::Arc;
 
@@ -21,8 +21,9 @@ const WIRE: f64 = 1500.0;
 /// The sizes of the authors' figure, packets.
 const SIZES: [u64; 11] = [1, 2, 3, 5, 7, 40, 72, 137, 267, 1187, 2107];
 
-/// Completion time, s, of `n` packets: handshake and the way of the last packet (1.5 R), a round-trip time for each
-/// window of i, 2i, 4i… that leaves something to send and does not fill the pipe, the rest at the line's rate.
+/// Completion time, s, of `n` packets: handshake and the way of the last packet (1.5 R), a
+/// round-trip time for each window of i, 2i, 4i… that leaves something to send and does not fill
+/// the pipe, the rest at the line's rate.
 fn closed_form(n: u64) -> f64 {
     let rate = A * 1e6 / 8.0 / WIRE;
     let (mut rounds, mut sent, mut window) = (0.0, 0, I);

@@ -150,7 +150,8 @@ impl Datapath {
         Ok(())
     }
 
-    /// Asks the kernel for the next datagram until it has an update; `sleeps`: with calls that wait for one.
+    /// Asks the kernel for the next datagram until it has an update; `sleeps`: with calls that wait
+    /// for one.
     pub fn take_update(&mut self, sleeps: bool) -> Result<(), LoopError> {
         if sleeps {
             return self.wait_for(|message| matches!(message, v1::Message::UpdateField { .. }));

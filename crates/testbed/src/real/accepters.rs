@@ -1,4 +1,5 @@
-//! The loop at the receivers' end: accepts, reads and counts by flow, answers when it is told to, takes datagrams.
+//! The loop at the receivers' end: accepts, reads and counts by flow, answers when it is told to,
+//! takes datagrams.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};

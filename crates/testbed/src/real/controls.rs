@@ -1,4 +1,5 @@
-//! The congestion controls of a run on kernel TCP: an algorithm of ccplane's is registered once, whoever of the workloads uses it.
+//! The congestion controls of a run on kernel TCP: an algorithm of ccplane's is registered once,
+//! whoever of the workloads uses it.
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;

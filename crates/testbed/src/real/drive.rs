@@ -1,6 +1,8 @@
-//! The machines of a run's workloads in real time, and the account of their flows: the same whatever carries the bytes.
+//! The machines of a run's workloads in real time, and the account of their flows: the same
+//! whatever carries the bytes.
 //!
-//! Whoever carries them asks [`next_time`](Account::next_time), does what [`poll`](Account::poll) wants, and tells what became of it.
+//! Whoever carries them asks [`next_time`](Account::next_time), does what [`poll`](Account::poll)
+//! wants, and tells what became of it.
 
 use std::io;
 use std::sync::Arc;
@@ -26,8 +28,8 @@ struct Machine {
     slots: Vec<u32>,
     /// Flows with an end that have not come to it.
     pending: u64,
-    /// Bytes that accepting applications read; of exchanges, those of responses that have arrived whole; of datagrams, all of them on the
-    /// wire.
+    /// Bytes that accepting applications read; of exchanges, those of responses that have arrived
+    /// whole; of datagrams, all of them on the wire.
     received: Arc<AtomicU64>,
     /// Exchanges that are in it.
     exchanges: usize,
@@ -120,7 +122,8 @@ pub(super) type Sampled = (usize, Vec<Sample>);
 /// Bytes of a workload over time: nanoseconds since the run began, and bytes by then.
 pub(super) type Course = Vec<(u64, u64)>;
 
-/// Bytes of every workload over time, where there are several; of a single one its flows' samples say it.
+/// Bytes of every workload over time, where there are several; of a single one its flows' samples
+/// say it.
 #[derive(Debug)]
 pub(super) struct Courses {
     counters: Vec<Arc<AtomicU64>>,
@@ -187,8 +190,8 @@ impl Account {
             .map_or(Sends::Finite, |machine| machine.sends)
     }
 
-    /// Where bytes of a workload are counted that accepting applications read, or of datagrams that arrive. Of exchanges nothing is said
-    /// here: their responses count when they have arrived.
+    /// Where bytes of a workload are counted that accepting applications read, or of datagrams that
+    /// arrive. Of exchanges nothing is said here: their responses count when they have arrived.
     pub fn read(&self, workload: usize) -> Arc<AtomicU64> {
         let machine = self.machines.get(workload);
         let machine = machine.filter(|machine| machine.sends != Sends::Exchanges);
@@ -317,7 +320,8 @@ impl Account {
         }
     }
 
-    /// Whether all flows of these workloads have ended and no more will come; never where there are none.
+    /// Whether all flows of these workloads have ended and no more will come; never where there are
+    /// none.
     pub fn over(&self, workloads: &[usize]) -> bool {
         let mut all = workloads
             .iter()
@@ -325,7 +329,8 @@ impl Account {
         !workloads.is_empty() && all.all(|machine| machine.pending == 0 && machine.running.ended())
     }
 
-    /// What became of every workload in so many nanoseconds. `courses` are of every workload, or none.
+    /// What became of every workload in so many nanoseconds. `courses` are of every workload, or
+    /// none.
     pub fn records(
         &self,
         plan: &RealPlan,

@@ -42,8 +42,8 @@ pub(super) struct Events {
 impl Events {
     /// These, in the order of their times; of one time, in the order given.
     ///
-    /// A line that follows a course (a trace, pieces) begins it with the emulator, which is there before the run is: it begins again
-    /// with the run.
+    /// A line that follows a course (a trace, pieces) begins it with the emulator, which is there
+    /// before the run is: it begins again with the run.
     pub fn new(control: Control, events: &[LinkEvent]) -> Events {
         let mut waiting: Vec<LinkEvent> = [Way::Forward, Way::Reverse]
             .into_iter()
@@ -94,7 +94,8 @@ impl Events {
     }
 }
 
-/// Bytes that a direction could carry between two times of a run. A line that follows a course begins it with the run.
+/// Bytes that a direction could carry between two times of a run. A line that follows a course
+/// begins it with the run.
 pub(crate) fn could_carry(
     line: &LineSpec,
     way: Way,

@@ -1,7 +1,8 @@
 //! Hosts of a scenario as addresses: each has one of its own, in its space.
 //!
-//! A space is a namespace of hosts: that of a side of the bottleneck, or of a site behind a gateway there. A network of private addresses
-//! (RFC 1918) belongs to it as a whole, so that thousands of hosts take no more than one does; it goes with the namespace.
+//! A space is a namespace of hosts: that of a side of the bottleneck, or of a site behind a gateway
+//! there. A network of private addresses (RFC 1918) belongs to it as a whole, so that thousands of
+//! hosts take no more than one does; it goes with the namespace.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,8 +14,8 @@ use ccplane_workload::NodeId;
 
 use crate::error::BackendError;
 
-/// The first byte of all addresses of hosts, and the second of those of the first space; each space has the next. The emulator's own are
-/// in 10.77.0.0/16.
+/// The first byte of all addresses of hosts, and the second of those of the first space; each space
+/// has the next. The emulator's own are in 10.77.0.0/16.
 const NETWORK: [u8; 2] = [10, 78];
 /// Of a space's prefix.
 const BITS: u8 = 16;
@@ -96,7 +97,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Whether packets between the two cross the bottleneck, both outside of sites or each in one of a pair.
+    /// Whether packets between the two cross the bottleneck, both outside of sites or each in one
+    /// of a pair.
     pub fn reaches(self, other: Host) -> bool {
         self.space != other.space && self.space / 2 == other.space / 2
     }
@@ -107,7 +109,8 @@ impl Host {
 pub(crate) struct Hosts(HashMap<NodeId, Host>);
 
 impl Hosts {
-    /// These, space by space: those of the two sides, then others. Of more than [`MOST_HOSTS`] in one, the rest has no place.
+    /// These, space by space: those of the two sides, then others. Of more than [`MOST_HOSTS`] in
+    /// one, the rest has no place.
     pub(crate) fn new(spaces: impl IntoIterator<Item = (Side, Vec<NodeId>)>) -> Hosts {
         let mut all = HashMap::new();
         for (space, (side, nodes)) in spaces.into_iter().enumerate() {
@@ -129,7 +132,8 @@ impl Hosts {
         Hosts(all)
     }
 
-    /// Hosts by the names that a dumbbell gives them, `left1` … and `right1` …; what is called otherwise is none.
+    /// Hosts by the names that a dumbbell gives them, `left1` … and `right1` …; what is called
+    /// otherwise is none.
     pub(crate) fn named<'n>(nodes: impl Iterator<Item = (NodeId, &'n str)>) -> Hosts {
         let (mut left, mut right) = (Vec::new(), Vec::new());
         for (node, name) in nodes {
@@ -152,19 +156,22 @@ impl Hosts {
     }
 }
 
-/// What every connection of a run is to find, whatever this machine's own settings are: variables below `/proc/sys/`.
+/// What every connection of a run is to find, whatever this machine's own settings are: variables
+/// below `/proc/sys/`.
 const SETTINGS: [(&str, &str); 4] = [
-    // A flow knows nothing of those before it, as in the simulator; the kernel would begin where the last one to the same host ended.
+    // A flow knows nothing of those before it, as in the simulator; the kernel would begin where
+    // the last one to the same host ended.
     ("net/ipv4/tcp_no_metrics_save", "1"),
     // A SYN that was lost offers ECN again.
     ("net/ipv4/tcp_ecn_fallback", "0"),
-    // Many short flows between two hosts take many ports, each of which rests for a minute once its flow is over.
+    // Many short flows between two hosts take many ports, each of which rests for a minute once its
+    // flow is over.
     ("net/ipv4/ip_local_port_range", "1024 65535"),
     ("net/ipv4/tcp_tw_reuse", "1"),
 ];
 
-/// Gives both namespaces of an emulator, and those of sites, their hosts: networks, the way to the other side, settings. All of them, by the
-/// number of their space.
+/// Gives both namespaces of an emulator, and those of sites, their hosts: networks, the way to the
+/// other side, settings. All of them, by the number of their space.
 pub(crate) fn settle(
     emulator: &Emulator,
     sites: impl IntoIterator<Item = Namespace>,

@@ -1,8 +1,10 @@
-//! Where a scenario's hosts are on real packets: at the two sides of one bottleneck, or in sites behind gateways there.
+//! Where a scenario's hosts are on real packets: at the two sides of one bottleneck, or in sites
+//! behind gateways there.
 //!
-//! A dumbbell has its bottleneck. Of nodes and links written one by one, one pair of links, there and back between two nodes, is the
-//! bottleneck, and all others are wires: no rate, no delay. Each `[[bundle]]` joins two sites, one at either side. A site is the switch
-//! that the bundle names and every host that reaches the bottleneck over it only.
+//! A dumbbell has its bottleneck. Of nodes and links written one by one, one pair of links, there
+//! and back between two nodes, is the bottleneck, and all others are wires: no rate, no delay. Each
+//! `[[bundle]]` joins two sites, one at either side. A site is the switch that the bundle names and
+//! every host that reaches the bottleneck over it only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -191,7 +193,8 @@ fn graph(scenario: &Scenario, nodes: &[Node], links: &[GraphLink]) -> Result<Lay
     })
 }
 
-/// The only links that are no wires, the forward one first: the one that a result draws, else the first.
+/// The only links that are no wires, the forward one first: the one that a result draws, else the
+/// first.
 fn bottleneck<'s>(
     scenario: &Scenario,
     links: &'s [GraphLink],
@@ -367,7 +370,8 @@ mod tests {
         assert_eq!(all.rtt(), Duration::from_millis(20));
         assert_eq!(all.side_of("right->left"), Some(Side::Right));
         assert_eq!(all.side_of("near->left"), None);
-        // The way back, where that is drawn; a box at the bottleneck's own end has all that is behind it.
+        // The way back, where that is drawn; a box at the bottleneck's own end has all that is
+        // behind it.
         let turned = layout(&two_sites("[report]\nlink = \"right->left\"\n").replace(
             "from = \"near\"\nto = \"far\"",
             "from = \"near\"\nto = \"right\"",

@@ -1,4 +1,5 @@
-//! The loop at the senders' end. It owns the workloads' machines: it opens, writes and gives up as they say, and tells them what arrived.
+//! The loop at the senders' end. It owns the workloads' machines: it opens, writes and gives up as
+//! they say, and tells them what arrived.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
@@ -30,7 +31,8 @@ use crate::traffic::{self, monotonic_ns};
 
 /// Events looked at before anything else has a turn.
 const EVENTS: usize = 64;
-/// Of these, flows with much to send that get a block written: the others wait until the short ones have had their turn again.
+/// Of these, flows with much to send that get a block written: the others wait until the short ones
+/// have had their turn again.
 const MOST_BULK: usize = 8;
 /// So many bytes to send are much.
 const MUCH: u64 = 2 * BLOCK as u64;
@@ -567,7 +569,8 @@ impl<'r> Openers<'r> {
         Some(info)
     }
 
-    /// Refuses a connection that did not agree on ECN where its algorithm needs it: it would see no mark and take every queue for empty.
+    /// Refuses a connection that did not agree on ECN where its algorithm needs it: it would see no
+    /// mark and take every queue for empty.
     fn check_ecn(&mut self, flow: u32) -> Result<(), Error> {
         let workload = self.account.flow(flow).map(|flow| flow.workload);
         let workload = workload.and_then(|workload| self.plan.workloads.get(workload));

@@ -13,8 +13,8 @@ use super::layout::Layout;
 use super::{RealPlan, RealWorkload};
 
 impl RealPlan {
-    /// A run of a scenario of which nothing is refused. `contender` is who runs the workloads that name no algorithm, `wants` what has to
-    /// be switched on for one.
+    /// A run of a scenario of which nothing is refused. `contender` is who runs the workloads that
+    /// name no algorithm, `wants` what has to be switched on for one.
     pub(crate) fn of(
         scenario: &Scenario,
         layout: &Layout,

@@ -17,7 +17,8 @@ use super::sites;
 use crate::over::Over;
 use crate::traffic;
 
-/// The emulator moves packets one by one: of full ones a core moves about this much. Beyond, the machine would be what is measured.
+/// The emulator moves packets one by one: of full ones a core moves about this much. Beyond, the
+/// machine would be what is measured.
 const FASTEST: Rate = Rate::from_bits_per_sec(2_000_000_000);
 
 /// Each takes some megabytes of socket buffers.
@@ -125,7 +126,8 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
     told
 }
 
-/// Workloads between hosts that do not reach each other: each is at one side, or a site's, and reaches the other side, or the other site.
+/// Workloads between hosts that do not reach each other: each is at one side, or a site's, and
+/// reaches the other side, or the other site.
 pub(crate) fn apart(scenario: &Scenario, layout: &Layout, network: &Plan) -> Vec<String> {
     let nodes = network.network.hosts();
     let hosts = layout.hosts(nodes.map(|node| (node, network.network.name(node))));
@@ -298,7 +300,8 @@ fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
         Contender::Ccplane { name, .. } => Some(name.clone()),
         Contender::Native { .. } => None,
     };
-    // Those that meet in a run: every workload's own, and one of the contenders, or who controls hosts while these steer bundles.
+    // Those that meet in a run: every workload's own, and one of the contenders, or who controls
+    // hosts while these steer bundles.
     let contenders = match scenario.hosts_of_bundles() {
         Some(hosts) => std::slice::from_ref(hosts),
         None => &scenario.contenders,

@@ -1,9 +1,10 @@
 //! Sites behind gateways: the bundles of a scenario on real packets.
 //!
-//! A site is a namespace with its hosts and the device of its gateway, which runs in this process. The gateway's UDP socket is in
-//! the namespace of its side of the bottleneck. Hosts in no site send from there: they are behind the boxes. Each pair of sites
-//! has its own tunnel. A bundle is steered by its algorithm or by the contender. Where that is a native one, or nothing leaves
-//! the site, the gateway observes and limits nothing.
+//! A site is a namespace with its hosts and the device of its gateway, which runs in this process.
+//! The gateway's UDP socket is in the namespace of its side of the bottleneck. Hosts in no site
+//! send from there: they are behind the boxes. Each pair of sites has its own tunnel. A bundle is
+//! steered by its algorithm or by the contender. Where that is a native one, or nothing leaves the
+//! site, the gateway observes and limits nothing.
 
 use std::io;
 use std::net::SocketAddr;
@@ -161,8 +162,8 @@ fn steers<'c>(
 }
 
 impl Sites {
-    /// Makes the sites of a layout behind an emulator that was just started, and waits until they have keys. `contender` steers the
-    /// bundles that name no algorithm.
+    /// Makes the sites of a layout behind an emulator that was just started, and waits until they
+    /// have keys. `contender` steers the bundles that name no algorithm.
     pub fn start(
         emulator: &Emulator,
         layout: &Layout,
@@ -249,7 +250,8 @@ impl Sites {
         }
     }
 
-    /// Stops them all; what was seen since the run began. What came before `warm` is not in shares and delays.
+    /// Stops them all; what was seen since the run began. What came before `warm` is not in shares
+    /// and delays.
     pub fn finish(mut self, scenario: &Scenario, started_ns: u64) -> Result<Ended, Error> {
         let mut ended = Ended {
             figures: vec![BundleFigures::default(); scenario.bundles.len()],

@@ -1,6 +1,7 @@
 //! Sockets of the kernel's TCP that never block, set up alike at both ends.
 //!
-//! A socket belongs to the namespace of the thread that opens it, and may be used from any thread afterwards.
+//! A socket belongs to the namespace of the thread that opens it, and may be used from any thread
+//! afterwards.
 
 use std::ffi::OsString;
 use std::io;
@@ -59,11 +60,12 @@ fn stream() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A socket that accepts connections to any address of its namespace, on a port of its own. Where it is given one, connections that it
-/// accepts use that congestion control.
+/// A socket that accepts connections to any address of its namespace, on a port of its own. Where
+/// it is given one, connections that it accepts use that congestion control.
 pub(super) fn listen(congestion: &str, buffer: usize) -> io::Result<TcpListener> {
     let fd = stream()?;
-    // Before `listen`: the window scale is fixed by the handshake, and what is accepted has what the listener has.
+    // Before `listen`: the window scale is fixed by the handshake, and what is accepted has what
+    // the listener has.
     set_buffers(&fd, buffer)?;
     setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion))?;
     setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
@@ -82,9 +84,11 @@ pub(super) enum Unconnected {
     Connection,
 }
 
-/// Asks for a connection, under this congestion control; it is there when the socket can be written to.
+/// Asks for a connection, under this congestion control; it is there when the socket can be written
+/// to.
 ///
-/// `at_once`: small pieces leave as they are written, as in the simulator, whose transport waits for nothing (no Nagle).
+/// `at_once`: small pieces leave as they are written, as in the simulator, whose transport waits
+/// for nothing (no Nagle).
 pub(super) fn connect(
     from: IpAddr,
     to: SocketAddr,
@@ -99,7 +103,8 @@ pub(super) fn connect(
         if at_once {
             setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
         }
-        // The port is chosen by `connect`, which knows both ends: one port serves connections to many hosts.
+        // The port is chosen by `connect`, which knows both ends: one port serves connections to
+        // many hosts.
         setsockopt(&fd, sockopt::IpBindAddressNoPort, &true)?;
         bind(
             fd.as_raw_fd(),
@@ -138,8 +143,8 @@ pub(super) fn sink(buffer: usize) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// What is ready of all that is watched; where nothing is, waits for it, `longest` at most. A nanosecond's resolution, which
-/// `epoll_wait` does not have.
+/// What is ready of all that is watched; where nothing is, waits for it, `longest` at most. A
+/// nanosecond's resolution, which `epoll_wait` does not have.
 pub(super) fn ready(
     epoll: &Epoll,
     events: &mut [EpollEvent],

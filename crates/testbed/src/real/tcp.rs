@@ -1,8 +1,9 @@
 //! The workloads of a run on the kernel's TCP.
 //!
-//! Two threads carry everything, one at each end ([`openers`](super::openers), [`accepters`](super::accepters)), at a higher
-//! priority than ordinary threads where that is permitted. The caller's thread watches. Neither end waits for one flow: each gets
-//! a block of 128 kB at a time, and short flows go first.
+//! Two threads carry everything, one at each end ([`openers`](super::openers),
+//! [`accepters`](super::accepters)), at a higher priority than ordinary threads where that is
+//! permitted. The caller's thread watches. Neither end waits for one flow: each gets a block of 128
+//! kB at a time, and short flows go first.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -39,10 +40,12 @@ struct Listening {
     ports: Vec<u16>,
 }
 
-/// Runs the plan over an emulator that was just started, with the sites that are behind it. `look` is told, at time zero and after every `sample_every`, how much time has
-/// gone and how many bytes have arrived, and says whether to go on.
+/// Runs the plan over an emulator that was just started, with the sites that are behind it. `look`
+/// is told, at time zero and after every `sample_every`, how much time has gone and how many bytes
+/// have arrived, and says whether to go on.
 ///
-/// An error is what would spoil every flow. A connection that breaks is counted as failed and ends only itself. No connection is left.
+/// An error is what would spoil every flow. A connection that breaks is counted as failed and ends
+/// only itself. No connection is left.
 pub(crate) fn run(
     emulator: &Emulator,
     sites: Vec<Namespace>,
@@ -53,7 +56,8 @@ pub(crate) fn run(
     socket::allow_many_files();
     let spaces = hosts::settle(emulator, sites)?;
     for side in Side::BOTH {
-        // Both ends of a stamped connection are answered at once. Without iproute2 it goes on, with some stops of 40 ms.
+        // Both ends of a stamped connection are answered at once. Without iproute2 it goes on, with
+        // some stops of 40 ms.
         if plan
             .workloads
             .iter()
@@ -118,7 +122,8 @@ pub(crate) fn run(
     })
 }
 
-/// Both loops and the looks, until all are over: what the openers left, when it began, when bytes were no longer counted.
+/// Both loops and the looks, until all are over: what the openers left, when it began, when bytes
+/// were no longer counted.
 fn carry(
     plan: &RealPlan,
     openers: Openers<'_>,
@@ -198,8 +203,9 @@ fn carry(
     })
 }
 
-/// A thread that is put off while it is inside its socket holds back every packet that comes for it, and then lets them go at once: on a
-/// busy machine such bursts overflow queues that the congestion control would have spared.
+/// A thread that is put off while it is inside its socket holds back every packet that comes for
+/// it, and then lets them go at once: on a busy machine such bursts overflow queues that the
+/// congestion control would have spared.
 fn ahead() {
     // Without the permission it runs as an ordinary thread does; the audit tells what came of it.
     let _ = ccplane_host::raise_priority();
@@ -207,7 +213,8 @@ fn ahead() {
     let _ = nix::sys::prctl::set_timerslack(1);
 }
 
-/// Listeners for every congestion control and sinks for every workload of datagrams, in every space; and where each workload's flows go.
+/// Listeners for every congestion control and sinks for every workload of datagrams, in every
+/// space; and where each workload's flows go.
 #[expect(
     clippy::type_complexity,
     reason = "what both loops need, made together"
@@ -272,8 +279,9 @@ fn targets(
 
 /// What controls what the accepting ends of a contender's connections send back.
 ///
-/// As in the simulator: the same where it is the datapath's own, else Cubic. Where ECN or stamps are wanted it is always the
-/// contender's: that makes the kernel accept the offer and echo every mark, and answer each packet that has a stamp.
+/// As in the simulator: the same where it is the datapath's own, else Cubic. Where ECN or stamps
+/// are wanted it is always the contender's: that makes the kernel accept the offer and echo every
+/// mark, and answer each packet that has a stamp.
 fn answers(contender: &Contender, wants: Capabilities, congestion: &str) -> String {
     let both = wants.contains(Capabilities::ECN) || wants.contains(Capabilities::ONE_WAY_DELAY);
     let own = contender.is_native() || both || !crate::traffic::exists(CUBIC);
@@ -361,7 +369,8 @@ impl<'r> Watching<'r> {
                 self.flows.push((watched.clone(), vec![begun]));
             }
         }
-        // What was received until now, of all of them first: to ask the kernel takes time where the CPUs are busy.
+        // What was received until now, of all of them first: to ask the kernel takes time where the
+        // CPUs are busy.
         let mut fresh = Vec::with_capacity(self.flows.len());
         for (watched, samples) in &mut self.flows {
             let last = samples.last().copied().unwrap_or_default();
@@ -371,7 +380,8 @@ impl<'r> Watching<'r> {
                 samples.push(Sample {
                     at_ns,
                     received: watched.received.load(Ordering::Relaxed),
-                    // A connection that broke keeps its last state: its goodput then shows what happened.
+                    // A connection that broke keeps its last state: its goodput then shows what
+                    // happened.
                     tcp: last.tcp,
                 });
             }
@@ -394,7 +404,8 @@ impl<'r> Watching<'r> {
         Ok(())
     }
 
-    /// What was seen, with a last look at the end: the senders of the flows in the order of the result, their samples by workload.
+    /// What was seen, with a last look at the end: the senders of the flows in the order of the
+    /// result, their samples by workload.
     fn finish(
         mut self,
         plan: &RealPlan,
@@ -433,7 +444,8 @@ impl<'r> Watching<'r> {
     }
 }
 
-/// Where a flow stands in the result, by its workload; those of one place are in the order in which they began.
+/// Where a flow stands in the result, by its workload; those of one place are in the order in which
+/// they began.
 pub(super) fn in_result(plan: &RealPlan, workload: usize) -> usize {
     let compared = plan
         .workloads

@@ -1,4 +1,5 @@
-//! Short versions of the shipped scenarios on real packets, beside the simulator. They need root, and say so loudly where they have none.
+//! Short versions of the shipped scenarios on real packets, beside the simulator. They need root,
+//! and say so loudly where they have none.
 //!
 //! What arrives depends on the machine; how many flows there are, and of what sizes, does not.
 
@@ -243,7 +244,8 @@ fn simulated(scenario: &Scenario) -> Vec<Vec<Simulated>> {
     apps.into_iter().map(of).collect()
 }
 
-/// The finite flows are those of the simulator, as many and of the same sizes, and began when they should.
+/// The finite flows are those of the simulator, as many and of the same sizes, and began when they
+/// should.
 fn same_flows(real: &WorkloadRecord, simulated: &[Simulated]) {
     assert_eq!(
         real.completed.len() as u64 + real.unfinished,
@@ -606,7 +608,8 @@ fn algorithms_of_ours_and_the_kernels_meet_in_one_run() {
         return;
     }
     let _turn = registers();
-    // A queue a flow: in one queue for all, what the late flow gets in its second hangs on whose packets are dropped.
+    // A queue a flow: in one queue for all, what the late flow gets in its second hangs on whose
+    // packets are dropped.
     let scenario = read(
         "contenders = [\"cubic\"]\nduration = \"3s\"\n\
          [topology.dumbbell]\npairs = 3\nrate = \"48mbit\"\nrtt = \"20ms\"\nqueue = \"fq_codel\"\n\

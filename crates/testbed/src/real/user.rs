@@ -1,8 +1,9 @@
-//! The workloads of a run on a transport in user space: ccplane's own over UDP ([`udp`]), or QUIC ([`quic`]).
+//! The workloads of a run on a transport in user space: ccplane's own over UDP ([`udp`]), or QUIC
+//! ([`quic`]).
 //!
-//! The caller's thread does everything except QUIC's algorithms, which have their own threads. A host of the scenario has a
-//! socket for each algorithm, at its address. Connections between the same two hosts under the same algorithm share the two
-//! sockets, so a fair queue sees one flow.
+//! The caller's thread does everything except QUIC's algorithms, which have their own threads. A
+//! host of the scenario has a socket for each algorithm, at its address. Connections between the
+//! same two hosts under the same algorithm share the two sockets, so a fair queue sees one flow.
 
 mod datagrams;
 mod ends;
@@ -37,7 +38,8 @@ use crate::traffic::monotonic_ns;
 /// How long nothing may happen before it looks around.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Runs the plan over an emulator that was just started; see [`super::tcp::run`]. `rc3` is RC3's second loop. Also what second loops did.
+/// Runs the plan over an emulator that was just started; see [`super::tcp::run`]. `rc3` is RC3's
+/// second loop. Also what second loops did.
 pub(crate) fn run(
     emulator: &Emulator,
     plan: &RealPlan,
@@ -264,7 +266,8 @@ impl<E: Ends> Loop<'_, E> {
         }
     }
 
-    /// A last look, and every connection is gone: senders in the order of the result, samples by workload.
+    /// A last look, and every connection is gone: senders in the order of the result, samples by
+    /// workload.
     fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<Sampled>) {
         self.sample(Time::from_nanos(elapsed_ns));
         for live in &self.live {

@@ -1,4 +1,5 @@
-//! What tests on real packets need of the host. A test says what is missing and is skipped, or fails where nothing may be skipped.
+//! What tests on real packets need of the host. A test says what is missing and is skipped, or
+//! fails where nothing may be skipped.
 
 #![allow(dead_code, reason = "no file of tests needs all of it")]
 

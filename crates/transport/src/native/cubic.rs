@@ -1,8 +1,9 @@
-//! Cubic: RFC 9438, with fast convergence and the Reno-friendly region, whose slope stays α_cubic, as Linux has it (section
-//! 4.3 makes it 1 from the window before the loss on).
+//! Cubic: RFC 9438, with fast convergence and the Reno-friendly region, whose slope stays α_cubic,
+//! as Linux has it (section 4.3 makes it 1 from the window before the loss on).
 //!
-//! The law is worked out once for every change of the window, or 32 times a second, and gives how many packets acknowledged
-//! grow the window by one (`every`, Linux' `cnt`); an ACK only counts. The cube root is taken once for a stage.
+//! The law is worked out once for every change of the window, or 32 times a second, and gives how
+//! many packets acknowledged grow the window by one (`every`, Linux' `cnt`); an ACK only counts.
+//! The cube root is taken once for a stage.
 
 use ccplane_datapath::Outcome;
 use ccplane_units::{Duration, Time};
@@ -15,13 +16,15 @@ use crate::control::{Control, Event};
 const C: f64 = 0.4;
 /// β_cubic (RFC 9438, 4.6): what is kept at a loss.
 const BETA: f64 = 0.7;
-/// α_cubic (RFC 9438, 4.3, equation 4): growth of the Reno-friendly estimate that, with β_cubic, has Reno's mean window.
+/// α_cubic (RFC 9438, 4.3, equation 4): growth of the Reno-friendly estimate that, with β_cubic,
+/// has Reno's mean window.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// Most that the window grows in an RTT (RFC 9438, 4.2: target is at most 1.5 cwnd).
 const MOST_GROWTH: f64 = 0.5;
 /// Linux, while no loss has shown the capacity: `cnt` at most 20.
 const EVERY_BEFORE_LOSS: u32 = 20;
-/// Longest time for which the law's last answer holds: Linux' HZ/32. Shorter costs time, longer lets the window lag behind.
+/// Longest time for which the law's last answer holds: Linux' HZ/32. Shorter costs time, longer
+/// lets the window lag behind.
 const UPDATE: Duration = Duration::from_nanos(1_000_000_000 / 32);
 
 /// Cubic.
@@ -51,7 +54,8 @@ pub struct Cubic {
 struct Memory {
     /// W_max; 0 when no loss has shown one.
     w_max: f64,
-    /// When the stage began; `Time::ZERO` when none has. It moves on while the application limits sending (5.8).
+    /// When the stage began; `Time::ZERO` when none has. It moves on while the application limits
+    /// sending (5.8).
     start: Time,
     /// The plateau: W_max, or the window at the start where it was above that already.
     origin: f64,
@@ -102,7 +106,8 @@ impl Cubic {
             Some(memory) => **memory = self.now,
             None => self.before = Some(Box::new(self.now)),
         }
-        // 4.7, fast convergence: a window that was smaller than the last plateau gives way to new flows.
+        // 4.7, fast convergence: a window that was smaller than the last plateau gives way to new
+        // flows.
         let w_max = match before < self.now.w_max {
             true => before * (1.0 + BETA) / 2.0,
             false => before,

@@ -8,7 +8,8 @@ use crate::number::Number;
 
 /// α = 1, in parts of which it is kept.
 const ONE: u32 = 1024;
-/// g = 1/16 (RFC 8257, 4.2): the weight of a round's fraction of marks. Larger follows the marks faster and swings more.
+/// g = 1/16 (RFC 8257, 4.2): the weight of a round's fraction of marks. Larger follows the marks
+/// faster and swings more.
 const SHIFT: u32 = 4;
 
 /// DCTCP: the window falls in proportion to the fraction of packets that were marked.

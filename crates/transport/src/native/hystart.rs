@@ -16,11 +16,12 @@ const LOW_WINDOW: u32 = 16;
 const TRAIN_GAP: Duration = Duration::from_millis(2);
 /// Linux: `HYSTART_MIN_SAMPLES`. RTTs of a round before its least one counts.
 const MIN_SAMPLES: u8 = 8;
-/// Linux: `HYSTART_DELAY_MIN` and `_MAX`: the rise of an eighth that counts is within these. Less ends slow start for jitter,
-/// more only when the queue is long.
+/// Linux: `HYSTART_DELAY_MIN` and `_MAX`: the rise of an eighth that counts is within these. Less
+/// ends slow start for jitter, more only when the queue is long.
 const DELAY_MIN: Duration = Duration::from_millis(4);
 const DELAY_MAX: Duration = Duration::from_millis(16);
-/// Linux: `hystart_ack_delay`: what offloading sends at once, 4 times 65536 bytes at the pacing rate of slow start, 1 ms at most.
+/// Linux: `hystart_ack_delay`: what offloading sends at once, 4 times 65536 bytes at the pacing
+/// rate of slow start, 1 ms at most.
 const BURST: u64 = 4 * 65536;
 const BURST_MAX: Duration = Duration::from_millis(1);
 

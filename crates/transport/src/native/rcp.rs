@@ -1,8 +1,10 @@
-//! RCP's sender: it sends at the rate that the routers on its way offer (Dukkipati et al., IWQoS 2005), whatever is lost.
+//! RCP's sender: it sends at the rate that the routers on its way offer (Dukkipati et al., IWQoS
+//! 2005), whatever is lost.
 //!
-//! Its packets carry a stamp that routers with [`Rcp`](ccplane_qdisc::Rcp) queues lower, and the receiver returns it: a driver whose
-//! packets can do so tells it here with [`Rcp::offer`]. As in RC3's comparison (`tcp-rcp.cc`) the window is what the rate sends in
-//! the last round trip, and losses change neither.
+//! Its packets carry a stamp that routers with [`Rcp`](ccplane_qdisc::Rcp) queues lower, and the
+//! receiver returns it: a driver whose packets can do so tells it here with [`Rcp::offer`]. As in
+//! RC3's comparison (`tcp-rcp.cc`) the window is what the rate sends in the last round trip, and
+//! losses change neither.
 
 use ccplane_datapath::Outcome;
 use ccplane_units::{Duration, Rate};

@@ -16,7 +16,8 @@ use crate::send::flight::{Flight, Sent};
 
 /// The two calls at which an acknowledgement meets RC3.
 impl Connection {
-    /// The first call, before anything else. Returns what the ACK says to class 0, `None` where that is nothing.
+    /// The first call, before anything else. Returns what the ACK says to class 0, `None` where
+    /// that is nothing.
     pub(crate) fn hear(&mut self, segment: &Segment, side: &Side) -> Option<Told> {
         if segment.class != 0 {
             self.take_rc3(segment, side);
@@ -38,7 +39,8 @@ impl Connection {
         Some(told)
     }
 
-    /// The second call. Class 0 takes what the ACK says to it, without the segments that RC3 delivered.
+    /// The second call. Class 0 takes what the ACK says to it, without the segments that RC3
+    /// delivered.
     pub(crate) fn deliver(&mut self, now: Time, segment: &Segment, told: &Told, ack: &mut Ack) {
         let Some(mut rc3) = self.rc3.take() else {
             self.take(now, segment, told, ack, |_, _, _| false);
@@ -59,8 +61,9 @@ impl Connection {
 }
 
 impl Connection {
-    /// An ACK in a class above 0 says which of RC3's segments arrived. It causes no growth, RTT sample or loss. Its cumulative
-    /// part counts for class 0 only where class 0 has nothing in flight or everything has arrived, as no other ACK may come then.
+    /// An ACK in a class above 0 says which of RC3's segments arrived. It causes no growth, RTT
+    /// sample or loss. Its cumulative part counts for class 0 only where class 0 has nothing in
+    /// flight or everything has arrived, as no other ACK may come then.
     fn take_rc3(&mut self, segment: &Segment, side: &Side) {
         let (una, next, cut) = (self.flight.una(), self.flight.next(), self.flight.cut());
         if segment.ack.since(una) > cut.since(una) && !segment.ack.before(una) {
@@ -199,8 +202,8 @@ impl Connection {
         }
     }
 
-    /// The answered segment of class 0, if it is an echo. Echoes sent before it are no longer in flight: they, or their answers,
-    /// are lost.
+    /// The answered segment of class 0, if it is an echo. Echoes sent before it are no longer in
+    /// flight: they, or their answers, are lost.
     fn take_echo(&mut self, segment: &Segment) -> Option<(Number, Sent)> {
         let rc3 = self.rc3.as_deref_mut()?;
         debug_assert!(
@@ -246,8 +249,9 @@ impl Rc3Loop {
             .is_some_and(|range| !range.end.before(end))
     }
 
-    /// An ACK of class 0 newly covers a segment that RC3 sent. Returns true where class 0's own copy did not arrive by it. The
-    /// cumulative ACK has stepped over a segment before this call; a SACK range has not marked it yet.
+    /// An ACK of class 0 newly covers a segment that RC3 sent. Returns true where class 0's own
+    /// copy did not arrive by it. The cumulative ACK has stepped over a segment before this call; a
+    /// SACK range has not marked it yet.
     #[cold]
     #[inline(never)]
     fn claims(
@@ -292,7 +296,8 @@ impl Rc3Loop {
         self.count(sent);
     }
 
-    /// A segment that had arrived by RC3 alone counts as missing again. `passed`: class 0 had skipped it, and has to send it now.
+    /// A segment that had arrived by RC3 alone counts as missing again. `passed`: class 0 had
+    /// skipped it, and has to send it now.
     pub fn disbelieve(&mut self, sent: &Sent, passed: bool) {
         debug_assert!(
             sent.is(Sent::RC3) && sent.transmission == 0,
@@ -332,7 +337,8 @@ impl Rc3Loop {
 }
 
 impl Sent {
-    /// The ACK covers this segment because RC3's copy arrived: class 0's own was sent after the answered segment.
+    /// The ACK covers this segment because RC3's copy arrived: class 0's own was sent after the
+    /// answered segment.
     pub fn is_echo(&self, number: Number, ack: &Segment) -> bool {
         self.is(Sent::RC3)
             && self.transmission == 1

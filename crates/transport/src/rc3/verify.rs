@@ -1,4 +1,5 @@
-//! Whether RC3 does harm. It stops for good where the path does not keep the marking, or where class 0 is delayed because of it.
+//! Whether RC3 does harm. It stops for good where the path does not keep the marking, or where
+//! class 0 is delayed because of it.
 
 use ccplane_units::{Duration, Time};
 
@@ -53,18 +54,20 @@ pub(super) struct Watch {
     last: Time,
     /// A round of class 0 ends when this is acknowledged.
     end: Number,
-    /// Smallest RTT of class-0 segments sent while RC3 was active, pooled over rounds until SAMPLES are in; and their number.
+    /// Smallest RTT of class-0 segments sent while RC3 was active, pooled over rounds until SAMPLES
+    /// are in; and their number.
     least: Duration,
     samples: u32,
 }
 
-/// RTT samples needed for a verdict: one round of a large window, several of a small one. Fewer let a burst of other traffic stop
-/// RC3, more let it harm class 0 for longer.
+/// RTT samples needed for a verdict: one round of a large window, several of a small one. Fewer let
+/// a burst of other traffic stop RC3, more let it harm class 0 for longer.
 const SAMPLES: u32 = 8;
-/// RC3 stops when the least RTT of a round exceeds the connection's least RTT by a quarter of that, and by at least this. Queues
-/// that keep the classes apart delay class 0 by at most a packet per hop. Other queues are filled by RC3, commonly to a whole
-/// RTT. Below a quarter, the queue of other flows or of class 0 stops RC3 where it does no harm. Above it, class 0 waits longer
-/// before RC3 stops. Below 2 ms a host's own delays would stop it.
+/// RC3 stops when the least RTT of a round exceeds the connection's least RTT by a quarter of that,
+/// and by at least this. Queues that keep the classes apart delay class 0 by at most a packet per
+/// hop. Other queues are filled by RC3, commonly to a whole RTT. Below a quarter, the queue of
+/// other flows or of class 0 stops RC3 where it does no harm. Above it, class 0 waits longer before
+/// RC3 stops. Below 2 ms a host's own delays would stop it.
 const HARM: Duration = Duration::from_millis(2);
 
 impl Watch {
@@ -88,8 +91,9 @@ impl Watch {
 }
 
 impl Connection {
-    /// Takes an RTT sample of class 0, and stops RC3 where class 0 is delayed by it. Rounds are compared by their least RTT: a
-    /// burst of class 0 delays its own last packets, but not its first.
+    /// Takes an RTT sample of class 0, and stops RC3 where class 0 is delayed by it. Rounds are
+    /// compared by their least RTT: a burst of class 0 delays its own last packets, but not its
+    /// first.
     #[cold]
     pub(crate) fn watch(&mut self, rtt: Duration, now: Time) {
         let (una, next, without, srtt) = (

@@ -73,7 +73,8 @@ fn data(number: u32) -> Segment {
     segment
 }
 
-/// RFC 5681, 4.2: an ACK for at least every second full-sized segment, and within 500 ms of the first that is not acknowledged.
+/// RFC 5681, 4.2: an ACK for at least every second full-sized segment, and within 500 ms of the
+/// first that is not acknowledged.
 #[test]
 fn every_second_segment_is_acknowledged_and_one_alone_after_a_while() {
     let mut alone = Alone::new();
@@ -104,7 +105,8 @@ fn a_gap_is_told_at_once_and_so_is_its_end() {
     assert!(!alone.arrives(4), "in order again");
 }
 
-/// RFC 2018, section 4: the first block has the segment that arrived last; the following ones are those that were reported last.
+/// RFC 2018, section 4: the first block has the segment that arrived last; the following ones are
+/// those that were reported last.
 #[test]
 fn the_block_of_the_latest_arrival_comes_first() {
     let mut alone = Alone::new();
@@ -166,7 +168,8 @@ fn data_beyond_the_window_is_dropped() {
     assert_eq!(alone.ranges(), [(2, 3)]);
 }
 
-/// RFC 9293, 3.8.6 (SHLD-14): the edge of the window never retreats. 3.8.6.2.2: it advances by two segments, or half of the buffer, at once.
+/// RFC 9293, 3.8.6 (SHLD-14): the edge of the window never retreats. 3.8.6.2.2: it advances by two
+/// segments, or half of the buffer, at once.
 #[test]
 fn the_window_moves_in_steps_and_forwards_only() {
     let mut alone = Alone::with(Config {
@@ -201,7 +204,8 @@ fn the_window_moves_in_steps_and_forwards_only() {
     assert_eq!(alone.answers().0.window, 4 * MSS);
 }
 
-/// RFC 8257, 3.2: an ACK leaves at once when the CE mark of what arrives changes; bytes and packets with the mark are counted.
+/// RFC 8257, 3.2: an ACK leaves at once when the CE mark of what arrives changes; bytes and packets
+/// with the mark are counted.
 #[test]
 fn a_change_of_the_mark_is_told_at_once() {
     let mut alone = Alone::with(Config {
@@ -227,7 +231,8 @@ fn a_change_of_the_mark_is_told_at_once() {
     assert_eq!((segment.ce_packets, segment.ce_bytes), (2, 2 * MSS));
 }
 
-/// RFC 9293, 3.10.4: the end of the stream counts when everything before it has arrived; nothing is taken behind it.
+/// RFC 9293, 3.10.4: the end of the stream counts when everything before it has arrived; nothing is
+/// taken behind it.
 #[test]
 fn the_end_waits_for_what_is_before_it() {
     let mut alone = Alone::new();
@@ -242,7 +247,8 @@ fn the_end_waits_for_what_is_before_it() {
     assert_eq!(alone.receiver.readable(), 2 * u64::from(MSS));
 }
 
-/// The answer says which sending of which segment it answers, for Karn's rule (RFC 6298, section 3) and Eifel (RFC 3522).
+/// The answer says which sending of which segment it answers, for Karn's rule (RFC 6298, section 3)
+/// and Eifel (RFC 3522).
 #[test]
 fn an_answer_names_the_sending_that_it_answers() {
     let mut alone = Alone::new();
@@ -253,7 +259,8 @@ fn an_answer_names_the_sending_that_it_answers() {
     assert_eq!((segment.echo, segment.echo_transmission), (Number(0), 3));
 }
 
-/// Classes above 0 have their own answers: what came there is no RTT of class 0, and is not told there as a reason to answer.
+/// Classes above 0 have their own answers: what came there is no RTT of class 0, and is not told
+/// there as a reason to answer.
 #[test]
 fn a_class_answers_for_itself() {
     let mut alone = Alone::new();

@@ -1,7 +1,8 @@
 //! What an acknowledgement does to the sending half.
 //!
-//! The ordinary ACK covers segments that were sent once while nothing is SACKed, lost or under repair. Only the last segment that
-//! it covers is looked at, so its cost does not depend on their number. All other ACKs go through `digest`.
+//! The ordinary ACK covers segments that were sent once while nothing is SACKed, lost or under
+//! repair. Only the last segment that it covers is looked at, so its cost does not depend on their
+//! number. All other ACKs go through `digest`.
 
 #[cfg(test)]
 mod tests;
@@ -124,8 +125,8 @@ impl Connection {
 
     /// The general path of an ACK. Returns `None` when the control need not see it.
     ///
-    /// RC3 takes part at two calls. `hear` keeps back what does not concern class 0. `deliver` keeps back segments that RC3
-    /// delivered.
+    /// RC3 takes part at two calls. `hear` keeps back what does not concern class 0. `deliver`
+    /// keeps back segments that RC3 delivered.
     fn digest(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> Option<Ack> {
         let told = self.hear(segment, side)?;
         let mut ack = self.marks(segment);
@@ -147,10 +148,11 @@ impl Connection {
         says.then_some(ack)
     }
 
-    /// Applies an acknowledgement to class 0: the cumulative ACK, then SACK ranges, the duplicate and the window. Returns whether
-    /// it brought an RTT sample.
+    /// Applies an acknowledgement to class 0: the cumulative ACK, then SACK ranges, the duplicate
+    /// and the window. Returns whether it brought an RTT sample.
     ///
-    /// `claims` is called for each newly covered segment. It returns true where what arrived is not what class 0 sent.
+    /// `claims` is called for each newly covered segment. It returns true where what arrived is not
+    /// what class 0 sent.
     #[inline(always)]
     pub(crate) fn take(
         &mut self,
@@ -220,7 +222,8 @@ impl Connection {
         certain
     }
 
-    /// Takes the time stamps of an exchange that this ACK completes. Returns false where they cannot be true.
+    /// Takes the time stamps of an exchange that this ACK completes. Returns false where they
+    /// cannot be true.
     #[inline]
     fn take_stamps(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> bool {
         if !side.stamped || !segment.has_side() || segment.kind != Kind::Ack {
@@ -251,8 +254,8 @@ impl Connection {
         ack
     }
 
-    /// A segment arrived twice. It counts only where something was retransmitted: a network may duplicate, too.
-    /// So it does not without a proof that the original arrived.
+    /// A segment arrived twice. It counts only where something was retransmitted: a network may
+    /// duplicate, too. So it does not without a proof that the original arrived.
     fn on_duplicate(&mut self, duplicate: Range, proved: bool) {
         let (una, next, probing) = (self.flight.una(), self.flight.next(), self.flags.probing);
         let Some(repair) = self.repair.as_deref_mut() else {
@@ -295,16 +298,17 @@ pub(crate) struct Told {
     count: u8,
     /// DSACK: this arrived twice.
     pub duplicate: Option<Range>,
-    /// The answered segment, where the scoreboard counted it as acknowledged before and it was still in flight.
+    /// The answered segment, where the scoreboard counted it as acknowledged before and it was
+    /// still in flight.
     pub answered: Option<(Number, Sent)>,
 }
 
 impl Told {
-    /// Reads an acknowledgement. Returns `None` for one that is old, or that acknowledges what was not sent yet (RFC 9293,
-    /// 3.10.7.4).
+    /// Reads an acknowledgement. Returns `None` for one that is old, or that acknowledges what was
+    /// not sent yet (RFC 9293, 3.10.7.4).
     ///
-    /// Class 0 has sent everything before the flight's `next`. `elsewhere` says whether a range beyond it was sent as a whole in
-    /// another class.
+    /// Class 0 has sent everything before the flight's `next`. `elsewhere` says whether a range
+    /// beyond it was sent as a whole in another class.
     pub fn read(
         segment: &Segment,
         side: &Side,
@@ -367,7 +371,8 @@ pub(crate) fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
     })
 }
 
-/// The state that newly delivered segments change, whether the cumulative ACK or a SACK range covers them.
+/// The state that newly delivered segments change, whether the cumulative ACK or a SACK range
+/// covers them.
 struct Delivery<'a> {
     flight: &'a mut Flight,
     rack: &'a mut Rack,

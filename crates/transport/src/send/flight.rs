@@ -1,11 +1,12 @@
-//! The scoreboard: segments that were cut from the stream and are not acknowledged, its borders, and counts of what has arrived
-//! or is lost.
+//! The scoreboard: segments that were cut from the stream and are not acknowledged, its borders,
+//! and counts of what has arrived or is lost.
 //!
-//! Nothing else writes to these fields, so each counter equals the number of segments that it counts ([`Flight::check`]). The
-//! exception is `echoes`: [RC3](crate::rc3) has their list.
+//! Nothing else writes to these fields, so each counter equals the number of segments that it
+//! counts ([`Flight::check`]). The exception is `echoes`: [RC3](crate::rc3) has their list.
 //!
-//! `una..next` was sent by class 0, or skipped because RC3 had delivered it, and is not cumulatively acknowledged. `next..cut`
-//! was cut from the stream for RC3. It counts nowhere here until `next` reaches it.
+//! `una..next` was sent by class 0, or skipped because RC3 had delivered it, and is not
+//! cumulatively acknowledged. `next..cut` was cut from the stream for RC3. It counts nowhere here
+//! until `next` reaches it.
 
 mod board;
 #[cfg(test)]
@@ -18,7 +19,8 @@ pub(crate) use self::board::Sent;
 use super::rate::DeliveryRate;
 use crate::number::Number;
 
-/// The segments of a connection that are outstanding. Fields are in the order in which the ordinary ACK and sending use them.
+/// The segments of a connection that are outstanding. Fields are in the order in which the ordinary
+/// ACK and sending use them.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Flight {
@@ -26,12 +28,14 @@ pub(crate) struct Flight {
     una: Number,
     next: Number,
     cut: Number,
-    /// Segments of `una..next` that were SACKed, and that are marked lost and not yet retransmitted.
+    /// Segments of `una..next` that were SACKed, and that are marked lost and not yet
+    /// retransmitted.
     sacked: u32,
     lost: u32,
     /// SACKed segments that only RC3 sent. They were never in flight.
     passed: u32,
-    /// Segments that RC3 delivered, SACKed or acknowledged, while class 0's own copy is still in flight.
+    /// Segments that RC3 delivered, SACKed or acknowledged, while class 0's own copy is still in
+    /// flight.
     echoes: u32,
     /// How many segments were ever taken for lost, wrapping.
     lost_total: u32,
@@ -124,7 +128,8 @@ impl Flight {
         self.next.since(self.una)
     }
 
-    /// Packets on their way, as far as is known (RFC 6675's pipe, with RACK's losses): neither arrived nor taken for lost.
+    /// Packets on their way, as far as is known (RFC 6675's pipe, with RACK's losses): neither
+    /// arrived nor taken for lost.
     #[inline(always)]
     pub fn in_flight(&self) -> u32 {
         let arrived = self.sacked.wrapping_sub(self.echoes);
@@ -267,7 +272,8 @@ impl Flight {
         self.lost = 0;
     }
 
-    /// A segment of class 0 is delivered, or was just [stepped over](Flight::step). Returns its state before.
+    /// A segment of class 0 is delivered, or was just [stepped over](Flight::step). Returns its
+    /// state before.
     pub fn on_delivered(&mut self, number: Number) -> Sent {
         let sent = self.board.get_mut(number);
         let before = *sent;
@@ -276,7 +282,8 @@ impl Flight {
         before
     }
 
-    /// A segment was SACKed. If class 0 sent it, [`on_delivered`](Flight::on_delivered) was called before.
+    /// A segment was SACKed. If class 0 sent it, [`on_delivered`](Flight::on_delivered) was called
+    /// before.
     pub fn on_sacked(&mut self, number: Number) {
         let sent = self.board.get_mut(number);
         debug_assert!(!sent.is(Sent::SACKED | Sent::LOST));
@@ -284,8 +291,8 @@ impl Flight {
         self.sacked += u32::from(number.before(self.next));
     }
 
-    /// A segment is about to be SACKed because RC3's copy arrived, while class 0's own is in flight. [`Flight::on_sacked`] must
-    /// follow.
+    /// A segment is about to be SACKed because RC3's copy arrived, while class 0's own is in
+    /// flight. [`Flight::on_sacked`] must follow.
     pub fn on_echoed(&mut self, number: Number) {
         let sent = self.board.get_mut(number);
         debug_assert!(sent.is(Sent::RC3) && !sent.is(Sent::SACKED));
@@ -298,7 +305,8 @@ impl Flight {
         self.echoes = echoes;
     }
 
-    /// Everything before `ack` is acknowledged: so many bytes. The flight must be [plain](Flight::is_plain).
+    /// Everything before `ack` is acknowledged: so many bytes. The flight must be
+    /// [plain](Flight::is_plain).
     #[inline(always)]
     pub fn acknowledge(&mut self, ack: Number, bytes: u64) {
         debug_assert!(self.is_plain() && ack.since(self.una) <= self.outstanding());
@@ -343,7 +351,8 @@ impl Flight {
         }
     }
 
-    /// Acknowledges the segments at `una` that RC3 has delivered and class 0 skipped. Returns whether there were any.
+    /// Acknowledges the segments at `una` that RC3 has delivered and class 0 skipped. Returns
+    /// whether there were any.
     pub fn join_passed(&mut self) -> bool {
         let before = self.una;
         while self.una != self.next {
@@ -356,8 +365,9 @@ impl Flight {
         self.una != before
     }
 
-    /// Clears all SACK marks. Segments that class 0 had skipped become like those that it had sent. Calls `each` for every SACKed
-    /// segment that class 0 never sent, with whether class 0 had skipped it.
+    /// Clears all SACK marks. Segments that class 0 had skipped become like those that it had sent.
+    /// Calls `each` for every SACKed segment that class 0 never sent, with whether class 0 had
+    /// skipped it.
     pub fn disbelieve(&mut self, mut each: impl FnMut(&Sent, bool)) {
         let mut number = self.una;
         while number != self.cut {
@@ -383,8 +393,9 @@ impl Flight {
         self.board.heap_bytes()
     }
 
-    /// Checks the invariants: the borders are in order, the segments follow each other in the stream without a gap, and each
-    /// counter equals the number of segments that it counts. It visits every segment: for tests.
+    /// Checks the invariants: the borders are in order, the segments follow each other in the
+    /// stream without a gap, and each counter equals the number of segments that it counts. It
+    /// visits every segment: for tests.
     pub fn check(&self) {
         let (una, next, cut) = (self.una, self.next, self.cut);
         assert!(

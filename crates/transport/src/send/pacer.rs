@@ -1,42 +1,46 @@
 //! Pacing: when the next packet may leave, and how many leave with it.
 //!
-//! A driver with a real clock cannot send each packet at its own time: waking up costs more than the packet. So packets leave in
-//! batches. A batch begins when everything before it would have left at the rate, and holds what is due within the batch's time.
-//! Then nothing leaves until that time is over, however many acknowledgements arrive. The long-term rate does not depend on the
-//! batch. A late driver begins the next batch sooner. No batch gets longer for it: each is one system call.
+//! A driver with a real clock cannot send each packet at its own time: waking up costs more than
+//! the packet. So packets leave in batches. A batch begins when everything before it would have
+//! left at the rate, and holds what is due within the batch's time. Then nothing leaves until that
+//! time is over, however many acknowledgements arrive. The long-term rate does not depend on the
+//! batch. A late driver begins the next batch sooner. No batch gets longer for it: each is one
+//! system call.
 //!
-//! A rate ordered by congestion control counts payload, as its delivery rates and Linux' pacing do. If headers counted, an
-//! algorithm that sends what it measured would send less each time. The owner's limit counts whole packets.
+//! A rate ordered by congestion control counts payload, as its delivery rates and Linux' pacing do.
+//! If headers counted, an algorithm that sends what it measured would send less each time. The
+//! owner's limit counts whole packets.
 //!
-//! RC3 has no congestion control. Where it is on, the owner's limit counts what class 0 and RC3 send together.
+//! RC3 has no congestion control. Where it is on, the owner's limit counts what class 0 and RC3
+//! send together.
 
 use ccplane_units::{Duration, Time};
 
 use crate::send::rtt::Rtt;
 
-/// Percent of cwnd/srtt, as Linux' `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`. In slow start the window can double in each
-/// round. After it the window limits, not the pacing.
+/// Percent of cwnd/srtt, as Linux' `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`. In slow start
+/// the window can double in each round. After it the window limits, not the pacing.
 const SLOW_START: u64 = 200;
 const AVOIDANCE: u64 = 120;
 
 /// Nanoseconds per byte are stored times 2^this.
 const FRACTION: u32 = 20;
 
-/// A batch has at most 2^this bytes: 64 KiB, what one system call takes and the longest burst of Linux' `tcp_tso_autosize`. More
-/// overflows short queues, less wakes a fast sender more often.
+/// A batch has at most 2^this bytes: 64 KiB, what one system call takes and the longest burst of
+/// Linux' `tcp_tso_autosize`. More overflows short queues, less wakes a fast sender more often.
 const LONGEST: u32 = 16;
 
 /// A batch takes at most 1/PART of the SRTT, so a round holds at least PART of them.
 const PART: u64 = 4;
 
-/// Where the least RTT is below 2^9 µs, [`LONGEST`] limits a batch instead of [`PART`]. The limit halves for every 2^9 µs more
-/// (Linux' `tcp_tso_rtt_log`). Such a path is within a room: losses are repaired quickly there, and a quarter of its RTT would be
-/// a packet or two.
+/// Where the least RTT is below 2^9 µs, [`LONGEST`] limits a batch instead of [`PART`]. The limit
+/// halves for every 2^9 µs more (Linux' `tcp_tso_rtt_log`). Such a path is within a room: losses
+/// are repaired quickly there, and a quarter of its RTT would be a packet or two.
 const NEAR_MICROS_LOG: u32 = 9;
 
-/// An ordered rate delays the next packet by at most this, as in Linux' fq. The next order may be higher, and a delay that is
-/// under way is not computed anew. Longer stalls a flow after a rate that was low for a moment. Shorter exceeds ordered rates of
-/// less than a packet in that time.
+/// An ordered rate delays the next packet by at most this, as in Linux' fq. The next order may be
+/// higher, and a delay that is under way is not computed anew. Longer stalls a flow after a rate
+/// that was low for a moment. Shorter exceeds ordered rates of less than a packet in that time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// When packets may leave. The rate is boxed, as most flows have none.
@@ -106,8 +110,9 @@ impl Pacer {
             .map_or(Time::ZERO, |pace| pace.limit.next)
     }
 
-    /// A packet of class 0 leaves, with so many bytes of payload and of headers. A batch takes at most `quantum`. A driver that
-    /// is late by less than a packet or the quantum loses no sending time.
+    /// A packet of class 0 leaves, with so many bytes of payload and of headers. A batch takes at
+    /// most `quantum`. A driver that is late by less than a packet or the quantum loses no sending
+    /// time.
     #[inline(always)]
     pub fn on_send(&mut self, payload: u64, headers: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut() {
@@ -131,7 +136,8 @@ impl Pacer {
         }
     }
 
-    /// The congestion control orders a rate, bytes/s. 0: it orders none, and the owner's limit remains.
+    /// The congestion control orders a rate, bytes/s. 0: it orders none, and the owner's limit
+    /// remains.
     #[cold]
     pub fn order(&mut self, rate: u64, limit: u64) {
         if rate != 0 {

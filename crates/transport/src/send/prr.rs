@@ -1,8 +1,9 @@
 //! Proportional rate reduction, RFC 9937 section 6, in packets.
 //!
-//! Above the target, packets leave in proportion to those delivered: target over what was in flight when the reduction began.
-//! Below the target one leaves for each delivered, and one more for a "safeACK": the cumulative ACK advances and no further loss
-//! is found. ccplane's datapath in Linux does the same.
+//! Above the target, packets leave in proportion to those delivered: target over what was in flight
+//! when the reduction began. Below the target one leaves for each delivered, and one more for a
+//! "safeACK": the cumulative ACK advances and no further loss is found. ccplane's datapath in Linux
+//! does the same.
 
 /// One reduction, of a connection or of one path of it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,8 +28,8 @@ impl Prr {
         self.out += 1;
     }
 
-    /// The window after an ACK, packets; `None` leaves it. `flying`: packets in flight now. `outstanding`: sent, neither
-    /// acknowledged nor SACKed. `newly`: delivered by this ACK.
+    /// The window after an ACK, packets; `None` leaves it. `flying`: packets in flight now.
+    /// `outstanding`: sent, neither acknowledged nor SACKed. `newly`: delivered by this ACK.
     pub fn window(
         &mut self,
         target: u32,
@@ -75,8 +76,8 @@ impl Prr {
 mod tests {
     use super::*;
 
-    /// RFC 9937, section 7, first example: 20 packets in flight, packet 1 is lost, the target is 14 (Cubic). Each of the 19
-    /// SACKs lets 14/20 packets go.
+    /// RFC 9937, section 7, first example: 20 packets in flight, packet 1 is lost, the target is 14
+    /// (Cubic). Each of the 19 SACKs lets 14/20 packets go.
     #[test]
     fn seven_of_ten_acks_send_a_packet() {
         let mut prr = Prr::default();
@@ -98,8 +99,8 @@ mod tests {
         assert_eq!(flying, 14);
     }
 
-    /// Section 7, second example: 15 of 20 are lost; what is in flight falls below the target, and grows one for one, and
-    /// one more with every safe ACK.
+    /// Section 7, second example: 15 of 20 are lost; what is in flight falls below the target, and
+    /// grows one for one, and one more with every safe ACK.
     #[test]
     fn heavy_loss_grows_by_slow_start() {
         let mut prr = Prr::default();

@@ -1,8 +1,10 @@
-//! RACK-TLP, RFC 8985: a segment is lost when one sent later was delivered and the reordering window has passed.
+//! RACK-TLP, RFC 8985: a segment is lost when one sent later was delivered and the reordering
+//! window has passed.
 //!
-//! No scan grows with the window. Segments sent once are in the order of their numbers, and a cursor passes each of them once.
-//! Retransmissions are in a queue in the order of sending. Both are read from the front up to the first segment that is not
-//! overdue. Segments of RC3's classes are in neither: class 0 may overtake them.
+//! No scan grows with the window. Segments sent once are in the order of their numbers, and a
+//! cursor passes each of them once. Retransmissions are in a queue in the order of sending. Both
+//! are read from the front up to the first segment that is not overdue. Segments of RC3's classes
+//! are in neither: class 0 may overtake them.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +18,8 @@ use crate::send::flight::Sent;
 /// What RACK remembers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rack {
-    /// RACK.xmit_ts and RACK.end_seq: when the latest sent of the delivered segments was sent, and the number after it.
+    /// RACK.xmit_ts and RACK.end_seq: when the latest sent of the delivered segments was sent, and
+    /// the number after it.
     pub at: Time,
     pub end: Number,
     /// The number after the highest delivered.
@@ -40,10 +43,11 @@ pub(crate) struct Reordering {
     pub seen: bool,
 }
 
-/// After so many recoveries without a DSACK the window shrinks again (RFC 8985, 6.2: 16). Fewer forget a path's reordering too
-/// soon. More delay loss detection on a path that has calmed.
+/// After so many recoveries without a DSACK the window shrinks again (RFC 8985, 6.2: 16). Fewer
+/// forget a path's reordering too soon. More delay loss detection on a path that has calmed.
 const PERSIST: u8 = 16;
-/// Where no reordering was seen, so many SACKed segments make the window 0 (RFC 8985, 6.2: DupThresh).
+/// Where no reordering was seen, so many SACKed segments make the window 0 (RFC 8985, 6.2:
+/// DupThresh).
 const DUP_THRESHOLD: u32 = 3;
 
 impl Rack {
@@ -57,7 +61,8 @@ impl Rack {
         }
     }
 
-    /// A segment was delivered. Returns whether that shows reordering. `certain`: it is known which of its transmissions arrived.
+    /// A segment was delivered. Returns whether that shows reordering. `certain`: it is known which
+    /// of its transmissions arrived.
     #[inline]
     pub fn on_delivered(
         &mut self,
@@ -138,7 +143,8 @@ impl Connection {
         (self.rtt.least() / 4 * (1 + u64::from(reordering.wider))).min(self.rtt.smoothed())
     }
 
-    /// Marks what is lost by now, and notes when the next segment will be. Returns how many were marked.
+    /// Marks what is lost by now, and notes when the next segment will be. Returns how many were
+    /// marked.
     pub(crate) fn detect_losses(&mut self, now: Time) -> u32 {
         let before = self.flight.lost_total();
         let patience = self.rack.rtt + self.reordering_window();
@@ -165,7 +171,8 @@ impl Connection {
             if number.within(self.flight.una(), self.flight.next()) {
                 let sent = *self.flight.get(number);
                 if sent.is(Sent::REPEATED) && !sent.is(Sent::SACKED | Sent::LOST) {
-                    // Of segments sent at one moment, a retransmission left after new ones, whatever their numbers.
+                    // Of segments sent at one moment, a retransmission left after new ones,
+                    // whatever their numbers.
                     if sent.at >= self.rack.at {
                         break;
                     }
@@ -200,8 +207,9 @@ impl Connection {
         repair.undo.marks += 1;
     }
 
-    /// When a tail-loss probe is due (RFC 8985, 7.2); `None` where none may be sent. It is 2 SRTT after the last sending or
-    /// progress. When only one segment is outstanding, the peer's longest ACK delay is added.
+    /// When a tail-loss probe is due (RFC 8985, 7.2); `None` where none may be sent. It is 2 SRTT
+    /// after the last sending or progress. When only one segment is outstanding, the peer's longest
+    /// ACK delay is added.
     pub(crate) fn probe_at(&self) -> Option<Time> {
         let allowed = self.phase == Phase::Open
             && !self.flags.probing

@@ -1,4 +1,5 @@
-//! Delivery-rate samples: draft-cheng-iccrg-delivery-rate-estimation, as Linux keeps them per packet.
+//! Delivery-rate samples: draft-cheng-iccrg-delivery-rate-estimation, as Linux keeps them per
+//! packet.
 
 use ccplane_units::{Duration, Time};
 
@@ -47,7 +48,8 @@ fn over(packets: u32, mss: u64, time: Duration) -> u64 {
 pub struct DeliveryRate {
     /// Packets delivered so far, wrapping.
     delivered: u32,
-    /// While `delivered` is before this (and this is not 0), samples are limited by the application.
+    /// While `delivered` is before this (and this is not 0), samples are limited by the
+    /// application.
     app_limited: u32,
     /// When the last packet was delivered.
     delivered_at: Time,
@@ -64,7 +66,8 @@ pub struct Stamp {
     first_sent_ago: u32,
 }
 
-/// Times are stored as distances before the packet's sending, in units of 2^4 ns: 32 bits hold 68 s.
+/// Times are stored as distances before the packet's sending, in units of 2^4 ns: 32 bits hold 68
+/// s.
 const UNIT: u32 = 4;
 
 impl DeliveryRate {
@@ -95,7 +98,8 @@ impl DeliveryRate {
         self.app_limited != 0
     }
 
-    /// `newly` packets were delivered. The one sent last left at `at`, with this stamp, and limited by the application or not.
+    /// `newly` packets were delivered. The one sent last left at `at`, with this stamp, and limited
+    /// by the application or not.
     #[inline(always)]
     pub fn on_delivered(
         &mut self,
@@ -113,7 +117,8 @@ impl DeliveryRate {
         let span = |ago: u32| Duration::from_nanos(u64::from(ago) << UNIT);
         let send = span(stamp.first_sent_ago);
         let ack = now.since(at) + span(stamp.delivered_ago);
-        // An interval below the least RTT means that a retransmission was taken for its original (section 4.1.4).
+        // An interval below the least RTT means that a retransmission was taken for its original
+        // (section 4.1.4).
         let valid = send.max(ack) >= min_rtt;
         RateSample {
             delivered: if valid {
@@ -127,7 +132,8 @@ impl DeliveryRate {
         }
     }
 
-    /// The application has nothing more to send while `flying` packets are on their way and the window has room.
+    /// The application has nothing more to send while `flying` packets are on their way and the
+    /// window has room.
     #[inline(always)]
     pub fn limit_by_application(&mut self, flying: u32) {
         self.app_limited = self.delivered.wrapping_add(flying).max(1);
@@ -144,8 +150,9 @@ mod tests {
         Time::ZERO + Duration::from_millis(1_000 + ms)
     }
 
-    /// Sections 3.1 and 3.2: the sample is what was delivered between the packet's sending and its delivery, over the longer of the time
-    /// in which that was sent and the time in which it was acknowledged.
+    /// Sections 3.1 and 3.2: the sample is what was delivered between the packet's sending and its
+    /// delivery, over the longer of the time in which that was sent and the time in which it was
+    /// acknowledged.
     #[test]
     fn a_sample_spans_what_was_delivered_while_its_packet_flew() {
         let mut rate = DeliveryRate::default();
@@ -164,7 +171,8 @@ mod tests {
         assert_eq!(last.outgoing(1_000), 10 * 1_000 * 1_000 / 9);
     }
 
-    /// Section 3.1.3: what an application does not send is no sign of a slow path, until what was in flight by then is delivered.
+    /// Section 3.1.3: what an application does not send is no sign of a slow path, until what was
+    /// in flight by then is delivered.
     #[test]
     fn samples_are_limited_by_the_application_until_its_last_packet_is_delivered() {
         let mut rate = DeliveryRate::default();

@@ -1,12 +1,14 @@
 //! Loss recovery: what a reduction is, when it begins and ends, and how a spurious one is undone.
 //!
-//! It behaves as ccplane's datapath in Linux (`crates/linux/bpf/recovery.h`). A loss, a mark or a timeout begins a reduction. The
-//! reduction lasts until everything sent before it is acknowledged. The threshold is half the window unless the control says
-//! another. Proportional rate reduction brings the window there; after a timeout the window is one segment.
+//! It behaves as ccplane's datapath in Linux (`crates/linux/bpf/recovery.h`). A loss, a mark or a
+//! timeout begins a reduction. The reduction lasts until everything sent before it is acknowledged.
+//! The threshold is half the window unless the control says another. Proportional rate reduction
+//! brings the window there; after a timeout the window is one segment.
 //!
-//! A spurious reduction is undone: window and threshold return. There are three proofs. Every segment marked lost has arrived by
-//! a transmission before the mark, as the echo in ACKs says (Eifel, RFC 3522). Every retransmission was a duplicate (DSACK, RFC
-//! 3708). The first progress after a timeout comes from a transmission before it (F-RTO, RFC 5682).
+//! A spurious reduction is undone: window and threshold return. There are three proofs. Every
+//! segment marked lost has arrived by a transmission before the mark, as the echo in ACKs says
+//! (Eifel, RFC 3522). Every retransmission was a duplicate (DSACK, RFC 3708). The first progress
+//! after a timeout comes from a transmission before it (F-RTO, RFC 5682).
 
 #[cfg(test)]
 mod tests;
@@ -25,8 +27,8 @@ use crate::send::prr::Prr;
 use crate::send::rack::Reordering;
 use crate::stamps::Stamped;
 
-/// State that a connection needs only when something goes wrong. Allocated at the first loss, mark or SACK, and kept until the
-/// connection is idle.
+/// State that a connection needs only when something goes wrong. Allocated at the first loss, mark
+/// or SACK, and kept until the connection is idle.
 #[derive(Clone, Debug)]
 pub(crate) struct Repair {
     /// What the peer has SACKed.
@@ -56,7 +58,8 @@ pub(crate) struct Repair {
     pub probe_end: Number,
     /// The segment that the probe retransmitted; `probe_end` where it sent new data.
     pub probe: Number,
-    /// Boxed: most connections have none, and with them inline a large fat tree took a tenth longer.
+    /// Boxed: most connections have none, and with them inline a large fat tree took a tenth
+    /// longer.
     pub stamps: Option<Box<Stamped>>,
 }
 
@@ -186,8 +189,9 @@ impl Connection {
         };
     }
 
-    /// Everything sent before the repair began is acknowledged. The window becomes the reduction's target in whole segments, as
-    /// the reduction itself counts. A fraction would stay in it until the next loss.
+    /// Everything sent before the repair began is acknowledged. The window becomes the reduction's
+    /// target in whole segments, as the reduction itself counts. A fraction would stay in it until
+    /// the next loss.
     #[cold]
     pub(crate) fn end_repair(&mut self) {
         debug_assert!(self.phase != Phase::Open, "no repair is under way");
@@ -326,9 +330,10 @@ impl Connection {
         true
     }
 
-    /// During a repair a control sees and sets the window after it. It may only lower that: a program that adds what is
-    /// acknowledged does not know of repairs. A control that sets the threshold to infinity, as BBR does, has no use for the
-    /// proportional reduction. Its window is in force at once.
+    /// During a repair a control sees and sets the window after it. It may only lower that: a
+    /// program that adds what is acknowledged does not know of repairs. A control that sets the
+    /// threshold to infinity, as BBR does, has no use for the proportional reduction. Its window is
+    /// in force at once.
     #[cold]
     #[inline(never)]
     fn apply_repairing(

@@ -2,8 +2,9 @@
 
 use ccplane_units::{Duration, Time};
 
-/// The least RTT covers the last five minutes, as Linux' `tcp_min_rtt_wlen`. Shorter forgets the empty path while a queue stands.
-/// Longer remembers a path that no longer exists. There are two windows of half that time each, in ticks of 2^30 ns.
+/// The least RTT covers the last five minutes, as Linux' `tcp_min_rtt_wlen`. Shorter forgets the
+/// empty path while a queue stands. Longer remembers a path that no longer exists. There are two
+/// windows of half that time each, in ticks of 2^30 ns.
 const HALF_WINDOW: u32 = 140;
 /// The least RTT of a window is kept in units of 2^4 ns, so that 32 bits hold 68 s.
 const UNIT: u32 = 4;

@@ -1,5 +1,6 @@
-//! Timers share one lazy deadline. It may lie before the time that counts: when it expires, the timers are checked and it moves
-//! to the right time. So a packet never touches a timer that is armed already.
+//! Timers share one lazy deadline. It may lie before the time that counts: when it expires, the
+//! timers are checked and it moves to the right time. So a packet never touches a timer that is
+//! armed already.
 
 #[cfg(test)]
 mod tests;
@@ -14,8 +15,8 @@ use crate::send::flight::Sent;
 use crate::send::recovery::{Repair, Withheld};
 
 impl Connection {
-    /// Call it at [`Connection::next_timeout`]. Calling it early or twice does no harm. Afterwards there may be something to
-    /// send.
+    /// Call it at [`Connection::next_timeout`]. Calling it early or twice does no harm. Afterwards
+    /// there may be something to send.
     pub fn on_timeout(&mut self, now: Time, control: &mut impl Control) {
         self.receiver.on_timeout(now);
         if now >= self.deadline {
@@ -70,7 +71,8 @@ impl Connection {
         due
     }
 
-    /// RFC 6298, 5.3 and 5.5: the RTO counts from the latest progress, and doubles for every timeout in a row.
+    /// RFC 6298, 5.3 and 5.5: the RTO counts from the latest progress, and doubles for every
+    /// timeout in a row.
     fn rto_at(&self) -> Time {
         let backed_off = self.rto() * (1u64 << self.backoff.min(40));
         self.progress + backed_off.min(self.config.max_rto)
@@ -178,8 +180,8 @@ impl Connection {
         }
     }
 
-    /// The retransmission timeout (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3). Everything not SACKed is lost, and the window is one
-    /// segment.
+    /// The retransmission timeout (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3). Everything not SACKed is
+    /// lost, and the window is one segment.
     fn on_rto(&mut self, now: Time) -> Option<Ack> {
         debug_assert!(
             !self.flight.is_idle(),
@@ -255,8 +257,8 @@ impl Connection {
         self.flight.lost_total().wrapping_sub(before)
     }
 
-    /// The peer had SACKed the first unacknowledged segment and still does not acknowledge it. It may have thrown its data away
-    /// (RFC 2018, section 8), so all its SACKs are dropped.
+    /// The peer had SACKed the first unacknowledged segment and still does not acknowledge it. It
+    /// may have thrown its data away (RFC 2018, section 8), so all its SACKs are dropped.
     #[cold]
     fn disbelieve(&mut self) {
         let rc3 = &mut self.rc3;

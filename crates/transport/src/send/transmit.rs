@@ -1,4 +1,5 @@
-//! What leaves: lost segments first, then new data, as window, pacing and the peer's buffer allow. Then whatever else is due.
+//! What leaves: lost segments first, then new data, as window, pacing and the peer's buffer allow.
+//! Then whatever else is due.
 
 #[cfg(test)]
 mod tests;
@@ -12,8 +13,8 @@ use crate::send::flight::Sent;
 use crate::send::recovery::Withheld;
 
 impl Connection {
-    /// Whether [`Connection::transmit`] has something to give in this class, now. Pacing may hold data back until
-    /// [`Connection::next_send`].
+    /// Whether [`Connection::transmit`] has something to give in this class, now. Pacing may hold
+    /// data back until [`Connection::next_send`].
     #[inline(always)]
     pub fn has(&self, now: Time, class: u8) -> bool {
         if class != 0 {
@@ -28,21 +29,23 @@ impl Connection {
             || (self.wants_to_send() && self.pacer.allows(now))
     }
 
-    /// The next segment to send in this class. `side` must be empty. It is filled where the segment says so.
+    /// The next segment to send in this class. `side` must be empty. It is filled where the segment
+    /// says so.
     pub fn transmit(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
         let mut segment = Segment::default();
         self.transmit_into(now, class, &mut segment, side)
             .then_some(segment)
     }
 
-    /// Nothing leaves in class 0 before something else happens. This is a quick check: false may be wrong, true is not.
+    /// Nothing leaves in class 0 before something else happens. This is a quick check: false may be
+    /// wrong, true is not.
     #[inline(always)]
     pub fn nothing_waits(&self) -> bool {
         self.quota == 0 && self.nothing_waits && !self.receiver.owes(0)
     }
 
-    /// As [`transmit`](Connection::transmit), into a driver's memory. Returns whether there is a segment. The old contents are
-    /// lost either way.
+    /// As [`transmit`](Connection::transmit), into a driver's memory. Returns whether there is a
+    /// segment. The old contents are lost either way.
     #[inline(always)]
     pub fn transmit_into(
         &mut self,
@@ -108,8 +111,9 @@ impl Connection {
         self.flags.handshake || self.flags.window_probe || self.wants_to_send()
     }
 
-    /// Computes how many full segments of new data may leave without a further check: as many as the window has room for, if
-    /// stream and peer have more than that, nothing is lost, and pacing, stamps and handshake are not involved.
+    /// Computes how many full segments of new data may leave without a further check: as many as
+    /// the window has room for, if stream and peer have more than that, nothing is lost, and
+    /// pacing, stamps and handshake are not involved.
     #[inline(always)]
     pub(crate) fn allot(&mut self) {
         let out = self.outstanding();
@@ -196,7 +200,8 @@ impl Connection {
             return self.flags.finishing && !self.flags.fin_cut;
         }
         let room = self.limit - self.flight.cut_offset();
-        // A window of less than a segment is used only when nothing else would open it (RFC 9293, 3.8.6.2.1).
+        // A window of less than a segment is used only when nothing else would open it (RFC 9293,
+        // 3.8.6.2.1).
         unsent.min(u64::from(self.mss)) <= room
             || (room > 0 && self.flight.una() == self.flight.next())
     }
@@ -281,8 +286,8 @@ impl Connection {
         self.flags.fin_cut |= fin;
     }
 
-    /// Chooses the segment to retransmit, if any: the first lost one. A tail-loss probe without new data chooses the last one
-    /// sent.
+    /// Chooses the segment to retransmit, if any: the first lost one. A tail-loss probe without new
+    /// data chooses the last one sent.
     #[cold]
     #[inline(never)]
     fn choose(&mut self) -> Option<Number> {
@@ -403,7 +408,8 @@ impl Connection {
         }
     }
 
-    /// Notes, per round, whether the window limits sending (Linux' `tcp_cwnd_validate`), and whether the application does.
+    /// Notes, per round, whether the window limits sending (Linux' `tcp_cwnd_validate`), and
+    /// whether the application does.
     #[inline(always)]
     fn note_usage(&mut self) {
         let flying = self.in_flight();

@@ -138,8 +138,8 @@ fn everything_is_said_to_have_come_in_class_0() {
     );
 }
 
-/// A peer that sends in the highest class there is, and in such as there are not: the former is answered below class 0, with
-/// bounded memory, the latter are dropped.
+/// A peer that sends in the highest class there is, and in such as there are not: the former is
+/// answered below class 0, with bounded memory, the latter are dropped.
 #[test]
 fn everything_is_sent_in_the_highest_or_no_class() {
     let (mut server, ..) = open(rc3(), 100 * MSS);

@@ -55,7 +55,8 @@ fn case_02_one_packet_more_than_the_initial_window() {
     );
 }
 
-/// Places 1 to 40 from the end are of class 1, to 440 of class 2, to 4,440 of class 3, all others of class 4.
+/// Places 1 to 40 from the end are of class 1, to 440 of class 2, to 4,440 of class 3, all others
+/// of class 4.
 #[test]
 fn case_03_edges_of_the_levels() {
     let expected = |place: u64| match place {
@@ -136,7 +137,8 @@ fn case_04_a_size_that_is_not_a_multiple_of_a_segment() {
     }
 }
 
-/// Nothing beyond what the peer grants is sent, a window that opens moves the tail, and one that is closed is probed.
+/// Nothing beyond what the peer grants is sent, a window that opens moves the tail, and one that is
+/// closed is probed.
 #[test]
 fn case_12_the_peers_window_limits_the_tail() {
     let small = Config {
@@ -203,7 +205,8 @@ fn case_12_the_peers_window_limits_the_tail() {
     assert_eq!(pair.received(1), 200 * MSS);
 }
 
-/// A stream that is written piece by piece: what was sent is not sent again, and the pieces' ends are not all in class 1.
+/// A stream that is written piece by piece: what was sent is not sent again, and the pieces' ends
+/// are not all in class 1.
 #[test]
 fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
     let (mut client, _, now) = open(rc3(), FIRST * MSS);
@@ -227,8 +230,8 @@ fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
     );
 }
 
-/// Small writes do not become small packets: one that is short is on its way at a time, and once it has arrived another may
-/// follow.
+/// Small writes do not become small packets: one that is short is on its way at a time, and once it
+/// has arrived another may follow.
 #[test]
 fn case_13_short_writes_share_segments() {
     let (mut client, _, now) = open(rc3(), FIRST * MSS);
@@ -268,7 +271,8 @@ fn case_13_short_writes_share_segments() {
     assert_eq!(rest, [900], "the end of the stream waits for nothing");
 }
 
-/// Each burst has an end that the second loop sends, however many there were before, and what it remembers of them is bounded.
+/// Each burst has an end that the second loop sends, however many there were before, and what it
+/// remembers of them is bounded.
 #[test]
 fn case_13_very_many_bursts() {
     let bursts = 20_000;
@@ -290,7 +294,8 @@ fn case_13_very_many_bursts() {
     );
 }
 
-/// Once nothing is under way what was sent is not remembered: a connection that rests keeps the figures.
+/// Once nothing is under way what was sent is not remembered: a connection that rests keeps the
+/// figures.
 #[test]
 fn case_13_a_connection_at_rest_remembers_no_bursts() {
     let mut pair = Pair::new(&rc3(), [Fixed, Fixed], lanes(ms(5), nothing), [0, 0]);
@@ -359,7 +364,8 @@ fn answer(client: &mut Connection, now: &mut Time, next: u32) {
     client.handle(*now, &ack, &Side::default(), &mut Fixed);
 }
 
-/// A connection whose second loop has just stopped with as many pieces as can be remembered, and its time.
+/// A connection whose second loop has just stopped with as many pieces as can be remembered, and
+/// its time.
 fn scattered() -> (Connection, Time) {
     let (mut client, _, now) = open(rc3(), FIRST * MSS);
     all(&mut client, now);
@@ -405,8 +411,9 @@ fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
     );
 }
 
-/// Pieces of which hardly more than the last segment leaves before the next one is there: what was sent lies in too many places
-/// to be remembered in the end, and the second loop says so when it stops.
+/// Pieces of which hardly more than the last segment leaves before the next one is there: what was
+/// sent lies in too many places to be remembered in the end, and the second loop says so when it
+/// stops.
 #[test]
 fn case_13_more_pieces_than_are_remembered() {
     let (mut client, _, now) = open(rc3(), FIRST * MSS);
@@ -427,7 +434,8 @@ fn case_13_more_pieces_than_are_remembered() {
     assert_eq!(client.classes(now), 0, "nothing is promised any more");
 }
 
-/// Written after the second loop had come to its end, and an end of the stream that comes later than its last byte.
+/// Written after the second loop had come to its end, and an end of the stream that comes later
+/// than its last byte.
 #[test]
 fn case_13_growth_and_a_late_end() {
     let mut pair = Pair::new(&rc3(), reno(), lanes(ms(10), nothing), [100 * MSS, 0]);
@@ -451,8 +459,8 @@ fn case_13_growth_and_a_late_end() {
     );
 }
 
-/// The state machine's half: each segment has one class, so that where a level ends no packet belongs to two. The other half
-/// is where packets leave in batches.
+/// The state machine's half: each segment has one class, so that where a level ends no packet
+/// belongs to two. The other half is where packets leave in batches.
 #[test]
 fn case_20_no_packet_spans_two_levels() {
     let pair = run(&rc3(), reno(), lanes(ms(10), nothing), (FIRST + 500) * MSS);

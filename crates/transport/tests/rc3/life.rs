@@ -42,7 +42,8 @@ fn case_21_both_directions_at_once() {
     }
 }
 
-/// Given up while the tail is under way: nothing of it leaves afterwards, and what comes late does no harm.
+/// Given up while the tail is under way: nothing of it leaves afterwards, and what comes late does
+/// no harm.
 #[test]
 fn case_22_a_reset_with_a_tail_under_way() {
     for who in 0..2 {
@@ -76,8 +77,8 @@ fn case_22_late_packets_of_a_stream_that_is_through() {
     assert!((0..2).all(|end| pair.connection(end).failure().is_none()));
 }
 
-/// Requests and answers that are lost; what leaves before the server was heard again proves the address, of the tail as well,
-/// and nothing leaves before the answer.
+/// Requests and answers that are lost; what leaves before the server was heard again proves the
+/// address, of the tail as well, and nothing leaves before the answer.
 #[test]
 fn case_23_the_handshake_is_repeated() {
     for lost in 0..3 {
@@ -108,7 +109,8 @@ fn case_23_the_handshake_is_repeated() {
     run(&rc3(), reno(), late, 100 * MSS);
 }
 
-/// A path that changes: its delay, and a router that drops what is too large, of the tail or of everything above a size.
+/// A path that changes: its delay, and a router that drops what is too large, of the tail or of
+/// everything above a size.
 #[test]
 fn case_24_the_path_changes() {
     let change = Time::ZERO + ms(30);
@@ -132,7 +134,8 @@ fn case_24_the_path_changes() {
     // Another address is the driver's matter: the connection knows none.
 }
 
-/// The receiver keeps no more than it granted, however the holes lie, and answers each packet once at most.
+/// The receiver keeps no more than it granted, however the holes lie, and answers each packet once
+/// at most.
 #[test]
 fn case_25_memory_and_acknowledgements_of_the_receiver() {
     let buffer = 2_000 * MSS;

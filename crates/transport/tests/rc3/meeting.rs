@@ -12,8 +12,8 @@ use super::{
 };
 use crate::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
 
-/// Both send some segments, as the second's are on their way when the first comes to them. Nothing is taken for lost or sent
-/// again, and nobody is told of duplicates that are no retransmissions.
+/// Both send some segments, as the second's are on their way when the first comes to them. Nothing
+/// is taken for lost or sent again, and nobody is told of duplicates that are no retransmissions.
 #[test]
 fn case_05_both_loops_send_the_same_segment() {
     for control in [reno(), cubic()] {
@@ -51,7 +51,8 @@ fn acknowledge(
     client.handle(now, &segment, &side, &mut Native::new_reno());
 }
 
-/// What both sent and the second brought has arrived by it, whichever acknowledgement tells that first, and counts once.
+/// What both sent and the second brought has arrived by it, whichever acknowledgement tells that
+/// first, and counts once.
 #[test]
 fn case_05_what_came_of_both_loops_by_the_second() {
     // The second loop's 10 to 13 have arrived, and nothing of the first's but its initial window.
@@ -83,7 +84,8 @@ fn case_05_what_came_of_both_loops_by_the_second() {
     }
 }
 
-/// A duplicate of class 0 may speak of a retransmission: class 0 is told, whatever comes and leaves in the classes below.
+/// A duplicate of class 0 may speak of a retransmission: class 0 is told, whatever comes and leaves
+/// in the classes below.
 #[test]
 fn case_05_a_duplicate_of_class_0_is_told_in_class_0() {
     for came in [[0, 1], [1, 0]] {
@@ -112,10 +114,12 @@ fn case_05_a_duplicate_of_class_0_is_told_in_class_0() {
     }
 }
 
-/// In a repair the duplicate of a segment that both sent does not prove that a retransmission was in vain.
+/// In a repair the duplicate of a segment that both sent does not prove that a retransmission was
+/// in vain.
 #[test]
 fn case_05_a_meeting_in_a_repair_undoes_nothing() {
-    // The first segment is lost, what the second loop sent of the next ones comes after the first's own.
+    // The first segment is lost, what the second loop sent of the next ones comes after the first's
+    // own.
     let lose = |from: usize, s: &Segment| {
         from == 0 && s.class == 0 && s.number.0 == 0 && s.transmission == 1
     };
@@ -139,7 +143,8 @@ fn case_05_a_meeting_in_a_repair_undoes_nothing() {
     assert_eq!(stats.ssthresh, 5 * MSS, "the reduction stands");
 }
 
-/// An acknowledgement that leads over what the first loop never sent: to the middle, and to the end.
+/// An acknowledgement that leads over what the first loop never sent: to the middle, and to the
+/// end.
 #[test]
 fn case_06_the_bump() {
     // The tail overtakes class 0: when that has filled the front, everything is there.
@@ -166,7 +171,8 @@ fn case_06_the_bump() {
         "no timer is left"
     );
 
-    // With a hole it leads up to that, and from there to the end. Nothing else says what has arrived.
+    // With a hole it leads up to that, and from there to the end. Nothing else says what has
+    // arrived.
     let lose =
         |from: usize, s: &Segment| s.class != 0 && (from == 1 || (50..53).contains(&s.number.0));
     let late = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS);
@@ -178,7 +184,8 @@ fn case_06_the_bump() {
     assert!(late.connection(0).cwnd() <= (FIRST + count(&late, 0)) * MSS);
 }
 
-/// Where nothing of the second loop arrives, all is as without it: every packet of class 0, at the same time.
+/// Where nothing of the second loop arrives, all is as without it: every packet of class 0, at the
+/// same time.
 #[test]
 fn case_07_all_of_it_is_lost() {
     for control in [reno(), cubic()] {
@@ -222,7 +229,8 @@ fn case_08_holes_in_the_tail() {
     }
 }
 
-/// Losses of the initial window while all else has arrived: there is nothing new to send that would show them.
+/// Losses of the initial window while all else has arrived: there is nothing new to send that would
+/// show them.
 #[test]
 fn case_09_losses_of_the_first_loop_when_the_tail_is_there() {
     for lost in [
@@ -308,7 +316,8 @@ fn case_11_a_timeout_keeps_the_scoreboard() {
     );
 }
 
-/// A peer that says that the first missing segment has arrived and yet never acknowledges it has thrown it away.
+/// A peer that says that the first missing segment has arrived and yet never acknowledges it has
+/// thrown it away.
 #[test]
 fn case_11_a_peer_that_reneges_gets_it_again() {
     let config = Arc::new(rc3());
@@ -355,7 +364,8 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
     );
 }
 
-/// What such a peer had said of the tail counts no more, whether the first loop had passed it over or not, and once when it comes again.
+/// What such a peer had said of the tail counts no more, whether the first loop had passed it over
+/// or not, and once when it comes again.
 #[test]
 fn case_11_a_peer_that_reneges_on_the_tail() {
     for (said, flying, brought) in [
@@ -387,7 +397,8 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
     }
 }
 
-/// A driver that wants memory back while the tail has arrived in part gets none of what tells so: it would count again.
+/// A driver that wants memory back while the tail has arrived in part gets none of what tells so:
+/// it would count again.
 #[test]
 fn case_11_memory_that_is_given_back_forgets_nothing_of_the_tail() {
     let (mut client, _, mut now) = open(rc3(), 100 * MSS);
@@ -450,8 +461,8 @@ fn windows(
     )
 }
 
-/// The window of the first loop, acknowledgement by acknowledgement, is the same with the second loop's acknowledgements and
-/// without, and no RTT comes from them.
+/// The window of the first loop, acknowledgement by acknowledgement, is the same with the second
+/// loop's acknowledgements and without, and no RTT comes from them.
 #[test]
 fn case_15_the_first_loops_window_does_not_depend_on_the_second() {
     for control in [reno(), cubic()] {
@@ -515,7 +526,8 @@ fn case_15_the_second_loop_takes_no_stamps() {
     assert_eq!((first.t1, first.t2, first.t3), (left, came, answered));
 }
 
-/// The same where packets of the first loop are lost: the same ones in either run, by their order of sending.
+/// The same where packets of the first loop are lost: the same ones in either run, by their order
+/// of sending.
 #[test]
 fn case_15_with_the_same_losses_of_the_first_loop() {
     for lost in [2, 7, 9] {
@@ -536,8 +548,8 @@ fn case_15_with_the_same_losses_of_the_first_loop() {
     }
 }
 
-/// When one acknowledgement covers what is still on its way in class 0, a window that is full stays full: nothing leaves in a
-/// burst beside what is there.
+/// When one acknowledgement covers what is still on its way in class 0, a window that is full stays
+/// full: nothing leaves in a burst beside what is there.
 #[test]
 fn case_15_a_bump_does_not_empty_the_window() {
     // The second loop's come an instant before the first's own of the second round.
@@ -574,8 +586,8 @@ fn case_16_local_drops() {
     }
 }
 
-/// A window of four brings fewer RTTs a round than the check wants, round after round: they count together, and whoever has
-/// so small a window beside its tail is not left to wait for good.
+/// A window of four brings fewer RTTs a round than the check wants, round after round: they count
+/// together, and whoever has so small a window beside its tail is not left to wait for good.
 #[test]
 fn case_17_a_small_window_that_waits_behind_its_tail() {
     let config = Config {

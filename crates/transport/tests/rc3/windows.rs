@@ -1,13 +1,15 @@
-//! The first loop's window, acknowledgement by acknowledgement, is the same with the second loop's acknowledgements and without, whatever
-//! becomes of class 0, as long as the same becomes of it.
+//! The first loop's window, acknowledgement by acknowledgement, is the same with the second loop's
+//! acknowledgements and without, whatever becomes of class 0, as long as the same becomes of it.
 //!
-//! Schedules are random, and each is run twice: once as it is, and once with every acknowledgement of a class above 0 lost. What becomes of
-//! any other packet depends on what it is, and not on what was sent before it. `CCPLANE_SCHEDULES=1000000` and `CCPLANE_SCHEDULE=n` are as
-//! in `tests/property.rs`.
+//! Schedules are random, and each is run twice: once as it is, and once with every acknowledgement
+//! of a class above 0 lost. What becomes of any other packet depends on what it is, and not on what
+//! was sent before it. `CCPLANE_SCHEDULES=1000000` and `CCPLANE_SCHEDULE=n` are as in
+//! `tests/property.rs`.
 //!
-//! The runs are compared until the first loop passes over a segment that it knows to have arrived: from there on it sends others than
-//! the one that was not told, and so loses others. How the window fares where both loops meet has cases of its own, without losses
-//! (`meeting.rs`, 15). `Rc3::verify` is off, as a second loop that stops in one run sends less than in the other.
+//! The runs are compared until the first loop passes over a segment that it knows to have arrived:
+//! from there on it sends others than the one that was not told, and so loses others. How the
+//! window fares where both loops meet has cases of its own, without losses (`meeting.rs`, 15).
+//! `Rc3::verify` is off, as a second loop that stops in one run sends less than in the other.
 
 use std::collections::BTreeMap;
 
@@ -25,13 +27,15 @@ struct Fate {
     seed: u64,
     /// Acknowledgements of classes above 0 arrive.
     told: bool,
-    /// Of a thousand packets: lost of class 0, of its acknowledgements, of the tail and of its acknowledgements, and marked in class 0.
+    /// Of a thousand packets: lost of class 0, of its acknowledgements, of the tail and of its
+    /// acknowledgements, and marked in class 0.
     loss: [u32; 4],
     mark: u32,
     /// The first two transmissions of these segments of class 0 are lost, and these of the tail.
     outage: [Number; 2],
     untailed: [Number; 2],
-    /// ns: of class 0, of the others, and what may come to either, with which they overtake each other.
+    /// ns: of class 0, of the others, and what may come to either, with which they overtake each
+    /// other.
     delay: u64,
     low: u64,
     jitter: u64,
@@ -86,8 +90,8 @@ impl Path for Fate {
     }
 }
 
-/// A state of the first loop, and since when: the window, the threshold, whether a reduction is under way; how much is acknowledged, what
-/// is next, and how often it has sent.
+/// A state of the first loop, and since when: the window, the threshold, whether a reduction is
+/// under way; how much is acknowledged, what is next, and how often it has sent.
 type First = (Time, (u64, u64, bool), (Number, Number, u64));
 
 struct Run {
@@ -206,7 +210,8 @@ fn schedule(number: u64) -> (usize, usize) {
     (same, reductions)
 }
 
-/// Of these segments the tail's copy of one has arrived, and an acknowledgement of the tail that left afterwards has come by now.
+/// Of these segments the tail's copy of one has arrived, and an acknowledgement of the tail that
+/// left afterwards has come by now.
 fn passes(fate: &Fate, from: Number, to: Number, now: Time) -> bool {
     let told = |arrived: &Time| {
         fate.answers

@@ -1,5 +1,5 @@
-//! What a packet costs: two ends of a connection hand each other their segments; of a round's, those beyond a limit are lost,
-//! so that the congestion control swings as behind a short queue.
+//! What a packet costs: two ends of a connection hand each other their segments; of a round's,
+//! those beyond a limit are lost, so that the congestion control swings as behind a short queue.
 //! Whoever calls it has the clock.
 
 use std::sync::Arc;

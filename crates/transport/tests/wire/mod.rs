@@ -29,7 +29,8 @@ impl<F: FnMut(Time, usize, &mut Segment, &mut Vec<Time>)> Path for F {
     }
 }
 
-/// A link of constant rate with a drop-tail queue from end 0 to end 1, and nothing but a delay back.
+/// A link of constant rate with a drop-tail queue from end 0 to end 1, and nothing but a delay
+/// back.
 pub struct Bottleneck {
     pub rate: u64,
     pub delay: Duration,

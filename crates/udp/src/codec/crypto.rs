@@ -5,10 +5,12 @@ use super::CodecError;
 /// Bytes of a part's head.
 pub const CRYPTO_HEAD: usize = 4;
 
-/// The offset that stands for a TLS alert (RFC 8446, 6): its one byte is the description, and the handshake is over.
+/// The offset that stands for a TLS alert (RFC 8446, 6): its one byte is the description, and the
+/// handshake is over.
 pub const ALERT: u16 = u16::MAX;
 
-/// As a CRYPTO frame of QUIC (RFC 9000, 19.6): a part of one side's handshake bytes of one level, plain or sealed. It is offset and length, 2 bytes each, and the bytes.
+/// As a CRYPTO frame of QUIC (RFC 9000, 19.6): a part of one side's handshake bytes of one level,
+/// plain or sealed. It is offset and length, 2 bytes each, and the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crypto<'a> {
     /// Where it belongs in what this side says on this level; [`ALERT`] for an alert.

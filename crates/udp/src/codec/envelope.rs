@@ -3,15 +3,15 @@
 use super::CodecError;
 use crate::socket::FirstByte;
 
-/// The version that this code speaks, in the high half of the first byte. Version 1 was sealed with a key that both ends were given;
-/// version 2 had no nonces.
+/// The version that this code speaks, in the high half of the first byte. Version 1 was sealed with
+/// a key that both ends were given; version 2 had no nonces.
 pub const VERSION: u8 = 3;
 
 /// Bytes of the longest envelope: both identifiers and a packet number.
 pub const MAX_ENVELOPE: usize = 23;
 
-/// First byte of a datagram that begins a handshake of this version under TLS. Others are refused by
-/// it, and take nothing of what hellos may take.
+/// First byte of a datagram that begins a handshake of this version under TLS. Others are refused
+/// by it, and take nothing of what hellos may take.
 pub(crate) const HELLO: FirstByte = FirstByte {
     mask: 0xf0 | COVER,
     value: VERSION << 4 | 2 << 1,
@@ -34,7 +34,8 @@ pub(crate) const PHASE: u8 = 0b1000;
 /// | … | 4 | the packet number's last 32 bits, where the whole rest is sealed |
 /// | … | | the rest, as the cover says |
 ///
-/// Key phase and packet number are under header protection (RFC 9001, 5.4): on the wire they look like noise.
+/// Key phase and packet number are under header protection (RFC 9001, 5.4): on the wire they look
+/// like noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// The receiver's identifier; 0 asks for a new connection.
@@ -59,7 +60,8 @@ pub enum Cover {
     },
     /// A [`Crypto`](super::Crypto) of the handshake, for all to read, and a segment.
     Handshake,
-    /// A [`Crypto`](super::Crypto) of the handshake for all to read, a packet number, and sealed a further part and a segment.
+    /// A [`Crypto`](super::Crypto) of the handshake for all to read, a packet number, and sealed a
+    /// further part and a segment.
     SealedHandshake,
 }
 

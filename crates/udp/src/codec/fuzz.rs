@@ -1,4 +1,5 @@
-//! The harness of the fuzz target `segment`: any bytes are read without a panic, and what is read is written back as it was.
+//! The harness of the fuzz target `segment`: any bytes are read without a panic, and what is read
+//! is written back as it was.
 
 use super::{Cover, Crypto, Envelope, MAX_ENVELOPE, MAX_HEADER, read, write};
 use ccplane_transport::Side;

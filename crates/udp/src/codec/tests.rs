@@ -108,7 +108,8 @@ proptest! {
         prop_assert_eq!(read(&out[head..], &mut found), Ok((segment, proof, written)));
         prop_assert_eq!(found, side);
         fuzz::segment(&out);
-        // Without its last byte a header is short. One byte more is payload, where there may be none.
+        // Without its last byte a header is short. One byte more is payload, where there may be
+        // none.
         prop_assert!(payload > 0 || read(&out[head..out.len() - 1], &mut found).is_err());
         out.push(0);
         prop_assert_eq!(read(&out[head..], &mut found).is_ok(), matches!(segment.kind, Kind::Data | Kind::Open | Kind::PathProbe));

@@ -4,18 +4,20 @@ use std::net::{IpAddr, SocketAddr};
 
 use ccplane_units::{Duration, Time};
 
-/// How long a secret's output stays the same. An identifier is accepted during the slot that it was made in and the next:
-/// a client has at least this long to come back with it. Longer, and who read one on a path could use the address for longer.
+/// How long a secret's output stays the same. An identifier is accepted during the slot that it was
+/// made in and the next: a client has at least this long to come back with it. Longer, and who read
+/// one on a path could use the address for longer.
 const SLOT: Duration = Duration::from_secs(10);
 
 /// For how long an identifier may open a connection, at most.
 pub const VALID: Duration = Duration::from_secs(20);
 
-/// Makes identifiers out of a client's address and identifier, its hello's parameters, the time and a secret, and knows them
-/// again, without keeping any.
+/// Makes identifiers out of a client's address and identifier, its hello's parameters, the time and
+/// a secret, and knows them again, without keeping any.
 ///
-/// It is a keyed hash (BLAKE3) cut to 64 bits: to a client as good as a random number, to who does not receive at the
-/// address as hard to guess as one, and needing no bytes of its own in what the client sends.
+/// It is a keyed hash (BLAKE3) cut to 64 bits: to a client as good as a random number, to who does
+/// not receive at the address as hard to guess as one, and needing no bytes of its own in what the
+/// client sends.
 #[derive(Clone)]
 pub struct Cookies {
     secret: [u8; 32],

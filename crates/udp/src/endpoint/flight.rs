@@ -3,8 +3,9 @@
 use crate::codec::{ALERT, CRYPTO_HEAD, Cover, Crypto, Envelope, NUMBER};
 use crate::tls::{Handshake, Level, TAG};
 
-/// Writes one datagram, as long as `out` at most: `plain` for all to read, and sealed of what is to be said the bytes from `at` on, with a
-/// segment behind them. Its length, and where the next one begins.
+/// Writes one datagram, as long as `out` at most: `plain` for all to read, and sealed of what is to
+/// be said the bytes from `at` on, with a segment behind them. Its length, and where the next one
+/// begins.
 pub(super) fn write_part(
     handshake: &mut Handshake,
     envelope: Envelope,
@@ -27,7 +28,8 @@ pub(super) fn write_part(
     Some((length, next))
 }
 
-/// Writes one datagram that says why the handshake is over: sealed once both sides have keys, and before for all to read.
+/// Writes one datagram that says why the handshake is over: sealed once both sides have keys, and
+/// before for all to read.
 pub(super) fn write_alert(
     handshake: &mut Handshake,
     mut envelope: Envelope,

@@ -1,6 +1,7 @@
-//! An endpoint that listens, with TLS and without, among clients, strangers, copies and forgeries: no panic, no connection for
-//! who did not return the answer's identifier, no more of them and of handshakes than there are places, no more than three bytes for one.
-//! Runs under libFuzzer (`fuzz/fuzz_targets/endpoint.rs`) and, with seeded random bytes, under `cargo test`.
+//! An endpoint that listens, with TLS and without, among clients, strangers, copies and forgeries:
+//! no panic, no connection for who did not return the answer's identifier, no more of them and of
+//! handshakes than there are places, no more than three bytes for one. Runs under libFuzzer
+//! (`fuzz/fuzz_targets/endpoint.rs`) and, with seeded random bytes, under `cargo test`.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};

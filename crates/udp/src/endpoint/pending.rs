@@ -12,15 +12,17 @@ use super::shares::origin;
 use crate::codec::{CodecError, Cover, Crypto, Envelope, NUMBER, Source};
 use crate::tls::{Handshake, Keys, Level};
 
-/// Handshakes at a time of clients that have not proved their address, and as many of those that have. Each takes some 8 kB. With fewer,
-/// a flood of forged hellos sooner costs everybody one more round trip; more of them is memory that anybody can take.
+/// Handshakes at a time of clients that have not proved their address, and as many of those that
+/// have. Each takes some 8 kB. With fewer, a flood of forged hellos sooner costs everybody one more
+/// round trip; more of them is memory that anybody can take.
 pub const MOST_PENDING: usize = 256;
 
-/// Handshakes at a time of one address that is proved. With fewer, users behind one address keep each other out; with more, one host
-/// keeps out all others.
+/// Handshakes at a time of one address that is proved. With fewer, users behind one address keep
+/// each other out; with more, one host keeps out all others.
 const MOST_OF_ORIGIN: usize = 16;
 
-/// How long a handshake may take. A client gives up after 7 s; longer, and a flood keeps its places for longer.
+/// How long a handshake may take. A client gives up after 7 s; longer, and a flood keeps its places
+/// for longer.
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// One client's handshake.
@@ -69,11 +71,12 @@ impl Waiting {
         self.0.values().filter(|pending| !pending.proved).count() < MOST_PENDING
     }
 
-    /// Returns true if one more client may begin that has proved this address. If there are as many handshakes as
-    /// allowed, it ends another one to make room.
+    /// Returns true if one more client may begin that has proved this address. If there are as many
+    /// handshakes as allowed, it ends another one to make room.
     ///
-    /// The victim is the next after `id`, which is a keyed hash: random for whoever sent it. So many addresses that
-    /// begin handshakes and end none keep nobody out who takes a round trip for one.
+    /// The victim is the next after `id`, which is a keyed hash: random for whoever sent it. So
+    /// many addresses that begin handshakes and end none keep nobody out who takes a round trip for
+    /// one.
     pub fn make_room_for(&mut self, address: SocketAddr, id: u64) -> bool {
         let whose: IpAddr = origin(address);
         let proved = self.0.values().filter(|pending| pending.proved);
@@ -122,8 +125,8 @@ impl Waiting {
 }
 
 impl Pending {
-    /// Writes our side of the handshake in datagrams of `size` bytes, `segment` in each, at most `most` bytes of them; all
-    /// their bytes, and those of each but the last.
+    /// Writes our side of the handshake in datagrams of `size` bytes, `segment` in each, at most
+    /// `most` bytes of them; all their bytes, and those of each but the last.
     pub fn answer(
         &mut self,
         us: Source,

@@ -12,18 +12,19 @@ use ccplane_transport::{Kind, LEAST_MSS, Proof, Segment, Side};
 use super::Dropped;
 use super::flight::write_part;
 
-/// Most payload of a segment where datagrams have `size` bytes. SACK ranges beside data have to do with what is left.
+/// Most payload of a segment where datagrams have `size` bytes. SACK ranges beside data have to do
+/// with what is left.
 ///
-/// A client names itself (10 bytes) only until it has heard of the connection, and has nothing to echo and no marks to count (15)
-/// before that: no datagram has both.
+/// A client names itself (10 bytes) only until it has heard of the connection, and has nothing to
+/// echo and no marks to count (15) before that: no datagram has both.
 pub fn mss(size: usize, sealed: bool, stamps: bool) -> u16 {
     let reserve = codec::MAX_DATA_HEADER - codec::DATA_HEADER - codec::STAMPS;
     size.saturating_sub(usize::from(overhead(sealed, stamps)) + reserve)
         .clamp(1, usize::from(u16::MAX)) as u16
 }
 
-/// What a segment of data takes in its datagram beside the payload, bytes: of a sender that knows its peer, and gets neither data
-/// nor marks from it.
+/// What a segment of data takes in its datagram beside the payload, bytes: of a sender that knows
+/// its peer, and gets neither data nor marks from it.
 pub fn overhead(sealed: bool, stamps: bool) -> u16 {
     const NAME: usize = 10;
     let envelope = MAX_ENVELOPE - NAME - if sealed { 0 } else { NUMBER };
@@ -31,18 +32,21 @@ pub fn overhead(sealed: bool, stamps: bool) -> u16 {
     (envelope + header + if sealed { TAG } else { 0 }) as u16
 }
 
-/// Datagrams that a path may carry where it does not carry full ones: over IPv4, packets of 28 bytes more. Jumbo frames, Ethernet, PPPoE
-/// (1492), tunnels inside one another, IPv6's least (1280, in IPv6 a datagram of 1232), and what IPv4 promises (576).
+/// Datagrams that a path may carry where it does not carry full ones: over IPv4, packets of 28
+/// bytes more. Jumbo frames, Ethernet, PPPoE (1492), tunnels inside one another, IPv6's least
+/// (1280, in IPv6 a datagram of 1232), and what IPv4 promises (576).
 const NARROWER: [usize; 17] = [
     8972, 4324, 2276, 1472, 1464, 1452, 1444, 1424, 1404, 1392, 1372, 1352, 1312, 1252, 1232, 996,
     548,
 ];
-/// A path that has become narrower in the middle carries these, mostly (RFC 8899, 5.1.2: `BASE_PLPMTU`).
+/// A path that has become narrower in the middle carries these, mostly (RFC 8899, 5.1.2:
+/// `BASE_PLPMTU`).
 pub const BASE: usize = 1232;
 /// And else these, or little else works on it either (`MIN_PLPMTU`).
 pub const LEAST: usize = 548;
 
-/// The sizes in which a hello is sent: the full one, and when that is not answered, smaller ones with it (RFC 8899, 5.3: a table).
+/// The sizes in which a hello is sent: the full one, and when that is not answered, smaller ones
+/// with it (RFC 8899, 5.3: a table).
 pub fn sizes(full: usize) -> impl Iterator<Item = usize> {
     std::iter::once(full).chain(NARROWER.into_iter().filter(move |size| *size < full))
 }
@@ -184,8 +188,9 @@ impl Session {
         self.secure.as_ref()?.keys.as_deref()
     }
 
-    /// Writes a segment as a datagram; `prove` gives its nonces, `fill` is given the place of its payload. Its length, `None` where it does not fit, which
-    /// a segment of at most the [`mss`] always does, or where the keys are worn out.
+    /// Writes a segment as a datagram; `prove` gives its nonces, `fill` is given the place of its
+    /// payload. Its length, `None` where it does not fit, which a segment of at most the [`mss`]
+    /// always does, or where the keys are worn out.
     #[inline]
     pub fn write(
         &mut self,
@@ -243,8 +248,8 @@ impl Session {
         }
     }
 
-    /// A hello is padded, so that the answer cannot be the larger one, and so that a path that does not carry full datagrams
-    /// shows at once and not in the middle.
+    /// A hello is padded, so that the answer cannot be the larger one, and so that a path that does
+    /// not carry full datagrams shows at once and not in the middle.
     #[cold]
     fn write_hello(&mut self, segment: &Segment, side: &mut Side, out: &mut [u8]) -> Option<usize> {
         let greeting = self
@@ -279,7 +284,8 @@ impl Session {
         sizes(self.full).nth(step).unwrap_or(self.full)
     }
 
-    /// A client's last flight leaves before what proves that it hears the server: the first time, and when that is repeated.
+    /// A client's last flight leaves before what proves that it hears the server: the first time,
+    /// and when that is repeated.
     pub fn begin_flight(&mut self, segment: &Segment) {
         let secure = self
             .secure
@@ -314,7 +320,8 @@ impl Session {
         Some(length)
     }
 
-    /// Reads a datagram whose identifier is this connection's, and opens it in place; with the place of its payload.
+    /// Reads a datagram whose identifier is this connection's, and opens it in place; with the
+    /// place of its payload.
     #[inline]
     pub fn read(
         &mut self,
@@ -483,8 +490,8 @@ impl Session {
     }
 }
 
-/// Bytes of a datagram for a peer whose MSS is `theirs`, where one of `size` goes with an MSS of `ours`. A connection sends segments of
-/// [`LEAST_MSS`] to whoever takes less.
+/// Bytes of a datagram for a peer whose MSS is `theirs`, where one of `size` goes with an MSS of
+/// `ours`. A connection sends segments of [`LEAST_MSS`] to whoever takes less.
 fn taken(size: usize, ours: u16, theirs: u16) -> usize {
     size.saturating_sub(usize::from(ours)) + usize::from(theirs.max(LEAST_MSS))
 }

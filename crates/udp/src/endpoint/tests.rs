@@ -1,4 +1,5 @@
-//! An endpoint against clients, strangers and copies, without a socket: datagrams are handed over in memory.
+//! An endpoint against clients, strangers and copies, without a socket: datagrams are handed over
+//! in memory.
 
 use ccplane_link::identity::Identity;
 use ccplane_transport::{LEAST_MSS, Native};
@@ -223,7 +224,8 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
             panic!("{arrival:?}")
         };
 
-        // A reset by somebody who guesses: of wrong identifiers, of right ones but from elsewhere, of right ones without the keys.
+        // A reset by somebody who guesses: of wrong identifiers, of right ones but from elsewhere,
+        // of right ones without the keys.
         let mut abort = Segment::default();
         abort.kind = Kind::Abort;
         let forged = |to: u64, from: Option<Source>, cover: Cover| {
@@ -692,7 +694,8 @@ fn opened_beside(server: &mut Endpoint, client: &mut Client) -> Vec<Vec<u8>> {
     client.send_all(at(2))
 }
 
-/// The path drops what is longer than 1,020 bytes: of the hellos of all sizes the one of 996 is the longest that is answered.
+/// The path drops what is longer than 1,020 bytes: of the hellos of all sizes the one of 996 is the
+/// longest that is answered.
 #[test]
 fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
     for (tls, retry) in [(false, false), (true, false), (true, true)] {
@@ -770,7 +773,8 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
     }
 }
 
-/// Keys are renewed every few packets in both directions, while packets are overtaken, lost and repeated: all that is new is opened.
+/// Keys are renewed every few packets in both directions, while packets are overtaken, lost and
+/// repeated: all that is new is opened.
 #[test]
 fn keys_are_renewed_while_packets_come_in_any_order() {
     let [ours, theirs] = pair(true);
@@ -954,7 +958,8 @@ fn a_server_that_takes_less_gets_less() {
     assert_eq!(sizes, (Some(SIZE - 200), Some(SIZE - 200)));
 }
 
-/// A connection sends segments of 48 bytes to whoever says that it takes less: its datagrams have room for them.
+/// A connection sends segments of 48 bytes to whoever says that it takes less: its datagrams have
+/// room for them.
 #[test]
 fn a_client_that_takes_next_to_nothing_gets_the_least() {
     let tiny = Arc::new(Config {

@@ -1,5 +1,6 @@
-//! What a [`Host`] does about classes below the ordinary one: it reads how they were marked on arrival, and hands over what leaves in them
-//! only where nothing of class 0 waits, and little of their own.
+//! What a [`Host`] does about classes below the ordinary one: it reads how they were marked on
+//! arrival, and hands over what leaves in them only where nothing of class 0 waits, and little of
+//! their own.
 
 use std::io;
 
@@ -64,8 +65,8 @@ impl Classes {
 }
 
 impl Host {
-    /// Notes in which class a segment that was sent in a lower one has arrived. Nobody looked at the marks of the first that a peer sends:
-    /// those are taken to be as they were.
+    /// Notes in which class a segment that was sent in a lower one has arrived. Nobody looked at
+    /// the marks of the first that a peer sends: those are taken to be as they were.
     #[cold]
     pub(super) fn see(&mut self, segment: &mut Segment, dscp: Option<u8>) {
         segment.band = dscp.map_or(segment.class, marking::class_of);
@@ -86,8 +87,9 @@ impl Host {
         Ok(came)
     }
 
-    /// Sends what connections have in the lower classes, the highest of them first, as far as the kernel is to be given any, and at
-    /// most [`BURST`] of them: then class 0 has its turn again. Whether there was anything.
+    /// Sends what connections have in the lower classes, the highest of them first, as far as the
+    /// kernel is to be given any, and at most [`BURST`] of them: then class 0 has its turn again.
+    /// Whether there was anything.
     pub(super) fn transmit_low(&mut self) -> Result<bool, UdpError> {
         let now = self.clock.now();
         let waits = match self.classes.in_use && !self.blocked {
@@ -137,7 +139,8 @@ impl Host {
         each.fold(0, |all, classes| all | classes)
     }
 
-    /// Sends at most so many segments of a class, of one connection after the other, beginning behind the one whose turn was the last.
+    /// Sends at most so many segments of a class, of one connection after the other, beginning
+    /// behind the one whose turn was the last.
     fn transmit_class(&mut self, class: u8, most: usize, now: Time) -> Result<usize, UdpError> {
         if most == 0 {
             return Ok(0);
@@ -192,8 +195,8 @@ mod tests {
         .unwrap()
     }
 
-    /// Reading marks and looking for what waits cost something with every turn: once the last peer that sends in lower classes is gone,
-    /// those that are left pay nothing.
+    /// Reading marks and looking for what waits cost something with every turn: once the last peer
+    /// that sends in lower classes is gone, those that are left pay nothing.
     #[test]
     fn lower_classes_cost_nothing_once_who_sent_in_them_is_gone() {
         let mut server = host(None);
@@ -232,7 +235,8 @@ mod tests {
         }
     }
 
-    /// What was held back may be gone before the look is due: the connection has ended, class 0 has sent it, the socket's buffer is full.
+    /// What was held back may be gone before the look is due: the connection has ended, class 0 has
+    /// sent it, the socket's buffer is full.
     #[test]
     fn a_look_that_nobody_waits_for_wakes_nobody() {
         for (rc3, blocked) in [

@@ -1,7 +1,8 @@
 //! Hellos of strangers, apart from the datagrams of connections.
 //!
-//! Under TLS a listening [`Host`] receives them at a socket of their own, which also sends what answers
-//! them. A flood fills the buffers of that socket only, and gets a part of the thread's time.
+//! Under TLS a listening [`Host`] receives them at a socket of their own, which also sends what
+//! answers them. A flood fills the buffers of that socket only, and gets a part of the thread's
+//! time.
 
 use std::net::SocketAddr;
 
@@ -15,17 +16,18 @@ use crate::error::{UdpError, passes};
 use crate::limiter::{Bucket, SourceLimiter};
 use crate::socket::{Inbox, Marks, Socket};
 
-/// Hellos of one source, per second and at once. A sender tries eleven sizes of a hello at most, and
-/// many senders may share an address.
+/// Hellos of one source, per second and at once. A sender tries eleven sizes of a hello at most,
+/// and many senders may share an address.
 const SOURCE_RATE: u64 = 50;
 const SOURCE_BURST: u64 = 100;
 /// Answers to all strangers, per second and at once. Most are cookies of 60 bytes.
 const ANSWER_RATE: u64 = 1_000;
 const ANSWER_BURST: u64 = 300;
-/// Hellos are not read for this multiple of the time that the last ones took: a flood gets a quarter
-/// of the thread at most.
+/// Hellos are not read for this multiple of the time that the last ones took: a flood gets a
+/// quarter of the thread at most.
 const PAUSE_FACTOR: u64 = 3;
-/// Longest such pause. A thread that was not scheduled for long does not make newcomers wait as long.
+/// Longest such pause. A thread that was not scheduled for long does not make newcomers wait as
+/// long.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Time between two looks for hellos while the thread never waits.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
@@ -113,8 +115,8 @@ impl Host {
         }
     }
 
-    /// Sends an answer to a stranger, in datagrams of `each` bytes. It is lost where there is no room:
-    /// the client asks again.
+    /// Sends an answer to a stranger, in datagrams of `each` bytes. It is lost where there is no
+    /// room: the client asks again.
     pub(super) fn send_answer(&mut self, address: SocketAddr, length: usize, each: usize) {
         let now = self.clock.now();
         let answer = &self.answer[..length];

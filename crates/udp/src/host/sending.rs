@@ -1,4 +1,5 @@
-//! How a [`Host`] sends: connection by connection, into batches of one destination, size and marking.
+//! How a [`Host`] sends: connection by connection, into batches of one destination, size and
+//! marking.
 
 use std::io;
 
@@ -14,8 +15,9 @@ use crate::flow::Flow;
 use crate::socket::Marks;
 use ccplane_transport::{Kind, Segment, Side};
 
-/// Segments a connection sends before what has arrived is looked at again: a few of the kernel's batches. More, and
-/// acknowledgements wait while the burst grows; fewer, and each round of the loop does little.
+/// Segments a connection sends before what has arrived is looked at again: a few of the kernel's
+/// batches. More, and acknowledgements wait while the burst grows; fewer, and each round of the
+/// loop does little.
 pub(super) const BURST: usize = 256;
 
 impl Host {
@@ -56,8 +58,9 @@ impl Host {
         Ok(sent > 0)
     }
 
-    /// Puts the next segment of a connection in a class into the batch, if there is one, and sends the batch first where it does not
-    /// belong to it. The connection is looked up once: twice took 20 instructions a packet more.
+    /// Puts the next segment of a connection in a class into the batch, if there is one, and sends
+    /// the batch first where it does not belong to it. The connection is looked up once: twice took
+    /// 20 instructions a packet more.
     #[inline]
     pub(super) fn transmit_one(&mut self, id: u64, class: u8, now: Time) -> Result<bool, UdpError> {
         let Some(flow) = self.flows.get_mut(&id) else {
@@ -112,7 +115,8 @@ impl Host {
         self.settle(outcome)
     }
 
-    /// The same for a segment that proves a client's address. Before it the end of the handshake leaves, if it is due.
+    /// The same for a segment that proves a client's address. Before it the end of the handshake
+    /// leaves, if it is due.
     #[cold]
     fn transmit_proof(
         &mut self,
@@ -140,7 +144,8 @@ impl Host {
         self.settle(outcome)
     }
 
-    /// Sends the batch where a segment did not belong to it; whether the connection has keys to go on with.
+    /// Sends the batch where a segment did not belong to it; whether the connection has keys to go
+    /// on with.
     #[inline]
     pub(super) fn settle(&mut self, outcome: Put) -> Result<bool, UdpError> {
         match outcome {

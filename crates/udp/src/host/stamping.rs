@@ -1,4 +1,5 @@
-//! What a [`Host`] does about time stamps: when its socket has them, what it reads of them, and who is answered at once.
+//! What a [`Host`] does about time stamps: when its socket has them, what it reads of them, and who
+//! is answered at once.
 
 use std::io;
 
@@ -52,7 +53,8 @@ impl Host {
         Ok(came)
     }
 
-    /// Reads what the kernel says of what was sent, before what came is looked at: what is answered has left. The present.
+    /// Reads what the kernel says of what was sent, before what came is looked at: what is answered
+    /// has left. The present.
     pub(super) fn read_departures(&mut self) -> Time {
         let Some(stamps) = &mut self.stamps else {
             return self.clock.now();
@@ -63,7 +65,8 @@ impl Host {
         } else {
             48
         };
-        // Without stamps of departures nothing but errors can be there, which come back from `receive` as well.
+        // Without stamps of departures nothing but errors can be there, which come back from
+        // `receive` as well.
         if self.socket.stamps_departures()
             && let Some(why) = self
                 .socket
@@ -74,7 +77,8 @@ impl Host {
         now
     }
 
-    /// From now on the kernel stamps what comes. Where it does not, whoever asked has the times of user space.
+    /// From now on the kernel stamps what comes. Where it does not, whoever asked has the times of
+    /// user space.
     pub(super) fn begin_stamps(&mut self) {
         self.wants_stamps = false;
         if let Err(why) = self.socket.stamp(self.stamping, false) {
@@ -97,7 +101,8 @@ impl Host {
         }
     }
 
-    /// Answers stamped data at once: what came behind it in the same call is to have an answer of its own.
+    /// Answers stamped data at once: what came behind it in the same call is to have an answer of
+    /// its own.
     pub(super) fn acknowledge(&mut self, id: u64, now: Time) -> Result<(), UdpError> {
         // Where data leaves as well, an acknowledgement follows it.
         for _ in 0..2 {
@@ -137,8 +142,8 @@ mod tests {
         .unwrap()
     }
 
-    /// Stamped data of class 0 is answered by the call that brings it. In a lower class an answer waits until nothing of a higher one
-    /// does, as data would.
+    /// Stamped data of class 0 is answered by the call that brings it. In a lower class an answer
+    /// waits until nothing of a higher one does, as data would.
     #[test]
     fn only_class_0_is_answered_at_once() {
         let (mut client, mut server) = (host(true), host(false));

@@ -1,4 +1,5 @@
-//! How a [`Host`] waits where there is nothing to do: for its socket, for its agent, until something is due.
+//! How a [`Host`] waits where there is nothing to do: for its socket, for its agent, until
+//! something is due.
 
 use std::os::fd::AsFd;
 
@@ -13,7 +14,8 @@ use super::Host;
 use crate::error::UdpError;
 
 impl Host {
-    /// Waits for the next event, `longest` at most. Allocates nothing: it ends every turn of a host that keeps up.
+    /// Waits for the next event, `longest` at most. Allocates nothing: it ends every turn of a host
+    /// that keeps up.
     pub(super) fn wait(&mut self, longest: Duration) -> Result<(), UdpError> {
         let longest = self.idle(longest);
         let handshakes = self.watched_handshakes();

@@ -1,4 +1,5 @@
-//! What paths carry: found by hellos of all sizes, tried again while a connection is open ([`PathSize`]), and noticed when it becomes less.
+//! What paths carry: found by hellos of all sizes, tried again while a connection is open
+//! ([`PathSize`]), and noticed when it becomes less.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,8 +17,9 @@ use crate::socket::Marks;
 use ccplane_transport::{Kind, Part, Proof, Segment, Side, State};
 
 impl Host {
-    /// How long the search for what a path carries rests where three probes were not answered, or a handshake found less than full datagrams:
-    /// [`RAISE`](crate::RAISE), unless this says otherwise, before connections open. Shorter is for tests.
+    /// How long the search for what a path carries rests where three probes were not answered, or a
+    /// handshake found less than full datagrams: [`RAISE`](crate::RAISE), unless this says
+    /// otherwise, before connections open. Shorter is for tests.
     pub fn search_paths_after(&mut self, raise: Duration) {
         self.raise = raise;
     }
@@ -122,8 +124,9 @@ impl Host {
         self.send_alone(id, &segment, &mut Side::default(), marks)
     }
 
-    /// A segment without data, in no batch: a virtual network passes or drops one as a whole, and what comes with it may be too long for the
-    /// path. Where there is no room it is as good as lost on the way.
+    /// A segment without data, in no batch: a virtual network passes or drops one as a whole, and
+    /// what comes with it may be too long for the path. Where there is no room it is as good as
+    /// lost on the way.
     #[cold]
     pub(super) fn send_alone(
         &mut self,
@@ -197,7 +200,8 @@ impl Host {
         flow.connection.set_mss(mss);
     }
 
-    /// What waits to be sent again was cut for a wider path: it leaves in parts, which have the side data and the end with the last.
+    /// What waits to be sent again was cut for a wider path: it leaves in parts, which have the
+    /// side data and the end with the last.
     #[cold]
     pub(super) fn transmit_parts(
         &mut self,

@@ -10,10 +10,12 @@ use rustls::{AlertDescription, CertificateError};
 use super::keys::{Keys, LevelKeys, Unopened};
 use super::{Tampered, Tls};
 
-/// Bytes that a peer may say on one level: flights of ours have at most 1,600, and a stranger makes this side hold no more.
+/// Bytes that a peer may say on one level: flights of ours have at most 1,600, and a stranger makes
+/// this side hold no more.
 pub const MOST: usize = 2048;
 
-/// Pieces that are kept for their turn: a flight in datagrams of 548 bytes, which all come in the wrong order.
+/// Pieces that are kept for their turn: a flight in datagrams of 548 bytes, which all come in the
+/// wrong order.
 const MOST_PIECES: usize = 8;
 
 /// Why there is no connection: the handshake has failed, here or there.
@@ -120,8 +122,9 @@ impl Handshake {
         &self.said[level as usize]
     }
 
-    /// Takes what the peer says there. What came before is left out, and what comes before its turn is kept. Once both have said hello,
-    /// nothing in the open is heard any more: TLS would take it for what is sealed.
+    /// Takes what the peer says there. What came before is left out, and what comes before its turn
+    /// is kept. Once both have said hello, nothing in the open is heard any more: TLS would take it
+    /// for what is sealed.
     pub fn hear(&mut self, level: Level, offset: u16, bytes: &[u8]) -> Result<(), Refused> {
         if self.is_over(level) {
             return Ok(());
@@ -158,8 +161,8 @@ impl Handshake {
         }
     }
 
-    /// What became of it, once there is nothing more to hear: the keys of the connection, and that the peer is `id`, which
-    /// it has said under TLS.
+    /// What became of it, once there is nothing more to hear: the keys of the connection, and that
+    /// the peer is `id`, which it has said under TLS.
     pub fn finish(&mut self, id: u64) -> Result<Option<Box<Keys>>, Refused> {
         if self.tls.is_handshaking() {
             return Ok(None);
@@ -257,7 +260,8 @@ mod tests {
 
     use super::*;
 
-    /// Lets two sides talk until both have their keys, in pieces of so many bytes, each flight from its last piece to its first.
+    /// Lets two sides talk until both have their keys, in pieces of so many bytes, each flight from
+    /// its last piece to its first.
     fn talk(
         client: &Tls,
         server: &Tls,
@@ -307,7 +311,8 @@ mod tests {
         let server = Identity::new().unwrap();
         let to = Tls::client(Some(server.fingerprint()), None).unwrap();
         let [mut ours, mut theirs] = talk(&to, &Tls::server(&server, &[]).unwrap(), MOST).unwrap();
-        // The limits of AES-GCM (RFC 9001, 6.6). The peer has never answered, so that the keys cannot be renewed.
+        // The limits of AES-GCM (RFC 9001, 6.6). The peer has never answered, so that the keys
+        // cannot be renewed.
         let mut datagram = [0x32; 64];
         ours.age((1 << 23) - 1, 0);
         assert!(ours.seal_at(&mut datagram, 13, 20).is_some());

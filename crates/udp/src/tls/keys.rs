@@ -31,8 +31,8 @@ pub(crate) enum Unopened {
     Spent,
 }
 
-/// Keys of the handshake's second level. The few numbers under them are for all to read: header keys would take a tenth of what a stranger
-/// may make a server hold.
+/// Keys of the handshake's second level. The few numbers under them are for all to read: header
+/// keys would take a tenth of what a stranger may make a server hold.
 pub(crate) struct LevelKeys {
     local: Box<dyn PacketKey>,
     remote: Box<dyn PacketKey>,
@@ -46,8 +46,8 @@ impl LevelKeys {
         }
     }
 
-    /// Seals `datagram[head..end]` in place, behind its number, which ends the head. `None` also where a stranger has asked for more
-    /// answers than the key bears.
+    /// Seals `datagram[head..end]` in place, behind its number, which ends the head. `None` also
+    /// where a stranger has asked for more answers than the key bears.
     pub fn seal(&self, number: u64, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
         if number >= self.local.confidentiality_limit() {
             return None;
@@ -77,8 +77,8 @@ pub(crate) struct Keys {
     ours: Box<dyn HeaderProtectionKey>,
     theirs: Box<dyn HeaderProtectionKey>,
     packet: PacketKeySet,
-    /// Those of the next phase, made beforehand so that a packet of it takes no longer than others (RFC 9001, 6.3), and what later ones
-    /// are made of.
+    /// Those of the next phase, made beforehand so that a packet of it takes no longer than others
+    /// (RFC 9001, 6.3), and what later ones are made of.
     next: PacketKeySet,
     secrets: Secrets,
     /// The peer's of the last phase, for packets that were overtaken.
@@ -104,7 +104,8 @@ struct Previous {
 
 impl Keys {
     pub fn new(keys: rustls::quic::Keys, mut secrets: Secrets, renew_after: Option<u64>) -> Keys {
-        // RFC 9001, 6.6: AES-GCM bears 2^23 packets under one key. At half of that there is time for the peer to follow.
+        // RFC 9001, 6.6: AES-GCM bears 2^23 packets under one key. At half of that there is time
+        // for the peer to follow.
         let most = keys.local.packet.confidentiality_limit() / 2;
         Keys {
             ours: keys.local.header,
@@ -132,7 +133,8 @@ impl Keys {
         self.renewed
     }
 
-    /// The key phase and the last bits of the number of the next packet. Where it is time for it, the keys are new ones.
+    /// The key phase and the last bits of the number of the next packet. Where it is time for it,
+    /// the keys are new ones.
     #[inline]
     pub fn next(&mut self) -> (bool, u32) {
         if self.number - self.first >= self.renew_after && self.confirmed {
@@ -141,8 +143,9 @@ impl Keys {
         (self.phase, self.number as u32)
     }
 
-    /// Seals `datagram[head..end]` in place as the [`next`](Keys::next) packet, whose envelope `datagram[..head]` is; the length with the
-    /// tag. `None` where there is no room for the tag, or the keys are worn out because the peer does not follow.
+    /// Seals `datagram[head..end]` in place as the [`next`](Keys::next) packet, whose envelope
+    /// `datagram[..head]` is; the length with the tag. `None` where there is no room for the tag,
+    /// or the keys are worn out because the peer does not follow.
     #[inline]
     pub fn seal(&mut self, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
         if self.is_worn_out() {
@@ -159,7 +162,8 @@ impl Keys {
         self.number - self.first >= self.packet.local.confidentiality_limit()
     }
 
-    /// Opens `datagram[head..]` in place, whose envelope `datagram[..head]` is; where it ends without the tag.
+    /// Opens `datagram[head..]` in place, whose envelope `datagram[..head]` is; where it ends
+    /// without the tag.
     #[inline]
     pub fn open(&mut self, datagram: &mut [u8], head: usize) -> Result<usize, Unopened> {
         let (phase, number) = mask(&*self.theirs, datagram, head).ok_or(Unopened::Forged)?;
@@ -206,7 +210,8 @@ impl Keys {
         }
     }
 
-    /// Both directions go on to the next keys: by our will, or because the peer's packet `until` is the first under them.
+    /// Both directions go on to the next keys: by our will, or because the peer's packet `until` is
+    /// the first under them.
     #[cold]
     fn renew(&mut self, until: Option<u64>) {
         let further = self.secrets.next_packet_keys();
@@ -255,8 +260,9 @@ fn encrypt(
     Some(end + TAG)
 }
 
-/// Puts header protection on, or takes it off, which is the same (RFC 9001, 5.4.1): over the number, which ends the head, and the key phase
-/// in the first byte. What they are afterwards. QUIC's first byte has other bits than ours: it is made for the call, with a number of four
+/// Puts header protection on, or takes it off, which is the same (RFC 9001, 5.4.1): over the
+/// number, which ends the head, and the key phase in the first byte. What they are afterwards.
+/// QUIC's first byte has other bits than ours: it is made for the call, with a number of four
 /// bytes, whose length the mask leaves alone in both directions.
 #[inline]
 fn mask(header: &dyn HeaderProtectionKey, datagram: &mut [u8], head: usize) -> Option<(bool, u32)> {

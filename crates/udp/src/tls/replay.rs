@@ -1,7 +1,8 @@
 //! Which packet numbers have been seen.
 
-/// Packet numbers behind the highest that are remembered one by one. Too few, and packets that the network reordered by
-/// more than this count as lost; each costs a bit. 4096 packets are 5 ms at 10 Gbit/s.
+/// Packet numbers behind the highest that are remembered one by one. Too few, and packets that the
+/// network reordered by more than this count as lost; each costs a bit. 4096 packets are 5 ms at 10
+/// Gbit/s.
 pub(super) const REMEMBERED: u64 = 4096;
 const WORDS: usize = (REMEMBERED / 64) as usize;
 
@@ -35,7 +36,8 @@ impl Replay {
         self.next - number <= REMEMBERED && self.seen[word(number)] & bit(number) == 0
     }
 
-    /// Notes that `number` was seen. Only for a packet that proved to be genuine: a forged number would push out the others.
+    /// Notes that `number` was seen. Only for a packet that proved to be genuine: a forged number
+    /// would push out the others.
     pub fn note(&mut self, number: u64) {
         if number >= self.next {
             // The places between were used by numbers that are too old now.

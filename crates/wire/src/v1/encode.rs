@@ -1,4 +1,5 @@
-//! Writing CCP's messages. Each appends one whole message to `out`, or leaves it as it was and says why.
+//! Writing CCP's messages. Each appends one whole message to `out`, or leaves it as it was and says
+//! why.
 
 use std::net::SocketAddr;
 

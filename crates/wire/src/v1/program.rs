@@ -1,8 +1,9 @@
 //! Programs in CCP's INSTALL, in both directions.
 //!
-//! An event is four u32: first instruction and number of instructions of the condition, then of the body. An instruction
-//! is a u8 operation and three registers (result, left, right), each a u8 type and a u32 index or constant. Instructions
-//! that define the variables come first. The condition's result goes to the implicit register 0.
+//! An event is four u32: first instruction and number of instructions of the condition, then of the
+//! body. An instruction is a u8 operation and three registers (result, left, right), each a u8 type
+//! and a u32 index or constant. Instructions that define the variables come first. The condition's
+//! result goes to the implicit register 0.
 
 mod decode;
 mod encode;
@@ -136,8 +137,8 @@ impl<'a> Install<'a> {
         self.instrs.len()
     }
 
-    /// A number by what the program is, whatever its agent calls it; never 0. An agent numbers its programs anew when it
-    /// starts, so that its numbers tell nothing to a datapath that lives on.
+    /// A number by what the program is, whatever its agent calls it; never 0. An agent numbers its
+    /// programs anew when it starts, so that its numbers tell nothing to a datapath that lives on.
     pub fn identity(&self) -> u32 {
         let lengths = (self.events.len() as u64).to_le_bytes();
         let bytes = lengths

@@ -390,7 +390,8 @@ fn a_decoded_program_that_would_hurt_is_refused() {
         bad[at] = value;
         bad
     };
-    // A register index of 5000, a jump back, an event beyond the end, an operation that does not exist.
+    // A register index of 5000, a jump back, an event beyond the end, an operation that does not
+    // exist.
     let far = {
         let mut bad = change(36 + 2, 0x88);
         bad[36 + 3] = 0x13;
@@ -413,7 +414,8 @@ fn a_decoded_program_that_would_hurt_is_refused() {
     assert!(install.decode().is_ok());
 }
 
-/// What the published algorithms use of the language, and the operators that have no instruction of their own.
+/// What the published algorithms use of the language, and the operators that have no instruction of
+/// their own.
 const PROGRAMS: [&str; 5] = [
     CONTROLLED,
     "(def (Report (volatile acked 0) (volatile lost 0) (volatile timeout false) (volatile rtt 0)) (interval 10000))
@@ -506,7 +508,8 @@ fn signals() -> impl Strategy<Value = Signals> {
 }
 
 proptest! {
-    /// A program that went through CCP's encoding does what the original does: same windows, rates and reports.
+    /// A program that went through CCP's encoding does what the original does: same windows, rates
+    /// and reports.
     #[test]
     fn an_encoded_program_means_the_same(which in 0..PROGRAMS.len(), acks in prop::collection::vec(signals(), 1..60)) {
         let original = program(PROGRAMS[which]);
@@ -517,7 +520,8 @@ proptest! {
         prop_assert_eq!(trace(&decoded, &acks), trace(&original, &acks));
     }
 
-    /// So does one that asks for the reference's `(fallthrough)`, on a datapath whose own is that one.
+    /// So does one that asks for the reference's `(fallthrough)`, on a datapath whose own is that
+    /// one.
     #[test]
     fn an_encoded_program_of_the_references_fallthrough_keeps_it(
         which in 0..PROGRAMS.len(), acks in prop::collection::vec(signals(), 1..60)
@@ -557,7 +561,8 @@ proptest! {
 
 #[test]
 fn the_sticky_fallthrough_of_the_reference_is_undone() {
-    // In the second clause's body the flag is cleared first, so that the third is not run after it on a CCP datapath either.
+    // In the second clause's body the flag is cleared first, so that the third is not run after it
+    // on a CCP datapath either.
     let program = program(PROGRAMS[1]);
     let out = bytes(|out| install(out, 9, &program));
     let clear = [1, 2, 1, 0, 0, 0, 2, 1, 0, 0, 0, 1, 0, 0, 0, 0];

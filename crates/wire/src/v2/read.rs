@@ -12,8 +12,8 @@ use crate::{
     Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, Tags, Updates, WireError,
 };
 
-/// Gives each event of a packet to `sink`. `fields` is room for a report's values, kept by the caller so that reading
-/// allocates nothing. On an error the events before it have been given.
+/// Gives each event of a packet to `sink`. `fields` is room for a report's values, kept by the
+/// caller so that reading allocates nothing. On an error the events before it have been given.
 pub fn read_events(
     packet: &[u8],
     fields: &mut Vec<u64>,

@@ -43,8 +43,8 @@ impl Packet {
         self.bytes.truncate(2);
     }
 
-    /// Adds an event. On an error the packet is as it was: when it is full ([`WireError::TooLong`]), send it, clear it,
-    /// and add the event again.
+    /// Adds an event. On an error the packet is as it was: when it is full
+    /// ([`WireError::TooLong`]), send it, clear it, and add the event again.
     pub fn event(&mut self, event: &Event<'_>) -> Result<(), WireError> {
         match event {
             Event::Ready { datapath } => self.message(kind::READY, 0, |out| ready(out, datapath)),

@@ -1,5 +1,5 @@
-//! The least that an agent of portus can do, for `ccplane bench agent --portus` and `control-loop --portus`: it reads every report,
-//! and with `--updates` answers each with a window.
+//! The least that an agent of portus can do, for `ccplane bench agent --portus` and `control-loop
+//! --portus`: it reads every report, and with `--updates` answers each with a window.
 //!
 //! `portus-answer NAME [--updates]` serves at /tmp/ccp/NAME.
 

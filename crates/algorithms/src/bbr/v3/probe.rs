@@ -1,12 +1,14 @@
-//! Probing for bandwidth: the states of ProbeBW, when each ends, and the long-term bound that probes find.
+//! Probing for bandwidth: the states of ProbeBW, when each ends, and the long-term bound that
+//! probes find.
 
 use super::{Acks, DOWN, Flow, State, UP, UP_WINDOW, WINDOW, is_too_much, troubles};
 use crate::bbr::full_pipe::FullPipe;
 use crate::bbr::seen::{Events, Seen};
 use crate::bbr::{LEAST_SEGMENTS, NONE, Orders, UNITY, paced};
 
-/// T_bbr is 2 to 3 s, T_reno at most 62 or 63 rounds ("Time Scale for Bandwidth Probing"): longer finds free bandwidth
-/// late, shorter takes from Reno and Cubic what they need long times without loss to reach.
+/// T_bbr is 2 to 3 s, T_reno at most 62 or 63 rounds ("Time Scale for Bandwidth Probing"): longer
+/// finds free bandwidth late, shorter takes from Reno and Cubic what they need long times without
+/// loss to reach.
 const WAIT_US: u64 = 2_000_000;
 const WAIT_RANDOM_US: u64 = 1_000_000;
 const RENO_ROUNDS: u64 = 63;
@@ -52,7 +54,8 @@ impl Flow {
         false
     }
 
-    /// `HandleInflightTooHigh`. In flight when the lost packets were sent was what the round began with.
+    /// `HandleInflightTooHigh`. In flight when the lost packets were sent was what the round began
+    /// with.
     fn handle_too_high(&mut self, seen: &Seen, orders: &mut impl Orders) -> bool {
         self.too_high = true;
         self.probe_sample = false;
@@ -75,8 +78,8 @@ impl Flow {
         used && seen.window >= self.told.cap
     }
 
-    /// `RaiseInflightLongtermSlope` and `ProbeInflightLongtermUpward`: by 1, 2, 4… segments, round by round. The draft spreads
-    /// them over the round; here they come at its beginning.
+    /// `RaiseInflightLongtermSlope` and `ProbeInflightLongtermUpward`: by 1, 2, 4… segments, round
+    /// by round. The draft spreads them over the round; here they come at its beginning.
     fn raise_long_term(&mut self) {
         let growth = self.mss.saturating_mul(1 << self.up_rounds);
         self.bounds.long = self.bounds.long.saturating_add(growth);

@@ -53,7 +53,8 @@ fn cruising() -> Flow {
     flow
 }
 
-/// Probes: the first round that cruising allows, a round of refilling, then up. The round in which UP began.
+/// Probes: the first round that cruising allows, a round of refilling, then up. The round in which
+/// UP began.
 fn probing(orders: &mut Recorder) -> (Flow, u64) {
     let mut flow = cruising();
     let mut round = 6;

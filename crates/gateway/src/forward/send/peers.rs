@@ -115,7 +115,8 @@ impl Sending {
 
     /// Goes over to another configuration. What cannot be made changes nothing.
     ///
-    /// What has to be done follows from the table, and not from the configuration before: a peer that is there is never added again.
+    /// What has to be done follows from the table, and not from the configuration before: a peer
+    /// that is there is never added again.
     pub(super) fn reload(&mut self, reload: &Reload) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let old = self.shared.table();
@@ -160,7 +161,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Makes all that the new configuration wants and that is not there: the old table, with the peers that are new.
+    /// Makes all that the new configuration wants and that is not there: the old table, with the
+    /// peers that are new.
     fn prepare(&mut self, now: Time, old: &Table, found: &Found) -> Result<Table, GatewayError> {
         for peer in self.config.peers.clone() {
             let settings = sendbox(&peer, &self.config, false);
@@ -183,7 +185,8 @@ impl Sending {
             if before.is_some_and(|pair| is_of(pair, &peer)) {
                 continue;
             }
-            // A peer that calls has no endpoint in the file. Under a new preshared key it is where it was.
+            // A peer that calls has no endpoint in the file. Under a new preshared key it is where
+            // it was.
             let learned = before.and_then(|pair| pair.lock().endpoint);
             let mut found = found.clone();
             if let (None, Some(endpoint)) = (&peer.endpoint, learned) {
@@ -288,7 +291,8 @@ impl Sending {
     }
 }
 
-/// Returns true if the tunnel of `pair` serves this peer: its key and its preshared key are the same.
+/// Returns true if the tunnel of `pair` serves this peer: its key and its preshared key are the
+/// same.
 fn is_of(pair: &Pair, peer: &Peer) -> bool {
     let keys = |peer: &Peer| (peer.public_key, peer.preshared_key);
     keys(&pair.peer) == keys(peer)

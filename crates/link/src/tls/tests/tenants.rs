@@ -319,7 +319,8 @@ fn a_datapath_that_allows_a_nanosecond_of_silence_gets_300_heartbeats_a_second()
     assert!((290..=301).contains(&heartbeats), "{heartbeats}");
 }
 
-/// A loaded machine can hold up one run, so that one of three counts. The tests above count work instead of time.
+/// A loaded machine can hold up one run, so that one of three counts. The tests above count work
+/// instead of time.
 #[test]
 fn a_good_tenant_does_not_fall_back_next_to_a_hostile_one() {
     let seen: Vec<Seen> = (0..3)

@@ -9,7 +9,8 @@ use noq_proto::Transmit;
 
 use crate::host::HostError;
 
-/// Datagrams in one system call: what noq's own driver has. More would be made at once although an acknowledgement may come meanwhile.
+/// Datagrams in one system call: what noq's own driver has. More would be made at once although an
+/// acknowledgement may come meanwhile.
 const BATCH: usize = 10;
 
 pub(super) struct Line {
@@ -41,7 +42,8 @@ impl Line {
         }
     }
 
-    /// Sends the next batch of a connection; nothing where it has none. False where the socket has no room: then the batch waits for that.
+    /// Sends the next batch of a connection; nothing where it has none. False where the socket has
+    /// no room: then the batch waits for that.
     pub fn send(
         &mut self,
         next: impl FnOnce(NonZeroUsize, &mut Vec<u8>) -> Option<Transmit>,
@@ -93,7 +95,8 @@ impl Line {
                 self.unsent = Some((transmit, contents));
                 Ok(false)
             }
-            // It is lost, as in the network; a probe for the MTU may be too long for this host already.
+            // It is lost, as in the network; a probe for the MTU may be too long for this host
+            // already.
             Err(why) if !passes(&why) && why.raw_os_error() != Some(Errno::EMSGSIZE as i32) => {
                 Err(HostError::Socket { what: "send", why })
             }

@@ -12,8 +12,8 @@ const INITIAL: FirstByte = FirstByte {
     mask: 0xf0,
     value: 0xc0,
 };
-/// Initials of one source, per second and at once, for each connection that it may hold. A handshake
-/// takes three.
+/// Initials of one source, per second and at once, for each connection that it may hold. A
+/// handshake takes three.
 const SOURCE_RATE: u64 = 8;
 const SOURCE_BURST: u64 = 16;
 /// Time for which a flood counts as one after its last datagram beyond a limit.
@@ -21,8 +21,8 @@ const FLOOD_HOLD: std::time::Duration = std::time::Duration::from_secs(1);
 /// Answers to all strangers, per second and at once. Most are Retry packets of some 150 bytes.
 const ANSWER_RATE: u64 = 1_000;
 const ANSWER_BURST: u64 = 300;
-/// In a flood, Initials are not read for this multiple of the time that the last ones took: a flood gets a quarter
-/// of the thread at most.
+/// In a flood, Initials are not read for this multiple of the time that the last ones took: a flood
+/// gets a quarter of the thread at most.
 const PAUSE_FACTOR: u32 = 3;
 /// Longest such pause.
 const PAUSE_MAX: std::time::Duration = std::time::Duration::from_millis(50);
@@ -90,7 +90,8 @@ impl Strangers {
         self.paused_until = end + (spent * PAUSE_FACTOR).min(PAUSE_MAX);
     }
 
-    /// Sends an answer. It is lost beyond the limit and where there is no room: the client asks again.
+    /// Sends an answer. It is lost beyond the limit and where there is no room: the client asks
+    /// again.
     pub fn respond(&mut self, now: Instant, transmit: &Transmit, contents: &[u8]) {
         let time = self.time(now);
         if self.answers.admit(time) {

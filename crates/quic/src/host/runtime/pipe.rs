@@ -1,4 +1,5 @@
-//! What crosses between the application's thread and the stack's: of each connection a pipe, and an event for all of them.
+//! What crosses between the application's thread and the stack's: of each connection a pipe, and an
+//! event for all of them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,8 +12,8 @@ use tokio::sync::Notify;
 
 use crate::host::Stats;
 
-/// Bytes that wait in a pipe in each direction. With fewer the two threads wake each other more often; more hide longer from the sender what
-/// the stack has room for.
+/// Bytes that wait in a pipe in each direction. With fewer the two threads wake each other more
+/// often; more hide longer from the sender what the stack has room for.
 pub(super) const ROOM: usize = 256 << 10;
 
 /// What tells the figures of a connection.

@@ -79,8 +79,9 @@ fn line(socket: UdpSocket) -> Result<io::tokio::Provider, String> {
     line.build().map_err(text)
 }
 
-/// Longer than any run. Zero would be no timeout (RFC 9000, 18.2), but s2n-quic asserts that a connection always waits for something: with
-/// nothing to send and no timeout it does not, and a debug build panics.
+/// Longer than any run. Zero would be no timeout (RFC 9000, 18.2), but s2n-quic asserts that a
+/// connection always waits for something: with nothing to send and no timeout it does not, and a
+/// debug build panics.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn limits(options: &Options) -> Result<Limits, String> {
@@ -105,7 +106,8 @@ fn limits(options: &Options) -> Result<Limits, String> {
     limits.with_max_idle_timeout(idle).map_err(text)
 }
 
-/// No more connections at once than the host takes, those included whose handshake is under way. Else as s2n-quic has it by itself.
+/// No more connections at once than the host takes, those included whose handshake is under way.
+/// Else as s2n-quic has it by itself.
 struct AtMost {
     most: usize,
     ordinary: endpoint_limits::Default,

@@ -1,4 +1,5 @@
-//! The stack's thread: an endpoint, and a task for each connection that moves bytes between its stream and its pipe.
+//! The stack's thread: an endpoint, and a task for each connection that moves bytes between its
+//! stream and its pipe.
 
 use std::cell::RefCell;
 use std::future::{Future, ready};
@@ -12,7 +13,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::pipe::{Figures, Pipe, ROOM, Shared};
 use crate::host::code;
 
-/// How long a host that goes away waits at most until the peers of its connections may have heard of it.
+/// How long a host that goes away waits at most until the peers of its connections may have heard
+/// of it.
 const FAREWELL: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// An endpoint of a stack.
@@ -22,8 +24,9 @@ pub(super) trait Endpoint: 'static {
     fn connect(&self, to: SocketAddr)
     -> impl Future<Output = Result<Self::Link, String>> + 'static;
 
-    /// The next connection that a peer opens, with its handshake to come: dropped before that, it is refused. Nothing once the endpoint is
-    /// over. An endpoint that opens connections waits for ever.
+    /// The next connection that a peer opens, with its handshake to come: dropped before that, it
+    /// is refused. Nothing once the endpoint is over. An endpoint that opens connections waits for
+    /// ever.
     fn accept(
         &mut self,
     ) -> impl Future<Output = Option<impl Future<Output = Result<Self::Link, String>> + 'static>>;

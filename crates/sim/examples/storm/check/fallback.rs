@@ -1,6 +1,7 @@
 //! A flow whose agent is silent is on the fallback within its time, and comes back with the agent.
 //!
-//! The model knows what the datapath was told and what it answered, and nothing of how the datapath judges.
+//! The model knows what the datapath was told and what it answered, and nothing of how the datapath
+//! judges.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,8 @@ use super::Wrong;
 #[derive(Debug)]
 pub struct Model {
     fallback_after: Duration,
-    /// By algorithm, in the order in which they were heard of: the last sign of life, and the programs.
+    /// By algorithm, in the order in which they were heard of: the last sign of life, and the
+    /// programs.
     tables: Vec<(String, Option<Time>, BTreeSet<u32>)>,
     /// In which table a flow's program is.
     flows: BTreeMap<u64, usize>,
@@ -100,7 +102,8 @@ impl Model {
         }
     }
 
-    /// Looks at a flow that is open, and was begun at `opened`. Where agents `lie`, its program may be one that cannot run.
+    /// Looks at a flow that is open, and was begun at `opened`. Where agents `lie`, its program may
+    /// be one that cannot run.
     pub fn check(
         &mut self,
         now: Time,

@@ -5,15 +5,17 @@ use ccplane_sim::Connection;
 
 use super::Wrong;
 
-/// So many packets may be out beyond the window: probes of a lost tail, and the one that began before the window was full.
+/// So many packets may be out beyond the window: probes of a lost tail, and the one that began
+/// before the window was full.
 const BEYOND: u64 = 3;
 
-/// Looks at the sender of a steered flow. What was acknowledged first was the first that the datapath heard of: its owner's limits hold from
-/// then on.
+/// Looks at the sender of a steered flow. What was acknowledged first was the first that the
+/// datapath heard of: its owner's limits hold from then on.
 pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) -> Result<(), Wrong> {
     let (cwnd, rate, mss) = (sender.cwnd(), sender.rate(), sender.mss());
     if heard {
-        // What a repair leaves room for, and the one segment after a timeout, is the transport's affair.
+        // What a repair leaves room for, and the one segment after a timeout, is the transport's
+        // affair.
         let (least, most) = match sender.in_recovery() {
             true => (
                 mss,
@@ -22,7 +24,8 @@ pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) ->
                     .saturating_mul(2)
                     .saturating_add(BEYOND * mss),
             ),
-            // Where a repair ends the window is whole segments, and lets out what the least one does.
+            // Where a repair ends the window is whole segments, and lets out what the least one
+            // does.
             false => (limits.min_cwnd / mss * mss, limits.max_cwnd),
         };
         if cwnd < least || cwnd > most {

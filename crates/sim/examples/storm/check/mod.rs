@@ -1,4 +1,5 @@
-//! Those who look after every event whether all is as it has to be. Each knows one thing, by counts of its own.
+//! Those who look after every event whether all is as it has to be. Each knows one thing, by counts
+//! of its own.
 
 pub mod counters;
 pub mod end;

@@ -1,5 +1,5 @@
-//! No byte is lost, repeated or out of order: what a receiver says it has is what has come to its host, from the beginning
-//! on and without a gap.
+//! No byte is lost, repeated or out of order: what a receiver says it has is what has come to its
+//! host, from the beginning on and without a gap.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

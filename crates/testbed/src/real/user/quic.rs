@@ -1,5 +1,5 @@
-//! QUIC, by one of its stacks: a socket for each host and algorithm, made where a flow first needs it. All hosts share what runs an
-//! algorithm.
+//! QUIC, by one of its stacks: a socket for each host and algorithm, made where a flow first needs
+//! it. All hosts share what runs an algorithm.
 
 use std::collections::HashMap;
 use std::io;
@@ -89,14 +89,16 @@ impl<'r> QuicEnds<'r> {
         let options = Options {
             stack: self.stack,
             local: SocketAddr::new(host.address, 0),
-            // A connection has memory for this at either end; the socket buffer of TCP counts everything twice.
+            // A connection has memory for this at either end; the socket buffer of TCP counts
+            // everything twice.
             window: (plan.buffer / 2).clamp(1 << 20, 1 << 29),
             idle_timeout: None,
             max_rate: None,
             qlog: None,
             most: MOST,
             per_address: MOST,
-            // What accepts sends back under the same control where it is the stack's own, else under Cubic, as everywhere.
+            // What accepts sends back under the same control where it is the stack's own, else
+            // under Cubic, as everywhere.
             congestion: match congestion {
                 Congestion::Steered(_) if accepts => Congestion::Native(Native::Cubic),
                 congestion => congestion,
@@ -122,7 +124,8 @@ impl<'r> QuicEnds<'r> {
         Ok(at)
     }
 
-    /// Who decides windows: an algorithm in a thread of its own, an agent in another process, or the stack itself.
+    /// Who decides windows: an algorithm in a thread of its own, an agent in another process, or
+    /// the stack itself.
     fn control(&mut self, workload: usize, contender: &Contender) -> Result<Congestion, Error> {
         if let Some(known) = self.controls.get(&workload) {
             return Ok(known.clone());
@@ -240,7 +243,8 @@ impl Ends for QuicEnds<'_> {
         Some(self.hosts.get_mut(place)?.stats(id)?.lost)
     }
 
-    /// A stack does not tell its controllers apart: it is so of all connections of the algorithm, once one fell back.
+    /// A stack does not tell its controllers apart: it is so of all connections of the algorithm,
+    /// once one fell back.
     fn fell_back(&self, (place, _): End) -> bool {
         let of = self
             .places

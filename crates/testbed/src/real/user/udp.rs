@@ -1,4 +1,5 @@
-//! ccplane's transport over UDP: a socket for each host and algorithm, made where a flow first needs it.
+//! ccplane's transport over UDP: a socket for each host and algorithm, made where a flow first
+//! needs it.
 
 use std::collections::HashMap;
 use std::io;
@@ -62,7 +63,8 @@ impl<'r> UdpEnds<'r> {
         }
     }
 
-    /// The socket of a host for a workload's algorithm, and what controls connections that it opens.
+    /// The socket of a host for a workload's algorithm, and what controls connections that it
+    /// opens.
     fn host(
         &mut self,
         workload: usize,
@@ -112,7 +114,8 @@ impl<'r> UdpEnds<'r> {
     /// Of both ends' sockets.
     fn options(&self, contender: &Contender, wants: Capabilities) -> Options {
         let stamps = wants.contains(Capabilities::ONE_WAY_DELAY);
-        // What accepts sends back under the same control where it is the transport's own, else under Cubic, as in the simulator.
+        // What accepts sends back under the same control where it is the transport's own, else
+        // under Cubic, as in the simulator.
         let accepted = match contender {
             Contender::Native { name } => {
                 ccplane_lab::sim::native(name).unwrap_or_else(|_| Native::cubic())
@@ -132,7 +135,8 @@ impl<'r> UdpEnds<'r> {
         Options {
             local: SocketAddr::from(([0; 4], 0)),
             datagram: DATAGRAM,
-            // A connection has memory for this at either end; the socket buffer of TCP counts everything twice.
+            // A connection has memory for this at either end; the socket buffer of TCP counts
+            // everything twice.
             window: (self.plan.buffer / 2).clamp(1 << 20, 1 << 29),
             tls: None,
             dscp: 0,
@@ -147,7 +151,8 @@ impl<'r> UdpEnds<'r> {
         }
     }
 
-    /// Who decides windows: an agent in this thread, one in another process, or the transport itself.
+    /// Who decides windows: an agent in this thread, one in another process, or the transport
+    /// itself.
     fn congestion(&self, contender: &Contender, host: &mut Host) -> Result<Congestion, Error> {
         let (name, parameters) = match contender {
             Contender::Native { name } => {

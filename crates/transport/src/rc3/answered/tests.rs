@@ -4,7 +4,8 @@ use super::*;
 use crate::alone::{Alone, Answer, MSS, ack};
 use crate::config::{Config, Rc3};
 
-/// A window of four segments. Of twenty that were written, class 0 has sent four and RC3 the others.
+/// A window of four segments. Of twenty that were written, class 0 has sent four and RC3 the
+/// others.
 fn twenty() -> Alone {
     let mut alone = Alone::with(Config {
         initial_window: 4,
@@ -112,7 +113,8 @@ fn what_neither_has_sent_is_not_believed() {
     assert_eq!(alone.connection.una().0, cut);
 }
 
-/// Class 0 passes over what has arrived already, and a cumulative ACK over what it never sent is no delivery.
+/// Class 0 passes over what has arrived already, and a cumulative ACK over what it never sent is no
+/// delivery.
 #[test]
 fn class_0_goes_on_behind_what_has_arrived() {
     let mut alone = twenty();
@@ -127,7 +129,8 @@ fn class_0_goes_on_behind_what_has_arrived() {
     assert!(alone.connection.flight.is_empty());
 }
 
-/// Where both have sent a segment and RC3's copy comes first, class 0's own stays in flight until it is answered.
+/// Where both have sent a segment and RC3's copy comes first, class 0's own stays in flight until
+/// it is answered.
 #[test]
 fn an_echo_is_in_flight_until_it_is_answered() {
     let mut alone = twenty();

@@ -17,7 +17,8 @@ fn read(answer: &crate::alone::Answer, flight: &Flight) -> Option<Told> {
     Told::read(&answer.segment, &answer.side, flight, |_, _| false)
 }
 
-/// RFC 9293, 3.10.7.4, fifth: an ACK of something not yet sent is dropped, and one of less than SND.UNA says nothing new.
+/// RFC 9293, 3.10.7.4, fifth: an ACK of something not yet sent is dropped, and one of less than
+/// SND.UNA says nothing new.
 #[test]
 fn an_ack_of_what_was_not_sent_is_dropped() {
     let mut flight = flight(4);
@@ -46,7 +47,8 @@ fn an_ack_of_what_was_sent_elsewhere_is_taken() {
     assert_eq!(read(&ack(0).sack(1..5)).unwrap().ranges().len(), 0);
 }
 
-/// RFC 2018, section 3: a block lies beyond the acknowledgement number; one that reaches beyond SND.NXT is no block of this flight.
+/// RFC 2018, section 3: a block lies beyond the acknowledgement number; one that reaches beyond
+/// SND.NXT is no block of this flight.
 #[test]
 fn ranges_are_of_what_is_outstanding() {
     let flight = flight(8);
@@ -121,7 +123,8 @@ fn the_short_way_is_the_long_way() {
     assert_eq!(run(true), run(false));
 }
 
-/// RFC 6298, section 3 (Karn): no sample is made of a segment that was sent again, unless it is known which sending is answered.
+/// RFC 6298, section 3 (Karn): no sample is made of a segment that was sent again, unless it is
+/// known which sending is answered.
 #[test]
 fn a_retransmission_gives_no_sample_unless_it_is_known() {
     for (transmission, rtt) in [(0, Duration::ZERO), (2, RTT)] {
@@ -135,8 +138,8 @@ fn a_retransmission_gives_no_sample_unless_it_is_known() {
     }
 }
 
-/// RFC 9293, 3.10.7.4: an ACK of SND.UNA or more sets the window. 3.8.6: a sender is robust against one that shrinks; here it goes on to the
-/// edge that was granted before.
+/// RFC 9293, 3.10.7.4: an ACK of SND.UNA or more sets the window. 3.8.6: a sender is robust against
+/// one that shrinks; here it goes on to the edge that was granted before.
 #[test]
 fn the_edge_of_the_window_never_retreats() {
     let mut alone = Alone::new(10);
@@ -176,7 +179,8 @@ fn a_window_of_marks_is_one_reduction() {
     assert!(next.reduces);
 }
 
-/// RFC 8985, 7.4.2: a probe that was the repair of a single loss calls for a reduction, one that arrived twice does not.
+/// RFC 8985, 7.4.2: a probe that was the repair of a single loss calls for a reduction, one that
+/// arrived twice does not.
 #[test]
 fn a_probe_that_repaired_a_loss_reduces() {
     for (arrived_twice, transmission, reduces) in
@@ -199,7 +203,8 @@ fn a_probe_that_repaired_a_loss_reduces() {
     }
 }
 
-/// What something else brought is no delivery of class 0: it counts in no sample, and still the cumulative ACK moves over it.
+/// What something else brought is no delivery of class 0: it counts in no sample, and still the
+/// cumulative ACK moves over it.
 #[test]
 fn what_is_claimed_is_not_delivered() {
     let mut alone = Alone::new(10);

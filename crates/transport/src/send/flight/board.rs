@@ -1,7 +1,8 @@
-//! The ring behind the scoreboard: segments that were cut from the stream and are not acknowledged, indexed by number.
+//! The ring behind the scoreboard: segments that were cut from the stream and are not acknowledged,
+//! indexed by number.
 //!
-//! A look-up is an addition and a mask, whatever the window. The size is a power of two and doubles when needed. The memory is
-//! freed when nothing is outstanding.
+//! A look-up is an addition and a mask, whatever the window. The size is a power of two and doubles
+//! when needed. The memory is freed when nothing is outstanding.
 
 use ccplane_units::Time;
 
@@ -44,8 +45,8 @@ impl Sent {
     pub const RC3: u8 = 1 << 5;
     /// Class 0 and RC3 both sent it. RC3's copy has arrived and is counted.
     pub const CAME: u8 = 1 << 6;
-    /// Class 0 and RC3 both sent it. RC3's copy has arrived, and class 0's own is in RC3's list of echoes
-    /// ([`Rc3Loop`](crate::rc3::Rc3Loop)).
+    /// Class 0 and RC3 both sent it. RC3's copy has arrived, and class 0's own is in RC3's list of
+    /// echoes ([`Rc3Loop`](crate::rc3::Rc3Loop)).
     pub const ECHOED: u8 = 1 << 7;
 
     pub(super) fn new(offset: u64, length: u16, fin: bool) -> Sent {

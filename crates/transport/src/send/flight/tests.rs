@@ -66,7 +66,8 @@ impl Alone {
         self.flight.pass_arrived();
     }
 
-    /// So many are in flight as were sent by class 0 and have neither arrived nor been taken for lost.
+    /// So many are in flight as were sent by class 0 and have neither arrived nor been taken for
+    /// lost.
     fn check(&self) {
         self.flight.check();
         let sent =
@@ -104,7 +105,8 @@ fn a_loss_leaves_the_flight_and_its_retransmission_joins_it() {
     assert_eq!(alone.flight.una_offset(), 500);
 }
 
-/// What only RC3 sent and has arrived was never in flight: `next` goes over it, and the cumulative ACK too.
+/// What only RC3 sent and has arrived was never in flight: `next` goes over it, and the cumulative
+/// ACK too.
 #[test]
 fn class_0_passes_over_what_rc3_has_brought() {
     let mut alone = Alone::new();
@@ -127,7 +129,8 @@ fn class_0_passes_over_what_rc3_has_brought() {
     alone.check();
 }
 
-/// RFC 2018, section 8: a receiver may throw away what it had SACKed; it is in flight again until it is lost or acknowledged.
+/// RFC 2018, section 8: a receiver may throw away what it had SACKed; it is in flight again until
+/// it is lost or acknowledged.
 #[test]
 fn what_is_not_believed_any_more_is_in_flight_again() {
     let mut alone = Alone::new();

@@ -15,7 +15,8 @@ fn rack() -> Rack {
     Rack::new(Number(0))
 }
 
-/// RFC 8985, 6.2, step 2: RACK.segment is the most recently sent of those delivered, and among those sent at one moment the last.
+/// RFC 8985, 6.2, step 2: RACK.segment is the most recently sent of those delivered, and among
+/// those sent at one moment the last.
 #[test]
 fn the_latest_sent_of_the_delivered_counts() {
     let mut rack = rack();
@@ -39,7 +40,8 @@ fn an_answer_sooner_than_the_least_rtt_is_one_to_an_earlier_sending() {
     assert_eq!(certain.at, Time::from_micros(95_000));
 }
 
-/// Step 3: what was sent once and arrives behind a higher number was reordered; what was sent again says nothing of that.
+/// Step 3: what was sent once and arrives behind a higher number was reordered; what was sent again
+/// says nothing of that.
 #[test]
 fn an_original_that_arrives_late_shows_reordering() {
     let mut rack = rack();
@@ -49,7 +51,8 @@ fn an_original_that_arrives_late_shows_reordering() {
     assert!(rack.on_delivered(Number(4), &sent_at(60, 1), now, RTT, true));
 }
 
-/// Step 4: a DSACK widens the window, once a round; sixteen repairs without one make it narrow again.
+/// Step 4: a DSACK widens the window, once a round; sixteen repairs without one make it narrow
+/// again.
 #[test]
 fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
     let mut reordering = Reordering::default();
@@ -66,7 +69,8 @@ fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
     assert_eq!(reordering.wider, 0);
 }
 
-/// Step 4: without reordering seen, three SACKed segments (DupThresh) make the window 0, and so does a repair under way.
+/// Step 4: without reordering seen, three SACKed segments (DupThresh) make the window 0, and so
+/// does a repair under way.
 #[test]
 fn three_sacked_segments_close_the_window() {
     let mut alone = Alone::new(10);
@@ -78,7 +82,8 @@ fn three_sacked_segments_close_the_window() {
     assert_eq!(alone.connection.reordering_window(), Duration::ZERO);
 }
 
-/// Step 4: where reordering was seen, the window is the least RTT's quarter, times the multiplier, and no more than the SRTT.
+/// Step 4: where reordering was seen, the window is the least RTT's quarter, times the multiplier,
+/// and no more than the SRTT.
 #[test]
 fn the_window_stays_open_where_reordering_was_seen() {
     let mut alone = Alone::new(10);

@@ -5,7 +5,8 @@ use ccplane_units::Duration;
 use super::*;
 use crate::alone::{Alone, MSS, ack};
 
-/// Ten segments are out, and the first of them was found lost by SACKs of the three after it, 20 ms later.
+/// Ten segments are out, and the first of them was found lost by SACKs of the three after it, 20 ms
+/// later.
 fn one_lost() -> Alone {
     let mut alone = Alone::new(10);
     alone.write(30);
@@ -31,7 +32,8 @@ fn the_threshold_is_half_and_at_least_two_segments() {
     assert_eq!(small.connection.ssthresh(), 2 * MSS);
 }
 
-/// RFC 6675, section 5, (4.1) and (A): the repair lasts until everything is acknowledged that had been sent when it began (RecoveryPoint).
+/// RFC 6675, section 5, (4.1) and (A): the repair lasts until everything is acknowledged that had
+/// been sent when it began (RecoveryPoint).
 #[test]
 fn a_repair_ends_at_the_recovery_point() {
     let mut alone = one_lost();
@@ -49,7 +51,8 @@ fn a_repair_ends_at_the_recovery_point() {
     assert_eq!(alone.connection.cwnd(), 5 * MSS);
 }
 
-/// RFC 6675, section 5: a further loss of the same window is repaired, and answered by no further reduction.
+/// RFC 6675, section 5: a further loss of the same window is repaired, and answered by no further
+/// reduction.
 #[test]
 fn a_second_loss_of_the_window_is_no_second_reduction() {
     let mut alone = one_lost();
@@ -60,7 +63,8 @@ fn a_second_loss_of_the_window_is_no_second_reduction() {
     assert_eq!(alone.connection.ssthresh(), 5 * MSS);
 }
 
-/// RFC 9937, section 6: while more is in flight than the threshold, fewer leave than arrive; the first retransmission leaves in any case.
+/// RFC 9937, section 6: while more is in flight than the threshold, fewer leave than arrive; the
+/// first retransmission leaves in any case.
 #[test]
 fn a_repair_sends_in_proportion() {
     let mut alone = one_lost();
@@ -75,7 +79,8 @@ fn a_repair_sends_in_proportion() {
     assert!(alone.connection.in_flight() <= 5);
 }
 
-/// A mark and then a loss in the same window: the reduction goes on as the repair of a loss, from what was sent by now.
+/// A mark and then a loss in the same window: the reduction goes on as the repair of a loss, from
+/// what was sent by now.
 #[test]
 fn a_loss_makes_a_reduction_a_repair() {
     let mut alone = Alone::new(10);
@@ -88,7 +93,8 @@ fn a_loss_makes_a_reduction_a_repair() {
     assert_eq!(alone.connection.phase(), Phase::Recovery);
 }
 
-/// RFC 3522, 3.2, and RFC 4015, section 3: the echo says that the original has arrived. Window and threshold are as they were.
+/// RFC 3522, 3.2, and RFC 4015, section 3: the echo says that the original has arrived. Window and
+/// threshold are as they were.
 #[test]
 fn an_answer_to_the_original_undoes_the_reduction() {
     let mut alone = one_lost();
@@ -113,7 +119,8 @@ fn an_answer_to_the_retransmission_undoes_nothing() {
     assert_eq!(alone.connection.phase(), Phase::Recovery);
 }
 
-/// RFC 3708, section 3: when each retransmission is reported as a duplicate, none was needed. The report may come when the repair is over.
+/// RFC 3708, section 3: when each retransmission is reported as a duplicate, none was needed. The
+/// report may come when the repair is over.
 #[test]
 fn duplicates_of_every_retransmission_undo_the_reduction() {
     for late in [false, true] {
@@ -132,7 +139,8 @@ fn duplicates_of_every_retransmission_undo_the_reduction() {
     }
 }
 
-/// RFC 5682, section 2: what advances first after a timeout was sent before it. The timeout was spurious.
+/// RFC 5682, section 2: what advances first after a timeout was sent before it. The timeout was
+/// spurious.
 #[test]
 fn progress_from_before_a_timeout_undoes_it() {
     let mut alone = Alone::new(10);
@@ -153,7 +161,8 @@ fn progress_from_before_a_timeout_undoes_it() {
     );
 }
 
-/// RFC 9937, section 6, does not hold for a control without threshold (BBR): its window is in force at once.
+/// RFC 9937, section 6, does not hold for a control without threshold (BBR): its window is in force
+/// at once.
 #[test]
 fn a_control_without_threshold_is_not_led() {
     let mut alone = one_lost();
@@ -166,7 +175,8 @@ fn a_control_without_threshold_is_not_led() {
     assert_eq!(alone.connection.cwnd(), 9 * MSS);
 }
 
-/// While it is repaired, a control sees the window that will hold afterwards. It may lower it, and not raise it.
+/// While it is repaired, a control sees the window that will hold afterwards. It may lower it, and
+/// not raise it.
 #[test]
 fn a_control_may_lower_the_window_of_afterwards() {
     for (says, ends) in [(3, 3), (40, 5)] {
@@ -183,8 +193,8 @@ fn a_control_may_lower_the_window_of_afterwards() {
     }
 }
 
-/// RFC 5681, 3.1: after a timeout the window opens by slow start up to the threshold. The connection does so itself where an agent steers and
-/// has not answered.
+/// RFC 5681, 3.1: after a timeout the window opens by slow start up to the threshold. The
+/// connection does so itself where an agent steers and has not answered.
 #[test]
 fn after_a_timeout_slow_start_leads_to_the_threshold() {
     let mut alone = Alone::new(10);

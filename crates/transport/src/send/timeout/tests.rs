@@ -98,7 +98,8 @@ fn nothing_outstanding_means_no_timer() {
     assert_eq!(alone.connection.stats().timeouts, 0);
 }
 
-/// (5.4): the earliest segment that is not acknowledged is sent again, and no other, as RFC 5681, 3.1 makes the window one segment.
+/// (5.4): the earliest segment that is not acknowledged is sent again, and no other, as RFC 5681,
+/// 3.1 makes the window one segment.
 #[test]
 fn a_timeout_sends_the_first_segment_again() {
     let mut alone = Alone::new(10);
@@ -111,7 +112,8 @@ fn a_timeout_sends_the_first_segment_again() {
     assert_eq!(alone.leaving(), [3]);
 }
 
-/// (5.5), (5.6) and (2.5): each timeout in a row waits twice as long as the one before, up to a maximum; (5.7): progress ends that.
+/// (5.5), (5.6) and (2.5): each timeout in a row waits twice as long as the one before, up to a
+/// maximum; (5.7): progress ends that.
 #[test]
 fn timeouts_in_a_row_back_off() {
     let mut alone = Alone::with(Config {
@@ -133,7 +135,8 @@ fn timeouts_in_a_row_back_off() {
     assert_eq!(alone.connection.timeouts_in_row(), 0);
 }
 
-/// RFC 5681, 3.1: when the segment was sent again by the timer already, the threshold stays what it was.
+/// RFC 5681, 3.1: when the segment was sent again by the timer already, the threshold stays what it
+/// was.
 #[test]
 fn a_second_timeout_leaves_the_threshold() {
     let mut alone = Alone::new(16);
@@ -170,8 +173,8 @@ fn a_timeout_loses_what_is_not_sacked() {
     );
 }
 
-/// RFC 2018, section 5: a timeout may mean that the receiver has thrown away what it had SACKed. Here it does where the first segment that
-/// is not acknowledged is one of those.
+/// RFC 2018, section 5: a timeout may mean that the receiver has thrown away what it had SACKed.
+/// Here it does where the first segment that is not acknowledged is one of those.
 #[test]
 fn a_timeout_ends_the_belief_in_sacks_of_the_first_segment() {
     let mut alone = Alone::new(10);
@@ -184,7 +187,8 @@ fn a_timeout_ends_the_belief_in_sacks_of_the_first_segment() {
     assert_eq!(alone.leaving(), [1]);
 }
 
-/// RFC 9293, 3.8.3 (R2): after so many timeouts in a row the connection is given up, and the peer is told.
+/// RFC 9293, 3.8.3 (R2): after so many timeouts in a row the connection is given up, and the peer
+/// is told.
 #[test]
 fn a_peer_that_never_answers_is_given_up() {
     let mut alone = Alone::with(Config {
@@ -206,7 +210,8 @@ fn a_peer_that_never_answers_is_given_up() {
     assert_eq!(told, [crate::Kind::Abort]);
 }
 
-/// RFC 8985, 7.2: the probe comes 2 SRTT after the last sending, and later where the peer may hold back the ACK of a single segment.
+/// RFC 8985, 7.2: the probe comes 2 SRTT after the last sending, and later where the peer may hold
+/// back the ACK of a single segment.
 #[test]
 fn the_probe_comes_after_two_round_trips() {
     for (segments, wait) in [(3, RTT * 2), (1, RTT * 2 + Config::default().ack_delay)] {
@@ -260,7 +265,8 @@ fn probes(alone: &mut Alone) -> usize {
     left.len()
 }
 
-/// RFC 9293, 3.8.6.1: a closed window is probed after a timeout's time, then at intervals that grow exponentially.
+/// RFC 9293, 3.8.6.1: a closed window is probed after a timeout's time, then at intervals that grow
+/// exponentially.
 #[test]
 fn a_closed_window_is_probed_with_backoff() {
     let mut alone = closed();
@@ -274,7 +280,8 @@ fn a_closed_window_is_probed_with_backoff() {
     }
 }
 
-/// The same (MUST-37): the connection stays open for as long as the peer answers, and the window's opening ends it.
+/// The same (MUST-37): the connection stays open for as long as the peer answers, and the window's
+/// opening ends it.
 #[test]
 fn a_peer_that_answers_probes_may_keep_its_window_closed() {
     let mut alone = closed();
@@ -295,7 +302,8 @@ fn a_peer_that_answers_probes_may_keep_its_window_closed() {
     assert_eq!(silent.connection.failure(), Some(Failure::TimedOut(16)));
 }
 
-/// A deadline may lie before the time that counts: looked at early, twice or late, it does the same.
+/// A deadline may lie before the time that counts: looked at early, twice or late, it does the
+/// same.
 #[test]
 fn an_early_look_does_nothing() {
     let mut alone = Alone::new(10);

@@ -28,7 +28,8 @@ fn an_ack_lets_as_much_leave_as_it_covers() {
     assert_eq!(alone.connection.in_flight(), 10);
 }
 
-/// RFC 6675, section 4, NextSeg (1) and (2): what is lost goes first, in the order of its numbers; then new data.
+/// RFC 6675, section 4, NextSeg (1) and (2): what is lost goes first, in the order of its numbers;
+/// then new data.
 #[test]
 fn the_lost_go_before_the_new() {
     let mut alone = Alone::new(10);
@@ -41,7 +42,8 @@ fn the_lost_go_before_the_new() {
     assert_eq!(alone.leaving(), [0, 1, 2, 10, 11, 12, 13, 14, 15, 16]);
 }
 
-/// RFC 9293, 3.8.6.2.1: a part of a segment is not sent because the window has no more room (silly window syndrome), unless nothing is out.
+/// RFC 9293, 3.8.6.2.1: a part of a segment is not sent because the window has no more room (silly
+/// window syndrome), unless nothing is out.
 #[test]
 fn a_sliver_of_a_window_is_used_only_when_nothing_is_out() {
     let mut alone = Alone::new(10);
@@ -60,7 +62,8 @@ fn a_sliver_of_a_window_is_used_only_when_nothing_is_out() {
     );
 }
 
-/// RFC 9293, 3.8.6.2.1: what was written last is sent though it fills no segment. The end of the stream goes with it (3.10.4).
+/// RFC 9293, 3.8.6.2.1: what was written last is sent though it fills no segment. The end of the
+/// stream goes with it (3.10.4).
 #[test]
 fn a_short_last_segment_carries_the_end() {
     let mut alone = Alone::new(10);
@@ -89,7 +92,8 @@ fn an_end_that_comes_late_is_a_segment_of_its_own() {
     assert_eq!(alone.leaving(), []);
 }
 
-/// RFC 8985, 7.3: a probe is new data where there is some and the peer takes it, and one more segment than the window lets.
+/// RFC 8985, 7.3: a probe is new data where there is some and the peer takes it, and one more
+/// segment than the window lets.
 #[test]
 fn a_probe_is_new_data_where_there_is_some() {
     let mut alone = Alone::new(4);
@@ -104,7 +108,8 @@ fn a_probe_is_new_data_where_there_is_some() {
     assert_eq!((stats.retransmitted, stats.lost), (0, 0));
 }
 
-/// RFC 5681, 4.1, and RFC 2861: after an idle time the window halves for each RTO, down to the initial one.
+/// RFC 5681, 4.1, and RFC 2861: after an idle time the window halves for each RTO, down to the
+/// initial one.
 #[test]
 fn an_idle_connection_starts_with_a_smaller_window() {
     for (idle_rtos, window) in [(0, 64), (2, 32), (3, 16), (30, 10)] {

@@ -23,7 +23,8 @@ impl Install<'_> {
             let mut event = Reader::new("an event", event);
             let [guard, guard_len, body, body_len] =
                 [event.u32()?, event.u32()?, event.u32()?, event.u32()?];
-            // In this order is how the reference's compiler writes them; anything else could run an instruction twice.
+            // In this order is how the reference's compiler writes them; anything else could run an
+            // instruction twice.
             if guard as usize != next || body as usize != next.saturating_add(guard_len as usize) {
                 return Err(WireError::Unknown {
                     what: "order of events, instruction",

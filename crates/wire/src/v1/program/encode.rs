@@ -85,8 +85,9 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// A register with this value. A constant of more than 31 bits is put together in the scratch register, 30 bits at a
-    /// time: it may be the value of `(* 65536 65536)`, which the reference's compiler does not compute.
+    /// A register with this value. A constant of more than 31 bits is put together in the scratch
+    /// register, 30 bits at a time: it may be the value of `(* 65536 65536)`, which the reference's
+    /// compiler does not compute.
     fn value(&mut self, value: u64) -> Result<Reg, WireError> {
         let (Err(_), Some(scratch)) = (Reg::constant(value), self.scratch) else {
             return Reg::constant(value);
