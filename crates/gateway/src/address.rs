@@ -1,4 +1,4 @@
-//! An address of the gateway's interface: `10.8.0.1/24`.
+//! Interface addresses in CIDR notation, for example `10.8.0.1/24`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,22 +6,22 @@ use std::str::FromStr;
 
 use ccplane_units::{Prefix, PrefixError};
 
-/// An address of an interface, and how many of its bits are those of its network.
+/// Interface address with its prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InterfaceAddress {
-    /// The address.
+    /// The host address.
     pub address: IpAddr,
-    /// Bits of its network.
+    /// Prefix length of the address's network.
     pub bits: u8,
 }
 
-/// Why a text is no address of an interface.
+/// Error of parsing an [`InterfaceAddress`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddress {
-    /// No address, or no bits of one.
+    /// The address or the prefix length is missing or malformed.
     #[error(transparent)]
     Text(#[from] PrefixError),
-    /// Unspecified, or multicast.
+    /// The address is unspecified or multicast.
     #[error(
         "no address that a host can have; write an address and the bits of its network as 10.7.0.1/24 or fd07::1/64"
     )]
@@ -31,7 +31,8 @@ pub enum BadAddress {
 impl FromStr for InterfaceAddress {
     type Err = BadAddress;
 
-    /// `10.7.0.1/24`; without bits the address is alone in its network.
+    /// Parses `10.7.0.1/24`. Without a prefix length the network contains only this address (/32 or
+    /// /128).
     fn from_str(text: &str) -> Result<InterfaceAddress, BadAddress> {
         let (address, bits) = Prefix::split(text)?;
         if address.is_unspecified() || address.is_multicast() {

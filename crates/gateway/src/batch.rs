@@ -1,5 +1,5 @@
-//! Datagrams that leave together: of one size but the last, to one address, with the same ECN field
-//! and DSCP, in one call.
+//! Batches of outgoing datagrams for UDP GSO: one destination, one ECN field and DSCP, and one size
+//! for all but the last datagram, sent by a single system call.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,30 +11,31 @@ use std::os::fd::AsFd;
 
 use super::error::GatewayError;
 
-/// Room behind a full batch, so that sealing always finds what it wants: the longest datagram and a
-/// handshake.
+/// Bytes kept free behind a full batch, so that sealing always has room for the longest datagram
+/// and a handshake message.
 const SLACK: usize = 66_000;
-/// How long a full socket is waited for, once in a turn. Longer, and one interface that stands
-/// still holds all peers; shorter, and a burst is lost that the driver's queue would have taken.
+/// Longest wait for a full socket, at most once per turn of the send loop. A longer wait would let
+/// one stalled interface block all peers; a shorter one would lose bursts that the driver's queue
+/// could have taken.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// The batch that is being filled.
+/// The batch being filled.
 pub(crate) struct Batch {
     bytes: Box<[u8]>,
     length: usize,
     count: usize,
     size: usize,
     to: Option<(SocketAddr, Marks)>,
-    /// The last one was shorter than the others: none comes behind it.
+    /// The last datagram was shorter than the others, so no further datagram may follow it.
     over: bool,
-    /// The socket was full, and has been waited for in this turn.
+    /// The socket was full and we have already waited for it in this turn.
     waited: bool,
 }
 
-/// What became of a batch.
+/// Result of sending a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// The path takes no datagrams of this size.
+    /// The path MTU is smaller than these datagrams.
     pub too_long: bool,
 }
 
@@ -51,18 +52,18 @@ impl Batch {
         }
     }
 
-    /// Another turn begins: a full socket is waited for once in each.
+    /// Starts a turn of the send loop, in which a full socket is waited for at most once.
     pub fn begin(&mut self) {
         self.waited = false;
     }
 
-    /// Whether the socket was full in this turn. What has not been sealed yet waits better where it
-    /// is.
+    /// Returns whether the socket was full in this turn. If so, packets that are not sealed yet
+    /// should stay in their queue.
     pub fn is_stuck(&self) -> bool {
         self.waited
     }
 
-    /// Whether one of so many bytes may go along.
+    /// Returns whether a datagram of `bytes` bytes can join the batch, which holds at most `most`.
     pub fn takes(&self, to: SocketAddr, marks: Marks, bytes: usize, most: usize) -> bool {
         self.count == 0
             || !self.over
@@ -72,13 +73,13 @@ impl Batch {
                 && self.length + bytes <= LARGEST
     }
 
-    /// Room for the next one.
+    /// Returns the free space, into which the next datagram is written.
     pub fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.length..]
     }
 
-    /// The first so many bytes of that room are the next one, for whom [`takes`](Batch::takes) said
-    /// yes.
+    /// Appends the first `bytes` bytes of [`room`](Batch::room). [`takes`](Batch::takes) must have
+    /// returned true for them.
     pub fn keep(&mut self, to: SocketAddr, marks: Marks, bytes: usize) {
         if self.count == 0 {
             (self.to, self.size) = (Some((to, marks)), bytes);
@@ -88,7 +89,7 @@ impl Batch {
         self.count += 1;
     }
 
-    /// Sends what there is. What no room is found for in time is lost, as on a wire.
+    /// Sends the batch. Datagrams that the socket does not accept in time are lost, as on a link.
     pub fn flush(&mut self, socket: &Socket) -> Result<Sent, GatewayError> {
         let mut sent = Sent::default();
         let (length, size) = (self.length, self.size);
@@ -167,7 +168,8 @@ mod tests {
         assert_eq!(found, [(100, 2), (100, 2), (60, 2), (50, 0)]);
     }
 
-    /// Linux cuts no more than 128 datagrams a call, so more stand for a device that cuts none.
+    /// Linux segments at most 128 datagrams per call, so a batch of 200 stands in for a device
+    /// without GSO.
     #[test]
     fn a_batch_that_is_not_cut_arrives_whole_and_marked() {
         const MANY: usize = 200;

@@ -1,9 +1,9 @@
-//! A gateway's configuration: a TOML file, read and checked as a whole. docs/gateway.md is the
+//! Gateway configuration: a TOML file, parsed and checked as a whole. docs/gateway.md is the
 //! reference.
 //!
-//! [`Config::parse`] gives a configuration in which everything fits together, or the first
-//! [`Problem`], with file, line, reason and fix. A configuration prints itself as a file with every
-//! default written out, and that file reads as the same configuration.
+//! [`Config::parse`] returns either a consistent configuration or the first [`Problem`], with file,
+//! line, reason and fix. A configuration prints itself as a file with every default written out;
+//! parsing that file returns the same configuration.
 
 mod change;
 mod check;
@@ -28,132 +28,136 @@ pub use classes::{BadWord, Class, Dscp, Match, Ports, Protocol, Seen, class_of};
 use super::address::InterfaceAddress;
 use super::keys::{PresharedKey, PrivateKey, PublicKey};
 
-/// A gateway's configuration.
+/// Gateway configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// This site.
     pub site: Site,
-    /// The others, in the order of the file.
+    /// The other sites, in the order of the file.
     pub peers: Vec<Peer>,
-    /// The classes of every peer's queue; the last one takes what no other does. At least one.
+    /// Traffic classes of every peer's queue, at least one. The last class takes all packets that
+    /// match no other.
     pub classes: Vec<Class>,
-    /// Where its metrics are served; `None`: nowhere.
+    /// Listening address of the metrics endpoint; `None` disables it.
     pub metrics: Option<SocketAddr>,
 }
 
-/// This site.
+/// Settings of this site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The file of its private key, as it is written: seen from the configuration's directory.
+    /// Private key file as written in the configuration, relative to the configuration's directory.
     pub key: PathBuf,
-    /// Where datagrams come in.
+    /// Local UDP address.
     pub listen: SocketAddr,
-    /// The name of the TUN device.
+    /// Name of the TUN device.
     pub device: String,
-    /// The device's addresses: the ends of every tunnel at this site.
+    /// Addresses of the TUN device: this site's end of every tunnel.
     pub addresses: Vec<InterfaceAddress>,
-    /// The longest packet inside, bytes.
+    /// MTU of the TUN device: longest inner packet, bytes.
     pub mtu: u32,
-    /// No more is sent to all peers together.
+    /// Limit on the sum of the rates to all peers.
     pub uplink_rate: Option<Rate>,
-    /// The outer header of a packet has its DSCP, which the network between then sees; else it has
-    /// 0.
+    /// Copies the DSCP of the inner packet to the outer header, where the network between the sites
+    /// can read it. Otherwise the outer DSCP is 0.
     pub copy_dscp: bool,
 }
 
-/// Another site.
+/// Settings of another site.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peer {
-    /// For people.
+    /// Name for logs, status and metrics.
     pub name: String,
-    /// Who it is.
+    /// WireGuard public key, which identifies the peer.
     pub public_key: PublicKey,
-    /// Secret that both sites share in addition to their keys.
+    /// Preshared secret, mixed into the handshake in addition to the keys.
     pub preshared_key: Option<PresharedKey>,
-    /// Where it is, if that is known before it comes.
+    /// Address of the peer; `None` until the peer initiates a handshake.
     pub endpoint: Option<Endpoint>,
-    /// What lies behind it.
+    /// Networks routed to the peer (WireGuard's AllowedIPs).
     pub prefixes: Vec<Prefix>,
-    /// The tunnel's end there, to which the boxes' own datagrams go. Without one nothing is
-    /// measured, and traffic passes unshaped.
+    /// The peer's tunnel address, to which this gateway sends its feedback and control messages.
+    /// Without it nothing is measured and traffic passes through unshaped.
     pub address: Option<IpAddr>,
-    /// Who decides how fast is sent to it.
+    /// Congestion control algorithm that sets the rate to the peer.
     pub algorithm: Algorithm,
-    /// The queue to it.
+    /// Queue for packets to the peer.
     pub queue: QueueSpec,
-    /// What waits in it at most, as a time at the highest rate that there can be; `None`: what the
-    /// queue says.
+    /// Limit of the queue, as time at the highest possible rate; `None` keeps the limit of
+    /// [`queue`](Peer::queue).
     pub buffer: Option<Duration>,
-    /// No limit is lower.
+    /// Lower bound of the rate.
     pub min: Rate,
-    /// No limit is higher. While there is none, what is sent may be more.
+    /// Upper bound of the rate. Without it, pass-through mode does not limit the rate.
     pub max: Option<Rate>,
 }
 
-/// Where a peer is: an address or a name, and a port.
+/// Address of a peer: a host (IP address or DNS name) and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     host: String,
     port: u16,
 }
 
-/// An algorithm and its parameters, as `bundler:law=copa`.
+/// Algorithm and its parameters, written as `bundler:law=copa`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Algorithm {
-    /// As the registry knows it.
+    /// Name in the algorithm registry.
     pub name: String,
     /// `key=value` pairs.
     pub parameters: Vec<(String, String)>,
 }
 
-/// Says whether there is such an algorithm; else why not, as `reason; fix`.
+/// Checks that an algorithm and its parameters exist. The error has the form `reason; fix`.
 pub type Knows<'a> = &'a dyn Fn(&Algorithm) -> Result<(), String>;
 
-/// Why a file gives no configuration.
+/// Error of reading a configuration file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unusable {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("the configuration {} cannot be read: {why}", .path.display())]
     Read {
-        /// Where.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: io::Error,
     },
-    /// It cannot be meant.
+    /// The file was read, but its contents are invalid.
     #[error(transparent)]
     Problem(#[from] Problem),
 }
 
-/// Defaults, also for [`Config`]'s page. 1420 is WireGuard's: 1500 less 80 bytes of outer headers
-/// over IPv6.
+/// Defaults; docs/gateway.md repeats them. 1420 is WireGuard's MTU: 1500 less 80 bytes of outer
+/// headers over IPv6.
 const MTU: u32 = 1_420;
 const DEVICE: &str = "ccplane0";
 const ALGORITHM: &str = "bundler";
-/// The paper's policy and its 15 Mbit, with enough buckets that few of a thousand flows share one.
+/// The scheduling policy of the Bundler paper and its 15 Mbit (1.875 MB) limit. The 16384 buckets
+/// make collisions rare among a thousand flows.
 const QUEUE: &str = "sfq:limit=1.875MB:depth=1250:flows=1250:divisor=16384";
-/// The reference's floor.
+/// Minimum rate of the Bundler reference implementation.
 const MIN: Rate = Rate::from_bits_per_sec(1_000_000);
-/// The class of what no other takes, where the file has none.
+/// Name of the catch-all class that is added when the file has none.
 const REST: &str = "rest";
 
 impl Config {
-    /// Reads a text. `file` is its name in problems.
+    /// Parses and checks a configuration. `file` is the file name used in problems.
     pub fn parse(file: &str, text: &str, knows: Knows<'_>) -> Result<Config, Problem> {
         let source = Source { file, text };
         let written = toml::from_str(text).map_err(|error| source.syntax_of(&error, REFERENCE))?;
         check::config(source, &written, knows)
     }
 
-    /// Reads a file and the private key that it names, which is nobody else's.
+    /// Reads a configuration file and the private key it names. Refuses key material that other
+    /// users could read.
     pub fn read(path: &Path, knows: Knows<'_>) -> Result<(Config, PrivateKey), Unusable> {
         let failed = |why| Unusable::Read {
             path: path.to_owned(),
             why,
         };
         let file = std::fs::File::open(path).map_err(failed)?;
-        // The mode and the text are of one open file.
+        // Read the mode from the open file, not from the path, so that it belongs to the text we
+        // parse.
         let mode = file.metadata().map_err(failed)?.permissions().mode();
         let text = io::read_to_string(file).map_err(failed)?;
         let name = path.display().to_string();
@@ -168,7 +172,7 @@ impl Config {
         Ok((config, key))
     }
 
-    /// Returns the configuration without its secrets, to be shown.
+    /// Returns a copy without preshared keys, for display.
     pub fn without_secrets(&self) -> Config {
         let mut shown = self.clone();
         shown
@@ -178,7 +182,7 @@ impl Config {
         shown
     }
 
-    /// The queues to a peer, one for each class: its own, or the peer's.
+    /// Returns the queues for a peer, one per class: the queue of the class, or else the peer's.
     pub fn queues(&self, peer: &Peer) -> ClassesSpec {
         let queue = peer.limited_queue(&self.site);
         let class = |class: &Class| ClassSpec {
@@ -191,7 +195,7 @@ impl Config {
         }
     }
 
-    /// The site's own address of a family, from which it speaks to a peer's.
+    /// Returns the site's tunnel address of the same family, the source of messages to a peer.
     pub fn own_address(&self, family: IpAddr) -> Option<IpAddr> {
         let mut addresses = self.site.addresses.iter().map(|own| own.address);
         addresses.find(|own| own.is_ipv4() == family.is_ipv4())
@@ -199,16 +203,18 @@ impl Config {
 }
 
 impl Peer {
-    /// The highest rate that there can be.
+    /// Returns the highest rate the configuration allows: the lower of `max` and the site's uplink
+    /// rate.
     pub fn highest(&self, site: &Site) -> Option<Rate> {
         self.max.into_iter().chain(site.uplink_rate).min()
     }
 
-    /// The queue with the limit that the buffer means.
+    /// Returns the peer's queue with its limit set from `buffer`, if both `buffer` and a highest
+    /// rate exist.
     pub fn limited_queue(&self, site: &Site) -> QueueSpec {
         match (self.buffer, self.highest(site)) {
             (Some(buffer), Some(rate)) => {
-                // A packet has to fit.
+                // The queue must hold at least two packets.
                 let bytes = rate.bytes_in(buffer).get().max(u64::from(site.mtu) * 2);
                 with_limit(self.queue, Size::Bytes(bytes))
             }
@@ -217,7 +223,7 @@ impl Peer {
     }
 }
 
-/// A queue that holds so much.
+/// Returns the queue with another limit.
 fn with_limit(queue: QueueSpec, limit: Size) -> QueueSpec {
     match queue {
         QueueSpec::DropTail(_) => QueueSpec::DropTail(limit),
@@ -239,7 +245,7 @@ fn with_limit(queue: QueueSpec, limit: Size) -> QueueSpec {
 const REFERENCE: &str = "docs/gateway.md";
 
 impl Endpoint {
-    /// The address, where it is one and no name.
+    /// Returns the socket address if the host is an IP address rather than a DNS name.
     pub fn literal(&self) -> Option<SocketAddr> {
         let host = self
             .host
@@ -249,7 +255,7 @@ impl Endpoint {
         Some(SocketAddr::new(address, self.port))
     }
 
-    /// The name or address, without the port.
+    /// Returns the DNS name or address without the port.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -260,7 +266,7 @@ impl Endpoint {
     }
 }
 
-/// A text that is no endpoint.
+/// Error of parsing an [`Endpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0}; write an address or a name and a port, as 198.51.100.7:51820, [2001:db8::7]:51820 or site-b.example:51820"
@@ -307,7 +313,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A text that names no algorithm.
+/// Error of parsing an [`Algorithm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an algorithm; write its name and its parameters, as `bundler` or `bundler:law=basic`")]
 pub struct BadAlgorithm;

@@ -1,5 +1,5 @@
-//! What the two boxes of a bundle say to each other, as a packet inside the tunnel: UDP between the
-//! tunnel's addresses, port 28317.
+//! Control messages between the two gateways of a tunnel. They travel inside it, as UDP between the
+//! tunnel addresses, port 28317.
 
 use std::net::IpAddr;
 
@@ -11,11 +11,11 @@ const UDP: u8 = 17;
 const UDP_BYTES: usize = 8;
 const HOPS: u8 = 64;
 
-/// The longest packet that [`write`] makes: IPv6, UDP and the longest message.
+/// Longest packet that [`write`] produces: IPv6, UDP and the longest message.
 pub const LONGEST: usize = 40 + UDP_BYTES + ccplane_bundle::FEEDBACK_BYTES;
 
-/// Writes a packet with this message and says how long it is; `None` between addresses of two
-/// families, or without room.
+/// Writes a packet with this message and returns its length. Returns `None` if the addresses are of
+/// different families or `room` is too small.
 pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Option<usize> {
     let udp_bytes = u16::try_from(UDP_BYTES + message.len()).ok()?;
     let (head, addresses) = match (from, to) {
@@ -49,7 +49,7 @@ pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Optio
     packet[head + UDP_BYTES..].copy_from_slice(message);
     let pseudo = add(sum(&packet[addresses]), add(u16::from(UDP), udp_bytes));
     let check = match !add(pseudo, sum(&packet[head..])) {
-        // Zero says that there is none (RFC 768).
+        // A checksum of zero means "no checksum" (RFC 768).
         0 => 0xffff,
         check => check,
     };
@@ -57,7 +57,7 @@ pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Optio
     Some(length)
 }
 
-/// Bytes in front of a message to this address.
+/// Returns the bytes of IP and UDP header in front of a message.
 pub const fn head_bytes(to: IpAddr) -> usize {
     match to {
         IpAddr::V4(_) => 20 + UDP_BYTES,
@@ -65,21 +65,24 @@ pub const fn head_bytes(to: IpAddr) -> usize {
     }
 }
 
-/// The message in a packet from one address to another; `None` if it is any other packet. It was
-/// sealed, so its checksum is not looked at. A process of the other site's gateway cannot have sent
-/// it: that gateway drops what [`is_message`].
+/// Returns the message in a packet between these addresses, or `None` if it is any other packet.
+/// The checksum is not verified, because the tunnel authenticates packets. Other hosts of the
+/// peer's site cannot forge a message: its gateway drops every packet for which [`is_message`] is
+/// true.
 pub fn read(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
     let udp = datagram(packet, from, to)?;
     let length = usize::from(u16::from_be_bytes([*udp.get(4)?, *udp.get(5)?]));
     udp.get(UDP_BYTES..length)
 }
 
-/// True if the box at `to` would take a packet for a message of the box at `from`.
+/// Returns whether the gateway at `to` would accept a packet as a message from the gateway at
+/// `from`.
 pub fn is_message(packet: &[u8], from: IpAddr, to: IpAddr) -> bool {
     datagram(packet, from, to).is_some()
 }
 
-/// The UDP header and all that follows, in a packet between these addresses to [`PORT`].
+/// Returns the UDP header and payload of an unfragmented packet between these addresses to
+/// [`PORT`].
 fn datagram(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
     let (head, source, destination, protocol) = match packet.first()? >> 4 {
         4 => {
@@ -138,7 +141,7 @@ mod tests {
             let headers = Headers::of(packet);
             prop_assert_eq!(headers.addresses, Some([from, to]));
             prop_assert_eq!(headers.ports, [PORT, PORT]);
-            // The checksum of the segment, with the pseudo-header.
+            // UDP checksum, including the pseudo-header.
             let (head, addresses) = if v6 { (40, 8..40) } else { (20, 12..20) };
             let pseudo = add(sum(&packet[addresses]), add(u16::from(UDP), (length - head) as u16));
             prop_assert_eq!(add(pseudo, sum(&packet[head..])), 0xffff);

@@ -1,4 +1,4 @@
-//! What can go wrong with a gateway, with the cause and the way out.
+//! Gateway errors, each with its cause and, where there is one, a fix.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,64 +6,64 @@ use std::net::SocketAddr;
 use ccplane_link::LinkError;
 use ccplane_qdisc::QueueSpecError;
 
-/// Why a gateway does not start, or cannot go on.
+/// Error that prevents a gateway from starting or continuing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GatewayError {
-    /// The device could not be made.
+    /// The TUN device could not be created.
     #[error(transparent)]
     Host(#[from] ccplane_host::Error),
-    /// The socket could not be made.
+    /// The UDP socket could not be bound.
     #[error(
         "no UDP socket at {address}: {why}; if another program has the port, choose another in `listen`"
     )]
     Listen {
-        /// Where.
+        /// Local address.
         address: SocketAddr,
-        /// Why.
+        /// Cause.
         why: io::Error,
     },
-    /// The status socket could not be made.
+    /// The status socket could not be bound.
     #[error(
         "no status socket at {path}: {why}; a gateway that runs already has it, and another needs a --socket of its own"
     )]
     Status {
-        /// Where.
+        /// Path of the socket.
         path: String,
-        /// Why.
+        /// Cause.
         why: io::Error,
     },
     /// A queue cannot be built.
     #[error("the queue of `{peer}`: {why}")]
     Queue {
-        /// Whose.
+        /// Name of the peer.
         peer: String,
-        /// Why.
+        /// Cause.
         why: QueueSpecError,
     },
     /// An algorithm cannot be started.
     #[error("the algorithm `{algorithm}`: {why}")]
     Algorithm {
-        /// Which.
+        /// Name of the algorithm.
         algorithm: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// No way between threads.
+    /// The channel to an algorithm's thread failed.
     #[error(transparent)]
     Agent(#[from] LinkError),
-    /// Any other refusal by the system.
+    /// Any other failed system call.
     #[error("cannot {what}: {why}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// Why.
+        /// Cause.
         why: io::Error,
     },
 }
 
 impl GatewayError {
-    /// The error for `what` that the system refused.
+    /// Returns a constructor of [`System`](GatewayError::System) errors for `what`.
     pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> GatewayError {
         move |why| GatewayError::System { what, why }
     }

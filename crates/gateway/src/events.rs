@@ -1,4 +1,4 @@
-//! What happened to a gateway and its peers, the last thousand of it, for who asks.
+//! Log of the last 1,024 gateway and peer events, for status clients.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use ccplane_units::Time;
 use serde::Serialize;
 
-/// Events that are kept. A mode changes some times a minute at most.
+/// Capacity of the log. A peer changes mode at most a few times per minute.
 const KEPT: usize = 1_024;
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
-    /// Counts up from 1.
+    /// Sequence number, starting at 1.
     pub number: u64,
-    /// Seconds since the gateway began.
+    /// Time since the gateway started, seconds.
     pub at: f64,
-    /// The peer's name; empty where it is of the gateway.
+    /// Name of the peer; empty for events of the gateway itself.
     pub peer: String,
-    /// What happened, in one word: `mode`, `endpoint`, `keys`, `reload`, …
+    /// Kind of event: `mode`, `endpoint`, `keys`, `reload`, …
     pub what: &'static str,
-    /// The sentence.
+    /// Description for people.
     pub text: String,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// One more.
+    /// Appends an event and wakes waiting clients.
     pub fn tell(&self, now: Time, peer: &str, what: &'static str, text: String) {
         tracing::info!(peer, what, "{text}");
         let mut list = self.lock();
@@ -52,7 +52,7 @@ impl Events {
         self.come.notify_all();
     }
 
-    /// Those after this number; waits for one so long if there is none.
+    /// Returns the events after `number`; if there are none, waits up to `patience` for one.
     #[expect(
         clippy::disallowed_methods,
         reason = "the thread that answers waits in real time"

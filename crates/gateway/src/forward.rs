@@ -1,5 +1,5 @@
-//! The two threads that move packets, and what they share: one from the device to the peers, one
-//! back. A third one answers handshakes.
+//! The threads that forward packets and the state they share. One thread forwards from the TUN
+//! device to the peers, one in the other direction, and a third answers handshakes.
 
 mod handshakes;
 mod receive;
@@ -28,18 +28,19 @@ use super::pair::Pair;
 use super::peers::{PeerId, Routes};
 use super::tunnel::Door;
 
-/// Makes algorithms by what the configuration calls them; else says why not, as `reason; fix`.
+/// Factory of algorithms by configured name and parameters. The error has the form `reason; fix`.
 pub type Makes = Arc<dyn Fn(&Algorithm) -> Result<Box<dyn DynAlgorithm>, String> + Send + Sync>;
 
-/// What the threads of a gateway share.
+/// State shared by the threads of a gateway.
 pub(crate) struct Shared {
     pub clock: Clock,
-    /// Fixed from start to end, but for the uplink's rate.
+    /// Settings of this site. They never change while the gateway runs, except the uplink rate.
     pub site: Site,
     pub door: Door,
     pub makes: Makes,
     pub observe: bool,
-    /// The kernel may be asked for the way to a peer: the socket is in this namespace.
+    /// Query the kernel for the path MTU of peers. Only valid if the socket is in this thread's
+    /// network namespace.
     pub asks_ways: bool,
     pub events: Events,
     pub counts: Strays,
@@ -47,7 +48,7 @@ pub(crate) struct Shared {
     orders: Mutex<Vec<Reload>>,
     wake: EventFd,
     stop: AtomicBool,
-    /// Start of the last turn of each forwarding thread, ns: [`Direction`].
+    /// Start of the last turn of each forwarding thread in ns, indexed by [`Direction`].
     turns: [AtomicU64; 2],
 }
 
@@ -58,38 +59,38 @@ pub(crate) enum Direction {
     Receive,
 }
 
-/// Packets and datagrams that are of no peer.
+/// Counters of packets and datagrams that belong to no peer.
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
-    /// Datagrams that no peer sent.
+    /// Datagrams that match no session of any peer.
     pub nobody: AtomicU64,
-    /// Initiations and cookies beyond the limits, or without room.
+    /// Initiations and cookie replies dropped by rate limits or a full socket.
     pub handshakes: AtomicU64,
-    /// Packets to where no peer is.
+    /// Packets from the site without a route.
     pub no_route: AtomicU64,
-    /// Packets that found no memory.
+    /// Packets from the site dropped because the packet store was full.
     pub no_memory: AtomicU64,
-    /// Packets that the device did not take.
+    /// Packets that the TUN device rejected.
     pub refused: AtomicU64,
 }
 
-/// The peers as of now. A reload puts another in its place.
+/// The current peers. A reload replaces the whole table.
 #[derive(Default)]
 pub(crate) struct Table {
-    /// By place.
+    /// Indexed by peer index; `None` marks a free slot.
     pub pairs: Vec<Option<Arc<Pair>>>,
     pub by_key: BTreeMap<PublicKey, u32>,
     pub routes: Routes,
 }
 
-/// Where peers are.
+/// Resolved addresses of peers.
 pub(crate) type Found = BTreeMap<PublicKey, SocketAddr>;
 
-/// Another configuration for the sending thread, and where it says what came of it.
+/// A new configuration for the sending thread, with the channel for its result.
 pub(crate) struct Reload {
     pub to: Config,
-    /// Where peers are whose endpoint is new: asking a name server takes longer than packets can
-    /// wait.
+    /// Resolved addresses of peers whose endpoint changed. Resolved beforehand, because a DNS
+    /// lookup would delay packets.
     pub found: Found,
     pub done: SyncSender<Result<(), GatewayError>>,
 }
@@ -124,12 +125,12 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Records that a forwarding thread begins another turn.
+    /// Records the start of a turn of a forwarding thread.
     pub fn turn(&self, direction: Direction) {
         self.turns[direction as usize].store(self.now().as_nanos(), Ordering::Relaxed);
     }
 
-    /// Returns the longest time since a forwarding thread began its last turn.
+    /// Returns the time since the less recent of the two threads started a turn.
     pub fn stuck_for(&self) -> Duration {
         let now = self.now();
         let last = self
@@ -144,12 +145,12 @@ impl Shared {
         Arc::clone(&self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From now on these are the peers.
+    /// Replaces the table of peers.
     pub fn set_table(&self, table: Table) {
         *self.table.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
     }
 
-    /// Gives the sending thread something to do.
+    /// Queues a reload for the sending thread and wakes it.
     pub fn order(&self, reload: Reload) {
         self.orders
             .lock()
@@ -162,9 +163,9 @@ impl Shared {
         std::mem::take(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes the sending thread look.
+    /// Wakes the sending thread.
     pub fn wake(&self) {
-        // One that is pending already is as good.
+        // The write can only fail if a wake-up is already pending, which is sufficient.
         let _ = self.wake.write(1);
     }
 
@@ -179,12 +180,12 @@ impl Shared {
 }
 
 impl Table {
-    /// The peer at a place.
+    /// Returns the peer in a slot.
     pub fn pair(&self, place: u32) -> Option<&Arc<Pair>> {
         self.pairs.get(place as usize)?.as_ref()
     }
 
-    /// Puts a peer at its place.
+    /// Puts a peer into its slot.
     pub fn put(&mut self, pair: Pair) {
         let place = pair.place as usize;
         if self.pairs.len() <= place {
@@ -194,9 +195,9 @@ impl Table {
         self.pairs[place] = Some(Arc::new(pair));
     }
 
-    /// Takes a peer away.
+    /// Removes a peer.
     pub fn remove(&mut self, pair: &Pair) {
-        // Under a new preshared key the peer has another place already.
+        // After a change of its preshared key, the peer's key already maps to a new slot.
         if self.by_key.get(&pair.peer.public_key) == Some(&pair.place) {
             self.by_key.remove(&pair.peer.public_key);
         }
@@ -205,18 +206,18 @@ impl Table {
         }
     }
 
-    /// All peers.
+    /// Iterates over all peers.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Pair>> {
         self.pairs.iter().flatten()
     }
 
-    /// The first place that nobody has.
+    /// Returns the first free slot.
     pub fn vacant(&self) -> u32 {
         let place = self.pairs.iter().position(Option::is_none);
         place.unwrap_or(self.pairs.len()) as u32
     }
 
-    /// Routes by the prefixes of all peers.
+    /// Rebuilds the routes from the prefixes of all peers.
     pub fn route(&mut self) {
         let prefixes = self.pairs.iter().flatten().flat_map(|pair| {
             let place = PeerId(pair.place);
@@ -229,7 +230,7 @@ impl Table {
     }
 }
 
-/// Where these peers are said to be. A name that is not known now is asked for again later.
+/// Resolves the endpoints of peers. Names that cannot be resolved are left out and retried later.
 pub(crate) fn find<'a>(shared: &Shared, peers: impl IntoIterator<Item = &'a Peer>) -> Found {
     let mut all = Found::new();
     for peer in peers {
@@ -249,7 +250,7 @@ pub(crate) fn find<'a>(shared: &Shared, peers: impl IntoIterator<Item = &'a Peer
     all
 }
 
-/// Where an endpoint is, as a socket that listens there can reach it.
+/// Resolves an endpoint to an address of a family that a socket bound to `listen` can reach.
 pub(crate) fn resolve(endpoint: &Endpoint, listen: SocketAddr) -> std::io::Result<SocketAddr> {
     let found = match endpoint.literal() {
         Some(address) => vec![address],

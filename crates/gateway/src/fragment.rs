@@ -1,5 +1,5 @@
-//! Fragments of an IPv4 packet that is longer than the next link takes and that its sender lets be
-//! divided (RFC 791, section 3.2).
+//! Fragmentation of IPv4 packets that exceed the path MTU and do not set "don't fragment" (RFC 791,
+//! section 3.2).
 
 use ccplane_host::checksum::sum;
 
@@ -8,28 +8,28 @@ const LONGEST_HEAD: usize = 60;
 const DONT: u16 = 0x4000;
 const MORE: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
-/// Fragments begin at multiples of this.
+/// Granularity of fragment offsets, bytes.
 const UNIT: usize = 8;
-/// An option with this bit is in every fragment.
+/// "Copied" flag of an option: it is repeated in every fragment.
 const COPIED: u8 = 0x80;
 
-/// The fragments of a packet, one after the other.
+/// Iterator over the fragments of a packet.
 #[derive(Debug)]
 pub struct Fragments<'a> {
     packet: &'a [u8],
     head: usize,
-    /// The header of all but the first.
+    /// Header of every fragment but the first.
     later: [u8; LONGEST_HEAD],
     later_head: usize,
     mtu: usize,
-    /// Where the next one's payload begins.
+    /// Offset of the next fragment's payload in `packet`.
     at: usize,
     end: usize,
 }
 
 impl<'a> Fragments<'a> {
-    /// Of at most `mtu` bytes each; `None` if it is no such packet, or if a link of `mtu` bytes has
-    /// no room for a header and a unit of 8 bytes.
+    /// Splits a packet into fragments of at most `mtu` bytes. Returns `None` if the packet must not
+    /// be fragmented, or if `mtu` is too small for a header and 8 bytes of payload.
     pub fn of(packet: &'a [u8], mtu: u32) -> Option<Fragments<'a>> {
         let first = *packet.first()?;
         let head = usize::from(first & 0xf) * 4;
@@ -58,8 +58,8 @@ impl<'a> Fragments<'a> {
         })
     }
 
-    /// Writes the next one into `room` of at least `mtu` bytes and says how long it is; `None`
-    /// after the last.
+    /// Writes the next fragment into `room`, which has at least `mtu` bytes, and returns its
+    /// length; `None` after the last.
     pub fn next(&mut self, room: &mut [u8]) -> Option<usize> {
         if self.at >= self.end {
             return None;
@@ -79,7 +79,8 @@ impl<'a> Fragments<'a> {
         fragment[header.len()..].copy_from_slice(&self.packet[self.at..self.at + payload]);
         let before = u16::from_be_bytes([self.packet[6], self.packet[7]]);
         let offset = (before & OFFSET) + ((self.at - self.head) / UNIT) as u16;
-        // Of a packet that is a fragment itself, the last part has more behind it if the whole had.
+        // If the packet is itself a fragment, its last part keeps the packet's own "more fragments"
+        // flag.
         let more = if last { before & MORE } else { MORE };
         let flags = before & !(MORE | OFFSET) | more | offset & OFFSET;
         let head = &mut fragment[..header.len()];
@@ -93,7 +94,7 @@ impl<'a> Fragments<'a> {
     }
 }
 
-/// The header with those options only that are copied into every fragment, and its length.
+/// Returns the header with only its copied options, and the header's length.
 fn later_header(header: &[u8]) -> ([u8; LONGEST_HEAD], usize) {
     let mut later = [0; LONGEST_HEAD];
     later[..HEAD].copy_from_slice(&header[..HEAD]);
@@ -103,7 +104,7 @@ fn later_header(header: &[u8]) -> ([u8; LONGEST_HEAD], usize) {
             (0, _) => break,
             (1, _) => 1,
             (_, Some(length)) if *length >= 2 => usize::from(*length),
-            // What cannot be read ends them.
+            // A malformed option ends the list.
             _ => break,
         };
         let Some(option) = header.get(at..at + length) else {
@@ -127,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// A packet with these options (padded) and this payload.
+    /// Builds a packet with these options (padded) and this payload.
     fn packet(options: &[u8], payload: &[u8], flags: u16) -> Vec<u8> {
         let mut packet = vec![
             0x40, 0, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1,
@@ -154,8 +155,8 @@ mod tests {
     }
 
     proptest! {
-        /// Put together as RFC 791 says, they are the packet: offset, "more", identification and
-        /// the copied options as `etherparse` reads them.
+        /// The fragments reassemble to the packet as RFC 791 specifies. `etherparse` reads offset,
+        /// "more fragments", identification and the copied options.
         #[test]
         fn they_are_the_packet_again(
             payload in proptest::collection::vec(any::<u8>(), 1..5_000), mtu in 68_u32..2_000,

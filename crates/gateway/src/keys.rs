@@ -1,5 +1,5 @@
-//! Keys in WireGuard's form: 32 bytes in base64, a private key in a file of its own that nobody
-//! else can read.
+//! Keys in WireGuard's format: 32 bytes in base64. A private key is stored in a file that only its
+//! owner can read.
 
 use std::fmt;
 use std::io;
@@ -11,24 +11,24 @@ use base64::engine::general_purpose::STANDARD;
 use boringtun::x25519;
 use ccplane_link::identity::private::{self, Unreadable};
 
-/// Bytes of a key.
+/// Bytes in a key.
 const BYTES: usize = 32;
-/// A key file is one line; what is much longer is another file.
+/// Size limit of a key file, which has one line; bytes.
 const MOST_TEXT: u64 = 1024;
 
-/// A site's private key (X25519).
+/// X25519 private key of a site.
 #[derive(Clone)]
 pub struct PrivateKey(x25519::StaticSecret);
 
-/// A site's public key: its name to others.
+/// X25519 public key of a site, which identifies it to others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; BYTES]);
 
-/// Secret that two sites share in addition to their keys (WireGuard's `PresharedKey`).
+/// Preshared secret of two sites (WireGuard's `PresharedKey`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PresharedKey([u8; BYTES]);
 
-/// Fault of a text that should be a preshared key. It never quotes the text, which may be a secret.
+/// Error of parsing a [`PresharedKey`]. It never quotes the text, which may be a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPresharedKey {
     /// The text is not base64.
@@ -36,47 +36,47 @@ pub enum BadPresharedKey {
         "a preshared key is written in base64; copy the line that `wg genpsk` prints, the same at both sites"
     )]
     Text,
-    /// The key has this many bytes.
+    /// The decoded key has this many bytes.
     #[error(
         "a preshared key of {0} bytes, and it takes {BYTES}; copy all 44 characters that `wg genpsk` prints, the same at both sites"
     )]
     Length(usize),
 }
 
-/// Why there is no key.
+/// Error of reading or writing a key file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// The file could not be read.
     #[error("the key file {} cannot be read: {why}; `ccplane gateway keys FILE` makes one", .path.display())]
     Read {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: io::Error,
     },
-    /// Others may read it.
+    /// Other users may read the file.
     #[error("the key file {} can be read by others (mode {mode:04o}); chmod 600 {}", .path.display(), .path.display())]
     Exposed {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// Its permission bits.
+        /// Permission bits of the file.
         mode: u32,
     },
-    /// It is no key.
+    /// The file does not contain a key.
     #[error("{} holds no private key; it takes 32 bytes in base64 on one line, as `ccplane gateway keys FILE` and `wg genkey` write them", .0.display())]
     NoKey(PathBuf),
     /// The file could not be written.
     #[error("the key file {} cannot be made: {why}", .path.display())]
     Make {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: io::Error,
     },
 }
 
-/// A text that is no public key.
+/// Error of parsing a [`PublicKey`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a public key; write its 44 characters of base64, as `ccplane gateway keys FILE` prints them at the other site"
@@ -84,21 +84,21 @@ pub enum KeyError {
 pub struct BadPublicKey;
 
 impl PrivateKey {
-    /// A key of these bytes, which have to be random.
+    /// Creates a key from 32 random bytes.
     pub fn from_bytes(mut bytes: [u8; BYTES]) -> PrivateKey {
-        // The bits that X25519 sets in any case (RFC 7748, section 5), set here as `wg genkey`
-        // does, so that the file has the key as it is used.
+        // Clamp as X25519 does in any case (RFC 7748, section 5) and as `wg genkey` does, so that
+        // the file contains the key that is used.
         bytes[0] &= 248;
         bytes[31] = bytes[31] & 127 | 64;
         PrivateKey(bytes.into())
     }
 
-    /// The public key that belongs to it.
+    /// Returns the corresponding public key.
     pub fn public(&self) -> PublicKey {
         PublicKey(x25519::PublicKey::from(&self.0).to_bytes())
     }
 
-    /// Reads a key file, which its owner alone may read.
+    /// Reads a key file. Refuses a file that other users can read.
     pub fn read(path: &Path) -> Result<PrivateKey, KeyError> {
         let text = private::read_secret(path, MOST_TEXT).map_err(|why| match why {
             Unreadable::Exposed(mode) => KeyError::Exposed {
@@ -118,8 +118,8 @@ impl PrivateKey {
             .ok_or_else(|| KeyError::NoKey(path.to_owned()))
     }
 
-    /// Makes a file with a new key, for its owner alone. A file that exists is left alone: it may
-    /// be somebody's only copy.
+    /// Creates a file with a new key, readable by its owner only. Never overwrites a file, which
+    /// may be the only copy of a key.
     pub fn make(path: &Path) -> Result<PrivateKey, KeyError> {
         let failed = |why| KeyError::Make {
             path: path.to_owned(),
@@ -135,7 +135,7 @@ impl PrivateKey {
         }
     }
 
-    /// The key of a file, which is made if it is not there; and whether it was made.
+    /// Reads a key file, or creates it if it does not exist. The flag is true if it was created.
     pub fn read_or_make(path: &Path) -> Result<(PrivateKey, bool), KeyError> {
         match PrivateKey::make(path) {
             Ok(key) => Ok((key, true)),
@@ -152,17 +152,17 @@ impl PrivateKey {
 }
 
 impl PublicKey {
-    /// A key of these bytes.
+    /// Creates a key from its bytes.
     pub const fn from_bytes(bytes: [u8; BYTES]) -> PublicKey {
         PublicKey(bytes)
     }
 
-    /// Its bytes, for programs that do not read its text.
+    /// Returns the key's bytes.
     pub const fn as_bytes(&self) -> &[u8; BYTES] {
         &self.0
     }
 
-    /// The first characters of its text, enough to tell peers apart.
+    /// Returns the first 8 characters of the base64 form, enough to distinguish peers in logs.
     pub fn short(&self) -> String {
         const CHARACTERS: usize = 8;
         self.to_string().chars().take(CHARACTERS).collect()
@@ -174,7 +174,7 @@ impl PublicKey {
 }
 
 impl PresharedKey {
-    /// Takes the bytes of a key, which have to be random.
+    /// Creates a key from 32 random bytes.
     pub const fn from_bytes(bytes: [u8; BYTES]) -> PresharedKey {
         PresharedKey(bytes)
     }

@@ -5,9 +5,10 @@
 //!      ── TUN ── check source ── Receivebox ── open ── UDP ──
 //! ```
 //!
-//! [`Config`](config::Config) says what a gateway is to do, [`Gateway`] does it. One thread sends,
-//! one receives, one answers handshakes; each algorithm has its own, and so have answers
-//! ([`status`]) and names of endpoints. With a plain WireGuard peer traffic passes unshaped.
+//! [`Config`](config::Config) is the checked configuration and [`Gateway`] runs it. The gateway has
+//! one thread for sending, one for receiving and one for handshakes. Each algorithm, the status
+//! server ([`status`]) and the DNS resolver for endpoint names have threads of their own. Traffic
+//! to a plain WireGuard peer passes through unshaped.
 
 #![forbid(unsafe_code)]
 

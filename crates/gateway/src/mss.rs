@@ -1,6 +1,5 @@
-//! TCP's maximum segment size, lowered to what the tunnel takes. The hosts of a site announce what
-//! fits their own network; where the ICMP messages that say more are lost on the way to them,
-//! connections would stand still without this.
+//! TCP MSS clamping. Hosts announce an MSS that fits their own network. If ICMP "packet too big"
+//! messages do not reach them, their connections would stall without the clamping.
 
 use ccplane_host::checksum::add;
 
@@ -15,15 +14,15 @@ const NOTHING: u8 = 1;
 const MSS: u8 = 2;
 const MSS_BYTES: u8 = 4;
 
-/// Extension headers of IPv6 that are looked behind (RFC 8200, section 4): hop-by-hop options,
-/// routing and destination options. A packet with more of them than [`MOST_EXTENSIONS`] is no
-/// connection's first in any network.
+/// IPv6 extension headers that are skipped to find TCP (RFC 8200, section 4): hop-by-hop options,
+/// routing and destination options. A SYN with more than [`MOST_EXTENSIONS`] of them does not occur
+/// in practice.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const MOST_EXTENSIONS: usize = 4;
 
-/// In a TCP packet with SYN, lowers the announced segment size to what leaves packets of at most
-/// `mtu` bytes: `mtu` less 40 bytes of headers over IPv4, 60 over IPv6 (RFC 6691). Whether it did.
-/// What announces none means 536 bytes, or 1220 over IPv6, which fit.
+/// Lowers the MSS option of a SYN so that packets have at most `mtu` bytes: `mtu` less 40 bytes of
+/// headers over IPv4 or 60 over IPv6 (RFC 6691). Returns whether the packet was changed. A SYN
+/// without the option means an MSS of 536, or 1220 over IPv6, and needs no change.
 #[inline]
 pub fn clamp(packet: &mut [u8], mtu: u32) -> bool {
     let Some((at, head)) = tcp(packet) else {
@@ -37,8 +36,8 @@ pub fn clamp(packet: &mut [u8], mtu: u32) -> bool {
     lower(&mut packet[at..], most).is_some()
 }
 
-/// Where the TCP header begins, and bytes of the IP header without extensions; `None` for any other
-/// packet, and for a fragment that is not the first.
+/// Returns the offset of the TCP header and the length of the IP header without extensions. Returns
+/// `None` for other protocols and for fragments other than the first.
 #[inline]
 fn tcp(packet: &[u8]) -> Option<(usize, u32)> {
     match packet.first()? >> 4 {
@@ -61,7 +60,7 @@ fn tcp(packet: &[u8]) -> Option<(usize, u32)> {
     }
 }
 
-/// Lowers the option in a TCP header; `None` if there is nothing to do.
+/// Lowers the MSS option in a TCP header. Returns `None` if there is nothing to change.
 fn lower(segment: &mut [u8], most: u16) -> Option<()> {
     let end = usize::from(*segment.get(12)? >> 4) * 4;
     let mut at = TCP_HEAD;
@@ -81,7 +80,7 @@ fn lower(segment: &mut [u8], most: u16) -> Option<()> {
     }
     segment[place..place + 2].copy_from_slice(&most.to_be_bytes());
     let sum = u16::from_be_bytes([segment[CHECKSUM], segment[CHECKSUM + 1]]);
-    // At an odd place the two bytes are halves of two words (RFC 1071, section 2, B).
+    // At an odd offset the value straddles two checksum words (RFC 1071, section 2, B).
     let word = |value: u16| {
         if place % 2 == 1 {
             value.swap_bytes()
@@ -102,7 +101,8 @@ mod tests {
 
     use super::*;
 
-    /// A SYN as a host sends it: `extensions` of 8 bytes each, these options, padded with ends.
+    /// Builds a SYN with `extensions` extension headers of 8 bytes each and these options, padded
+    /// with end-of-list options.
     fn syn(v6: bool, extensions: usize, flags: u8, options: &[u8]) -> Vec<u8> {
         let mut tcp = vec![
             0x12, 0x34, 0, 80, 1, 2, 3, 4, 0, 0, 0, 0, 0, flags, 0xff, 0xff, 0, 0, 0, 0,
@@ -140,7 +140,7 @@ mod tests {
         packet
     }
 
-    /// The sum of segment and pseudo-header, which is all ones where the checksum is right.
+    /// Returns the checksum over segment and pseudo-header: all ones if it is valid.
     fn whole(packet: &[u8], at: usize) -> u16 {
         let addresses = if packet[0] >> 4 == 6 { 8..40 } else { 12..20 };
         let length = (packet.len() - at) as u16;
@@ -150,7 +150,7 @@ mod tests {
         )
     }
 
-    /// The announced size, as `etherparse` reads it.
+    /// Returns the announced MSS, as `etherparse` reads it.
     fn announced(packet: &[u8]) -> Option<u16> {
         let parsed = etherparse::SlicedPacket::from_ip(packet).unwrap();
         let Some(etherparse::TransportSlice::Tcp(tcp)) = parsed.transport else {

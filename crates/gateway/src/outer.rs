@@ -1,14 +1,13 @@
-//! What the outer header has of the packet inside: its ECN field, and its DSCP where that is asked
-//! for.
+//! ECN and DSCP in the outer header.
 //!
-//! The ECN field goes through a tunnel as RFC 6040 has it: copied to the outer header as a packet
-//! goes in, and brought together with what the network made of it as it comes out. The DSCP is
-//! copied as a packet goes in, and what comes out keeps its own (RFC 2983, the "pipe").
+//! The ECN field follows RFC 6040: encapsulation copies it to the outer header, and decapsulation
+//! combines inner and outer fields. Encapsulation copies the DSCP if configured; decapsulation
+//! keeps the inner DSCP (the pipe model of RFC 2983).
 
 use ccplane_qdisc::Ecn;
 
-/// What comes out of a tunnel (RFC 6040, figure 4); `None` where the packet is dropped: the network
-/// marked what its sender would not understand, and only a loss tells it.
+/// Returns the ECN field after decapsulation (RFC 6040, figure 4), or `None` if the packet must be
+/// dropped: it carries a CE mark for a transport without ECN, which only a loss can signal.
 pub fn combine(inner: Ecn, outer: Ecn) -> Option<Ecn> {
     match (inner, outer) {
         (Ecn::NotEct, Ecn::Ce) => None,
@@ -19,12 +18,12 @@ pub fn combine(inner: Ecn, outer: Ecn) -> Option<Ecn> {
     }
 }
 
-/// The ECN field of an IP packet.
+/// Returns the ECN field of an IP packet.
 pub fn ecn(packet: &[u8]) -> Ecn {
     Ecn::from_bits(traffic_class(packet))
 }
 
-/// The DSCP of an IP packet (RFC 2474).
+/// Returns the DSCP of an IP packet (RFC 2474).
 pub fn dscp(packet: &[u8]) -> u8 {
     traffic_class(packet) >> 2
 }
@@ -52,7 +51,7 @@ mod tests {
         assert_eq!((dscp(&[0x45]), ecn(&[])), (0, Ecn::NotEct));
     }
 
-    /// RFC 6040, figure 4, by rows of the inner field.
+    /// RFC 6040, figure 4: one row per inner field.
     #[test]
     fn what_comes_out_is_what_the_standard_says() {
         use Ecn::{Ce, Ect0, Ect1, NotEct};

@@ -1,7 +1,7 @@
-//! One peer as both threads know it: the tunnel to it, where it is, and the two boxes at this end.
+//! State of one peer that both forwarding threads use: tunnel, endpoint, sendbox and receivebox.
 //!
-//! All of it is behind one lock. What a packet is sealed under has to reach the sendbox in the
-//! order of its numbers, and handshakes, keepalives and the boxes' own messages take numbers too.
+//! One lock protects all of it, because the sendbox must see packet numbers in the order in which
+//! the tunnel assigns them, and handshakes, keepalives and control messages use numbers too.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,27 +20,27 @@ use super::path::Path;
 use super::path_search::{ProbeOutcome, ProbePacket};
 use super::tunnel::{Number, OVERHEAD, Refusal, Sealed, Tunnel};
 
-/// Bytes around a datagram: UDP and IPv4, or IPv6 with its longer header.
+/// Bytes of UDP and IPv4 header, and of UDP and IPv6 header.
 const OUTER_V4: u32 = 28;
 const OUTER_V6: u32 = 48;
 
-/// Sessions before the last one whose packets are still known: of these, what is under way when
-/// keys change.
+/// Previous sessions whose packets are still recognised. They cover the packets in flight during a
+/// rekey.
 const SESSIONS_KEPT: usize = 4;
 
-/// Feedback that comes is itself a packet of the bundle the other way. It is answered only where so
-/// many of its like came ...
+/// Feedback is itself a packet of the reverse bundle. If only such packets arrive, feedback is sent
+/// after this many of them, but not more often than every `ALIKE_SOONEST`.
 const ALIKE: u32 = 8;
-/// ... and no oftener than this, so that two boxes without traffic do not talk of each other's
-/// talk; and soon enough that ten of them do not count as silence, which begins after 250 ms.
+/// Keeps two idle gateways from answering each other's feedback, yet short enough that ten
+/// intervals do not count as silence, which starts after 250 ms.
 const ALIKE_SOONEST: Duration = Duration::from_millis(200);
 
-/// A packet of the sendbox: where it is kept, and what it is on the wire.
+/// A packet in the sendbox: its handle in the store and its size on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
-    /// In the sending thread's store.
+    /// Handle in the sending thread's store.
     pub kept: Kept,
-    /// What the tunnel adds.
+    /// Bytes of encapsulation.
     pub around: u16,
 }
 
@@ -66,43 +66,41 @@ impl Packet for Waiting {
     }
 }
 
-/// What happened to a peer's packets beside what its boxes count.
+/// Counters of a peer's packets, in addition to those of its sendbox and receivebox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets for the peer that were dropped: it could not be called for too long.
+    /// Packets dropped because no session with the peer could be established in time.
     pub unreachable: u64,
-    /// Packets that came, and their bytes inside.
+    /// Packets received from the peer for the site.
     pub received: u64,
-    /// See `received`.
+    /// Bytes of `received`, without the encapsulation.
     pub received_bytes: u64,
-    /// Keys that packets left under.
+    /// Sessions under which packets were sent.
     pub handshakes: u64,
-    /// Datagrams that came again, or too late to be known.
+    /// Datagrams dropped as replays or as older than the replay window.
     pub replayed: u64,
-    /// Datagrams under keys that are not there.
+    /// Datagrams of an unknown session.
     pub unknown_session: u64,
-    /// Datagrams that the peer did not seal.
+    /// Datagrams that failed authentication.
     pub forged: u64,
-    /// Packets whose source is not behind the peer.
+    /// Packets whose source address is not routed to the peer.
     pub foreign: u64,
-    /// Packets of the site that posed as messages of this box, and were dropped.
+    /// Packets from the site that posed as control messages of this gateway and were dropped.
     pub posed: u64,
-    /// Packets that were marked on their way and whose sender would not understand it.
+    /// Packets dropped because they arrived with a CE mark for a transport without ECN.
     pub marked_unable: u64,
-    /// Messages of the other box that were malformed or could not be true.
+    /// Control messages that were malformed or implausible.
     pub bad_messages: u64,
-    /// Datagrams longer than the path takes.
+    /// Batches with datagrams that exceeded the path MTU.
     pub too_long: u64,
-    /// Packets for the peer that were divided: they were longer than the path takes, and IPv4 that
-    /// may be.
+    /// IPv4 packets that exceeded the path MTU and were fragmented.
     pub divided: u64,
-    /// Packets for the peer that were dropped: they were longer than the path takes. Their senders
-    /// were told.
+    /// Packets that exceeded the path MTU and were dropped with an ICMP message to their senders.
     pub too_big: u64,
 }
 
 impl Counts {
-    /// Counts a datagram that was refused.
+    /// Counts a refused datagram.
     pub(crate) fn refuse(&mut self, why: Refusal) {
         *match why {
             Refusal::Replayed => &mut self.replayed,
@@ -112,49 +110,49 @@ impl Counts {
     }
 }
 
-/// One peer. With other settings it is another value, of the same half.
+/// A peer and its settings. New settings create another `Pair` that shares the same `half`.
 pub(crate) struct Pair {
     pub place: u32,
     pub peer: Peer,
-    /// The tunnel's ends, here and there, between which the boxes talk; `None` where one is not
-    /// known.
+    /// Tunnel addresses, this site's and the peer's, used by control messages. `None` if either is
+    /// unknown.
     pub ends: Option<[IpAddr; 2]>,
     pub half: Arc<Mutex<Half>>,
 }
 
-/// What is behind the lock.
+/// The part of a peer that is behind the lock.
 pub(crate) struct Half {
     pub tunnel: Tunnel,
-    /// Where it was heard last, or where it is said to be.
+    /// Source of the last authenticated datagram, or else the configured endpoint.
     pub endpoint: Option<SocketAddr>,
-    /// When it was told last that this has changed.
+    /// Time of the last `endpoint` event.
     pub moved: Option<Time>,
-    /// How long packets to it may be.
+    /// Path MTU to the peer.
     pub path: Path,
     pub sendbox: Sendbox<Waiting>,
-    /// Names of its classes.
+    /// Names of the traffic classes.
     pub classes: Vec<String>,
     pub receivebox: Receivebox,
-    /// Something was heard of the receivebox at the other end: it is no plain WireGuard.
+    /// Time of the last feedback from the peer's receivebox. `None` until there is one; a plain
+    /// WireGuard peer never sends any.
     pub answered: Option<Time>,
     pub counts: Counts,
-    /// Acknowledgement of a probe, to be sent.
+    /// Acknowledgement of a path MTU probe, to be sent.
     pub probe_ack: Option<ProbeAck>,
-    /// What the algorithm says of the bundle.
+    /// Gauges that the algorithm reports for the bundle.
     pub gauges: Vec<(&'static str, f64)>,
-    /// Something came that is to be answered: a packet of the site, or a notice.
+    /// A packet has arrived that warrants feedback: one for the site, or a notice.
     news: bool,
-    /// Other packets of the tunnel since the last feedback left, and when it did.
+    /// Other packets of the tunnel since the last feedback, and the time of that feedback.
     alike: u32,
     told: Time,
-    /// The session that packets leave under; and those that they came under, the last first.
+    /// Session of outgoing packets, and sessions of incoming packets, the latest first.
     leaving: Option<u32>,
     coming: [Option<u32>; SESSIONS_KEPT],
 }
 
 impl Pair {
-    /// Also where another thread panicked while it had it: what a packet changes is small, and the
-    /// next one sets it right.
+    /// Locks the peer. Ignores poisoning: each packet changes little, and the next one corrects it.
     pub fn lock(&self) -> MutexGuard<'_, Half> {
         self.half.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -194,7 +192,7 @@ impl Half {
         })
     }
 
-    /// A datagram of so many bytes leaves under this number.
+    /// Records a datagram of `datagram` bytes sent with this number.
     pub fn left(&mut self, now: Time, number: Number, datagram: usize) {
         if self.leaving != Some(number.session) {
             self.counts.handshakes += 1;
@@ -205,11 +203,12 @@ impl Half {
             .left(now, number.counter, wire_bytes(datagram, self.endpoint));
     }
 
-    /// A datagram came under this number, from this address.
+    /// Records a datagram received with this number from this address.
     pub fn came(&mut self, now: Time, number: Number, datagram: usize, from: SocketAddr, ecn: Ecn) {
         if self.coming[0] != Some(number.session) {
             if self.coming.contains(&Some(number.session)) {
-                // It was under way when the keys changed. Its numbering is over.
+                // A packet in flight during the rekey: the receivebox counts only the latest
+                // session.
                 return;
             }
             self.coming.rotate_right(1);
@@ -221,12 +220,12 @@ impl Half {
         self.alike = self.alike.saturating_add(1);
     }
 
-    /// What came last was a packet for the site.
+    /// Marks the last packet as one for the site.
     pub fn is_news(&mut self) {
         self.news = true;
     }
 
-    /// What the receivebox has to say now.
+    /// Returns the feedback that is due.
     pub fn speak(&mut self, now: Time) -> Option<Feedback> {
         self.speaks_at().filter(|due| *due <= now)?;
         let feedback = self.receivebox.poll(now)?;
@@ -234,7 +233,7 @@ impl Half {
         Some(feedback)
     }
 
-    /// When that is due.
+    /// Returns the time at which feedback is due.
     pub fn speaks_at(&self) -> Option<Time> {
         let due = self.receivebox.next_deadline()?;
         if self.news {
@@ -243,8 +242,8 @@ impl Half {
         (self.alike >= ALIKE).then(|| due.max(self.told + ALIKE_SOONEST))
     }
 
-    /// Seals a packet into `room`, and tells the sendbox: bytes of the datagram. `None` without
-    /// keys.
+    /// Encrypts a packet into `room` and records it in the sendbox. Returns the length of the
+    /// datagram, or `None` without a session.
     pub fn seal(&mut self, now: Time, packet: &[u8], room: &mut [u8]) -> Option<usize> {
         match self.tunnel.seal(packet, room) {
             Sealed::Datagram { bytes, number } => {
@@ -256,7 +255,7 @@ impl Half {
         }
     }
 
-    /// Seals a message for the box at the other end.
+    /// Encrypts a control message for the peer.
     pub fn seal_message(
         &mut self,
         now: Time,
@@ -270,7 +269,7 @@ impl Half {
         self.seal(now, &packet[..bytes], room)
     }
 
-    /// Returns the probe of the path that is due, if the other box is known to be one of ours.
+    /// Returns the path MTU probe that is due, if the peer is known to be a ccplane gateway.
     pub fn next_probe(&mut self, now: Time) -> Option<ProbePacket> {
         if self.answered.is_none() || !self.tunnel.is_established() {
             return None;
@@ -279,8 +278,7 @@ impl Half {
         self.path.search_mut().poll(now, srtt)
     }
 
-    /// Seals a probe into `room`. `scratch` takes the packet inside, once as a message and once as
-    /// a whole.
+    /// Encrypts a probe into `room`. `scratch` holds the message and the inner packet.
     pub fn seal_probe(
         &mut self,
         now: Time,
@@ -305,7 +303,7 @@ impl Half {
         Some(sealed)
     }
 
-    /// Takes a message of the box at the other end, in a packet of so many bytes.
+    /// Processes a control message of the peer from an inner packet of `packet` bytes.
     pub fn hear(&mut self, now: Time, message: &[u8], packet: usize) {
         match Message::decode(message) {
             Ok(Message::Feedback(feedback)) => {
@@ -337,7 +335,7 @@ impl Half {
     }
 }
 
-/// The names of all classes.
+/// Returns the names of all classes.
 pub(crate) fn class_names(config: &Config) -> Vec<String> {
     config
         .classes
@@ -346,7 +344,7 @@ pub(crate) fn class_names(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// How a peer's sendbox is made.
+/// Returns the settings of a peer's sendbox.
 pub(crate) fn sendbox(peer: &Peer, config: &Config, observe: bool) -> SendboxConfig {
     let most = SendboxConfig::default().max;
     SendboxConfig {
@@ -363,12 +361,12 @@ pub(crate) fn sendbox(peer: &Peer, config: &Config, observe: bool) -> SendboxCon
     }
 }
 
-/// Bytes of a full packet on the wire, over the longer of the two headers.
+/// Returns the bytes of a full packet on the wire, assuming the longer outer header (IPv6).
 pub(crate) fn full_packet(site: &Site) -> u32 {
     site.mtu + OVERHEAD as u32 + OUTER_V6
 }
 
-/// Bytes of a datagram on the wire.
+/// Returns the bytes of a datagram on the wire.
 fn wire_bytes(datagram: usize, far: Option<SocketAddr>) -> u32 {
     let outer = around(far) - OVERHEAD as u32;
     u32::try_from(datagram)
@@ -376,7 +374,7 @@ fn wire_bytes(datagram: usize, far: Option<SocketAddr>) -> u32 {
         .saturating_add(outer)
 }
 
-/// Bytes around a packet on its way to this address.
+/// Returns the bytes of encapsulation towards this address.
 pub(crate) fn around(far: Option<SocketAddr>) -> u32 {
     let v4 = far.is_none_or(|far| far.ip().to_canonical().is_ipv4());
     OVERHEAD as u32 + if v4 { OUTER_V4 } else { OUTER_V6 }

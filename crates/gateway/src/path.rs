@@ -1,8 +1,9 @@
-//! Longest packet to a peer: the site's `mtu`, or less where the path outside carries less.
+//! Path MTU of a peer: the site's `mtu`, or less if the path between the gateways has a smaller
+//! MTU.
 //!
-//! The kernel has what routers say of the path (RFC 1191, RFC 8201) and is asked each second. Where
-//! routers drop silently, [`PathSearch`] finds what arrives. A longer packet of IPv4 that may be
-//! divided is divided, and the sender of another one gets a message.
+//! The kernel stores the MTU that routers report (RFC 1191, RFC 8201); we query it every second.
+//! Where routers drop packets silently, [`PathSearch`] finds the MTU with probes. IPv4 packets that
+//! are too long are fragmented if they allow it; otherwise their sender gets an ICMP message.
 
 use ccplane_host::{Frame, Tun, path_mtu};
 use ccplane_units::{Duration, Time};
@@ -13,26 +14,27 @@ use super::pair::{Half, Pair, around};
 use super::path_search::{MIN_PLPMTU, PathSearch};
 use super::too_big;
 
-/// In front of a packet for the device.
+/// Bytes of the frame header in front of a packet for the TUN device.
 const FRAME_HEAD: usize = Frame::longest(0);
 
-/// How often the kernel is asked. Each time costs some microseconds, and until then too long
-/// packets are lost.
+/// Interval between queries to the kernel. A query takes some microseconds; packets that are too
+/// long are lost until the next one.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Senders are told no oftener (RFC 4443, section 2.4 f): each connection has to hear it once.
+/// Minimum interval between ICMP messages (RFC 4443, section 2.4 f). Each connection needs only
+/// one.
 const TELL_EVERY: Duration = Duration::from_millis(1);
 
-/// How a packet leaves.
+/// Treatment of a packet.
 pub(crate) enum Fit<'a> {
-    /// As it is.
+    /// Sent as it is.
     Whole,
-    /// In fragments.
+    /// Sent as fragments.
     Divided(Fragments<'a>),
-    /// Not at all.
+    /// Dropped, with a message to the sender.
     Not,
 }
 
-/// The way to a peer.
+/// Path MTU state of a peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     search: PathSearch,
@@ -42,7 +44,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// One that is not known yet, with packets of at most `mtu` bytes.
+    /// Creates the state of an unknown path, for inner packets of at most `mtu` bytes.
     pub fn new(mtu: u32) -> Path {
         Path {
             search: PathSearch::new(mtu),
@@ -52,22 +54,22 @@ impl Path {
         }
     }
 
-    /// Bytes of the longest packet inside.
+    /// Returns the longest inner packet, bytes.
     pub fn mtu(&self) -> u32 {
         self.search.mtu()
     }
 
-    /// Search for it.
+    /// Returns the search for the path MTU.
     pub fn search(&self) -> &PathSearch {
         &self.search
     }
 
-    /// Search for it.
+    /// Returns the search for the path MTU, mutably.
     pub fn search_mut(&mut self) -> &mut PathSearch {
         &mut self.search
     }
 
-    /// How a packet leaves by it.
+    /// Decides how a packet is sent.
     #[inline]
     pub fn fit<'a>(&mut self, packet: &'a [u8]) -> Fit<'a> {
         self.search.on_sent(packet.len());
@@ -77,12 +79,12 @@ impl Path {
         Fragments::of(packet, self.mtu()).map_or(Fit::Not, Fit::Divided)
     }
 
-    /// Something leaves.
+    /// Records that the path is in use.
     pub fn is_used(&mut self) {
         self.used = true;
     }
 
-    /// Whether the sender of a packet may be told now.
+    /// Returns whether an ICMP message may be sent now, and counts it if so.
     pub fn may_tell(&mut self, now: Time) -> bool {
         let may = self.told.is_none_or(|told| now.since(told) >= TELL_EVERY);
         if may {
@@ -98,8 +100,8 @@ impl Path {
                 .is_none_or(|looked| now.since(looked) >= LOOK_EVERY)
     }
 
-    /// Records what routers say: the path outside carries packets of `outside` bytes, of which
-    /// `around` are the encapsulation. Returns true if that changes anything.
+    /// Records the MTU that routers report: `outside` bytes, including `around` bytes of
+    /// encapsulation. Returns whether the MTU changed.
     fn found(&mut self, now: Time, most: u32, outside: u32, around: u32) -> bool {
         let before = self.mtu();
         let limit = outside
@@ -110,8 +112,8 @@ impl Path {
     }
 }
 
-/// Asks the kernel about the way to a peer if it is time for that, or at once if a packet was too
-/// long for it. Whether anything changed.
+/// Queries the kernel for the path MTU to a peer if that is due, or immediately with `at_once`.
+/// Returns whether it changed.
 pub(crate) fn look(shared: &Shared, pair: &Pair, now: Time, at_once: bool) -> bool {
     if !shared.asks_ways {
         return false;
@@ -121,7 +123,7 @@ pub(crate) fn look(shared: &Shared, pair: &Pair, now: Time, at_once: bool) -> bo
         return false;
     };
     (half.path.looked, half.path.used) = (Some(now), false);
-    // A way that is gone says nothing of its length.
+    // No route at the moment: keep the last MTU.
     let Ok(outside) = path_mtu(to) else {
         return false;
     };
@@ -138,7 +140,7 @@ pub(crate) fn look(shared: &Shared, pair: &Pair, now: Time, at_once: bool) -> bo
     changed
 }
 
-/// Reports that the other box's acknowledgements changed how long packets may be.
+/// Reports a change of the MTU that follows from the peer's acknowledgements of probes.
 pub(crate) fn tell_search(shared: &Shared, pair: &Pair, path: &Path, before: u32, now: Time) {
     let mtu = path.mtu();
     let text = match path.search.refused() {
@@ -153,7 +155,7 @@ pub(crate) fn tell_search(shared: &Shared, pair: &Pair, path: &Path, before: u32
     shared.events.tell(now, &pair.peer.name, "path", text);
 }
 
-/// Drops a packet that does not fit, and tells its sender.
+/// Drops a packet that is too long and sends an ICMP message to its sender.
 pub(crate) fn refuse(now: Time, half: &mut Half, packet: &[u8], tun: &Tun) {
     half.counts.too_big += 1;
     if !half.path.may_tell(now) {
@@ -161,7 +163,7 @@ pub(crate) fn refuse(now: Time, half: &mut Half, packet: &[u8], tun: &Tun) {
     }
     let mut frame = [0; FRAME_HEAD + too_big::LONGEST];
     if let Some(bytes) = too_big::answer(packet, half.path.mtu(), &mut frame[FRAME_HEAD..]) {
-        // What the device does not take is lost, as on a wire.
+        // Ignore errors: like on a link, the message may be lost.
         let _ = tun.write([&frame[..FRAME_HEAD + bytes], &[]]);
     }
 }

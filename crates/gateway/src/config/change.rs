@@ -1,52 +1,52 @@
-//! What differs between two configurations, for a reload that touches nothing else.
+//! Differences between two configurations, so that a reload touches only what changed.
 
 use std::fmt;
 
 use super::{Config, Peer};
 use crate::keys::PublicKey;
 
-/// One difference. A peer is the same as long as its key is.
+/// One difference. Peers are matched by public key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// A peer that was not there.
+    /// A new peer.
     Added(Box<Peer>),
-    /// A peer that is not there any more.
+    /// A peer that is no longer configured.
     Removed {
-        /// Who it was.
+        /// Public key of the removed peer.
         public_key: PublicKey,
-        /// Its name.
+        /// Name of the removed peer.
         name: String,
     },
-    /// A peer's settings.
+    /// A peer whose settings changed.
     Changed {
-        /// As it was.
+        /// Old settings.
         from: Box<Peer>,
-        /// As it is to be.
+        /// New settings.
         to: Box<Peer>,
     },
-    /// The classes of every queue.
+    /// The traffic classes changed.
     Classes,
-    /// What all peers get together.
+    /// The uplink rate, shared by all peers, changed.
     Uplink,
-    /// Whether the outer header has the packet's DSCP.
+    /// Copying of the DSCP to the outer header was switched on or off.
     CopyDscp,
-    /// A setting that holds from start to end of the gateway.
+    /// A setting that cannot change while the gateway runs.
     Fixed(&'static str),
 }
 
 impl Change {
-    /// Whether it takes a restart.
+    /// Returns whether the change needs a restart.
     pub fn is_fixed(&self) -> bool {
         matches!(self, Change::Fixed(_))
     }
 }
 
-/// What has to be done to come from one configuration to another; nothing between equal ones. The
-/// order of peers is of no meaning.
+/// Returns the changes that turn one configuration into the other; empty if they are equal. The
+/// order of peers does not matter.
 pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
     let (a, b) = (&from.site, &to.site);
     let fixed = [
-        // The file's name only: what is in it is read at the start.
+        // Compares the file name only; the key itself is read at startup.
         ("`key` of the site", a.key != b.key),
         ("`listen` of the site", a.listen != b.listen),
         ("`device` of the site", a.device != b.device),
@@ -122,7 +122,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// The settings that differ.
+/// Returns the names of the settings that differ.
 fn differences(a: &Peer, b: &Peer) -> Vec<&'static str> {
     let all = [
         ("name", a.name != b.name),

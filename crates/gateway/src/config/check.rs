@@ -1,4 +1,4 @@
-//! Checks a configuration: every setting by itself, then all of them against each other.
+//! Configuration checks: each setting by itself, then all settings against each other.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -19,24 +19,24 @@ use crate::address::InterfaceAddress;
 use crate::keys::{KeyError, PrivateKey, PublicKey};
 use crate::peers::{PeerId, Routes};
 
-/// IPv6 asks for at least this (RFC 8200, section 5).
+/// Minimum link MTU of IPv6 (RFC 8200, section 5).
 const LEAST_MTU: u32 = 1_280;
-/// The longest UDP datagram, 65,507 bytes, less WireGuard's 32 and a byte to be safe with IPv6's
-/// 40: no packet inside may be longer.
+/// Longest inner packet: the longest UDP payload, 65,507 bytes, less WireGuard's 32 bytes and a
+/// margin that also covers the 40-byte IPv6 header.
 const MOST_MTU: u32 = 65_400;
-/// Peers of a gateway: their places are 12 bits of the numbers by which datagrams name their
-/// session.
+/// Peers per gateway. The peer index takes 12 bits of the session index in WireGuard messages.
 pub(crate) const MOST_PEERS: usize = 1 << 12;
-/// Classes of a queue. Each is a queue of its own for every peer; more than a handful nobody can
-/// tell apart.
+/// Classes per configuration. Each class is a separate queue for every peer, and more than a
+/// handful are hard to tell apart in practice.
 const MOST_CLASSES: usize = 32;
-/// A buffer below this holds less than a packet at 10 Mbit/s; one above the other keeps packets
-/// that nobody waits for any more.
+/// Bounds of `buffer`. Below 1 ms the queue holds less than one packet at 10 Mbit/s; above 10 s it
+/// holds packets that their receivers no longer need.
 const LEAST_BUFFER: Duration = Duration::from_millis(1);
 const MOST_BUFFER: Duration = Duration::from_secs(10);
-/// For a queue's limit in bytes to be judged, some path; queues that depend on it are refused.
+/// RTT assumed when a queue's byte limit is checked. Queues that depend on the path's RTT are
+/// refused.
 const SOME_RTT: Duration = Duration::from_millis(50);
-/// An interface's name, linux/if.h.
+/// IFNAMSIZ less the terminating NUL (linux/if.h).
 const LONGEST_NAME: usize = 15;
 
 /// Checks a whole file.
@@ -52,8 +52,8 @@ pub(super) fn config(source: Source<'_>, file: &File, knows: Knows<'_>) -> Resul
     })
 }
 
-/// The private key that a file names, which is none of the peers'. `beside` is the file's
-/// directory.
+/// Reads the private key that a file names and refuses it if it belongs to one of the peers.
+/// `beside` is the directory of the configuration file.
 pub(super) fn key(source: Source<'_>, file: &File, beside: &Path) -> Result<PrivateKey, Problem> {
     let at = &file.site.key;
     let key = PrivateKey::read(&beside.join(at.get_ref())).map_err(|why: KeyError| {
@@ -74,12 +74,11 @@ pub(super) fn key(source: Source<'_>, file: &File, beside: &Path) -> Result<Priv
     }
 }
 
-/// Checks that a file with a preshared key is readable by its owner alone, as a file of a private
-/// key is.
+/// Refuses a file with a preshared key that other users can read, as for private key files.
 pub(super) fn secrecy(source: Source<'_>, file: &File, mode: u32) -> Result<(), Problem> {
     let mut peers = file.peer.iter().map(Spanned::get_ref);
     match peers.find(|peer| peer.preshared_key.is_some()) {
-        // The span is of the public key: the message shows its line.
+        // Points at the public key: messages quote the line, and the secret must not appear.
         Some(peer) if mode & 0o077 != 0 => Err(source.problem(
             peer.public_key.span(),
             format!(
@@ -109,7 +108,7 @@ impl Context<'_> {
         self.source.problem(at.span(), message, label, fix)
     }
 
-    /// What a type says of itself, as `reason; fix`.
+    /// Builds a problem from an error whose text has the form `reason; fix`.
     fn said(&self, at: Range<usize>, error: &dyn Display, label: &str) -> Problem {
         let text = error.to_string();
         let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
@@ -153,7 +152,8 @@ impl Context<'_> {
             return Ok(DEVICE.to_owned());
         };
         let name = device.get_ref();
-        // As the kernel has it (dev_valid_name), less what shells and files trip over.
+        // The kernel's rule (dev_valid_name), less characters that are awkward in shells and file
+        // names.
         let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
         if name.is_empty()
             || name.len() > LONGEST_NAME
@@ -344,7 +344,8 @@ impl Context<'_> {
         Ok(Some(endpoint.clone()))
     }
 
-    /// The tunnel's end at the peer: what is given, or the first prefix that is one address.
+    /// Returns the peer's tunnel address: the configured one, or else the first prefix that is a
+    /// single host.
     fn far_end(
         &self,
         peer: &file::Peer,
@@ -379,7 +380,8 @@ impl Context<'_> {
         Ok(Some(address))
     }
 
-    /// What is given, or the default; then `peer` is where its mistakes are shown.
+    /// Returns the configured algorithm or the default. Problems with the default are shown at
+    /// `peer`.
     fn algorithm(
         &self,
         written: Option<&Q<Algorithm>>,
@@ -427,7 +429,7 @@ impl Context<'_> {
             .map_err(|why| self.said(at.span(), &why, "its queue"))
     }
 
-    /// A time is as many bytes as pass in it at the highest rate; without one it means nothing.
+    /// Checks `buffer`, which is converted to bytes at the highest rate and therefore requires one.
     fn buffer(
         &self,
         written: Option<&Q<Duration>>,
@@ -456,7 +458,7 @@ impl Context<'_> {
         Ok(Some(buffer))
     }
 
-    /// No two peers have one name or one key.
+    /// Checks that names and public keys are unique.
     fn distinct(&self, written: &[Spanned<file::Peer>], peers: &[Peer]) -> Result<(), Problem> {
         let (mut names, mut keys) = (BTreeMap::new(), BTreeMap::new());
         for (written, peer) in written.iter().zip(peers) {
@@ -483,7 +485,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// No prefix is twice there, and none is this site's own address.
+    /// Builds the routes. Refuses duplicate prefixes and this site's own addresses.
     fn routes(&self, written: &[Spanned<file::Peer>], site: &Site) -> Result<Routes, Problem> {
         let mut owners: BTreeMap<Prefix, PeerId> = BTreeMap::new();
         for (place, peer) in written.iter().enumerate() {
@@ -520,7 +522,8 @@ impl Context<'_> {
         Ok(Routes::new(owners))
     }
 
-    /// A peer's own datagrams do not go through a tunnel, and its tunnel's end is its own.
+    /// Checks that the peer's endpoint is not routed into a tunnel, and that its tunnel address is
+    /// routed to this peer.
     fn reaches(
         &self,
         written: &file::Peer,

@@ -1,5 +1,5 @@
-//! Classes of a site's traffic: what belongs to each, by what every packet says of itself, and how
-//! each is served.
+//! Traffic classes: which packets belong to each class, decided from the packet headers, and how
+//! each class is served.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,48 +12,48 @@ use ccplane_units::Prefix;
 /// A class of every peer's queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// For people.
+    /// Name for status and metrics.
     pub name: String,
-    /// What belongs to it; `None`: all that belongs to no class before it.
+    /// Packets that belong to the class; `None` matches every packet that no earlier class matched.
     pub matches: Option<Match>,
-    /// Served before those of a higher number.
+    /// Priority: lower levels are served first.
     pub level: u8,
-    /// Its share beside the others of its level.
+    /// Weight relative to the other classes of the same level.
     pub weight: u32,
-    /// Its queue; `None`: the peer's.
+    /// Queue of the class; `None` uses the peer's.
     pub queue: Option<QueueSpec>,
 }
 
-/// What a packet has to be like: one of each list that is not empty.
+/// Conditions on a packet. For each non-empty list, at least one entry must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
-    /// Its DSCP.
+    /// Accepted DSCPs.
     pub dscp: Vec<Dscp>,
-    /// Where its source or its destination lies.
+    /// Prefixes that contain the source or the destination address.
     pub prefixes: Vec<Prefix>,
-    /// Its source or destination port; of TCP and UDP.
+    /// Accepted source or destination ports, TCP and UDP only.
     pub ports: Vec<Ports>,
-    /// Its protocol.
+    /// Accepted IP protocols.
     pub protocols: Vec<Protocol>,
 }
 
-/// What a classifier looks at.
+/// Header fields of a packet that the classifier uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// The Differentiated Services codepoint, six bits.
+    /// Differentiated Services codepoint, six bits.
     pub dscp: u8,
-    /// The IP protocol, or the next header of IPv6.
+    /// IPv4 protocol, or next header of IPv6.
     pub protocol: u8,
-    /// Where it comes from.
+    /// Source address.
     pub source: IpAddr,
-    /// Where it goes.
+    /// Destination address.
     pub destination: IpAddr,
-    /// Of sender and receiver; 0 where there are none.
+    /// Source and destination port; 0 if the protocol has none.
     pub ports: [u16; 2],
 }
 
 impl Match {
-    /// Whether a packet belongs here.
+    /// Returns whether a packet satisfies the conditions.
     pub fn matches(&self, seen: &Seen) -> bool {
         let one = |empty: bool, found: bool| empty || found;
         let within =
@@ -72,13 +72,13 @@ impl Match {
             && one(self.ports.is_empty(), self.ports.iter().any(among))
     }
 
-    /// Whether it asks for nothing.
+    /// Returns whether there are no conditions.
     pub fn is_empty(&self) -> bool {
         *self == Match::default()
     }
 }
 
-/// The class of a packet, by its place; the last one takes what no other does.
+/// Returns the index of the first class that matches a packet, or of the last class if none does.
 pub fn class_of(classes: &[Class], seen: &Seen) -> u8 {
     let belongs = |class: &Class| {
         class
@@ -101,11 +101,11 @@ pub struct Dscp(pub u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocol(pub u8);
 
-/// Ports, one or a range of them.
+/// A port or an inclusive range of ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports(pub RangeInclusive<u16>);
 
-/// A word that means nothing where it stands, and what would.
+/// Error of parsing a DSCP, port or protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}; {fix}")]
 pub struct BadWord {
@@ -119,7 +119,7 @@ const PORTS: &str = "write a port as 443 or ports as 5000-5199";
 const PROTOCOL: &str =
     "write a protocol as tcp, udp, icmp, icmpv6, sctp, gre, esp, or by its number";
 
-/// Names of protocols (IANA, Assigned Internet Protocol Numbers).
+/// Protocol names (IANA, Assigned Internet Protocol Numbers).
 const PROTOCOLS: [(&str, u8); 7] = [
     ("icmp", 1),
     ("tcp", 6),
@@ -133,7 +133,8 @@ const PROTOCOLS: [(&str, u8); 7] = [
 impl FromStr for Dscp {
     type Err = BadWord;
 
-    /// Names as IANA registers them: EF is RFC 3246's, VA RFC 5865's, AF RFC 2597's, LE RFC 8622's.
+    /// Names are the ones IANA registers: EF from RFC 3246, VA from RFC 5865, AF from RFC 2597, LE
+    /// from RFC 8622.
     fn from_str(text: &str) -> Result<Dscp, BadWord> {
         let bad = BadWord {
             reason: "no codepoint",

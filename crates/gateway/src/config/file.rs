@@ -1,4 +1,4 @@
-//! The configuration as it stands in its file, before anything is checked against anything else.
+//! The configuration file's syntax, before settings are checked against each other.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ use super::{Algorithm, Endpoint};
 use crate::address::InterfaceAddress;
 use crate::keys::{PresharedKey, PublicKey};
 
-/// A quantity with its place.
+/// Parsed quantity with its span in the file.
 pub(super) type Q<T> = Spanned<Text<T>>;
 
 #[derive(Deserialize)]
@@ -90,13 +90,13 @@ pub(super) struct Match {
     pub proto: Many<Protocol>,
 }
 
-/// Where a socket listens.
+/// Address of the UDP socket.
 pub(super) struct Listen(pub SocketAddr);
 
-/// Where metrics are served.
+/// Address of the metrics endpoint.
 pub(super) struct MetricsListen(pub SocketAddr);
 
-/// An address of a tunnel.
+/// Tunnel address of a peer.
 #[derive(Clone, Copy)]
 pub(super) struct FarEnd(pub IpAddr);
 
@@ -130,7 +130,7 @@ impl FromStr for FarEnd {
     }
 }
 
-/// One value, or a list of them.
+/// A single value, or a list of values.
 pub(super) struct Many<T>(pub Vec<T>);
 
 impl<T> Default for Many<T> {

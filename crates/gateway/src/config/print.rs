@@ -1,4 +1,4 @@
-//! A configuration as a file, with every default written out.
+//! Prints a configuration as a file, with every default written out.
 
 use std::fmt::{self, Display};
 
@@ -65,7 +65,7 @@ fn class(f: &mut fmt::Formatter<'_>, class: &Class) -> fmt::Result {
     }
 }
 
-/// What is asked of a packet, without the braces.
+/// Formats the conditions of a class, without the braces.
 fn of(matches: &Match) -> String {
     fn setting<T: Display>(name: &str, values: &[T]) -> Option<String> {
         (!values.is_empty()).then(|| format!("{name} = {}", list(values)))
@@ -79,12 +79,12 @@ fn of(matches: &Match) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// A TOML string.
+/// Formats a TOML string.
 fn text(value: impl Display) -> String {
     toml::Value::String(value.to_string()).to_string()
 }
 
-/// A list of TOML strings.
+/// Formats a list of TOML strings.
 fn list<T: Display>(values: &[T]) -> String {
     let words: Vec<String> = values.iter().map(text).collect();
     format!("[{}]", words.join(", "))

@@ -1,9 +1,9 @@
-//! Handshakes that peers begin, apart from the packets of tunnels that are up.
+//! Responder for handshakes initiated by peers, separate from established tunnels.
 //!
-//! Initiations arrive at a socket of their own, and this thread answers them. A flood fills that
-//! socket's buffers, and costs the other threads nothing. Answers to strangers leave by the same
-//! socket, as each of them may wait for ARP. Answers to peers leave by the socket of the tunnels,
-//! in the order of their numbers.
+//! Initiations arrive at a socket of their own, served by this thread, so a flood of them fills
+//! that socket's buffer and does not slow down the forwarding threads. Replies to unknown addresses
+//! use the same socket, because each of them may wait for ARP. Replies to peers use the tunnels'
+//! socket, in the order of their packet numbers.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -23,26 +23,27 @@ use crate::error::GatewayError;
 use crate::pair::{Half, Pair};
 use crate::tunnel::{For, Number, Opened};
 
-/// Initiations from the address of a peer, per second and at once. A peer begins one every two
-/// minutes, and repeats it after 5 s. Several peers may share an address.
+/// Rate (per second) and burst of initiations from the address of a peer. A peer starts a handshake
+/// every two minutes and retransmits after 5 s, and several peers may share an address.
 const PEER_RATE: u64 = 10;
 const PEER_BURST: u64 = 20;
-/// Initiations of one stranger's address, per second and at once.
+/// Rate (per second) and burst of initiations from any other address.
 const SOURCE_RATE: u64 = 50;
 const SOURCE_BURST: u64 = 100;
-/// Cookies for all strangers, per second and at once: 0.75 Mbit/s on the wire. A flood of forged
-/// sources would take much of an uplink otherwise.
+/// Rate (per second) and burst of cookie replies to all unknown addresses: 0.75 Mbit/s on the wire.
+/// Without the limit, a flood from forged sources would use much of an uplink.
 const COOKIE_RATE: u64 = 1_000;
 const COOKIE_BURST: u64 = 100;
-/// Time between two looks at where peers are.
+/// Interval between updates of the peers' addresses.
 const REVIEW_INTERVAL: Duration = Duration::from_millis(250);
-/// The thread pauses for this multiple of the time that a batch took: a flood gets a quarter of a
-/// processor at most.
+/// The thread sleeps this many times as long as the last batch took, so a flood gets at most a
+/// quarter of a CPU.
 const PAUSE_FACTOR: u64 = 3;
-/// Longest pause. The socket's buffer holds what 20,000 initiations per second send in it.
+/// Longest pause. The socket buffer holds the initiations that arrive in this time at 20,000 per
+/// second.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// Limits on initiations.
+/// Rate limits for initiations.
 struct Admission {
     /// Sources of the addresses that peers were last heard at.
     peers: HashSet<IpAddr>,
@@ -52,12 +53,12 @@ struct Admission {
     cookies: Bucket,
 }
 
-/// Treatment of an initiation.
+/// Decision about an initiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admitted {
-    /// It is answered, also under load.
+    /// Answered, even under load.
     Peer,
-    /// It is answered, under load by a cookie.
+    /// Answered; under load with a cookie reply.
     Stranger,
     Dropped,
 }
@@ -73,7 +74,7 @@ impl Admission {
         }
     }
 
-    /// Updates the addresses of peers. `peers` is called if that is due.
+    /// Updates the addresses of peers if that is due. `peers` is called only then.
     fn review<I: Iterator<Item = IpAddr>>(&mut self, now: Time, peers: impl FnOnce() -> I) {
         if self
             .reviewed
@@ -97,12 +98,12 @@ impl Admission {
     }
 }
 
-/// The thread of handshakes.
+/// The handshake thread.
 pub(crate) struct Handshakes {
     shared: Arc<Shared>,
-    /// Receives initiations, and sends answers to strangers.
+    /// Receives initiations and sends replies to unknown addresses.
     socket: Socket,
-    /// Sends answers to peers.
+    /// Sends replies to peers.
     data: Socket,
     admission: Admission,
     room: Box<[u8]>,
@@ -208,15 +209,16 @@ impl Handshakes {
                     &mut self.room,
                 )?;
             }
-            // An initiation holds no packet.
+            // An initiation never carries a packet.
             Opened::Packet { .. } => {}
         }
         Ok(())
     }
 }
 
-/// Sends what a handshake of a peer leads to: the answer in `room`, and packets that waited for
-/// keys. The peer stays locked until the last of them has left, which keeps their order.
+/// Sends the results of a peer's handshake: the reply in `room`, and the packets that were queued
+/// until keys were available. The peer stays locked until the last one is sent, which keeps packet
+/// numbers in order.
 pub(super) fn finish(
     shared: &Shared,
     data: &Socket,
@@ -230,7 +232,7 @@ pub(super) fn finish(
         moved_to(shared, pair, &mut half, from);
     }
     if answer > 0 {
-        // An answer that is a keepalive has a number.
+        // The reply has a packet number if it is a keepalive.
         if let Some(number) = Number::of(&room[..answer]) {
             half.left(now, number, answer);
         }
@@ -243,7 +245,7 @@ pub(super) fn finish(
         send(data, from, &room[..bytes])?;
     }
     drop(half);
-    // Packets may have waited for these keys.
+    // Packets in the sendbox may have been waiting for these keys.
     shared.wake();
     Ok(())
 }

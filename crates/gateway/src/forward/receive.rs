@@ -1,5 +1,5 @@
-//! From the peers to the device: UDP, open, check the source, count, write. Feedback goes back from
-//! here.
+//! Receive path, from the peers to the TUN device: receive, decrypt, check the source address,
+//! count for the receivebox, write. This thread also sends the feedback.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,11 +23,11 @@ use crate::peers::PeerId;
 use crate::tunnel::{For, Opened};
 use crate::{control, mss, outer, path};
 
-/// A stop or another table is seen at the latest after this.
+/// Longest time before the thread reacts to a stop or a new table.
 pub(super) const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);
-/// A change of address is an event no oftener than this.
+/// Minimum interval between `endpoint` events of a peer.
 const MOVES_TOLD_EVERY: Duration = Duration::from_secs(1);
-/// Room for the longest datagram, and for a handshake.
+/// Holds the longest datagram, or a handshake message.
 pub(super) const BUFFER_BYTES: usize = 1 << 16;
 
 /// The receiving thread.
@@ -37,9 +37,9 @@ pub(crate) struct Receiving {
     tun: Arc<Tun>,
     joiner: Joiner,
     room: Box<[u8]>,
-    /// A second one, for what goes back while a packet is in the first.
+    /// Second buffer, for replies sent while a packet is in `room`.
     answer: Box<[u8]>,
-    /// When receiveboxes have something to say, by place.
+    /// Time at which each peer's feedback is due, by peer index.
     due: BTreeMap<u32, Time>,
 }
 
@@ -56,7 +56,7 @@ impl Receiving {
         }
     }
 
-    /// Works until it is told to stop.
+    /// Runs until the gateway stops.
     pub fn run(mut self) -> Result<(), GatewayError> {
         let mut inbox = Inbox::new();
         while !self.shared.stopped() {
@@ -85,7 +85,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Sleeps until a datagram comes or feedback is due.
+    /// Sleeps until a datagram arrives or feedback is due.
     fn wait(&self) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let due = self
@@ -104,7 +104,7 @@ impl Receiving {
         }
     }
 
-    /// One datagram.
+    /// Processes one datagram.
     fn take(
         &mut self,
         now: Time,
@@ -155,7 +155,8 @@ impl Receiving {
                     }
                 }
                 self.speak_for(now, pair, &mut half)?;
-                // The device takes its time, and the other thread may want the peer.
+                // Unlock the peer before the slow write to the device, so that the sending thread
+                // can use it.
                 drop(half);
                 if passes {
                     self.join(bytes);
@@ -165,8 +166,8 @@ impl Receiving {
         }
     }
 
-    /// A packet whose source may be what it says: a message of the other box, or one for the site.
-    /// Whether the site gets it.
+    /// Processes a decrypted packet whose source address is valid: a control message or a packet
+    /// for the site. Returns true if the packet is to be written to the device.
     fn pass(&mut self, now: Time, pair: &Pair, half: &mut Half, bytes: usize, outer: Ecn) -> bool {
         let packet = &mut self.room[..bytes];
         if let Some([own, far]) = pair.ends
@@ -197,7 +198,7 @@ impl Receiving {
         true
     }
 
-    /// Puts a packet behind the run, or behind the next one if it does not fit there.
+    /// Appends the packet to the current GRO run, or starts a new run if it does not fit.
     fn join(&mut self, bytes: usize) {
         let packet = &self.room[..bytes];
         if !self.joiner.add(packet).unwrap_or(true) {
@@ -206,12 +207,12 @@ impl Receiving {
         }
     }
 
-    /// Gives the device what is left of the run.
+    /// Writes the current run to the device.
     fn hand_over(&mut self) {
         write(&self.shared, &self.tun, &mut self.joiner);
     }
 
-    /// What receiveboxes have to say by now.
+    /// Sends all feedback that is due.
     fn speak(&mut self, table: &Table) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let due: Vec<u32> = self
@@ -251,10 +252,11 @@ impl Receiving {
     }
 }
 
-/// A peer is where it was heard last. An address that changes with every datagram does not fill the
-/// list of events.
+/// Updates the endpoint of a peer to the source of its last authenticated datagram (roaming). The
+/// event is rate-limited, so that an address that changes with every datagram does not fill the
+/// log.
 pub(super) fn moved_to(shared: &Shared, pair: &Pair, half: &mut Half, from: SocketAddr) {
-    // Nobody can be reached at port 0.
+    // Port 0 is not a valid destination.
     if from.port() == 0 || half.endpoint == Some(from) {
         return;
     }
@@ -271,7 +273,7 @@ pub(super) fn moved_to(shared: &Shared, pair: &Pair, half: &mut Half, from: Sock
     }
 }
 
-/// Sends a datagram. Returns false if there is no room: it is lost, as on a wire.
+/// Sends a datagram. Returns false if it was dropped because the socket is full.
 pub(super) fn send(socket: &Socket, to: SocketAddr, datagram: &[u8]) -> Result<bool, GatewayError> {
     match socket.send(to, datagram, datagram.len(), Marks::default()) {
         Ok(_) => Ok(true),

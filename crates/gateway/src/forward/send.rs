@@ -1,5 +1,6 @@
-//! From the device to the peers: read, route, queue in the sendbox, seal what it lets go, UDP. The
-//! algorithms' orders, timers of tunnels and reloads are taken between packets.
+//! Send path, from the TUN device to the peers: read, route, enqueue in the sendbox, pace, encrypt,
+//! send. Between packets the thread handles the algorithms' commands, the tunnels' timers and
+//! reloads.
 
 mod peers;
 
@@ -27,24 +28,24 @@ use crate::tunnel::{HandshakeFault, OVERHEAD, TICK};
 use crate::uplink::{Share, Uplink};
 use crate::{control, mss, outer};
 
-/// Frames read before queues are served again, and their bytes, as in the emulator: with
-/// super-packets the bytes count.
+/// Frames, and bytes of frames, read before the queues are served again. The byte limit matters for
+/// super-packets (GSO). Same values as the emulator.
 const FRAMES: usize = 32;
 const FRAME_BYTES: usize = 256 * 1024;
-/// Packets of a peer that leave before another has its turn.
+/// Packets sent to one peer before the next peer is served.
 const PACKETS: usize = 64;
-/// Packets that are due within this leave together: a wake-up costs as much as ten packets (the
-/// emulator's quantum).
+/// Packets due within this time are sent together: a wake-up costs as much as ten packets. Same
+/// value as the emulator.
 const QUANTUM: Duration = Duration::from_micros(100);
-/// Without a change a turn comes at the latest after this.
+/// Longest sleep when nothing is due.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// While keys are waited for, the queue is looked at so often.
+/// Poll interval of a peer's queue while its handshake is in progress.
 const PATIENT: Duration = Duration::from_millis(10);
-/// Packets do not wait longer for keys: WireGuard has repeated its call after 5 s by then, and who
-/// sent them has given up or sent them again.
+/// Longest time that packets wait for a handshake. WireGuard retransmits its initiation after 5 s;
+/// after 7 s the senders have given up or retransmitted.
 const UNREACHABLE: Duration = Duration::from_secs(7);
-/// Memory for packets of all queues. A queue of 1.875 MB in packets of 300 bytes takes it in part
-/// only; super-packets, of which one packet still waits, hold more.
+/// Memory for the packets of all queues. A queue of 1.875 MB uses more memory than that if packets
+/// are small or if one packet keeps a whole super-packet allocated.
 const MEMORY: u64 = 256 << 20;
 
 /// The sending thread.
@@ -55,9 +56,9 @@ pub(crate) struct Sending {
     config: Config,
     store: Store,
     batch: Batch,
-    /// A packet, in one piece.
+    /// Scratch: a reassembled packet.
     packet: Box<[u8]>,
-    /// A fragment of it.
+    /// Scratch: a fragment of `packet`.
     fragment: Box<[u8]>,
     lanes: Vec<Option<Lane>>,
     uplink: Uplink,
@@ -66,23 +67,23 @@ pub(crate) struct Sending {
     woken: Time,
 }
 
-/// What this thread alone knows of a peer.
+/// State of a peer that only this thread uses.
 struct Lane {
     algorithm: Algorithm,
-    /// When it wants its next turn.
+    /// Time at which the peer is to be served next.
     due: Time,
-    /// Its part of the uplink.
+    /// Share of the uplink.
     share: Share,
     established: bool,
-    /// Last fault of the handshakes that was reported.
+    /// Last handshake fault that was reported.
     fault: Option<HandshakeFault>,
-    /// Since when packets wait for keys.
+    /// Time since which packets have been waiting for keys.
     waiting: Option<Time>,
     told_too_long: bool,
 }
 
 impl Lane {
-    /// Says that keys were agreed on, or went.
+    /// Reports new handshake faults, and sessions that were established or lost.
     fn tell_keys(&mut self, now: Time, shared: &Shared, pair: &Pair, half: &Half) {
         let fault = half.tunnel.fault();
         if std::mem::replace(&mut self.fault, fault) != fault
@@ -105,8 +106,8 @@ impl Lane {
             .tell(now, &pair.peer.name, "keys", text.to_owned());
     }
 
-    /// A packet was too long for the way: asks how long they may be, and says once that nobody
-    /// knows.
+    /// Handles a packet that exceeded the path MTU: queries the kernel for the MTU, and if it has
+    /// no answer, reports that once.
     fn tell_too_long(&mut self, now: Time, shared: &Shared, pair: &Pair) {
         if path::look(shared, pair, now, true) || std::mem::replace(&mut self.told_too_long, true) {
             return;
@@ -155,9 +156,9 @@ impl Sending {
         Ok(sending)
     }
 
-    /// Works until it is told to stop.
+    /// Runs until the gateway stops.
     pub fn run(mut self) -> Result<(), GatewayError> {
-        // Timers of a normal thread may fire 50 µs late by default.
+        // The default timer slack of 50 µs would delay packets.
         let _ = nix::sys::prctl::set_timerslack(1);
         while !self.shared.stopped() {
             self.shared.turn(Direction::Send);
@@ -180,7 +181,7 @@ impl Sending {
         Ok(())
     }
 
-    /// Gives every peer its turn whose time has come; when the next one's comes.
+    /// Serves every peer that is due and returns the next deadline.
     fn serve(&mut self, table: &Table) -> Result<Time, GatewayError> {
         let mut next = self.next_tick;
         let held = self.lanes.iter().flatten().any(|lane| lane.share.held);
@@ -218,8 +219,8 @@ impl Sending {
         if let Some((_, steering)) = steering {
             drive(now, pair.place.into(), &mut half, steering);
         }
-        // The other box may have been started anew, and has no keys then: WireGuard alone would ask
-        // for new ones after 15 s.
+        // The peer gateway may have restarted and lost its keys. WireGuard alone would start a new
+        // handshake only after 15 s.
         let lost = tell_changes(&self.shared, pair, &mut half);
         if let (true, Some(to)) = (lost, half.endpoint)
             && let Some(bytes) = half.tunnel.renew(self.batch.room())
@@ -237,7 +238,7 @@ impl Sending {
         self.uplink
             .ask(now, pair.place, &mut lane.share, half.sendbox.left_bytes());
         if let Some(notice) = half.sendbox.notice(now) {
-            // Its mark is none: it is this box's own.
+            // The notice's own packet is not an epoch boundary.
             let room = self.batch.room();
             if let Some(bytes) = half.seal_message(now, pair.ends, &notice.encode(), room) {
                 self.batch.keep(to, Marks::default(), bytes);
@@ -273,7 +274,7 @@ impl Sending {
                     too_long |= self.batch.flush(&self.socket)?.too_long;
                 }
                 let Some(bytes) = half.seal(now, piece, self.batch.room()) else {
-                    // The keys went. The others wait for new ones.
+                    // The session expired. The remaining packets wait for a new one.
                     half.counts.unreachable += 1;
                     return Ok(false);
                 };
@@ -301,8 +302,8 @@ impl Sending {
                 break;
             }
         }
-        // Before the lock is gone: what the other thread seals next has a higher number, and may
-        // not overtake this.
+        // Flush while the peer is locked: packets that the receiving thread seals next have higher
+        // numbers and must not overtake these.
         too_long |= self.batch.flush(&self.socket)?.too_long;
         self.uplink
             .done(pair.place, &mut lane.share, half.sendbox.is_ready(now));
@@ -318,7 +319,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Packets wait for a peer that has no keys yet, or that is nowhere.
+    /// Handles packets for a peer without a session or without an endpoint: starts a handshake, and
+    /// drops packets that have waited too long.
     fn call(
         &mut self,
         now: Time,
@@ -344,7 +346,7 @@ impl Sending {
             let mut dropped = 0;
             let mut drops = |waiting: Waiting, _| store.let_go(waiting.kept.frame, 1);
             let mut gone = Vec::new();
-            // A limit may hold some of them back for longer; those are next.
+            // A rate limit may hold back some of them; they are dropped on the next call.
             while let Some(waiting) = half.sendbox.dequeue(now, &mut drops) {
                 gone.push(waiting.kept.frame);
                 dropped += 1;
@@ -361,7 +363,7 @@ impl Sending {
         Ok(())
     }
 
-    /// Timers of the tunnels.
+    /// Runs the timers of the tunnels.
     fn tick(&mut self, table: &Table) -> Result<(), GatewayError> {
         let now = self.shared.now();
         self.next_tick = now + Duration::from(TICK);
@@ -386,7 +388,7 @@ impl Sending {
         Ok(())
     }
 
-    /// Sends the probe of the path to a peer that is due.
+    /// Sends a peer's path MTU probe if it is due.
     fn probe(&mut self, now: Time, pair: &Pair, half: &mut Half) -> Result<(), GatewayError> {
         let Some(to) = half.endpoint else {
             return Ok(());
@@ -397,13 +399,13 @@ impl Sending {
         let scratch = [&mut self.fragment[..], &mut self.packet[..]];
         if let Some(bytes) = half.seal_probe(now, pair.ends, probe, scratch, self.batch.room()) {
             self.batch.keep(to, Marks::default(), bytes);
-            // Too long for this host's own device: it counts as lost.
+            // If the probe exceeds the MTU of the local interface, it counts as lost.
             self.batch.flush(&self.socket)?;
         }
         Ok(())
     }
 
-    /// Takes in what the site sends.
+    /// Reads packets of the site from the TUN device into the sendboxes.
     fn collect(&mut self, table: &Table) -> Result<(), GatewayError> {
         let failed = GatewayError::system("read from the device");
         let counts = &self.shared.counts;
@@ -435,8 +437,8 @@ impl Sending {
                 counts.no_route.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
-            // Its own messages do not come through the device: a process here, or a host of the
-            // site, pretends to be this box.
+            // Real control messages never come through the device, so a local process or a host of
+            // the site is posing as this gateway.
             if let Some([own, far]) = pair.ends
                 && control::is_message(Frame::packet(read), own, far)
             {
@@ -471,7 +473,7 @@ impl Sending {
         Ok(())
     }
 
-    /// Sleeps until something is due or comes; whether the site has sent something.
+    /// Sleeps until a deadline, a packet or a wake-up. Returns whether the TUN device is readable.
     fn wait(&mut self, due: Time) -> Result<bool, GatewayError> {
         let now = self.shared.now();
         let until_due = due.since(now).min(LONGEST_SLEEP);
@@ -501,7 +503,7 @@ impl Sending {
         let (readable, woken) = (came(0), came(1));
         if woken {
             let _ = self.shared.wake.read();
-            // Keys may be there, or a limit be gone: everybody is asked.
+            // A session may have been established or a limit lifted, so every peer is due.
             self.lanes
                 .iter_mut()
                 .flatten()
@@ -514,7 +516,7 @@ impl Sending {
     }
 }
 
-/// Tells what modes a bundle went through; whether the other box was silent.
+/// Reports the mode changes of a bundle. Returns whether one of them was due to missing feedback.
 fn tell_changes(shared: &Shared, pair: &Pair, half: &mut Half) -> bool {
     let mut silent = false;
     while let Some(change) = half.sendbox.event() {
@@ -536,8 +538,8 @@ fn tell_changes(shared: &Shared, pair: &Pair, half: &mut Half) -> bool {
     silent
 }
 
-/// Writes a packet that waited into `room`, in one piece and with its checksum; how long it is, and
-/// `None` if its frame cannot be read.
+/// Writes a queued packet into `room`, segmented from its frame and with its checksum completed.
+/// Returns its length, or `None` if the frame is malformed.
 fn completed(store: &Store, waiting: &Waiting, room: &mut [u8]) -> Option<usize> {
     let Kept {
         frame,
@@ -556,7 +558,7 @@ fn completed(store: &Store, waiting: &Waiting, room: &mut [u8]) -> Option<usize>
     Some(bytes)
 }
 
-/// Runs the algorithm's program if its time has come, and all else that is due.
+/// Runs the bundle's deadlines and, if it is due, the algorithm's program.
 fn drive(now: Time, bundle: u64, half: &mut Half, steering: &mut Steering) {
     half.sendbox.on_deadline(now);
     let Some(mut lent) = steering.bundle(bundle) else {
@@ -569,7 +571,7 @@ fn drive(now: Time, bundle: u64, half: &mut Half, steering: &mut Steering) {
     half.sendbox.passing(now, passes(&half.gauges));
 }
 
-/// The class of a packet with these headers.
+/// Returns the class of a packet with these headers.
 fn classify(classes: &[Class], headers: &Headers) -> u8 {
     let Some([source, destination]) = headers.addresses else {
         return 0;

@@ -1,4 +1,4 @@
-//! Peers that come, change and go, while packets wait for others and for themselves.
+//! Reloads: adds, changes and removes peers while packets are queued.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use crate::steering::Steering;
 use crate::uplink::{Share, Uplink};
 
 impl Sending {
-    /// Adds a peer at a place of its own.
+    /// Adds a peer in a free slot.
     pub(super) fn add(
         &mut self,
         table: &mut Table,
@@ -42,7 +42,7 @@ impl Sending {
         Ok(())
     }
 
-    /// The place of an algorithm among those that run; one that does not is started.
+    /// Returns the index of a running algorithm; starts it if it is not running.
     fn steering(&mut self, now: Time, algorithm: &Algorithm) -> Result<usize, GatewayError> {
         if let Some(at) = self
             .steerings
@@ -60,7 +60,7 @@ impl Sending {
         Ok(self.steerings.len() - 1)
     }
 
-    /// A bundle begins, under its algorithm.
+    /// Opens the peer's bundle with its algorithm.
     fn begin(&mut self, now: Time, place: u32, peer: &Peer) -> Result<(), GatewayError> {
         let at = self.steering(now, &peer.algorithm)?;
         if let Some((_, steering)) = self.steerings.get_mut(at) {
@@ -82,7 +82,7 @@ impl Sending {
         Ok(())
     }
 
-    /// A bundle ends.
+    /// Closes the peer's bundle.
     fn end(&mut self, pair: &Pair) {
         let now = self.shared.now();
         let totals = pair.lock().sendbox.status(now).totals;
@@ -102,7 +102,7 @@ impl Sending {
         }
     }
 
-    /// Stops the algorithms that no bundle is under.
+    /// Stops the algorithms that no bundle uses.
     fn retire(&mut self) {
         let in_use = |algorithm: &Algorithm| {
             self.lanes
@@ -113,15 +113,15 @@ impl Sending {
         self.steerings.retain(|(algorithm, _)| in_use(algorithm));
     }
 
-    /// Goes over to another configuration. What cannot be made changes nothing.
+    /// Switches to another configuration. On error, nothing has changed.
     ///
-    /// What has to be done follows from the table, and not from the configuration before: a peer
-    /// that is there is never added again.
+    /// The steps follow from the table and not from the previous configuration, so that an existing
+    /// peer is never added twice.
     pub(super) fn reload(&mut self, reload: &Reload) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let old = self.shared.table();
         let before = std::mem::replace(&mut self.config, reload.to.clone());
-        // Everything that can fail comes first.
+        // Everything that can fail is done before anything changes.
         let mut table = match self.prepare(now, &old, &reload.found) {
             Ok(table) => table,
             Err(why) => {
@@ -161,8 +161,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Makes all that the new configuration wants and that is not there: the old table, with the
-    /// peers that are new.
+    /// Creates the algorithms and queues the new configuration needs. Returns the old table
+    /// extended by the new peers.
     fn prepare(&mut self, now: Time, old: &Table, found: &Found) -> Result<Table, GatewayError> {
         for peer in self.config.peers.clone() {
             let settings = sendbox(&peer, &self.config, false);
@@ -185,8 +185,8 @@ impl Sending {
             if before.is_some_and(|pair| is_of(pair, &peer)) {
                 continue;
             }
-            // A peer that calls has no endpoint in the file. Under a new preshared key it is where
-            // it was.
+            // A peer without a configured endpoint keeps the one learned from its packets, also
+            // when its preshared key changes.
             let learned = before.and_then(|pair| pair.lock().endpoint);
             let mut found = found.clone();
             if let (None, Some(endpoint)) = (&peer.endpoint, learned) {
@@ -201,7 +201,7 @@ impl Sending {
         Ok(table)
     }
 
-    /// Goes over to a peer's other settings; `classes`: these are others, too.
+    /// Applies a peer's new settings. `classes`: the traffic classes changed too.
     fn change(&mut self, now: Time, pair: &Pair, to: &Peer, classes: bool, found: &Found) {
         let from = &pair.peer;
         let outcome = match from.endpoint != to.endpoint {
@@ -217,12 +217,13 @@ impl Sending {
             false => Ok(()),
         });
         if let Err(why) = outcome {
-            // All of it was made before, for a look.
+            // Cannot happen: `prepare` has already created all of it once.
             tracing::error!("{}: {why}", to.name);
         }
     }
 
-    /// A peer is elsewhere, as the configuration has it. One that has no keys is called at once.
+    /// Moves a peer to its newly configured endpoint. Starts a handshake at once if there is no
+    /// session.
     fn relocate(&mut self, pair: &Pair, peer: &Peer, found: &Found) -> Result<(), GatewayError> {
         let mut half = pair.lock();
         half.tunnel.set_keepalive(peer.endpoint.is_some());
@@ -241,7 +242,7 @@ impl Sending {
         Ok(())
     }
 
-    /// Goes over to a peer's other queues and bounds. What waits is classified anew and stays.
+    /// Applies a peer's new queues and rate bounds. Queued packets are kept and classified again.
     fn requeue(
         &mut self,
         now: Time,
@@ -276,7 +277,7 @@ impl Sending {
         })
     }
 
-    /// Lets go of all that waits for a peer that is no more.
+    /// Drops all packets queued for a removed peer.
     fn drain(&mut self, now: Time, pair: &Pair) {
         let mut half = pair.lock();
         half.sendbox.by_hand(now, true);
@@ -291,14 +292,14 @@ impl Sending {
     }
 }
 
-/// Returns true if the tunnel of `pair` serves this peer: its key and its preshared key are the
+/// Returns whether the tunnel of `pair` can serve `peer`: public key and preshared key are the
 /// same.
 fn is_of(pair: &Pair, peer: &Peer) -> bool {
     let keys = |peer: &Peer| (peer.public_key, peer.preshared_key);
     keys(&pair.peer) == keys(peer)
 }
 
-/// The ends of the tunnel to a peer.
+/// Returns both tunnel addresses, this site's first.
 fn ends(config: &Config, peer: &Peer) -> Option<[std::net::IpAddr; 2]> {
     let far = peer.address?;
     Some([config.own_address(far)?, far])
